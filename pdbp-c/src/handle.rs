@@ -12,7 +12,7 @@ use crate::status::{Failure, Status};
 /// Something that C has a pointer to. It is freed by a function of its own, so that the pointer is valid until then (the header's promise).
 ///
 /// # Safety
-/// It begins with its [`Header`] (`repr(C)`).
+/// It begins with its `Header` (`repr(C)`).
 pub unsafe trait Handle: Sized {
     /// What kind it is.
     const TAG: u32;

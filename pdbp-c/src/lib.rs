@@ -34,15 +34,16 @@
 //!
 //! # What a call costs
 //! `cargo bench -p pdbp-benches --bench instructions_c` counts the instructions of a message that is sent, received and released beside those
-//! in Rust, of a [`Part<Shared>`](pdbp::Shared):
+//! in Rust, of a [`Part<Shared>`](pdbp::Shared); `--bench c_calls` the time (64 bytes, medians of three runs, with other work kept away by
+//! `chrt -r 1`):
 //!
-//! | | C | Rust |
-//! |---|---|---|
-//! | one by one: `pdbp_send`, `pdbp_recv`, `pdbp_release` | **272** | 57 |
-//! | received and released by 32 | **208** | 57 |
-//! | trains of 100 | 16 | 15 |
+//! | | C | Rust | C, ns | Rust, ns |
+//! |---|---|---|---|---|
+//! | one by one: `pdbp_send`, `pdbp_recv`, `pdbp_release` | **272** | 57 | **20.5** | 6.9 |
+//! | received and released by 32 | **208** | 57 | **17.3** | 6.9 |
+//! | trains of 100 | 16 | 15 | 2.4 | 2.4 |
 //!
-//! The aims are 40 more than Rust one by one, and no more than Rust by 32: both are missed. Of the 215 more some 100 are of `pdbp_send`, 80 of `pdbp_recv`
+//! The aims are 40 instructions (4 ns) more than Rust one by one, and no more than Rust by 32: both are missed, and trains are the way to send many. Of the 215 more some 100 are of `pdbp_send`, 80 of `pdbp_recv`
 //! and 35 of `pdbp_release`: checks of the handle and the thread, the frame that catches panics, and what is inlined in Rust and cannot be here.
 //! A way of its own for messages that continue a train, before all else in `pdbp_send` and `pdbp_recv`, took 257 and 199: not kept.
 #![cfg(target_pointer_width = "64")]

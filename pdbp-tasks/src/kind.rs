@@ -23,6 +23,13 @@ impl<I, O> Clone for Kind<I, O> {
 
 impl<I, O> Copy for Kind<I, O> {}
 
+impl<I, O> Kind<I, O> {
+    /// Its number, for what is added by [`Chunk`](crate::wire::Chunk).
+    pub fn id(&self) -> KindId {
+        self.id
+    }
+}
+
 /// Calls a function with an encoded input.
 type Function = Box<dyn Fn(&mut Scope<'_>, &[u8]) -> Ending + Send + Sync>;
 

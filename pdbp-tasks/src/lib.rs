@@ -23,6 +23,30 @@
 //! pool and the client and each other one computes; and over sockets (with the feature `net`), where the process with `PDBP_LISTEN` is the
 //! first and those with `PDBP_JOIN` compute.
 //!
+//! # A pool that outlives its processes
+//! With the feature `net` a pool keeps its jobs in a file, a *journal*, and goes on from there when it was killed; processes that compute come and go, and
+//! run on while there is no pool. For people without Rust that is the program `pdbp-tasks`:
+//!
+//! ```console
+//! $ pdbp-tasks serve --journal jobs.redb --token-file token                # one terminal; listens at 127.0.0.1:7210
+//! $ pdbp-tasks work 127.0.0.1:7210 --token-file token                      # others, as many as you like; kill any, this and that
+//! $ pdbp-tasks submit 127.0.0.1:7210 --token-file token --array 1-100 --wait -- sh -c 'sleep 0.1; echo {}'
+//! $ pdbp-tasks output 127.0.0.1:7210 --token-file token 0 --keep-order
+//! ```
+//!
+//! `status`, `wait`, `cancel`, `retry`, `forget`, `explain` and `report` are the other questions, and `--help` behind each says more. For programs
+//! it is `Program::serve`, `Program::work` and `net::Remote`; `examples/kill.rs` has all three.
+//!
+//! * What a client adds is acknowledged when it is in the journal, and so is a result to who has computed it, who keeps it until then.
+//! * Nothing is handed out that rests on what is not in the journal yet: neither a task, nor one that was added by another, nor what depends on either.
+//! * Hand-outs are not recorded, since a task may be handed out again at any time; but for those that must not run twice at the same time
+//!   (commands) or at all ([`New::once`]). After a start these wait half a minute for who has them, then run again, or have no result.
+//! * A pool has a term, one above its predecessor's. A processor tells the next pool, by names that stay, what it holds and what it has; ids of an earlier
+//!   term mean nothing.
+//! * Retries that are used up and nodes that were lost with a task are counted by each pool anew.
+//! * While the file cannot be written (the disk is full) nothing is handed out or acknowledged; `status`, `wait` and `explain` say why, and it goes on by
+//!   itself when there is room. A file that is damaged, of somebody else or in use is refused and left as it is.
+//!
 //! # What a program can say
 //! * [`Program::kind`] registers a function by name; a task names it and has its encoded input (`serde`, by `postcard`). Processes with
 //!   other functions than the pool's are refused.
@@ -80,7 +104,8 @@
 //! [`Program`] starts pool and processors on a cluster; [`Tasks`], [`Job`] and [`Results`] are what the client sees, [`Scope`] what a running
 //! task sees. [`pool`] and [`worker`] are the two sides as state machines, without clock, thread or part; [`wire`] is what they say to each
 //! other. The modules `serve` and `slot` put them on parts: the pool on `tasks` of node 0, each processor on `tasks.slotN` of its node, by a
-//! thread of its own. (Parts have names so far; a part without one would spare the tables an entry for each processor.) The pool's thread
+//! thread of its own. With a journal `durable` is the pool and what waits for the disk, a state machine as well, `store` where the journal lies, and
+//! `net` puts both on a part and a thread that commits. (Parts have names so far; a part without one would spare the tables an entry for each processor.) The pool's thread
 //! never waits to send: what finds no room waits in an outbox that is no longer than what the processor has asked for.
 //!
 //! # How it is made sure
@@ -91,6 +116,10 @@
 //! half a million states by its test that is ignored by default). Clusters in
 //! virtual time have tasks that kill their nodes, large tasks among small ones, and processors that live for a second
 //! (`tests/virtual_time.rs`); `ci/demo-tasks` kills real processes and compares results byte by byte.
+//!
+//! Journals have worlds of their own (`src/durable/tests`): the pool is killed, the disk loses what was not synced, links break, reports come late at the next pool, and
+//! what is said is held against what is on the disk at that moment. Six planted flaws are found, acknowledging and handing out before the sync
+//! among them; files are damaged byte by byte. `ci/kill` kills pool and processors, all of them processes, and checks each result.
 //!
 //! # Figures
 //! `benches/tasks-peers`, all in one run on two processors that others wanted, too (load 4 to 5): compare within a table only.
@@ -129,20 +158,28 @@
 //! their time is of use.
 //!
 //! # Not yet
-//! A pool that is lost takes its jobs along; results are in its memory, and all of them pass its node. A process that is stopped, not dead,
+//! A pool without a journal that is lost takes its jobs along, and its results are in its memory; all of them pass its node. Clients of a pool with a journal add tasks that
+//! need no others; what those add may. There is no standby. A process that is stopped, not dead,
 //! keeps what it holds until that is copied. A function that never returns keeps its processor, and [`Program::run`] waits for it. Inputs and results
-//! are put together in memory, up to a gigabyte each. Over sockets all processes are there from the start.
+//! are put together in memory, up to a gigabyte each. [`Program::run`] over sockets has all processes from the start.
 #![forbid(unsafe_code)]
 
+#[cfg(any(feature = "net", test))]
+mod durable;
 mod error;
 mod job;
 mod kind;
+#[cfg(feature = "net")]
+pub mod net;
+mod peers;
 pub mod pool;
 mod program;
 mod resources;
 mod scope;
 mod serve;
 mod slot;
+#[cfg(any(feature = "net", test))]
+mod store;
 #[cfg(test)]
 mod tests;
 pub mod timeline;

@@ -44,10 +44,10 @@ const FAREWELL: Duration = Duration::from_secs(10);
 /// # Ok::<(), Error>(())
 /// ```
 pub struct Program {
-    kinds: Kinds,
-    slots: Option<usize>,
-    limits: Limits,
-    offer: Resources,
+    pub(crate) kinds: Kinds,
+    pub(crate) slots: Option<usize>,
+    pub(crate) limits: Limits,
+    pub(crate) offer: Resources,
     join_when: Box<dyn Fn() -> bool + Send + Sync>,
 }
 

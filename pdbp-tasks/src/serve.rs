@@ -1,16 +1,15 @@
-//! The pool on a part: the thread that answers processors. It never waits to send: what finds no room stays in the outbox of its
-//! processor, which is never given more than it has asked for.
+//! The pool on a part: the thread that answers processors.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pdbp::{Event, Interest, Node, Part, PartKind, RecvError, SendError, Target};
+use pdbp::{Event, Interest, Node, Part, PartKind, RecvError};
 
 use crate::error::Error;
-use crate::pool::{Pool, Processor};
-use crate::wire::{self, Down, Up, pieces};
+use crate::peers::{Heard, Peers};
+use crate::pool::Pool;
+use crate::wire::Up;
 
 /// The part's name, and where it is.
 pub(crate) const NAME: &str = "tasks";
@@ -87,33 +86,24 @@ impl Served {
     }
 }
 
-/// A processor, as the pool's part reaches it.
-struct Peer {
-    target: Target,
-    joined: pieces::Joined,
-    outbox: VecDeque<Vec<u8>>,
-}
-
 struct Server<'a> {
     served: &'a Served,
     part: &'a Part,
-    peers: HashMap<Processor, Peer>,
-    /// Pieces in all outboxes.
-    waiting: usize,
+    peers: Peers<'a>,
     began: Instant,
 }
 
 /// Serves until all is over and all know it.
 pub(crate) fn serve(node: &Node, served: &Served) -> Result<(), Error> {
     let part = node.register(NAME, PartKind::Cpu)?;
-    let mut server = Server { served, part: &part, peers: HashMap::new(), waiting: 0, began: Instant::now() };
+    let mut server = Server { served, part: &part, peers: Peers::new(&part), began: Instant::now() };
     let mut wait = Duration::ZERO;
     let mut over = None;
     loop {
         if served.over.load(Ordering::Acquire) {
             // Who still computes asks when it has done, and must be told to stop.
             let since = *over.get_or_insert_with(Instant::now);
-            let is_told = server.waiting == 0 && served.pool().processors() == 0;
+            let is_told = server.peers.is_idle() && served.pool().processors() == 0;
             if is_told || since.elapsed() > LINGER {
                 break;
             }
@@ -126,9 +116,8 @@ pub(crate) fn serve(node: &Node, served: &Served) -> Result<(), Error> {
 
 impl Server<'_> {
     fn first_message(&self, wait: Duration) -> Result<Option<pdbp::Message>, Error> {
-        let blocked = self.peers.values().find(|peer| !peer.outbox.is_empty());
-        let ready = match blocked {
-            Some(peer) => self.part.wait(Interest::Either(peer.target), ROOM).map(|_| None),
+        let ready = match self.peers.blocked() {
+            Some(target) => self.part.wait(Interest::Either(target), ROOM).map(|_| None),
             None => self.part.recv_timeout(wait).map(Some),
         };
         match ready {
@@ -157,7 +146,7 @@ impl Server<'_> {
             }
         }
         while let Some((processor, answer)) = pool.poll(now) {
-            self.queue(processor, &answer);
+            self.peers.queue(processor, &answer);
         }
         let next = pool.next_time();
         let changed = pool.counts() != before;
@@ -175,79 +164,37 @@ impl Server<'_> {
             self.served.asked.store(false, Ordering::Release);
             return;
         }
-        let source = piece.source();
-        let number = u64::from(source.generation()) << 16 | u64::from(source.local());
-        let processor = Processor { node: source.node().index() as u16, number };
-        let peer = self.peers.entry(processor).or_insert_with(|| Peer {
-            target: source,
-            joined: pieces::Joined::default(),
-            outbox: VecDeque::new(),
-        });
-        let message = match peer.joined.add(piece, |whole| wire::decode(whole)) {
-            Some(Some(Ok(message))) => message,
-            // More pieces of it will come.
-            Some(None) => return,
-            None | Some(Some(Err(_))) => return pool.malformed(processor),
+        let (processor, message) = match self.peers.hear(piece) {
+            Heard::Message(processor, message) => (processor, message),
+            Heard::Nothing => return,
+            Heard::Malformed(processor) => return pool.malformed(processor),
         };
         match message {
-            Up::Hello { fingerprint, offer } => pool.hello(processor, fingerprint, offer),
-            Up::Report { room, results } => {
+            Up::Hello { fingerprint, offer, .. } => {
+                pool.hello(processor, fingerprint, offer);
+            }
+            Up::Report { room, results, .. } => {
                 results.into_iter().for_each(|result| pool.submit(now, processor, result));
                 pool.ask(now, processor, room.into());
             }
             Up::Bye => {
                 pool.leave(processor);
-                self.forget(processor);
+                self.peers.forget(processor);
             }
+            // It has no journal.
+            Up::Again { .. } | Up::Request { .. } => pool.malformed(processor),
         }
     }
 
     fn lose(&mut self, pool: &mut Pool, node: u16) {
         pool.lose_node(node);
         self.served.has_lost.store(true, Ordering::Release);
-        let gone: Vec<_> = self.peers.keys().filter(|processor| processor.node == node).copied().collect();
-        gone.into_iter().for_each(|processor| self.forget(processor));
-    }
-
-    fn forget(&mut self, processor: Processor) {
-        if let Some(peer) = self.peers.remove(&processor) {
-            self.waiting -= peer.outbox.len();
-        }
-    }
-
-    fn queue(&mut self, processor: Processor, answer: &Down) {
-        let Some(peer) = self.peers.get_mut(&processor) else { return };
-        // Nothing in an answer can fail to be encoded.
-        let Ok(bytes) = postcard::to_stdvec(answer) else { return };
-        let before = peer.outbox.len();
-        peer.outbox.extend(pieces::cut(&bytes, self.part.longest()));
-        self.waiting += peer.outbox.len() - before;
+        self.peers.lose_node(node);
     }
 
     fn send(&mut self) {
-        if self.waiting == 0 {
-            return;
-        }
-        let mut gone = Vec::new();
-        for (processor, peer) in &mut self.peers {
-            while let Some(piece) = peer.outbox.front() {
-                match self.part.try_send(peer.target, piece) {
-                    Ok(()) => {
-                        peer.outbox.pop_front();
-                        self.waiting -= 1;
-                    }
-                    Err(SendError::WouldBlock) => break,
-                    Err(_) => {
-                        gone.push(*processor);
-                        break;
-                    }
-                }
-            }
-        }
-        for processor in gone {
+        for processor in self.peers.send() {
             self.served.pool().leave(processor);
-            self.forget(processor);
         }
-        self.part.flush();
     }
 }

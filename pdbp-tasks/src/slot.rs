@@ -19,10 +19,13 @@ const MEETING: Duration = Duration::from_secs(60);
 /// Least time between two looks for messages while there are tasks to run.
 const LOOK: Duration = Duration::from_micros(200);
 
-struct Slot {
-    worker: Worker,
-    joined: pieces::Joined,
+pub(crate) struct Slot {
+    pub(crate) worker: Worker,
+    pub(crate) joined: pieces::Joined,
 }
+
+/// Whether what runs is not wanted, for reasons of its process.
+pub(crate) type Stops<'a> = &'a dyn Fn() -> bool;
 
 /// Runs tasks of the pool until it says that the job is done.
 pub(crate) fn run(node: &Node, name: &str, kinds: &Kinds, offer: &Resources) -> Result<(), Error> {
@@ -43,7 +46,7 @@ pub(crate) fn run(node: &Node, name: &str, kinds: &Kinds, offer: &Resources) -> 
         let step = slot.borrow_mut().worker.step(now);
         match step {
             Step::Run(assignment) => {
-                let (ending, tasks) = call(&part, &slot, kinds, &assignment);
+                let (ending, tasks) = call(Some(&part), &slot, kinds, &assignment, &|| false);
                 now = began.elapsed();
                 slot.borrow_mut().worker.ended(now, ending, tasks);
                 continue;
@@ -67,13 +70,13 @@ pub(crate) fn run(node: &Node, name: &str, kinds: &Kinds, offer: &Resources) -> 
 }
 
 /// Takes in what has come.
-fn take_in(part: &Part, slot: &RefCell<Slot>) {
+pub(crate) fn take_in(part: &Part, slot: &RefCell<Slot>) {
     while let Some(message) = part.try_recv() {
         receive(slot, &message);
     }
 }
 
-fn receive(slot: &RefCell<Slot>, piece: &[u8]) {
+pub(crate) fn receive(slot: &RefCell<Slot>, piece: &[u8]) {
     let Slot { worker, joined } = &mut *slot.borrow_mut();
     // What is no message of a pool changes nothing.
     if let Some(Some(Ok(message))) = joined.add(piece, |whole| wire::decode(whole)) {
@@ -82,7 +85,7 @@ fn receive(slot: &RefCell<Slot>, piece: &[u8]) {
 }
 
 /// Waits for room as long as it takes: the pool always reads.
-fn send(part: &Part, pool: Target, message: &Up) -> Result<(), Error> {
+pub(crate) fn send(part: &Part, pool: Target, message: &Up) -> Result<(), Error> {
     let bytes = postcard::to_stdvec(message)?;
     for piece in pieces::cut(&bytes, part.longest()) {
         loop {
@@ -97,11 +100,22 @@ fn send(part: &Part, pool: Target, message: &Up) -> Result<(), Error> {
     Ok(())
 }
 
-fn call(part: &Part, slot: &RefCell<Slot>, kinds: &Kinds, task: &Assignment) -> (Ending, Vec<SubTask>) {
+/// Runs a task. Without a part there is no pool now that could say anything.
+pub(crate) fn call(
+    part: Option<&Part>,
+    slot: &RefCell<Slot>,
+    kinds: &Kinds,
+    task: &Assignment,
+    stops: Stops<'_>,
+) -> (Ending, Vec<SubTask>) {
     let deadline = (task.limit_ms > 0).then(|| Instant::now() + Duration::from_millis(task.limit_ms.into()));
     let is_unwanted = || {
-        take_in(part, slot);
-        slot.borrow().worker.is_dropped() || deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        if let Some(part) = part {
+            take_in(part, slot);
+        }
+        stops()
+            || slot.borrow().worker.is_dropped()
+            || deadline.is_some_and(|deadline| Instant::now() >= deadline)
     };
     let mut scope = Scope::new(task, &is_unwanted);
     // What a function leaves half done of its own is its own: the next call is as good as in another process.

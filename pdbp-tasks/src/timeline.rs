@@ -5,6 +5,8 @@ mod page;
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::pool::Processor;
 use crate::wire::TaskId;
 
@@ -12,7 +14,7 @@ use crate::wire::TaskId;
 pub use page::page;
 
 /// One processor had one task: see [`Tasks::record`](crate::Tasks::record).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     /// Who.
     pub processor: Processor,
@@ -27,7 +29,7 @@ pub struct Span {
 }
 
 /// How the hold of a task ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Fate {
     /// Its result was taken.
     Taken,

@@ -3,6 +3,8 @@
 //! A message is one of [`Up`] or [`Down`]. What is longer than a block of the cluster travels in pieces (`pieces`), so that neither end
 //! ever has to wait for room in the middle of a message.
 
+mod requests;
+
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::resources::Resources;
+pub use requests::{Answer, By, Chunk, Inputs, JobStatus, Request, ResultOf, Status};
 
 /// An encoded input or result. The pool never looks inside. Clones share the bytes; short ones lie in the value itself.
 #[derive(Clone)]
@@ -108,6 +111,26 @@ impl fmt::Display for TaskId {
     }
 }
 
+/// The name of a task of a pool with a journal, which it keeps when that pool is lost and another one goes on from the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Name {
+    /// Its job.
+    pub job: u32,
+    /// Number in the job of the task that the client has added: this one, or the one that it descends from.
+    pub number: u64,
+    /// 0 for what the client has added; of a sub-task a number that no other has.
+    pub sub: u64,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.sub {
+            0 => write!(f, "task {} of job {}", self.number, self.job),
+            sub => write!(f, "sub-task {sub} of task {} of job {}", self.number, self.job),
+        }
+    }
+}
+
 /// Number of a registered function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct KindId(pub u16);
@@ -143,16 +166,38 @@ pub enum Up {
         fingerprint: u64,
         /// What the processors of its node offer together.
         offer: Resources,
+        /// What it still has of a pool with a journal, in the order in which it runs it.
+        held: Vec<Name>,
     },
     /// Results, perhaps none, and at the same time a request for tasks.
     Report {
+        /// The pool's term that the processor knows; 0 of a pool without a journal.
+        term: u32,
+        /// Number of the first result, of all that the processor has had.
+        first: u64,
         /// How many more tasks the processor has room for.
         room: u16,
         /// What it has done.
         results: Vec<Submission>,
     },
+    /// Results that an earlier pool has not acknowledged.
+    Again {
+        /// The pool's term that the processor knows.
+        term: u32,
+        /// Number of the first result.
+        first: u64,
+        /// What it has done. The ids and attempts are those of another term: names count.
+        results: Vec<(Name, Submission)>,
+    },
     /// The processor leaves. What it holds is for others.
     Bye,
+    /// From a client of a pool with a journal.
+    Request {
+        /// The answer has the same one.
+        id: u64,
+        /// What is asked.
+        request: Request,
+    },
 }
 
 /// From the pool to a processor.
@@ -171,6 +216,36 @@ pub enum Down {
         /// Of the functions that the pool knows.
         fingerprint: u64,
     },
+    /// The answer of a pool with a journal to the first word.
+    Welcome {
+        /// The pool's term, above those of all pools that had the journal before.
+        term: u32,
+        /// What the processor goes on with, by its names; the rest of what it had is not wanted any more.
+        held: Vec<Held>,
+    },
+    /// The results below this number are in the journal: nobody needs them again.
+    Taken {
+        /// Number of a result.
+        up_to: u64,
+    },
+    /// To a client.
+    Answer {
+        /// That of the request.
+        id: u64,
+        /// What came of it.
+        answer: Answer,
+    },
+}
+
+/// What a processor goes on with, under the ids of another term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// What it is.
+    pub name: Name,
+    /// What the pool calls it now.
+    pub task: TaskId,
+    /// Number of the hand-out.
+    pub attempt: u32,
 }
 
 /// A task that is handed out.
@@ -188,6 +263,8 @@ pub struct Assignment {
     pub gpus: u64,
     /// What the function is given.
     pub input: Bytes,
+    /// Its name, of a pool with a journal.
+    pub name: Option<Name>,
 }
 
 /// How a task ended on a processor.

@@ -3,12 +3,15 @@
 //!
 //! A submission is also an ask, so a processor that is kept busy never asks by itself. What it has done leaves when its queue is half
 //! run, so that the next tasks come before it is empty, or a millisecond after the last report.
+//!
+//! A processor of a pool with a journal ([`Worker::keeping`]) keeps each result until the pool has said that it is durable, runs on while there is no pool
+//! ([`Worker::lost`]), and tells the next one what it holds and has.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::resources::Resources;
-use crate::wire::{Assignment, Down, Ending, SubTask, Submission, TaskId, Up};
+use crate::wire::{Assignment, Down, Ending, Name, SubTask, Submission, TaskId, Up};
 
 /// Tasks that a processor takes at a time.
 const ROOM: usize = 256;
@@ -16,6 +19,8 @@ const ROOM: usize = 256;
 const MOST: (usize, usize) = (256, 16 << 20);
 /// Results wait no longer than this for others, while there are tasks to run.
 const SOON: Duration = Duration::from_millis(1);
+/// Results that are kept until they are durable, and their bytes: with more a processor waits.
+const UNACKNOWLEDGED: (usize, usize) = (2048, 16 << 20);
 /// Who was told to stand by asks again after this time: the answer may have been lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -45,7 +50,24 @@ pub enum Over {
 struct Running {
     task: TaskId,
     attempt: u32,
+    name: Option<Name>,
     since: Duration,
+}
+
+/// What a processor keeps for a pool with a journal.
+#[derive(Clone, Debug, Default)]
+struct Keeps {
+    /// The pool's, if it has said it.
+    term: Option<u32>,
+    /// When it was last told who is here.
+    greeted: Duration,
+    /// Results that are not durable yet, the oldest first.
+    results: VecDeque<(Name, Submission)>,
+    /// Number of the first of them.
+    first: u64,
+    bytes: usize,
+    /// The pool of this term has not seen all of them.
+    again: bool,
 }
 
 /// A processor: see the [module](self).
@@ -60,13 +82,14 @@ pub struct Worker {
     running: Option<Running>,
     /// The result of what runs is not wanted any more.
     dropped: bool,
-    results: Vec<Submission>,
+    results: Vec<(Option<Name>, Submission)>,
     /// Bytes of the results.
     bytes: usize,
     /// When it last reported, if it was not given anything since.
     asked: Option<Duration>,
     reported: Duration,
     over: Option<Over>,
+    keeps: Option<Keeps>,
 }
 
 impl Worker {
@@ -85,6 +108,86 @@ impl Worker {
             asked: None,
             reported: Duration::ZERO,
             over: None,
+            keeps: None,
+        }
+    }
+
+    /// As [`new`](Self::new), of a pool with a journal.
+    pub fn keeping(fingerprint: u64, offer: Resources) -> Self {
+        Self { keeps: Some(Keeps::default()), ..Self::new(fingerprint, offer) }
+    }
+
+    /// The pool, or the link to it, is lost. What there is runs on, and the next pool is told of it.
+    pub fn lost(&mut self) {
+        (self.greeted, self.asked) = (false, None);
+        if let Some(keeps) = &mut self.keeps {
+            keeps.term = None;
+        }
+        self.keep_unsent();
+    }
+
+    /// What was to be reported goes by the names of its tasks instead, with all that was not acknowledged.
+    fn keep_unsent(&mut self) {
+        if let Some(keeps) = &mut self.keeps {
+            keeps.again = true;
+        }
+        let unsent = std::mem::take(&mut self.results);
+        unsent.iter().for_each(|(name, result)| self.keep(*name, result));
+    }
+
+    /// Whether it has neither tasks nor results that the pool still needs.
+    pub fn is_idle(&self) -> bool {
+        let kept = self.keeps.as_ref().map_or(0, |keeps| keeps.results.len());
+        self.running.is_none() && self.queue.is_empty() && self.results.is_empty() && kept == 0
+    }
+
+    /// Results that no pool has acknowledged, and tasks that have not begun.
+    pub fn has(&self) -> (usize, usize) {
+        let kept = self.keeps.as_ref().map_or(0, |keeps| keeps.results.len());
+        (kept + self.results.len(), self.queue.len())
+    }
+
+    /// What has not begun is not run: it is for others.
+    pub fn drop_queue(&mut self) {
+        self.queue.clear();
+        self.low = 0;
+    }
+
+    fn keep(&mut self, name: Option<Name>, result: &Submission) {
+        let Some(keeps) = &mut self.keeps else { return };
+        let Some(name) = name else { return };
+        keeps.bytes += weight(result);
+        keeps.results.push_back((name, result.clone()));
+    }
+
+    /// Names of what has not ended, what runs first.
+    fn held(&self) -> Vec<Name> {
+        let running = self.running.iter().filter(|_| !self.dropped).filter_map(|running| running.name);
+        running.chain(self.queue.iter().filter_map(|task| task.name)).collect()
+    }
+
+    fn welcome(&mut self, term: u32, held: &[crate::wire::Held]) {
+        let Some(keeps) = &mut self.keeps else { return };
+        if keeps.term.is_some_and(|known| known >= term) {
+            return;
+        }
+        keeps.term = Some(term);
+        // What has ended since the first word has the ids of another term.
+        self.keep_unsent();
+        let of = |name: Option<Name>| held.iter().find(|held| Some(held.name) == name);
+        self.queue.retain_mut(|task| match of(task.name) {
+            Some(held) => {
+                (task.task, task.attempt) = (held.task, held.attempt);
+                true
+            }
+            None => false,
+        });
+        self.low = self.queue.len() / 2;
+        if let Some(running) = &mut self.running {
+            match of(running.name) {
+                Some(held) => (running.task, running.attempt) = (held.task, held.attempt),
+                None => self.dropped = true,
+            }
         }
     }
 
@@ -100,6 +203,18 @@ impl Worker {
             Down::Standby => {}
             Down::Stop => self.over = Some(Over::Done),
             Down::Refused { fingerprint } => self.over = Some(Over::Refused(fingerprint)),
+            Down::Welcome { term, held } => self.welcome(term, &held),
+            Down::Taken { up_to } => {
+                let Some(keeps) = &mut self.keeps else { return };
+                while keeps.first < up_to
+                    && let Some((_, result)) = keeps.results.pop_front()
+                {
+                    keeps.first += 1;
+                    keeps.bytes -= weight(&result);
+                }
+            }
+            // That is for clients.
+            Down::Answer { .. } => {}
             Down::Drop(task) => {
                 self.queue.retain(|assignment| assignment.task != task);
                 self.dropped |= self.running.is_some_and(|running| running.task == task);
@@ -112,6 +227,11 @@ impl Worker {
         self.dropped
     }
 
+    /// Nobody is told what comes of the task that runs: it is for others.
+    pub fn abandon(&mut self) {
+        self.dropped = true;
+    }
+
     /// The task that runs.
     pub fn running(&self) -> Option<TaskId> {
         self.running.map(|running| running.task)
@@ -120,8 +240,42 @@ impl Worker {
     /// What to do next.
     pub fn step(&mut self, now: Duration) -> Step {
         if !std::mem::replace(&mut self.greeted, true) {
-            return Step::Send(Up::Hello { fingerprint: self.fingerprint, offer: self.offer.clone() });
+            if let Some(keeps) = &mut self.keeps {
+                keeps.greeted = now;
+            }
+            let (fingerprint, offer, held) = (self.fingerprint, self.offer.clone(), self.held());
+            return Step::Send(Up::Hello { fingerprint, offer, held });
         }
+        self.step_before_reports(now).unwrap_or_else(|| self.step_greeted(now))
+    }
+
+    /// What to do next while there is no pool: it never sends.
+    pub fn step_alone(&mut self, now: Duration) -> Step {
+        self.run(now).unwrap_or(Step::Wait(PATIENCE))
+    }
+
+    /// What comes before any report to a pool with a journal: its welcome, and what an earlier one has not acknowledged.
+    fn step_before_reports(&mut self, now: Duration) -> Option<Step> {
+        let keeps = self.keeps.as_mut()?;
+        if let Some(term) = keeps.term {
+            if !std::mem::replace(&mut keeps.again, false) || keeps.results.is_empty() {
+                return None;
+            }
+            let results = keeps.results.iter().cloned().collect();
+            return Some(Step::Send(Up::Again { term, first: keeps.first, results }));
+        }
+        if let Some(over @ Over::Refused(_)) = self.over {
+            return Some(Step::Over(over));
+        }
+        // The welcome is on its way; what there is runs meanwhile.
+        let until = keeps.greeted + PATIENCE;
+        if now >= until {
+            self.greeted = false;
+        }
+        Some(self.run(now).unwrap_or(Step::Wait(until.saturating_sub(now))))
+    }
+
+    fn step_greeted(&mut self, now: Duration) -> Step {
         match self.over {
             Some(Over::Refused(fingerprint)) => return Step::Over(Over::Refused(fingerprint)),
             Some(Over::Done) if self.results.is_empty() => return Step::Over(Over::Done),
@@ -132,16 +286,37 @@ impl Worker {
             self.reported = now;
             (self.low, self.bytes) = (0, 0);
             let room = (ROOM - self.queue.len().min(ROOM)) as u16; // at most ROOM
-            return Step::Send(Up::Report { room, results: std::mem::take(&mut self.results) });
+            let results = std::mem::take(&mut self.results);
+            let (term, first) = match &self.keeps {
+                Some(keeps) => (keeps.term.unwrap_or(0), keeps.first + keeps.results.len() as u64),
+                None => (0, 0),
+            };
+            if self.keeps.is_some() {
+                results.iter().for_each(|(name, result)| self.keep(*name, result));
+            }
+            let results = results.into_iter().map(|(_, result)| result).collect();
+            return Step::Send(Up::Report { term, first, room, results });
         }
-        if let Some(assignment) = self.queue.pop_front() {
-            let Assignment { task, attempt, .. } = assignment;
-            self.running = Some(Running { task, attempt, since: now });
-            self.dropped = false;
-            return Step::Run(assignment);
+        if let Some(run) = self.run(now) {
+            return run;
         }
         let asked = self.asked.unwrap_or(now);
         Step::Wait((asked + PATIENCE).saturating_sub(now))
+    }
+
+    /// The next task, if there is one and room for what comes of it.
+    fn run(&mut self, now: Duration) -> Option<Step> {
+        let is_full = self.keeps.as_ref().is_some_and(|keeps| {
+            keeps.results.len() + self.results.len() >= UNACKNOWLEDGED.0 || keeps.bytes >= UNACKNOWLEDGED.1
+        });
+        if is_full {
+            return None;
+        }
+        let assignment = self.queue.pop_front()?;
+        let Assignment { task, attempt, name, .. } = assignment;
+        self.running = Some(Running { task, attempt, name, since: now });
+        self.dropped = false;
+        Some(Step::Run(assignment))
     }
 
     fn is_report_due(&self, now: Duration) -> bool {
@@ -157,11 +332,20 @@ impl Worker {
 
     /// The task that runs has ended.
     pub fn ended(&mut self, now: Duration, ending: Ending, tasks: Vec<SubTask>) {
-        let Some(Running { task, attempt, since }) = self.running.take() else { return };
+        let Some(Running { task, attempt, name, since }) = self.running.take() else { return };
+        if self.keeps.is_some() && self.dropped {
+            // Nobody has to know.
+            return;
+        }
         let inputs: usize = tasks.iter().map(|task| task.input.len()).sum();
         let value = if let Ending::Value(bytes) = &ending { bytes.len() } else { 0 };
         self.bytes += inputs + value;
         let ran_ns = u64::try_from(now.saturating_sub(since).as_nanos()).unwrap_or(u64::MAX);
-        self.results.push(Submission { task, attempt, ran_ns, ending, tasks });
+        self.results.push((name, Submission { task, attempt, ran_ns, ending, tasks }));
     }
+}
+
+fn weight(result: &Submission) -> usize {
+    let value = if let Ending::Value(bytes) = &result.ending { bytes.len() } else { 0 };
+    value + result.tasks.iter().map(|task| task.input.len()).sum::<usize>()
 }

@@ -238,7 +238,7 @@ fn what_the_client_returns_and_its_panic_end_the_program() {
 fn take_and_go(node: Node, taken: &mpsc::Sender<usize>) {
     let part = node.register("tasks.thief", PartKind::Cpu).unwrap();
     let pool = part.find("tasks@node0", std::time::Duration::from_secs(60)).unwrap();
-    let ask = postcard::to_stdvec(&Up::Report { room: 100, results: Vec::new() }).unwrap();
+    let ask = postcard::to_stdvec(&Up::Report { term: 0, first: 0, room: 100, results: Vec::new() }).unwrap();
     part.send(pool, &[&[0], &*ask].concat()).unwrap();
     loop {
         let message = part.recv().unwrap();

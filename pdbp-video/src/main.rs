@@ -17,7 +17,7 @@ use pdbp_video::frame::StreamClass;
 use pdbp_video::live::Live;
 use pdbp_video::outcome::Outcome;
 use pdbp_video::pipeline::{self, PipelineError};
-use pdbp_video::plan::Mode;
+use pdbp_video::plan::{Mode, Side};
 use pdbp_video::progress::{Bar, Shown};
 use pdbp_video::report::{self, Facts, table};
 use pdbp_video::streams::{StreamNo, Streams};
@@ -113,8 +113,13 @@ fn watch(cli: &Cli) -> Result<ExitCode, Failed> {
     let shown = if speaks && cli.shows_progress() { Shown::Yes } else { Shown::No };
     match run(cluster.as_ref(), &setup, shown, live.as_ref().map(|(live, _)| live))? {
         Some(outcome) => Ok(show(cli, &setup, cluster.as_ref(), title, &outcome)),
-        // Another process hosts the console.
-        None => Ok(ExitCode::SUCCESS),
+        // Another process hosts the console, or another cluster.
+        None => {
+            if let (Side::Decodes(other), false) = (&setup.side, cli.quiet || !speaks) {
+                println!("decoded for cluster {other}");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
@@ -136,7 +141,7 @@ fn show(cli: &Cli, setup: &Setup, cluster: Option<&Cluster>, title: String, outc
     if !cli.quiet {
         println!("\n{}", table::table(&streams, outcome));
     }
-    let transport = ("Transport".to_owned(), transport(cluster));
+    let transport = ("Transport".to_owned(), transport(cluster, &setup.side));
     let written = write_files(cli, (&streams, setup), title, transport, outcome);
     let measured = say_what_is_missing(setup, outcome);
     if written && measured { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -200,12 +205,12 @@ fn run(
     shown: Shown,
     live: Option<&Live>,
 ) -> Result<Option<Outcome>, Failed> {
-    let Setup { streams, plan, codec, place, .. } = setup;
+    let Setup { streams, plan, codec, place, side, .. } = setup;
     let both = (Bar::new(streams.count(), *plan, shown), live);
     let clock = RunClock::start();
     let outcome = match cluster {
         None => Some(direct::run(streams, *plan, *codec, place, clock, &both)?),
-        Some(cluster) => pipeline::run(cluster, streams, *plan, *codec, place, clock, &both)?,
+        Some(cluster) => pipeline::run((cluster, side), streams, *plan, *codec, place, clock, &both)?,
     };
     both.0.finish();
     Ok(outcome)
@@ -239,7 +244,7 @@ fn fault_lines(streams: &Streams, outcome: &Outcome) -> Vec<String> {
     lines
 }
 
-fn transport(cluster: Option<&Cluster>) -> String {
+fn transport(cluster: Option<&Cluster>, side: &Side) -> String {
     let Some(cluster) = cluster else {
         return "none: every thread decodes and analyses its own frames".into();
     };
@@ -248,7 +253,9 @@ fn transport(cluster: Option<&Cluster>) -> String {
         TransportKind::Net => "nodes, processes over sockets",
         _ => "nodes in one process",
     };
-    format!("PDBP, {} {connected}", cluster.size())
+    let far =
+        side.other().map_or_else(String::new, |other| format!("; decoding in cluster {other}, over a trunk"));
+    format!("PDBP, {} {connected}{far}", cluster.size())
 }
 
 /// Whether all files that were asked for are written; says which are not.

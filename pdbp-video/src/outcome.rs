@@ -134,6 +134,8 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// Buffer rows over time; empty without transport.
     pub densities: Vec<Density>,
+    /// The cluster whose nodes decode, if that is another than the one that analyses.
+    pub decoding: Option<String>,
     /// Frames between nodes, pass after pass, one entry for each pair of nodes; empty without transport.
     pub traffic: Vec<Traffic>,
 }
@@ -196,6 +198,13 @@ impl ClassSummary {
 }
 
 impl Outcome {
+    /// What a decoding node is called: with its cluster, if that is another.
+    pub(crate) fn decoding_node(&self, node: u16) -> String {
+        self.decoding
+            .as_ref()
+            .map_or_else(|| format!("node{node}"), |cluster| format!("node{node}.{cluster}"))
+    }
+
     /// Ends a pass, all scores and faults of which have arrived: counts the streams that fell behind. A stream of which nothing has been heard
     /// has a decoder that keeps its first pictures back, and is not behind.
     pub(crate) fn end_pass(&mut self, time: PassTime) -> PassEnd {

@@ -2,7 +2,8 @@
 //!
 //! Every process computes the same [`Layout`] from the number of nodes and drives the nodes that it hosts. The first half
 //! of the nodes decodes, the second half analyses, as the documents pair a CPU node with a GPU node; a single node does
-//! both. Each decoder has an analyser of its own at the other end of its stream.
+//! both. Each decoder has an analyser of its own at the other end of its stream. Of two clusters that are joined by a trunk, one decodes and
+//! one analyses ([`Side`]).
 
 use core::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,13 +54,47 @@ pub struct Pair {
     pub analyses: u16,
 }
 
+/// What this cluster does of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Side {
+    /// All of it.
+    #[default]
+    Whole,
+    /// It decodes; the cluster of this name analyses, and has the console.
+    Decodes(String),
+    /// It analyses and has the console; the cluster of this name decodes.
+    Analyses(String),
+}
+
+impl Side {
+    /// Whether nodes of this cluster decode.
+    pub fn decodes(&self) -> bool {
+        !matches!(self, Self::Analyses(_))
+    }
+
+    /// Whether nodes of this cluster analyse, one of which has the console.
+    pub fn analyses(&self) -> bool {
+        !matches!(self, Self::Decodes(_))
+    }
+
+    /// The other cluster.
+    pub fn other(&self) -> Option<&str> {
+        match self {
+            Self::Whole => None,
+            Self::Decodes(other) | Self::Analyses(other) => Some(other),
+        }
+    }
+}
+
 /// Who does what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// All nodes of the cluster.
     pub nodes: u16,
-    /// Decoders and analysers.
+    /// Decoders and analysers. Of those in another cluster the node is not known.
     pub pairs: Vec<Pair>,
+    /// What this cluster does.
+    pub side: Side,
 }
 
 impl Layout {
@@ -86,11 +121,35 @@ impl Layout {
             decodes: node(number, decoding),
             analyses: first_analysing + node(number, analysing),
         };
-        Self { nodes, pairs: (0..pairs).map(pair).collect() }
+        Self { nodes, pairs: (0..pairs).map(pair).collect(), side: Side::Whole }
+    }
+
+    /// Spreads `decoders` decoders, or as many analysers, over all nodes of a cluster that does nothing else; the number is that of both
+    /// clusters.
+    ///
+    /// ```
+    /// # use pdbp_video::plan::{Layout, Side};
+    /// let layout = Layout::of(Side::Analyses("east".into()), 2, 3);
+    /// assert_eq!(layout.pairs.iter().map(|pair| pair.analyses).collect::<Vec<_>>(), [0, 1, 0]);
+    /// ```
+    pub fn of(side: Side, nodes: u16, decoders: usize) -> Self {
+        if side == Side::Whole {
+            return Self::new(nodes, decoders);
+        }
+        let nodes = nodes.max(1);
+        let pairs = u32::try_from(decoders).unwrap_or(u32::MAX).max(1);
+        let pair = |number: u32| {
+            let node = (number % u32::from(nodes)) as u16; // less than `nodes`
+            Pair { number, decodes: node, analyses: node }
+        };
+        Self { nodes, pairs: (0..pairs).map(pair).collect(), side }
     }
 
     /// Indices of the nodes that analyse.
     pub fn analysing(&self) -> Range<usize> {
+        if !self.side.analyses() {
+            return 0..0;
+        }
         let nodes = || self.pairs.iter().map(|pair| usize::from(pair.analyses));
         nodes().min().unwrap_or_default()..nodes().max().map_or(0, |last| last + 1)
     }

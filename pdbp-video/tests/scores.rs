@@ -9,7 +9,7 @@ use pdbp_video::annexb::PictureSize;
 use pdbp_video::clips::{self, Clip};
 use pdbp_video::decode::{Codec, Sampler, Yuv, whole};
 use pdbp_video::measure::{Analyser, Place, Scores, Sight, Threads, Watcher};
-use pdbp_video::plan::{Mode, Plan};
+use pdbp_video::plan::{Mode, Plan, Side};
 use pdbp_video::report::{self, Facts};
 use pdbp_video::streams::Streams;
 use pdbp_video::{direct, pipeline};
@@ -277,7 +277,15 @@ fn freezes_and_black_pictures_of_streams_are_as_long_as_they_were_made() {
     let place = Place::cpu();
     let direct = direct::run(&streams, plan, Codec::default(), &place, RunClock::start(), &()).unwrap();
     let cluster = Cluster::local(4).unwrap();
-    let over = pipeline::run(&cluster, &streams, plan, Codec::default(), &place, RunClock::start(), &());
+    let over = pipeline::run(
+        (&cluster, &Side::Whole),
+        &streams,
+        plan,
+        Codec::default(),
+        &place,
+        RunClock::start(),
+        &(),
+    );
     for outcome in [direct, over.unwrap().unwrap()] {
         assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
         let tallies = outcome.tallies();

@@ -245,7 +245,7 @@ impl Topology {
     /// let ring = Topology::boards(6).ring();
     /// let (one, all) = (Tree::new(&ring)?, Tree::new(&ring.up_down())?);
     /// // The tree leaves out the link of switches 3 and 4.
-    /// assert_eq!((one.way(12, 16), all.way(12, 16)), (vec![3, 2, 1, 0, 5, 4], vec![3, 4]));
+    /// assert_eq!((one.way(12, 20), all.way(12, 20)), (vec![3, 2, 1, 0, 5, 4], vec![3, 4]));
     /// # Ok::<(), pdbp_sim::rapidio::TopologyError>(())
     /// ```
     #[must_use]

@@ -29,17 +29,25 @@ pub(crate) enum Flaw {
     QueuesBehindSuspect,
     /// A task runs when the first of those that it needs is over.
     RunsTooEarly,
+    /// With a journal: a result is acknowledged before it is durable.
+    #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "journals come with the feature"))]
+    AcknowledgesEarly,
+    /// With a journal: what is not durable is handed out.
+    HandsOutEarly,
+    /// With a journal: what an earlier pool was told is taken for this one's.
+    #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "journals come with the feature"))]
+    NoTerms,
 }
 
 impl Pool {
     #[cfg(test)]
-    pub(super) fn has(&self, flaw: Flaw) -> bool {
+    pub(crate) fn has(&self, flaw: Flaw) -> bool {
         self.flaw == Some(flaw)
     }
 
     #[cfg(not(test))]
     #[inline]
-    pub(super) const fn has(&self, _flaw: Flaw) -> bool {
+    pub(crate) const fn has(&self, _flaw: Flaw) -> bool {
         false
     }
 }

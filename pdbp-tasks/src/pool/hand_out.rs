@@ -33,8 +33,8 @@ const REFUSALS: usize = 100;
 
 impl Pool {
     /// A processor says which functions it knows, and what its node offers. With other functions than the pool's it is refused, and all that
-    /// it sends ignored.
-    pub fn hello(&mut self, processor: Processor, fingerprint: u64, offer: Resources) {
+    /// it sends ignored. Returns whether it is welcome.
+    pub fn hello(&mut self, processor: Processor, fingerprint: u64, offer: Resources) -> bool {
         if fingerprint != self.fingerprint {
             let why = format!(
                 "it knows other functions ({fingerprint:016x}) than the pool ({:016x})",
@@ -42,10 +42,11 @@ impl Pool {
             );
             self.refuse(processor, why);
             self.notices.push_back((processor, Down::Refused { fingerprint: self.fingerprint }));
-            return;
+            return false;
         }
         self.nodes.set_offer(processor.node, offer);
         self.stir();
+        true
     }
 
     /// A processor has room for so many more tasks.
@@ -53,10 +54,8 @@ impl Pool {
         if self.banned.contains(&processor) {
             return;
         }
-        let known = self.processors.entry(processor).or_insert_with(|| {
-            self.nodes.of(processor.node).processors += 1;
-            Known { room, held: 0, waits: Waits::No, share: None, heard: now }
-        });
+        self.meet(now, processor);
+        let Some(known) = self.processors.get_mut(&processor) else { return };
         (known.room, known.heard) = (room, now);
         // Not before: who is told to drop a task still computes it.
         if known.held == 0
@@ -71,6 +70,14 @@ impl Pool {
             known.waits = Waits::Asking;
             self.asking.push_back(processor);
         }
+    }
+
+    /// It may be a new one.
+    pub(super) fn meet(&mut self, now: Duration, processor: Processor) {
+        self.processors.entry(processor).or_insert_with(|| {
+            self.nodes.of(processor.node).processors += 1;
+            Known { room: 0, held: 0, waits: Waits::No, share: None, heard: now }
+        });
     }
 
     /// A processor is gone, or has said that it goes: what it holds is handed out again.
@@ -229,6 +236,9 @@ impl Pool {
 
     /// Whether there is a task that nobody holds.
     fn has_more(&mut self) -> bool {
+        if self.is_paused() {
+            return false;
+        }
         self.peek(PLAIN).is_some() || (0..self.lanes.special().len()).any(|i| self.peek_special(i).is_some())
     }
 
@@ -242,7 +252,10 @@ impl Pool {
         }
         let tasks = &self.tasks;
         let lane = self.lanes.get_mut(lane);
-        let next = lane.ready.peek(|task| tasks.get(task).is_some()).map(|task| (task, From::Ready));
+        let next = lane
+            .ready
+            .peek(|task| tasks.get(task).is_some_and(|entry| entry.state == State::Ready))
+            .map(|task| (task, From::Ready));
         if next.is_none() && lane.waits_on.take().is_some() {
             self.stir();
         }
@@ -315,6 +328,9 @@ impl Pool {
     }
 
     fn hand_out(&mut self, now: Duration, processor: Processor) -> Vec<Assignment> {
+        if self.is_paused() {
+            return Vec::new();
+        }
         let Some(Known { room, held, .. }) = self.processors.get(&processor) else { return Vec::new() };
         let (room, held) = (*room, *held);
         let available = self.lanes.len();
@@ -378,8 +394,10 @@ impl Pool {
                 known.share = Some(Share { lane, gpus });
             }
         }
+        let name = self.journal.as_mut().map(|journal| journal.handed_out(entry, processor));
         Some(Assignment {
             task,
+            name,
             attempt: entry.attempts,
             kind: entry.kind,
             limit_ms: entry.options.limit_ms,

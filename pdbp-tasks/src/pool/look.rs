@@ -27,7 +27,7 @@ impl Pool {
             self.next_look = now + 10 * LOOK.0;
         }
         self.refuse_unoffered(now);
-        if !self.parked.is_empty() && self.peek(PLAIN).is_none() {
+        if !self.parked.is_empty() && !self.is_paused() && self.peek(PLAIN).is_none() {
             let next = self.copy(now);
             self.next_look = self.next_look.min(next).max(now + LOOK.0);
         }

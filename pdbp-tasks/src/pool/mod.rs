@@ -17,13 +17,21 @@
 mod blame;
 #[cfg(test)]
 mod digest;
+#[cfg_attr(
+    not(any(feature = "net", test)),
+    allow(dead_code, reason = "nobody asks a pool without a journal")
+)]
+mod explain;
 mod figures;
 mod flaws;
 mod hand_out;
+#[cfg_attr(not(any(feature = "net", test)), allow(dead_code, reason = "journals come with the feature"))]
+mod journal;
 mod lanes;
 mod look;
 mod nodes;
 mod ready;
+mod spans;
 mod submit;
 mod table;
 mod tasks;
@@ -34,18 +42,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::timeline::{Fate, Span};
-use crate::wire::{Bytes, Down, SubTask, TaskId};
+use crate::wire::{Bytes, Down, Name, SubTask, TaskId};
 use blame::Blame;
 use figures::Figures;
 pub(crate) use flaws::Flaw;
+use journal::Journal;
+#[cfg(any(feature = "net", test))]
+pub(crate) use journal::Step;
 use lanes::{LaneId, Lanes, PLAIN};
 use nodes::Nodes;
-use table::{Holder, Table};
+use table::Table;
 use tasks::{Ended, Entry, Input, State, Tasks};
 pub use types::{Counts, JobId, Limits, NewTask, Outcome, Processor, Refusal, Refused, TaskError};
-
-/// Holds that are recorded.
-const SPANS: usize = 1_000_000;
 
 /// What the pool notes of a processor. All of it may be forgotten.
 #[derive(Clone, Debug)]
@@ -131,6 +139,10 @@ pub struct Pool {
     clock: Duration,
     /// Who has held what, if that is wanted.
     spans: Option<Vec<Span>>,
+    /// Holds that are recorded at most.
+    most_spans: usize,
+    /// What is noted for a journal, if there is one.
+    journal: Option<Box<Journal>>,
     #[cfg(test)]
     pub(crate) flaw: Option<Flaw>,
 }
@@ -165,6 +177,8 @@ impl Pool {
             closed: false,
             clock: Duration::ZERO,
             spans: None,
+            most_spans: spans::MOST,
+            journal: None,
             #[cfg(test)]
             flaw: None,
         }
@@ -208,7 +222,7 @@ impl Pool {
             None => Input::Bytes(new.input.clone()),
         };
         let mut entry = Entry::new(job, new.kind, new.options, lane, input);
-        entry.number = Some(number);
+        (entry.number, entry.gives) = (number, true);
         let task = self.insert(entry);
         if let Some(job) = self.jobs.get_mut(&job) {
             job.next += 1;
@@ -297,23 +311,6 @@ impl Pool {
         &self.refusals
     }
 
-    /// From now on who holds which task is recorded, as long as it is a million times at most.
-    pub fn record(&mut self) {
-        self.spans.get_or_insert_default();
-    }
-
-    /// What was [recorded](Self::record), in the order in which it ended.
-    pub fn spans(&self) -> &[Span] {
-        self.spans.as_deref().unwrap_or_default()
-    }
-
-    fn note_span(&mut self, task: TaskId, holder: &Holder, fate: Fate) {
-        if let Some(spans) = self.spans.as_mut().filter(|spans| spans.len() < SPANS) {
-            let Holder { processor, since, .. } = *holder;
-            spans.push(Span { processor, task, since, until: self.clock.max(since), fate });
-        }
-    }
-
     /// No client adds any more: when all is over who asks is told to stop.
     pub fn close(&mut self) {
         self.closed = true;
@@ -329,7 +326,12 @@ impl Pool {
         if let Some(job) = self.jobs.get_mut(&entry.job) {
             job.live += 1;
         }
-        self.tasks.insert(entry)
+        let name = name_of(&entry);
+        let task = self.tasks.insert(entry);
+        if let Some(journal) = &mut self.journal {
+            journal.inserted(name, task);
+        }
+        task
     }
 
     fn remove(&mut self, task: TaskId) -> Option<Entry> {
@@ -345,14 +347,24 @@ impl Pool {
         if let Some(job) = self.jobs.get_mut(&entry.job) {
             job.live -= 1;
         }
+        if let Some(journal) = &mut self.journal {
+            journal.removed(name_of(&entry), &entry);
+        }
         Some(entry)
     }
 
     /// Into the task set, if it waits for nothing.
     fn ready_if_free(&mut self, task: TaskId, came: Came) {
+        let early = self.has(Flaw::HandsOutEarly);
         let Some(entry) = self.tasks.get_mut(task).filter(|e| e.state == State::Waiting { edges: 0 }) else {
             return;
         };
+        if let Some(journal) = &mut self.journal
+            && journal.must_wait()
+            && !early
+        {
+            return journal.keep_back(task, came);
+        }
         self.bytes -= weight(&entry.input);
         entry.input.settle();
         self.bytes += weight(&entry.input);
@@ -367,7 +379,7 @@ impl Pool {
     }
 
     /// Adds the tasks of a submission that is taken. The first goes out first.
-    fn add_sub_tasks(&mut self, job: JobId, new: Vec<SubTask>) -> Vec<TaskId> {
+    fn add_sub_tasks(&mut self, job: JobId, number: u64, first_sub: u64, new: Vec<SubTask>) -> Vec<TaskId> {
         let mut ids: Vec<TaskId> = Vec::with_capacity(new.len());
         for SubTask { kind, options, needs, input, join, after } in new {
             let input = match &join {
@@ -376,7 +388,9 @@ impl Pool {
             };
             // The submission has been looked at: there is a lane.
             let lane = self.lanes.of_needs(&needs).unwrap_or(PLAIN);
-            let task = self.insert(Entry::new(job, kind, options, lane, input));
+            let mut entry = Entry::new(job, kind, options, lane, input);
+            (entry.number, entry.sub) = (number, first_sub + ids.len() as u64);
+            let task = self.insert(entry);
             let data = join.iter().flatten().enumerate().map(|(part, on)| (on, Some(part as u32)));
             for (on, part) in data.chain(after.iter().map(|on| (on, None))) {
                 if let Some(on) = ids.get(usize::from(*on)) {
@@ -391,6 +405,9 @@ impl Pool {
 
     /// A task is over, and with it what cannot run any more.
     fn end(&mut self, task: TaskId, result: Ended) {
+        if let Err(error) = &result {
+            self.note_failed(task, error);
+        }
         let mut over = vec![(task, result)];
         while let Some((task, result)) = over.pop() {
             let Some(entry) = self.remove(task) else { continue };
@@ -429,7 +446,10 @@ impl Pool {
     }
 
     fn give_outcome(&mut self, entry: &Entry, result: Ended) {
-        let (Some(number), Some(job)) = (entry.number, self.jobs.get_mut(&entry.job)) else { return };
+        let (number, Some(job)) = (entry.number, self.jobs.get_mut(&entry.job)) else { return };
+        if !entry.gives {
+            return;
+        }
         if let Some(kept) = job.kept.get_mut(&number) {
             *kept = Kept::Over(result);
             return;
@@ -456,8 +476,12 @@ impl Pool {
     }
 }
 
+fn name_of(entry: &Entry) -> Name {
+    Name { job: entry.job.0, number: entry.number, sub: entry.sub }
+}
+
 /// Where a task comes from.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Came {
     New,
     Unlocked,

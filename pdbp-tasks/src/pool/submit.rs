@@ -36,7 +36,7 @@ impl Pool {
             self.counts.ignored += 1;
             let job = entry.job;
             if self.has(Flaw::AddsOfIgnored) {
-                self.add_sub_tasks(job, tasks);
+                self.add_sub_tasks(job, 0, 0, tasks);
             }
             if !was_handed_out {
                 self.note_stray(from);
@@ -58,7 +58,7 @@ impl Pool {
     }
 
     /// What is wrong with a submission as a whole.
-    fn wrong(&mut self, ending: &Ending, tasks: &[SubTask]) -> Option<String> {
+    pub(super) fn wrong(&mut self, ending: &Ending, tasks: &[SubTask]) -> Option<String> {
         if tasks.len() > self.limits.sub_tasks {
             return Some(format!("{} sub-tasks; a task may add {}", tasks.len(), self.limits.sub_tasks));
         }
@@ -80,11 +80,12 @@ impl Pool {
         })
     }
 
-    fn take(&mut self, task: TaskId, from: Processor, ending: Ending, tasks: Vec<SubTask>) {
+    pub(super) fn take(&mut self, task: TaskId, from: Processor, ending: Ending, tasks: Vec<SubTask>) {
         self.counts.taken += 1;
         self.leave_table(task, Some(from));
-        let Some(job) = self.tasks.get(task).map(|entry| entry.job) else { return };
-        let added = self.add_sub_tasks(job, tasks);
+        let Some((job, number)) = self.tasks.get(task).map(|entry| (entry.job, entry.number)) else { return };
+        let first_sub = self.note_taken(task, &ending, &tasks);
+        let added = self.add_sub_tasks(job, number, first_sub, tasks);
         match ending {
             Ending::Value(bytes) => self.end(task, Ok(bytes)),
             Ending::Of(which) => {
@@ -102,9 +103,9 @@ impl Pool {
         let Some(parent) = self.remove(task) else { return };
         self.tasks.hand_over_edges(&parent, heir);
         let Some(entry) = self.tasks.get_mut(heir) else { return };
-        entry.number = parent.number;
-        let job = self.jobs.get_mut(&parent.job);
-        if let Some(kept) = parent.number.and_then(|number| job?.kept.get_mut(&number)) {
+        entry.gives = parent.gives;
+        let job = self.jobs.get_mut(&parent.job).filter(|_| parent.gives);
+        if let Some(kept) = job.and_then(|job| job.kept.get_mut(&parent.number)) {
             *kept = Kept::Pending(heir);
         }
     }

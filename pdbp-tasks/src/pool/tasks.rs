@@ -21,8 +21,12 @@ pub(super) struct Entry {
     pub(super) state: State,
     /// Hand-outs so far.
     pub(super) attempts: u32,
-    /// Number of its outcome, if the client has added it, or it stands for one that the client has.
-    pub(super) number: Option<u64>,
+    /// Number in the job of the task that the client has added: this one, or the one that it descends from.
+    pub(super) number: u64,
+    /// With a journal: 0 for what the client has added, else a number of its own.
+    pub(super) sub: u64,
+    /// Its result is that of the task that the client has added.
+    pub(super) gives: bool,
     pub(super) input: Input,
     /// Where the list of those that wait for it begins.
     first_edge: u32,
@@ -31,7 +35,19 @@ pub(super) struct Entry {
 impl Entry {
     pub(super) fn new(job: JobId, kind: KindId, options: Options, lane: LaneId, input: Input) -> Self {
         let state = State::Waiting { edges: 0 };
-        Self { job, kind, options, lane, state, attempts: 0, number: None, input, first_edge: NONE }
+        Self {
+            job,
+            kind,
+            options,
+            lane,
+            state,
+            attempts: 0,
+            number: 0,
+            sub: 0,
+            gives: false,
+            input,
+            first_edge: NONE,
+        }
     }
 }
 

@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::resources::Resources;
 use crate::wire::{Bytes, Failure, KindId, Options};
 
 /// Who computes: a slot of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Processor {
     /// Its node.
     pub node: u16,
@@ -18,7 +20,7 @@ pub struct Processor {
 
 /// Number of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct JobId(pub(super) u32);
+pub struct JobId(pub(crate) u32);
 
 /// What bounds a pool.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +95,7 @@ pub struct Outcome {
 }
 
 /// Why a task has no result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum TaskError {
     /// Its function failed, and there was no retry left.
@@ -192,7 +194,7 @@ impl fmt::Display for TaskError {
 impl std::error::Error for TaskError {}
 
 /// Counts since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Counts {
     /// Tasks handed out, each time.
@@ -205,6 +207,8 @@ pub struct Counts {
     pub failures: u64,
     /// Tasks of processors that were lost.
     pub lost: u64,
+    /// Tasks that processors went on with when the pool was started again.
+    pub adopted: u64,
     /// Submissions that were ignored: of tasks that were submitted before, of attempts that were never handed out, failures of attempts
     /// that nobody holds.
     pub ignored: u64,

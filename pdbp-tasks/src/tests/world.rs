@@ -400,8 +400,10 @@ impl World {
 
     fn deliver(&mut self, from: Processor, up: Up, host: usize) {
         match up {
-            Up::Hello { fingerprint, offer } => self.pool.hello(from, fingerprint, offer),
-            Up::Report { room, results } => {
+            Up::Hello { fingerprint, offer, .. } => {
+                self.pool.hello(from, fingerprint, offer);
+            }
+            Up::Report { room, results, .. } => {
                 for submission in results {
                     self.hosts[host].submitted.push(submission.clone());
                     self.submit(from, submission);
@@ -410,6 +412,7 @@ impl World {
                 self.oracle.ask(from);
             }
             Up::Bye => self.pool.leave(from),
+            Up::Again { .. } | Up::Request { .. } => panic!("there is no journal"),
         }
     }
 
@@ -431,6 +434,9 @@ impl World {
                 Down::Stop => assert!(self.closed && self.oracle.live() == 0, "stop, though it is not over"),
                 Down::Drop(task) => self.oracle.drop(to, *task),
                 Down::Refused { .. } => panic!("refused"),
+                Down::Welcome { .. } | Down::Taken { .. } | Down::Answer { .. } => {
+                    panic!("{down:?} without a journal")
+                }
             }
             if let Some(host) = self.hosts.iter_mut().find(|host| host.processor == to) {
                 host.down.push_back(down);

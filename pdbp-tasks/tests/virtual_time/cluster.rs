@@ -158,12 +158,15 @@ impl Cluster {
             Event::Up(up) => {
                 let began = Instant::now();
                 match up {
-                    Up::Hello { fingerprint, offer } => self.pool.hello(processor, fingerprint, offer),
-                    Up::Report { room, results } => {
+                    Up::Hello { fingerprint, offer, .. } => {
+                        self.pool.hello(processor, fingerprint, offer);
+                    }
+                    Up::Report { room, results, .. } => {
                         results.into_iter().for_each(|result| self.pool.submit(self.now, processor, result));
                         self.pool.ask(self.now, processor, room.into());
                     }
                     Up::Bye => self.pool.leave(processor),
+                    Up::Again { .. } | Up::Request { .. } => panic!("there is no journal"),
                 }
                 self.in_pool += began.elapsed();
                 self.poll();

@@ -12,7 +12,7 @@ use crate::decode::memory::{self, Needs};
 use crate::decode::{self, Codec, NoLibav};
 use crate::frame::StreamClass;
 use crate::measure::{NoGpu, Place, Wanted};
-use crate::plan::{Layout, Mode, Plan};
+use crate::plan::{Layout, Mode, Plan, Side};
 use crate::streams::{StreamNo, Streams};
 
 /// What the exit status says.
@@ -41,8 +41,8 @@ pub struct Cli {
     #[arg(long, value_name = "N", default_value_t = 2_520, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub streams: u32,
 
-    /// Nodes of the cluster: the first half decodes, the second half analyses. 0: without transport, for comparison [default: 4;
-    /// over MPI each process is a node].
+    /// Nodes of the cluster: the first half decodes, the second half analyses. 0: without transport, for comparison [default: 4,
+    /// with --decode-in and --analyse-in 2; over MPI each process is a node].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub nodes: Option<u16>,
 
@@ -72,7 +72,7 @@ pub struct Cli {
     #[arg(long, value_enum, default_value_t = ClassChoice::Mix)]
     pub class: ClassChoice,
 
-    /// Decoding threads of all nodes together [default: one per core; over MPI one per decoding node].
+    /// Decoding threads of all nodes together [default: one per core; over MPI one per decoding node; with --decode-in and --analyse-in 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub decoders: Option<u16>,
 
@@ -85,6 +85,17 @@ pub struct Cli {
     /// Where frames are analysed. The devices that CUDA_VISIBLE_DEVICES leaves are shared by the analysing nodes in turn.
     #[arg(long, value_enum, default_value_t = Wanted::Auto)]
     pub analyse: Wanted,
+
+    /// Only analyse: the pictures are decoded in another cluster, of that name, which is joined to this one by a trunk (settings `grid`, `listen`,
+    /// `trunks`) and runs with --analyse-in. All other options are to be the same there; this one has the table.
+    #[cfg(feature = "net")]
+    #[arg(long, value_name = "CLUSTER", conflicts_with = "analyse_in")]
+    pub decode_in: Option<String>,
+
+    /// Only decode: the frames go to another cluster, of that name, which runs with --decode-in.
+    #[cfg(feature = "net")]
+    #[arg(long, value_name = "CLUSTER", conflicts_with_all = ["serve", "report", "csv"])]
+    pub analyse_in: Option<String>,
 
     /// Show a page that follows the run in a browser: http://127.0.0.1:8080/. Port 0 takes any that is free. Nobody is asked who he is: let it
     /// listen where only those can connect who may see the pictures.
@@ -183,6 +194,9 @@ pub enum SetupError {
         /// Processes of the job.
         ranks: usize,
     },
+    /// No transport, and another cluster.
+    #[error("--nodes 0 is a run without transport, and has no other cluster; leave --nodes away")]
+    DirectSide,
     /// No transport, in several processes.
     #[error(
         "--nodes 0 is a run without transport, in one process, and the launcher has started {ranks}; start it by itself, \
@@ -227,6 +241,8 @@ pub struct Setup {
     pub room: Option<String>,
     /// Where this process analyses frames.
     pub place: Place,
+    /// What this cluster does.
+    pub side: Side,
     /// Nodes of the cluster; 0 for a run without transport.
     pub nodes: u16,
     /// Files and folders that will not be measured, or not whole, and why.
@@ -309,26 +325,29 @@ impl Cli {
             ));
         }
         let passes = self.passes.unwrap_or(if self.continuous { 50 } else { 1 });
+        let side = self.side();
         let threads = match job {
+            // Both clusters must come to the same number, too.
+            _ if side != Side::Whole => 2,
             // Every process must come to the same number, whatever its host has.
             Some(_) => usize::from(nodes / 2).max(1),
             None => thread::available_parallelism().map_or(1, usize::from),
         };
         let decoders = self.decoders.map_or(threads, usize::from);
         let plan = Plan { mode, passes, decoders };
-        let place = match self.place(plan, nodes, job) {
+        let place = match self.place(&side, plan, nodes, job) {
             Ok(place) => place,
             Err(error) => return Err((error.into(), notices)),
         };
-        Ok(Setup { streams, plan, codec, room, place, nodes, refused, notices })
+        Ok(Setup { streams, plan, codec, room, place, side, nodes, refused, notices })
     }
 
     /// Where this process analyses frames; nowhere in particular if none of its nodes does.
-    fn place(&self, plan: Plan, nodes: u16, job: Option<Launch>) -> Result<Place, NoGpu> {
+    fn place(&self, side: &Side, plan: Plan, nodes: u16, job: Option<Launch>) -> Result<Place, NoGpu> {
         if nodes == 0 {
             return Place::choose(self.analyse, 0, plan.decoders.max(1));
         }
-        let analysing = Layout::new(nodes, plan.decoders).analysing();
+        let analysing = Layout::of(side.clone(), nodes, plan.decoders).analysing();
         let own = match job {
             Some(Launch { rank, .. }) if analysing.contains(&rank) => rank..rank + 1,
             Some(_) => 0..0,
@@ -337,8 +356,21 @@ impl Cli {
         Place::choose(self.analyse, own.start, own.len())
     }
 
+    /// What this cluster does.
+    fn side(&self) -> Side {
+        #[cfg(feature = "net")]
+        match (&self.decode_in, &self.analyse_in) {
+            (Some(other), _) => return Side::Analyses(other.clone()),
+            (_, Some(other)) => return Side::Decodes(other.clone()),
+            _ => {}
+        }
+        Side::Whole
+    }
+
     fn nodes_in(&self, job: Option<Launch>) -> Result<u16, SetupError> {
         match (job, self.nodes) {
+            (_, Some(0)) if self.side() != Side::Whole => Err(SetupError::DirectSide),
+            (None, None) if self.side() != Side::Whole => Ok(2),
             (None, nodes) => Ok(nodes.unwrap_or(4)),
             (Some(Launch { ranks, .. }), Some(0)) => Err(SetupError::DirectJob { ranks }),
             (Some(Launch { ranks, .. }), Some(nodes)) if usize::from(nodes) != ranks => {

@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use pdbp::{Batch, Interest, Node, Part, PartKind, RecvError, SendError, Target};
 
-use super::wire::{Done, FaultHead, Order, Orders, RECEIVE_ROW, Ready, RowSample, command};
+use super::wire::{Done, FAR_ROW, FaultHead, Order, Orders, RECEIVE_ROW, Ready, RowSample, command};
 use super::{CONSOLE_NAME, Job, LOOK_UP, address, decoder_name, steward_name};
 use crate::account::Work;
 use crate::frame::ScoreRecord;
 use crate::outcome::{Arrival, Density, Fault, Outcome, PassTime, Traffic};
-use crate::plan::Layout;
+use crate::plan::{Layout, Pair, Side};
 use crate::progress::Observer;
 use crate::streams::StreamNo;
 
@@ -51,21 +51,36 @@ fn lead(
 ) -> Result<Outcome, String> {
     let streams = job.streams.count();
     let outcome = Outcome { mode: job.plan.mode, streams, ..Outcome::default() };
-    let mut console =
-        Console { part, job, observer, outcome, tally: Tally::default(), ready: 0, reported: 0 };
+    let outcome = Outcome { decoding: job.layout.side.other().map(str::to_owned), ..outcome };
+    let (tally, far) = (Tally::default(), Far::default());
+    let mut console = Console { part, job, observer, outcome, tally, far, ready: 0, reported: 0 };
     for node in 0..job.layout.nodes {
         stewards.push(job.find(part, &address(&steward_name(usize::from(node)), node))?);
     }
-    while console.ready < stewards.len() {
-        console.take()?;
+    let own = stewards.len();
+    while console.ready < own + console.far.nodes
+        || console.outcome.decoding.is_some() && console.far.nodes == 0
+    {
+        if let Err(error) = console.take() {
+            // They are told that it is over.
+            stewards.append(&mut console.far.stewards);
+            decoders.extend(console.far.decoders.values());
+            return Err(error);
+        }
     }
+    stewards.append(&mut console.far.stewards);
     for pair in &job.layout.pairs {
-        decoders.push(job.find(part, &address(&decoder_name(pair.number), pair.decodes))?);
+        decoders.push(match &job.layout.side {
+            Side::Whole => job.find(part, &address(&decoder_name(pair.number), pair.decodes))?,
+            _ => console.far_decoder(pair)?,
+        });
     }
     for pass in 0..job.plan.passes {
         console.pass(pass, decoders)?;
     }
     console.end(decoders, stewards)?;
+    // Those of the other cluster have waited for the word that all is here.
+    console.order(stewards.get(own..).unwrap_or_default(), Orders::Stop)?;
     Ok(console.outcome)
 }
 
@@ -82,12 +97,23 @@ struct Tally {
     shown: u64,
 }
 
+/// Parts of another cluster, which say that they are there.
+#[derive(Debug, Default)]
+struct Far {
+    /// Nodes of the cluster, once one of them is there.
+    nodes: usize,
+    stewards: Vec<Target>,
+    /// By their pairs.
+    decoders: BTreeMap<u32, Target>,
+}
+
 struct Console<'a> {
     part: &'a Part,
     job: &'a Job<'a>,
     observer: &'a dyn Observer,
     outcome: Outcome,
     tally: Tally,
+    far: Far,
     /// Stewards that have said their first word.
     ready: usize,
     /// Parts that have said their last word.
@@ -95,6 +121,18 @@ struct Console<'a> {
 }
 
 impl Console<'_> {
+    /// The decoder of a pair, in the other cluster; it is told where its analyser is.
+    fn far_decoder(&mut self, pair: &Pair) -> Result<Target, String> {
+        let decoder = loop {
+            match self.far.decoders.get(&pair.number) {
+                Some(decoder) => break *decoder,
+                None => self.take()?,
+            }
+        };
+        self.order(&[decoder], Orders::Analyser { node: pair.analyses.into() })?;
+        Ok(decoder)
+    }
+
     fn pass(&mut self, pass: u32, decoders: &[Target]) -> Result<(), String> {
         self.tally = Tally::default();
         let start_ns = self.job.clock.now_ns();
@@ -157,7 +195,8 @@ impl Console<'_> {
     fn take(&mut self) -> Result<(), String> {
         let batch = self.job.patiently(self.part, |timeout| self.part.recv_batch(timeout))?;
         if batch.is_command() {
-            batch.iter().try_for_each(|message| self.take_command(batch.command(), message))
+            let from = batch.source();
+            batch.iter().try_for_each(|message| self.take_command(from, batch.command(), message))
         } else {
             self.take_scores(&batch)
         }
@@ -176,7 +215,7 @@ impl Console<'_> {
         Ok(())
     }
 
-    fn take_command(&mut self, number: u16, message: &[u8]) -> Result<(), String> {
+    fn take_command(&mut self, from: Target, number: u16, message: &[u8]) -> Result<(), String> {
         match number {
             command::DONE => {
                 let done: Done = value(number, message)?;
@@ -184,7 +223,8 @@ impl Console<'_> {
                 self.tally.frames += u64::from(done.frames);
                 self.take_traffic(done);
             }
-            command::READY => self.take_ready(value(number, message)?)?,
+            command::READY => self.take_ready(from, value(number, message)?)?,
+            command::HERE => drop(self.far.decoders.insert(value(number, message)?, from)),
             command::FAULT => self.take_fault(message)?,
             command::WORK => {
                 self.outcome.work += value::<Work>(number, message)?;
@@ -192,13 +232,14 @@ impl Console<'_> {
             }
             command::ROWS => {
                 for bytes in message.chunks_exact(size_of::<RowSample>()) {
-                    self.outcome.densities.push(density(bytemuck::pod_read_unaligned(bytes)));
+                    let sample = self.density(bytemuck::pod_read_unaligned(bytes));
+                    self.outcome.densities.push(sample);
                 }
             }
             command::NOW => {
                 let samples = message.chunks_exact(size_of::<RowSample>());
                 let rows: Vec<_> =
-                    samples.map(|bytes| density(bytemuck::pod_read_unaligned(bytes))).collect();
+                    samples.map(|bytes| self.density(bytemuck::pod_read_unaligned(bytes))).collect();
                 self.observer.rows(&rows);
             }
             command::ANALYSED => take_share(message, &mut self.outcome.analysed)?,
@@ -211,11 +252,21 @@ impl Console<'_> {
     }
 
     /// All processes must have been given the same; the number of streams is that of the one with the least memory.
-    fn take_ready(&mut self, ready: Ready) -> Result<(), String> {
+    fn take_ready(&mut self, from: Target, ready: Ready) -> Result<(), String> {
+        if ready.nodes > 0 {
+            // Before anything else: if it does not fit it is told.
+            self.far.nodes = ready.nodes as usize;
+            self.far.stewards.push(from);
+        }
         if ready.fingerprint != self.job.fingerprint() {
             return Err(format!(
-                "node{} has other clips, streams or decoders than node{}: start all processes with the same options and files",
+                "node{}{} has other clips, streams or decoders than node{}: start all processes with the same options and files",
                 ready.node,
+                self.outcome
+                    .decoding
+                    .as_ref()
+                    .filter(|_| ready.nodes > 0)
+                    .map_or_else(String::new, |name| format!(".{name}")),
                 Layout::CONSOLE
             ));
         }
@@ -226,7 +277,7 @@ impl Console<'_> {
 
     fn take_traffic(&mut self, done: Done) {
         let Some(pair) = self.job.layout.pairs.get(done.pair as usize) else { return };
-        let (pass, from, to) = (done.pass, pair.decodes, pair.analyses);
+        let (pass, from, to) = (done.pass, done.node as u16, pair.analyses);
         self.outcome.carried(Traffic { pass, from, to, frames: done.frames.into(), bytes: done.bytes });
     }
 
@@ -240,6 +291,18 @@ impl Console<'_> {
         self.observer.fault(&fault);
         self.outcome.faults.push(fault);
         Ok(())
+    }
+
+    fn density(&self, sample: RowSample) -> Density {
+        let RowSample { at_ns, node, peer, pool, density, utilisation } = sample;
+        let far = self.outcome.decoding.as_deref().filter(|_| pool & FAR_ROW != 0);
+        let cluster = far.map_or_else(String::new, |cluster| format!(".{cluster}"));
+        let row = if pool & RECEIVE_ROW != 0 {
+            format!("receive: node{peer}{cluster} → node{node}{cluster}")
+        } else {
+            format!("send: node{node}{cluster} → node{peer}{cluster}")
+        };
+        Density { at_ns, row, density: f64::from(density), utilisation: f64::from(utilisation) }
     }
 }
 
@@ -255,14 +318,4 @@ fn take_share(message: &[u8], shares: &mut BTreeMap<String, u64>) -> Result<(), 
 fn value<T: bytemuck::Pod>(number: u16, message: &[u8]) -> Result<T, String> {
     bytemuck::try_pod_read_unaligned(message)
         .map_err(|_| format!("command {number} with {} bytes instead of {}", message.len(), size_of::<T>()))
-}
-
-fn density(sample: RowSample) -> Density {
-    let RowSample { at_ns, node, peer, pool, density, utilisation } = sample;
-    let row = if pool == RECEIVE_ROW {
-        format!("receive: node{peer} → node{node}")
-    } else {
-        format!("send: node{node} → node{peer}")
-    };
-    Density { at_ns, row, density: f64::from(density), utilisation: f64::from(utilisation) }
 }

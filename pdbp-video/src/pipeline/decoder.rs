@@ -7,14 +7,13 @@ use super::{GIVEN_UP, Job, address, analyser_name};
 use crate::account::{Stopwatch, Work};
 use crate::decode::{DecodeError, Follower, Sampler, Yuv};
 use crate::frame::{FrameBytes, FrameId, frame_len, write_frame};
-use crate::plan::{Mode, Pair};
+use crate::plan::{Mode, Pair, Side};
 use crate::streams::StreamNo;
 
 /// Does what the console commands, until it says stop.
 pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Result<(), String> {
     let text = |error: &dyn core::fmt::Display| error.to_string();
-    let analyser = address(&analyser_name(pair.number), pair.analyses);
-    let analyser = job.find(part, &analyser)?;
+    let analyser = find_analyser(part, console, pair, job)?;
     let writer = part.open_stream(analyser).map_err(|error| text(&error))?;
     let mut desk = Desk { part, console, writer, pair, job, work: Work::default(), pack_ns: 0 };
     let mut shower = None;
@@ -31,6 +30,7 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
             }
             Some(Orders::Stop) => break,
             Some(Orders::GiveUp) => return Err(GIVEN_UP.into()),
+            Some(Orders::Analyser { .. }) => {}
             None => return Err("an order of unknown kind: the nodes run different versions".into()),
         }
     }
@@ -43,6 +43,21 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
         .command(command::WORK)
         .send(bytemuck::bytes_of(&desk.work))
         .map_err(|error| text(&error))
+}
+
+/// The analyser of the pair. In another cluster the console knows its node.
+fn find_analyser(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Result<Target, String> {
+    let name = analyser_name(pair.number);
+    let Side::Decodes(cluster) = &job.layout.side else {
+        return job.find(part, &address(&name, pair.analyses));
+    };
+    let here = part.sender(console).command(command::HERE);
+    here.send(&pair.number.to_le_bytes()).map_err(|error| error.to_string())?;
+    match Order::read(&job.patiently(part, |timeout| part.recv_timeout(timeout))?) {
+        Some(Orders::Analyser { node }) => job.find(part, &format!("{name}@node{node}.{cluster}")),
+        Some(Orders::GiveUp) => Err(GIVEN_UP.into()),
+        _ => Err("the console said something else than where to find the analyser: the clusters run different versions".into()),
+    }
 }
 
 /// What shows pictures: one decoder for all streams, none, or one for each.
@@ -83,7 +98,15 @@ struct Desk<'a> {
 
 impl Desk<'_> {
     fn pass(&mut self, pass: u32, shower: &mut Shower) -> Result<Done, String> {
-        let mut done = Done { pass, pair: self.pair.number, streams: 0, frames: 0, bytes: 0 };
+        let mut done = Done {
+            pass,
+            pair: self.pair.number,
+            streams: 0,
+            frames: 0,
+            bytes: 0,
+            node: self.pair.decodes.into(),
+            zero: 0,
+        };
         let streams = self.job.streams;
         match shower {
             Shower::Sample(sampler) => {

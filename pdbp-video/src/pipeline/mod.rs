@@ -8,6 +8,9 @@
 //!       └──────────────── orders: start a pass, stop ─────────────────────┘
 //! ```
 //!
+//! Decoders may be in another cluster, to which there is a trunk: then they tell the console that they are there, and are told where their
+//! analysers are; all else is as within one.
+//!
 //! The same program runs in every process of a cluster and drives the nodes that it hosts; who does what follows from the
 //! number of nodes ([`Layout`]). A pass begins when the console tells all decoders, and is over when each has said how
 //! many pictures it sent and the scores of all of them have arrived. Streams without a picture are reported by their
@@ -32,7 +35,7 @@ use crate::account::RunClock;
 use crate::decode::{Codec, Reel};
 use crate::measure::Place;
 use crate::outcome::Outcome;
-use crate::plan::{Layout, Mode, Plan, Pool};
+use crate::plan::{Layout, Mode, Plan, Pool, Side};
 use crate::progress::Observer;
 use crate::streams::Streams;
 
@@ -105,9 +108,11 @@ impl Job<'_> {
     /// Looks for a part until it is there.
     fn find(&self, part: &Part, address: &str) -> Result<Target, String> {
         let began = Instant::now();
+        // The other cluster may be started later.
+        let meeting = if self.layout.side.other().is_some() { SILENCE } else { MEETING };
         loop {
             match part.find(address, LOOK_UP) {
-                Err(error) if began.elapsed() > MEETING => return Err(error.to_string()),
+                Err(error) if began.elapsed() > meeting => return Err(error.to_string()),
                 Err(_) => {
                     self.check(began)?;
                     look_at_peers(part.node())?;
@@ -119,9 +124,12 @@ impl Job<'_> {
 
     /// What this process has been given. Streams take memory where they are decoded only.
     fn ready(&self, node: usize) -> wire::Ready {
-        let decodes = self.layout.pairs.iter().any(|pair| usize::from(pair.decodes) == node);
+        let side = &self.layout.side;
+        let decodes =
+            side.decodes() && self.layout.pairs.iter().any(|pair| usize::from(pair.decodes) == node);
         let streams = if decodes { self.streams.count() } else { u32::MAX };
-        wire::Ready { fingerprint: self.fingerprint(), streams, node: node as u32 } // less than 65536
+        let nodes = if side.analyses() { 0 } else { self.layout.nodes.into() };
+        wire::Ready { fingerprint: self.fingerprint(), streams, node: node as u32, nodes, zero: 0 } // less than 65536
     }
 
     /// A number that is the same if plan and streams are. How many streams there are is agreed on if memory decides it.
@@ -135,6 +143,15 @@ impl Job<'_> {
             (clip.data().len(), clip.index().pictures.len(), clip.size()).hash(&mut hasher);
         }
         hasher.finish()
+    }
+
+    /// Where the console is.
+    fn console(&self) -> String {
+        let here = address(CONSOLE_NAME, Layout::CONSOLE);
+        match &self.layout.side {
+            Side::Decodes(cluster) => format!("{here}.{cluster}"),
+            _ => here,
+        }
     }
 
     /// Waits with `receive` for as long as a part may, but not once another part has failed.
@@ -159,11 +176,13 @@ impl Job<'_> {
 /// Runs all passes on the nodes of `cluster` that this process hosts; what these decode is decoded by `codec`, what they analyse is
 /// analysed in `place`. `observer` is told by the console what arrives. Returns the outcome in the process that hosts node 0, and `None` in the others.
 ///
+/// With a `side` the other half of the work is done in another cluster, to which this one has a trunk. That which decodes has no outcome.
+///
 /// # Errors
 ///
 /// [`PipelineError`] of the part that failed first, as far as this process knows.
 pub fn run(
-    cluster: &Cluster,
+    (cluster, side): (&Cluster, &Side),
     streams: &Streams,
     plan: Plan,
     codec: Codec,
@@ -172,23 +191,25 @@ pub fn run(
     observer: &dyn Observer,
 ) -> Result<Option<Outcome>, PipelineError> {
     let nodes = u16::try_from(cluster.size()).unwrap_or(u16::MAX);
-    let layout = Layout::new(nodes, plan.decoders);
+    let layout = Layout::of(side.clone(), nodes, plan.decoders);
     let hosts = |node: u16| cluster.nodes().iter().find(|hosted| hosted.id().index() == usize::from(node));
-    let pool = Pool::new(shares(&layout, streams, |node| hosts(node).is_some()));
-    let decodes = layout.pairs.iter().any(|pair| hosts(pair.decodes).is_some());
+    let analyses = |node: u16| hosts(node).filter(|_| side.analyses());
+    let decodes_at = |node: u16| hosts(node).filter(|_| side.decodes());
+    let pool = Pool::new(shares(&layout, streams, |node| decodes_at(node).is_some()));
+    let decodes = layout.pairs.iter().any(|pair| decodes_at(pair.decodes).is_some());
     let replays = decodes && plan.mode == Mode::Replay;
     let reel = if replays { Reel::record(codec, streams.clips()) } else { Reel::default() };
     let job = &Job { streams, plan, codec, place, clock, layout, pool, reel, error: Mutex::default() };
     let outcome = thread::scope(|scope| {
         for pair in &job.layout.pairs {
-            if let Some(node) = hosts(pair.analyses) {
+            if let Some(node) = analyses(pair.analyses) {
                 scope.spawn(|| {
                     attend(node, &analyser_name(pair.number), PartKind::Gpu, job, |part, console| {
                         analyser::serve(part, console, *pair, job)
                     })
                 });
             }
-            if let Some(node) = hosts(pair.decodes) {
+            if let Some(node) = decodes_at(pair.decodes) {
                 scope.spawn(|| {
                     attend(node, &decoder_name(pair.number), PartKind::Cpu, job, |part, console| {
                         decoder::serve(part, console, *pair, job)
@@ -205,7 +226,7 @@ pub fn run(
                 });
             });
         }
-        hosts(Layout::CONSOLE).and_then(|node| console::run(node, job, observer))
+        analyses(Layout::CONSOLE).and_then(|node| console::run(node, job, observer))
     });
     if let Some(error) = job.error().take() {
         return Err(error);
@@ -246,7 +267,7 @@ fn attend(
         Ok(part) => part,
         Err(error) => return job.fail(&address_of_part, error.to_string()),
     };
-    let console = match job.find(&part, &address(CONSOLE_NAME, Layout::CONSOLE)) {
+    let console = match job.find(&part, &job.console()) {
         Ok(console) => console,
         Err(reason) => return job.fail(&address_of_part, reason),
     };
@@ -261,10 +282,11 @@ fn attend(
 /// Whether all other nodes live. Whoever asks is told of a failure once.
 fn look_at_peers(node: &Node) -> Result<(), String> {
     let failed = node.take_events().into_iter().find_map(|event| match event {
-        Event::PeerFailed { peer, .. } => Some(peer),
+        Event::PeerFailed { peer, .. } => Some(format!("{peer} has failed")),
+        Event::ClusterDown { name } => Some(format!("cluster {name} has gone, or the line to it")),
         _ => None,
     });
-    failed.map_or(Ok(()), |peer| Err(format!("{peer} has failed")))
+    failed.map_or(Ok(()), Err)
 }
 
 /// The streams that the decoders of this process share: those of all its decoding nodes.

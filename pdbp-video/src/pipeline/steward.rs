@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use pdbp::{Node, Part, RowStats, Target};
 
-use super::wire::{Order, Orders, RECEIVE_ROW, RowSample, SEND_ROW, command};
+use super::wire::{FAR_ROW, Order, Orders, RECEIVE_ROW, RowSample, SEND_ROW, command};
 use super::{GIVEN_UP, Job, look_at_peers};
 use crate::account::{Work, process_cpu_ns};
+use crate::plan::Side;
 
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -36,7 +37,13 @@ pub(super) fn serve(part: &Part, console: Target, speaks: Speaks, job: &Job<'_>)
     let cpu = process_cpu_ns();
     let samples = watch(part, console, job)?;
     let total_ns = if speaks == Speaks::ForProcess { process_cpu_ns() - cpu } else { 0 };
-    report(part, console, &samples, Work { total_ns, ..Work::default() }).map_err(|error| error.to_string())
+    report(part, console, &samples, Work { total_ns, ..Work::default() })
+        .map_err(|error| error.to_string())?;
+    if let Side::Decodes(_) = job.layout.side {
+        // The trunk goes with this cluster: the console has to have all first.
+        job.patiently(part, |timeout| part.recv_timeout(timeout))?;
+    }
+    Ok(())
 }
 
 /// Looks at the rows until the console says stop.
@@ -49,7 +56,7 @@ fn watch(part: &Part, console: Target, job: &Job<'_>) -> Result<Vec<RowSample>, 
             Ok(message) => match Order::read(&message) {
                 Some(Orders::Stop) => {
                     // A short run has not been looked at yet.
-                    look(part.node(), job.clock.now_ns(), &mut samples);
+                    look(part.node(), job, &mut samples);
                     return Ok(samples);
                 }
                 Some(Orders::GiveUp) => return Err(GIVEN_UP.into()),
@@ -61,7 +68,7 @@ fn watch(part: &Part, console: Target, job: &Job<'_>) -> Result<Vec<RowSample>, 
         }
         look_at_peers(part.node())?;
         let before = samples.len();
-        look(part.node(), job.clock.now_ns(), &mut samples);
+        look(part.node(), job, &mut samples);
         if told.elapsed() >= NEWS {
             told = Instant::now();
             let now = samples.get(before..).unwrap_or_default();
@@ -79,12 +86,13 @@ fn watch(part: &Part, console: Target, job: &Job<'_>) -> Result<Vec<RowSample>, 
     }
 }
 
-fn look(node: &Node, at_ns: u64, samples: &mut Vec<RowSample>) {
+fn look(node: &Node, job: &Job<'_>, samples: &mut Vec<RowSample>) {
+    let (at_ns, far) = (job.clock.now_ns(), if job.layout.side.analyses() { 0 } else { FAR_ROW });
     let stats = node.stats();
     let index = stats.node.index() as u16;
     for (pool, rows) in [(SEND_ROW, &stats.send), (RECEIVE_ROW, &stats.recv)] {
         let used = rows.iter().filter(|row| row.blocks > 0);
-        samples.extend(used.map(|row| sample(row, at_ns, index, pool)));
+        samples.extend(used.map(|row| sample(row, at_ns, index, pool | far)));
     }
 }
 

@@ -7,7 +7,9 @@ use crate::streams::StreamNo;
 
 fn over(nodes: u16, streams: &Streams, plan: Plan) -> Outcome {
     let cluster = Cluster::local(nodes).unwrap();
-    run(&cluster, streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &()).unwrap().unwrap()
+    run((&cluster, &Side::Whole), streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &())
+        .unwrap()
+        .unwrap()
 }
 
 /// What was scored, without times and places, in a fixed order.
@@ -107,8 +109,69 @@ fn parts_of_one_node_do_not_lock_each_other_out() {
     let clips = bundled().clips.into_iter().filter(|clip| clip.name() == "bbb_cif_blocky").collect();
     let streams = Streams::new(clips, 16);
     let plan = Plan { mode: Mode::Continuous, passes: 40, decoders: 3 };
-    let outcome = run(&cluster, &streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &())
-        .unwrap()
-        .unwrap();
+    let outcome = run(
+        (&cluster, &Side::Whole),
+        &streams,
+        plan,
+        Codec::default(),
+        &Place::cpu(),
+        RunClock::start(),
+        &(),
+    )
+    .unwrap()
+    .unwrap();
     assert!(outcome.arrivals.len() >= 16 * 36);
+}
+
+/// Two clusters over a trunk: the one decodes, the other analyses.
+#[cfg(feature = "net")]
+#[test]
+fn with_decoding_in_another_cluster_the_scores_are_those_without_transport() {
+    let streams = Streams::new(bundled().clips, 30);
+    let plan = Plan { mode: Mode::Sample, passes: 2, decoders: 3 };
+    let expected = scored(
+        &direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &()).unwrap(),
+    );
+    let builder = |name: &str, nodes| Cluster::builder().nodes(nodes).grid(name.to_owned());
+    let west = builder("west", 2).listen("127.0.0.1:0".to_owned()).start().unwrap();
+    let east = builder("east", 3).trunk("west", west.address().unwrap()).start().unwrap();
+    let go = |cluster: &Cluster, side: Side| {
+        run((cluster, &side), &streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &())
+            .unwrap()
+    };
+    let outcome = std::thread::scope(|scope| {
+        let far = scope.spawn(|| assert!(go(&east, Side::Decodes("west".to_owned())).is_none()));
+        let outcome = go(&west, Side::Analyses("east".to_owned())).unwrap();
+        far.join().unwrap();
+        outcome
+    });
+    assert!(scored(&outcome) == expected);
+    assert_eq!((outcome.faults.len(), outcome.work.analysed, outcome.work.decoded), (0, 60, 60));
+    let mut pairs: Vec<_> = outcome.pairs().iter().map(|p| (outcome.decoding_node(p.from), p.to)).collect();
+    pairs.sort();
+    let expected = [("node0.east", 0), ("node1.east", 1), ("node2.east", 0)];
+    assert_eq!(pairs, expected.map(|(from, to)| (from.to_owned(), to)));
+    assert!(outcome.densities.iter().any(|density| density.row.contains(".east")));
+}
+
+/// The other cluster has other options.
+#[cfg(feature = "net")]
+#[test]
+fn clusters_with_other_streams_are_told_apart_by_name() {
+    let [few, many] = [10, 11].map(|count| Streams::new(bundled().clips, count));
+    let plan = Plan { mode: Mode::Sample, passes: 1, decoders: 1 };
+    let builder = |name: &str| Cluster::builder().nodes(1).grid(name.to_owned());
+    let west = builder("west").listen("127.0.0.1:0".to_owned()).start().unwrap();
+    let east = builder("east").trunk("west", west.address().unwrap()).start().unwrap();
+    let go = |cluster: &Cluster, side: Side, streams| {
+        let run =
+            run((cluster, &side), streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &());
+        run.map(|_| ()).unwrap_err()
+    };
+    std::thread::scope(|scope| {
+        let far = scope.spawn(|| go(&east, Side::Decodes("west".to_owned()), &few));
+        let error = go(&west, Side::Analyses("east".to_owned()), &many).to_string();
+        assert!(error.contains("node0.east has other clips, streams or decoders"), "{error}");
+        far.join().unwrap();
+    });
 }

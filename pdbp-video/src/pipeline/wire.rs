@@ -24,6 +24,8 @@ pub(super) mod command {
     pub(in crate::pipeline) const DECODED: u16 = 9;
     /// Steward to console, now and then: the [`RowSample`](super::RowSample)s of this moment, for who watches.
     pub(in crate::pipeline) const NOW: u16 = 10;
+    /// Decoder of another cluster to console, its first word: the number of its pair, 4 bytes.
+    pub(in crate::pipeline) const HERE: u16 = 11;
 }
 
 /// What the console tells decoders and stewards. A plain message, since those can be sent without waiting for room.
@@ -49,6 +51,11 @@ pub(super) enum Orders {
     Stop,
     /// The run has failed.
     GiveUp,
+    /// To decoders of another cluster: where their analysers are.
+    Analyser {
+        /// The node.
+        node: u32,
+    },
 }
 
 impl From<Orders> for Order {
@@ -57,6 +64,7 @@ impl From<Orders> for Order {
             Orders::Start { pass, streams } => Self { kind: 1, pass, streams },
             Orders::Stop => Self { kind: 2, pass: 0, streams: 0 },
             Orders::GiveUp => Self { kind: 3, pass: 0, streams: 0 },
+            Orders::Analyser { node } => Self { kind: 4, pass: node, streams: 0 },
         }
     }
 }
@@ -68,6 +76,7 @@ impl Order {
             Self { kind: 1, pass, streams } => Some(Orders::Start { pass, streams }),
             Self { kind: 2, .. } => Some(Orders::Stop),
             Self { kind: 3, .. } => Some(Orders::GiveUp),
+            Self { kind: 4, pass: node, .. } => Some(Orders::Analyser { node }),
             _ => None,
         }
     }
@@ -83,6 +92,9 @@ pub(super) struct Ready {
     pub(super) streams: u32,
     /// The node that says so.
     pub(super) node: u32,
+    /// Of another cluster than the console's: how many nodes that has; else 0.
+    pub(super) nodes: u32,
+    pub(super) zero: u32,
 }
 
 /// A decoder has finished its part of a pass.
@@ -98,6 +110,9 @@ pub(super) struct Done {
     pub(super) frames: u32,
     /// Their bytes.
     pub(super) bytes: u64,
+    /// The node of the decoder.
+    pub(super) node: u32,
+    pub(super) zero: u32,
 }
 
 /// A stream gave no picture; the reason follows as text.
@@ -124,5 +139,8 @@ pub(super) struct RowSample {
     pub(super) density: f32,
     pub(super) utilisation: f32,
 }
+
+/// In [`RowSample::pool`], besides: a row of the cluster that decodes, if that is another.
+pub(super) const FAR_ROW: u32 = 2;
 
 const _: () = assert!(size_of::<RowSample>() == 24);

@@ -99,8 +99,8 @@ fn pair_table(out: &mut String, outcome: &Outcome) {
         let (frames, megabytes) = (count(pair.frames), pair.bytes as f64 / 1e6);
         let _ = write!(
             out,
-            "<tr><td>node{} → node{}<td>{frames}<td>{megabytes:.1}<td>{:.1}</tr>",
-            pair.from,
+            "<tr><td>{} → node{}<td>{frames}<td>{megabytes:.1}<td>{:.1}</tr>",
+            outcome.decoding_node(pair.from),
             pair.to,
             pair.megabits_per_second()
         );

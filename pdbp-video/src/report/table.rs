@@ -79,7 +79,7 @@ fn pairs(outcome: &Outcome) -> Vec<[String; 4]> {
         [name, count(frames), count((bytes / 1e6).round() as u64), format!("{rate:.1}")]
     };
     let one = |pair: &PairSummary| {
-        let name = format!("node{} → node{}", pair.from, pair.to);
+        let name = format!("{} → node{}", outcome.decoding_node(pair.from), pair.to);
         line(name, pair.frames, pair.bytes as f64, pair.megabits_per_second())
     };
     let mut lines: Vec<_> = pairs.iter().take(MOST_PAIRS).map(one).collect();

@@ -1,0 +1,247 @@
+//! A pool with a journal and processors that are killed, and killed, and killed: `ci/kill N`.
+//!
+//! Pool and four processors are processes. Every 20 to 200 ms one of them, whichever, is killed by SIGKILL and started again. This process adds
+//! tasks, which add others, and checks that each has its result, and each once.
+//!
+//! Arguments: how many kills, and a folder for the journal and what the processes say.
+
+use std::collections::HashSet;
+use std::error::Error;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pdbp::Builder;
+use pdbp_tasks::net::{Remote, RemoteDone, Serving, WhenLost, Working};
+use pdbp_tasks::{Kind, Limits, Program};
+
+type Failed = Box<dyn Error + Send + Sync>;
+
+const WORKERS: usize = 4;
+/// Tasks of a job, and the numbers that each adds up.
+const TASKS: u64 = 200;
+const NUMBERS: u64 = 64;
+/// Numbers that a task adds up by itself.
+const FEW: u64 = 16;
+/// After so many kills something must have been done before the next.
+const PAUSE: u64 = 8;
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What the sum of some numbers is, told by tasks that halve them until they are few.
+fn program() -> (Program, Kind<(u64, u64), u64>) {
+    let mut program = Program::new("kill");
+    let add = program.kind("add", |((), two): ((), Vec<u64>)| two.iter().sum::<u64>());
+    let sum = program.declare::<(u64, u64), u64>("sum");
+    program.define(sum, move |scope, (first, end)| {
+        if end - first > FEW {
+            let middle = first.midpoint(end);
+            let halves = [scope.add(sum, (first, middle)), scope.add(sum, (middle, end))];
+            return scope.join(add, (), &halves);
+        }
+        thread::sleep(Duration::from_micros(200));
+        scope.done((first..end).sum())
+    });
+    // Nobody is to blame here.
+    program.limits(Limits { crashes: usize::MAX, ..Limits::default() });
+    program.slots(1);
+    (program, sum)
+}
+
+fn builder(folder: &Path) -> Builder {
+    Builder::new().token_file(folder.join("token")).outage(Duration::from_millis(200))
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let stop = AtomicBool::new(false);
+    let ended: Result<(), Failed> = match words[..] {
+        ["pool", folder, address] => serve(folder.as_ref(), address, &stop),
+        ["work", folder, address] => work(folder.as_ref(), address, &stop),
+        [kills, folder] => match kills.parse() {
+            Ok(kills) => test(kills, folder.as_ref()),
+            Err(_) => Err(format!("\"{kills}\" is no number of kills").into()),
+        },
+        _ => Err("which arguments? KILLS FOLDER".into()),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("kill: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(folder: &Path, address: &str, stop: &AtomicBool) -> Result<(), Failed> {
+    let (program, _) = program();
+    let mut serving = Serving::default();
+    serving.journal = Some(folder.join("jobs.redb"));
+    let builder = builder(folder).listen(address.to_owned()).nodes(32);
+    Ok(program.serve(builder, &serving, stop, |node, term| println!("{} serves, term {term}", node.id()))?)
+}
+
+fn work(folder: &Path, address: &str, stop: &AtomicBool) -> Result<(), Failed> {
+    let mut working = Working::default();
+    working.when_lost = WhenLost::Wait(PATIENCE);
+    let builder = builder(folder).join(address.to_owned());
+    Ok(program().0.work(builder, &working, stop, &|what| println!("{what}"))?)
+}
+
+/// One of the processes, and what it is started by.
+struct Process {
+    what: &'static str,
+    number: usize,
+    child: Child,
+}
+
+struct Processes {
+    folder: PathBuf,
+    address: String,
+    list: Vec<Process>,
+}
+
+impl Processes {
+    fn start(&self, what: &'static str, number: usize) -> Result<Process, Failed> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.join(format!("{what}{number}.log")))?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(what).arg(&self.folder).arg(&self.address).stdin(Stdio::null());
+        let child = command.stdout(log.try_clone()?).stderr(log).spawn()?;
+        Ok(Process { what, number, child })
+    }
+
+    /// Kills one and starts it again.
+    fn replace(&mut self, at: usize) -> Result<(), Failed> {
+        let Some(process) = self.list.get_mut(at) else { return Ok(()) };
+        if let Some(status) = process.child.try_wait()? {
+            return Err(
+                format!("{}{} has ended by itself, with {status}", process.what, process.number).into()
+            );
+        }
+        process.child.kill()?;
+        process.child.wait()?;
+        let (what, number) = (process.what, process.number);
+        let next = self.start(what, number)?;
+        if let Some(place) = self.list.get_mut(at) {
+            *place = next;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for process in &mut self.list {
+            // It may be gone.
+            let _ = process.child.kill();
+            let _ = process.child.wait();
+        }
+    }
+}
+
+/// A generator of numbers that are random enough (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % end
+    }
+}
+
+fn test(kills: u64, folder: &Path) -> Result<(), Failed> {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let mut processes =
+        Processes { folder: folder.to_owned(), address: format!("127.0.0.1:{port}"), list: Vec::new() };
+    let pool = processes.start("pool", 0)?;
+    processes.list.push(pool);
+    // The pool writes the token that the others read.
+    while !folder.join("token").exists() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    for number in 1..=WORKERS {
+        let worker = processes.start("work", number)?;
+        processes.list.push(worker);
+    }
+    let (results, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (killed_all, began) = (AtomicBool::new(false), Instant::now());
+    let address = processes.address.clone();
+    thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let checked = check(folder, &address, &results, &killed_all);
+            over.store(true, Ordering::Release);
+            checked
+        });
+        let killed = kill(&mut processes, kills, &results, &over);
+        killed_all.store(true, Ordering::Release);
+        let checked = client.join().map_err(|_| "the client has panicked")?;
+        killed?;
+        let jobs = checked?;
+        println!(
+            "kill: {kills} killed in {:.0?}; {} results of {jobs} jobs, each right and each once",
+            began.elapsed(),
+            results.load(Ordering::Relaxed)
+        );
+        Ok(())
+    })
+}
+
+fn kill(processes: &mut Processes, kills: u64, results: &AtomicU64, over: &AtomicBool) -> Result<(), Failed> {
+    let mut random = Random(u64::from(std::process::id()));
+    let mut pools = 0;
+    for count in 1..=kills {
+        thread::sleep(Duration::from_millis(20 + random.below(181)));
+        let at = random.below(WORKERS as u64 + 1) as usize;
+        pools += u64::from(at == 0);
+        processes.replace(at)?;
+        let before = results.load(Ordering::Relaxed);
+        // However slow the machine is, it is not only starts that are killed.
+        while count % PAUSE == 0 && results.load(Ordering::Relaxed) == before && !over.load(Ordering::Acquire)
+        {
+            thread::sleep(Duration::from_millis(10));
+        }
+        if over.load(Ordering::Acquire) {
+            return Err("the client has ended before all were killed".into());
+        }
+    }
+    println!("kill: {pools} of them were the pool");
+    Ok(())
+}
+
+/// Job after job until all are killed. Returns how many.
+fn check(folder: &Path, address: &str, results: &AtomicU64, killed_all: &AtomicBool) -> Result<u64, Failed> {
+    let (program, sum) = program();
+    let mut remote = Remote::new(&program, builder(folder).join(address.to_owned()), PATIENCE);
+    let mut jobs = 0;
+    while jobs == 0 || !killed_all.load(Ordering::Acquire) {
+        let mut job = remote.job::<u64>(&format!("number {jobs}"))?;
+        job.each(sum, (0..TASKS).map(|task| (task, task + NUMBERS)))?;
+        job.close()?;
+        let mut seen = HashSet::new();
+        while let Some(RemoteDone { number: task, result: value }) = job.next_result()? {
+            let expected: u64 = (task..task + NUMBERS).sum();
+            let value = value.map_err(|why| format!("task {task} of job {jobs}: {why}"))?;
+            if value != expected {
+                return Err(format!("task {task} of job {jobs} is {value}, not {expected}").into());
+            }
+            if !seen.insert(task) {
+                return Err(format!("the result of task {task} of job {jobs} has come twice").into());
+            }
+            results.fetch_add(1, Ordering::Relaxed);
+        }
+        if seen.len() as u64 != TASKS {
+            return Err(format!("job {jobs} has {} results of {TASKS}", seen.len()).into());
+        }
+        jobs += 1;
+    }
+    Ok(jobs)
+}

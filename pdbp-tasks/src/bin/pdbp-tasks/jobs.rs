@@ -1,0 +1,405 @@
+//! What is asked of a pool: `pdbp-tasks submit`, `status` and so on.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use lexopt::prelude::*;
+use pdbp_tasks::net::{Answer, By, Chunk, Inputs, JobStatus, Remote, Request, ResultOf, Status};
+use pdbp_tasks::wire::{Bytes, Options};
+use pdbp_tasks::{Error, Resources, timeline};
+
+use crate::execute::{self, GRACE, Output, Template};
+use crate::items::{self, Items, duration, lines};
+use crate::pool::Reach;
+use crate::run::print_one;
+use crate::{Wrong, ended, help_or_version};
+
+const HELP: &str = "\
+Usage: pdbp-tasks submit ADDRESS (--each-line FILE | --array FIRST-LAST) [OPTIONS] -- COMMAND [ARGUMENT…]
+       pdbp-tasks status ADDRESS [JOB]
+       pdbp-tasks wait ADDRESS JOB [--timeout TIME]
+       pdbp-tasks output ADDRESS JOB [TASK] [--keep-order] [--follow] [--to 'out-{}.txt']
+       pdbp-tasks cancel | retry | forget ADDRESS JOB
+       pdbp-tasks explain ADDRESS JOB [TASK]
+       pdbp-tasks report ADDRESS [--to FILE]
+
+ADDRESS is where the pool listens. What is submitted is in the pool's journal when the command ends, and its output is the number of the job.
+Tasks have numbers from 0 on, in the order of the lines or numbers.
+
+submit:
+  --each-line FILE  A command for each line that is not empty; - is the standard input
+  --array FIRST-LAST
+                    A command for each number, the last one included
+  --name NAME       The job's, for people [default: the command]
+  --retries N       Run a command that fails so many times more [default: 0]
+  --limit TIME      Stop a command that runs longer, such as 90s or 10m
+  --needs RESOURCES Run a command only where and while its process has these free, such as cpus=4,memory=8G
+  --cpus N          The same as --needs cpus=N
+  --priority N      Before those of lower priority [default: 0]
+  --wait            Wait until it is over, as `wait` does
+
+wait:
+  --timeout TIME    Give up after so long
+
+output:
+  --keep-order      By the numbers of the tasks, not as they ended: up to the first that has not ended
+  --follow          Until the job is over
+  --to FILE         To a file for each task, with its number for {}
+
+report:
+  --to FILE         A page of HTML: who has run what when since the pool was started [default: pdbp-tasks.html]
+
+all:
+  --token-file FILE The secret of the pool
+  --plain           In the clear, if the pool is on another host and not served by TLS
+  --patience TIME   How long to wait for a pool that is not there [default: 10s; for wait and output --follow 10m]
+
+Exit codes: 0 it went well, and of wait and output all commands ended with 0; 1 some commands failed or were cancelled, or it could not be done;
+2 the command line cannot be used
+";
+
+#[derive(Default)]
+struct Asked {
+    reach: Reach,
+    numbers: Vec<u64>,
+    items: Option<Items>,
+    command: Vec<String>,
+    name: Option<String>,
+    retries: u16,
+    limit_ms: u32,
+    needs: Resources,
+    priority: i16,
+    wait: bool,
+    timeout: Option<Duration>,
+    keep_order: bool,
+    follow: bool,
+    to: Option<String>,
+    patience: Option<Duration>,
+}
+
+pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<ExitCode, Wrong> {
+    let asked = match parse(name, arguments)? {
+        Ok(asked) => asked,
+        Err(text) => {
+            print!("{text}");
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let builder = asked.reach.joins()?;
+    let number = asked.numbers.first().map(|number| u32::try_from(*number)).transpose()?;
+    let job =
+        || number.ok_or_else(|| Wrong::from(format!("{name} which job? `pdbp-tasks status` lists them")));
+    let long = name == "wait" || asked.wait || asked.follow;
+    let patience = asked.patience.unwrap_or(Duration::from_secs(if long { 600 } else { 10 }));
+    let (program, kind) = execute::program();
+    let remote = &mut Remote::new(&program, builder, patience);
+    Ok(ended(match name {
+        "submit" => {
+            let Some(items) = &asked.items else {
+                return Err("submit what? Name a file by --each-line, or numbers by --array".into());
+            };
+            if asked.command.is_empty() {
+                return Err("which command shall run? Write it behind --".into());
+            }
+            submit(remote, &asked, items, kind.id())
+        }
+        "status" => status(remote, number),
+        "wait" => wait(remote, job()?, asked.timeout),
+        "output" => output(remote, job()?, &asked),
+        "cancel" => count(remote, &Request::Cancel { job: job()? }, "cancelled"),
+        "retry" => count(remote, &Request::Retry { job: job()? }, "run again"),
+        "forget" => count(remote, &Request::Forget { job: job()? }, "forgotten"),
+        "explain" => explain(remote, job()?, asked.numbers.get(1).copied()),
+        _ => report(remote, asked.to.as_deref().unwrap_or("pdbp-tasks.html")),
+    }))
+}
+
+fn parse(name: &str, arguments: &mut lexopt::Parser) -> Result<Result<Asked, String>, Wrong> {
+    let mut asked = Asked::default();
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("each-line") if name == "submit" => {
+                asked.items = Some(Items::Lines(arguments.value()?.into()))
+            }
+            Long("array") if name == "submit" => {
+                asked.items = Some(Items::Numbers(items::numbers(&arguments.value()?.string()?)?));
+            }
+            Long("name") if name == "submit" => asked.name = Some(arguments.value()?.string()?),
+            Long("retries") if name == "submit" => asked.retries = arguments.value()?.parse()?,
+            Long("limit") if name == "submit" => {
+                asked.limit_ms = items::limit(&arguments.value()?.string()?)?
+            }
+            Long("needs") if name == "submit" => asked.needs = arguments.value()?.parse()?,
+            Long("cpus") if name == "submit" => asked.needs = asked.needs.cpus(arguments.value()?.parse()?),
+            Long("priority") if name == "submit" => asked.priority = arguments.value()?.parse()?,
+            Long("wait") if name == "submit" => asked.wait = true,
+            Long("timeout") if name == "wait" => {
+                asked.timeout = Some(duration(&arguments.value()?.string()?)?)
+            }
+            Long("keep-order") if name == "output" => asked.keep_order = true,
+            Long("follow") if name == "output" => asked.follow = true,
+            Long("to") if name == "output" || name == "report" => {
+                asked.to = Some(arguments.value()?.string()?)
+            }
+            Long("patience") => asked.patience = Some(duration(&arguments.value()?.string()?)?),
+            Long(option @ ("token-file" | "plain")) => {
+                let option = option.to_owned();
+                asked.reach.take(&option, arguments)?;
+            }
+            Value(address) if asked.reach.address.is_none() => asked.reach.address = Some(address.string()?),
+            Value(word) if name == "submit" => {
+                asked.command.push(word.string()?);
+                for word in arguments.raw_args()? {
+                    asked.command.push(word.string()?);
+                }
+            }
+            Value(number) if asked.numbers.len() < 2 => {
+                let text = number.string()?;
+                let number = text.parse().map_err(|_| format!("\"{text}\" is no number of a job or task"))?;
+                asked.numbers.push(number);
+            }
+            other => match help_or_version(&other, HELP) {
+                Some(text) => return Ok(Err(text)),
+                None => return Err(other.unexpected().into()),
+            },
+        }
+    }
+    Ok(Ok(asked))
+}
+
+fn strange(answer: &Answer) -> Error {
+    Error::other(format!("the pool has answered something else than was asked: {answer:?}"))
+}
+
+fn encode<T: serde::Serialize>(value: &T) -> Result<Bytes, Error> {
+    Ok(postcard::to_stdvec(value)?.into())
+}
+
+fn submit(
+    remote: &mut Remote,
+    asked: &Asked,
+    items: &Items,
+    kind: pdbp_tasks::wire::KindId,
+) -> Result<u64, Error> {
+    /// Lines of a request, and their bytes.
+    const MOST: (usize, usize) = (4096, 256 << 10);
+    let template =
+        Template { words: asked.command.clone(), retries: asked.retries, limit_ms: asked.limit_ms };
+    // The pool's own limit lies behind that of the process which runs it.
+    let runs = u64::from(asked.limit_ms) * (u64::from(asked.retries) + 1) + GRACE.as_millis() as u64;
+    let limit_ms = if asked.limit_ms == 0 { 0 } else { u32::try_from(runs).unwrap_or(u32::MAX) };
+    let options = Options { priority: asked.priority, exclusive: true, limit_ms, ..Options::default() };
+    let prefix = encode(&template)?;
+    let chunk = |inputs| Chunk { kind, options, needs: asked.needs.clone(), prefix: prefix.clone(), inputs };
+    let name = asked.name.clone().unwrap_or_else(|| asked.command.join(" "));
+    let broken = std::cell::Cell::new(None);
+    let mut lines = match items {
+        Items::Lines(path) => Some(lines(path, &broken)?),
+        Items::Numbers(_) => None,
+    };
+    let mut job = remote.job::<Output>(&name)?;
+    if let Items::Numbers(numbers) = items {
+        let (first, count) = (*numbers.start(), (numbers.end() - numbers.start()).saturating_add(1));
+        job.add(chunk(Inputs::Numbers { first, count }))?;
+    }
+    while let Some(lines) = &mut lines {
+        let (mut list, mut bytes) = (Vec::new(), 0);
+        while list.len() < MOST.0
+            && bytes < MOST.1
+            && let Some(line) = lines.next()
+        {
+            bytes += line.len();
+            list.push(encode(&line)?);
+        }
+        if list.is_empty() {
+            break;
+        }
+        job.add(chunk(Inputs::List(list)))?;
+    }
+    job.close()?;
+    let number = job.number();
+    println!("{number}");
+    if let Some(error) = broken.take() {
+        return Err(Error::other(format!(
+            "job {number} has the lines up to one that cannot be read: {error}"
+        )));
+    }
+    if asked.wait { wait(remote, number, None) } else { Ok(0) }
+}
+
+fn ask_status(remote: &mut Remote, job: Option<u32>) -> Result<Status, Error> {
+    match remote.ask(&Request::Status { job })? {
+        Answer::Status(status) => Ok(status),
+        other => Err(strange(&other)),
+    }
+}
+
+fn ask_job(remote: &mut Remote, job: u32) -> Result<(Status, JobStatus), Error> {
+    let mut status = ask_status(remote, Some(job))?;
+    let found = status.jobs.pop().ok_or_else(|| Error::other(format!("there is no job {job}")))?;
+    Ok((status, found))
+}
+
+fn state(job: &JobStatus) -> &'static str {
+    match (job.cancelled, job.is_over(), job.open) {
+        (true, ..) => "cancelled",
+        (_, true, _) => "over",
+        (.., true) => "open",
+        _ => "runs",
+    }
+}
+
+fn status(remote: &mut Remote, job: Option<u32>) -> Result<u64, Error> {
+    let status = ask_status(remote, job)?;
+    let mut out = BufWriter::new(io::stdout());
+    writeln!(out, "{} processors, term {}", status.processors, status.term)?;
+    if let Some(why) = &status.stalled {
+        writeln!(out, "nothing is handed out: the journal cannot be written: {why}")?;
+    }
+    status.refusals.iter().try_for_each(|refusal| writeln!(out, "{refusal}"))?;
+    if !status.jobs.is_empty() {
+        writeln!(out, "{:>6}  {:<9}  {:>9}  {:>9}  {:>7}  name", "job", "state", "tasks", "ended", "failed")?;
+    }
+    for job in &status.jobs {
+        let JobStatus { job: number, name, tasks, ended, failed, .. } = job;
+        writeln!(out, "{number:>6}  {:<9}  {tasks:>9}  {ended:>9}  {failed:>7}  {name}", state(job))?;
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+fn wait(remote: &mut Remote, job: u32, timeout: Option<Duration>) -> Result<u64, Error> {
+    let began = Instant::now();
+    let bar = if io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    if let Ok(style) =
+        ProgressStyle::with_template("job {msg} {elapsed:>5} {wide_bar} {pos}/{len} {per_sec}, {eta} left")
+    {
+        bar.set_style(style);
+    }
+    bar.set_message(job.to_string());
+    let (mut pause, mut told) = (Duration::from_millis(5), None);
+    loop {
+        let (status, found) = ask_job(remote, job)?;
+        bar.set_length(found.tasks);
+        bar.set_position(found.ended);
+        if status.stalled.is_some() && status.stalled != told {
+            eprintln!(
+                "pdbp-tasks: nothing is handed out: the journal cannot be written: {}",
+                status.stalled.as_deref().unwrap_or("")
+            );
+        }
+        told = status.stalled;
+        if found.is_over() {
+            bar.finish();
+            if found.cancelled {
+                return Err(Error::other(format!(
+                    "job {job} was cancelled: {} of {} tasks had ended",
+                    found.ended, found.tasks
+                )));
+            }
+            return Ok(found.failed);
+        }
+        if timeout.is_some_and(|timeout| began.elapsed() >= timeout) {
+            let (ended, tasks) = (found.ended, found.tasks);
+            return Err(Error::other(format!(
+                "job {job} is not over: {ended} of {tasks} tasks have ended; it goes on"
+            )));
+        }
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(Duration::from_millis(200));
+    }
+}
+
+fn output(remote: &mut Remote, job: u32, asked: &Asked) -> Result<u64, Error> {
+    let (mut out, mut failed) = (BufWriter::new(io::stdout()), 0);
+    let single = asked.numbers.get(1).copied();
+    let by = if asked.keep_order || single.is_some() { By::Number } else { By::Completion };
+    let (mut from, mut pause) = (single.unwrap_or(0), Duration::from_millis(5));
+    loop {
+        let most = if single.is_some() { 1 } else { 1024 };
+        let answer = remote.ask(&Request::Read { job, by, from, most })?;
+        let Answer::Results { next, over, results } = answer else { return Err(strange(&answer)) };
+        for ResultOf { number, result } in &results {
+            let output = match result {
+                Ok(bytes) => postcard::from_bytes(bytes)?,
+                Err(why) => {
+                    Output { failure: Some(format!("task {number}: {why}")), stdout: none(), stderr: none() }
+                }
+            };
+            failed += u64::from(match &asked.to {
+                None => print_one(&mut out, &output)?,
+                Some(to) => {
+                    print_one(&mut fs::File::create(to.replace("{}", &number.to_string()))?, &output)?
+                }
+            });
+        }
+        let is_done = match single {
+            Some(number) if results.is_empty() && !asked.follow => {
+                return Err(Error::other(format!(
+                    "task {number} of job {job} has not ended; `pdbp-tasks explain` says why"
+                )));
+            }
+            Some(_) => !results.is_empty(),
+            None => over || results.is_empty() && !asked.follow,
+        };
+        from = next;
+        if is_done {
+            out.flush()?;
+            return Ok(failed);
+        }
+        if results.is_empty() {
+            out.flush()?;
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(Duration::from_millis(200));
+        }
+    }
+}
+
+fn none() -> Bytes {
+    Vec::new().into()
+}
+
+fn count(remote: &mut Remote, request: &Request, what: &str) -> Result<u64, Error> {
+    match remote.ask(request)? {
+        Answer::Done(count) => {
+            println!("{count} tasks {what}");
+            Ok(0)
+        }
+        other => Err(strange(&other)),
+    }
+}
+
+fn explain(remote: &mut Remote, job: u32, number: Option<u64>) -> Result<u64, Error> {
+    match remote.ask(&Request::Explain { job, number })? {
+        Answer::Text(text) => {
+            print!("{text}");
+            Ok(0)
+        }
+        other => Err(strange(&other)),
+    }
+}
+
+fn report(remote: &mut Remote, to: &str) -> Result<u64, Error> {
+    let mut spans = Vec::new();
+    loop {
+        match remote.ask(&Request::Spans { from: spans.len() as u64 })? {
+            Answer::Spans(some) if some.is_empty() => break,
+            Answer::Spans(some) => spans.extend(some),
+            other => return Err(strange(&other)),
+        }
+    }
+    let fates = spans.iter().fold(HashMap::new(), |mut counts, span| {
+        *counts.entry(format!("{:?}", span.fate).to_lowercase()).or_insert(0u64) += 1;
+        counts
+    });
+    fs::write(to, timeline::page("pdbp-tasks", &spans))
+        .map_err(|error| Error::other(format!("cannot write {to}: {error}")))?;
+    let mut fates: Vec<_> = fates.into_iter().map(|(fate, count)| format!("{count} {fate}")).collect();
+    fates.sort();
+    println!("{to}: {} hand-outs that have ended ({})", spans.len(), fates.join(", "));
+    Ok(0)
+}

@@ -1,0 +1,119 @@
+//! `pdbp-tasks`: commands as tasks, here (`run`), or for a pool that outlives whoever works for it (`serve`, `work`, `submit` and so on).
+#![forbid(unsafe_code)]
+
+mod execute;
+mod items;
+#[cfg(feature = "net")]
+mod jobs;
+#[cfg(feature = "net")]
+mod pool;
+mod run;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use lexopt::prelude::*;
+use pdbp::Launch;
+
+const HELP: &str = "\
+pdbp-tasks: commands as tasks, run by whatever processors there are
+
+Usage: pdbp-tasks COMMAND …
+
+  run       Run commands here, or on all processes of an MPI job, and print what they print
+
+  serve     Keep jobs in a file, and hand their commands to whoever works
+  work      Run commands for a pool: as many processes as you like, whenever you like; kill any of them
+  submit    Add a job to a pool
+  status    Show how far jobs are
+  wait      Wait until a job is over
+  output    Print what the commands of a job have printed
+  cancel    Stop a job
+  retry     Run commands again that have failed
+  forget    Remove a job and what its commands have printed
+  explain   Say why a job, or a command of it, is not over
+  report    Write a page that shows who has run what when
+
+`pdbp-tasks COMMAND --help` says more. Exit codes: 0 it went well, 1 some commands failed, or it could not be done, 2 the command line cannot be
+used.
+";
+
+type Wrong = Box<dyn std::error::Error + Send + Sync>;
+
+/// What to print if this argument asks for help or the version.
+fn help_or_version(argument: &lexopt::Arg<'_>, help: &str) -> Option<String> {
+    match argument {
+        Short('h') | Long("help") => Some(help.to_owned()),
+        Short('V') | Long("version") => Some(format!("pdbp-tasks {}\n", env!("CARGO_PKG_VERSION"))),
+        _ => None,
+    }
+}
+
+fn main() -> ExitCode {
+    let is_first = Launch::find().is_none_or(|launch| launch.rank == 0);
+    match dispatch(lexopt::Parser::from_env(), is_first) {
+        Ok(code) => code,
+        Err(error) => {
+            if is_first {
+                eprintln!("pdbp-tasks: {error}\nTry `pdbp-tasks --help`.");
+            }
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// # Errors
+/// The command line cannot be used.
+fn dispatch(mut arguments: lexopt::Parser, is_first: bool) -> Result<ExitCode, Wrong> {
+    let show = |text: &str| {
+        if is_first {
+            // Whoever reads may have seen enough.
+            let _ = io::stdout().write_all(text.as_bytes());
+        }
+        Ok(ExitCode::SUCCESS)
+    };
+    let name = match arguments.next()? {
+        Some(Value(name)) => name.string()?,
+        Some(other) => match help_or_version(&other, HELP) {
+            Some(text) => return show(&text),
+            None => return Err(other.unexpected().into()),
+        },
+        None => return Err("which command? There are run, serve, work, submit, status and more".into()),
+    };
+    match &*name {
+        "run" => match run::parse(&mut arguments)? {
+            Ok(options) => Ok(ended(run::run(&options))),
+            Err(text) => show(&text),
+        },
+        #[cfg(feature = "net")]
+        "serve" | "work" => pool::dispatch(&name, &mut arguments),
+        #[cfg(feature = "net")]
+        "submit" | "status" | "wait" | "output" | "cancel" | "retry" | "forget" | "explain" | "report" => {
+            jobs::dispatch(&name, &mut arguments)
+        }
+        #[cfg(not(feature = "net"))]
+        "serve" | "work" | "submit" | "status" | "wait" | "output" | "cancel" | "retry" | "forget"
+        | "explain" | "report" => {
+            Err(format!("this program was built without `{name}`; build it with `--features net`").into())
+        }
+        other => Err(format!(
+            "unknown command \"{other}\"; there is run, and `pdbp-tasks --help` lists the others"
+        )
+        .into()),
+    }
+}
+
+/// What a command comes to: how many have failed, or why it could not be done.
+fn ended(result: Result<u64, pdbp_tasks::Error>) -> ExitCode {
+    match result {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(failed) => {
+            eprintln!("pdbp-tasks: {failed} failed");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("pdbp-tasks: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

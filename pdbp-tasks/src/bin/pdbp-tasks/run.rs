@@ -1,0 +1,154 @@
+//! `pdbp-tasks run`: commands on all processors of this machine, or of an MPI job.
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+
+use lexopt::prelude::*;
+use pdbp_tasks::{Done, Error, Job, Kind, Resources};
+
+use crate::execute::{self, Output, Template};
+use crate::items::{self, Items, lines};
+use crate::{Wrong, help_or_version};
+
+const HELP: &str = "\
+pdbp-tasks run: runs commands on all processors
+
+Usage: pdbp-tasks run (--each-line FILE | --array FIRST-LAST) [OPTIONS] -- COMMAND [ARGUMENT…]
+       mpirun -n 4 pdbp-tasks run …
+
+The command runs once for each line of the file, or each number, in whose place {} stands in its arguments; without {} it is the last
+argument. No shell is between; with `-- sh -c '… {} …'` there is one, and what is in the lines is code for it.
+Its output is printed when it has ended, so that outputs are not mixed.
+
+Options:
+  --each-line FILE  A command for each line that is not empty; - is the standard input
+  --array FIRST-LAST
+                    A command for each number, the last one included
+  --keep-order      Print outputs in the order of the lines, not as commands end
+  --retries N       Run a command that fails so many times more [default: 0]
+  --limit TIME      Stop a command that runs longer, such as 90s or 10m: by SIGTERM, 5 seconds later by SIGKILL
+  --needs RESOURCES Run a command only where and while its node has these free, such as cpus=4,memory=8G or gpus=1 or license=1
+  --offer RESOURCES What each process that computes has beside its processors, such as gpus=2,memory=64G,license=1
+  --slots N         Commands at a time: of each process that computes [default: one per processor; one in a process of an MPI job]
+  -h, --help        Print this
+  -V, --version     Print the version
+
+Under an MPI launcher the first process reads the lines and prints; all others compute. Commands are never run twice at the same time, but
+again if the process that ran one is lost. A command with gpus=N sees its GPUs only, by CUDA_VISIBLE_DEVICES. What a command needs is the
+first process' to say, what there is each process'; when nobody offers what a command needs it fails after half a minute.
+
+Exit codes: 0 all commands ended with 0, 1 some did not, or could not be run, 2 the command line cannot be used
+";
+
+/// What to run.
+pub(crate) struct Options {
+    items: Items,
+    keep_order: bool,
+    slots: Option<usize>,
+    needs: Resources,
+    offer: Resources,
+    template: Template,
+}
+
+/// The options, or what to print instead.
+pub(crate) fn parse(arguments: &mut lexopt::Parser) -> Result<Result<Options, String>, Wrong> {
+    let (mut items, mut slots) = (None, None);
+    let (mut keep_order, mut retries, mut command) = (false, 0, Vec::new());
+    let (mut needs, mut offer, mut limit_ms) = (Resources::none(), Resources::none(), 0);
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("each-line") => items = Some(Items::Lines(arguments.value()?.into())),
+            Long("array") => items = Some(Items::Numbers(items::numbers(&arguments.value()?.string()?)?)),
+            Long("keep-order") => keep_order = true,
+            Long("retries") => retries = arguments.value()?.parse()?,
+            Long("limit") => limit_ms = items::limit(&arguments.value()?.string()?)?,
+            Long("needs") => needs = arguments.value()?.parse()?,
+            Long("offer") => offer = arguments.value()?.parse()?,
+            Long("slots") => slots = Some(arguments.value()?.parse()?),
+            Value(word) => {
+                command.push(word.string()?);
+                for word in arguments.raw_args()? {
+                    command.push(word.string()?);
+                }
+            }
+            other => match help_or_version(&other, HELP) {
+                Some(text) => return Ok(Err(text)),
+                None => return Err(other.unexpected().into()),
+            },
+        }
+    }
+    let items = items.ok_or("run what? Name a file by --each-line, or numbers by --array")?;
+    if command.is_empty() {
+        return Err("which command shall run? Write it behind --".into());
+    }
+    let template = Template { words: command, retries, limit_ms };
+    Ok(Ok(Options { items, keep_order, slots, needs, offer, template }))
+}
+
+/// Returns how many commands have failed.
+pub(crate) fn run(options: &Options) -> Result<u64, Error> {
+    let (mut program, execute) = execute::program();
+    program.offer(options.offer.clone());
+    if let Some(slots) = options.slots {
+        program.slots(slots);
+    }
+    let mut failed = 0;
+    program.run(|tasks| {
+        // Closed when the job has ended, so it is declared before.
+        let broken = std::cell::Cell::new(None);
+        let mut job = tasks.job("commands");
+        match &options.items {
+            Items::Numbers(numbers) => {
+                add(&mut job, execute, options, numbers.clone().map(|number| number.to_string()));
+            }
+            Items::Lines(path) => add(&mut job, execute, options, lines(path, &broken)?),
+        }
+        let results = job.results();
+        // A bar among outputs would be in their way.
+        let shows = !io::stdout().is_terminal();
+        failed = match (options.keep_order, shows) {
+            (false, false) => print(results),
+            (false, true) => print(results.progress()),
+            (true, false) => print(results.in_order()),
+            (true, true) => print(results.in_order().progress()),
+        }?;
+        for refusal in tasks.refusals() {
+            eprintln!("pdbp-tasks: {refusal}");
+        }
+        broken.take().map_or(Ok(()), |error: io::Error| Err(error.into()))
+    })?;
+    Ok(failed)
+}
+
+fn add<'t>(
+    job: &mut Job<'t, Output>,
+    execute: Kind<(Template, String), Output>,
+    options: &'t Options,
+    items: impl Iterator<Item = String> + 't,
+) {
+    let inputs = items.map(|item| (options.template.clone(), item));
+    job.task().exclusive().needs(options.needs.clone()).each(execute, inputs);
+}
+
+/// Prints the output of a command. Returns whether it has failed.
+pub(crate) fn print_one(out: &mut impl Write, output: &Output) -> io::Result<bool> {
+    out.write_all(&output.stdout)?;
+    if !output.stderr.is_empty() || output.failure.is_some() {
+        // In the order in which a reader of both would expect them.
+        out.flush()?;
+        io::stderr().write_all(&output.stderr)?;
+    }
+    if let Some(failure) = &output.failure {
+        eprintln!("pdbp-tasks: {failure}");
+    }
+    Ok(output.failure.is_some())
+}
+
+/// Prints outputs. Returns how many commands have failed.
+fn print(results: impl Iterator<Item = Result<Done<Output>, Error>>) -> Result<u64, Error> {
+    let (mut out, mut failed) = (BufWriter::new(io::stdout()), 0);
+    for done in results {
+        failed += u64::from(print_one(&mut out, &done?.value)?);
+    }
+    out.flush()?;
+    Ok(failed)
+}

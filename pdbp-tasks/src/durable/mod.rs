@@ -1,0 +1,376 @@
+//! A pool whose tasks outlive it: the pool, what is to go into its journal, and what must wait until that is durable. A state machine as the
+//! pool is, without clock, thread, part or disk: groups of changes go out ([`Durable::take_group`]), and which are durable comes in
+//! ([`Durable::durable`]).
+//!
+//! * **Nothing is handed out that rests on a record which is not durable**: the pool is told on which group rests what happens.
+//! * **A submission is acknowledged, a result shown and a request answered only when it is durable.** Such messages are held back, in order.
+//! * **Hand-outs are not recorded**, since a task without a submission may be handed out at any time; but for tasks that must not run twice at
+//!   the same time, whose hand-out is durable before it leaves.
+//! * **A pool has a term**, one above that of its predecessor. Reports of another term are ignored; results of an earlier one come by the names of
+//!   their tasks, which stay, and so do processors with tasks that they go on with.
+//!
+//! Tasks of a job lie in chunks, as they were added, and come into the pool as there is room: those that wait there cost the pool nothing.
+
+mod batch;
+mod requests;
+mod restore;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::pool::{Flaw, JobId, Outcome, Pool, Processor, Step, TaskError};
+use crate::resources::Resources;
+use crate::store::{Change, Ended, Head};
+use crate::wire::{Down, Name, Submission, Up};
+use batch::Batch;
+
+/// Tasks of a job that are in the pool, above which no more are taken from its chunks.
+const WINDOW: usize = 1 << 14;
+/// How long what must not run twice is held back after a start, for who had it to come back.
+const ORPHANED: Duration = Duration::from_secs(30);
+
+/// Whether a result counts as failed.
+pub(crate) type Judge = Box<dyn Fn(&[u8]) -> bool + Send>;
+
+/// A group of changes, to be made durable as a whole.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) number: u64,
+    /// Perhaps none: then it is durable when those before it are.
+    pub(crate) changes: Vec<Change>,
+}
+
+/// What goes out.
+#[derive(Debug)]
+pub(crate) enum Out {
+    Down(Processor, Down),
+    /// An answer whose results are to be read from the store.
+    Read(Processor, Reading),
+}
+
+/// Results that somebody reads.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    pub(crate) id: u64,
+    pub(crate) job: u32,
+    /// Place of the next if there is none, and numbers of tasks with the place of the one behind.
+    pub(crate) from: u64,
+    pub(crate) items: Vec<(u64, u64)>,
+    /// Whether there will be no more behind those.
+    pub(crate) over: bool,
+}
+
+/// What waits until a group is durable.
+#[derive(Debug)]
+enum Waiting {
+    Down(Processor, Down),
+    /// So many results of a job are shown.
+    Shown(u32, usize),
+    /// So many tasks of a job may be handed out.
+    There(u32, u64),
+}
+
+/// See the [module](self).
+pub(crate) struct Durable {
+    pub(crate) pool: Pool,
+    fingerprint: u64,
+    kinds: usize,
+    term: u32,
+    judge: Judge,
+    jobs: BTreeMap<u32, Batch>,
+    /// Those that are not over.
+    active: BTreeSet<u32>,
+    nonces: HashMap<u128, u32>,
+    next_job: u32,
+    /// Number of the group that is collected.
+    group: u64,
+    changes: Vec<Change>,
+    durable: u64,
+    waiting: VecDeque<(u64, Waiting)>,
+    /// How many messages wait for each.
+    waiting_for: HashMap<Processor, usize>,
+    ready: VecDeque<Out>,
+    stalled: Option<String>,
+    /// Tasks that must not run twice and that an earlier pool has handed out, until when they are held back.
+    orphans: BTreeMap<Name, Processor>,
+    orphaned: Option<Duration>,
+}
+
+impl Durable {
+    /// A processor says something.
+    pub(crate) fn receive(&mut self, now: Duration, from: Processor, message: Up) {
+        match message {
+            Up::Hello { fingerprint, offer, held } => self.hello(now, from, fingerprint, offer, &held),
+            Up::Report { term, first, room, results } => self.report(now, from, (term, first), room, results),
+            Up::Again { term, first, results } => self.again(now, from, (term, first), results),
+            Up::Bye => self.pool.leave(from),
+            Up::Request { id, request } => self.request(from, id, request),
+        }
+        self.collect();
+    }
+
+    fn hello(&mut self, now: Duration, from: Processor, fingerprint: u64, offer: Resources, held: &[Name]) {
+        if !self.pool.hello(from, fingerprint, offer) {
+            return;
+        }
+        let held = held.iter().filter_map(|name| self.pool.adopt(now, from, *name)).collect::<Vec<_>>();
+        self.orphans.retain(|name, _| !held.iter().any(|held| held.name == *name));
+        self.say(from, Down::Welcome { term: self.term, held });
+    }
+
+    fn report(
+        &mut self,
+        now: Duration,
+        from: Processor,
+        (term, first): (u32, u64),
+        room: u16,
+        results: Vec<Submission>,
+    ) {
+        if term != self.term && !self.pool.has(Flaw::NoTerms) {
+            return;
+        }
+        let up_to = first.saturating_add(results.len() as u64);
+        if !results.is_empty() {
+            results.into_iter().for_each(|result| self.pool.submit(now, from, result));
+            self.collect();
+            self.acknowledge(from, up_to);
+        }
+        self.pool.ask(now, from, room.into());
+    }
+
+    fn again(
+        &mut self,
+        now: Duration,
+        from: Processor,
+        (term, first): (u32, u64),
+        results: Vec<(Name, Submission)>,
+    ) {
+        if term != self.term {
+            return;
+        }
+        let up_to = first.saturating_add(results.len() as u64);
+        for (name, result) in results {
+            self.pool.submit_named(now, from, name, result);
+        }
+        self.collect();
+        self.acknowledge(from, up_to);
+    }
+
+    fn acknowledge(&mut self, to: Processor, up_to: u64) {
+        let taken = Down::Taken { up_to };
+        if self.pool.has(Flaw::AcknowledgesEarly) {
+            return self.ready.push_back(Out::Down(to, taken));
+        }
+        self.say_when_durable(to, taken);
+    }
+
+    /// Says something as soon as all that it rests on is durable.
+    fn say_when_durable(&mut self, to: Processor, down: Down) {
+        let rests_on = self.rests_on();
+        self.hold(rests_on, to, down);
+    }
+
+    /// Says something behind all that waits for the same processor.
+    fn say(&mut self, to: Processor, down: Down) {
+        self.hold(0, to, down);
+    }
+
+    fn hold(&mut self, rests_on: u64, to: Processor, down: Down) {
+        let is_first = !self.waiting_for.contains_key(&to);
+        if rests_on <= self.durable && is_first {
+            return self.ready.push_back(Out::Down(to, down));
+        }
+        *self.waiting_for.entry(to).or_default() += 1;
+        self.wait(rests_on, Waiting::Down(to, down));
+    }
+
+    fn wait(&mut self, rests_on: u64, waiting: Waiting) {
+        let before = self.waiting.back().map_or(0, |(before, _)| *before);
+        self.waiting.push_back((rests_on.max(before), waiting));
+    }
+
+    /// The latest group that has something in it.
+    fn rests_on(&self) -> u64 {
+        if self.changes.is_empty() && self.pool.unripe() != Some(self.group) {
+            self.group - 1
+        } else {
+            self.group
+        }
+    }
+
+    /// What has happened in the pool: it goes into the journal. Returns whether something was handed out that has to wait for it.
+    fn collect(&mut self) -> bool {
+        let mut must_wait = false;
+        for step in self.pool.take_steps() {
+            self.changes.push(match step {
+                Step::FamilyOver { job, number } => Change::FamilyOver(job, number),
+                Step::Settled { name } => Change::Settled(name),
+                Step::Started { name, processor } => {
+                    must_wait = true;
+                    Change::Started(name, processor)
+                }
+                step => Change::Step(step),
+            });
+        }
+        let active: Vec<u32> = self.active.iter().copied().collect();
+        for job in active {
+            self.collect_outcomes(job);
+        }
+        must_wait
+    }
+
+    fn collect_outcomes(&mut self, job: u32) {
+        let mut any = false;
+        while let Some(Outcome { number, result }) = self.pool.take_outcome(JobId(job)) {
+            let Some(batch) = self.jobs.get_mut(&job) else { continue };
+            if batch.is_ended(number) && !self.pool.has(Flaw::AppliesTwice) {
+                continue;
+            }
+            let result = result.map_err(|error| (*error).clone());
+            if matches!(result, Err(TaskError::Cancelled)) && batch.record.cancelled {
+                continue;
+            }
+            let failed = match &result {
+                Ok(bytes) => (self.judge)(bytes),
+                Err(_) => true,
+            };
+            let position = batch.end(number, failed);
+            self.changes.push(Change::Ended(job, number, Ended { head: Head { position, failed }, result }));
+            any = true;
+        }
+        let Some(batch) = self.jobs.get(&job).filter(|_| any) else { return };
+        let shown = batch.positions();
+        if batch.is_over() {
+            self.active.remove(&job);
+        }
+        self.wait(self.group, Waiting::Shown(job, shown));
+        self.feed(job);
+    }
+
+    /// Takes tasks of a job from its chunks, as there is room in the pool.
+    fn feed(&mut self, job: u32) {
+        let Some(batch) = self.jobs.get_mut(&job).filter(|batch| !batch.record.cancelled) else { return };
+        // Chunks are durable when tasks are taken from them.
+        self.pool.rest_on(0);
+        while self.pool.live(JobId(job)) < WINDOW
+            && let Some(number) = batch.next_to_feed()
+            && let Some(task) = batch.task(number)
+        {
+            // It was looked at when it was added.
+            let added =
+                self.pool.add_as(JobId(job), number, (task.kind, task.options, task.needs), task.input);
+            debug_assert!(added.is_ok(), "{added:?}");
+        }
+        self.pool.rest_on(self.group);
+    }
+
+    /// What goes out next, if there is something now.
+    pub(crate) fn poll(&mut self, now: Duration) -> Option<Out> {
+        self.give_up_orphans(now);
+        loop {
+            if let Some(out) = self.ready.pop_front() {
+                return Some(out);
+            }
+            let polled = self.pool.poll(now);
+            let must_wait = self.collect();
+            let (to, down) = polled?;
+            if must_wait {
+                self.say_when_durable(to, down);
+            } else {
+                self.say(to, down);
+            }
+        }
+    }
+
+    fn give_up_orphans(&mut self, now: Duration) {
+        if self.orphans.is_empty() || now < *self.orphaned.get_or_insert(now + ORPHANED) {
+            return;
+        }
+        for (name, processor) in std::mem::take(&mut self.orphans) {
+            self.pool.give_up_holder(name, processor);
+        }
+        self.collect();
+    }
+
+    /// When to call [`poll`](Self::poll) again though nothing has happened; `None`: not before.
+    pub(crate) fn next_time(&self) -> Option<Duration> {
+        let orphaned = self.orphaned.filter(|_| !self.orphans.is_empty());
+        self.pool.next_time().into_iter().chain(orphaned).min()
+    }
+
+    /// What is to be made durable next. Groups follow each other.
+    pub(crate) fn take_group(&mut self) -> Option<Group> {
+        let waits = self.waiting.back().is_some_and(|(group, _)| *group == self.group);
+        if self.changes.is_empty() && !waits && self.pool.unripe() != Some(self.group) {
+            return None;
+        }
+        let group = Group { number: self.group, changes: std::mem::take(&mut self.changes) };
+        self.group += 1;
+        self.pool.rest_on(self.group);
+        Some(group)
+    }
+
+    /// All groups up to this one are durable.
+    pub(crate) fn durable(&mut self, group: u64) {
+        self.durable = self.durable.max(group);
+        self.pool.ripen(self.durable);
+        while self.waiting.front().is_some_and(|(group, _)| *group <= self.durable)
+            && let Some((_, waiting)) = self.waiting.pop_front()
+        {
+            match waiting {
+                Waiting::Down(to, down) => {
+                    if let Some(count) = self.waiting_for.get_mut(&to) {
+                        *count -= 1;
+                        if *count == 0 {
+                            self.waiting_for.remove(&to);
+                        }
+                    }
+                    self.ready.push_back(Out::Down(to, down));
+                }
+                Waiting::Shown(job, shown) => {
+                    if let Some(batch) = self.jobs.get_mut(&job) {
+                        batch.shown = shown;
+                    }
+                }
+                Waiting::There(job, there) => {
+                    if let Some(batch) = self.jobs.get_mut(&job) {
+                        batch.there = there;
+                    }
+                    self.feed(job);
+                }
+            }
+        }
+    }
+
+    /// The journal takes nothing, for this reason; or takes something again.
+    pub(crate) fn set_stalled(&mut self, why: Option<String>) {
+        if self.stalled.is_some() != why.is_some() {
+            self.pool.pause(why.is_some());
+        }
+        self.stalled = why;
+    }
+
+    /// A node is gone without having said so.
+    pub(crate) fn lose_node(&mut self, node: u16) {
+        self.pool.lose_node(node);
+        self.collect();
+    }
+
+    /// A processor or client cannot be reached any more.
+    pub(crate) fn leave(&mut self, processor: Processor) {
+        self.pool.leave(processor);
+        self.collect();
+    }
+
+    /// The last group that is known to be durable.
+    pub(crate) fn is_durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// Whether all that is known is durable.
+    pub(crate) fn is_written(&self) -> bool {
+        self.durable + 1 == self.group && self.changes.is_empty()
+    }
+}

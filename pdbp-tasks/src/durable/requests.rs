@@ -1,0 +1,234 @@
+//! What clients ask, and what they are answered.
+
+use std::fmt::Write;
+
+use super::{Batch, Durable, Out, Reading, Waiting};
+use crate::pool::{JobId, Processor};
+use crate::store::{Change, JobRecord};
+use crate::wire::{Answer, By, Bytes, Chunk, Down, JobStatus, Name, Request, Status};
+
+/// Results of an answer at most.
+const MOST: usize = 4096;
+/// Holds of an answer at most.
+const SPANS: usize = 4096;
+
+impl Durable {
+    pub(super) fn request(&mut self, from: Processor, id: u64, request: Request) {
+        let answer = match request {
+            Request::Begin { fingerprint, nonce, name } => self.begin(fingerprint, nonce, name),
+            Request::Add { job, first, chunk } => self.add(job, first, &chunk),
+            Request::Close { job } => self.with(job, |batch| batch.record.closed = true),
+            Request::Cancel { job } => self.cancel(job),
+            Request::Retry { job } => self.retry(job),
+            Request::Forget { job } => self.forget(job),
+            Request::Status { job } => self.status(job),
+            Request::Explain { job, number } => self.explain(job, number),
+            Request::Spans { from } => {
+                let spans = self.pool.spans().iter().skip(usize::try_from(from).unwrap_or(usize::MAX));
+                Answer::Spans(spans.take(SPANS).copied().collect())
+            }
+            Request::Read { job, by, from: place, most } => {
+                let Some(batch) = self.jobs.get(&job) else { return self.answer(from, id, no_job(job)) };
+                let most = MOST.min(usize::try_from(most).unwrap_or(MOST));
+                let (items, end) = match by {
+                    By::Completion => (batch.by_completion(place, most), batch.positions() as u64),
+                    By::Number => (batch.by_number(place, most), batch.next),
+                };
+                let reaches = items.last().map_or(place, |(_, next)| *next);
+                let all = if batch.record.cancelled { items.len() < most } else { reaches >= end };
+                let alone = self.pool.live(JobId(job)) == 0;
+                let over = batch.is_over() && alone && batch.shown == batch.positions() && all;
+                return self.ready.push_back(Out::Read(from, Reading { id, job, from: place, items, over }));
+            }
+        };
+        self.answer(from, id, answer);
+    }
+
+    /// Answers when all that has happened so far is durable.
+    fn answer(&mut self, to: Processor, id: u64, answer: Answer) {
+        self.say_when_durable(to, Down::Answer { id, answer });
+    }
+
+    fn begin(&mut self, fingerprint: u64, nonce: u128, name: String) -> Answer {
+        if fingerprint != self.fingerprint {
+            return Answer::No(format!(
+                "the pool knows other functions ({:016x}) than this program ({fingerprint:016x}); use the same program everywhere",
+                self.fingerprint
+            ));
+        }
+        if let Some(job) = self.nonces.get(&nonce) {
+            return Answer::Job(*job);
+        }
+        let job = self.next_job;
+        self.next_job += 1;
+        let record = JobRecord { nonce, name, closed: false, cancelled: false };
+        self.changes.push(Change::NextJob(self.next_job));
+        self.changes.push(Change::Job(job, record.clone()));
+        self.nonces.insert(nonce, job);
+        self.pool.begin_as(job);
+        self.jobs.insert(job, Batch::new(record));
+        self.active.insert(job);
+        Answer::Job(job)
+    }
+
+    fn add(&mut self, job: u32, first: u64, chunk: &Chunk) -> Answer {
+        let Some(batch) = self.jobs.get_mut(&job) else { return no_job(job) };
+        if first < batch.next {
+            // Asked again.
+            return Answer::Done(batch.next);
+        }
+        let refused = if batch.record.cancelled || batch.record.closed {
+            Some(format!("nothing can be added to job {job}: it was closed or cancelled; begin another one"))
+        } else if first > batch.next {
+            Some(format!("tasks {} to {} of job {job} are missing", batch.next, first - 1))
+        } else if usize::from(chunk.kind.0) >= self.kinds {
+            Some(format!("there is no kind {}", chunk.kind.0))
+        } else if chunk.inputs.is_empty() || first.checked_add(chunk.inputs.len()).is_none() {
+            Some(format!("{} tasks cannot be added", chunk.inputs.len()))
+        } else if self.pool.refuses_needs(&chunk.needs) {
+            Some("tasks of this pool have had more than a thousand different needs; round them".into())
+        } else {
+            None
+        };
+        if let Some(refused) = refused {
+            return Answer::No(refused);
+        }
+        let encoded = match postcard::to_stdvec(chunk) {
+            Ok(encoded) => Bytes::from(encoded),
+            Err(error) => return Answer::No(error.to_string()),
+        };
+        batch.add(encoded.clone(), chunk.inputs.len());
+        let next = batch.next;
+        self.changes.push(Change::Added(job, first, encoded));
+        self.wait(self.group, Waiting::There(job, next));
+        Answer::Done(next)
+    }
+
+    /// Changes what is known of a job.
+    fn with(&mut self, job: u32, change: impl FnOnce(&mut Batch)) -> Answer {
+        let Some(batch) = self.jobs.get_mut(&job) else { return no_job(job) };
+        let before = batch.record.clone();
+        change(batch);
+        if batch.record != before {
+            self.changes.push(Change::Job(job, batch.record.clone()));
+        }
+        if batch.is_over() {
+            self.active.remove(&job);
+        }
+        Answer::Done(batch.next)
+    }
+
+    fn cancel(&mut self, job: u32) -> Answer {
+        if self.jobs.get(&job).is_some_and(|batch| batch.record.closed && batch.is_over()) {
+            return Answer::Done(0);
+        }
+        let answer = self.with(job, |batch| batch.record.cancelled = true);
+        self.pool.cancel(JobId(job));
+        self.collect();
+        // What was ended by that is no result.
+        while self.pool.take_outcome(JobId(job)).is_some() {}
+        match (answer, self.jobs.get(&job)) {
+            (Answer::Done(_), Some(batch)) => Answer::Done(batch.next - batch.ended()),
+            (answer, _) => answer,
+        }
+    }
+
+    fn retry(&mut self, job: u32) -> Answer {
+        let Some(batch) = self.jobs.get_mut(&job) else { return no_job(job) };
+        if batch.record.cancelled {
+            return Answer::No(format!("job {job} was cancelled; submit it again"));
+        }
+        let failed = batch.retry();
+        let count = failed.len() as u64;
+        self.changes.extend(failed.into_iter().map(|number| Change::Unended(job, number)));
+        self.active.insert(job);
+        self.feed(job);
+        Answer::Done(count)
+    }
+
+    fn forget(&mut self, job: u32) -> Answer {
+        self.active.remove(&job);
+        let Some(batch) = self.jobs.remove(&job) else { return no_job(job) };
+        self.nonces.remove(&batch.record.nonce);
+        self.orphans.retain(|name, _| name.job != job);
+        self.pool.forget(JobId(job));
+        self.collect();
+        self.changes.push(Change::Forget(job));
+        Answer::Done(batch.next)
+    }
+
+    fn status(&self, job: Option<u32>) -> Answer {
+        if let Some(job) = job.filter(|job| !self.jobs.contains_key(job)) {
+            return no_job(job);
+        }
+        let jobs = self.jobs.iter().filter(|(number, _)| job.is_none_or(|job| job == **number));
+        Answer::Status(Status {
+            term: self.term,
+            processors: self.pool.processors() as u64,
+            stalled: self.stalled.clone(),
+            refusals: self.pool.refusals().iter().map(ToString::to_string).collect(),
+            counts: self.pool.counts(),
+            jobs: jobs.map(|(number, batch)| self.job_status(*number, batch)).collect(),
+        })
+    }
+
+    fn job_status(&self, job: u32, batch: &Batch) -> JobStatus {
+        JobStatus {
+            job,
+            name: batch.record.name.clone(),
+            tasks: batch.next,
+            ended: batch.ended(),
+            failed: batch.failed(),
+            live: self.pool.live(JobId(job)) as u64,
+            open: !batch.record.closed,
+            cancelled: batch.record.cancelled,
+        }
+    }
+
+    fn explain(&mut self, job: u32, number: Option<u64>) -> Answer {
+        let Some(batch) = self.jobs.get(&job) else { return no_job(job) };
+        let status = self.job_status(job, batch);
+        let mut text = String::new();
+        if let Some(why) = &self.stalled {
+            // Nothing can fail in memory.
+            let _ = writeln!(text, "nothing is handed out: the journal cannot be written: {why}");
+        }
+        let Some(number) = number else {
+            let in_chunks = status.tasks.saturating_sub(status.ended + status.live);
+            let state = match (batch.record.cancelled, status.is_over()) {
+                (true, _) => "cancelled",
+                (_, true) => "over",
+                _ if status.open => "open: its client may add more",
+                _ => "not over",
+            };
+            let _ = writeln!(
+                text,
+                "job {job} is {state}: {} of {} tasks have ended, {} of them failed; {} are with the pool, {in_chunks} wait in the journal",
+                status.ended, status.tasks, status.failed, status.live
+            );
+            text.push_str(&self.pool.explain(JobId(job)));
+            return Answer::Text(text);
+        };
+        let name = Name { job, number, sub: 0 };
+        let line = if number >= batch.next {
+            format!("there is no {name}: it has {} tasks, from 0 on", batch.next)
+        } else if batch.is_ended(number) {
+            format!("{name} has ended; `pdbp-tasks output … {job} {number}` shows how")
+        } else if batch.record.cancelled {
+            format!("{name} was cancelled with its job")
+        } else {
+            match self.pool.explain_task(name) {
+                Some(why) => format!("{name} {why}"),
+                None => match self.pool.live_of(name) {
+                    0 => format!("{name} waits in the journal until those before it are over"),
+                    live => format!("{name} has run, and {live} sub-tasks of it are not over"),
+                },
+            }
+        };
+        Answer::Text(text + &line + "\n")
+    }
+}
+
+fn no_job(job: u32) -> Answer {
+    Answer::No(format!("there is no job {job}; `pdbp-tasks status` lists them"))
+}

@@ -1,0 +1,163 @@
+//! A pool made anew from its journal.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use super::{Batch, Durable, Judge};
+use crate::pool::{Flaw, JobId, Limits, Pool, Step};
+use crate::store::{Saved, StoreError};
+use crate::wire::{self, Chunk, Name};
+
+fn damaged(why: String) -> StoreError {
+    StoreError::Damaged { why }
+}
+
+impl Durable {
+    /// The pool that a journal stands for. Its term, one above that of the journal, is durable already.
+    ///
+    /// # Errors
+    /// What is in the journal cannot be.
+    pub(crate) fn restore(
+        saved: Saved,
+        term: u32,
+        (kinds, fingerprint): (usize, u64),
+        limits: Limits,
+        judge: Judge,
+    ) -> Result<Self, StoreError> {
+        let mut durable = Self::empty(saved.next_job, term, (kinds, fingerprint), limits, judge);
+        durable.restore_jobs(saved)?;
+        Ok(durable)
+    }
+
+    pub(super) fn empty(
+        next_job: u32,
+        term: u32,
+        (kinds, fingerprint): (usize, u64),
+        limits: Limits,
+        judge: Judge,
+    ) -> Self {
+        let mut pool = Pool::new(kinds, fingerprint, limits);
+        pool.keep_journal(term);
+        Self {
+            pool,
+            fingerprint,
+            kinds,
+            term,
+            judge,
+            jobs: BTreeMap::new(),
+            active: BTreeSet::new(),
+            nonces: HashMap::new(),
+            next_job,
+            group: 1,
+            changes: Vec::new(),
+            durable: 0,
+            waiting: VecDeque::new(),
+            waiting_for: HashMap::new(),
+            ready: VecDeque::new(),
+            stalled: None,
+            orphans: BTreeMap::new(),
+            orphaned: None,
+        }
+    }
+
+    pub(super) fn restore_jobs(&mut self, saved: Saved) -> Result<(), StoreError> {
+        let Saved { jobs, added, ended, steps, started, .. } = saved;
+        self.pool.rest_on(0);
+        for (job, record) in jobs {
+            self.nonces.insert(record.nonce, job);
+            self.pool.begin_as(job);
+            self.next_job = self.next_job.max(job.saturating_add(1));
+            self.jobs.insert(job, Batch::new(record));
+        }
+        for (job, first, encoded) in added {
+            let Some(batch) = self.jobs.get_mut(&job) else {
+                return Err(damaged(format!("there is no job {job}")));
+            };
+            if first != batch.next {
+                return Err(damaged(format!("tasks of job {job} begin with {first}, not {}", batch.next)));
+            }
+            let chunk: Chunk =
+                wire::decode(&encoded).map_err(|error| damaged(format!("tasks of job {job}: {error}")))?;
+            if usize::from(chunk.kind.0) >= self.kinds || self.pool.refuses_needs(&chunk.needs) {
+                return Err(damaged(format!("tasks of job {job} are of kind {}", chunk.kind.0)));
+            }
+            let count = chunk.inputs.len();
+            if first.checked_add(count).is_none() {
+                return Err(damaged(format!("{count} tasks of job {job}")));
+            }
+            batch.add(encoded, count);
+            batch.there = batch.next;
+        }
+        let mut positions = BTreeMap::new();
+        for (job, number, head) in ended {
+            let batch = self.jobs.get_mut(&job).filter(|batch| number < batch.next);
+            let Some(batch) = batch else {
+                return Err(damaged(format!("a result of task {number} of job {job}")));
+            };
+            // Some were given that were never shown, and some run again; but no more than that.
+            if head.position > 2 * batch.next + (1 << 20) {
+                return Err(damaged(format!("task {number} of job {job} ended as number {}", head.position)));
+            }
+            positions
+                .entry(job)
+                .and_modify(|last: &mut u64| *last = head.position.max(*last))
+                .or_insert(head.position);
+            batch.end_at(number, head.position, head.failed);
+        }
+        for (job, last) in positions {
+            if let Some(batch) = self.jobs.get_mut(&job) {
+                batch.shown = usize::try_from(last + 1).unwrap_or(usize::MAX).min(batch.positions());
+            }
+        }
+        self.restore_families(steps)?;
+        for (name, processor) in started {
+            self.bring_in(Name { sub: 0, ..name });
+            self.pool.hold_back(name);
+            if self.pool.has_named(name) {
+                self.orphans.insert(name, processor);
+            }
+        }
+        self.pool.rest_on(self.group);
+        let jobs: Vec<u32> =
+            self.jobs.iter().filter(|(_, batch)| !batch.is_over()).map(|(job, _)| *job).collect();
+        self.active = jobs.iter().copied().collect();
+        self.collect();
+        if !self.pool.has(Flaw::ForgetsTable) {
+            jobs.into_iter().for_each(|job| self.feed(job));
+        }
+        Ok(())
+    }
+
+    /// Tasks that tasks have added: what the journal says is done again.
+    fn restore_families(&mut self, steps: Vec<Step>) -> Result<(), StoreError> {
+        let mut before = None;
+        for step in steps {
+            let (Step::Took { name, .. } | Step::Failed { name, .. }) = &step else { continue };
+            let name = *name;
+            let root = Name { sub: 0, ..name };
+            if before != Some(root) {
+                self.bring_in(root);
+                before = Some(root);
+            }
+            let is_cancelled = self.jobs.get(&name.job).is_none_or(|batch| batch.record.cancelled);
+            if !self.pool.replay(step) && !is_cancelled {
+                return Err(damaged(format!("a result of {name}, which nobody has added")));
+            }
+        }
+        Ok(())
+    }
+
+    /// A task of a client comes into the pool before its turn.
+    fn bring_in(&mut self, name: Name) {
+        let Some(batch) = self.jobs.get_mut(&name.job).filter(|batch| !batch.record.cancelled) else {
+            return;
+        };
+        if self.pool.has_named(name) || batch.was_begun(name.number) {
+            return;
+        }
+        let Some(task) = batch.task(name.number) else { return };
+        let added = (task.kind, task.options, task.needs);
+        if self.pool.add_as(JobId(name.job), name.number, added, task.input).is_ok() {
+            batch.is_begun(name.number);
+        }
+    }
+}

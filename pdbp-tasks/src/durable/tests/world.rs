@@ -1,0 +1,501 @@
+//! A world: see [the tests](super).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use super::super::{Durable, Group, Out};
+use crate::pool::{Flaw, Limits, Processor, Step as Noted};
+use crate::resources::Resources;
+use crate::store::{Change, Memory, Reader, Store};
+use crate::wire::{
+    self, Answer, Assignment, By, Bytes, Chunk, Down, Ending, Failure, Inputs, KindId, Name, Options,
+    Request, SubTask, Up,
+};
+use crate::worker::{Step, Worker};
+
+pub(super) const FINGERPRINT: u64 = 7;
+const WORKERS: usize = 3;
+const STEPS: usize = 400;
+const TASKS: u64 = 6;
+const CLIENT: Processor = Processor { node: 9, number: 9 };
+
+/// A pool that takes a journal up, as its driver does.
+pub(super) fn take_up(store: &mut Memory) -> Durable {
+    take_up_with(store, None)
+}
+
+/// As [`take_up`], with a flaw.
+fn take_up_with(store: &mut Memory, flaw: Option<Flaw>) -> Durable {
+    let saved = store.load();
+    let term = saved.term + 1;
+    store.commit(&[Change::Term(term)]).unwrap();
+    let term = if flaw == Some(Flaw::NoTerms) { 1 } else { term };
+    let limits = Limits { crashes: usize::MAX, ..Limits::default() };
+    let mut durable = Durable::empty(saved.next_job, term, (1, FINGERPRINT), limits, Box::new(|_| false));
+    durable.pool.flaw = flaw;
+    durable.restore_jobs(saved).unwrap();
+    durable
+}
+
+struct Host {
+    worker: Worker,
+    processor: Processor,
+    up: VecDeque<Up>,
+    down: VecDeque<Down>,
+    runs: Option<Assignment>,
+    /// Names of results by number, as far as they were said to be safe.
+    results: Vec<Option<Name>>,
+}
+
+impl Host {
+    fn new(born: u64) -> Self {
+        let number = born + 100;
+        Self {
+            worker: Worker::keeping(FINGERPRINT, Resources::none().cpus(1)),
+            processor: Processor { node: number as u16, number },
+            up: VecDeque::new(),
+            down: VecDeque::new(),
+            runs: None,
+            results: Vec::new(),
+        }
+    }
+}
+
+/// The client: one request at a time, again when there is no answer.
+struct Client {
+    id: u64,
+    jobs: u32,
+    stage: u32,
+    asked: bool,
+    up: VecDeque<Up>,
+    down: VecDeque<Down>,
+    read: u64,
+    /// Values by number, of the job that it waits for.
+    came: BTreeMap<u64, u64>,
+    done: u32,
+}
+
+pub(super) struct World {
+    seed: u64,
+    flaw: Option<Flaw>,
+    now: Duration,
+    store: Memory,
+    /// Groups that were written and not synced.
+    written: VecDeque<Group>,
+    /// Reports of links that are gone.
+    late: Vec<(Processor, Up)>,
+    pool: Durable,
+    hosts: Vec<Host>,
+    client: Client,
+    born: u64,
+    /// Runs so far: each gives another value, as if the input had been run anew.
+    runs: u64,
+    /// What is on the disk, told a second time.
+    names: BTreeSet<Name>,
+    values: BTreeMap<Name, u64>,
+    took: BTreeSet<Name>,
+    started: BTreeMap<Name, u32>,
+    /// Names that sub-tasks have had.
+    used: BTreeSet<Name>,
+    faults: bool,
+}
+
+/// Job and number of the task whose value this is.
+fn of(value: u64) -> (u32, u64) {
+    ((value & 0xff) as u32, value >> 8 & 0xff)
+}
+
+fn encode<T: serde::Serialize>(value: &T) -> Bytes {
+    postcard::to_stdvec(value).unwrap().into()
+}
+
+impl World {
+    pub(super) fn new(seed: u64, flaw: Option<Flaw>) -> Self {
+        let mut store = Memory::default();
+        let pool = take_up_with(&mut store, flaw);
+        let client = Client {
+            id: 0,
+            jobs: 2,
+            stage: 0,
+            asked: false,
+            up: VecDeque::new(),
+            down: VecDeque::new(),
+            read: 0,
+            came: BTreeMap::new(),
+            done: 0,
+        };
+        Self {
+            seed: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            flaw,
+            now: Duration::from_secs(1),
+            store,
+            written: VecDeque::new(),
+            late: Vec::new(),
+            pool,
+            hosts: (0..WORKERS as u64).map(Host::new).collect(),
+            client,
+            born: WORKERS as u64,
+            runs: 0,
+            names: BTreeSet::new(),
+            values: BTreeMap::new(),
+            took: BTreeSet::new(),
+            started: BTreeMap::new(),
+            used: BTreeSet::new(),
+            faults: true,
+        }
+    }
+
+    fn random(&mut self, below: u64) -> u64 {
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        (self.seed >> 11) % below
+    }
+
+    pub(super) fn run(mut self) {
+        for _ in 0..STEPS {
+            let place = self.random(WORKERS as u64) as usize;
+            match self.random(40) {
+                0 => self.kill_pool(),
+                1 => {
+                    let gone = std::mem::replace(&mut self.hosts[place], Host::new(self.born));
+                    self.born += 1;
+                    self.pool.lose_node(gone.processor.node);
+                }
+                2 => self.unlink(place),
+                3..=5 => self.arrive_late(),
+                6..=8 => self.sync(),
+                9..=12 => self.client_step(),
+                13..=15 => self.client_hears(),
+                16 => self.now += Duration::from_millis(self.seed % 8000),
+                17..=23 => self.hear(place),
+                24..=30 => self.be_told(place),
+                _ => self.step(place),
+            }
+            self.poll();
+        }
+        self.faults = false;
+        for _ in 0..4000 {
+            for place in 0..WORKERS {
+                self.hear(place);
+                self.be_told(place);
+                self.step(place);
+            }
+            self.sync();
+            self.client_step();
+            self.client_hears();
+            self.poll();
+            self.now += Duration::from_millis(50);
+            if self.client.done == self.client.jobs {
+                for _ in 0..20 {
+                    self.sync();
+                    self.poll();
+                }
+                return self.check_end();
+            }
+        }
+        let explained = self.pool.pool.explain(crate::pool::JobId(self.client.done));
+        let has: Vec<_> =
+            self.hosts.iter().map(|host| (host.processor, host.worker.has(), host.runs.is_some())).collect();
+        panic!("it does not end: {} jobs of {}, {has:?}: {explained}", self.client.done, self.client.jobs);
+    }
+
+    fn check_end(&self) {
+        let saved = self.store.load();
+        assert_eq!(saved.steps.len(), 0, "families that are over are in the journal: {:?}", saved.steps);
+        assert_eq!(saved.started.len(), 0, "hand-outs of what is over are in the journal");
+        assert_eq!(saved.ended.len() as u64, u64::from(self.client.jobs) * TASKS);
+    }
+
+    /// What was written and not synced is lost, and so are all links.
+    fn kill_pool(&mut self) {
+        self.written.clear();
+        self.pool = take_up_with(&mut self.store, self.flaw);
+        (0..WORKERS).for_each(|place| self.unlink(place));
+        self.client.up.clear();
+        self.client.down.clear();
+        self.client.asked = false;
+    }
+
+    /// A link is lost, and what is on it; the next one is another processor's, as the pool sees it.
+    fn unlink(&mut self, place: usize) {
+        let born = self.born;
+        self.born += 1;
+        let host = &mut self.hosts[place];
+        let reports = host.up.drain(..).filter(|up| matches!(up, Up::Report { .. }));
+        self.late.extend(reports.map(|report| (host.processor, report)));
+        host.down.clear();
+        host.worker.lost();
+        let gone = host.processor;
+        host.processor = Host::new(born).processor;
+        self.pool.lose_node(gone.node);
+    }
+
+    /// A report arrives all the same, at whatever pool there is now, and perhaps again.
+    fn arrive_late(&mut self) {
+        if self.late.is_empty() {
+            return;
+        }
+        let at = self.random(self.late.len() as u64) as usize;
+        let (from, report) = self.late[at].clone();
+        self.pool.receive(self.now, from, report);
+        self.pool.lose_node(from.node);
+    }
+
+    fn sync(&mut self) {
+        if self.faults && self.random(3) == 0 {
+            return;
+        }
+        let Some(group) = self.written.pop_front() else { return };
+        for change in &group.changes {
+            self.note(change);
+        }
+        self.store.commit(&group.changes).unwrap();
+        self.pool.durable(group.number);
+    }
+
+    /// What the disk has now.
+    fn note(&mut self, change: &Change) {
+        match change {
+            Change::Added(job, first, chunk) => {
+                let chunk: Chunk = wire::decode(chunk).unwrap();
+                let numbers = *first..first + chunk.inputs.len();
+                self.names.extend(numbers.map(|number| Name { job: *job, number, sub: 0 }));
+            }
+            Change::Step(Noted::Took { name, serial, ending, tasks }) => {
+                self.took.insert(*name);
+                for i in 0..tasks.len() as u64 {
+                    let name = Name { sub: serial + 1 + i, ..*name };
+                    assert!(self.used.insert(name), "{name} has been another task");
+                    self.names.insert(name);
+                }
+                if let Ending::Value(bytes) = ending
+                    && name.sub != 0
+                {
+                    self.values.insert(*name, wire::decode(bytes).unwrap());
+                }
+            }
+            Change::Ended(job, number, ended) => {
+                // What must not be started again may have none.
+                let value = match &ended.result {
+                    Ok(bytes) => wire::decode(bytes).unwrap(),
+                    Err(error) => {
+                        assert_eq!(*number, 0, "{error}");
+                        0
+                    }
+                };
+                let name = Name { job: *job, number: *number, sub: 0 };
+                assert!(value == 0 || of(value) == (*job, *number), "{name} has the result of another task");
+                assert!(self.values.insert(name, value).is_none(), "{name} has ended twice");
+            }
+            _ => {}
+        }
+    }
+
+    fn poll(&mut self) {
+        while let Some(group) = self.pool.take_group() {
+            self.written.push_back(group);
+        }
+        while let Some(out) = self.pool.poll(self.now) {
+            match out {
+                Out::Down(to, down) if to == CLIENT => self.client.down.push_back(down),
+                Out::Down(to, down) => {
+                    let Some(place) = self.hosts.iter().position(|host| host.processor == to) else {
+                        continue;
+                    };
+                    match &down {
+                        Down::Tasks(tasks) => tasks.iter().for_each(|task| self.check_hand_out(task)),
+                        Down::Taken { up_to } => self.check_taken(place, *up_to),
+                        _ => {}
+                    }
+                    self.hosts[place].down.push_back(down);
+                }
+                Out::Read(_, reading) => {
+                    let (mut next, mut results) = (reading.from, Vec::new());
+                    for (number, behind) in &reading.items {
+                        let ended = self
+                            .store
+                            .ended(reading.job, *number)
+                            .unwrap()
+                            .expect("what is shown is durable");
+                        let result = ended.result.map_err(|error| error.to_string());
+                        results.push(wire::ResultOf { number: *number, result });
+                        next = *behind;
+                    }
+                    let answer = Answer::Results { next, over: reading.over, results };
+                    self.client.down.push_back(Down::Answer { id: reading.id, answer });
+                }
+            }
+        }
+    }
+
+    /// Nothing is handed out that is not on the disk, nor what rests on something that is not.
+    fn check_hand_out(&mut self, task: &Assignment) {
+        let name = task.name.expect("all have names");
+        assert!(self.names.contains(&name), "{name} is handed out and not durable");
+        if name.number == 0 {
+            let count = self.started.entry(name).or_default();
+            *count += 1;
+            assert_eq!(*count, 1, "{name} is started again");
+        }
+        if let Ok((_, parts)) = wire::decode::<(u64, Vec<u64>)>(&task.input) {
+            for part in parts {
+                let is_durable =
+                    self.values.iter().any(|(of, value)| of.number == name.number && *value == part);
+                assert!(is_durable, "{name} is given {part}, which is not durable");
+            }
+        }
+    }
+
+    /// What is acknowledged is on the disk, or was superseded by another result that is.
+    fn check_taken(&self, place: usize, up_to: u64) {
+        for name in self.hosts[place].results[..up_to as usize].iter().flatten() {
+            if self.took.contains(name) || self.values.contains_key(name) {
+                continue;
+            }
+            // Another's result was taken, or the task is over for another reason: that is durable as well.
+            let is_written = self.written.iter().any(|group| {
+                group.changes.iter().any(|change| match change {
+                    Change::Ended(job, number, _) => (*job, *number, 0) == (name.job, name.number, name.sub),
+                    Change::Step(Noted::Took { name: of, .. } | Noted::Failed { name: of, .. }) => of == name,
+                    _ => false,
+                })
+            });
+            assert!(
+                !self.pool.pool.has_named(*name) && !is_written,
+                "{name} is acknowledged and not durable"
+            );
+        }
+    }
+
+    fn hear(&mut self, place: usize) {
+        let host = &mut self.hosts[place];
+        let Some(up) = host.up.pop_front() else { return };
+        self.pool.receive(self.now, host.processor, up);
+    }
+
+    fn be_told(&mut self, place: usize) {
+        let host = &mut self.hosts[place];
+        if let Some(down) = host.down.pop_front() {
+            host.worker.receive(down);
+        }
+    }
+
+    fn step(&mut self, place: usize) {
+        if let Some(task) = self.hosts[place].runs.take() {
+            let (ending, tasks) = self.behave(&task);
+            let host = &mut self.hosts[place];
+            let (kept, _) = host.worker.has();
+            // A failure is acknowledged, and its task runs again.
+            let name = task.name.filter(|_| !matches!(ending, Ending::Failed(_)));
+            host.worker.ended(self.now, ending, tasks);
+            if host.worker.has().0 > kept {
+                host.results.push(name);
+            }
+            return;
+        }
+        let host = &mut self.hosts[place];
+        match host.worker.step(self.now) {
+            Step::Send(up) => host.up.push_back(up),
+            Step::Run(task) => host.runs = Some(task),
+            Step::Wait(_) => {}
+            Step::Over(over) => panic!("{over:?}"),
+        }
+    }
+
+    /// Every run gives another value. Some fail once; task 0 of a job is `once`, and others add tasks.
+    fn behave(&mut self, task: &Assignment) -> (Ending, Vec<SubTask>) {
+        self.runs += 1;
+        let name = task.name.expect("all have names");
+        let value = Ending::Value(encode(&(self.runs << 16 | name.number << 8 | u64::from(name.job))));
+        let fails = self.faults && name.number != 0 && self.random(8) == 0;
+        if fails {
+            return (Ending::Failed(Failure::Said("no".into())), Vec::new());
+        }
+        if name.number < 2 || name.sub != 0 && self.random(3) > 0 {
+            return (value, Vec::new());
+        }
+        if wire::decode::<(u64, Vec<u64>)>(&task.input).is_ok() {
+            return (value, Vec::new());
+        }
+        let sub = |join: Option<Vec<u16>>| SubTask {
+            kind: KindId(0),
+            options: Options { retries: 1000, ..Options::default() },
+            needs: Resources::none(),
+            input: encode(&5u64),
+            join,
+            after: Vec::new(),
+        };
+        let tasks = vec![sub(None), sub(None), sub(Some(vec![0, 1]))];
+        if self.random(4) == 0 { (value, tasks) } else { (Ending::Of(2), tasks) }
+    }
+
+    /// The client asks what comes next, if it waits for nothing.
+    fn client_step(&mut self) {
+        let again = self.faults && self.random(10) == 0;
+        if self.client.done < self.client.jobs && (!self.client.asked || again) {
+            self.client.id += 1;
+            self.client.asked = true;
+            let (job, id) = (self.client.done, self.client.id);
+            let options = |once| Options { retries: 1000, once, ..Options::default() };
+            let inputs = |count| Inputs::List((0..count).map(|_| encode(&4u64)).collect());
+            let chunk = |once, count| {
+                let (needs, prefix) = (Resources::none(), Bytes::from(&[][..]));
+                Chunk { kind: KindId(0), options: options(once), needs, prefix, inputs: inputs(count) }
+            };
+            let request = match self.client.stage {
+                0 => Request::Begin {
+                    fingerprint: FINGERPRINT,
+                    nonce: u128::from(job) + 50,
+                    name: "job".into(),
+                },
+                1 => Request::Add { job, first: 0, chunk: chunk(true, 1) },
+                2 => Request::Add { job, first: 1, chunk: chunk(false, TASKS - 1) },
+                3 => Request::Close { job },
+                _ => Request::Read { job, by: By::Completion, from: self.client.read, most: 2 },
+            };
+            self.client.up.push_back(Up::Request { id, request });
+        }
+        if let Some(up) = self.client.up.pop_front() {
+            self.pool.receive(self.now, CLIENT, up);
+        }
+    }
+
+    fn client_hears(&mut self) {
+        let Some(Down::Answer { id, answer }) = self.client.down.pop_front() else { return };
+        if id != self.client.id {
+            return;
+        }
+        self.client.asked = false;
+        match answer {
+            Answer::Job(job) => {
+                assert_eq!(job, self.client.done, "a job that was begun is another");
+                self.client.stage += 1;
+            }
+            Answer::Done(count) => {
+                let stage = self.client.stage;
+                assert!(
+                    stage != 1 || self.names.contains(&Name { job: self.client.done, number: 0, sub: 0 })
+                );
+                assert_eq!(count, if stage == 1 { 1 } else { TASKS }, "stage {stage}");
+                self.client.stage += 1;
+            }
+            Answer::Results { next, over, results } => {
+                for wire::ResultOf { number, result } in results {
+                    let value = result.map_or(0, |bytes| wire::decode(&bytes).unwrap());
+                    let name = Name { job: self.client.done, number, sub: 0 };
+                    assert_eq!(self.values.get(&name), Some(&value), "{name}");
+                    assert!(self.client.came.insert(number, value).is_none(), "{name} has come twice");
+                }
+                self.client.read = next;
+                if over {
+                    let came = std::mem::take(&mut self.client.came);
+                    assert_eq!(came.len() as u64, TASKS, "results of job {}", self.client.done);
+                    self.client.done += 1;
+                    (self.client.stage, self.client.read) = (0, 0);
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

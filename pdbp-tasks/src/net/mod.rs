@@ -1,0 +1,84 @@
+//! Pools with a journal, over sockets: with the feature `net`.
+//!
+//! ```text
+//!  Remote (client) ──▶ open cluster of pdbp: part `tasks` of node 0 ◀── Program::work (processors)
+//!                             │ Program::serve: Durable, which knows no disk
+//!                             └──▶ thread of the journal: groups of changes, one commit each ──▶ file
+//! ```
+//!
+//! The process of [`Program::serve`] founds an open cluster, which ends with it: processors and clients join the next one, and go on. A
+//! processor keeps what the pool has not acknowledged; a client asks again what was not answered. Whoever is killed, each task that was
+//! acknowledged ends once.
+
+#[doc(hidden)]
+pub mod measure;
+mod remote;
+mod serve;
+mod work;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pdbp::{Event, Node};
+
+#[cfg(doc)]
+use crate::Program;
+pub use crate::store::StoreError;
+pub use crate::wire::{Answer, By, Chunk, Inputs, JobStatus, Request, ResultOf, Status};
+pub use remote::{Remote, RemoteDone, RemoteJob};
+
+/// How a pool is served.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Serving {
+    /// The file of the journal, which is begun if it is not there; without one jobs end with the process.
+    pub journal: Option<PathBuf>,
+    /// Whether a result counts as failed, so that its task can be retried.
+    pub is_failure: fn(&[u8]) -> bool,
+    /// So often it is recorded who holds which task.
+    pub spans: usize,
+}
+
+impl Default for Serving {
+    fn default() -> Self {
+        Self { journal: None, is_failure: |_| false, spans: 100_000 }
+    }
+}
+
+/// What a processor does without its pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenLost {
+    /// It runs what it has, and waits so long for another one.
+    Wait(Duration),
+    /// It runs what it has, and ends.
+    Finish,
+    /// It ends.
+    Stop,
+}
+
+/// How a process computes for a pool.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Working {
+    /// It ends when it has had nothing to do for so long.
+    pub idle: Option<Duration>,
+    /// It ends after so long. What it runs then is for others.
+    pub until: Option<Duration>,
+    /// What it does when the pool is gone.
+    pub when_lost: WhenLost,
+}
+
+impl Default for Working {
+    fn default() -> Self {
+        Self { idle: None, until: None, when_lost: WhenLost::Wait(Duration::from_secs(600)) }
+    }
+}
+
+/// Whether the pool's node, or this one, is no member any more.
+fn has_lost_pool(node: &Node) -> bool {
+    node.take_events().iter().any(|event| match event {
+        Event::PeerFailed { peer: gone, .. } | Event::NodeDown { node: gone } => gone.index() == 0,
+        Event::Expelled => true,
+        _ => false,
+    })
+}

@@ -1,0 +1,270 @@
+//! A pool with a journal on a part, and the thread of the journal.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pdbp::{Builder, Event, Interest, Node, Part, PartKind, RecvError, Target};
+
+use super::Serving;
+use crate::durable::{Durable, Group, Out, Reading};
+use crate::error::Error;
+use crate::peers::{Heard, Peers};
+use crate::program::Program;
+use crate::serve::{ADDRESS, NAME};
+use crate::store::{Change, Disk, Memory, Reader, Store};
+use crate::wire::{Answer, Down, ResultOf};
+
+/// How long the pool waits when there is nothing to do.
+const IDLE: Duration = Duration::from_millis(50);
+/// How long it waits for room.
+const ROOM: Duration = Duration::from_millis(2);
+/// Messages taken in before they are answered.
+const AT_ONCE: usize = 256;
+/// Changes of a commit at most, but for the last group.
+const MOST: usize = 1 << 16;
+/// How often a journal that cannot be written is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Bytes of results in one answer.
+const ANSWER: usize = 256 << 10;
+/// How long the pool waits at its end until all is durable.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// What the thread of the journal says.
+#[derive(Default)]
+struct Progress {
+    durable: AtomicU64,
+    /// Why nothing can be written.
+    stalled: Mutex<Option<String>>,
+}
+
+impl Progress {
+    fn stalled(&self) -> Option<String> {
+        self.stalled.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_stalled(&self, why: Option<String>) {
+        *self.stalled.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+}
+
+impl Program {
+    /// Serves a pool whose tasks outlive it, until `stop` is set. Processes that [`work`](Self::work) compute, and clients
+    /// ([`Remote`](super::Remote)) add tasks. `builder` says where it listens; `ready` is told the address when all can come.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or is that of another process or program; the cluster does not start.
+    pub fn serve(
+        self,
+        builder: Builder,
+        serving: &Serving,
+        stop: &AtomicBool,
+        ready: impl FnOnce(&Node, u32),
+    ) -> Result<(), Error> {
+        self.kinds.check()?;
+        let (store, reader, mut saved): (Box<dyn Store>, Box<dyn Reader>, _) = match &serving.journal {
+            Some(path) => {
+                let failed = |error| Error::other(format!("journal {}: {error}", path.display()));
+                let disk = Disk::open(path).map_err(failed)?;
+                let saved = disk.load().map_err(failed)?;
+                (Box::new(disk.clone()), Box::new(disk), saved)
+            }
+            None => {
+                let memory = Memory::default();
+                let saved = memory.load();
+                (Box::new(memory.clone()), Box::new(memory), saved)
+            }
+        };
+        let mut store = store;
+        let term = saved.term.saturating_add(1);
+        saved.term = term;
+        let failed = |error| Error::other(format!("the journal cannot be taken up: {error}"));
+        store.commit(&[Change::Term(term)]).map_err(failed)?;
+        let functions = (self.kinds.len(), self.kinds.fingerprint());
+        let judge = Box::new(serving.is_failure);
+        let mut durable = Durable::restore(saved, term, functions, self.limits, judge).map_err(failed)?;
+        if serving.spans > 0 {
+            durable.pool.record_most(serving.spans);
+        }
+        let cluster = builder.found(true).start()?;
+        let node = cluster.nodes().first().ok_or_else(|| Error::other("a cluster without a node"))?;
+        let part = node.register(NAME, PartKind::Cpu)?;
+        let progress = Progress::default();
+        thread::scope(|scope| {
+            let (groups, journal) = mpsc::channel();
+            let progress = &progress;
+            let writer = scope.spawn(move || keep(node, store, &journal, progress, stop));
+            ready(node, term);
+            let (peers, began) = (Peers::new(&part), Instant::now());
+            let mut server = Server { durable, reader, part: &part, peers, groups, progress, began };
+            let served = server.serve(stop, || writer.is_finished());
+            drop(server);
+            match writer.join() {
+                Ok(written) => served.and(written),
+                Err(_) => {
+                    Err(Error::other("the thread of the journal has panicked; what was acknowledged is safe"))
+                }
+            }
+        })
+    }
+}
+
+/// The thread of the journal: as many groups as there are with one commit.
+fn keep(
+    node: &Node,
+    mut store: Box<dyn Store>,
+    groups: &Receiver<Group>,
+    progress: &Progress,
+    stop: &AtomicBool,
+) -> Result<(), Error> {
+    let part = node.register("tasks.journal", PartKind::Cpu)?;
+    let pool = part.find(ADDRESS, LINGER)?;
+    while let Ok(Group { mut number, mut changes }) = groups.recv() {
+        while changes.len() < MOST
+            && let Ok(next) = groups.try_recv()
+        {
+            number = next.number;
+            changes.extend(next.changes);
+        }
+        while !changes.is_empty() {
+            let Err(error) = store.commit(&changes) else {
+                progress.set_stalled(None);
+                break;
+            };
+            progress.set_stalled(Some(error.to_string()));
+            wake(&part, pool);
+            if stop.load(Ordering::Acquire) {
+                return Err(Error::other(format!(
+                    "the journal cannot be written: {error}; what was not acknowledged is lost"
+                )));
+            }
+            thread::sleep(AGAIN);
+        }
+        // Pairs with the load in `turn`: what is said to be durable is.
+        progress.durable.store(number, Ordering::Release);
+        wake(&part, pool);
+    }
+    Ok(())
+}
+
+fn wake(part: &Part, pool: Target) {
+    // The pool looks by itself, after a while.
+    let _ = part.try_send(pool, &[]);
+    part.flush();
+}
+
+struct Server<'a> {
+    durable: Durable,
+    reader: Box<dyn Reader>,
+    part: &'a Part,
+    peers: Peers<'a>,
+    groups: Sender<Group>,
+    progress: &'a Progress,
+    began: Instant,
+}
+
+impl Server<'_> {
+    /// Until `stop`, and then until all that is known is durable.
+    fn serve(&mut self, stop: &AtomicBool, is_broken: impl Fn() -> bool) -> Result<(), Error> {
+        let (mut wait, mut stopping) = (Duration::ZERO, None);
+        loop {
+            let first = self.first_message(wait)?;
+            let written = self.turn(first, &mut wait);
+            if is_broken() {
+                return Ok(());
+            }
+            if stop.load(Ordering::Acquire) {
+                let since = *stopping.get_or_insert_with(Instant::now);
+                if written || since.elapsed() > LINGER {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn first_message(&self, wait: Duration) -> Result<Option<pdbp::Message>, Error> {
+        let ready = match self.peers.blocked() {
+            Some(target) => self.part.wait(Interest::Either(target), ROOM).map(|_| None),
+            None => self.part.recv_timeout(wait).map(Some),
+        };
+        match ready {
+            Ok(Some(message)) => Ok(Some(message)),
+            Ok(None) | Err(RecvError::Timeout(_) | RecvError::Interrupted | RecvError::NobodyLeft) => {
+                Ok(self.part.try_recv())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes in what has come and answers. Returns whether all that is known is durable.
+    fn turn(&mut self, first: Option<pdbp::Message>, wait: &mut Duration) -> bool {
+        let now = self.began.elapsed();
+        self.durable.set_stalled(self.progress.stalled());
+        // Pairs with the store in `keep`.
+        self.durable.durable(self.progress.durable.load(Ordering::Acquire));
+        let (mut message, mut count) = (first, 0);
+        while let Some(next) = message {
+            // An empty one is the journal's: it was looked at above, or will be the next time.
+            if !next.is_empty() {
+                match self.peers.hear(&next) {
+                    Heard::Message(from, message) => self.durable.receive(now, from, message),
+                    Heard::Malformed(from) => self.durable.pool.malformed(from),
+                    Heard::Nothing => {}
+                }
+            }
+            count += 1;
+            message = if count < AT_ONCE { self.part.try_recv() } else { None };
+        }
+        for event in self.part.node().take_events() {
+            if let Event::PeerFailed { peer: gone, .. } | Event::NodeDown { node: gone } = event {
+                let node = gone.index() as u16; // nodes are numbered by 16 bits
+                self.durable.lose_node(node);
+                self.peers.lose_node(node);
+            }
+        }
+        while let Some(out) = self.durable.poll(now) {
+            match out {
+                Out::Down(to, down) => self.peers.queue(to, &down),
+                Out::Read(to, reading) => {
+                    let answer = self.read(&reading);
+                    self.peers.queue(to, &Down::Answer { id: reading.id, answer });
+                }
+            }
+        }
+        while let Some(group) = self.durable.take_group() {
+            // The other end is there as long as this one.
+            let _ = self.groups.send(group);
+        }
+        for gone in self.peers.send() {
+            self.durable.leave(gone);
+        }
+        let next = self.durable.next_time().map_or(IDLE, |next| next.saturating_sub(now).min(IDLE));
+        *wait = if self.progress.durable.load(Ordering::Acquire) > self.durable.is_durable() {
+            Duration::ZERO
+        } else {
+            next
+        };
+        self.durable.is_written()
+    }
+
+    fn read(&self, reading: &Reading) -> Answer {
+        let (mut next, mut results, mut bytes) = (reading.from, Vec::new(), 0);
+        for (number, behind) in &reading.items {
+            let ended = match self.reader.ended(reading.job, *number) {
+                Ok(Some(ended)) => ended,
+                Ok(None) => return Answer::Results { next, over: false, results },
+                Err(error) => return Answer::No(format!("a result cannot be read: {error}")),
+            };
+            bytes += ended.result.as_ref().map_or(0, |bytes| bytes.len());
+            next = *behind;
+            results
+                .push(ResultOf { number: *number, result: ended.result.map_err(|error| error.to_string()) });
+            if bytes > ANSWER {
+                return Answer::Results { next, over: false, results };
+            }
+        }
+        Answer::Results { next, over: reading.over, results }
+    }
+}

@@ -1,0 +1,276 @@
+//! Processors of a pool with a journal, which comes and goes.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pdbp::{Builder, Node, Part, PartKind, RecvError, StartError, Target};
+
+use super::{WhenLost, Working, has_lost_pool};
+use crate::error::Error;
+use crate::kind::Kinds;
+use crate::program::Program;
+use crate::resources::Resources;
+use crate::serve::ADDRESS;
+use crate::slot::{self, Slot};
+use crate::wire::{Assignment, Ending, Up, pieces};
+use crate::worker::{Over, Step, Worker};
+
+/// How often it is looked whether the pool is there, and whether it is time to go.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long one try to join takes.
+const TRY: Duration = Duration::from_secs(2);
+/// Between two tries.
+const AGAIN: Duration = Duration::from_millis(50);
+/// How long a processor looks for the pool in a cluster.
+const MEETING: Duration = Duration::from_secs(2);
+/// How long a processor that goes waits until its results are acknowledged.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What the threads of a process share.
+struct Shared<'p> {
+    kinds: &'p Kinds,
+    offer: Resources,
+    /// The cluster that there is now, with a number.
+    session: Mutex<Option<(u64, Node)>>,
+    changed: Condvar,
+    /// The session that a slot has found to be lost.
+    lost: AtomicU64,
+    /// It is time to go.
+    leaving: AtomicBool,
+    /// There will be no pool any more.
+    alone: AtomicBool,
+    began: Instant,
+    /// When a task last began or ended, in milliseconds since then.
+    busy: AtomicU64,
+    running: AtomicU64,
+    error: Mutex<Option<Error>>,
+}
+
+impl Program {
+    /// Computes for the pool that another process [serves](Self::serve), until it is time to go: `stop` is set, or `working` says so. When the
+    /// pool is killed what there is runs on, and the next one is told what of it is there. `builder` says where the pool listens; `say` is told
+    /// what people may want to know.
+    ///
+    /// # Errors
+    /// The pool knows other functions, or is not there for as long as [`WhenLost`] says.
+    pub fn work(
+        self,
+        builder: Builder,
+        working: &Working,
+        stop: &AtomicBool,
+        say: &dyn Fn(&str),
+    ) -> Result<(), Error> {
+        self.kinds.check()?;
+        let slots = self.slots.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+        let row_blocks = builder.settings().row_blocks.max(2 * slots as u32);
+        let builder = builder.row_blocks(row_blocks).timeout(TRY);
+        let shared = Shared {
+            kinds: &self.kinds,
+            offer: self.offer.or_cpus(slots),
+            session: Mutex::new(None),
+            changed: Condvar::new(),
+            lost: AtomicU64::new(0),
+            leaving: AtomicBool::new(false),
+            alone: AtomicBool::new(false),
+            began: Instant::now(),
+            busy: AtomicU64::new(0),
+            running: AtomicU64::new(0),
+            error: Mutex::new(None),
+        };
+        thread::scope(|scope| {
+            let slots: Vec<_> = (0..slots)
+                .map(|number| {
+                    let shared = &shared;
+                    scope.spawn(move || shared.compute(number))
+                })
+                .collect();
+            let is_done = || slots.iter().all(thread::ScopedJoinHandle::is_finished);
+            shared.manage(&builder, working, stop, say, &is_done);
+            for slot in slots {
+                if let Err(panic) = slot.join() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        });
+        let error = shared.error.lock().unwrap_or_else(PoisonError::into_inner).take();
+        error.map_or(Ok(()), Err)
+    }
+}
+
+impl Shared<'_> {
+    fn session(&self) -> MutexGuard<'_, Option<(u64, Node)>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, error: Error) {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.leaving.store(true, Ordering::Release);
+        self.alone.store(true, Ordering::Release);
+    }
+
+    /// Joins the pool's cluster whenever there is one, until all slots are done.
+    fn manage(
+        &self,
+        builder: &Builder,
+        working: &Working,
+        stop: &AtomicBool,
+        say: &dyn Fn(&str),
+        is_done: &dyn Fn() -> bool,
+    ) {
+        let (mut number, mut lost_since) = (0, Instant::now());
+        while !is_done() {
+            match builder.clone().start() {
+                Ok(cluster) => {
+                    let Some(node) = cluster.into_nodes().pop() else { continue };
+                    number += 1;
+                    say(&format!("at the pool, as {}", node.id()));
+                    *self.session() = Some((number, node.clone()));
+                    self.changed.notify_all();
+                    while !is_done() && !has_lost_pool(&node) && self.lost.load(Ordering::Acquire) < number {
+                        self.look(working, stop);
+                        thread::sleep(LOOK);
+                    }
+                    *self.session() = None;
+                    node.interrupt();
+                    if !is_done() {
+                        say("the pool is gone; what is here runs on");
+                    }
+                    lost_since = Instant::now();
+                }
+                Err(error) => {
+                    if is_final(&error) {
+                        self.fail(error.into());
+                    }
+                    thread::sleep(AGAIN);
+                }
+            }
+            self.look(working, stop);
+            let patience = match working.when_lost {
+                WhenLost::Wait(patience) => patience,
+                WhenLost::Finish if number > 0 => Duration::ZERO,
+                WhenLost::Stop if number > 0 => {
+                    self.leaving.store(true, Ordering::Release);
+                    Duration::ZERO
+                }
+                WhenLost::Finish | WhenLost::Stop => TRY * 5,
+            };
+            if self.session().is_none() && lost_since.elapsed() >= patience {
+                if number == 0 || matches!(working.when_lost, WhenLost::Wait(_)) {
+                    let waited = lost_since.elapsed();
+                    self.fail(Error::other(format!(
+                        "there has been no pool for {waited:.0?}; is `serve` running there?"
+                    )));
+                }
+                self.alone.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// Is it time to go?
+    fn look(&self, working: &Working, stop: &AtomicBool) {
+        let elapsed = self.began.elapsed();
+        let idle = elapsed.saturating_sub(Duration::from_millis(self.busy.load(Ordering::Relaxed)));
+        let is_idle =
+            self.running.load(Ordering::Relaxed) == 0 && working.idle.is_some_and(|most| idle >= most);
+        let is_over = working.until.is_some_and(|until| elapsed >= until);
+        if is_idle || is_over || stop.load(Ordering::Acquire) {
+            self.leaving.store(true, Ordering::Release);
+        }
+    }
+
+    /// The thread of a slot.
+    fn compute(&self, number: usize) {
+        let worker = Worker::keeping(self.kinds.fingerprint(), self.offer.clone());
+        let slot = RefCell::new(Slot { worker, joined: pieces::Joined::default() });
+        let mut last = 0;
+        loop {
+            let session = self.session().clone().filter(|(session, _)| *session > last);
+            if let Some((session, node)) = session {
+                last = session;
+                match self.at_pool(&node, &format!("tasks.slot{number}"), &slot) {
+                    Ok(Some(Over::Refused(pool))) => {
+                        return self.fail(Error::OtherFunctions { own: self.kinds.fingerprint(), pool });
+                    }
+                    Ok(_) => return,
+                    Err(_) => {
+                        let mut slot = slot.borrow_mut();
+                        slot.worker.lost();
+                        slot.joined = pieces::Joined::default();
+                        self.lost.fetch_max(session, Ordering::AcqRel);
+                    }
+                }
+                continue;
+            }
+            let is_over = self.alone.load(Ordering::Acquire);
+            if self.leaving.load(Ordering::Acquire) {
+                slot.borrow_mut().worker.drop_queue();
+                let (results, _) = slot.borrow().worker.has();
+                if results == 0 || is_over {
+                    return;
+                }
+            }
+            let step = slot.borrow_mut().worker.step_alone(self.began.elapsed());
+            match step {
+                Step::Run(task) => self.run(None, &slot, &task),
+                _ if is_over => return,
+                _ => drop(self.changed.wait_timeout(self.session(), LOOK)),
+            }
+        }
+    }
+
+    /// Asks, runs and submits until the pool is gone, which is an error, or this processor goes.
+    fn at_pool(&self, node: &Node, name: &str, slot: &RefCell<Slot>) -> Result<Option<Over>, Error> {
+        let part = node.register(name, PartKind::Cpu)?;
+        let pool = part.find(ADDRESS, MEETING)?;
+        let mut farewell = None;
+        loop {
+            slot::take_in(&part, slot);
+            let now = self.began.elapsed();
+            if self.leaving.load(Ordering::Acquire) {
+                let until = *farewell.get_or_insert(now + FAREWELL);
+                slot.borrow_mut().worker.drop_queue();
+                if slot.borrow().worker.has().0 == 0 || now >= until {
+                    self.say(&part, pool, &Up::Bye)?;
+                    return Ok(None);
+                }
+            }
+            let step = slot.borrow_mut().worker.step(now);
+            match step {
+                Step::Run(task) => self.run(Some(&part), slot, &task),
+                Step::Send(up) => self.say(&part, pool, &up)?,
+                Step::Over(over) => return Ok(Some(over)),
+                Step::Wait(time) => match part.recv_timeout(time.min(5 * LOOK)) {
+                    Ok(message) => slot::receive(slot, &message),
+                    Err(RecvError::Timeout(_)) => {}
+                    Err(error) => return Err(error.into()),
+                },
+            }
+        }
+    }
+
+    fn say(&self, part: &Part, pool: Target, message: &Up) -> Result<(), Error> {
+        slot::send(part, pool, message)
+    }
+
+    fn run(&self, part: Option<&Part>, slot: &RefCell<Slot>, task: &Assignment) {
+        let stops = || self.leaving.load(Ordering::Acquire);
+        self.running.fetch_add(1, Ordering::Relaxed);
+        let (ending, tasks) = slot::call(part, slot, self.kinds, task, &stops);
+        let now = self.began.elapsed();
+        self.busy.store(now.as_millis() as u64, Ordering::Relaxed); // the age of a process in milliseconds
+        self.running.fetch_sub(1, Ordering::Relaxed);
+        let worker = &mut slot.borrow_mut().worker;
+        if stops() && matches!(ending, Ending::Failed(_)) {
+            worker.abandon();
+        }
+        worker.ended(now, ending, tasks);
+    }
+}
+
+/// Whether trying again does not help: this process says what cannot be.
+fn is_final(error: &StartError) -> bool {
+    matches!(error, StartError::Config(_) | StartError::SettingsDiffer(_) | StartError::NoAddress)
+}

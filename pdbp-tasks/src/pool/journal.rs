@@ -1,0 +1,331 @@
+//! What a pool notes for a journal, and what it holds back until that is on disk.
+//!
+//! The pool knows no disk: it numbers nothing and waits for nothing by itself. Who drives it says on which record of the journal rests what
+//! happens next ([`Pool::rest_on`]), and up to which record all is durable ([`Pool::ripen`]). A task that came to be, or was unlocked, by
+//! what is not durable yet is not ready. Beside that the pool gives the *steps* of which a journal makes a pool anew: tasks that others
+//! have added, those of them that have failed, and hand-outs of what must not run twice. Results of what the client has added are outcomes,
+//! and steps only with sub-tasks.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::wire::{Bytes, Ending, Held, KindId, Name, Options, SubTask, Submission, TaskId};
+
+use super::tasks::{Entry, Input, State};
+use super::{Came, Job, JobId, Pool, Processor, Refused, TaskError};
+use crate::resources::Resources;
+
+/// Something of which a journal makes a pool anew.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Step {
+    /// A submission was taken that adds tasks, or is that of a sub-task. Those that it adds are named by the numbers after `serial`.
+    Took { name: Name, serial: u64, ending: Ending, tasks: Vec<SubTask> },
+    /// A sub-task has no result.
+    Failed { name: Name, serial: u64, error: Arc<TaskError> },
+    /// All sub-tasks of what the client has added are over.
+    FamilyOver { job: u32, number: u64 },
+    /// A task was handed out that must not run twice, at the same time or at all.
+    Started { name: Name, processor: Processor },
+    /// It is over.
+    Settled { name: Name },
+}
+
+/// See the [module](self).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Journal {
+    record: u64,
+    durable: u64,
+    /// Numbers of steps and of sub-tasks.
+    serial: u64,
+    unripe: VecDeque<(u64, TaskId, Came)>,
+    steps: Vec<Step>,
+    names: HashMap<Name, TaskId>,
+    /// Sub-tasks that are not over, of each task of the client that has some.
+    families: HashMap<(u32, u64), usize>,
+    /// Nothing is noted: it is in the journal already.
+    replays: bool,
+    paused: bool,
+}
+
+impl Journal {
+    pub(super) fn must_wait(&self) -> bool {
+        self.record > self.durable
+    }
+
+    pub(super) fn keep_back(&mut self, task: TaskId, came: Came) {
+        self.unripe.push_back((self.record, task, came));
+    }
+
+    pub(super) fn inserted(&mut self, name: Name, task: TaskId) {
+        self.names.insert(name, task);
+        if name.sub != 0 {
+            *self.families.entry((name.job, name.number)).or_default() += 1;
+        }
+    }
+
+    pub(super) fn removed(&mut self, name: Name, entry: &Entry) {
+        self.names.remove(&name);
+        if entry.attempts > 0 && must_not_run_twice(entry.options) {
+            self.note(Step::Settled { name });
+        }
+        if name.sub == 0 {
+            return;
+        }
+        let family = (name.job, name.number);
+        if let Some(left) = self.families.get_mut(&family) {
+            *left -= 1;
+            if *left == 0 {
+                self.families.remove(&family);
+                self.note(Step::FamilyOver { job: name.job, number: name.number });
+            }
+        }
+    }
+
+    pub(super) fn handed_out(&mut self, entry: &Entry, processor: Processor) -> Name {
+        let name = super::name_of(entry);
+        if must_not_run_twice(entry.options) {
+            self.note(Step::Started { name, processor });
+        }
+        name
+    }
+
+    /// Sub-tasks of a family that are not over.
+    pub(super) fn family(&self, name: Name) -> usize {
+        self.families.get(&(name.job, name.number)).copied().unwrap_or(0)
+    }
+
+    fn note(&mut self, step: Step) {
+        if !self.replays {
+            self.steps.push(step);
+        }
+    }
+}
+
+fn must_not_run_twice(options: Options) -> bool {
+    options.once || options.exclusive
+}
+
+impl Pool {
+    /// From now on a journal is kept of it, by a pool of this term. No sub-task has the name of one of another term.
+    pub(crate) fn keep_journal(&mut self, term: u32) {
+        self.journal.get_or_insert_default().serial = u64::from(term) << 40;
+    }
+
+    /// What happens next rests on this record of the journal.
+    pub(crate) fn rest_on(&mut self, record: u64) {
+        if let Some(journal) = &mut self.journal {
+            journal.record = record;
+        }
+    }
+
+    /// The records up to this one are durable.
+    pub(crate) fn ripen(&mut self, durable: u64) {
+        let Some(journal) = &mut self.journal else { return };
+        journal.durable = durable;
+        let record = std::mem::replace(&mut journal.record, durable);
+        let ripe = journal.unripe.iter().take_while(|(record, ..)| *record <= durable).count();
+        let ripe: Vec<_> = journal.unripe.drain(..ripe).collect();
+        ripe.into_iter().for_each(|(_, task, came)| self.ready_if_free(task, came));
+        self.rest_on(record);
+    }
+
+    /// The record on which the latest task rests that is not ready for that reason.
+    pub(crate) fn unripe(&self) -> Option<u64> {
+        self.journal.as_ref()?.unripe.back().map(|(record, ..)| *record)
+    }
+
+    /// Whether there are too many different needs to tell these apart.
+    pub(crate) fn refuses_needs(&mut self, needs: &Resources) -> bool {
+        self.lanes.of_needs(needs).is_none()
+    }
+
+    /// What is to be noted, in this order.
+    pub(crate) fn take_steps(&mut self) -> Vec<Step> {
+        self.journal.as_mut().map_or_else(Vec::new, |journal| std::mem::take(&mut journal.steps))
+    }
+
+    /// While the journal takes nothing, nothing is handed out.
+    pub(crate) fn pause(&mut self, paused: bool) {
+        if let Some(journal) = &mut self.journal {
+            journal.paused = paused;
+        }
+        self.stir();
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.paused)
+    }
+
+    /// A job with this number, which it has in the journal.
+    pub(crate) fn begin_as(&mut self, number: u32) -> JobId {
+        self.next_job = self.next_job.max(number.saturating_add(1));
+        self.jobs.insert(JobId(number), Job::default());
+        JobId(number)
+    }
+
+    /// Adds a task with this number, which needs no other.
+    pub(crate) fn add_as(
+        &mut self,
+        job: JobId,
+        number: u64,
+        (kind, options, needs): (KindId, Options, &Resources),
+        input: Bytes,
+    ) -> Result<(), Refused> {
+        let lane = self.lanes.of_needs(needs).ok_or(Refused::TooManyNeeds)?;
+        if self.jobs.get(&job).is_none_or(|job| job.cancelled) {
+            return Err(Refused::Cancelled);
+        }
+        let mut entry = Entry::new(job, kind, options, lane, Input::Bytes(input));
+        (entry.number, entry.gives) = (number, true);
+        let task = self.insert(entry);
+        self.ready_if_free(task, Came::New);
+        Ok(())
+    }
+
+    /// Whether a task of this name is not over.
+    pub(crate) fn has_named(&self, name: Name) -> bool {
+        self.named(name).is_some()
+    }
+
+    pub(super) fn named(&self, name: Name) -> Option<TaskId> {
+        self.journal.as_ref()?.names.get(&name).copied()
+    }
+
+    /// A submission is taken. Returns the number of the first task that it adds.
+    pub(super) fn note_taken(&mut self, task: TaskId, ending: &Ending, tasks: &[SubTask]) -> u64 {
+        let Some(name) = self.tasks.get(task).map(super::name_of) else { return 0 };
+        let Some(journal) = &mut self.journal else { return 0 };
+        if tasks.is_empty() && name.sub == 0 {
+            return 0;
+        }
+        journal.serial += 1;
+        let serial = journal.serial;
+        journal.serial += tasks.len() as u64;
+        if !journal.replays {
+            let (ending, tasks) = (ending.clone(), tasks.to_vec());
+            journal.steps.push(Step::Took { name, serial, ending, tasks });
+        }
+        serial + 1
+    }
+
+    /// A task ends without a result, by itself and not by others that it needs.
+    pub(super) fn note_failed(&mut self, task: TaskId, error: &Arc<TaskError>) {
+        let by_itself = !matches!(**error, TaskError::Cancelled);
+        let Some(entry) = self.tasks.get(task).filter(|entry| entry.sub != 0 && by_itself) else { return };
+        let name = super::name_of(entry);
+        let Some(journal) = &mut self.journal else { return };
+        journal.serial += 1;
+        let serial = journal.serial;
+        journal.note(Step::Failed { name, serial, error: Arc::clone(error) });
+    }
+
+    /// Does again what the journal says. `false`: there is no such task.
+    pub(crate) fn replay(&mut self, step: Step) -> bool {
+        let (name, serial) = match &step {
+            Step::Took { name, serial, .. } | Step::Failed { name, serial, .. } => (*name, *serial),
+            _ => return false,
+        };
+        let Some(task) = self.named(name) else { return false };
+        let after = match &step {
+            Step::Took { tasks, .. } => serial + tasks.len() as u64,
+            _ => serial,
+        };
+        let Some(journal) = &mut self.journal else { return false };
+        let latest = journal.serial.max(after);
+        (journal.serial, journal.replays) = (serial.saturating_sub(1), true);
+        match step {
+            Step::Took { ending, tasks, .. } => {
+                let nobody = Processor { node: 0, number: 0 };
+                if self.wrong(&ending, &tasks).is_none() {
+                    self.take(task, nobody, ending, tasks);
+                    self.counts.taken -= 1;
+                }
+            }
+            Step::Failed { error, .. } => self.end(task, Err(error)),
+            _ => {}
+        }
+        if let Some(journal) = &mut self.journal {
+            (journal.serial, journal.replays) = (latest, false);
+        }
+        true
+    }
+
+    /// A task that must not run twice was handed out before the pool was lost: it is held back until who has it says so, or is given up.
+    pub(crate) fn hold_back(&mut self, name: Name) {
+        let Some(task) = self.named(name) else { return };
+        if let Some(entry) = self.tasks.get_mut(task).filter(|entry| entry.state == State::Ready) {
+            entry.state = State::Scheduled { row: self.table.insert(task) };
+            // What the journal has of that goes when it is over.
+            entry.attempts = 1;
+        }
+    }
+
+    /// Who had a task that was held back, and that nobody has adopted since, has not said so in time.
+    pub(crate) fn give_up_holder(&mut self, name: Name, processor: Processor) {
+        let Some(task) = self.named(name) else { return };
+        let Some(State::Scheduled { row }) = self.tasks.get(task).map(|entry| entry.state) else { return };
+        if self.table.get(row).is_some_and(|row| !row.is_held()) {
+            self.counts.lost += 1;
+            self.drop_by_all(task, TaskError::MayHaveRun(processor));
+        }
+    }
+
+    /// A processor says that it has this task of an earlier pool, or of this one before its link was lost. `None`: it is not wanted.
+    pub(crate) fn adopt(&mut self, now: Duration, processor: Processor, name: Name) -> Option<Held> {
+        let task = self.named(name)?;
+        self.meet(now, processor);
+        let entry = self.tasks.get(task)?;
+        match entry.state {
+            State::Waiting { .. } => return None,
+            State::Scheduled { row } => {
+                let row = self.table.get(row)?;
+                if let Some(holder) = row.holders().find(|holder| holder.processor == processor) {
+                    return Some(Held { name, task, attempt: holder.attempt });
+                }
+                if row.is_held() {
+                    return None;
+                }
+            }
+            State::Ready => {}
+        }
+        // Its hand-out is in the journal, if it has to be.
+        if let Some(journal) = &mut self.journal {
+            journal.replays = true;
+        }
+        let assignment = self.schedule(now, task, processor);
+        if let Some(journal) = &mut self.journal {
+            journal.replays = false;
+        }
+        self.counts.adopted += 1;
+        Some(Held { name, task, attempt: assignment?.attempt })
+    }
+
+    /// A processor submits what it was given by an earlier pool, or by this one before its link was lost. Results are taken, whoever has
+    /// them; failures count only of an attempt that is held now.
+    pub(crate) fn submit_named(
+        &mut self,
+        now: Duration,
+        from: Processor,
+        name: Name,
+        submission: Submission,
+    ) {
+        self.clock = now;
+        let Submission { ending, tasks, .. } = submission;
+        let task = self.named(name).filter(|_| !self.banned.contains(&from));
+        let can_be = |pool: &Self, task| {
+            pool.tasks.get(task).is_some_and(|entry| !matches!(entry.state, State::Waiting { .. }))
+        };
+        let Some(task) = task.filter(|task| can_be(self, *task)) else {
+            self.counts.ignored += 1;
+            return;
+        };
+        if matches!(ending, Ending::Failed(_)) || self.wrong(&ending, &tasks).is_some() {
+            self.counts.ignored += 1;
+            return;
+        }
+        self.take(task, from, ending, tasks);
+    }
+}

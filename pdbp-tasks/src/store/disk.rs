@@ -1,0 +1,303 @@
+//! A store in a file, by `redb`: commits are atomic and checksummed, and a file that was torn is put right when it is opened.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use redb::{
+    Builder, CommitError, Database, DatabaseError, ReadableTable, StorageError, Table, TableDefinition,
+    TableError, TransactionError, WriteTransaction,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::memory::key;
+use super::{Change, Ended, Head, Reader, Saved, Store, StoreError};
+use crate::wire::{self, Name};
+
+/// What the file is, and its term.
+const META: TableDefinition<&str, u64> = TableDefinition::new("pdbp-tasks");
+const JOBS: TableDefinition<u32, &[u8]> = TableDefinition::new("jobs");
+/// By job and number of the first task.
+const ADDED: TableDefinition<(u32, u64), &[u8]> = TableDefinition::new("added");
+/// By job and number.
+const ENDED: TableDefinition<(u32, u64), &[u8]> = TableDefinition::new("ended");
+/// By job, number of the client's task and number of the step.
+const STEPS: TableDefinition<(u32, u64, u64), &[u8]> = TableDefinition::new("steps");
+/// By job, number and sub-task.
+const STARTED: TableDefinition<(u32, u64, u64), &[u8]> = TableDefinition::new("started");
+
+/// Version of what lies in the tables.
+const FORMAT: u64 = 1;
+/// Bytes of the file that are kept in memory.
+const CACHE: usize = 16 << 20;
+
+/// See the [module](self). Clones are the same file.
+#[derive(Clone)]
+pub(crate) struct Disk {
+    path: PathBuf,
+    /// `None` for a moment, while it is opened anew.
+    open: Arc<RwLock<Option<Database>>>,
+}
+
+fn other(error: impl std::fmt::Display) -> StoreError {
+    StoreError::Other(error.to_string())
+}
+
+impl From<StorageError> for StoreError {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::Corrupted(why) => Self::Damaged { why },
+            StorageError::Io(error) => Self::Io(error),
+            error => other(error),
+        }
+    }
+}
+
+impl From<TableError> for StoreError {
+    fn from(error: TableError) -> Self {
+        match error {
+            TableError::Storage(error) => error.into(),
+            TableError::TableDoesNotExist(table) => {
+                Self::Foreign { why: format!("there is no table `{table}`") }
+            }
+            error => Self::Foreign { why: error.to_string() },
+        }
+    }
+}
+
+impl From<TransactionError> for StoreError {
+    fn from(error: TransactionError) -> Self {
+        match error {
+            TransactionError::Storage(error) => error.into(),
+            error => other(error),
+        }
+    }
+}
+
+impl From<CommitError> for StoreError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Storage(error) => error.into(),
+            error => other(error),
+        }
+    }
+}
+
+impl From<DatabaseError> for StoreError {
+    fn from(error: DatabaseError) -> Self {
+        match error {
+            DatabaseError::DatabaseAlreadyOpen => Self::InUse,
+            DatabaseError::Storage(StorageError::Io(error))
+                if error.kind() == std::io::ErrorKind::InvalidData =>
+            {
+                Self::Foreign { why: error.to_string() }
+            }
+            DatabaseError::Storage(error) => error.into(),
+            error => Self::Foreign { why: error.to_string() },
+        }
+    }
+}
+
+fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
+    postcard::to_stdvec(value).map_err(other)
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, StoreError> {
+    wire::decode(bytes).map_err(|error| StoreError::Damaged { why: format!("{what}: {error}") })
+}
+
+/// What a value begins with.
+fn decode_head<T: for<'a> Deserialize<'a>>(bytes: &[u8], what: &str) -> Result<T, StoreError> {
+    let head = postcard::take_from_bytes(bytes).map(|(head, _)| head);
+    head.map_err(|error| StoreError::Damaged { why: format!("{what}: {error}") })
+}
+
+/// The library asserts in places what a file of somebody else, or a damaged one, need not keep.
+fn guarded<R>(read: impl FnOnce() -> Result<R, StoreError>) -> Result<R, StoreError> {
+    let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
+    read.unwrap_or_else(|_| Err(StoreError::Damaged { why: "what is in it makes no sense".into() }))
+}
+
+impl Disk {
+    /// Opens the file, or begins one.
+    pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
+        let database = guarded(|| {
+            let mut database = Self::open_file(path)?;
+            // All pages are those that were written.
+            match database.check_integrity()? {
+                true => Ok(database),
+                false => Err(StoreError::Damaged {
+                    why: "some of its pages are not those that were written".into(),
+                }),
+            }
+        })?;
+        Ok(Self { path: path.to_owned(), open: Arc::new(RwLock::new(Some(database))) })
+    }
+
+    fn open_file(path: &Path) -> Result<Database, StoreError> {
+        let is_new = std::fs::metadata(path).map_or(true, |file| file.len() == 0);
+        let mut builder = Builder::new();
+        builder.set_cache_size(CACHE).create_with_file_format_v3(true);
+        let database = builder.create(path)?;
+        if is_new {
+            let change = database.begin_write()?;
+            change.open_table(META)?.insert("format", FORMAT)?;
+            for table in [ADDED, ENDED] {
+                change.open_table(table)?;
+            }
+            for table in [STEPS, STARTED] {
+                change.open_table(table)?;
+            }
+            change.open_table(JOBS)?;
+            change.commit()?;
+            // A file that is not in its folder after a power cut is no journal.
+            if let Some(folder) = path.parent() {
+                let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+                std::fs::File::open(folder)?.sync_all()?;
+            }
+            return Ok(database);
+        }
+        let format = database.begin_read()?.open_table(META)?.get("format")?.map(|format| format.value());
+        match format {
+            Some(FORMAT) => Ok(database),
+            Some(other) => {
+                Err(StoreError::Foreign { why: format!("format {other}; this program knows {FORMAT}") })
+            }
+            None => Err(StoreError::Foreign { why: "it does not say its format".into() }),
+        }
+    }
+
+    fn with<R>(&self, ask: impl FnOnce(&Database) -> Result<R, StoreError>) -> Result<R, StoreError> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        ask(open.as_ref().ok_or_else(|| other("the journal is being opened anew"))?)
+    }
+
+    /// After an error of the system the library does no more with a file that is open.
+    fn reopen(&self) -> Result<(), StoreError> {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        drop(open.take());
+        *open = Some(Self::open_file(&self.path)?);
+        Ok(())
+    }
+
+    /// Reads all that a pool is made of.
+    pub(crate) fn load(&self) -> Result<Saved, StoreError> {
+        let read = |database: &Database| {
+            let change = database.begin_read()?;
+            let mut saved = Saved::default();
+            let meta = change.open_table(META)?;
+            let number = |name| -> Result<u32, StoreError> {
+                let number = meta.get(name)?.map_or(0, |number| number.value());
+                u32::try_from(number).map_err(|_| StoreError::Damaged { why: format!("{name} {number}") })
+            };
+            (saved.term, saved.next_job) = (number("term")?, number("next job")?);
+            for entry in change.open_table(JOBS)?.iter()? {
+                let (job, record) = entry?;
+                saved.jobs.push((job.value(), decode(record.value(), "a job")?));
+            }
+            for entry in change.open_table(ADDED)?.iter()? {
+                let (at, chunk) = entry?;
+                saved.added.push((at.value().0, at.value().1, chunk.value().into()));
+            }
+            for entry in change.open_table(ENDED)?.iter()? {
+                let (at, ended) = entry?;
+                saved.ended.push((
+                    at.value().0,
+                    at.value().1,
+                    decode_head::<Head>(ended.value(), "a result")?,
+                ));
+            }
+            for entry in change.open_table(STEPS)?.iter()? {
+                saved.steps.push(decode(entry?.1.value(), "a step")?);
+            }
+            for entry in change.open_table(STARTED)?.iter()? {
+                let (at, processor) = entry?;
+                let (job, number, sub) = at.value();
+                saved.started.push((Name { job, number, sub }, decode(processor.value(), "a hand-out")?));
+            }
+            Ok(saved)
+        };
+        guarded(|| self.with(read))
+    }
+}
+
+/// The tables of a transaction, opened once for all changes.
+struct Tables<'t> {
+    meta: Table<'t, &'static str, u64>,
+    jobs: Table<'t, u32, &'static [u8]>,
+    added: Table<'t, (u32, u64), &'static [u8]>,
+    ended: Table<'t, (u32, u64), &'static [u8]>,
+    steps: Table<'t, (u32, u64, u64), &'static [u8]>,
+    started: Table<'t, (u32, u64, u64), &'static [u8]>,
+}
+
+impl<'t> Tables<'t> {
+    fn open(change: &'t WriteTransaction) -> Result<Self, StoreError> {
+        Ok(Self {
+            meta: change.open_table(META)?,
+            jobs: change.open_table(JOBS)?,
+            added: change.open_table(ADDED)?,
+            ended: change.open_table(ENDED)?,
+            steps: change.open_table(STEPS)?,
+            started: change.open_table(STARTED)?,
+        })
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<(), StoreError> {
+        let at = |name: &Name| (name.job, name.number, name.sub);
+        match change {
+            Change::Term(term) => drop(self.meta.insert("term", u64::from(*term))?),
+            Change::NextJob(job) => drop(self.meta.insert("next job", u64::from(*job))?),
+            Change::Job(job, record) => drop(self.jobs.insert(job, &*encode(record)?)?),
+            Change::Forget(job) => {
+                self.jobs.remove(job)?;
+                let (two, three) = ((*job, 0)..=(*job, u64::MAX), (*job, 0, 0)..=(*job, u64::MAX, u64::MAX));
+                self.added.retain_in(two.clone(), |_, _| false)?;
+                self.ended.retain_in(two, |_, _| false)?;
+                self.steps.retain_in(three.clone(), |_, _| false)?;
+                self.started.retain_in(three, |_, _| false)?;
+            }
+            Change::Added(job, first, chunk) => drop(self.added.insert((*job, *first), &**chunk)?),
+            Change::Ended(job, number, ended) => drop(self.ended.insert((*job, *number), &*encode(ended)?)?),
+            Change::Unended(job, number) => drop(self.ended.remove((*job, *number))?),
+            Change::Step(step) => {
+                if let Some(key) = key(step) {
+                    self.steps.insert(key, &*encode(step)?)?;
+                }
+            }
+            Change::FamilyOver(job, number) => {
+                self.steps.retain_in((*job, *number, 0)..=(*job, *number, u64::MAX), |_, _| false)?;
+            }
+            Change::Started(name, processor) => drop(self.started.insert(at(name), &*encode(processor)?)?),
+            Change::Settled(name) => drop(self.started.remove(at(name))?),
+        }
+        Ok(())
+    }
+}
+
+impl Store for Disk {
+    fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        let committed = self.with(|database| {
+            let change = database.begin_write()?;
+            let mut tables = Tables::open(&change)?;
+            changes.iter().try_for_each(|change| tables.apply(change))?;
+            drop(tables);
+            Ok(change.commit()?)
+        });
+        if committed.is_err() {
+            // It fails as well as long as the disk is full: then it is tried again the next time.
+            let _ = self.reopen();
+        }
+        committed
+    }
+}
+
+impl Reader for Disk {
+    fn ended(&self, job: u32, number: u64) -> Result<Option<Ended>, StoreError> {
+        self.with(|database| {
+            let table = database.begin_read()?.open_table(ENDED)?;
+            let found = table.get((job, number))?;
+            found.map(|ended| decode(ended.value(), "a result")).transpose()
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! A store in memory: it ends with the process.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Change, Ended, JobRecord, Reader, Saved, Store, StoreError};
+use crate::pool::{Processor, Step};
+use crate::wire::{Bytes, Name};
+
+#[derive(Clone, Debug, Default)]
+struct Content {
+    term: u32,
+    next_job: u32,
+    jobs: BTreeMap<u32, JobRecord>,
+    added: BTreeMap<(u32, u64), Bytes>,
+    ended: BTreeMap<(u32, u64), Ended>,
+    steps: BTreeMap<(u32, u64, u64), Step>,
+    started: BTreeMap<Name, Processor>,
+}
+
+/// See the [module](self). Clones are the same store.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memory(Arc<Mutex<Content>>);
+
+/// Where a step of a family lies.
+pub(super) fn key(step: &Step) -> Option<(u32, u64, u64)> {
+    match step {
+        Step::Took { name, serial, .. } | Step::Failed { name, serial, .. } => {
+            Some((name.job, name.number, *serial))
+        }
+        _ => None,
+    }
+}
+
+impl Memory {
+    fn content(&self) -> MutexGuard<'_, Content> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn load(&self) -> Saved {
+        let content = self.content();
+        Saved {
+            term: content.term,
+            next_job: content.next_job,
+            jobs: content.jobs.iter().map(|(job, record)| (*job, record.clone())).collect(),
+            added: content.added.iter().map(|((job, first), chunk)| (*job, *first, chunk.clone())).collect(),
+            ended: content.ended.iter().map(|((job, number), ended)| (*job, *number, ended.head)).collect(),
+            steps: content.steps.values().cloned().collect(),
+            started: content.started.iter().map(|(name, processor)| (*name, *processor)).collect(),
+        }
+    }
+}
+
+impl Content {
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Term(term) => self.term = *term,
+            Change::NextJob(job) => self.next_job = *job,
+            Change::Job(job, record) => drop(self.jobs.insert(*job, record.clone())),
+            Change::Forget(job) => {
+                self.jobs.remove(job);
+                self.added.retain(|(of, _), _| of != job);
+                self.ended.retain(|(of, _), _| of != job);
+                self.steps.retain(|(of, ..), _| of != job);
+                self.started.retain(|name, _| name.job != *job);
+            }
+            Change::Added(job, first, chunk) => drop(self.added.insert((*job, *first), chunk.clone())),
+            Change::Ended(job, number, ended) => drop(self.ended.insert((*job, *number), ended.clone())),
+            Change::Unended(job, number) => drop(self.ended.remove(&(*job, *number))),
+            Change::Step(step) => {
+                if let Some(key) = key(step) {
+                    self.steps.insert(key, step.clone());
+                }
+            }
+            Change::FamilyOver(job, number) => {
+                self.steps.retain(|(j, n, _), _| (j, n) != (job, number));
+            }
+            Change::Started(name, processor) => drop(self.started.insert(*name, *processor)),
+            Change::Settled(name) => drop(self.started.remove(name)),
+        }
+    }
+}
+
+impl Store for Memory {
+    fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        let mut content = self.content();
+        changes.iter().for_each(|change| content.apply(change));
+        Ok(())
+    }
+}
+
+impl Reader for Memory {
+    fn ended(&self, job: u32, number: u64) -> Result<Option<Ended>, StoreError> {
+        Ok(self.content().ended.get(&(job, number)).cloned())
+    }
+}

@@ -1,0 +1,140 @@
+//! Where a journal lies: the trait of a store, in [memory](memory) and in a [file](disk).
+//!
+//! A journal is no log: it has what is needed to make the pool anew, and what is over gives its space back. A store makes a group of changes
+//! durable as a whole or not at all, and knows nothing of what they mean.
+
+#[cfg(any(feature = "net", test))]
+mod disk;
+mod memory;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::pool::{Processor, Step, TaskError};
+use crate::wire::{Bytes, Name};
+
+#[cfg(any(feature = "net", test))]
+pub(crate) use disk::Disk;
+pub(crate) use memory::Memory;
+
+/// What is known of a job beside its tasks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct JobRecord {
+    pub(crate) nonce: u128,
+    pub(crate) name: String,
+    pub(crate) closed: bool,
+    pub(crate) cancelled: bool,
+}
+
+/// What came of a task that a client has added.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Ended {
+    pub(crate) head: Head,
+    pub(crate) result: Result<Bytes, TaskError>,
+}
+
+/// What the pool's memory keeps of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Head {
+    /// How many of its job were over before.
+    pub(crate) position: u64,
+    pub(crate) failed: bool,
+}
+
+/// A change of what is in the store.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Change {
+    /// The number of those that have taken the journal up.
+    Term(u32),
+    /// The number of the next job. None is used twice.
+    NextJob(u32),
+    Job(u32, JobRecord),
+    /// Nothing of this job is left.
+    Forget(u32),
+    /// An encoded chunk of tasks, and the number of the first.
+    Added(u32, u64, Bytes),
+    Ended(u32, u64, Ended),
+    /// It runs again.
+    Unended(u32, u64),
+    /// `Took` or `Failed`, of a family of sub-tasks.
+    Step(Step),
+    FamilyOver(u32, u64),
+    Started(Name, Processor),
+    Settled(Name),
+}
+
+/// All that a pool is made anew of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Saved {
+    pub(crate) term: u32,
+    pub(crate) next_job: u32,
+    pub(crate) jobs: Vec<(u32, JobRecord)>,
+    /// By job and number.
+    pub(crate) added: Vec<(u32, u64, Bytes)>,
+    pub(crate) ended: Vec<(u32, u64, Head)>,
+    /// In the order in which they happened.
+    pub(crate) steps: Vec<Step>,
+    pub(crate) started: Vec<(Name, Processor)>,
+}
+
+/// Why a store has not done what it was to do.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The file is none of this program, or of another version of it.
+    Foreign {
+        /// What it is.
+        why: String,
+    },
+    /// Another process has it open.
+    InUse,
+    /// What is in it cannot be.
+    Damaged {
+        /// What.
+        why: String,
+    },
+    /// It could not be read or written: the disk is full, say. It may be possible later.
+    Io(std::io::Error),
+    /// Anything else.
+    Other(String),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign { why } => {
+                write!(f, "it is no journal of this version of pdbp-tasks ({why}); name another file")
+            }
+            Self::InUse => f.write_str("another process has it open; there is one pool for a journal"),
+            Self::Damaged { why } => {
+                write!(
+                    f,
+                    "it is damaged ({why}); take a copy that is not, or another file: what is in this one is left as it is"
+                )
+            }
+            Self::Io(error) => error.fmt(f),
+            Self::Other(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+impl From<std::io::Error> for StoreError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// A store, as the thread that commits has it.
+pub(crate) trait Store: Send {
+    /// Makes all changes durable, or none: when it returns nobody loses them any more.
+    fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError>;
+}
+
+/// A store, as the pool's thread reads it.
+pub(crate) trait Reader: Send {
+    /// What came of a task, if that is durable.
+    fn ended(&self, job: u32, number: u64) -> Result<Option<Ended>, StoreError>;
+}

@@ -1,0 +1,175 @@
+//! A pool that is served by one process and worked for by others: `pdbp-tasks serve`, `work`, `submit` and so on.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+/// Somewhere to listen, a journal and a token.
+struct Place {
+    folder: tempfile::TempDir,
+    address: String,
+}
+
+/// A process that is killed at the end.
+struct Running(Child);
+
+impl Drop for Running {
+    /// By SIGKILL.
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn command(folder: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"));
+    command.args(words).current_dir(folder).stdin(Stdio::null());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PDBP_")) {
+        command.env_remove(name);
+    }
+    command.env("PDBP_OUTAGE_MS", "200");
+    command
+}
+
+impl Place {
+    fn new() -> Self {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self { folder: tempfile::tempdir().unwrap(), address: format!("127.0.0.1:{port}") }
+    }
+
+    fn start(&self, words: &[&str]) -> Running {
+        let log = File::create(self.folder.path().join(format!("{}.log", words[0]))).unwrap();
+        Running(
+            command(self.folder.path(), words).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap(),
+        )
+    }
+
+    fn serve(&self) -> Running {
+        self.start(&["serve", "--journal", "jobs", "--token-file", "token", "--listen", &self.address])
+    }
+
+    fn work(&self) -> Running {
+        while !self.folder.path().join("token").exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.start(&["work", &self.address, "--token-file", "token", "--slots", "2"])
+    }
+
+    fn ask(&self, words: &[&str]) -> Output {
+        let reach = [words[0], &self.address, "--token-file", "token", "--patience", "60s"];
+        command(self.folder.path(), &[&reach[..], &words[1..]].concat()).output().unwrap()
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_pool_that_is_killed_and_started_again_has_each_output_once() {
+    let place = Place::new();
+    let pool = place.serve();
+    let _work = place.work();
+    let runs = "echo {} >> ran; sleep 0.05; echo output {}";
+    let submitted = place.ask(&["submit", "--array", "1-40", "--name", "a job", "--", "sh", "-c", runs]);
+    assert_eq!((text(&submitted.stdout), submitted.status.code()), ("0\n", Some(0)), "{submitted:?}");
+    while std::fs::read_to_string(place.folder.path().join("ran")).map_or(0, |ran| ran.lines().count()) < 8 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(pool);
+    let _pool = place.serve();
+    let waited = place.ask(&["wait", "0"]);
+    assert!(waited.status.success(), "{waited:?}");
+    let output = place.ask(&["output", "0", "--keep-order"]);
+    let expected: Vec<_> = (1..=40).map(|i| format!("output {i}")).collect();
+    assert_eq!(text(&output.stdout).lines().collect::<Vec<_>>(), expected, "{output:?}");
+    // The processes that ran them lived, so each ran once.
+    let ran = std::fs::read_to_string(place.folder.path().join("ran")).unwrap();
+    let mut ran: Vec<u32> = ran.lines().map(|line| line.parse().unwrap()).collect();
+    ran.sort_unstable();
+    assert_eq!(ran, (1..=40).collect::<Vec<_>>());
+    let one = place.ask(&["output", "0", "7"]);
+    assert_eq!(text(&one.stdout), "output 8\n");
+    let status = place.ask(&["status"]);
+    assert!(text(&status.stdout).contains("term 2") && text(&status.stdout).contains("a job"), "{status:?}");
+    let page = place.ask(&["report", "--to", "page.html"]);
+    let page = (page, std::fs::read_to_string(place.folder.path().join("page.html")).unwrap());
+    assert!(page.1.contains("<rect"), "{page:?}");
+}
+
+#[test]
+fn commands_that_fail_are_named_run_again_are_cancelled_and_forgotten() {
+    let place = Place::new();
+    let _pool = place.serve();
+    let _work = place.work();
+    // They go well when a file is there.
+    let script = "echo tried {}; test -e good";
+    let waited = place.ask(&["submit", "--array", "1-3", "--wait", "--", "sh", "-c", script]);
+    assert_eq!(waited.status.code(), Some(1), "{waited:?}");
+    assert!(text(&waited.stderr).contains("3 failed"), "{waited:?}");
+    let output = place.ask(&["output", "0"]);
+    assert!(text(&output.stderr).contains("ended with exit status: 1") && output.status.code() == Some(1));
+    File::create(place.folder.path().join("good")).unwrap();
+    assert_eq!(text(&place.ask(&["retry", "0"]).stdout), "3 tasks run again\n");
+    assert!(place.ask(&["wait", "0"]).status.success());
+    let output = place.ask(&["output", "0", "--keep-order"]);
+    assert_eq!((text(&output.stdout), output.status.code()), ("tried 1\ntried 2\ntried 3\n", Some(0)));
+
+    let submitted = place.ask(&["submit", "--array", "1-9", "--needs", "license=1", "--", "true"]);
+    assert_eq!(text(&submitted.stdout), "1\n");
+    let why = place.ask(&["explain", "1", "0"]);
+    assert!(text(&why.stdout).contains("no node offers license=1"), "{why:?}");
+    let cancelled = place.ask(&["cancel", "1"]);
+    assert_eq!(text(&cancelled.stdout), "9 tasks cancelled\n");
+    let waited = place.ask(&["wait", "1"]);
+    assert!(waited.status.code() == Some(1) && text(&waited.stderr).contains("was cancelled"), "{waited:?}");
+    assert!(place.ask(&["forget", "1"]).status.success());
+    let gone = place.ask(&["output", "1"]);
+    assert!(gone.status.code() == Some(1) && text(&gone.stderr).contains("no job 1"), "{gone:?}");
+}
+
+#[test]
+fn a_command_above_its_limit_is_stopped_with_what_it_has_started() {
+    let place = Place::new();
+    let _pool = place.serve();
+    let _work = place.work();
+    let script = "sleep 1000 & echo begun; wait";
+    let waited =
+        place.ask(&["submit", "--array", "1-1", "--limit", "200ms", "--wait", "--", "sh", "-c", script]);
+    assert_eq!(waited.status.code(), Some(1), "{waited:?}");
+    let output = place.ask(&["output", "0"]);
+    assert_eq!(text(&output.stdout), "begun\n");
+    assert!(text(&output.stderr).contains("within its limit of 200ms"), "{output:?}");
+}
+
+#[test]
+fn a_command_line_that_cannot_be_used_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |words: &[&str]| command(folder.path(), words).output().unwrap();
+    for (words, why) in [
+        (&["serve", "--journal", "x"] as &[&str], "--token-file"),
+        (&["work", "127.0.0.1:1"], "--token-file"),
+        (&["serve", "--token-file", "t"], "--journal"),
+        (&["work", "--token-file", "t"], "where is the pool"),
+        (&["submit", "127.0.0.1:1", "--token-file", "t", "--", "true"], "--each-line"),
+        (&["submit", "127.0.0.1:1", "--token-file", "t", "--array", "1-2"], "behind --"),
+        (&["output", "127.0.0.1:1", "--token-file", "t"], "which job"),
+        (&["wait", "127.0.0.1:1", "--token-file", "t", "x"], "\"x\" is no number"),
+        (&["work", "127.0.0.1:1", "--token-file", "t", "--idle", "5"], "\"5\" is no time"),
+        (&["work", "127.0.0.1:1", "--token-file", "t", "--when-lost", "cry"], "--when-lost cry"),
+    ] {
+        let ended = run(words);
+        assert_eq!(ended.status.code(), Some(2), "{words:?}: {ended:?}");
+        assert!(text(&ended.stderr).contains(why), "{words:?}: {}", text(&ended.stderr));
+    }
+    std::fs::write(folder.path().join("letter"), "to somebody").unwrap();
+    let foreign = run(&["serve", "--journal", "letter", "--token-file", "t", "--listen", "127.0.0.1:0"]);
+    assert!(foreign.status.code() == Some(1) && text(&foreign.stderr).contains("letter"), "{foreign:?}");
+    std::fs::write(folder.path().join("t"), "a secret of more than thirty-two characters").unwrap();
+    let nobody = run(&["status", "127.0.0.1:1", "--token-file", "t", "--patience", "100ms"]);
+    assert!(nobody.status.code() == Some(1) && text(&nobody.stderr).contains("127.0.0.1:1"), "{nobody:?}");
+    for help in ["serve", "work", "submit", "output"] {
+        assert!(text(&run(&[help, "--help"]).stdout).contains("--token-file"), "{help}");
+    }
+}
