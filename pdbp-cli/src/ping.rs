@@ -146,6 +146,9 @@ impl Ping {
         let connected = match transport {
             TransportKind::Mpi => "nodes, processes over MPI",
             TransportKind::Net => "nodes, processes over sockets",
+            TransportKind::Rapidio => {
+                "nodes on a simulated fabric in this process (the times are those of the simulation)"
+            }
             _ => "nodes in this process",
         };
         let mut text = format!(

@@ -187,3 +187,13 @@ fn a_trace_is_complete_json_when_the_program_is_killed() {
     child.wait().unwrap();
     assert!(has("messages to node1"));
 }
+
+#[test]
+fn ping_runs_on_a_fabric_and_says_what_is_wrong_with_one() {
+    let variables = [("PDBP_TRANSPORT", "rapidio"), ("PDBP_FABRIC", "bare=3,endpoint=0,endpoint=2,chain")];
+    let text = printed(&pdbp(&["ping", "--count", "20"], &variables));
+    assert!(text.starts_with("2 nodes on a simulated fabric"), "{text}");
+    let wrong = pdbp(&["ping", "--count", "20"], &[("PDBP_FABRIC", "boards=4,rink")]);
+    let says = String::from_utf8(wrong.stderr).unwrap();
+    assert!(!wrong.status.success() && says.contains("\"rink\" is no step of a topology"), "{says}");
+}

@@ -62,7 +62,7 @@
 //! attachments. Who dials chooses; a door understands either by its first bytes, on the same port, and the proof of the token travels in
 //! either. `GET /pdbp/exchange?wsdl` and `?xsd` say what the service is.
 //!
-//! * **A connection carries both directions.** Who has dialled sends `Put` (with blocks) and `Fetch` (without), up to 16 unanswered and never fewer
+//! * **A connection carries both directions.** Who has dialled sends `Put` (with blocks) and `Fetch` (without), up to 32 unanswered and never fewer
 //!   than four, and who was called answers the oldest with up to 16 blocks of its own. So one open port on one side is enough. The design had lanes for
 //!   either, connections of their own: requests that are answered by whatever there is to say need one socket, one handshake of TLS and no pairing.
 //! * **A strict subset of HTTP, of our own, on `httparse`**: one Content-Length; no chunks, no upgrade, no `Expect`; the root part first, and the others
@@ -119,6 +119,8 @@
 //!
 //! A block of 64 bytes is one that nobody sends who has more to send: engines pack. What codecs carry over lines of 1 Gb/s and 100 Mb/s
 //! `--example codec` measures.
+//!
+//! What either framing carries from part to part, beside raw TCP, hyper and tonic: `benches/README.md`, "Links over sockets".
 //!
 //! # What there is not yet
 //! Open clusters with several masters, that outlive their founder; several connections for a link. (Clusters are joined by trunks in the crate

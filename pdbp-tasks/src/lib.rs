@@ -159,7 +159,7 @@
 //!
 //! # Not yet
 //! A pool without a journal that is lost takes its jobs along, and its results are in its memory; all of them pass its node. Clients of a pool with a journal add tasks that
-//! need no others; what those add may. There is no standby. A process that is stopped, not dead,
+//! need no others; what those add may. There is no standby. How many results a second a journal takes is not measured yet. A process that is stopped, not dead,
 //! keeps what it holds until that is copied. A function that never returns keeps its processor, and [`Program::run`] waits for it. Inputs and results
 //! are put together in memory, up to a gigabyte each. [`Program::run`] over sockets has all processes from the start.
 #![forbid(unsafe_code)]

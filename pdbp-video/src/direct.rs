@@ -3,6 +3,7 @@
 //! It is the yardstick for the pipeline over PDBP: same clips, same decoders, same frames in the same wire form, and nothing
 //! between the parts.
 
+use core::convert::Infallible;
 use std::thread;
 
 use crate::account::{RunClock, Stopwatch, Work, process_cpu_ns};
@@ -11,8 +12,9 @@ use crate::frame::{FrameId, ScoreRecord, frame_len, write_frame};
 use crate::measure::{Place, ScoreError, Scorer, Threads};
 use crate::outcome::{Arrival, Fault, Outcome, PassTime};
 use crate::pipeline::PipelineError;
-use crate::plan::{Mode, Plan, Pool};
+use crate::plan::{LIVE_PASS, Mode, Plan, Pool};
 use crate::progress::Observer;
+use crate::sources::attend;
 use crate::streams::{StreamNo, Streams};
 
 /// Runs all passes in this process, decoded by `codec` and analysed in `place`; `observer` is told of streams that are done from any
@@ -31,7 +33,7 @@ pub fn run(
 ) -> Result<Outcome, PipelineError> {
     let mut workers: Vec<Worker> =
         (0..plan.decoders.max(1)).map(|number| Worker::new(number, plan.mode, codec, place, clock)).collect();
-    if plan.mode == Mode::Continuous {
+    if matches!(plan.mode, Mode::Continuous | Mode::Live) {
         let shares = u32::try_from(workers.len()).unwrap_or(u32::MAX);
         for (share, worker) in (0..shares).zip(&mut workers) {
             worker.follow(codec, streams, share, shares);
@@ -114,9 +116,8 @@ impl Worker {
 
     fn follow(&mut self, codec: Codec, streams: &Streams, share: u32, shares: u32) {
         let own = streams.share(share, shares).map(StreamNo);
-        self.followers = own
-            .filter_map(|stream| Some((stream, Follower::new(codec, streams.entry(stream, 0)?.1))))
-            .collect();
+        self.followers =
+            own.filter_map(|stream| Some((stream, Follower::of(codec, streams, stream)?))).collect();
     }
 
     fn pass(
@@ -145,6 +146,13 @@ impl Worker {
         pool: &Pool,
         observer: &dyn Observer,
     ) {
+        if mode == Mode::Live {
+            let mut followers = core::mem::take(&mut self.followers);
+            let Ok(()) = attend(LIVE_PASS, || Ok::<_, Infallible>(self.look(streams, &mut followers, pass)));
+            observer.done(followers.len() as u64);
+            self.followers = followers;
+            return;
+        }
         if mode == Mode::Continuous {
             let mut followers = core::mem::take(&mut self.followers);
             for (stream, follower) in &mut followers {
@@ -174,6 +182,19 @@ impl Worker {
             }
             observer.done(taken);
         }
+    }
+
+    /// Shows what live sources have sent; how much that was.
+    fn look(&mut self, streams: &Streams, followers: &mut [(StreamNo, Follower)], pass: u32) -> usize {
+        let mut found = 0;
+        for (stream, follower) in followers {
+            let Some((clip, source)) = streams.live(*stream) else { continue };
+            for _ in 0..source.waiting() {
+                self.one(*stream, pass, |take| follower.step(clip, take));
+                found += 1;
+            }
+        }
+        found
     }
 
     /// Takes in what has been scored.

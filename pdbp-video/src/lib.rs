@@ -3,6 +3,7 @@
 //! The modules, in the order in which a picture passes them:
 //!
 //! * [`clips`]: where streams come from — bundled clips, the user's files (Annex B, MP4);
+//! * [`sources`]: streams that are sent while the program runs, by RTSP or as RTP over UDP;
 //! * [`annexb`]: the structure of an H.264 or H.265 stream; where decoding can begin;
 //! * [`streams`]: thousands of concurrent streams served from a few clips;
 //! * [`decode`]: H.264 to YUV by libavcodec or openh264, H.265 by libavcodec, with a small pool of decoders or one for each stream;
@@ -61,6 +62,25 @@
 //! decoders; openh264 has room for less than half of them. In 31 passes a frame took 0.24 ms of decoding: about 0.12 ms, and 3 ms once for the
 //! first frame of a decoder, whose memory is new. The best of 22 passes took 0.83 s, the median 2.1 s, with other programs on both cores.
 //!
+//! # Live sources
+//! `pdbp-video rtsp://camera/stream rtp://0.0.0.0:5004 clip.sdp` decodes every picture that is sent, as it comes ([`sources`]); a pass is a second, and a
+//! stream that gives no picture in one has fallen behind. When a source breaks, the reason is a fault of its stream, and it is tried again: after 1 s,
+//! then 2, 4 and 8 s at most. What is kept is bounded: 100 pictures and 16 MiB for each source that wait for their decoder, 32 packets that wait for
+//! one that is late, and the scores of the last two million pictures. Sources are of H.264 and H.265 in 8-bit 4:2:0, progressive; interleaved packets
+//! (`packetization-mode=2`) are refused by name. RTSP over TLS is not there.
+//!
+//! # Decoders that crash
+//! `--isolate` (Linux) puts decoders into processes of their own, one for each decoding thread: a decoder that crashes or hangs over a hostile stream ends
+//! no more than its process. The fault names the picture and the signal; the streams of that process go on at their next key pictures, the
+//! guilty one in a process for itself, and after three crashes not at all (`tests/isolate.rs`, with a libavcodec that crashes on purpose).
+//! It costs two copies of each picture and two switches between processes. Processor time of both, `--example speed`, libavcodec, in a build
+//! **without full optimisation while other programs used the machine** (load 25):
+//!
+//! | QCIF, CIF, D1 | in this process | isolated |
+//! |---|---|---|
+//! | P frame | 0.07, 0.22, 0.88 ms | 0.20, 0.69, 3.16 ms |
+//! | key frame | 0.52, 1.70, 5.02 ms | 0.64, 2.11, 7.27 ms |
+//!
 //! # Beside ffmpeg
 //! Processor time of the whole program, start included, for 1,320 pictures of one stream (the bundled clip ten times), each with libavcodec 59.37 on one
 //! thread, in one run **while other programs used the machine** (load 12). `ffmpeg -i FILE -f null -` decodes,
@@ -116,4 +136,5 @@ pub mod pipeline;
 pub mod plan;
 pub mod progress;
 pub mod report;
+pub mod sources;
 pub mod streams;

@@ -25,6 +25,10 @@ use pdbp_video::streams::{StreamNo, Streams};
 type Failed = Box<dyn Error + Send + Sync>;
 
 fn main() -> ExitCode {
+    #[cfg(target_os = "linux")]
+    if let Some(code) = pdbp_video::decode::serve_isolated() {
+        return code;
+    }
     let launch = Launch::find().filter(|launch| launch.ranks > 1);
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -153,12 +157,15 @@ fn say_what_is_missing(setup: &Setup, outcome: &Outcome) -> bool {
     if outcome.arrivals.is_empty() {
         eprintln!("pdbp-video: no stream gave a picture that could be analysed");
     } else if !outcome.faults.is_empty() {
-        let (missing, there) = (outcome.faults.len(), outcome.arrivals.len());
-        eprintln!(
-            "pdbp-video: {} pictures could not be decoded (see above), {} were measured",
-            count(missing),
-            count(there)
-        );
+        let (missing, there) = (count(outcome.faults.len()), count(outcome.arrivals.len()));
+        match outcome.mode {
+            Mode::Live => eprintln!(
+                "pdbp-video: sources had {missing} faults (see above), {there} pictures were measured"
+            ),
+            _ => eprintln!(
+                "pdbp-video: {missing} pictures could not be decoded (see above), {there} were measured"
+            ),
+        }
     }
     if !setup.refused.is_empty() {
         eprintln!("pdbp-video: not measured, or not whole:");
@@ -169,9 +176,21 @@ fn say_what_is_missing(setup: &Setup, outcome: &Outcome) -> bool {
     !outcome.arrivals.is_empty() && outcome.faults.is_empty() && setup.refused.is_empty()
 }
 
+fn plural(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", pdbp_plots::count(number), if number == 1 { one } else { many })
+}
+
 /// A line that says what is going to be done.
 fn describe(setup: &Setup) -> String {
     let streams = &setup.streams;
+    if setup.plan.mode == Mode::Live {
+        let (sources, seconds) = (streams.count().into(), setup.plan.passes.into());
+        return format!(
+            "{} for {}",
+            plural(sources, "live source", "live sources"),
+            plural(seconds, "second", "seconds")
+        );
+    }
     let mut classes: BTreeMap<StreamClass, u64> = BTreeMap::new();
     for stream in 0..streams.count() {
         if let Some(clip) = streams.clip(StreamNo(stream)) {
@@ -182,9 +201,6 @@ fn describe(setup: &Setup) -> String {
         .iter()
         .map(|(class, number)| format!("{} {}", pdbp_plots::count(*number), class.name()))
         .collect();
-    let plural = |number: u64, one: &str, many: &str| {
-        format!("{} {}", pdbp_plots::count(number), if number == 1 { one } else { many })
-    };
     format!(
         "{} ({}) from {}, {}, {}",
         plural(u64::from(streams.count()), "stream", "streams"),
@@ -194,6 +210,7 @@ fn describe(setup: &Setup) -> String {
             Mode::Sample => "one picture each per pass",
             Mode::Replay => "one picture each per pass, replayed: decoded only once",
             Mode::Continuous => "every picture",
+            Mode::Live => "what they send",
         },
         plural(u64::from(setup.plan.passes), "pass", "passes"),
     )
@@ -251,6 +268,7 @@ fn transport(cluster: Option<&Cluster>, side: &Side) -> String {
     let connected = match cluster.settings().transport {
         TransportKind::Mpi => "nodes, processes over MPI",
         TransportKind::Net => "nodes, processes over sockets",
+        TransportKind::Rapidio => "nodes on a simulated fabric in one process",
         _ => "nodes in one process",
     };
     let far =

@@ -6,6 +6,7 @@
 //! one analyses ([`Side`]).
 
 use core::ops::Range;
+use core::time::Duration;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::measure::Compare;
@@ -20,17 +21,22 @@ pub enum Mode {
     Replay,
     /// The next picture; every stream has a decoder of its own.
     Continuous,
+    /// What live sources send meanwhile; a pass is a second.
+    Live,
 }
 
 impl Mode {
     /// Whether pictures of a stream follow one another, so that they can be compared.
     pub fn compare(self) -> Compare {
         match self {
-            Self::Continuous => Compare::Streams,
+            Self::Continuous | Self::Live => Compare::Streams,
             Self::Sample | Self::Replay => Compare::Nothing,
         }
     }
 }
+
+/// How long a pass over live sources lasts.
+pub const LIVE_PASS: Duration = Duration::from_secs(1);
 
 /// How a run is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -95,7 +95,7 @@ impl Bar {
         let total = u64::from(streams) * u64::from(plan.passes);
         let bar = ProgressBar::with_draw_target(Some(total), target);
         let style = match plan.mode {
-            Mode::Continuous => "{bar:30.cyan/blue} {msg} · {eta} left",
+            Mode::Continuous | Mode::Live => "{bar:30.cyan/blue} {msg} · {eta} left",
             Mode::Sample | Mode::Replay => {
                 "{bar:40.cyan/blue} {human_pos}/{human_len} pictures · {per_sec} · {eta} left"
             }

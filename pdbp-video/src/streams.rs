@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::annexb::EntryPoint;
 use crate::clips::Clip;
+use crate::sources::Source;
 
 /// The number of a concurrent stream, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +53,12 @@ impl Streams {
     /// The clip that serves the stream.
     pub fn clip(&self, stream: StreamNo) -> Option<&Clip> {
         self.clips.get(self.clip_index(stream)?)
+    }
+
+    /// The clip that serves the stream, if it is a live source.
+    pub(crate) fn live(&self, stream: StreamNo) -> Option<(&Clip, &Source)> {
+        let clip = self.clip(stream)?;
+        Some((clip, clip.source()?))
     }
 
     /// The entry point that the stream shows in pass `pass`: its next IDR picture.

@@ -95,11 +95,13 @@ fn a_browser_shows_the_page_and_follows_the_run() {
     let works =
         |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success());
     let Some(browser) = names.into_iter().find(works) else {
-        return eprintln!("skipped: there is no browser (Debian: apt install chromium)");
+        return eprintln!("live page: skipped: there is no browser (Debian: apt install chromium)");
     };
     let run = Run::start(&["--streams", "12", "--continuous", "--decoder", "openh264"]);
     run.wait_for(is_whole);
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("live");
+    // Where the checks put what somebody may want to look at.
+    let folder =
+        std::env::var_os("CI_OUTPUT").map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from);
     fs::create_dir_all(&folder).unwrap();
     let profile = tempfile::tempdir().unwrap();
     let browse = |what: &str| {
@@ -115,7 +117,7 @@ fn a_browser_shows_the_page_and_follows_the_run() {
     // The script has run, and its answer is in the page.
     assert!(dom.contains("Live: asked for anew every second."), "{dom}");
     assert!(is_whole(&dom) && dom.contains("Worst streams"), "{dom}");
-    let picture = folder.join("live.png");
+    let picture = folder.join("live-page.png");
     let _ = fs::remove_file(&picture);
     browse(&format!("--screenshot={}", picture.display()));
     let picture = fs::read(&picture).unwrap();

@@ -71,8 +71,7 @@ impl Talk<'_> {
             while Instant::now() < end && self.send_next()? {}
             if Instant::now() >= end && !said {
                 self.part.flush();
-                self.part.sender(self.to).timeout(SOON).command(ALL).send(&self.sent.to_le_bytes())?;
-                said = true;
+                said = self.tell(ALL)?;
             }
             let interest = if said { Interest::Recv } else { Interest::Either(self.to) };
             // What it has found is looked for below.
@@ -86,11 +85,19 @@ impl Talk<'_> {
                 }
             }
             if said && !told && expected == Some(self.received.count) {
-                self.part.sender(self.to).timeout(SOON).command(GOT).send(&[])?;
-                told = true;
+                told = self.tell(GOT)?;
             }
         }
         Ok(())
+    }
+
+    /// Sends a command. Whether there was room: who waited for it would not receive, and the other may wait for that.
+    fn tell(&self, number: u16) -> Result<bool, Failed> {
+        match self.part.sender(self.to).no_wait().command(number).send(&self.sent.to_le_bytes()) {
+            Ok(()) => Ok(true),
+            Err(SendError::WouldBlock) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether there was room.

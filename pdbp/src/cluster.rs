@@ -42,6 +42,15 @@ pub enum StartError {
     NoAddress,
     /// A process is both to found a cluster and to join one.
     FoundsAndJoins,
+    /// On a fabric, nothing says which.
+    NoFabric,
+    /// The fabric cannot be.
+    Fabric {
+        /// The setting `fabric`.
+        fabric: String,
+        /// What is wrong with it, by the word, and what would do.
+        error: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The process is not in a cluster over sockets.
     Sockets(Box<dyn std::error::Error + Send + Sync>),
     /// The transport could not be set up.
@@ -105,6 +114,10 @@ impl std::fmt::Display for StartError {
             Self::FoundsAndJoins => f.write_str(
                 "`found` and `join` are both set: one process founds a cluster, with `found` and `listen`, and the others `join` it there without `found`",
             ),
+            Self::NoFabric => f.write_str(
+                "transport = \"rapidio\" is set: say on which `fabric`, such as boards=4,ring (PDBP_FABRIC=boards=4,ring)",
+            ),
+            Self::Fabric { fabric, error } => write!(f, "cannot start on `fabric` = \"{fabric}\": {error}"),
             Self::Sockets(e) => write!(f, "cannot start over sockets: {e}"),
             Self::Transport(e) => write!(f, "cannot start over MPI: {e}"),
             Self::Metrics { address, error } => write!(
@@ -252,6 +265,7 @@ impl Builder {
             TransportKind::Local | TransportKind::Auto => Self::from(settings).start_local(),
             TransportKind::Mpi => Self::from(settings).start_mpi(launch),
             TransportKind::Net => Self::from(settings).start_net(),
+            TransportKind::Rapidio => Self::from(settings).start_on_fabric(),
         }
     }
 
@@ -270,6 +284,12 @@ impl Builder {
         });
         let memories = memories.into_iter().map(|memory| Box::new(memory) as Memory);
         Self::from(settings).start_on(ends.zip(memories).collect())
+    }
+
+    /// The check of the settings says that this cannot be.
+    #[cfg(not(feature = "rapidio"))]
+    fn start_on_fabric(self) -> Result<Cluster, StartError> {
+        Err(StartError::NoFabric)
     }
 
     /// The check of the settings says that this cannot be.

@@ -32,7 +32,7 @@ impl Launch {
     /// nodes are those of this process: it was started by itself, as the only one of a job, or the setting says so.
     pub fn spanned(transport: TransportKind) -> Option<Self> {
         match transport {
-            TransportKind::Local | TransportKind::Net => None,
+            TransportKind::Local | TransportKind::Net | TransportKind::Rapidio => None,
             TransportKind::Auto | TransportKind::Mpi => Self::find().filter(|launch| launch.ranks > 1),
         }
     }

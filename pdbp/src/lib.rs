@@ -56,6 +56,8 @@ mod desk;
 #[path = "desk/absent.rs"]
 mod desk;
 mod error;
+#[cfg(feature = "rapidio")]
+mod fabric;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

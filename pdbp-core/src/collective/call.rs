@@ -112,6 +112,18 @@ impl Call {
         })
     }
 
+    /// Whether switches carry it out, whose packets have room for so many bytes: broadcast, barrier, reductions by operations that are built in, and
+    /// scatter and gather while two blocks fit a packet. The others are done by messages; so are longer blocks, of which a switch could join
+    /// none.
+    pub fn fits_switches(&self, packet: usize) -> bool {
+        match self.kind {
+            Kind::Barrier | Kind::Broadcast => true,
+            Kind::Reduce | Kind::AllReduce => self.op != Some(Op::Function),
+            Kind::Scatter | Kind::Gather => self.bytes <= packet / 2,
+            Kind::AllGather | Kind::ReduceScatter | Kind::AllToAll | Kind::Tagged => false,
+        }
+    }
+
     /// Whether a member can do it with so many bytes of input and output.
     ///
     /// # Errors

@@ -123,6 +123,8 @@ pub struct Stats {
     pub received: u64,
     /// Messages that came before they were waited for, and were copied out.
     pub early: u64,
+    /// Calls that something else than messages has carried out: the switches of a fabric.
+    pub in_switches: u64,
 }
 
 /// A member of a group.
@@ -275,6 +277,16 @@ impl<'m> Member<'m> {
         let stamp = Stamp::new(self.stats.calls, call);
         self.last = [Some(stamp), self.last[0]];
         Ok(stamp)
+    }
+
+    /// The number of the last call that was begun, from 1.
+    pub fn number(&self) -> u32 {
+        self.stats.calls
+    }
+
+    /// Notes that the last call was carried out by something else than messages.
+    pub fn note_switched(&mut self) {
+        self.stats.in_switches += 1;
     }
 
     /// Reads a message. Gives what is data.

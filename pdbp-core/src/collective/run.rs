@@ -232,6 +232,28 @@ impl Running {
         }
     }
 
+    /// For a call that switches carry out: takes the messages that come meanwhile, by which others say that the group has ended, that they have left,
+    /// or that they wait in another call.
+    ///
+    /// # Errors
+    /// The [`Fault`] that has ended the group, as [`poll`](Self::poll).
+    pub fn attend(&self, member: &mut Member<'_>, carrier: &mut impl Carrier) -> Result<(), Fault> {
+        let mut result = member.fault().map_or(Ok(()), Err);
+        while result.is_ok() && carrier.try_recv(|message| result = member.accept(message)) {}
+        result = result.and_then(|()| member.look_at_waiting());
+        if result.is_err() {
+            member.tell_fault(carrier);
+        }
+        result
+    }
+
+    /// Of the same: tells a member that has not come yet which call this is. Who is in another one says so.
+    pub fn show_to(&self, member: &mut Member<'_>, carrier: &mut impl Carrier, rank: usize) -> bool {
+        let shown = member.show(carrier, rank, self.into);
+        carrier.flush();
+        shown
+    }
+
     fn advance(
         &mut self,
         member: &mut Member<'_>,

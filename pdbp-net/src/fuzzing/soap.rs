@@ -77,6 +77,8 @@ pub fn soap(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const SEEDS: [&[u8]; 8] = [
@@ -105,6 +107,24 @@ mod tests {
                 "{}",
                 String::from_utf8_lossy(seed)
             );
+        }
+    }
+
+    proptest! {
+        /// What the fuzz target asserts holds when pieces of a seed, or of two, are cut out, put in or changed.
+        #[test]
+        fn changed_seeds_are_survived(
+            seeds in (0..SEEDS.len(), 0..SEEDS.len()),
+            changes in prop::collection::vec(
+                (any::<prop::sample::Index>(), 0..20usize, prop::collection::vec(any::<u8>(), 0..6)), 0..4),
+            length in any::<u8>(),
+        ) {
+            let mut bytes = [&[length], &SEEDS[seeds.0][1..], &SEEDS[seeds.1][1..]].concat();
+            for (at, cut, put) in changes {
+                let at = 1 + at.index(bytes.len() - 1);
+                bytes.splice(at..(at + cut).min(bytes.len()), put);
+            }
+            soap(&bytes);
         }
     }
 

@@ -44,6 +44,8 @@ pub(super) struct OnFabric {
     under_way: BTreeMap<u32, (Kind, Fate)>,
     numbers: u32,
     told: Vec<Told>,
+    /// Of each group, how many ends there are.
+    pub(super) ends: BTreeMap<u16, usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,8 +97,21 @@ impl Physics {
         let latency = frames.longest_way(self.largest_block);
         let (jitter, reorder, rate) = (0, Probability::NEVER, 0);
         let physics = Self { latency, jitter, reorder, rate, host_rate: 0, ..self.clone() };
-        let ground = OnFabric { frames, under_way: BTreeMap::new(), numbers: 0, told: Vec::new() };
+        let ground = OnFabric {
+            frames,
+            under_way: BTreeMap::new(),
+            numbers: 0,
+            told: Vec::new(),
+            ends: BTreeMap::new(),
+        };
         Ok((physics, Some(ground)))
+    }
+}
+
+impl OnFabric {
+    /// Whether a packet is under way.
+    pub(super) fn is_moving(&self) -> bool {
+        self.frames.due().is_some()
     }
 }
 
@@ -148,6 +163,7 @@ impl Net {
                     frame.leaves(now);
                 }
             }
+            Told::Wakes(node) => self.ring(node),
             Told::Whole(number) => {
                 if let Some((what, Fate::Arrives)) = ground.under_way.remove(&number) {
                     self.queue.plan(now, what);

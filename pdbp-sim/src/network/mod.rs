@@ -79,6 +79,7 @@ mod sabotage;
 mod scenario;
 mod setup;
 mod streams;
+mod switches;
 #[cfg(test)]
 mod tests;
 mod trace_file;
@@ -101,6 +102,7 @@ pub use port::{Cause, Port};
 pub use report::{Latencies, Report};
 pub use scenario::{Scenario, ScenarioError};
 pub use setup::{ClusterError, Setup};
+pub use switches::{CallFault, GroupKey, SwitchEnd};
 pub use trace_file::{TraceEntry, TraceError};
 pub use traffic::Traffic;
 pub use wire::{LinkCounts, Pace};
@@ -174,6 +176,25 @@ impl Network {
         lock(&self.0).step(until)
     }
 
+    /// Lets the next event happen if something is under way: anything but frames that could be sent again one day. With the nodes for which a
+    /// completion has become ready, as [`take_rung`](Self::take_rung).
+    ///
+    /// For nodes that run in threads of their own: whoever has nothing to do lets time go on, and nobody sleeps while this says `true`.
+    pub fn advance(&self, rung: &mut Vec<u16>) -> bool {
+        let mut net = lock(&self.0);
+        let is_moving = net.is_moving();
+        if is_moving {
+            net.step(u64::MAX);
+        }
+        net.take_rung(rung);
+        is_moving
+    }
+
+    /// Whether [`advance`](Self::advance) would let something happen.
+    pub fn is_moving(&self) -> bool {
+        lock(&self.0).is_moving()
+    }
+
     /// Plans a [`Kind::Act`] with this number; [`step`](Self::step) returns it when it is due.
     pub fn plan(&self, at: u64, number: u32) {
         self.plan_kind(at, Kind::Act(number));
@@ -196,14 +217,7 @@ impl Network {
 
     /// Takes the nodes for which a completion has become ready since the last call, in the order in which that happened.
     pub fn take_rung(&self, into: &mut Vec<u16>) {
-        let mut net = lock(&self.0);
-        into.clear();
-        std::mem::swap(&mut net.rung, into);
-        for node in into.iter() {
-            if let Some(state) = net.nodes.get_mut(usize::from(*node)) {
-                state.rung = false;
-            }
-        }
+        lock(&self.0).take_rung(into);
     }
 
     /// Divides the nodes; those in no group are in one more of their own. Replaces an earlier partition.

@@ -116,6 +116,8 @@ pub(super) struct Net {
     pub(super) over: bool,
     /// Nodes for which something is ready, in the order in which it became so.
     pub(super) rung: Vec<u16>,
+    /// Timers in the queue.
+    timers: usize,
     #[cfg(test)]
     pub(super) saboteur: Option<super::sabotage::Saboteur>,
 }
@@ -152,6 +154,7 @@ impl Net {
             counts: LinkCounts::default(),
             over: false,
             rung: Vec::new(),
+            timers: 0,
             #[cfg(test)]
             saboteur: None,
         }
@@ -169,13 +172,36 @@ impl Net {
             Kind::Ack { from, to, session, received, released } => {
                 self.ack_arrives((from, to), session, received, released);
             }
-            Kind::Timer { from, to, session, serial } => self.timer_fires(from, to, session, serial),
+            Kind::Timer { from, to, session, serial } => {
+                self.timers = self.timers.saturating_sub(1);
+                self.timer_fires(from, to, session, serial);
+            }
             Kind::Watch { low, high, serial } => self.watch_ends(low, high, serial),
             Kind::Notice { node, peer, session } => self.notice(node, peer, session),
             Kind::Restore { low, high, session } => self.connect(low, high, session),
             Kind::Wake { .. } | Kind::Act(_) => {}
         }
         Some(event)
+    }
+
+    /// Whether anything is planned but timers for frames that may have to be sent again.
+    pub(super) fn is_moving(&self) -> bool {
+        self.queue.len() > self.timers || self.ground.as_ref().is_some_and(OnFabric::is_moving)
+    }
+
+    pub(super) fn take_rung(&mut self, into: &mut Vec<u16>) {
+        into.clear();
+        std::mem::swap(&mut self.rung, into);
+        for node in into.iter() {
+            if let Some(state) = self.nodes.get_mut(usize::from(*node)) {
+                state.rung = false;
+            }
+        }
+    }
+
+    fn plan_timer(&mut self, at: u64, timer: Kind) {
+        self.timers += 1;
+        self.queue.plan(at, timer);
     }
 
     pub(super) fn is_alive(&self, node: u16) -> bool {
@@ -194,7 +220,14 @@ impl Net {
     pub(super) fn make_ready(&mut self, node: u16, ready: Ready) {
         let Some(state) = self.nodes.get_mut(usize::from(node)) else { return };
         state.ready.push_back(ready);
-        if !std::mem::replace(&mut state.rung, true) {
+        self.ring(node);
+    }
+
+    /// A node has something to look at.
+    pub(super) fn ring(&mut self, node: u16) {
+        if let Some(state) = self.nodes.get_mut(usize::from(node))
+            && !std::mem::replace(&mut state.rung, true)
+        {
             self.rung.push(node);
         }
     }
@@ -307,7 +340,8 @@ impl Net {
             return;
         }
         out.timer += 1;
-        self.queue.plan(left + first, Kind::Timer { from, to, session, serial: out.timer });
+        let serial = out.timer;
+        self.plan_timer(left + first, Kind::Timer { from, to, session, serial });
     }
 
     fn timer_fires(&mut self, from: u16, to: u16, session: u32, serial: u32) {
@@ -333,18 +367,18 @@ impl Net {
         let wait = |repeats: u32| (first << repeats.min(6)).min(first.max(give_up / 16));
         let due = left + wait(out.repeats);
         if due > now {
-            self.queue.plan(due.min(last_call.max(now + 1)), Kind::Timer { from, to, session, serial });
+            self.plan_timer(due.min(last_call.max(now + 1)), Kind::Timer { from, to, session, serial });
             return;
         }
         let patience = wait(out.repeats);
         out.repeats += 1;
         let next = now + wait(out.repeats);
-        self.queue.plan(next.min(last_call.max(now + 1)), Kind::Timer { from, to, session, serial });
         // The first one is repeated even when it has arrived: its acknowledgement shows that the peer is there.
         let base = out.base;
         let late = |(i, f): &(usize, &Frame)| *i == 0 || (!f.arrived && f.left_by(now) + patience <= now);
         let late: Vec<u64> =
             out.frames.iter().enumerate().filter(late).map(|(i, _)| base + i as u64).collect();
+        self.plan_timer(next.min(last_call.max(now + 1)), Kind::Timer { from, to, session, serial });
         self.counts.repeated += late.len() as u64;
         late.into_iter().for_each(|sequence| self.launch(from, to, sequence));
     }

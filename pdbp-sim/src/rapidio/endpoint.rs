@@ -16,6 +16,9 @@ use super::packet::{DATA, Packet, What};
 use super::port::Place;
 use super::{Error, Mismatch};
 
+/// Calls of a group that are remembered.
+const KEPT: usize = 64;
+
 /// A message that has come, or comes.
 #[derive(Debug)]
 struct Message {
@@ -47,6 +50,8 @@ pub(super) struct Endpoint {
     numbers: u32,
     /// Groups whose members have called different things.
     broken: BTreeMap<u16, Mismatch>,
+    /// The last calls of each group, to compare with them what comes after their end.
+    made: BTreeMap<u16, VecDeque<(u32, Call)>>,
     /// Requests that it has sent and taken.
     pub(super) sent: u64,
     pub(super) received: u64,
@@ -68,6 +73,7 @@ impl Endpoint {
             partial: BTreeMap::new(),
             numbers: 0,
             broken: BTreeMap::new(),
+            made: BTreeMap::new(),
             sent: 0,
             received: 0,
         }
@@ -101,6 +107,42 @@ impl Endpoint {
         {
             flow.unanswered = flow.unanswered.saturating_sub(1);
         }
+    }
+
+    /// The number of the last call that it has begun of a group.
+    pub(super) fn begun(&self, group: u16) -> u32 {
+        self.made.get(&group).and_then(VecDeque::back).map_or(0, |(number, _)| *number)
+    }
+
+    /// How much is left of a call.
+    pub(super) fn left(&self, (group, number): (u16, u32)) -> u64 {
+        let op = self.ops.get(&Key::Call(group, number));
+        op.map_or(0, |op| (op.missing + op.unsent.len()) as u64 + u64::from(op.unanswered))
+    }
+
+    fn note_call(&mut self, group: u16, number: u32, call: Call) {
+        let made = self.made.entry(group).or_default();
+        if made.len() == KEPT {
+            made.pop_front();
+        }
+        made.push_back((number, call));
+    }
+
+    /// What it has called under a number that is over.
+    fn made(&self, group: u16, number: u32) -> Option<Call> {
+        let made = self.made.get(&group).filter(|_| self.begun(group) >= number)?;
+        let same = made.iter().find(|(of, _)| *of == number);
+        same.or(made.front()).map(|(_, call)| *call)
+    }
+
+    /// Forgets a group.
+    pub(super) fn forget(&mut self, group: u16) {
+        self.ops.retain(|key, _| !matches!(key, Key::Call(of, _) if *of == group));
+        self.early.retain(|(of, _), _| *of != group);
+        self.is_early = self.early.values().map(Vec::len).sum();
+        self.flows.remove(&group);
+        self.broken.remove(&group);
+        self.made.remove(&group);
     }
 
     /// Operations that are not done, in words.
@@ -145,6 +187,7 @@ impl Fabric {
     ) -> Key {
         let members = &self.groups[usize::from(group)];
         let (rank, members) = (members.rank(id).unwrap_or(0), members.ids.len());
+        self.endpoints[usize::from(id)].note_call(group, number, call);
         let op = Op { rank, members, ..Op::of(call, input, output) };
         self.enter(id, Key::Call(group, number), op, self.timing.message)
     }
@@ -271,7 +314,6 @@ impl Fabric {
             What::Message => self.take_message(id, &packet),
             What::Frame => self.told.extend(Told::of(&packet, Told::Whole)),
             What::MessageAnswer => self.answered(id, Key::Send(number)),
-            What::Granted => self.granted(id, group),
             // It is for switches.
             What::Taken => {}
             What::NoRoute => self.end(id, Key::Send(number), Error::NoRoute { dest: packet.source }),
@@ -281,10 +323,18 @@ impl Fabric {
                     self.break_group(id, group, *mismatch);
                 }
             }
+            What::Call | What::Result | What::Granted if self.is_closed(group) => {}
+            What::Granted => self.granted(id, group),
             What::Call | What::Result => {
-                let has_begun = endpoint.ops.get(&Key::Call(group, number)).is_some_and(|op| op.begun);
-                if has_begun {
+                let endpoint = &mut self.endpoints[usize::from(id)];
+                let op = endpoint.ops.get(&Key::Call(group, number));
+                let over = endpoint.made(group, number).filter(|_| op.is_none());
+                if op.is_some_and(|op| op.begun) {
                     self.take_part(id, packet);
+                } else if let Some(call) = over {
+                    // All of that call had come, so that this is of another one.
+                    let rank = self.groups[usize::from(group)].rank(id).unwrap_or(0);
+                    self.differs(id, &packet, (rank, call));
                 } else if !endpoint.broken.contains_key(&group) {
                     endpoint.early.entry((group, number)).or_default().push(packet);
                     endpoint.is_early += 1;
@@ -316,13 +366,8 @@ impl Fabric {
         let endpoint = &mut self.endpoints[usize::from(id)];
         let Some(op) = endpoint.ops.get_mut(&Key::Call(group, number)) else { return };
         if op.call != packet.call {
-            let other = (self.groups[usize::from(group)].rank(packet.source).unwrap_or(0), packet.call);
-            let mismatch = Mismatch { number, one: (op.rank, op.call), other };
-            let told =
-                Packet { source: id, mismatch: Some(Arc::new(mismatch)), ..packet.answer(What::Mismatch) };
-            let output = endpoint.output;
-            self.break_group(id, group, mismatch);
-            return self.push(output, 0, told, Place::None);
+            let own = (op.rank, op.call);
+            return self.differs(id, &packet, own);
         }
         store(op, &packet);
         let answer = match (packet.what, packet.call.kind) {
@@ -342,6 +387,17 @@ impl Fabric {
         }
         self.tell_taken(id, group);
         self.pump_group(id, group);
+    }
+
+    /// What has come is of another call than that of this endpoint, a rank and its call: all are told.
+    fn differs(&mut self, id: u16, packet: &Packet, own: (usize, Call)) {
+        let group = packet.dest;
+        let other = (self.groups[usize::from(group)].rank(packet.source).unwrap_or(0), packet.call);
+        let mismatch = Mismatch { number: packet.number, one: own, other };
+        let told = Packet { source: id, mismatch: Some(Arc::new(mismatch)), ..packet.answer(What::Mismatch) };
+        let output = self.endpoints[usize::from(id)].output;
+        self.break_group(id, group, mismatch);
+        self.push(output, 0, told, Place::None);
     }
 
     fn break_group(&mut self, id: u16, group: u16, mismatch: Mismatch) {

@@ -125,13 +125,17 @@ impl Fabric {
     /// have a mask left.
     pub(super) fn add_group(&mut self, ids: Vec<u16>) -> u16 {
         let mut group = Members::new(&self.tree, ids);
-        let has_masks = group.switches().all(|switch| self.switches[switch].masks < MASKS);
-        group.in_switches = has_masks;
+        group.in_switches = self.has_masks(&group);
         if group.in_switches {
             group.switches().for_each(|switch| self.switches[switch].masks += 1);
         }
         self.groups.push(group);
         self.groups.len() as u16 - 1
+    }
+
+    /// Whether all switches that a group needs have a mask left.
+    pub(super) fn has_masks(&self, group: &Members) -> bool {
+        group.switches().all(|switch| self.switches[switch].masks < MASKS)
     }
 
     pub(super) fn plan(&mut self, at: u64, what: Happening) {

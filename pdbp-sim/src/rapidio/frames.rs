@@ -25,6 +25,8 @@ pub(crate) enum Told {
     Left(u32),
     /// It is whole at the other end.
     Whole(u32),
+    /// A call of this endpoint has ended, or gone on.
+    Wakes(u16),
 }
 
 /// A fabric that carries frames.
@@ -46,9 +48,8 @@ impl Frames {
 
     /// Queues the packets of a frame at the output of its endpoint: one at least.
     pub(crate) fn send(&mut self, now: u64, (from, to): (u16, u16), priority: u8, number: u32, bytes: usize) {
+        self.reach(now);
         let fabric = &mut self.fabric;
-        let cycles = u128::from(now) * u128::from(fabric.timing.frequency);
-        fabric.now = fabric.now.max(cycles.div_ceil(SECOND) as u64);
         let packets = bytes.div_ceil(DATA).max(1);
         let endpoint = &mut fabric.endpoints[usize::from(from)];
         endpoint.sent += packets as u64;
@@ -74,15 +75,22 @@ impl Frames {
         }
     }
 
+    /// It is that time at least.
+    pub(super) fn reach(&mut self, now: u64) {
+        let cycles = u128::from(now) * u128::from(self.fabric.timing.frequency);
+        self.fabric.now = self.fabric.now.max(cycles.div_ceil(SECOND) as u64);
+    }
+
     /// When something happens next on the fabric.
     pub(crate) fn due(&self) -> Option<u64> {
         self.fabric.due().map(|cycles| self.nanos(cycles))
     }
 
-    /// Lets that happen, and says what of it is about frames.
+    /// Lets that happen, and says what of it is about frames, or about whoever has called something.
     pub(crate) fn step(&mut self, told: &mut Vec<Told>) {
         self.fabric.step();
         told.append(&mut self.fabric.told);
+        told.extend(self.fabric.woken.drain(..).map(Told::Wakes));
     }
 
     pub(crate) fn now(&self) -> u64 {

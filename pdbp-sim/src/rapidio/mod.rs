@@ -33,6 +33,7 @@ mod endpoint;
 mod fabric;
 mod flow;
 pub(crate) mod frames;
+mod groups;
 pub mod mpirio;
 mod operation;
 mod packet;

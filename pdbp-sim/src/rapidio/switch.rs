@@ -63,6 +63,13 @@ impl Switch {
         self.slots.len() + self.made.len()
     }
 
+    /// Forgets a group.
+    pub(super) fn forget(&mut self, group: u16) {
+        self.slots.retain(|(of, ..), _| *of != group);
+        self.seen.retain(|(of, _), _| *of != group);
+        self.in_use.remove(&group);
+    }
+
     /// Whether this packet of a broadcast is new; it is seen then.
     fn sees(&mut self, packet: &Packet) -> bool {
         let id = (packet.number, packet.sequence);
@@ -78,6 +85,8 @@ impl Fabric {
             (What::Message | What::Frame | What::MessageAnswer | What::NoRoute, _) => {
                 self.drop_packet(at, &packet, place);
             }
+            // What was under way when its group was forgotten.
+            _ if self.is_closed(packet.dest) => self.release(&mut place),
             (What::AnswerRun, _) => self.divide(at, Some(port), &packet, place),
             (What::Call, Kind::Scatter) => {
                 self.answer_source(at, port, &packet);

@@ -10,8 +10,6 @@
 //! processor keeps what the pool has not acknowledged; a client asks again what was not answered. Whoever is killed, each task that was
 //! acknowledged ends once.
 
-#[doc(hidden)]
-pub mod measure;
 mod remote;
 mod serve;
 mod work;

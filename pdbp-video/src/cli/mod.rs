@@ -1,5 +1,8 @@
 //! The command line, and the run it asks for.
 
+mod room;
+
+use std::env;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::thread;
@@ -9,11 +12,11 @@ use pdbp::{Builder, ConfigError, Launch};
 
 use crate::clips::{self, Clip, Loaded};
 use crate::decode::memory::{self, Needs};
-use crate::decode::{self, Codec, NoLibav};
+use crate::decode::{self, Codec, NoLibav, NotIsolated};
 use crate::frame::StreamClass;
 use crate::measure::{NoGpu, Place, Wanted};
 use crate::plan::{Layout, Mode, Plan, Side};
-use crate::streams::{StreamNo, Streams};
+use crate::streams::Streams;
 
 /// What the exit status says.
 const STATUS: &str = "\
@@ -30,6 +33,9 @@ for any other error. 2 for a command line that makes no sense. What was not meas
 #[command(name = "pdbp-video", version, max_term_width = 100, after_help = STATUS)]
 pub struct Cli {
     /// H.264 and H.265 byte streams (.h264, .264, .avc, .h265, .265, .hevc), MP4 files with H.264, or folders of them; none: the bundled clips.
+    /// Or live sources, all pictures of which are measured as they come: rtsp://[USER:PASSWORD@]HOST[:PORT]/PATH (rtspu:// for packets over
+    /// UDP), rtp://ADDRESS:PORT[?codec=h265] for RTP over UDP, and session descriptions (.sdp).
+    #[arg(value_name = "FILE|FOLDER|URL")]
     pub paths: Vec<PathBuf>,
 
     /// Measure the files and folders that can be used when others cannot; these are listed at the end, and the exit status is 1
@@ -37,9 +43,9 @@ pub struct Cli {
     #[arg(short, long)]
     pub keep_going: bool,
 
-    /// Number of concurrent streams; clips are used again to reach it.
-    #[arg(long, value_name = "N", default_value_t = 2_520, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
-    pub streams: u32,
+    /// Number of concurrent streams; clips are used again to reach it [default: 2520; each live source is one].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub streams: Option<u32>,
 
     /// Nodes of the cluster: the first half decodes, the second half analyses. 0: without transport, for comparison [default: 4,
     /// with --decode-in and --analyse-in 2; over MPI each process is a node].
@@ -51,7 +57,7 @@ pub struct Cli {
     #[arg(long, value_enum)]
     pub transport: Option<TransportChoice>,
 
-    /// Passes over all streams [default: 1; with --continuous 50].
+    /// Passes over all streams [default: 1; with --continuous 50]. Over live sources a pass is a second [default: 60].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub passes: Option<u32>,
 
@@ -81,6 +87,11 @@ pub struct Cli {
     /// B pictures, of which openh264 gets some samples slightly wrong.
     #[arg(long, value_name = "auto|libav|openh264|PATH", default_value_t)]
     pub decoder: decode::Wanted,
+
+    /// Put decoders into processes of their own, one for each decoding thread: one that crashes then takes no more along than pictures until the
+    /// next key picture. Linux only; decoding takes two to four times as long.
+    #[arg(long)]
+    pub isolate: bool,
 
     /// Where frames are analysed. The devices that CUDA_VISIBLE_DEVICES leaves are shared by the analysing nodes in turn.
     #[arg(long, value_enum, default_value_t = Wanted::Auto)]
@@ -209,9 +220,26 @@ pub enum SetupError {
     /// No GPU can be used, and nothing else was wanted.
     #[error(transparent)]
     NoGpu(#[from] NoGpu),
+    /// An option that live sources do not go with.
+    #[error("{option}: does not go with live sources; leave it away")]
+    NotLive {
+        /// The option.
+        option: &'static str,
+    },
+    /// Files beside live sources.
+    #[error("{file} is a file and {source_name} a live source; watch them in two runs")]
+    Mixed {
+        /// The first file.
+        file: String,
+        /// The first live source.
+        source_name: String,
+    },
     /// The decoder that was wanted cannot be used.
     #[error(transparent)]
     NoLibav(#[from] NoLibav),
+    /// Decoders cannot be put into other processes.
+    #[error(transparent)]
+    NotIsolated(#[from] NotIsolated),
     /// Not even one decoder fits.
     #[error(
         "not enough memory for one decoder: a stream takes {needed} bytes, {available} are available; free some memory"
@@ -254,7 +282,7 @@ pub struct Setup {
 impl Setup {
     /// Whether it is known that each of the streams asked for has room for a live decoder.
     pub fn all_fit(&self, cli: &Cli) -> bool {
-        self.room.is_some() && self.streams.count() == cli.streams
+        self.room.is_some() && self.streams.count() == cli.streams()
     }
 }
 
@@ -285,7 +313,7 @@ impl Cli {
     /// [`SetupError`] if there is nothing to analyse; the notices collected so far come with it.
     pub fn setup(&self, job: Option<Launch>) -> Result<Setup, (SetupError, Vec<String>)> {
         let nodes = self.nodes_in(job).map_err(|error| (error, Vec::new()))?;
-        let codec = Codec::choose(&self.decoder).map_err(|error| (error.into(), Vec::new()))?;
+        let codec = self.codec().map_err(|error| (error, Vec::new()))?;
         let Loaded { clips, refused } =
             if self.paths.is_empty() { clips::bundled() } else { clips::load(&self.paths) };
         let mut refused: Vec<String> = refused.iter().map(ToString::to_string).collect();
@@ -298,21 +326,23 @@ impl Cli {
             return Err((SetupError::Unusable { first, others }, Vec::new()));
         }
         let mut notices = refused.clone();
-        let clips = match self.of_class(clips) {
-            Ok(clips) => clips,
+        let (clips, mode) = match self.mode(&clips).and_then(|mode| Ok((self.of_class(clips)?, mode))) {
+            Ok(both) => both,
             Err(error) => return Err((error, notices)),
         };
-        let mode = match (self.continuous, self.replay) {
-            (true, _) => Mode::Continuous,
-            (false, true) => Mode::Replay,
-            (false, false) => Mode::Sample,
-        };
-        let mut streams = Streams::new(clips, self.streams);
+        let count =
+            if mode == Mode::Live { u32::try_from(clips.len()).unwrap_or(u32::MAX) } else { self.streams() };
+        let mut streams = Streams::new(clips, count);
         let mut room = None;
-        if self.continuous {
+        if mode == Mode::Live {
+            // How large their pictures are is known when they come.
+            room = Needs::measure(codec, &clips::bundled().clips)
+                .map(|needs| format!("a live decoder takes {needs}"));
+        }
+        if mode == Mode::Continuous {
             let available = memory::available_bytes();
             let needs = Needs::measure(codec, streams.clips());
-            (streams, room) = match fit(streams, needs.zip(available), &mut notices) {
+            (streams, room) = match room::fit(streams, needs.zip(available), &mut notices) {
                 Ok(fitted) => fitted,
                 Err(error) => return Err((error, notices)),
             };
@@ -324,7 +354,11 @@ impl Cli {
                  (--decoder libav)"
             ));
         }
-        let passes = self.passes.unwrap_or(if self.continuous { 50 } else { 1 });
+        let passes = self.passes.unwrap_or(match mode {
+            Mode::Live => 60,
+            Mode::Continuous => 50,
+            Mode::Sample | Mode::Replay => 1,
+        });
         let side = self.side();
         let threads = match job {
             // Both clusters must come to the same number, too.
@@ -340,6 +374,47 @@ impl Cli {
             Err(error) => return Err((error.into(), notices)),
         };
         Ok(Setup { streams, plan, codec, room, place, side, nodes, refused, notices })
+    }
+
+    /// What decodes.
+    fn codec(&self) -> Result<Codec, SetupError> {
+        let codec = Codec::choose(&self.decoder)?;
+        if !self.isolate {
+            return Ok(codec);
+        }
+        let program = env::current_exe().map_err(|error| NotIsolated { reason: error.to_string() })?;
+        Ok(codec.isolated(&program)?)
+    }
+
+    /// Streams that are wanted of files.
+    fn streams(&self) -> u32 {
+        self.streams.unwrap_or(2_520)
+    }
+
+    /// What passes show: of live sources what they send, of files what is asked for.
+    fn mode(&self, clips: &[Clip]) -> Result<Mode, SetupError> {
+        let Some(source) = clips.iter().find(|clip| clip.source().is_some()) else {
+            return Ok(match (self.continuous, self.replay) {
+                (true, _) => Mode::Continuous,
+                (false, true) => Mode::Replay,
+                (false, false) => Mode::Sample,
+            });
+        };
+        let options = [
+            (self.replay, "--replay"),
+            (self.room, "--room"),
+            (self.streams.is_some(), "--streams"),
+            (self.class != ClassChoice::Mix, "--class"),
+        ];
+        if let Some((_, option)) = options.into_iter().find(|(is_given, _)| *is_given) {
+            return Err(SetupError::NotLive { option });
+        }
+        match clips.iter().find(|clip| clip.source().is_none()) {
+            Some(file) => {
+                Err(SetupError::Mixed { file: file.name().to_owned(), source_name: source.name().to_owned() })
+            }
+            None => Ok(Mode::Live),
+        }
     }
 
     /// Where this process analyses frames; nowhere in particular if none of its nodes does.
@@ -397,43 +472,6 @@ impl Cli {
         Ok(clips)
     }
 }
-
-/// As many of the streams as have room for a decoder each; says how many that is, and what decoders take.
-fn fit(
-    streams: Streams,
-    known: Option<(Needs, u64)>,
-    notices: &mut Vec<String>,
-) -> Result<(Streams, Option<String>), SetupError> {
-    let Some((needs, available)) = known else {
-        notices.push(
-            "this system does not tell how much memory is free and what a decoder takes; all streams are tried"
-                .into(),
-        );
-        return Ok((streams, None));
-    };
-    let sizes = (0..streams.count()).filter_map(|stream| Some(streams.clip(StreamNo(stream))?.size()));
-    let count = needs.streams_that_fit(sizes.clone(), available);
-    if count == 0 {
-        let needed = sizes.clone().next().map_or(0, |size| needs.bytes(size));
-        return Err(SetupError::NoMemory { needed, available });
-    }
-    let gibibytes = available as f64 / f64::from(1 << 30);
-    let most = needs.streams_that_fit(sizes.clone().cycle().take(ENOUGH), available);
-    let most = if most as usize == ENOUGH {
-        "a million and more".to_owned()
-    } else {
-        pdbp_plots::count(most.into())
-    };
-    let room = format!("a live decoder takes {needs}; {gibibytes:.1} GiB are available, room for {most}");
-    let wanted = streams.count();
-    if count < wanted {
-        notices.push(format!("{count} of {wanted} streams run continuously: {room}"));
-    }
-    Ok((Streams::new(streams.clips().to_vec(), count), Some(room)))
-}
-
-/// More decoders than that are not counted.
-const ENOUGH: usize = 1_000_000;
 
 #[cfg(test)]
 mod tests;

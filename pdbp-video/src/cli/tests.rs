@@ -1,3 +1,4 @@
+use super::room::fit;
 use super::*;
 
 fn cli(arguments: &[&str]) -> Cli {
@@ -103,4 +104,23 @@ fn whether_all_streams_have_room_can_be_asked() {
     assert_eq!(setup.all_fit(&asked), setup.room.is_some());
     let fewer = Setup { streams: setup.streams.first(1), ..setup };
     assert!(!fewer.all_fit(&asked));
+}
+
+#[test]
+fn live_sources_are_watched_for_a_minute_and_mixed_with_nothing_else() {
+    let setup = cli(&["rtp://127.0.0.1:5004", "rtsp://127.0.0.1/x"]).setup(None).unwrap();
+    assert_eq!((setup.plan.mode, setup.plan.passes, setup.streams.count()), (Mode::Live, 60, 2));
+    for (arguments, words) in [
+        (&["rtp://127.0.0.1:5004", "--streams", "5"][..], "--streams"),
+        (&["rtp://127.0.0.1:5004", "--replay"], "--replay"),
+        (&["rtp://127.0.0.1:5004", "--class", "cif"], "--class"),
+        (
+            &["rtp://127.0.0.1:5004", concat!(env!("CARGO_MANIFEST_DIR"), "/clips/bbb_qcif.h264")],
+            "in two runs",
+        ),
+        (&["rtp://nowhere"], "no IP address"),
+    ] {
+        let (error, notices) = cli(arguments).setup(None).unwrap_err();
+        assert!(error.to_string().contains(words) || notices.concat().contains(words), "{error} {notices:?}");
+    }
 }

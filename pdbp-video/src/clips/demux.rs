@@ -15,6 +15,9 @@ use mp4parse::{SampleEntry, SampleToChunk, Track, TrackType, VideoCodecSpecific}
 use super::ClipError;
 
 const START_CODE: [u8; 4] = [0, 0, 0, 1];
+/// How many times as long as the file its stream may get, by start codes and by parameter sets before every key picture; one that gets
+/// longer is no video, but made to fill memory.
+pub const MOST_GROWTH: usize = 64;
 
 /// Whether `data` begins like an ISO media file.
 pub(super) fn is_mp4(data: &[u8]) -> bool {
@@ -44,7 +47,12 @@ pub(super) fn h264_tracks(data: &[u8], path: &Path) -> Result<Vec<H264Track>, Cl
         };
         let config = AvcConfig::parse(config).ok_or_else(|| damaged("the avcC box is cut off".into()))?;
         let (samples, is_whole) = samples(data, track);
-        let stream = annex_b(&samples, track, &config);
+        let sync: Option<BTreeSet<u32>> =
+            track.stss.as_ref().map(|stss| stss.samples.iter().copied().collect());
+        let stream = annex_b(&samples, sync.as_ref(), &config, data.len().saturating_mul(MOST_GROWTH))
+            .ok_or_else(|| {
+                damaged(format!("its parameter sets make more than {MOST_GROWTH} bytes of each"))
+            })?;
         streams.push(H264Track { number: track.track_id.unwrap_or_default(), stream, is_whole });
     }
     if streams.is_empty() {
@@ -93,11 +101,16 @@ impl<'a> AvcConfig<'a> {
     }
 }
 
-fn annex_b(samples: &[&[u8]], track: &Track, config: &AvcConfig<'_>) -> Vec<u8> {
-    let sync: Option<BTreeSet<u32>> = track.stss.as_ref().map(|stss| stss.samples.iter().copied().collect());
+/// The stream; `None` if it gets longer than `most` bytes.
+fn annex_b(
+    samples: &[&[u8]],
+    sync: Option<&BTreeSet<u32>>,
+    config: &AvcConfig<'_>,
+    most: usize,
+) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     for (number, sample) in (1u32..).zip(samples) {
-        if out.is_empty() || sync.as_ref().is_none_or(|sync| sync.contains(&number)) {
+        if out.is_empty() || sync.is_none_or(|sync| sync.contains(&number)) {
             for set in &config.parameter_sets {
                 push_nal(&mut out, set);
             }
@@ -109,8 +122,11 @@ fn annex_b(samples: &[&[u8]], track: &Track, config: &AvcConfig<'_>) -> Vec<u8> 
             push_nal(&mut out, nal);
             rest = tail;
         }
+        if out.len() > most {
+            return None;
+        }
     }
-    out
+    Some(out)
 }
 
 fn push_nal(out: &mut Vec<u8>, nal: &[u8]) {
@@ -148,4 +164,23 @@ fn samples<'a>(data: &'a [u8], track: &Track) -> (Vec<&'a [u8]>, bool) {
 fn samples_per_chunk(runs: &[SampleToChunk], chunk: u32) -> u32 {
     let after = runs.partition_point(|run| run.first_chunk <= chunk);
     after.checked_sub(1).and_then(|run| runs.get(run)).map_or(0, |run| run.samples_per_chunk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_whose_parameter_sets_would_fill_the_memory_is_refused() {
+        let set = [0x67; 60_000];
+        let config = AvcConfig { length_bytes: 4, parameter_sets: vec![&set; 31] };
+        let samples = vec![&[][..]; 10_000];
+        assert!(annex_b(&samples, None, &config, 64 * 2_000_000).is_none());
+        // Only where a key picture needs them, they are as they should be.
+        let none = BTreeSet::new();
+        assert_eq!(
+            annex_b(&samples, Some(&none), &config, usize::MAX).map(|stream| stream.len()),
+            Some(31 * 60_004)
+        );
+    }
 }

@@ -8,13 +8,17 @@
 
 mod demux;
 
+pub use demux::MOST_GROWTH;
+
 use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::annexb::{Index, IndexError, PictureSize, Standard};
 use crate::frame::StreamClass;
+use crate::sources::{Address, AddressError, Source};
 
 /// A clip that is part of the program.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +40,8 @@ pub const BUNDLED: [Bundled; 5] = [
 ];
 
 const ANNEX_B_EXTENSIONS: [&str; 8] = ["h264", "264", "avc", "h26l", "26l", "h265", "265", "hevc"];
+/// Of session descriptions; in directories they are not looked for.
+const SDP_EXTENSION: &str = "sdp";
 const MP4_EXTENSIONS: [&str; 4] = ["mp4", "m4v", "mov", "f4v"];
 
 /// Why a file or directory gave no clip.
@@ -94,6 +100,9 @@ pub enum ClipError {
         /// Codecs of the tracks it has.
         found: String,
     },
+    /// An argument that looks like a live source, and is none.
+    #[error(transparent)]
+    NoSource(#[from] AddressError),
 }
 
 /// One stream in memory.
@@ -103,6 +112,7 @@ pub struct Clip {
     data: Cow<'static, [u8]>,
     index: Index,
     size: PictureSize,
+    source: Option<Arc<Source>>,
 }
 
 impl Clip {
@@ -117,9 +127,21 @@ impl Clip {
             Index::new(&data).map_err(|source| ClipError::NoPicture { name: name.clone(), source })?;
         let pictures = index.pictures.len();
         match index.size() {
-            Some(size) => Ok(Self { name, data, index, size }),
+            Some(size) => Ok(Self { name, data, index, size, source: None }),
             None => Err(ClipError::NoPicture { name, source: IndexError::NoEntryPoint { pictures } }),
         }
+    }
+
+    /// What a live source sends. Nothing of it is known beforehand: it has no pictures that could be named, and no size.
+    pub fn live(source: Source) -> Self {
+        let name = source.address().to_string();
+        let size = PictureSize { width: 0, height: 0 };
+        Self { name, data: Cow::Borrowed(&[]), index: Index::default(), size, source: Some(Arc::new(source)) }
+    }
+
+    /// The live source, if it is one.
+    pub fn source(&self) -> Option<&Source> {
+        self.source.as_deref()
     }
 
     /// Name in reports: the file's path, or the bundled clip's name.
@@ -132,7 +154,7 @@ impl Clip {
         &self.data
     }
 
-    /// Its access units and entry points; at least one of each.
+    /// Its access units and entry points; at least one of each, but for a live source.
     pub fn index(&self) -> &Index {
         &self.index
     }
@@ -142,7 +164,7 @@ impl Clip {
         self.index.standard
     }
 
-    /// Size of the first picture.
+    /// Size of the first picture; 0×0 for a live source.
     pub fn size(&self) -> PictureSize {
         self.size
     }
@@ -180,16 +202,27 @@ pub fn bundled() -> Loaded {
     loaded
 }
 
-/// Loads files, and directories with their subdirectories.
+/// Loads files, and directories with their subdirectories; and makes ready live sources: their addresses, and session descriptions (`.sdp`).
 pub fn load<P: AsRef<Path>>(paths: &[P]) -> Loaded {
     let mut loaded = Loaded::default();
-    for file in list(paths) {
-        match file {
-            Ok(file) => load_file(&file, &mut loaded),
-            Err(error) => loaded.refused.push(error),
+    for path in paths.iter().map(AsRef::as_ref) {
+        match path.to_str().and_then(Address::parse) {
+            Some(address) => {
+                loaded.add(address.map(|address| Clip::live(Source::new(address))).map_err(ClipError::from))
+            }
+            None => load_path(path, &mut loaded),
         }
     }
     loaded
+}
+
+fn load_path(path: &Path, loaded: &mut Loaded) {
+    for file in list(&[path]) {
+        match file {
+            Ok(file) => load_file(&file, loaded),
+            Err(error) => loaded.refused.push(error),
+        }
+    }
 }
 
 /// The files that [`load`] would load, one by one, for who has not memory for all of them: files as they are named, and those of a known
@@ -224,7 +257,7 @@ fn list_directory(path: &Path) -> Vec<Result<PathBuf, ClipError>> {
             Err(source) => refused.push(Err(ClipError::Unreadable { path: directory, source })),
         }
     }
-    files.retain(|file| has_known_extension(file));
+    files.retain(|file| has_extension(file, &extensions()));
     files.sort();
     if files.is_empty() {
         refused.push(Err(ClipError::EmptyDirectory { path: path.to_path_buf() }));
@@ -232,9 +265,9 @@ fn list_directory(path: &Path) -> Vec<Result<PathBuf, ClipError>> {
     refused.into_iter().chain(files.into_iter().map(Ok)).collect()
 }
 
-fn has_known_extension(path: &Path) -> bool {
+fn has_extension(path: &Path, known: &[&str]) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str()).map(str::to_ascii_lowercase);
-    extension.is_some_and(|extension| extensions().contains(&extension.as_str()))
+    extension.is_some_and(|extension| known.contains(&extension.as_str()))
 }
 
 fn load_file(path: &Path, loaded: &mut Loaded) {
@@ -245,14 +278,31 @@ fn load_file(path: &Path, loaded: &mut Loaded) {
             return;
         }
     };
+    let more = read(path, data);
+    loaded.clips.extend(more.clips);
+    loaded.refused.extend(more.refused);
+}
+
+/// What [`load`] makes of a file at `path` with such contents.
+pub fn read(path: &Path, data: Vec<u8>) -> Loaded {
+    let mut loaded = Loaded::default();
     if data.is_empty() {
         loaded.refused.push(ClipError::Empty { path: path.to_path_buf() });
-        return;
+        return loaded;
     }
     let name = path.display().to_string();
+    if has_extension(path, &[SDP_EXTENSION]) {
+        match Address::described(path, &data) {
+            Ok(addresses) => {
+                loaded.clips.extend(addresses.into_iter().map(|address| Clip::live(Source::new(address))))
+            }
+            Err(error) => loaded.refused.push(error.into()),
+        }
+        return loaded;
+    }
     if !demux::is_mp4(&data) {
         loaded.add(Clip::new(name, data));
-        return;
+        return loaded;
     }
     match demux::h264_tracks(&data, path) {
         Ok(tracks) => {
@@ -267,6 +317,7 @@ fn load_file(path: &Path, loaded: &mut Loaded) {
         }
         Err(error) => loaded.refused.push(error),
     }
+    loaded
 }
 
 #[cfg(test)]

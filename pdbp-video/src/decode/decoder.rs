@@ -3,8 +3,10 @@
 use core::fmt;
 use core::ops::Range;
 use core::str::FromStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+#[cfg(target_os = "linux")]
+use super::isolated::Isolation;
 use super::libav::{Libav, NoLibav};
 use super::openh264::OpenH264;
 use super::{DecodeError, Yuv};
@@ -29,7 +31,32 @@ pub(super) trait Decoder: Send {
     /// # Errors
     /// What the decoder does not like.
     fn drain(&mut self, take: &mut Take<'_>) -> Result<(), String>;
+
+    /// Whether the last error was the end of its process.
+    fn has_crashed(&self) -> bool {
+        false
+    }
 }
+
+/// With whom a decoder shares its process, if it is not in this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Company {
+    /// With others of its thread.
+    Others,
+    /// With nobody, since it crashed before.
+    Alone,
+}
+
+/// Decoders cannot be put into processes of their own.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("--isolate: {reason}")]
+pub struct NotIsolated {
+    /// Why.
+    pub reason: String,
+}
+
+/// The name of the decoder that is part of the program.
+const OPENH264: &str = "openh264";
 
 /// The decoder that a user wants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,6 +119,8 @@ pub struct Codec {
     libav: Option<&'static Libav>,
     /// Why it is not libavcodec, which was looked for.
     why_not: Option<&'static str>,
+    #[cfg(target_os = "linux")]
+    isolation: Option<&'static Isolation>,
 }
 
 impl Codec {
@@ -107,15 +136,15 @@ impl Codec {
             Wanted::Auto => match Libav::find() {
                 Ok(libav) => libav,
                 Err(NoLibav::Absent { .. }) => {
-                    return Ok(Self { libav: None, why_not: Some("there is no libavcodec") });
+                    return Ok(Self { why_not: Some("there is no libavcodec"), ..Self::default() });
                 }
                 Err(_) => {
                     let why_not = Some("no libavcodec that can be used; --decoder libav says why");
-                    return Ok(Self { libav: None, why_not });
+                    return Ok(Self { why_not, ..Self::default() });
                 }
             },
         };
-        Ok(Self { libav: Some(libav), why_not: None })
+        Ok(Self { libav: Some(libav), ..Self::default() })
     }
 
     /// Whether it is libavcodec.
@@ -128,8 +157,66 @@ impl Codec {
         self.is_libav() || standard == Standard::H264
     }
 
-    /// A new decoder.
-    pub(super) fn decoder(&self, standard: Standard) -> Result<Box<dyn Decoder>, DecodeError> {
+    /// The same with its decoders in processes of their own, which are `program`: one that begins with [`serve_isolated`](super::serve_isolated). A
+    /// decoder that crashes then ends no more than its process.
+    ///
+    /// # Errors
+    /// On other systems than Linux.
+    #[cfg(target_os = "linux")]
+    pub fn isolated(self, program: &Path) -> Result<Self, NotIsolated> {
+        let decoder = self.libav.map_or(Path::new(OPENH264), Libav::file);
+        let isolation = Box::leak(Box::new(Isolation::new(program.to_owned(), decoder.to_owned())));
+        Ok(Self { isolation: Some(isolation), ..self })
+    }
+
+    /// Refused: this is not Linux.
+    ///
+    /// # Errors
+    /// Always.
+    #[cfg(not(target_os = "linux"))]
+    pub fn isolated(self, _program: &Path) -> Result<Self, NotIsolated> {
+        Err(NotIsolated {
+            reason: "decoders are put into processes of their own on Linux only; leave it away".into(),
+        })
+    }
+
+    /// What another process has been told to decode by.
+    #[cfg(target_os = "linux")]
+    pub(super) fn named(decoder: &Path) -> Result<Self, String> {
+        if decoder == Path::new(OPENH264) {
+            return Ok(Self::default());
+        }
+        let libav = Libav::open(decoder).map_err(|error| error.to_string())?;
+        Ok(Self { libav: Some(libav), ..Self::default() })
+    }
+
+    /// Processes that decode for this one.
+    pub(super) fn process_ids(&self) -> Vec<u32> {
+        #[cfg(target_os = "linux")]
+        return self.isolation.map_or_else(Vec::new, Isolation::process_ids);
+        #[cfg(not(target_os = "linux"))]
+        Vec::new()
+    }
+
+    /// A new decoder, in another process if they are isolated.
+    pub(super) fn decoder(
+        &self,
+        standard: Standard,
+        company: Company,
+    ) -> Result<Box<dyn Decoder>, DecodeError> {
+        #[cfg(target_os = "linux")]
+        if let Some(isolation) = self.isolation.filter(|_| self.decodes(standard)) {
+            let made = isolation.decoder(standard, company);
+            return made
+                .map(|decoder| Box::new(decoder) as _)
+                .map_err(|reason| DecodeError::NoDecoder { reason });
+        }
+        let _ = company; // all are in this process
+        self.own_decoder(standard)
+    }
+
+    /// A new decoder in this process.
+    pub(super) fn own_decoder(&self, standard: Standard) -> Result<Box<dyn Decoder>, DecodeError> {
         if !self.decodes(standard) {
             return Err(DecodeError::NotDecoded { standard });
         }
@@ -145,10 +232,15 @@ impl Codec {
 impl fmt::Display for Codec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.libav, self.why_not) {
-            (Some(libav), _) => libav.fmt(f),
-            (None, None) => f.write_str("openh264"),
-            (None, Some(reason)) => write!(f, "openh264 ({reason})"),
+            (Some(libav), _) => libav.fmt(f)?,
+            (None, None) => f.write_str(OPENH264)?,
+            (None, Some(reason)) => write!(f, "{OPENH264} ({reason})")?,
         }
+        #[cfg(target_os = "linux")]
+        if self.isolation.is_some() {
+            f.write_str(", in processes of their own")?;
+        }
+        Ok(())
     }
 }
 

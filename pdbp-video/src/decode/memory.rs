@@ -46,10 +46,10 @@ impl Needs {
             let mut several = clips.into_iter().cycle();
             // The first takes what is free already.
             live.extend(several.next().and_then(|clip| run(codec, clip)));
-            let before = resident_bytes()?;
+            let before = resident_bytes(codec)?;
             let more = several.take(number as usize).filter_map(|clip| run(codec, clip)); // 8 at most
             let (had, _) = (live.len(), live.extend(more));
-            let grown = resident_bytes()?.saturating_sub(before);
+            let grown = resident_bytes(codec)?.saturating_sub(before);
             needs.0.insert(size, grown / (live.len() - had).max(1) as u64);
         }
         Some(needs)
@@ -98,11 +98,18 @@ fn run(codec: Codec, clip: &Clip) -> Option<Follower> {
     Some(follower)
 }
 
-/// Memory of this process that is not shared with files, in bytes.
-fn resident_bytes() -> Option<u64> {
-    let field = |file: &str, name: &str| kibibytes(&fs::read_to_string(file).ok()?, name);
+/// Memory of this process, and of those that decode for it, that is not shared with files, in bytes.
+fn resident_bytes(codec: Codec) -> Option<u64> {
+    let others = codec.process_ids().into_iter().map(|id| id.to_string());
+    core::iter::once("self".to_owned()).chain(others).map(|process| resident_bytes_of(&process)).sum()
+}
+
+fn resident_bytes_of(process: &str) -> Option<u64> {
+    let field = |file: &str, name: &str| {
+        kibibytes(&fs::read_to_string(format!("/proc/{process}/{file}")).ok()?, name)
+    };
     // The first is exact; the second lags behind by up to 64 pages for each processor.
-    field("/proc/self/smaps_rollup", "Anonymous:").or_else(|| field("/proc/self/status", "RssAnon:"))
+    field("smaps_rollup", "Anonymous:").or_else(|| field("status", "RssAnon:"))
 }
 
 /// Memory that processes can still take without swapping, in bytes: `MemAvailable` of `/proc/meminfo`, and no more than
@@ -150,7 +157,7 @@ mod tests {
 
     #[test]
     fn what_a_decoder_takes_is_measured() {
-        if resident_bytes().is_none() {
+        if resident_bytes(Codec::default()).is_none() {
             return eprintln!("skipped: this system does not tell how much memory a process has");
         }
         for codec in crate::decode::tests::codecs() {

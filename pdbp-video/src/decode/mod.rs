@@ -12,6 +12,8 @@
 //! a broken stream must not change how the next one is decoded.
 
 mod decoder;
+#[cfg(target_os = "linux")]
+mod isolated;
 mod libav;
 pub mod memory;
 mod openh264;
@@ -22,15 +24,19 @@ mod yuv;
 use core::ops::Range;
 use std::collections::VecDeque;
 
-pub use decoder::{Codec, UnknownDecoder, Wanted};
+pub use decoder::{Codec, NotIsolated, UnknownDecoder, Wanted};
+#[cfg(target_os = "linux")]
+pub use isolated::serve as serve_isolated;
 pub use libav::{Libav, NoLibav};
 pub use reel::Reel;
 pub use whole::whole;
 pub use yuv::Yuv;
 
-use self::decoder::Decoder;
-use crate::annexb::{EntryPoint, Standard};
+use self::decoder::{Company, Decoder};
+use crate::annexb::{EntryPoint, Index, Standard};
 use crate::clips::Clip;
+use crate::sources::Source;
+use crate::streams::{StreamNo, Streams};
 
 /// Why there is no picture.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +55,25 @@ pub enum DecodeError {
     NotDecoded {
         /// How the stream is coded.
         standard: Standard,
+    },
+    /// Something happened to a live source.
+    #[error("{reason}")]
+    Source {
+        /// What.
+        reason: String,
+    },
+    /// The decoder's process ended over the picture.
+    #[error(
+        "{reason} at picture {picture}; {}",
+        if *is_last { "the stream is given up, since it was not the first time" } else { "it begins anew at the next key picture" }
+    )]
+    Crashed {
+        /// Number of the picture in its stream.
+        picture: u32,
+        /// How it ended.
+        reason: String,
+        /// Whether it is not decoded any more.
+        is_last: bool,
     },
     /// The decoder refused the data.
     #[error("picture {picture} is damaged: {reason}; it is left out")]
@@ -113,7 +138,7 @@ impl Sampler {
         let standard = clip.standard();
         let mut decoder = match self.decoder.take() {
             Some((decodes, decoder)) if decodes == standard => decoder,
-            _ => self.codec.decoder(standard)?,
+            _ => self.codec.decoder(standard, Company::Others)?,
         };
         let picture = entry.picture;
         let damaged = |reason| DecodeError::Damaged { picture, reason };
@@ -153,6 +178,9 @@ impl<F: FnOnce(&Yuv<'_>) -> R, R> First<F, R> {
     }
 }
 
+/// Crashes of its decoder after which a stream is given up.
+pub const MOST_CRASHES: u32 = 3;
+
 /// Decodes one stream picture by picture, from an entry point on, over and over.
 ///
 /// A damaged picture is reported, and decoding resumes at the next entry point.
@@ -162,6 +190,10 @@ pub struct Follower {
     next: usize,
     /// Numbers of the pictures that have not come out yet. They come out in the order in which they are shown, and are numbered so.
     inside: VecDeque<u32>,
+    /// Why a live source is not decoded, which is said once.
+    refused: Option<String>,
+    /// How often its decoder has crashed.
+    crashes: u32,
 }
 
 impl core::fmt::Debug for Follower {
@@ -173,7 +205,31 @@ impl core::fmt::Debug for Follower {
 impl Follower {
     /// Starts at `entry`.
     pub fn new(codec: Codec, entry: &EntryPoint) -> Self {
-        Self { codec, decoder: None, next: entry.picture as usize, inside: VecDeque::new() }
+        Self {
+            codec,
+            decoder: None,
+            next: entry.picture as usize,
+            inside: VecDeque::new(),
+            refused: None,
+            crashes: 0,
+        }
+    }
+
+    /// Starts at the entry point that the stream shows first; for a live source at its next key picture, and it is received from now on.
+    pub fn of(codec: Codec, streams: &Streams, stream: StreamNo) -> Option<Self> {
+        let clip = streams.clip(stream)?;
+        if let Some(source) = clip.source() {
+            source.start();
+            return Some(Self {
+                codec,
+                decoder: None,
+                next: 0,
+                inside: VecDeque::new(),
+                refused: None,
+                crashes: 0,
+            });
+        }
+        Some(Self::new(codec, streams.entry(stream, 0)?.1))
     }
 
     /// Feeds the next picture of `clip`, always the same one, and hands the image that comes out to `take` with its
@@ -188,6 +244,9 @@ impl Follower {
         clip: &Clip,
         take: impl FnOnce(u32, &Yuv<'_>) -> R,
     ) -> Result<Option<R>, DecodeError> {
+        if let Some(source) = clip.source() {
+            return self.step_live(source, take);
+        }
         let index = clip.index();
         let mut pieces: Vec<Range<usize>> = Vec::new();
         if self.next >= index.pictures.len() || self.decoder.is_none() {
@@ -199,21 +258,76 @@ impl Follower {
         }
         let Some(range) = index.pictures.get(self.next) else { return Ok(None) };
         pieces.push(range.clone());
+        self.feed(clip.standard(), clip.data(), &pieces, take)
+    }
+
+    /// The same for what a live source has sent; nothing if it has sent nothing.
+    fn step_live<R>(
+        &mut self,
+        source: &Source,
+        take: impl FnOnce(u32, &Yuv<'_>) -> R,
+    ) -> Result<Option<R>, DecodeError> {
+        let unit = match source.take() {
+            None => return Ok(None),
+            Some(Ok(unit)) => unit,
+            Some(Err(reason)) => {
+                // A key picture follows.
+                self.decoder = None;
+                return Err(DecodeError::Source { reason });
+            }
+        };
+        if unit.is_key {
+            // What it is may have changed.
+            let refused = match Index::new(&unit.bytes) {
+                Err(error) => Some(error.to_string()),
+                Ok(_) if self.codec.decodes(unit.standard) => None,
+                Ok(_) => Some(DecodeError::NotDecoded { standard: unit.standard }.to_string()),
+            };
+            if let Some(reason) = refused {
+                self.decoder = None;
+                let is_known = self.refused.as_ref() == Some(&reason);
+                self.refused = Some(reason.clone());
+                return if is_known { Ok(None) } else { Err(DecodeError::Source { reason }) };
+            }
+            self.refused = None;
+        } else if self.decoder.is_none() {
+            return Ok(None);
+        }
+        self.feed(unit.standard, &unit.bytes, core::slice::from_ref(&(0..unit.bytes.len())), take)
+    }
+
+    /// Decodes picture `next`, which consists of `pieces`.
+    fn feed<R>(
+        &mut self,
+        standard: Standard,
+        data: &[u8],
+        pieces: &[Range<usize>],
+        take: impl FnOnce(u32, &Yuv<'_>) -> R,
+    ) -> Result<Option<R>, DecodeError> {
         let picture = u32::try_from(self.next).unwrap_or(u32::MAX);
         self.next += 1;
         let mut decoder = match self.decoder.take() {
             Some(decoder) => decoder,
+            // One that crashes again and again keeps nobody busy.
+            None if self.crashes >= MOST_CRASHES => return Ok(None),
             None => {
                 self.inside.clear();
-                self.codec.decoder(clip.standard())?
+                let company = if self.crashes > 0 { Company::Alone } else { Company::Others };
+                self.codec.decoder(standard, company)?
             }
         };
         self.inside.push_back(picture);
         let number = self.inside.front().copied().unwrap_or(picture);
         let mut first = First::new(|yuv: &Yuv<'_>| take(number, yuv));
-        decoder
-            .decode(clip.data(), &pieces, &mut |yuv| first.take(yuv))
-            .map_err(|reason| DecodeError::Damaged { picture, reason })?;
+        let decoded = decoder.decode(data, pieces, &mut |yuv| first.take(yuv));
+        if decoder.has_crashed() {
+            self.crashes += 1;
+        }
+        let (has_crashed, is_last) = (decoder.has_crashed(), self.crashes >= MOST_CRASHES);
+        decoded.map_err(|reason| match has_crashed {
+            true => DecodeError::Crashed { picture, reason, is_last },
+            false => DecodeError::Damaged { picture, reason },
+        })?;
         self.inside.drain(..first.taken().min(self.inside.len()));
         if first.more > 0 {
             return Err(DecodeError::Damaged { picture, reason: "several pictures in one".to_owned() });

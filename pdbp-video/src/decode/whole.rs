@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use crate::clips::Clip;
 
+use super::decoder::Company;
 use super::{Codec, DecodeError, Yuv};
 
 /// Decodes all pictures of `clip` from its first entry point on and hands them to `take` in the order in which they are shown.
@@ -24,7 +25,7 @@ use super::{Codec, DecodeError, Yuv};
 pub fn whole(codec: Codec, clip: &Clip, mut take: impl FnMut(&Yuv<'_>)) -> Result<(), DecodeError> {
     let index = clip.index();
     let Some(entry) = index.entries.first() else { return Ok(()) };
-    let mut decoder = codec.decoder(index.standard)?;
+    let mut decoder = codec.decoder(index.standard, Company::Others)?;
     let mut shown = entry.picture;
     let mut take = |yuv: &Yuv<'_>| {
         take(yuv);

@@ -4,8 +4,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
 use crate::clips::Clip;
-use crate::decode::{Codec, Follower, Yuv};
+use crate::decode::{Codec, Follower, Sampler, Yuv};
 use crate::measure::restore::restore;
+use crate::sources::Source;
 
 /// Widest picture that is shown as it is; of wider ones only every second sample, and so on.
 const WIDEST: usize = 360;
@@ -14,6 +15,9 @@ const HEADERS: u32 = 54;
 
 /// Picture `number` of a clip as a `data:` URL. `None` if it cannot be decoded.
 pub(super) fn url(codec: Codec, clip: &Clip, number: u32) -> Option<String> {
+    if let Some(source) = clip.source() {
+        return last_key(codec, source);
+    }
     let before = clip.index().entries.iter().rev().find(|entry| entry.picture <= number)?;
     let mut follower = Follower::new(codec, before);
     // A decoder keeps up to 16 pictures.
@@ -22,6 +26,12 @@ pub(super) fn url(codec: Codec, clip: &Clip, number: u32) -> Option<String> {
         let shown = follower.step(clip, |shown, picture| (shown == number).then(|| bitmap(picture)));
         shown.ok().flatten().flatten()
     })
+}
+
+/// The last key picture of a live source, as far as this process receives it.
+fn last_key(codec: Codec, source: &Source) -> Option<String> {
+    let clip = Clip::new("", source.last_key()?.bytes).ok()?;
+    Sampler::new(codec).sample(&clip, clip.index().entries.first()?, bitmap).ok()
 }
 
 /// The picture as a BMP file, which needs no compression, in a `data:` URL.

@@ -89,9 +89,13 @@ fn classes(out: &mut String, live: &Shared, state: &State) {
         "<h2>The last pass</h2><div class=scroll><table><tr><th>class<th>frames<th>frames/s<th>latency p50<th>p99<th>max</tr>",
     );
     let clips = live.streams.clips();
-    for class in StreamClass::ALL.into_iter().filter(|class| clips.iter().any(|clip| clip.class() == *class))
-    {
+    for class in StreamClass::ALL {
         let latencies = &state.latencies_before[class as usize];
+        // What live sources show is known when it has come.
+        if latencies.is_empty() && !clips.iter().any(|clip| clip.source().is_none() && clip.class() == class)
+        {
+            continue;
+        }
         let rate = if seconds > 0.0 { latencies.len() as f64 / seconds } else { 0.0 };
         let (frames, rate) = (count(latencies.len() as u64), count(rate.round() as u64));
         let [p50, p99, max] = [0.5, 0.99, 1.0].map(|rank| duration(percentile(latencies, rank)));
@@ -133,9 +137,10 @@ fn cards(out: &mut String, live: &Shared, worst: &[(usize, Known)]) {
         let stream = StreamNo(u32::try_from(*number).unwrap_or(u32::MAX));
         let Some(clip) = live.streams.clip(stream) else { continue };
         out.push_str("<figure>");
+        let of_key = if clip.source().is_some() { " (its last key picture)" } else { "" };
         let picture = known.last.map(|last| last.id().frame);
         if let Some(url) = picture.and_then(|picture| picture::url(live.codec, clip, picture)) {
-            let _ = write!(out, "<img alt=\"last picture of stream {number}\" src=\"{url}\">");
+            let _ = write!(out, "<img alt=\"last picture of stream {number}{of_key}\" src=\"{url}\">");
         }
         let _ = write!(out, "<figcaption><b>Stream {number}</b> · {}", escape(short_name(clip.name())));
         if let Some(last) = known.last {

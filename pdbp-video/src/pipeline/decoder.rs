@@ -7,7 +7,8 @@ use super::{GIVEN_UP, Job, address, analyser_name};
 use crate::account::{Stopwatch, Work};
 use crate::decode::{DecodeError, Follower, Sampler, Yuv};
 use crate::frame::{FrameBytes, FrameId, frame_len, write_frame};
-use crate::plan::{Mode, Pair, Side};
+use crate::plan::{LIVE_PASS, Mode, Pair, Side};
+use crate::sources::attend;
 use crate::streams::StreamNo;
 
 /// Does what the console commands, until it says stop.
@@ -73,7 +74,7 @@ impl Shower {
         match job.plan.mode {
             Mode::Sample => Self::Sample(Sampler::new(job.codec)),
             Mode::Replay => Self::Replay,
-            Mode::Continuous => Self::Follow(followers(job, streams, pair.number)),
+            Mode::Continuous | Mode::Live => Self::Follow(followers(job, streams, pair.number)),
         }
     }
 }
@@ -81,7 +82,7 @@ impl Shower {
 fn followers(job: &Job<'_>, streams: u32, number: u32) -> Vec<(StreamNo, Follower)> {
     let (streams, pairs) = (job.streams.first(streams), u32::try_from(job.layout.pairs.len()));
     let own = streams.share(number, pairs.unwrap_or(u32::MAX)).map(StreamNo);
-    own.filter_map(|stream| Some((stream, Follower::new(job.codec, streams.entry(stream, 0)?.1)))).collect()
+    own.filter_map(|stream| Some((stream, Follower::of(job.codec, &streams, stream)?))).collect()
 }
 
 /// What a decoder works with.
@@ -128,6 +129,9 @@ impl Desk<'_> {
                     }
                 }
             }
+            Shower::Follow(followers) if self.job.plan.mode == Mode::Live => {
+                attend(LIVE_PASS, || self.look(followers, &mut done))?;
+            }
             Shower::Follow(followers) => {
                 for (stream, follower) in followers {
                     let Some(clip) = streams.clip(*stream) else { continue };
@@ -136,6 +140,19 @@ impl Desk<'_> {
             }
         }
         Ok(done)
+    }
+
+    /// Shows what live sources have sent; how much that was.
+    fn look(&mut self, followers: &mut [(StreamNo, Follower)], done: &mut Done) -> Result<usize, String> {
+        let mut found = 0;
+        for (stream, follower) in followers {
+            let Some((clip, source)) = self.job.streams.live(*stream) else { continue };
+            for _ in 0..source.waiting() {
+                self.one(*stream, done, |take| follower.step(clip, take))?;
+                found += 1;
+            }
+        }
+        if self.job.error().is_some() { Err(GIVEN_UP.into()) } else { Ok(found) }
     }
 
     /// Decodes one picture with `show`, sends it, and reports the stream if there is none.

@@ -141,6 +141,7 @@ impl Job<'_> {
         }
         for clip in self.streams.clips() {
             (clip.data().len(), clip.index().pictures.len(), clip.size()).hash(&mut hasher);
+            clip.source().map(|source| source.address().to_string()).hash(&mut hasher);
         }
         hasher.finish()
     }

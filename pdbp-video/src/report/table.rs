@@ -1,5 +1,6 @@
 //! The table on the terminal.
 
+use core::cmp::Reverse;
 use core::fmt::Write as _;
 
 use std::collections::BTreeMap;
@@ -8,14 +9,17 @@ use pdbp_plots::count;
 
 use super::series::short_name;
 use crate::measure::Tally;
-use crate::outcome::{ClassSummary, Outcome, PairSummary, PassTime};
+use crate::outcome::{ClassSummary, Outcome, PairSummary, PassTime, SourceState};
 use crate::plan::Mode;
 use crate::streams::{StreamNo, Streams};
 
 const CLASSES: [&str; 9] =
     ["class", "streams", "frames", "frames/s", "pass", "latency p50", "p90", "p99", "max"];
 const PAIRS: [&str; 4] = ["frames carried", "frames", "MB", "Mb/s"];
+const SOURCES: [&str; 5] = ["source", "pictures", "faults", "now", "last fault"];
 const STILL: [&str; 5] = ["black or frozen", "clip", "black", "repeats", "longest freeze"];
+/// Live sources that are listed one by one.
+const MOST_SOURCES: usize = 24;
 /// Streams that are listed one by one.
 const MOST_STILL: usize = 8;
 /// Pairs of nodes that are listed one by one.
@@ -34,15 +38,19 @@ pub fn table(streams: &Streams, outcome: &Outcome) -> String {
     if !pairs.is_empty() {
         let _ = write!(out, "\n{}", grid(PAIRS, &pairs));
     }
+    let sources = sources(streams, outcome);
+    if !sources.is_empty() {
+        let _ = write!(out, "\n{}", grid(SOURCES, &sources));
+    }
     let still = outcome.still();
     if !still.is_empty() {
         let _ = write!(out, "\n{}", grid(STILL, &still_rows(streams, &still)));
     }
     out.push('\n');
-    if outcome.mode == Mode::Continuous && still.is_empty() {
+    if matches!(outcome.mode, Mode::Continuous | Mode::Live) && still.is_empty() {
         out.push_str("no stream was black or frozen\n");
     }
-    if outcome.mode == Mode::Continuous {
+    if matches!(outcome.mode, Mode::Continuous | Mode::Live) {
         out.push_str(&pace(outcome));
     }
     out.push_str(&times(outcome));
@@ -111,6 +119,37 @@ fn row(summary: &ClassSummary, passes: usize) -> [String; 9] {
     ]
 }
 
+/// A line per live source, those that are broken or had most faults first, and one of all if there are several.
+fn sources(streams: &Streams, outcome: &Outcome) -> Vec<[String; 5]> {
+    if outcome.mode != Mode::Live {
+        return Vec::new();
+    }
+    let mut states = outcome.sources();
+    states.sort_by_key(|state| ((state.is_live(), Reverse(state.faults)), state.stream));
+    let name = |stream: StreamNo| streams.clip(stream).map_or("?", |clip| clip.name()).to_owned();
+    let line = |state: &SourceState| {
+        let now = match state.silent {
+            _ if state.is_live() => "live".to_owned(),
+            silent => format!("silent for {} s", count(silent.into())),
+        };
+        let last = state.last_fault.clone().unwrap_or_default();
+        [name(state.stream), count(state.pictures), count(state.faults), now, last]
+    };
+    let mut lines: Vec<_> = states.iter().take(MOST_SOURCES).map(line).collect();
+    if states.len() > MOST_SOURCES {
+        let more = format!("… and {} more", count((states.len() - MOST_SOURCES) as u64));
+        lines.push([more, String::new(), String::new(), String::new(), String::new()]);
+    }
+    if states.len() > 1 {
+        let sum = |of: fn(&SourceState) -> u64| count(states.iter().map(of).sum());
+        let silent = states.iter().filter(|state| !state.is_live()).count() as u64;
+        let (pictures, faults) = (sum(|state| state.pictures), sum(|state| state.faults));
+        let all = format!("all {}", count(states.len() as u64));
+        lines.push([all, pictures, faults, format!("{} silent", count(silent)), String::new()]);
+    }
+    lines
+}
+
 /// A line per stream, and one of all if there are several.
 fn still_rows(streams: &Streams, still: &[(StreamNo, Tally)]) -> Vec<[String; 5]> {
     let line = |(stream, tally): &(StreamNo, Tally)| {
@@ -173,7 +212,7 @@ fn times(outcome: &Outcome) -> String {
     let mut out = String::new();
     let decoding = match outcome.mode {
         Mode::Replay => "frames replayed, decoded before the first pass".to_owned(),
-        Mode::Sample | Mode::Continuous => {
+        Mode::Sample | Mode::Continuous | Mode::Live => {
             format!("decoding {} per frame", each(work.decode_ns, work.decoded))
         }
     };

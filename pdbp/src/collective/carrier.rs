@@ -6,6 +6,7 @@ use pdbp_core::collective::{self, Carrier, HEADER, Sent, sender};
 use pdbp_core::id::NodeId;
 use pdbp_local::slate::{End, Incoming, Put};
 
+use super::switches::Switches;
 use crate::error::{RecvError, SendError};
 use crate::part::{Interest, Message, Part, Target};
 
@@ -26,6 +27,9 @@ const YIELDS: u32 = 100;
 /// How long a member sleeps that waits for a slot: who takes a message does not wake it.
 const NAP: Duration = Duration::from_millis(1);
 
+/// After so many of those a member whose call is with switches looks after those that have not come.
+const NAPS: u32 = 16;
+
 /// The part of a member, and those of the others.
 pub(super) struct Line {
     part: Part,
@@ -36,6 +40,8 @@ pub(super) struct Line {
     nodes: Vec<NodeId>,
     /// Where messages go if all members share memory.
     slate: Option<End>,
+    /// What carries out calls where switches can.
+    switches: Option<Switches>,
     polls: u32,
     spins: u32,
 }
@@ -49,12 +55,25 @@ impl Line {
             _ => 0,
         };
         let targets = vec![None; addresses.len()];
-        Self { part, targets, addresses, nodes: nodes.to_vec(), slate: None, polls: 0, spins }
+        Self { part, targets, addresses, nodes: nodes.to_vec(), slate: None, switches: None, polls: 0, spins }
     }
 
     /// From here on messages go through a slate.
     pub(super) fn set_slate(&mut self, end: End) {
         self.slate = Some(end);
+    }
+
+    /// From here on switches carry out what they can.
+    pub(super) fn set_switches(&mut self, switches: Switches) {
+        self.switches = Some(switches);
+    }
+
+    pub(super) fn switches(&self) -> Option<&Switches> {
+        self.switches.as_ref()
+    }
+
+    pub(super) fn nodes(&self) -> &[NodeId] {
+        &self.nodes
     }
 
     pub(super) fn has_slate(&self) -> bool {
@@ -71,6 +90,22 @@ impl Line {
             std::thread::yield_now()
         }
         true
+    }
+
+    /// The same for a call that switches carry out: nobody wakes this member when it has ended.
+    pub(super) fn linger_for_switches(&self, idle: u32) -> bool {
+        if idle <= YIELDS {
+            std::thread::yield_now();
+        }
+        idle <= YIELDS
+    }
+
+    /// Sleeps for a moment, or until a message comes. Returns whether it is time to look after the others.
+    pub(super) fn nap(&self, idle: u32) -> Result<bool, RecvError> {
+        match self.part.wait(Interest::Recv, NAP) {
+            Err(RecvError::Interrupted) => Err(RecvError::Interrupted),
+            _ => Ok(idle.saturating_sub(YIELDS).is_multiple_of(NAPS)),
+        }
     }
 
     /// Sleeps until something comes, or, where a member has had no room, may have room.

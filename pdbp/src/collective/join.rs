@@ -13,6 +13,7 @@ use pdbp_core::tables::PartKind;
 use pdbp_local::slate::End;
 
 use super::carrier::Line;
+use super::switches::Switches;
 use super::{Group, JoinError, slate};
 use crate::error::{LookupError, RecvError};
 use crate::node::Node;
@@ -136,7 +137,8 @@ fn join(
     let piece = piece(line.part().longest(), nodes.len()).ok_or_else(too_short)?;
     let member = Member::new(rank, nodes.len(), piece, MemberStorage::allocate(nodes.len(), piece));
     let member = member.map_err(|_| too_short())?;
-    let place = slate::place(node, nodes);
+    let by_switches = Switches::are_offered(node, nodes).then(slate::process);
+    let place = by_switches.or_else(|| slate::place(node, nodes));
     let members = nodes.len() as u32;
     let greeting = Greeting { list, members, piece: piece as u32, place, answer: None, at: 0 };
     // From here on whoever has heard of this member is told if it leaves.
@@ -157,6 +159,12 @@ fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
     bytes.fold(0xCBF2_9CE4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
 }
 
+/// What members share besides messages.
+enum Shared {
+    Slate(End),
+    Switches(Switches),
+}
+
 /// A member that is getting to know the others.
 struct Joining {
     group: Group,
@@ -165,8 +173,8 @@ struct Joining {
     greeted: Vec<Option<Target>>,
     /// What each has said last.
     heard: Vec<Option<Greeting>>,
-    /// This member's end of the slate.
-    end: Option<End>,
+    /// This member's end of what they share.
+    end: Option<Shared>,
 }
 
 impl Joining {
@@ -233,16 +241,14 @@ impl Joining {
         // On one host, but in several processes.
         let is_far = self.others().any(|rank| place(rank) != self.greeting.place);
         if self.greeting.answer.is_none() {
-            let piece = slate::slot_piece(members, self.greeting.piece as usize);
             let found = if own == 0 {
-                piece.and_then(|piece| slate::make(members, piece, is_far))
+                self.make(is_far)
             } else {
                 let Some((answer, at)) = self.said(0).and_then(|said| Some((said.answer?, said.at))) else {
                     return false;
                 };
                 let key = if let Answer::Has(key) = answer { Some(key) } else { None };
-                key.zip(piece)
-                    .and_then(|(key, piece)| Some((key, 0, slate::find(key, at, (own, members), piece)?)))
+                key.and_then(|key| Some((key, 0, self.find(key, at)?)))
             };
             self.greeting.answer = Some(Answer::HasNot);
             if let Some((key, at, end)) = found {
@@ -257,22 +263,51 @@ impl Joining {
         told == members - 1 && self.unsettled().is_empty()
     }
 
-    /// The group, with the slate if all have it.
+    /// Makes what all share, which others find by a key and in a place.
+    fn make(&self, is_far: bool) -> Option<(NonZeroU64, u64, Shared)> {
+        let (node, nodes) = (self.group.line.part().node(), self.group.line.nodes());
+        if Switches::are_offered(node, nodes) {
+            let (key, switches) = Switches::make(node, nodes)?;
+            return Some((key, 0, Shared::Switches(switches)));
+        }
+        let members = nodes.len();
+        let piece = slate::slot_piece(members, self.greeting.piece as usize)?;
+        let (key, at, end) = slate::make(members, piece, is_far)?;
+        Some((key, at, Shared::Slate(end)))
+    }
+
+    fn find(&self, key: NonZeroU64, at: u64) -> Option<Shared> {
+        let (node, nodes) = (self.group.line.part().node(), self.group.line.nodes());
+        let rank = self.group.rank();
+        if Switches::are_offered(node, nodes) {
+            return Some(Shared::Switches(Switches::find(node, nodes, rank, key)?));
+        }
+        let piece = slate::slot_piece(nodes.len(), self.greeting.piece as usize)?;
+        Some(Shared::Slate(slate::find(key, at, (rank, nodes.len()), piece)?))
+    }
+
+    /// The group, with what they share if all have it.
     fn into_group(mut self) -> Result<Group, JoinError> {
         let answer = self.greeting.answer.filter(|answer| *answer != Answer::HasNot);
         let all = self.others().all(|rank| self.said(rank).is_some_and(|said| said.answer == answer));
         let (rank, members) = (self.group.rank(), self.group.size());
-        if let Some(end) = self.end.take().filter(|_| answer.is_some() && all)
-            && let Some(piece) = slate::slot_piece(members, self.greeting.piece as usize)
-            // No call has come yet: those that have settled before use the slate.
-            && let Ok(member) = Member::new(rank, members, piece, MemberStorage::allocate(members, piece))
-        {
-            let gave_up = |rank: &usize| self.group.member.has_left(*rank);
-            if let Some(rank) = self.others().find(gave_up) {
-                return Err(JoinError::Lost { rank, address: self.group.line.address(rank) });
+        let Some(end) = self.end.take().filter(|_| answer.is_some() && all) else { return Ok(self.group) };
+        match end {
+            Shared::Switches(switches) => self.group.line.set_switches(switches),
+            Shared::Slate(end) => {
+                // Who has joined says on the slate that it has left.
+                let gave_up = |rank: &usize| self.group.member.has_left(*rank);
+                if let Some(rank) = self.others().find(gave_up) {
+                    return Err(JoinError::Lost { rank, address: self.group.line.address(rank) });
+                }
+                if let Some(piece) = slate::slot_piece(members, self.greeting.piece as usize)
+                    // No call has come yet: those that have settled before use the slate.
+                    && let Ok(member) = Member::new(rank, members, piece, MemberStorage::allocate(members, piece))
+                {
+                    self.group.line.set_slate(end);
+                    self.group.member = member;
+                }
             }
-            self.group.line.set_slate(end);
-            self.group.member = member;
         }
         Ok(self.group)
     }

@@ -45,6 +45,10 @@
 //!   [`GroupError::TimedOut`], which names whom it waited for.
 //! * Members that all share memory (threads of one process, MPI processes of one host on Linux), up to 64, hand each other what they send through slots and flags there: a *slate*
 //!   ([`group_shared_memory`](crate::Settings::group_shared_memory)). Results have the same bits with it and without.
+//! * Members on nodes of a [fabric](crate::Settings::fabric), one on each, let its switches carry out what they can: barrier, broadcast, reduce and
+//!   all_reduce by the operations here, scatter and gather of blocks to 125 bytes ([`Call::fits_switches`],
+//!   [`group_switches`](crate::Settings::group_switches)). What switches combine is combined in the order of their ports, so that floats have other
+//!   bits than with messages, and the same at all members and in every run on the same fabric.
 //! * Each member is a part of its own, so that no message of the program is taken for one of the group. A group has one call under way;
 //!   who wants two at a time makes two groups. Between two members at most four pieces ([`WINDOW`]) of calls and as many of
 //!   tagged messages are under way, so that a group cannot use up the room of everybody else. A piece fills a block (`block_bytes`), or a slot of
@@ -58,6 +62,11 @@ mod join;
 mod request;
 mod slate;
 mod started;
+#[cfg(feature = "rapidio")]
+mod switches;
+#[cfg(not(feature = "rapidio"))]
+#[path = "switches/absent.rs"]
+mod switches;
 mod value;
 
 use std::time::Duration;
@@ -102,6 +111,11 @@ impl Group {
     /// Whether what members send each other goes through memory that they share; the same at all.
     pub fn shares_memory(&self) -> bool {
         self.line.has_slate()
+    }
+
+    /// Whether the switches of a fabric carry out what they can of the calls; the same at all. [`Stats::in_switches`] says of how many they have.
+    pub fn has_switches(&self) -> bool {
+        self.line.switches().is_some()
     }
 
     /// How long a call waits while nothing moves.

@@ -25,13 +25,18 @@ static SLATES: Mutex<Vec<(NonZeroU64, Weak<Slate>)>> = Mutex::new(Vec::new());
 
 /// Where a member can share memory with others: a number of the process, or `None` if it does not.
 pub(super) fn place(node: &Node, nodes: &[NodeId]) -> Option<NonZeroU64> {
-    static PROCESS: OnceLock<NonZeroU64> = OnceLock::new();
     if !node.settings().group_shared_memory || !(2..=MOST_MEMBERS).contains(&nodes.len()) {
         return None;
     }
     let engine = node.shared.engine();
     let all_near = nodes.iter().all(|peer| engine.shares_memory(*peer));
-    all_near.then(|| *PROCESS.get_or_init(random))
+    all_near.then(process)
+}
+
+/// The number of this process.
+pub(super) fn process() -> NonZeroU64 {
+    static PROCESS: OnceLock<NonZeroU64> = OnceLock::new();
+    *PROCESS.get_or_init(random)
 }
 
 /// The most data in a slot of a group of so many, if pieces have at most `piece` bytes.

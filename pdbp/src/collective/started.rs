@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use pdbp_core::collective::{Data, Fault, Polled, Running};
 
-use super::{Call, Group, GroupError, Request, fail};
+use super::switches::Switches;
+use super::{Call, Group, GroupError, Kind, Request, fail};
 use crate::error::RecvError;
 
 /// How long a member waits before it looks whether the one it waits for is still there.
@@ -17,13 +18,31 @@ pub struct Started<'g> {
     group: &'g mut Group,
     request: Request<'g>,
     running: Running,
+    by: By,
     is_done: bool,
 }
+
+/// What does a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Messages,
+    /// Switches, which have not been given it yet.
+    SwitchesFirst,
+    Switches,
+}
+
+/// Events of a fabric that a poll lets happen.
+const TURN: usize = 256;
 
 impl<'g> Started<'g> {
     pub(super) fn begin(group: &'g mut Group, mut request: Request<'g>) -> Result<Self, GroupError> {
         match request.start(&mut group.member) {
-            Ok(running) => Ok(Self { group, request, running, is_done: false }),
+            Ok(running) => {
+                let is_tagged = running.call().kind == Kind::Tagged;
+                let by_switches = group.line.switches().is_some() && Switches::does(running.call());
+                let by = if by_switches && !is_tagged { By::SwitchesFirst } else { By::Messages };
+                Ok(Self { group, request, running, by, is_done: false })
+            }
             Err(e) => Err(GroupError::from_start(e, group)),
         }
     }
@@ -56,14 +75,24 @@ impl<'g> Started<'g> {
                 (moved, since, is_shown, idle) = (now, None, false, 0);
             }
             // The clock is read by who has waited for a while.
-            if self.group.line.linger(rank, idle) {
-                idle += 1;
+            let by_switches = self.by != By::Messages;
+            let line = &self.group.line;
+            let lingered = if by_switches { line.linger_for_switches(idle) } else { line.linger(rank, idle) };
+            idle += 1;
+            if lingered {
                 continue;
             }
             let since = *since.get_or_insert_with(Instant::now);
             let waited = since.elapsed();
             if waited >= patience {
                 return Err(self.time_out(rank, patience));
+            }
+            if by_switches {
+                if line.nap(idle).map_err(|_| GroupError::Interrupted)? {
+                    is_shown = is_shown || self.show();
+                    self.look_for(rank)?;
+                }
+                continue;
             }
             match self.group.line.sleep(rank, is_full, LOOK.min(patience.saturating_sub(waited))) {
                 Ok(()) => {}
@@ -88,6 +117,9 @@ impl<'g> Started<'g> {
         if self.is_done {
             return Ok(Polled::Done);
         }
+        if self.by != By::Messages {
+            return self.advance_in_switches();
+        }
         let Self { group, request, running, .. } = self;
         let fold = request.fold.as_mut().map(|fold| &mut **fold as _);
         let mut data = Data { input: request.input, output: &mut *request.output, fold };
@@ -97,19 +129,66 @@ impl<'g> Started<'g> {
         Ok(polled)
     }
 
-    /// Messages with data that have gone or come.
+    /// The same where switches do it: it waits for those that have not begun it.
+    fn advance_in_switches(&mut self) -> Result<Polled, GroupError> {
+        let Self { group, request, running, .. } = self;
+        let Group { line, member, .. } = &mut **group;
+        if let Err(fault) = running.attend(member, line) {
+            return Err(self.end(fault));
+        }
+        let (number, call) = (member.number(), *running.call());
+        let Some(switches) = line.switches() else { return Ok(Polled::Waits(member.rank())) };
+        if self.by == By::SwitchesFirst {
+            switches.start(number, &call, request.input, request.output);
+            self.by = By::Switches;
+        }
+        for _ in 0..TURN {
+            match switches.poll(number, &call, request.output) {
+                Some(Ok(())) => {
+                    member.note_switched();
+                    self.is_done = true;
+                    return Ok(Polled::Done);
+                }
+                Some(Err(fault)) => return Err(self.end(fault)),
+                None if !switches.advance() => break,
+                None => {}
+            }
+        }
+        // Who has begun it before it has left will not be missed.
+        let lost = switches.missing(number).find(|rank| member.has_left(*rank));
+        let waits = switches.missing(number).next().unwrap_or(member.rank());
+        match lost {
+            Some(rank) => Err(self.end(Fault::Lost { rank })),
+            None => Ok(Polled::Waits(waits)),
+        }
+    }
+
+    /// Messages with data that have gone or come, and how far switches are.
     fn moved(&self) -> u64 {
         let stats = self.group.member.stats();
-        stats.messages + stats.received + stats.early
+        let switches = self.group.line.switches().filter(|_| self.by == By::Switches);
+        let state = switches.map_or(0, |switches| switches.state(self.group.member.number()));
+        (stats.messages + stats.received + stats.early).wrapping_add(state << 32)
     }
 
     fn show(&mut self) -> bool {
         let Group { line, member, .. } = &mut *self.group;
-        self.running.show(member, line)
+        if self.by == By::Messages {
+            return self.running.show(member, line);
+        }
+        let missing = line.switches().map(|switches| switches.to_show(member.number())).unwrap_or_default();
+        let mut are_all_shown = true;
+        for rank in missing {
+            are_all_shown &= self.running.show_to(member, line, rank);
+        }
+        are_all_shown
     }
 
     /// Whether the node of a member that is waited for has failed. What it had sent before has been taken by then, or comes now.
     fn look_for(&mut self, rank: usize) -> Result<(), GroupError> {
+        if self.by != By::Messages {
+            return self.look_for_missing();
+        }
         if !self.group.line.has_failed(rank) {
             return Ok(());
         }
@@ -119,6 +198,20 @@ impl<'g> Started<'g> {
                 Err(self.end(Fault::Lost { rank }))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// The same where switches do it: a node that has failed has begun the call, or never will.
+    fn look_for_missing(&mut self) -> Result<(), GroupError> {
+        let Group { line, member, .. } = &*self.group;
+        let number = member.number();
+        let mut missing = line.switches().into_iter().flat_map(|switches| switches.missing(number));
+        match missing.find(|rank| line.has_failed(*rank)) {
+            None => Ok(()),
+            Some(rank) => {
+                drop(missing);
+                Err(self.end(Fault::Lost { rank }))
+            }
         }
     }
 

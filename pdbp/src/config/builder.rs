@@ -61,6 +61,7 @@ macro_rules! setters {
 setters! {
     nodes: nodes, "nodes", u16;
     transport: transport, "transport", TransportKind;
+    fabric: fabric, "fabric", String;
     listen: listen, "listen", String;
     join: join, "join", String;
     found: found, "found", bool;
@@ -77,6 +78,7 @@ setters! {
     mpi: mpi, "mpi", MpiLibrary;
     mpi_shared_memory: mpi_shared_memory, "mpi_shared_memory", bool;
     group_shared_memory: group_shared_memory, "group_shared_memory", bool;
+    group_switches: group_switches, "group_switches", bool;
     mpi_device_bytes: mpi_device_bytes, "mpi_device_bytes", usize;
     block_bytes: block_bytes, "block_bytes", usize;
     pack_bytes: pack_bytes, "pack_bytes", usize;

@@ -48,11 +48,12 @@ const POLICIES: [(&str, PolicyKind); 3] =
     [("adaptive", PolicyKind::Adaptive), ("threshold", PolicyKind::Threshold), ("fixed", PolicyKind::Fixed)];
 const PROGRESS: [(&str, Progress); 3] =
     [("thread", Progress::Thread), ("inline", Progress::Inline), ("host", Progress::Host)];
-const TRANSPORTS: [(&str, TransportKind); 4] = [
+const TRANSPORTS: [(&str, TransportKind); 5] = [
     ("auto", TransportKind::Auto),
     ("local", TransportKind::Local),
     ("mpi", TransportKind::Mpi),
     ("net", TransportKind::Net),
+    ("rapidio", TransportKind::Rapidio),
 ];
 const FRAMINGS: [(&str, Framing); 2] = [("tcp", Framing::Tcp), ("soap", Framing::Soap)];
 const CODECS: [(&str, Codec); 4] =
@@ -124,9 +125,16 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "transport",
-        expected: "\"auto\" (MPI under mpirun or srun, sockets with `join` or `listen`), \"local\", \"mpi\" or \"net\"",
+        expected: "\"auto\" (MPI under mpirun or srun, sockets with `join` or `listen`), \"local\", \"mpi\", \"net\" or \"rapidio\"",
         set: |s, v| choice(v, &TRANSPORTS, &mut s.transport),
         show: |s| chosen(&s.transport, &TRANSPORTS),
+    },
+    Key {
+        name: "fabric",
+        expected: "\"off\", or boards, switches and links as in boards=4,ring: the fabric on which the nodes of this process are with transport = \
+                   \"rapidio\", one on each endpoint if `nodes` does not say fewer",
+        set: |s, v| optional(v, |text| (!text.is_empty()).then(|| text.to_owned()), &mut s.fabric),
+        show: |s| s.fabric.clone().unwrap_or_else(|| "off".to_owned()),
     },
     Key {
         name: "listen",
@@ -255,6 +263,12 @@ pub(crate) const KEYS: &[Key] = &[
         expected: "\"on\" or \"off\": calls of groups whose members share memory go through flags there, or as messages of parts",
         set: |s, v| choice(v, &SWITCH, &mut s.group_shared_memory),
         show: |s| chosen(&s.group_shared_memory, &SWITCH),
+    },
+    Key {
+        name: "group_switches",
+        expected: "\"on\" or \"off\": calls of groups on a `fabric` are carried out by its switches where they can, or as messages of parts",
+        set: |s, v| choice(v, &SWITCH, &mut s.group_switches),
+        show: |s| chosen(&s.group_switches, &SWITCH),
     },
     Key {
         name: "mpi_device_bytes",

@@ -25,7 +25,8 @@ pub enum Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportKind {
     /// Sockets in a process that is told whom to [`join`](super::Settings::join); else MPI in one that an MPI launcher has started as one
-    /// of several; else sockets in one that is told where to [`listen`](super::Settings::listen); else threads of this process.
+    /// of several; else sockets in one that is told where to [`listen`](super::Settings::listen); else threads of this process, on a
+    /// [`fabric`](super::Settings::fabric) if there is to be one.
     Auto,
     /// Threads of this process.
     Local,
@@ -34,6 +35,9 @@ pub enum TransportKind {
     /// Sockets: every process hosts one node. One process founds the cluster ([`Settings::listen`](super::Settings::listen)) and has node 0, the others
     /// join ([`Settings::join`](super::Settings::join)). Needs the feature `net`.
     Net,
+    /// Threads of this process on a [fabric of switches](super::Settings::fabric), in virtual time, which goes on whenever a node has nothing
+    /// else to do. The order of events is that of the threads, so that runs do not repeat. Needs the feature `rapidio`.
+    Rapidio,
 }
 
 /// Which MPI library a process loads for a cluster over MPI.

@@ -69,6 +69,10 @@ pub struct Settings {
     pub nodes: u16,
     /// What carries blocks between nodes.
     pub transport: TransportKind,
+    /// The fabric on which the nodes of this process are with [`TransportKind::Rapidio`]: steps in a row, `boards=N` (four endpoints and a switch
+    /// each), `bare=N` (switches), `endpoint=S`, then `chain`, `ring`, `tree=D` or `link=A-B`. If [`nodes`](Self::nodes) is not set there is one on
+    /// each endpoint. Needs the feature `rapidio`.
+    pub fabric: Option<String>,
     /// Over sockets: where this process listens, as host and port. Without [`join`](Self::join) it founds a cluster of
     /// [`nodes`](Self::nodes) processes, which join there; port 0 is any free one, for tests. An address in reach of other hosts takes a
     /// [`token_file`](Self::token_file), and [`tls`](Self::tls) or [`plain`](Self::plain).
@@ -113,6 +117,9 @@ pub struct Settings {
     /// Whether the members of a [group](crate::collective::Group) that all share memory hand each other what they send through flags and
     /// slots there (*slates*), which takes a fraction of the time of a message. A group in which one has it off does without.
     pub group_shared_memory: bool,
+    /// Whether the switches of a [`fabric`](Self::fabric) carry out what they can of the calls of a [group](crate::collective::Group) with a
+    /// member on each of several nodes. A group in which one has it off does without.
+    pub group_switches: bool,
     /// Device messages of so many bytes and more are carried by MPI itself, from the one device's memory to the other's, between
     /// ranks whose MPI knows devices; 0: all go through blocks. Needs the features `cuda` and `mpi`.
     pub mpi_device_bytes: usize,
@@ -199,6 +206,7 @@ impl Default for Settings {
         Self {
             nodes: 2,
             transport: TransportKind::Auto,
+            fabric: None,
             listen: None,
             join: None,
             found: false,
@@ -215,6 +223,7 @@ impl Default for Settings {
             mpi: MpiLibrary::Auto,
             mpi_shared_memory: true,
             group_shared_memory: true,
+            group_switches: true,
             mpi_device_bytes: 0,
             block_bytes: (128 << 10) + 64,
             pack_bytes: 128 << 10,
@@ -283,7 +292,12 @@ impl Settings {
         const LEAST: usize = 8 << 20;
         // Two blocks for each row of SM (and half of all left for rows to grow into), and those set aside for control. Over
         // MPI and sockets as many again for each row of RM, to receive into.
-        let per_row = if matches!(self.transport, TransportKind::Mpi | TransportKind::Net) { 8 } else { 4 };
+        let per_row =
+            if matches!(self.transport, TransportKind::Mpi | TransportKind::Net | TransportKind::Rapidio) {
+                8
+            } else {
+                4
+            };
         let blocks = per_row * rows + CONTROL_BLOCKS.max(rows);
         let needed = blocks.saturating_mul(stride(self.block_bytes));
         if self.memory_bytes == 0 { needed.max(LEAST) } else { self.memory_bytes }
@@ -336,6 +350,7 @@ impl Settings {
             TransportKind::Auto if self.join.is_some() || self.found => TransportKind::Net,
             TransportKind::Auto if in_job => TransportKind::Mpi,
             TransportKind::Auto if self.listen.is_some() && self.grid.is_none() => TransportKind::Net,
+            TransportKind::Auto if self.fabric.is_some() => TransportKind::Rapidio,
             TransportKind::Auto => TransportKind::Local,
             chosen => chosen,
         }
@@ -352,6 +367,15 @@ impl Settings {
     pub(crate) fn trunk_outage(&self) -> Duration {
         let is_set = self.origins.get(position("outage_ms")).is_some_and(|origin| *origin != Origin::Default);
         if is_set { self.outage } else { Duration::from_secs(60) }
+    }
+
+    /// Sets what has another default on a fabric of so many endpoints.
+    #[cfg(feature = "rapidio")]
+    pub(crate) fn prepare_for_fabric(&mut self, endpoints: usize) {
+        let is_set = self.origins.get(position("nodes")).is_some_and(|origin| *origin != Origin::Default);
+        if !is_set {
+            self.nodes = u16::try_from(endpoints).unwrap_or(u16::MAX);
+        }
     }
 
     /// Sets what has another default over sockets.
@@ -396,6 +420,7 @@ impl Settings {
         for (known, origin) in KEYS.iter().zip(&self.origins) {
             let value = (known.show)(self);
             let (metrics, net) = (("metrics", cfg!(feature = "metrics")), ("net", cfg!(feature = "net")));
+            let rapidio = ("rapidio", cfg!(feature = "rapidio"));
             // Within one process nobody listens or joins.
             let is_local = self.transport == TransportKind::Local;
             let needed = match known.name {
@@ -408,6 +433,8 @@ impl Settings {
                 "found" if self.found && !is_local => Some(net),
                 "grid" if self.grid.is_some() => Some(net),
                 "transport" if self.transport == TransportKind::Net => Some(net),
+                "transport" if self.transport == TransportKind::Rapidio => Some(rapidio),
+                "fabric" if self.fabric.is_some() && !is_local => Some(rapidio),
                 _ => None,
             };
             if let Some((feature, false)) = needed {

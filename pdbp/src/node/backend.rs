@@ -39,6 +39,9 @@ pub struct Backend {
     pub(crate) generation: Option<u32>,
     #[cfg(feature = "mpi")]
     pub(crate) direct: Option<Direct>,
+    /// The fabric that the node is on.
+    #[cfg(feature = "rapidio")]
+    pub(crate) fabric: Option<Arc<crate::fabric::Fabric>>,
 }
 
 /// What MPI carries by itself, beside the blocks.
@@ -75,6 +78,8 @@ impl Backend {
             generation: None,
             #[cfg(feature = "mpi")]
             direct: None,
+            #[cfg(feature = "rapidio")]
+            fabric: None,
         }
     }
 
@@ -92,6 +97,8 @@ impl Backend {
         Self {
             #[cfg(feature = "mpi")]
             direct: self.direct.clone(),
+            #[cfg(feature = "rapidio")]
+            fabric: self.fabric.clone(),
             transport: Box::new(Traced::new(self, ring)),
             bell,
             crowded,

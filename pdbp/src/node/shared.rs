@@ -93,6 +93,9 @@ pub(crate) struct Shared {
     pub(super) space: Space,
     #[cfg(feature = "mpi")]
     pub(crate) direct: Option<super::Direct>,
+    /// See [`Backend::fabric`].
+    #[cfg(feature = "rapidio")]
+    pub(crate) fabric: Option<Arc<crate::fabric::Fabric>>,
     pub(crate) settings: Settings,
     engine: Mutex<NodeEngine>,
     /// Per node: the longest body that travels at full speed, and the part of it that relays need.
@@ -169,6 +172,8 @@ impl Shared {
         let (crowded, generation) = (backend.crowded, backend.generation);
         #[cfg(feature = "mpi")]
         let direct = backend.direct.clone();
+        #[cfg(feature = "rapidio")]
+        let fabric = backend.fabric.clone();
         let mut engine = Engine::new(config, backend::policy(&settings), backend, memory, storage)?;
         engine.limit_assembly(settings.assembly_bytes as u64);
         engine.begin_generation(generation.unwrap_or(0));
@@ -183,6 +188,8 @@ impl Shared {
             space,
             #[cfg(feature = "mpi")]
             direct,
+            #[cfg(feature = "rapidio")]
+            fabric,
             engine: Mutex::new(engine),
             bodies,
             crowded,

@@ -8,7 +8,7 @@ use super::super::said::{SLICES, Said};
 use super::super::{Came, Framing, Head, Kind, Malformed};
 use super::envelope::{self, Draft};
 use super::mime::{self, Delimiter};
-use super::{BOUNDARY, HELD, MOST, Message, ROOT, Role, UNDER_WAY, Word, hex, reader};
+use super::{BOUNDARY, HELD, MOST, Message, ROOT, Role, SURPLUS, UNDER_WAY, Word, hex, reader};
 use crate::error::Lost;
 use crate::token;
 
@@ -105,7 +105,7 @@ impl Soap {
                 return Err(Fault::http(405, "on a connection of two nodes there are messages only"));
             }
             if self.under_way > UNDER_WAY {
-                return Err(Fault::http(400, "there are more than 16 requests under way"));
+                return Err(Fault::http(400, "there are more than 32 requests under way"));
             }
             (head.size, head.content, head.length)
         };
@@ -347,17 +347,19 @@ impl Framing for Soap {
     }
 
     fn must_speak(&self) -> bool {
-        if self.is_caller() { self.under_way < HELD } else { self.under_way > HELD }
+        if self.is_caller() { self.under_way < HELD } else { self.under_way > SURPLUS }
     }
 
     fn idle(&mut self, head: Head, said: &mut Said) {
         if self.is_caller() {
             return self.push(head, None, said);
         }
-        envelope::nothing(said.text());
+        while self.under_way > HELD {
+            envelope::nothing(said.text());
+            self.under_way -= 1;
+        }
         said.end_piece(None);
         said.end_message();
-        self.under_way -= 1;
     }
 
     fn takes_bye(&self) -> bool {

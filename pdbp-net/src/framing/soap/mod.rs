@@ -12,7 +12,8 @@
 //! * **One connection carries both directions.** Requests are pipelined, and answered in their order; an answer may carry blocks, whichever request it
 //!   answers. So a `Put` is a `Fetch` with blocks, and lanes for either need neither be two connections nor be paired at the door. The
 //!   caller has [`UNDER_WAY`] requests under way at most, and [`HELD`] at least, so that the other end can always say something; which
-//!   keeps no more than that unanswered. What it has no news for it answers by 202 without a body.
+//!   leaves [`SURPLUS`] unanswered at most. What it has no news for it answers by 202 without a body, those beyond [`HELD`] together: where messages go
+//!   both ways, requests and answers are as many, and neither empty answers nor more than a few Fetches are needed.
 //! * A `Fetch` waits for as long as there is nothing to answer: nothing between the ends reads along to grow impatient, and the system's
 //!   keepalive notices a line that is dead.
 //! * What is wrong with a message ends the connection, and the next one begins after the last block that was taken. An end that was called
@@ -41,9 +42,11 @@ pub(crate) const MOST: usize = 16;
 /// Bytes of an envelope; with the head of a part behind it, it is read ahead.
 pub(crate) const ROOT: usize = 12 << 10;
 /// Requests of a caller that are not answered yet, at most.
-const UNDER_WAY: usize = 16;
-/// Requests that wait for something to answer.
+const UNDER_WAY: usize = 32;
+/// Requests of a caller that are to wait for something to answer, at least.
 const HELD: usize = 4;
+/// Requests that are left unanswered where there is nothing to say, at most.
+const SURPLUS: usize = 16;
 /// Characters of a boundary of ours.
 pub(crate) const BOUNDARY: usize = 32;
 

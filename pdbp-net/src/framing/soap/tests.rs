@@ -275,12 +275,15 @@ fn requests_and_answers_are_as_many() {
     }
     assert_eq!(under_way, UNDER_WAY);
     assert!(calls.takes_bye(), "goodbye is beyond that");
-    let requests = write(caller(), &vec![vec![(ack, Vec::new())]; HELD + 1]);
+    let requests = write(caller(), &vec![vec![(ack, Vec::new())]; SURPLUS + 1]);
     let mut pieces = Pieces { bytes: requests.into(), lengths: vec![999], turn: 0 };
     while !matches!(called.next(&mut pieces, &mut []).unwrap(), Came::Nothing) || !pieces.bytes.is_empty() {}
     assert!(called.takes(&said) && called.must_speak());
     called.idle(ack, &mut said);
     assert!(!called.must_speak() && called.takes_bye());
+    let (slices, count) = said.slices(|_| &[]);
+    let answers: usize = slices[..count].iter().map(|slice| slice.len()).sum();
+    assert_eq!(answers, (SURPLUS + 1 - HELD) * "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n".len());
 }
 
 /// Every envelope that is written is as `exchange.xsd` says, which is what the WSDL has too.

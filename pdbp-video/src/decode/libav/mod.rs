@@ -139,6 +139,11 @@ impl Libav {
         Ok(Box::leak(Box::new(Self { api, file: path.to_owned() })))
     }
 
+    /// The file that was loaded.
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+
     /// A decoder.
     pub(super) fn decoder(&'static self, standard: Standard) -> Result<LibavDecoder, String> {
         let session = match standard {

@@ -1,5 +1,7 @@
 //! Groups over parts in one process.
 
+#[cfg(feature = "rapidio")]
+mod fabric;
 mod suite;
 
 use std::sync::Arc;

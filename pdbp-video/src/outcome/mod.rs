@@ -124,6 +124,8 @@ pub struct Outcome {
     pub behind: Vec<u32>,
     /// What is needed to tell which these are.
     pub(crate) pace: Pace,
+    /// What is left of what was dropped.
+    pub(crate) past: Past,
     /// Processor time of all processes.
     pub work: Work,
     /// What decoded how many frames.
@@ -171,6 +173,41 @@ pub(crate) struct Pace {
     faults: usize,
 }
 
+/// A live source, as far as is known of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceState {
+    /// The stream that it is.
+    pub stream: StreamNo,
+    /// Pictures that were measured.
+    pub pictures: u64,
+    /// What went wrong so often.
+    pub faults: u64,
+    /// What that was, last.
+    pub last_fault: Option<String>,
+    /// Passes, which are seconds, since the one of its last picture, or since the run began.
+    pub silent: u32,
+}
+
+impl SourceState {
+    /// Whether pictures came until the end, give or take a second.
+    pub fn is_live(&self) -> bool {
+        self.pictures > 0 && self.silent <= 1
+    }
+}
+
+/// What is left of scores and faults that are not kept.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Past {
+    tallies: Vec<Tally>,
+    /// Of each stream: pictures, and the pass of the last one, plus 1.
+    pictures: Vec<(u64, u32)>,
+    /// Of each class.
+    frames: [usize; StreamClass::ALL.len()],
+    faults: BTreeMap<StreamNo, u64>,
+}
+
+/// Scores of live sources that are kept: 128 MB.
+const MOST_KEPT: usize = 1 << 21;
 /// Of a stream that has given no picture.
 const BROKEN: u32 = u32::MAX;
 
@@ -228,7 +265,40 @@ impl Outcome {
         (*scores, *faults) = (self.arrivals.len(), self.faults.len());
         self.passes.push(time);
         self.behind.push(behind);
+        if self.mode == Mode::Live {
+            self.forget(MOST_KEPT);
+        }
         end
+    }
+
+    /// Keeps no more than so many scores, and as many faults; what is dropped, the older half, is counted. A run over live sources may go on for days.
+    fn forget(&mut self, most: usize) {
+        if self.arrivals.len() <= most && self.faults.len() <= most {
+            return;
+        }
+        if self.past.pictures.is_empty() {
+            self.notes.push(format!(
+                "only the last {most} scores are kept: pictures before them are counted, with what was black and frozen, and are in no CSV file"
+            ));
+        }
+        self.past.tallies.resize(self.streams as usize, Tally::default());
+        self.past.pictures.resize(self.streams as usize, (0, 0));
+        let old = if self.arrivals.len() > most { self.arrivals.len() - most / 2 } else { 0 };
+        for Arrival { record, .. } in self.arrivals.drain(..old) {
+            let (id, stream) = (record.id(), record.id().stream.0 as usize);
+            if let Some((tally, pictures)) =
+                self.past.tallies.get_mut(stream).zip(self.past.pictures.get_mut(stream))
+            {
+                tally.add(id.frame, record.sight());
+                *pictures = (pictures.0 + 1, id.pass + 1);
+            }
+            self.past.frames[record.class() as usize] += 1;
+        }
+        let old = if self.faults.len() > most { self.faults.len() - most / 2 } else { 0 };
+        for fault in self.faults.drain(..old) {
+            *self.past.faults.entry(fault.stream).or_default() += 1;
+        }
+        (self.pace.scores, self.pace.faults) = (self.arrivals.len(), self.faults.len());
     }
 
     /// Counts frames that a decoder sent.
@@ -252,9 +322,34 @@ impl Outcome {
         pairs.into_values().collect()
     }
 
+    /// What is known of each stream of a run over live sources.
+    pub fn sources(&self) -> Vec<SourceState> {
+        let passes = u32::try_from(self.passes.len()).unwrap_or(u32::MAX);
+        let state = |stream: StreamNo| {
+            let (pictures, last) = self.past.pictures.get(stream.0 as usize).copied().unwrap_or_default();
+            let faults = self.past.faults.get(&stream).copied().unwrap_or_default();
+            SourceState { stream, pictures, faults, last_fault: None, silent: passes.saturating_sub(last) }
+        };
+        let mut states: Vec<_> = (0..self.streams).map(StreamNo).map(state).collect();
+        for id in self.arrivals.iter().map(|arrival| arrival.record.id()) {
+            if let Some(state) = states.get_mut(id.stream.0 as usize) {
+                state.pictures += 1;
+                state.silent = passes.saturating_sub(id.pass + 1);
+            }
+        }
+        for fault in &self.faults {
+            if let Some(state) = states.get_mut(fault.stream.0 as usize) {
+                state.faults += 1;
+                state.last_fault = Some(fault.reason.clone());
+            }
+        }
+        states
+    }
+
     /// What was seen of each stream: black pictures and freezes.
     pub fn tallies(&self) -> Vec<Tally> {
-        let mut tallies = vec![Tally::default(); self.streams as usize];
+        let mut tallies = self.past.tallies.clone();
+        tallies.resize(self.streams as usize, Tally::default());
         for Arrival { record, .. } in &self.arrivals {
             let id = record.id();
             if let Some(tally) = tallies.get_mut(id.stream.0 as usize) {
@@ -274,14 +369,27 @@ impl Outcome {
 
     /// A summary per class that occurs, then one of all streams.
     pub fn summaries(&self, streams: &Streams) -> Vec<ClassSummary> {
+        let of_sources = self.classes();
         let classes = StreamClass::ALL.into_iter().map(Some).filter(|class| {
             let class = *class;
-            streams.clips().iter().any(|clip| Some(clip.class()) == class)
+            streams.clips().iter().any(|clip| clip.source().is_none() && Some(clip.class()) == class)
+                || of_sources.values().any(|of| Some(*of) == class)
         });
-        classes.chain([None]).map(|class| self.summary(streams, class)).collect()
+        classes.chain([None]).map(|class| self.summary(streams, &of_sources, class)).collect()
     }
 
-    fn summary(&self, streams: &Streams, class: Option<StreamClass>) -> ClassSummary {
+    /// The classes of live sources, of which nothing is known before their pictures.
+    fn classes(&self) -> BTreeMap<StreamNo, StreamClass> {
+        let live = self.arrivals.iter().filter(|_| self.mode == Mode::Live);
+        live.map(|arrival| (arrival.record.id().stream, arrival.record.class())).collect()
+    }
+
+    fn summary(
+        &self,
+        streams: &Streams,
+        of_sources: &BTreeMap<StreamNo, StreamClass>,
+        class: Option<StreamClass>,
+    ) -> ClassSummary {
         let belongs = |of: StreamClass| class.is_none_or(|class| class == of);
         let mut latencies = Vec::new();
         let mut spans = vec![None::<PassTime>; self.passes.len()];
@@ -298,12 +406,20 @@ impl Outcome {
             Some(_) => spans.iter().flatten().map(PassTime::seconds).collect(),
             None => self.passes.iter().map(PassTime::seconds).collect(),
         };
-        let count = (0..streams.count())
-            .filter(|stream| streams.clip(StreamNo(*stream)).is_some_and(|clip| belongs(clip.class())));
+        let count = (0..streams.count()).map(StreamNo).filter(|stream| match streams.clip(*stream) {
+            Some(clip) if clip.source().is_some() => {
+                class.is_none() || of_sources.get(stream).is_some_and(|class| belongs(*class))
+            }
+            Some(clip) => belongs(clip.class()),
+            None => false,
+        });
+        let past =
+            (0..).zip(self.past.frames).filter(|(number, _)| belongs(StreamClass::from_number(*number)));
+        let past: usize = past.map(|(_, frames)| frames).sum();
         ClassSummary {
             class,
             streams: u32::try_from(count.count()).unwrap_or(u32::MAX),
-            frames: latencies.len(),
+            frames: past + latencies.len(),
             pass_seconds: spans.iter().sum::<f64>() / spans.len().max(1) as f64,
             latency_ns: [0.5, 0.9, 0.99, 1.0].map(|rank| percentile(&latencies, rank)),
         }
@@ -317,45 +433,4 @@ pub fn percentile(sorted: &[u64], rank: f64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::frame::{FrameHeader, FrameId};
-    use crate::measure::{Scores, Sight};
-
-    #[test]
-    fn streams_that_give_no_picture_in_a_pass_are_behind_until_they_give_one() {
-        let size = crate::annexb::PictureSize { width: 16, height: 16 };
-        let arrival = |stream: u32, pass: u32| {
-            let id = FrameId { stream: StreamNo(stream), frame: pass, pass, captured_ns: 0 };
-            let record = ScoreRecord::new(
-                &FrameHeader::new(id, size),
-                Scores::default(),
-                Sight { black: 0.0, change: None },
-                0,
-                0,
-            );
-            Arrival { record, received_ns: 0 }
-        };
-        let mut outcome = Outcome { streams: 4, ..Outcome::default() };
-        let time = PassTime { start_ns: 0, end_ns: 500_000_000 };
-        // Stream 1 begins late, which decoders do, 2 is broken from the start, 3 for a while.
-        for (pass, streams) in (0..).zip([&[0, 3][..], &[0, 1], &[0, 1, 3], &[0, 1, 2, 3]]) {
-            outcome.arrivals.extend(streams.iter().map(|stream| arrival(*stream, pass)));
-            if pass == 0 {
-                outcome.faults.push(Fault { stream: StreamNo(2), pass, reason: "cut".into() });
-            }
-            let end = outcome.end_pass(time);
-            assert_eq!((end.pass, end.frames), (pass, streams.len()));
-            assert_eq!(end.frames_per_second(), streams.len() as f64 * 2.0);
-        }
-        assert_eq!((outcome.behind, outcome.passes.len()), (vec![1, 2, 1, 0], 4));
-    }
-
-    #[test]
-    fn percentiles_follow_the_nearest_rank() {
-        let values: Vec<u64> = (1..=100).collect();
-        assert_eq!([0.5, 0.9, 0.99, 1.0].map(|rank| percentile(&values, rank)), [50, 90, 99, 100]);
-        assert_eq!(percentile(&[7], 0.5), 7);
-        assert_eq!(percentile(&[], 0.5), 0);
-    }
-}
+mod tests;

@@ -1,0 +1,200 @@
+//! Calls of groups of nodes that the switches of a [fabric](super::Ground::Fabric) carry out.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use pdbp_core::collective::{Call, Kind};
+
+use super::port::lock;
+use super::wire::Net;
+use super::{Network, ground::OnFabric};
+use crate::rapidio::{DATA, Error};
+
+/// The name of a group in its fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupKey(u16);
+
+impl GroupKey {
+    /// As a number, which is never 0.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.0) + 1
+    }
+
+    /// From that number.
+    pub fn from_bits(bits: u64) -> Option<Self> {
+        Some(Self(u16::try_from(bits.checked_sub(1)?).ok()?))
+    }
+}
+
+/// Why a call in switches failed: members of the group have called different things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallFault {
+    /// The number of the call.
+    pub number: u32,
+    /// Two ranks and what they called, or whatever else went wrong.
+    pub between: Option<[(usize, Call); 2]>,
+}
+
+/// A member's end of a group whose calls switches carry out. The group is forgotten when all ends are dropped.
+///
+/// Members are numbered along the tree of the fabric; here all ranks are those of the list from which the group was made.
+pub struct SwitchEnd {
+    net: Arc<Mutex<Net>>,
+    group: u16,
+    rank: usize,
+    /// The node of each rank.
+    nodes: Vec<u16>,
+}
+
+impl fmt::Debug for SwitchEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SwitchEnd({} of group {})", self.rank, self.group)
+    }
+}
+
+impl Network {
+    /// Makes a group of these nodes, each of which is in it once: its key, and the end of the first of them. `None` on wires, for nodes
+    /// that there are not or that are named twice, and where a switch has no mask for one more group.
+    pub fn open_group(&self, nodes: &[u16]) -> Option<(GroupKey, SwitchEnd)> {
+        let group = {
+            let mut net = lock(&self.0);
+            let there = net.nodes.len();
+            let mut ids = nodes.to_vec();
+            ids.sort_unstable();
+            let is_twice = ids.windows(2).any(|pair| pair[0] == pair[1]);
+            if is_twice || ids.last().is_none_or(|last| usize::from(*last) >= there) {
+                return None;
+            }
+            let ground = net.ground.as_mut()?;
+            let group = ground.frames.open_group(ids)?;
+            ground.ends.insert(group, 0);
+            group
+        };
+        let key = GroupKey(group);
+        Some((key, self.join_group(key, nodes, 0)?))
+    }
+
+    /// The end of another member of a group, which was made of the same list. `None` once all ends that there were have been dropped.
+    pub fn join_group(&self, key: GroupKey, nodes: &[u16], rank: usize) -> Option<SwitchEnd> {
+        let mut net = lock(&self.0);
+        *net.ground.as_mut()?.ends.get_mut(&key.0)? += 1;
+        Some(SwitchEnd { net: Arc::clone(&self.0), group: key.0, rank, nodes: nodes.to_vec() })
+    }
+}
+
+impl SwitchEnd {
+    /// Whether switches do a call: those that move or combine, but for functions of the program's, and blocks of which not two fit a packet.
+    pub fn does(call: &Call) -> bool {
+        call.fits_switches(DATA)
+    }
+
+    /// Begins a call, whose number is greater than that of the one before, with its input and what is in its output.
+    pub fn start(&self, number: u32, call: &Call, input: &[u8], output: &[u8]) {
+        let own = |root: usize| self.place_of(root);
+        let call = if has_root(call) { Call { root: own(call.root), ..*call } } else { *call };
+        let is_root = call.root == own(self.rank);
+        let input = match call.kind {
+            // Blocks in the order of the tree.
+            Kind::Scatter if is_root => {
+                self.along_tree().flat_map(|rank| block(input, rank, &call)).collect()
+            }
+            _ => input.to_vec(),
+        };
+        let mut net = lock(&self.net);
+        let now = net.now;
+        if let Some(ground) = net.ground.as_mut() {
+            let data = (input, output.to_vec());
+            ground.frames.start_call(now, self.node(), (self.group, number), call, data);
+        }
+    }
+
+    /// The end of a call, with its output; `None` while it is under way.
+    pub fn poll(&self, number: u32) -> Option<Result<Vec<u8>, CallFault>> {
+        let mut net = lock(&self.net);
+        let done = net.ground.as_mut()?.frames.poll_call(self.node(), self.group, number)?;
+        Some(done.map_err(|error| self.fault(number, error)))
+    }
+
+    /// Puts the output of a call where the list has it.
+    pub fn put(&self, call: &Call, output: &[u8], into: &mut [u8]) {
+        if call.kind == Kind::Gather && call.root == self.rank && call.bytes > 0 {
+            for (rank, from) in self.along_tree().zip(output.chunks(call.bytes)) {
+                if let Some(to) = into.get_mut(rank * call.bytes..(rank + 1) * call.bytes) {
+                    to.copy_from_slice(from);
+                }
+            }
+        } else if output.len() == into.len() {
+            into.copy_from_slice(output);
+        }
+    }
+
+    /// Whether a member has begun a call, or a later one.
+    pub fn has_begun(&self, rank: usize, number: u32) -> bool {
+        let node = self.nodes.get(rank).copied().unwrap_or_default();
+        self.frames(|ground| ground.frames.begun(node, self.group)).unwrap_or(0) >= number
+    }
+
+    /// The first other member that has not begun a call.
+    pub fn waits_for(&self, number: u32) -> Option<usize> {
+        (0..self.nodes.len()).find(|rank| *rank != self.rank && !self.has_begun(*rank, number))
+    }
+
+    /// A number that changes as long as a call goes on here.
+    pub fn state(&self, number: u32) -> u64 {
+        self.frames(|ground| ground.frames.left(self.node(), self.group, number)).unwrap_or(0)
+    }
+
+    fn frames<T>(&self, of: impl FnOnce(&OnFabric) -> T) -> Option<T> {
+        lock(&self.net).ground.as_ref().map(of)
+    }
+
+    fn node(&self) -> u16 {
+        self.nodes.get(self.rank).copied().unwrap_or_default()
+    }
+
+    /// The place of a rank among the members along the tree.
+    fn place_of(&self, rank: usize) -> usize {
+        let node = self.nodes.get(rank).copied().unwrap_or_default();
+        self.nodes.iter().filter(|other| **other < node).count()
+    }
+
+    /// The ranks along the tree.
+    fn along_tree(&self) -> impl Iterator<Item = usize> {
+        let mut ranks: Vec<usize> = (0..self.nodes.len()).collect();
+        ranks.sort_unstable_by_key(|rank| self.nodes.get(*rank));
+        ranks.into_iter()
+    }
+
+    fn fault(&self, number: u32, error: Error) -> CallFault {
+        let Error::Mismatch(mismatch) = error else { return CallFault { number, between: None } };
+        let ranks: Vec<usize> = self.along_tree().collect();
+        let rank = |place: usize| ranks.get(place).copied().unwrap_or(place);
+        let of_list = |(place, call): (usize, Call)| {
+            let root = if has_root(&call) { rank(call.root) } else { call.root };
+            (rank(place), Call { root, ..call })
+        };
+        CallFault { number: mismatch.number, between: Some([mismatch.one, mismatch.other].map(of_list)) }
+    }
+}
+
+impl Drop for SwitchEnd {
+    fn drop(&mut self) {
+        let mut net = lock(&self.net);
+        let Some(ground) = net.ground.as_mut() else { return };
+        if let Some(ends) = ground.ends.get_mut(&self.group) {
+            *ends -= 1;
+            if *ends == 0 {
+                ground.ends.remove(&self.group);
+                ground.frames.close_group(self.group);
+            }
+        }
+    }
+}
+
+fn has_root(call: &Call) -> bool {
+    matches!(call.kind, Kind::Broadcast | Kind::Scatter | Kind::Gather | Kind::Reduce)
+}
+
+fn block(input: &[u8], rank: usize, call: &Call) -> Vec<u8> {
+    input.get(rank * call.bytes..(rank + 1) * call.bytes).unwrap_or(&[]).to_vec()
+}

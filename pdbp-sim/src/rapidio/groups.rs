@@ -1,0 +1,69 @@
+//! Groups of endpoints that come and go, whose calls switches carry out: for nodes whose frames the fabric carries.
+//!
+//! A switch has masks for so many groups ([`MASKS`](super::MASKS)). A group for which one of its switches has none left is refused, and its members do
+//! without.
+
+use pdbp_core::collective::Call;
+
+use super::Error;
+use super::fabric::Fabric;
+use super::frames::Frames;
+use super::operation::Key;
+use super::spanning::Members;
+
+impl Frames {
+    /// Makes a group of endpoints, given by growing id; its number. `None` where a switch has no mask left, or no number is.
+    pub(crate) fn open_group(&mut self, ids: Vec<u16>) -> Option<u16> {
+        let fabric = &mut self.fabric;
+        u16::try_from(fabric.groups.len()).ok()?;
+        let group = Members::new(&fabric.tree, ids);
+        fabric.has_masks(&group).then(|| fabric.add_group(group.ids))
+    }
+
+    /// Forgets a group: what is held for it anywhere, and what of it is still under way.
+    pub(crate) fn close_group(&mut self, number: u16) {
+        let fabric = &mut self.fabric;
+        if let Some(group) = fabric.groups.get_mut(usize::from(number)) {
+            let closed = std::mem::replace(group, Members::new(&fabric.tree, Vec::new()));
+            let masks = closed.switches().filter(|_| closed.in_switches);
+            masks.for_each(|switch| fabric.switches[switch].masks -= 1);
+        }
+        fabric.switches.iter_mut().for_each(|switch| switch.forget(number));
+        fabric.endpoints.iter_mut().for_each(|endpoint| endpoint.forget(number));
+    }
+
+    /// Begins a call of a group at a member. The lengths have been checked.
+    pub(crate) fn start_call(
+        &mut self,
+        now: u64,
+        id: u16,
+        (group, number): (u16, u32),
+        call: Call,
+        (input, output): (Vec<u8>, Vec<u8>),
+    ) {
+        self.reach(now);
+        self.fabric.start_call(id, (group, number), call, input, output);
+    }
+
+    /// The end of a call at a member and its output; `None` while it is under way.
+    pub(crate) fn poll_call(&mut self, id: u16, group: u16, number: u32) -> Option<Result<Vec<u8>, Error>> {
+        self.fabric.poll_op(id, Key::Call(group, number))
+    }
+
+    /// The number of the last call of a group that an endpoint has begun.
+    pub(crate) fn begun(&self, id: u16, group: u16) -> u32 {
+        self.fabric.endpoints.get(usize::from(id)).map_or(0, |endpoint| endpoint.begun(group))
+    }
+
+    /// How much is left of a call at a member: it goes on as long as that changes.
+    pub(crate) fn left(&self, id: u16, group: u16, number: u32) -> u64 {
+        self.fabric.endpoints.get(usize::from(id)).map_or(0, |endpoint| endpoint.left((group, number)))
+    }
+}
+
+impl Fabric {
+    /// Whether a group was closed.
+    pub(super) fn is_closed(&self, group: u16) -> bool {
+        self.groups.get(usize::from(group)).is_none_or(|members| members.ids.is_empty())
+    }
+}

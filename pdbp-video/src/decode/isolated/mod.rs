@@ -1,0 +1,136 @@
+//! Decoders in processes of their own, so that one that crashes takes no more along than what it decoded.
+//!
+//! ```text
+//!  thread 1 ──request: coded pictures──▶ ┌──────────────┐
+//!           ◀──reply: sizes, errors───── │ process 1    │   one process for each thread that decodes,
+//!           ◀──pictures, in memory────── │ its decoders │   with all decoders of that thread
+//!  thread 2 ◀──────────────────────────▶ └──────────────┘ …
+//! ```
+//!
+//! A process is this program once more ([`serve`]), which reads requests from a socket and writes pictures into memory that both have (`memfd`): it is
+//! read and written as a file, so that nothing here is unsafe and nothing that the other side does to it can harm. When the process ends, by a
+//! signal or otherwise, or gives no answer for [`process::ANSWER`], the picture that it worked at is reported as damaged, with the signal. All of its streams
+//! begin anew at their next key picture, in a new process; that whose picture it was has one for itself from then on, and is given up after
+//! [`MOST_CRASHES`](super::MOST_CRASHES).
+//!
+//! On Linux only. [`crate`] says what it costs.
+
+mod process;
+mod serve;
+
+use core::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+
+use self::process::{Process, Trouble};
+pub use self::serve::serve;
+use super::decoder::{Company, Decoder, Take};
+use crate::annexb::Standard;
+
+/// The argument by which the program knows that it is to decode for another process.
+const ARGUMENT: &str = "--decode-for-parent";
+
+/// Where decoders live.
+pub(super) struct Isolation {
+    program: PathBuf,
+    /// What decodes: `openh264`, or the file of a libavcodec.
+    decoder: PathBuf,
+    /// As many as there are threads at work, at most.
+    processes: Mutex<Vec<Weak<Process>>>,
+}
+
+impl core::fmt::Debug for Isolation {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Isolation").field("program", &self.program).field("decoder", &self.decoder).finish()
+    }
+}
+
+impl Isolation {
+    pub(super) fn new(program: PathBuf, decoder: PathBuf) -> Self {
+        Self { program, decoder, processes: Mutex::default() }
+    }
+
+    /// A decoder in another process.
+    pub(super) fn decoder(&self, standard: Standard, company: Company) -> Result<Remote, String> {
+        let process = match company {
+            Company::Alone => Arc::new(Process::start(&self.program, &self.decoder)?),
+            Company::Others => self.process()?,
+        };
+        Remote::open(process, standard)
+    }
+
+    /// The process of this thread, a new one if there are fewer than threads can run, else that with the fewest decoders.
+    fn process(&self) -> Result<Arc<Process>, String> {
+        let mut all = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|process| process.upgrade().is_some_and(|process| process.is_well()));
+        let known: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+        if let Some(own) = known.iter().find(|process| process.user() == thread_number()) {
+            return Ok(Arc::clone(own));
+        }
+        if known.len() >= thread::available_parallelism().map_or(1, usize::from)
+            && let Some(least) = known.iter().min_by_key(|process| Arc::strong_count(process))
+        {
+            return Ok(Arc::clone(least));
+        }
+        let new = Arc::new(Process::start(&self.program, &self.decoder)?);
+        all.push(Arc::downgrade(&new));
+        Ok(new)
+    }
+
+    /// Of the processes that threads share.
+    pub(super) fn process_ids(&self) -> Vec<u32> {
+        let all = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(Weak::upgrade).map(|process| process.id()).collect()
+    }
+}
+
+/// A number of the calling thread, never 0.
+fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        // Relaxed: numbers need only differ.
+        static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
+}
+
+/// A decoder in another process.
+pub(super) struct Remote {
+    process: Arc<Process>,
+    number: u32,
+    has_crashed: bool,
+}
+
+impl Remote {
+    fn open(process: Arc<Process>, standard: Standard) -> Result<Self, String> {
+        let number = process.open(standard).map_err(|trouble| trouble.to_string())?;
+        Ok(Self { process, number, has_crashed: false })
+    }
+
+    fn note(&mut self, trouble: Trouble) -> String {
+        self.has_crashed |= matches!(trouble, Trouble::Crash { .. });
+        trouble.to_string()
+    }
+}
+
+impl Decoder for Remote {
+    fn decode(&mut self, data: &[u8], pieces: &[Range<usize>], take: &mut Take<'_>) -> Result<(), String> {
+        self.process.decode(self.number, data, pieces, take).map_err(|trouble| self.note(trouble))
+    }
+
+    fn drain(&mut self, take: &mut Take<'_>) -> Result<(), String> {
+        self.process.drain(self.number, take).map_err(|trouble| self.note(trouble))
+    }
+
+    fn has_crashed(&self) -> bool {
+        self.has_crashed
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.process.close(self.number);
+    }
+}

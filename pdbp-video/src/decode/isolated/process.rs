@@ -1,0 +1,309 @@
+//! The side that has pictures decoded.
+
+use core::fmt;
+use core::ops::Range;
+use core::time::Duration;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{ARGUMENT, thread_number};
+use crate::annexb::{PictureSize, Standard};
+use crate::decode::Yuv;
+use crate::decode::decoder::Take;
+
+/// The longest that a decoder may take for a picture.
+pub(super) const ANSWER: Duration = Duration::from_secs(20);
+/// Pictures that a reply may have, and bytes of its text: more is no reply.
+pub(super) const MOST_PICTURES: u32 = 64;
+pub(super) const MOST_TEXT: u32 = 4_096;
+/// And samples, of all of its pictures.
+const MOST_SAMPLES: usize = 1 << 29;
+
+/// What is asked for.
+pub(super) mod ask {
+    pub(in super::super) const OPEN_H264: u32 = 1;
+    pub(in super::super) const OPEN_H265: u32 = 2;
+    pub(in super::super) const DECODE: u32 = 3;
+    pub(in super::super) const DRAIN: u32 = 4;
+    /// Has no reply.
+    pub(in super::super) const CLOSE: u32 = 5;
+}
+
+/// Begins a request; the lengths of `pieces` pieces follow, 4 bytes each, and the pieces.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Request {
+    pub(super) kind: u32,
+    pub(super) decoder: u32,
+    pub(super) pieces: u32,
+}
+
+/// Begins a reply; the sizes of `pictures` pictures follow, width and height with 2 bytes each, and a text. The pictures are in the memory, one
+/// after the other, without padding.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Reply {
+    pub(super) is_error: u32,
+    pub(super) pictures: u32,
+    pub(super) text: u32,
+}
+
+/// Samples of the planes of a picture.
+pub(super) fn plane_lengths(size: PictureSize) -> [usize; 3] {
+    let (width, height) = (usize::from(size.width), usize::from(size.height));
+    let chroma = width.div_ceil(2) * height.div_ceil(2);
+    [width * height, chroma, chroma]
+}
+
+/// Why there is no picture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// The decoder says so.
+    Refused(String),
+    /// The process is gone, over this request.
+    Crash(String),
+    /// It was gone before.
+    Gone,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(reason) => f.write_str(reason),
+            Self::Crash(how) => write!(f, "its decoder {how}"),
+            Self::Gone => f.write_str("its decoder was lost with that of another stream, which crashed"),
+        }
+    }
+}
+
+/// A process with decoders.
+pub(super) struct Process {
+    inner: Mutex<Inner>,
+    id: u32,
+    is_well: AtomicBool,
+    /// The thread that used it last.
+    user: AtomicU64,
+}
+
+struct Inner {
+    child: Child,
+    socket: UnixStream,
+    memory: File,
+    next: u32,
+    request: Vec<u8>,
+    planes: Vec<u8>,
+}
+
+impl Process {
+    /// Starts `program`, to decode by `decoder`.
+    pub(super) fn start(program: &Path, decoder: &Path) -> Result<Self, String> {
+        let begin = || -> io::Result<Inner> {
+            let (socket, theirs) = UnixStream::pair()?;
+            socket.set_read_timeout(Some(ANSWER))?;
+            socket.set_write_timeout(Some(ANSWER))?;
+            let memory = File::from(memfd_create("pictures", MemfdFlags::CLOEXEC)?);
+            let mut command = Command::new(program);
+            command.arg(ARGUMENT).arg(decoder).stdin(Stdio::from(OwnedFd::from(theirs)));
+            let child = command.stdout(Stdio::from(memory.try_clone()?)).spawn()?;
+            Ok(Inner { child, socket, memory, next: 0, request: Vec::new(), planes: Vec::new() })
+        };
+        let inner =
+            begin().map_err(|error| format!("no process for decoders: {}: {error}", program.display()))?;
+        let (id, user) = (inner.child.id(), AtomicU64::new(thread_number()));
+        Ok(Self { inner: Mutex::new(inner), id, is_well: AtomicBool::new(true), user })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    // Relaxed, here and below: they guard no other data.
+    pub(super) fn is_well(&self) -> bool {
+        self.is_well.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn user(&self) -> u64 {
+        self.user.load(Ordering::Relaxed)
+    }
+
+    /// A new decoder's number.
+    pub(super) fn open(&self, standard: Standard) -> Result<u32, Trouble> {
+        let kind = match standard {
+            Standard::H264 => ask::OPEN_H264,
+            Standard::H265 => ask::OPEN_H265,
+        };
+        let mut inner = self.inner()?;
+        let decoder = inner.next;
+        inner.next = decoder.wrapping_add(1);
+        self.talk(&mut inner, Request { kind, decoder, pieces: 0 }, &[], &[], &mut |_| ())?;
+        Ok(decoder)
+    }
+
+    pub(super) fn decode(
+        &self,
+        decoder: u32,
+        data: &[u8],
+        pieces: &[Range<usize>],
+        take: &mut Take<'_>,
+    ) -> Result<(), Trouble> {
+        let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+        let request = Request { kind: ask::DECODE, decoder, pieces: count };
+        self.talk(&mut *self.inner()?, request, data, pieces, take)
+    }
+
+    pub(super) fn drain(&self, decoder: u32, take: &mut Take<'_>) -> Result<(), Trouble> {
+        self.talk(&mut *self.inner()?, Request { kind: ask::DRAIN, decoder, pieces: 0 }, &[], &[], take)
+    }
+
+    /// Ends a decoder.
+    pub(super) fn close(&self, decoder: u32) {
+        if let Ok(mut inner) = self.inner() {
+            let request = Request { kind: ask::CLOSE, decoder, pieces: 0 };
+            if inner.socket.write_all(request.as_bytes()).is_err() {
+                self.is_well.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn inner(&self) -> Result<MutexGuard<'_, Inner>, Trouble> {
+        // A panic of who takes a picture comes when the reply has been read.
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_well() { Ok(inner) } else { Err(Trouble::Gone) }
+    }
+
+    /// One request and its reply.
+    fn talk(
+        &self,
+        inner: &mut Inner,
+        request: Request,
+        data: &[u8],
+        pieces: &[Range<usize>],
+        take: &mut Take<'_>,
+    ) -> Result<(), Trouble> {
+        self.user.store(thread_number(), Ordering::Relaxed);
+        let talked = inner.send(request, data, pieces).and_then(|()| inner.receive());
+        match talked {
+            Ok((sizes, failure)) => {
+                for (planes, size) in inner.pictures(&sizes) {
+                    take(
+                        &planes_of(planes, size)
+                            .ok_or_else(|| Trouble::Refused("a picture without planes".into()))?,
+                    );
+                }
+                failure.map_or(Ok(()), |reason| Err(Trouble::Refused(reason)))
+            }
+            Err(error) => {
+                self.is_well.store(false, Ordering::Relaxed);
+                Err(Trouble::Crash(inner.end(&error)))
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // It may have ended already.
+        let _ = inner.child.kill();
+        let _ = inner.child.wait();
+    }
+}
+
+fn planes_of(planes: &[u8], size: PictureSize) -> Option<Yuv<'_>> {
+    let [luma, chroma, _] = plane_lengths(size);
+    let (y, rest) = planes.split_at_checked(luma)?;
+    let (u, v) = rest.split_at_checked(chroma)?;
+    let width = usize::from(size.width);
+    Yuv::new(size, [y, u, v], [width, width.div_ceil(2)])
+}
+
+impl Inner {
+    fn send(&mut self, request: Request, data: &[u8], pieces: &[Range<usize>]) -> io::Result<()> {
+        self.request.clear();
+        self.request.extend_from_slice(request.as_bytes());
+        let parts = || pieces.iter().map(|piece| data.get(piece.clone()).unwrap_or_default());
+        for part in parts() {
+            let length = u32::try_from(part.len()).map_err(io::Error::other)?;
+            self.request.extend_from_slice(&length.to_ne_bytes());
+        }
+        parts().for_each(|part| self.request.extend_from_slice(part));
+        self.socket.write_all(&self.request)
+    }
+
+    /// The sizes of pictures that are in the memory now, and what went wrong.
+    fn receive(&mut self) -> io::Result<(Vec<PictureSize>, Option<String>)> {
+        let mut reply = Reply { is_error: 0, pictures: 0, text: 0 };
+        self.socket.read_exact(reply.as_mut_bytes())?;
+        if reply.pictures > MOST_PICTURES || reply.text > MOST_TEXT {
+            return Err(io::Error::other("its reply makes no sense"));
+        }
+        let mut sizes = Vec::new();
+        let mut length = 0;
+        for _ in 0..reply.pictures {
+            let mut size = [0u16; 2];
+            self.socket.read_exact(size.as_mut_bytes())?;
+            let size = PictureSize { width: size[0], height: size[1] };
+            length += plane_lengths(size).iter().sum::<usize>();
+            sizes.push(size);
+        }
+        if length > MOST_SAMPLES {
+            return Err(io::Error::other("its reply makes no sense"));
+        }
+        let mut text = vec![0; reply.text as usize]; // 4 KiB at most
+        self.socket.read_exact(&mut text)?;
+        self.planes.resize(length, 0);
+        self.memory.read_exact_at(&mut self.planes, 0)?;
+        Ok((sizes, (reply.is_error != 0).then(|| String::from_utf8_lossy(&text).into_owned())))
+    }
+
+    /// The pictures that were received, one after the other.
+    fn pictures<'a>(&'a self, sizes: &'a [PictureSize]) -> impl Iterator<Item = (&'a [u8], PictureSize)> {
+        let mut rest = self.planes.as_slice();
+        sizes.iter().map_while(move |size| {
+            let (planes, after) = rest.split_at_checked(plane_lengths(*size).iter().sum())?;
+            rest = after;
+            Some((planes, *size))
+        })
+    }
+
+    /// Ends the process, which does not answer, and says how it ended.
+    fn end(&mut self, error: &io::Error) -> String {
+        let is_slow = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+        if is_slow {
+            let _ = self.child.kill();
+        }
+        // What cannot be waited for has been.
+        let status = self.child.wait();
+        match status.ok().map(|status| (status.signal(), status.code())) {
+            _ if is_slow => format!("gave no answer for {} s, and was ended", ANSWER.as_secs()),
+            Some((Some(signal), _)) => format!("crashed ({})", signal_name(signal)),
+            Some((_, Some(code))) => format!("ended with status {code}"),
+            _ => format!("is gone: {error}"),
+        }
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    let names = [
+        (4, "SIGILL"),
+        (6, "SIGABRT"),
+        (7, "SIGBUS"),
+        (8, "SIGFPE"),
+        (9, "SIGKILL"),
+        (11, "SIGSEGV"),
+        (15, "SIGTERM"),
+    ];
+    let name = names.iter().find(|(number, _)| *number == signal);
+    name.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
+}

@@ -1,0 +1,70 @@
+//! Sums over a run, and what is left of a long one.
+
+use super::*;
+use crate::frame::{FrameHeader, FrameId};
+use crate::measure::{Scores, Sight};
+
+#[test]
+fn streams_that_give_no_picture_in_a_pass_are_behind_until_they_give_one() {
+    let size = crate::annexb::PictureSize { width: 16, height: 16 };
+    let arrival = |stream: u32, pass: u32| {
+        let id = FrameId { stream: StreamNo(stream), frame: pass, pass, captured_ns: 0 };
+        let record = ScoreRecord::new(
+            &FrameHeader::new(id, size),
+            Scores::default(),
+            Sight { black: 0.0, change: None },
+            0,
+            0,
+        );
+        Arrival { record, received_ns: 0 }
+    };
+    let mut outcome = Outcome { streams: 4, ..Outcome::default() };
+    let time = PassTime { start_ns: 0, end_ns: 500_000_000 };
+    // Stream 1 begins late, which decoders do, 2 is broken from the start, 3 for a while.
+    for (pass, streams) in (0..).zip([&[0, 3][..], &[0, 1], &[0, 1, 3], &[0, 1, 2, 3]]) {
+        outcome.arrivals.extend(streams.iter().map(|stream| arrival(*stream, pass)));
+        if pass == 0 {
+            outcome.faults.push(Fault { stream: StreamNo(2), pass, reason: "cut".into() });
+        }
+        let end = outcome.end_pass(time);
+        assert_eq!((end.pass, end.frames), (pass, streams.len()));
+        assert_eq!(end.frames_per_second(), streams.len() as f64 * 2.0);
+    }
+    assert_eq!((outcome.behind, outcome.passes.len()), (vec![1, 2, 1, 0], 4));
+}
+
+fn arrival(stream: u32, pass: u32) -> Arrival {
+    let size = crate::annexb::PictureSize { width: 176, height: 144 };
+    let header =
+        FrameHeader::new(FrameId { stream: StreamNo(stream), frame: pass, pass, captured_ns: 0 }, size);
+    let record = ScoreRecord::new(&header, Scores::default(), Sight { black: 1.0, change: None }, 0, 0);
+    Arrival { record, received_ns: 0 }
+}
+
+#[test]
+fn what_is_dropped_of_a_long_run_is_counted_all_the_same() {
+    let mut outcome = Outcome { streams: 2, mode: Mode::Live, ..Outcome::default() };
+    for pass in 0..50 {
+        outcome.arrivals.push(arrival(0, pass));
+        if pass < 10 {
+            outcome.arrivals.push(arrival(1, pass));
+        }
+        outcome.faults.push(Fault { stream: StreamNo(1), pass, reason: format!("fault {pass}") });
+        outcome.end_pass(PassTime { start_ns: 0, end_ns: 1 });
+        outcome.forget(8);
+    }
+    assert!(outcome.arrivals.len() <= 8 && outcome.faults.len() <= 8 && outcome.notes.len() == 1);
+    let sources = outcome.sources();
+    let counts: Vec<_> = sources.iter().map(|of| (of.pictures, of.faults, of.silent, of.is_live())).collect();
+    assert_eq!(counts, [(50, 0, 0, true), (10, 50, 40, false)]);
+    assert_eq!(sources[1].last_fault.as_deref(), Some("fault 49"));
+    assert_eq!(outcome.tallies().iter().map(|tally| tally.black).collect::<Vec<_>>(), [50, 10]);
+}
+
+#[test]
+fn percentiles_follow_the_nearest_rank() {
+    let values: Vec<u64> = (1..=100).collect();
+    assert_eq!([0.5, 0.9, 0.99, 1.0].map(|rank| percentile(&values, rank)), [50, 90, 99, 100]);
+    assert_eq!(percentile(&[7], 0.5), 7);
+    assert_eq!(percentile(&[], 0.5), 0);
+}

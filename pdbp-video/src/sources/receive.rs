@@ -1,0 +1,202 @@
+//! The thread that receives all live sources of the process.
+
+use core::time::Duration;
+use std::sync::{Arc, OnceLock};
+
+use futures::StreamExt as _;
+use retina::client::{
+    Credentials, PacketItem, PlayOptions, Session, SessionOptions, SetupOptions, Transport,
+};
+use tokio::net::UdpSocket;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout};
+use url::Url;
+
+use super::rtp::RtpReader;
+use super::{Address, Carrier, Media, Shared, videos};
+
+/// A source from which nothing comes for so long has stalled.
+pub const STALL: Duration = Duration::from_secs(5);
+/// The longest time after which a source that broke is tried again.
+pub const RETRY: Duration = Duration::from_secs(8);
+/// The first time.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// The longest that a server may take for an answer.
+const ANSWER: Duration = Duration::from_secs(10);
+/// The longest that packets may come without a key picture before that is a fault.
+const KEY: Duration = Duration::from_secs(15);
+/// Bytes of the largest datagram.
+const DATAGRAM: usize = 65_536;
+
+/// Receives a source from now on; `None` if nothing can be, which a fault says.
+pub(super) fn start(address: Address, shared: Arc<Shared>) -> Option<AbortHandle> {
+    static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
+    let make = || Builder::new_multi_thread().worker_threads(1).thread_name("sources").enable_all().build();
+    match RUNTIME.get_or_init(|| make().map_err(|error| error.to_string())) {
+        Ok(runtime) => Some(runtime.spawn(receive(address, shared)).abort_handle()),
+        Err(error) => {
+            shared.put(Err(format!(
+                "cannot be received: {error}; free memory or file handles, and start again"
+            )));
+            None
+        }
+    }
+}
+
+/// For ever.
+async fn receive(address: Address, shared: Arc<Shared>) {
+    let mut listener = Listener { shared, said: None, last_unit: Instant::now() };
+    let mut wait = FIRST_RETRY;
+    loop {
+        let began = Instant::now();
+        let reason = match &address {
+            Address::Rtp { to, media } => datagrams(*to, media, &mut listener).await,
+            Address::Rtsp { url, credentials, carrier } => {
+                let credentials =
+                    credentials.clone().map(|(username, password)| Credentials { username, password });
+                session(url, credentials, *carrier, &mut listener).await
+            }
+        };
+        listener.fault(reason);
+        wait = if listener.last_unit > began { FIRST_RETRY } else { (wait * 2).min(RETRY) };
+        sleep(wait).await;
+    }
+}
+
+/// Hands on what is received.
+struct Listener {
+    shared: Arc<Shared>,
+    /// The last fault, until pictures come: what stays the same is said once.
+    said: Option<String>,
+    last_unit: Instant,
+}
+
+impl Listener {
+    fn push(&mut self, reader: &mut RtpReader, packet: &[u8]) {
+        reader.push(packet, &mut |unit| match unit {
+            Ok(unit) => {
+                self.said = None;
+                self.last_unit = Instant::now();
+                self.shared.put(Ok(unit));
+            }
+            Err(reason) => {
+                self.shared.put(Err(format!("{reason}; pictures are left out until the next key picture")))
+            }
+        });
+        if self.last_unit.elapsed() > KEY {
+            self.fault(format!(
+                "packets come, but no key picture for {} s; let the sender make one every few seconds",
+                KEY.as_secs()
+            ));
+        }
+    }
+
+    fn fault(&mut self, reason: String) {
+        if self.said.as_ref() != Some(&reason) {
+            self.shared.put(Err(reason.clone()));
+            self.said = Some(reason);
+        }
+    }
+
+    fn stalled(&mut self, reader: &mut RtpReader) {
+        reader.restart();
+        self.fault(format!("no packet for {} s", STALL.as_secs()));
+        self.last_unit = Instant::now();
+    }
+}
+
+/// Reads what is sent to an address; returns why that is not possible.
+async fn datagrams(to: core::net::SocketAddr, media: &Media, listener: &mut Listener) -> String {
+    let socket = match bind(to).await {
+        Ok(socket) => socket,
+        Err(error) => {
+            return format!(
+                "cannot listen at {to}: {error}; another program may, or the address is none of this host"
+            );
+        }
+    };
+    let mut reader = RtpReader::new(media);
+    let mut packet = vec![0; DATAGRAM];
+    listener.last_unit = Instant::now();
+    loop {
+        match timeout(STALL, socket.recv(&mut packet)).await {
+            Ok(Ok(length)) => listener.push(&mut reader, packet.get(..length).unwrap_or_default()),
+            Ok(Err(error)) => return format!("cannot be received: {error}"),
+            Err(_) => listener.stalled(&mut reader),
+        }
+    }
+}
+
+async fn bind(to: core::net::SocketAddr) -> std::io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(to).await?;
+    match to.ip() {
+        core::net::IpAddr::V4(group) if group.is_multicast() => {
+            socket.join_multicast_v4(group, core::net::Ipv4Addr::UNSPECIFIED)?;
+        }
+        core::net::IpAddr::V6(group) if group.is_multicast() => socket.join_multicast_v6(&group, 0)?,
+        _ => {}
+    }
+    Ok(socket)
+}
+
+/// Reads what a server sends; returns why no more comes.
+async fn session(
+    url: &Url,
+    credentials: Option<Credentials>,
+    carrier: Carrier,
+    listener: &mut Listener,
+) -> String {
+    let no_answer = || format!("the server does not answer within {} s", ANSWER.as_secs());
+    let options = SessionOptions::default().creds(credentials).user_agent("pdbp-video".to_owned());
+    let mut session = match timeout(ANSWER, Session::describe(url.clone(), options)).await {
+        Ok(Ok(session)) => session,
+        Ok(Err(error)) => return said("cannot be opened", &error),
+        Err(_) => return no_answer(),
+    };
+    let described = videos(session.sdp());
+    let is_read = |name: &str| ["h264", "h265"].contains(&name);
+    let stream = session
+        .streams()
+        .iter()
+        .position(|stream| stream.media() == "video" && is_read(stream.encoding_name()));
+    let (media, stream) = match (described, stream) {
+        (Ok(videos), Some(stream)) => match videos.into_iter().next() {
+            Some(video) => (video.media, stream),
+            None => return "it offers no video".to_owned(),
+        },
+        (Err(reason), _) => return format!("the server's description: {reason}"),
+        (Ok(_), None) => return "the server offers no H.264 or H.265 video".to_owned(),
+    };
+    let transport = match carrier {
+        Carrier::Tcp => Transport::Tcp(Default::default()),
+        Carrier::Udp => Transport::Udp(Default::default()),
+    };
+    match timeout(ANSWER, session.setup(stream, SetupOptions::default().transport(transport))).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return said("the server refuses", &error),
+        Err(_) => return no_answer(),
+    }
+    let mut packets = match timeout(ANSWER, session.play(PlayOptions::default())).await {
+        Ok(Ok(session)) => session,
+        Ok(Err(error)) => return said("the server refuses", &error),
+        Err(_) => return no_answer(),
+    };
+    let mut reader = RtpReader::new(&media);
+    listener.last_unit = Instant::now();
+    loop {
+        match timeout(STALL, packets.next()).await {
+            Ok(Some(Ok(PacketItem::Rtp(packet)))) => listener.push(&mut reader, packet.raw()),
+            Ok(Some(Ok(_))) => {}
+            Ok(Some(Err(error))) => return said("the connection broke", &error),
+            Ok(None) => return "the sender has ended it".to_owned(),
+            Err(_) => return format!("no packet for {} s", STALL.as_secs()),
+        }
+    }
+}
+
+/// The first line of an error; what follows says where in which connection.
+fn said(what: &str, error: &retina::Error) -> String {
+    let error = error.to_string();
+    format!("{what}: {}", error.lines().next().unwrap_or_default())
+}

@@ -1,0 +1,160 @@
+//! RTP packets (RFC 3550) of one sender: put in order, losses noted, and joined to access units.
+
+use std::collections::BTreeMap;
+
+use rtp_types::RtpPacket;
+
+use super::depacketize::Depacketizer;
+use super::{AccessUnit, Media};
+
+/// Packets that wait for one that is late; then it is taken for lost. Of 1,400 bytes each, that is less than a key picture.
+const MOST_WAITING: usize = 32;
+/// Bytes that they have together, at most.
+const MOST_WAITING_BYTES: usize = 1 << 20;
+/// Numbers by which packets may be ahead or behind. Others are of a sender that has begun anew. (RFC 3550 A.1)
+const MOST_AHEAD: i64 = 3_000;
+
+/// Reads the packets of one stream. Any bytes are accepted.
+///
+/// ```
+/// use pdbp_video::annexb::Standard;
+/// use pdbp_video::sources::{Media, RtpReader};
+///
+/// let parameter_sets = vec![vec![0x67, 1], vec![0x68, 2]];
+/// let mut reader = RtpReader::new(&Media { standard: Standard::H264, payload_type: None, parameter_sets });
+/// // A packet with the marker bit, number 7, and a key picture in it.
+/// let packet = [0x80, 0xe0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 9, 0x65, 0x88, 3];
+/// let mut units = Vec::new();
+/// reader.push(&packet, &mut |unit| units.push(unit));
+/// assert_eq!(units[0].as_ref().unwrap().bytes, [0, 0, 0, 1, 0x67, 1, 0, 0, 0, 1, 0x68, 2, 0, 0, 0, 1, 0x65, 0x88, 3]);
+/// ```
+#[derive(Debug)]
+pub struct RtpReader {
+    payload_type: Option<u8>,
+    depacketizer: Depacketizer,
+    /// The sender, and the extended number of its next packet.
+    sender: Option<(u32, i64)>,
+    /// Who seems to have taken its place, and the number that its next packet should have.
+    candidate: Option<(u32, u16)>,
+    waiting: BTreeMap<i64, Packet>,
+    waiting_bytes: usize,
+    /// Packets that never came.
+    lost: u64,
+}
+
+#[derive(Debug)]
+struct Packet {
+    timestamp: u32,
+    is_last: bool,
+    payload: Vec<u8>,
+}
+
+/// An access unit, or why pictures are left out until the next key picture.
+pub type Unit = Result<AccessUnit, String>;
+
+impl RtpReader {
+    /// A reader of packets with such a payload.
+    pub fn new(media: &Media) -> Self {
+        Self {
+            payload_type: media.payload_type,
+            depacketizer: Depacketizer::new(media.standard, &media.parameter_sets),
+            sender: None,
+            candidate: None,
+            waiting: BTreeMap::new(),
+            waiting_bytes: 0,
+            lost: 0,
+        }
+    }
+
+    /// Packets that never came.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The sender is gone: what has not been completed is dropped, and whoever sends next is listened to.
+    pub fn restart(&mut self) {
+        (self.sender, self.candidate) = (None, None);
+        self.waiting.clear();
+        self.waiting_bytes = 0;
+        self.depacketizer.restart();
+    }
+
+    /// Takes a packet, and hands the access units that are complete now to `take`. What is no packet of the stream is left out.
+    pub fn push(&mut self, bytes: &[u8], take: &mut dyn FnMut(Unit)) {
+        let Ok(packet) = RtpPacket::parse(bytes) else { return };
+        // 72 to 76 are RTCP's packets with the marker bit (RFC 5761).
+        let kind = packet.payload_type();
+        if self.payload_type.is_some_and(|expected| expected != kind) || (72..=76).contains(&kind) {
+            return;
+        }
+        let Some(number) = self.place(packet.ssrc(), packet.sequence_number()) else { return };
+        let Some((_, next)) = &mut self.sender else { return };
+        if number < *next {
+            return; // late, or the second of its kind
+        }
+        if number == *next {
+            *next += 1;
+            let units = self.depacketizer.push(packet.timestamp(), packet.marker_bit(), packet.payload());
+            units.into_iter().flatten().for_each(&mut *take);
+            self.follow(take);
+            return;
+        }
+        let payload = packet.payload().to_vec();
+        self.waiting_bytes += payload.len();
+        let packet = Packet { timestamp: packet.timestamp(), is_last: packet.marker_bit(), payload };
+        if let Some(same) = self.waiting.insert(number, packet) {
+            self.waiting_bytes -= same.payload.len();
+        }
+        while self.waiting.len() > MOST_WAITING || self.waiting_bytes > MOST_WAITING_BYTES {
+            self.give_up(take);
+        }
+    }
+
+    /// The extended number of a packet; `None` if it is of a sender that is not listened to yet.
+    fn place(&mut self, ssrc: u32, number: u16) -> Option<i64> {
+        let Some((sender, next)) = self.sender else {
+            let first = i64::from(number);
+            self.sender = Some((ssrc, first));
+            return Some(first);
+        };
+        let ahead = i64::from(number.wrapping_sub(next as u16).cast_signed()); // the lower half
+        if sender == ssrc && ahead.abs() <= MOST_AHEAD {
+            self.candidate = None;
+            return Some(next + ahead);
+        }
+        // One stray packet is no new sender, two in order are.
+        if self.candidate == Some((ssrc, number)) {
+            self.restart();
+            self.sender = Some((ssrc, i64::from(number)));
+            return Some(i64::from(number));
+        }
+        self.candidate = Some((ssrc, number.wrapping_add(1)));
+        None
+    }
+
+    /// Hands on what waited for the packets before.
+    fn follow(&mut self, take: &mut dyn FnMut(Unit)) {
+        while let Some((_, next)) = &mut self.sender
+            && let Some(packet) = self.waiting.remove(next)
+        {
+            *next += 1;
+            self.waiting_bytes -= packet.payload.len();
+            let units = self.depacketizer.push(packet.timestamp, packet.is_last, &packet.payload);
+            units.into_iter().flatten().for_each(&mut *take);
+        }
+    }
+
+    /// Goes on without the packets before the first that waits.
+    fn give_up(&mut self, take: &mut dyn FnMut(Unit)) {
+        let (Some((_, next)), Some((&first, _))) = (&mut self.sender, self.waiting.first_key_value()) else {
+            return;
+        };
+        let lost = u64::try_from(first - *next).unwrap_or_default();
+        self.lost += lost;
+        *next = first;
+        if let Some(reason) = self.depacketizer.lost(lost) {
+            take(Err(reason));
+        }
+        self.follow(take);
+    }
+}

@@ -1,0 +1,288 @@
+//! Packets as senders make them, in order and not, whole and not.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::clips::BUNDLED;
+
+/// A sender of what an Annex B stream holds.
+struct Sender {
+    standard: Standard,
+    number: u16,
+    ssrc: u32,
+    /// Bytes of a payload.
+    room: usize,
+}
+
+impl Sender {
+    fn new(standard: Standard) -> Self {
+        Self { standard, number: 65_530, ssrc: 7, room: 200 }
+    }
+
+    fn packet(&mut self, time: u32, is_last: bool, payload: &[u8]) -> Vec<u8> {
+        let number = self.number;
+        self.number = number.wrapping_add(1);
+        let packet = rtp_types::RtpPacketBuilder::<&[u8], &[u8]>::new().payload_type(96).marker_bit(is_last);
+        packet.sequence_number(number).timestamp(time).ssrc(self.ssrc).payload(payload).write_vec().unwrap()
+    }
+
+    /// The packets of a picture: short NAL units together, long ones in fragments, others alone.
+    fn picture(&mut self, time: u32, unit: &[u8]) -> Vec<Vec<u8>> {
+        let nals: Vec<&[u8]> = nals(unit);
+        let mut payloads: Vec<Vec<u8>> = Vec::new();
+        let (short, long): (Vec<&[u8]>, Vec<&[u8]>) = nals.iter().partition(|nal| nal.len() < 60);
+        let header = if self.standard == Standard::H264 { 1 } else { 2 };
+        if short.len() > 1 {
+            let mut several = if header == 1 { vec![24] } else { vec![48 << 1, 1] };
+            for nal in &short {
+                several.extend_from_slice(&u16::try_from(nal.len()).unwrap().to_be_bytes());
+                several.extend_from_slice(nal);
+            }
+            payloads.push(several);
+        } else {
+            payloads.extend(short.iter().map(|nal| nal.to_vec()));
+        }
+        for nal in long {
+            if nal.len() <= self.room {
+                payloads.push(nal.to_vec());
+                continue;
+            }
+            let parts: Vec<_> = nal[header..].chunks(self.room).collect();
+            for (place, part) in parts.iter().enumerate() {
+                let ends = u8::from(place == 0) << 7 | u8::from(place + 1 == parts.len()) << 6;
+                let mut payload = match header {
+                    1 => vec![nal[0] & 0xe0 | 28, ends | nal[0] & 0x1f],
+                    _ => vec![nal[0] & 0x81 | 49 << 1, nal[1], ends | nal[0] >> 1 & 0x3f],
+                };
+                payload.extend_from_slice(part);
+                payloads.push(payload);
+            }
+        }
+        let last = payloads.len() - 1;
+        let payloads = payloads.iter().enumerate();
+        payloads.map(|(place, payload)| self.packet(time, place == last, payload)).collect()
+    }
+
+    fn pictures(&mut self, units: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        (0u32..).zip(units).flat_map(|(number, unit)| self.picture(3_600 * number, unit)).collect()
+    }
+}
+
+/// The NAL units of a stream without start codes.
+fn nals(unit: &[u8]) -> Vec<&[u8]> {
+    crate::annexb::nals(unit).map(|nal| &unit[nal.range][3..]).collect()
+}
+
+/// Those that a picture consists of.
+fn slices(standard: Standard, unit: &[u8]) -> Vec<&[u8]> {
+    let is_slice = |nal: &&[u8]| {
+        if standard == Standard::H264 { matches!(nal[0] & 0x1f, 1..=5) } else { nal[0] >> 1 & 0x3f < 32 }
+    };
+    nals(unit).into_iter().filter(is_slice).collect()
+}
+
+/// The pictures of a stream.
+fn units(data: &[u8]) -> Vec<Vec<u8>> {
+    crate::annexb::Index::new(data)
+        .unwrap()
+        .pictures
+        .iter()
+        .map(|range| data[range.clone()].to_vec())
+        .collect()
+}
+
+fn media(standard: Standard) -> Media {
+    Media { standard, payload_type: Some(96), parameter_sets: Vec::new() }
+}
+
+fn read(reader: &mut RtpReader, packets: &[Vec<u8>]) -> Vec<Unit> {
+    let mut read = Vec::new();
+    for packet in packets {
+        reader.push(packet, &mut |unit| read.push(unit));
+    }
+    read
+}
+
+/// Whether these are pictures of `sent`, slice by slice, in their order, the first of each run a key picture.
+fn are_pictures_of(read: &[Unit], sent: &[Vec<u8>]) -> bool {
+    let mut next = 0;
+    let mut waits = true;
+    read.iter().all(|unit| match unit {
+        Ok(unit) => {
+            let place = sent
+                .iter()
+                .skip(next)
+                .position(|sent| slices(unit.standard, sent) == slices(unit.standard, &unit.bytes));
+            let fits = place.is_some_and(|place| place == 0 || unit.is_key) && (unit.is_key || !waits);
+            next += place.unwrap_or_default() + 1;
+            waits = false;
+            fits
+        }
+        Err(_) => {
+            waits = true;
+            true
+        }
+    })
+}
+
+fn h265() -> Vec<u8> {
+    std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/streams/hevc_repeated_headers.265")).unwrap()
+}
+
+#[test]
+fn all_pictures_come_out_of_single_aggregated_and_fragmented_packets() {
+    for (standard, data) in [(Standard::H264, BUNDLED[0].data.to_vec()), (Standard::H265, h265())] {
+        let sent = units(&data);
+        let mut sender = Sender::new(standard);
+        let packets = sender.pictures(&sent);
+        let read = read(&mut RtpReader::new(&media(standard)), &packets);
+        assert_eq!(read.len(), sent.len(), "{standard}");
+        assert!(read.iter().all(Result::is_ok) && are_pictures_of(&read, &sent), "{standard}");
+    }
+}
+
+#[test]
+fn parameter_sets_of_the_description_are_put_in_front_of_key_pictures() {
+    let sent = units(BUNDLED[0].data);
+    let (sets, slices): (Vec<&[u8]>, Vec<&[u8]>) =
+        nals(&sent[0]).into_iter().partition(|nal| matches!(nal[0] & 0x1f, 7 | 8));
+    let bare: Vec<u8> = slices.iter().flat_map(|nal| [&[0, 0, 1], *nal].concat()).collect();
+    let parameter_sets: Vec<_> = sets.iter().map(|set| set.to_vec()).collect();
+    let packets = Sender::new(Standard::H264).pictures(&[bare]);
+    let read = read(&mut RtpReader::new(&Media { parameter_sets, ..media(Standard::H264) }), &packets);
+    let unit = read[0].as_ref().unwrap();
+    assert_eq!(crate::annexb::Index::new(&unit.bytes).unwrap().entries.len(), 1);
+    assert_eq!(nals(&unit.bytes)[..sets.len()], sets);
+}
+
+#[test]
+fn packets_that_overtake_others_are_put_in_order() {
+    let sent = units(BUNDLED[0].data);
+    let mut packets = Sender::new(Standard::H264).pictures(&sent);
+    for chunk in packets[1..].chunks_mut(7) {
+        chunk.reverse();
+    }
+    // Each comes twice, too.
+    let packets: Vec<_> = packets.into_iter().flat_map(|packet| [packet.clone(), packet]).collect();
+    let mut reader = RtpReader::new(&media(Standard::H264));
+    let read = read(&mut reader, &packets);
+    assert_eq!((read.len(), reader.lost()), (sent.len(), 0));
+    assert!(are_pictures_of(&read, &sent));
+}
+
+#[test]
+fn pictures_without_a_lost_packet_are_left_out_until_the_next_key_picture() {
+    let sent = units(BUNDLED[0].data);
+    let packets = Sender::new(Standard::H264).pictures(&sent);
+    for lost in [1, 5, 40, 90, 200] {
+        // Parameter sets that were known before are no loss.
+        let is_sets = packets[lost][12] & 0x1f == 24;
+        let mut rest = packets.clone();
+        rest.remove(lost);
+        let mut reader = RtpReader::new(&media(Standard::H264));
+        let read = read(&mut reader, &rest);
+        let faults: Vec<_> = read.iter().filter_map(|unit| unit.as_ref().err()).collect();
+        assert_eq!(reader.lost(), 1);
+        assert!(
+            faults.iter().all(|fault| fault.contains("a packet was lost")) && faults.len() <= 1,
+            "{faults:?}"
+        );
+        assert!(are_pictures_of(&read, &sent), "{lost}");
+        // A key picture every 30.
+        let whole = read.iter().filter(|unit| unit.is_ok()).count();
+        assert!(whole >= sent.len() - 30 && (whole < sent.len()) != is_sets, "{lost}: {whole}");
+    }
+}
+
+#[test]
+fn a_sender_that_begins_anew_is_listened_to_and_a_stray_packet_is_not() {
+    let sent = units(BUNDLED[0].data);
+    let mut reader = RtpReader::new(&media(Standard::H264));
+    let mut first = Sender::new(Standard::H264);
+    let mut stranger = Sender { ssrc: 99, number: 5, ..Sender::new(Standard::H264) };
+    let mut packets = first.pictures(&sent[..20]);
+    packets.insert(9, stranger.packet(1, true, &[0x65, 0x88, 1]));
+    let before = read(&mut reader, &packets);
+    assert!(before.len() == 20 && are_pictures_of(&before, &sent));
+    let mut again = Sender { ssrc: 8, number: 1_000, ..Sender::new(Standard::H264) };
+    let mut packets = vec![again.packet(0, true, &[9, 0xf0])];
+    packets.extend(again.pictures(&sent));
+    let after = read(&mut reader, &packets);
+    assert_eq!(after.iter().filter(|unit| unit.is_ok()).count(), sent.len());
+}
+
+#[test]
+fn what_is_not_read_is_refused_by_name() {
+    for (text, words) in [
+        ("rtp://localhost:5004", "no IP address"),
+        ("rtp://127.0.0.1:5004?codec=vp8", "codec=vp8"),
+        ("http://x/y", "http is not read"),
+        ("rtsp://", "rtsp://HOST"),
+    ] {
+        let error = Address::parse(text).unwrap().unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    assert!(Address::parse("clips/a.h264").is_none());
+    let address = Address::parse("rtsp://me:p%40ss@camera:554/one").unwrap().unwrap();
+    assert_eq!(address.to_string(), "rtsp://camera:554/one");
+    let Address::Rtsp { credentials, .. } = address else { panic!() };
+    assert_eq!(credentials, Some(("me".into(), "p@ss".into())));
+    let text = Address::parse("foo://me:secret@x").unwrap().unwrap_err().to_string();
+    assert!(!text.contains("secret"), "{text}");
+}
+
+#[test]
+fn a_queue_that_nobody_empties_stays_short_and_goes_on_at_a_key_picture() {
+    let shared = Shared::default();
+    let unit = |is_key| AccessUnit { standard: Standard::H264, bytes: vec![0; 1000], is_key };
+    for number in 0..1_000 {
+        shared.put(Ok(unit(number % 30 == 0)));
+    }
+    for _ in 0..100 {
+        shared.put(Err("broken".into()));
+    }
+    let entries: Vec<_> = core::iter::from_fn(|| shared.take()).collect();
+    assert!(entries.len() <= MOST_UNITS + MOST_FAULTS, "{}", entries.len());
+    assert!(entries[MOST_UNITS].as_ref().unwrap_err().contains("does not keep up"));
+    shared.put(Ok(unit(false)));
+    shared.put(Ok(unit(true)));
+    assert!(shared.take().unwrap().unwrap().is_key && shared.take().is_none());
+}
+
+proptest! {
+    /// Whatever is lost, doubled or swapped: pictures that come out are whole, in order, and follow a key picture.
+    #[test]
+    fn only_whole_pictures_come_out(changes in proptest::collection::vec((0usize..900, 0u8..4, 0usize..6), 0..30), is_h265: bool) {
+        let (standard, data) = if is_h265 { (Standard::H265, h265()) } else { (Standard::H264, BUNDLED[0].data.to_vec()) };
+        let sent = units(&data);
+        let mut packets = Sender::new(standard).pictures(&sent);
+        for (place, what, by) in changes {
+            let place = place % packets.len();
+            match what {
+                0 => _ = packets.remove(place),
+                1 => packets.insert((place + by).min(packets.len()), packets[place].clone()),
+                _ => { let other = (place + by).min(packets.len() - 1); packets.swap(place, other); }
+            }
+        }
+        let read = read(&mut RtpReader::new(&media(standard)), &packets);
+        prop_assert!(are_pictures_of(&read, &sent));
+    }
+
+    #[test]
+    fn any_bytes_are_accepted(packets in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 0..40), is_h265: bool) {
+        let standard = if is_h265 { Standard::H265 } else { Standard::H264 };
+        let packets: Vec<_> = (0u16..).zip(packets).map(|(number, mut packet)| {
+            // Most with a header that is accepted.
+            if packet.len() > 12 && packet[0] % 4 > 0 {
+                packet[0] = 0x80;
+                    packet[1] = 96 | packet[1] & 0x80;
+                packet[2..4].copy_from_slice(&number.to_be_bytes());
+                packet[8..12].fill(1);
+            }
+            packet
+        }).collect();
+        for unit in read(&mut RtpReader::new(&media(standard)), &packets).into_iter().flatten() {
+            prop_assert!(unit.bytes.starts_with(&[0, 0, 0, 1]));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Groups on a fabric whose switches carry out what they can of their calls.
+//!
+//! A group has them if each member is on a node of its own and none has the setting `group_switches` off, and if the switches between them have
+//! a mask for one more group. Members come to share it as they do a slate: member 0 makes it and tells the others its key.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use pdbp_core::collective::{Call, Fault};
+use pdbp_core::id::NodeId;
+use pdbp_sim::network::{CallFault, GroupKey, SwitchEnd};
+
+use crate::fabric::Fabric;
+use crate::node::Node;
+
+/// A member's end.
+pub(in crate::collective) struct Switches {
+    fabric: Arc<Fabric>,
+    end: SwitchEnd,
+    rank: usize,
+    members: usize,
+}
+
+impl Switches {
+    /// Whether a group of members on these nodes may have them.
+    pub(in crate::collective) fn are_offered(node: &Node, nodes: &[NodeId]) -> bool {
+        let is_one_each =
+            nodes.iter().enumerate().all(|(i, node)| nodes.iter().skip(i + 1).all(|o| o != node));
+        nodes.len() > 1 && node.settings().group_switches && node.shared.fabric.is_some() && is_one_each
+    }
+
+    /// Makes the group, with the end of member 0.
+    pub(in crate::collective) fn make(node: &Node, nodes: &[NodeId]) -> Option<(NonZeroU64, Self)> {
+        let fabric = node.shared.fabric.clone()?;
+        let (key, end) = fabric.network().open_group(&raw(nodes))?;
+        Some((NonZeroU64::new(key.to_bits())?, Self { fabric, end, rank: 0, members: nodes.len() }))
+    }
+
+    /// The end of another member.
+    pub(in crate::collective) fn find(
+        node: &Node,
+        nodes: &[NodeId],
+        rank: usize,
+        key: NonZeroU64,
+    ) -> Option<Self> {
+        let fabric = node.shared.fabric.clone()?;
+        let end = fabric.network().join_group(GroupKey::from_bits(key.get())?, &raw(nodes), rank)?;
+        Some(Self { fabric, end, rank, members: nodes.len() })
+    }
+
+    /// Whether switches do a call.
+    pub(in crate::collective) fn does(call: &Call) -> bool {
+        SwitchEnd::does(call)
+    }
+
+    pub(in crate::collective) fn start(&self, number: u32, call: &Call, input: &[u8], output: &[u8]) {
+        self.end.start(number, call, input, output);
+    }
+
+    /// Whether a call has ended, with its output where it belongs; `None` while it is under way.
+    pub(in crate::collective) fn poll(
+        &self,
+        number: u32,
+        call: &Call,
+        into: &mut [u8],
+    ) -> Option<Result<(), Fault>> {
+        let done = self.end.poll(number)?;
+        Some(
+            done.map(|output| self.end.put(call, &output, into))
+                .map_err(|fault| self.fault(number, call, fault)),
+        )
+    }
+
+    /// Lets the next event happen on the fabric. Returns whether something is under way.
+    pub(in crate::collective) fn advance(&self) -> bool {
+        self.fabric.advance()
+    }
+
+    /// Members that have not begun a call.
+    pub(in crate::collective) fn missing(&self, number: u32) -> impl Iterator<Item = usize> {
+        (0..self.members).filter(move |rank| *rank != self.rank && !self.end.has_begun(*rank, number))
+    }
+
+    /// Members to which to show what this one has called: those that have not begun it, or if all have begun something all of them.
+    pub(in crate::collective) fn to_show(&self, number: u32) -> Vec<usize> {
+        let missing: Vec<usize> = self.missing(number).collect();
+        let others = || (0..self.members).filter(|rank| *rank != self.rank).collect();
+        if missing.is_empty() { others() } else { missing }
+    }
+
+    /// A number that changes as long as a call goes on here, or others begin it.
+    pub(in crate::collective) fn state(&self, number: u32) -> u64 {
+        let missing = self.missing(number).count() as u64;
+        self.end.state(number).wrapping_mul(self.members as u64 + 1).wrapping_add(missing)
+    }
+
+    /// What this member says of two that have called different things: it may be one of them.
+    fn fault(&self, own_number: u32, ours: &Call, CallFault { number, between }: CallFault) -> Fault {
+        let Some([one, other]) = between else { return Fault::Garbled { rank: self.rank } };
+        let (own, (rank, theirs)) = match (one, other) {
+            ((rank, call), other) if rank == self.rank => ((number, call), other),
+            (one, (rank, call)) if rank == self.rank => ((number, call), one),
+            (one, other) => ((own_number, *ours), if one.1 == *ours { other } else { one }),
+        };
+        let (own_number, ours) = own;
+        Fault::Mismatch { rank, number, theirs, own_number, ours }
+    }
+}
+
+fn raw(nodes: &[NodeId]) -> Vec<u16> {
+    nodes.iter().map(|node| node.raw()).collect()
+}
