@@ -311,6 +311,46 @@ fn typed((mut parts, what, how): (Parts, What, Use)) -> Parts {
     parts
 }
 
+/// A single message there and back, each flushed.
+#[inline(never)]
+fn trip(parts: &mut Parts) {
+    let there = parts.sender.target(1);
+    let (sender, receiver) = (parts.sender.part(), parts.receivers[0].part());
+    let message = &parts.source.bytes()[..MESSAGE];
+    sender.send(there, message).expect("there is room");
+    sender.flush();
+    let got = receiver.recv().expect("it was sent");
+    consume(&got, Use::Touch);
+    receiver.send(got.source(), &got).expect("there is room");
+    drop(got);
+    receiver.flush();
+    consume(&sender.recv().expect("it was sent"), Use::Touch);
+}
+
+/// Parts that have exchanged single messages already.
+fn settled() -> Parts {
+    let mut parts = Parts::new::<Inline>(2);
+    (0..1000).for_each(|_| trip(&mut parts));
+    parts
+}
+
+#[library_benchmark]
+#[bench::there_and_back_1000(settled())]
+fn trips(mut parts: Parts) -> Parts {
+    (0..COUNT).for_each(|_| trip(&mut parts));
+    parts
+}
+
+// A look for a message, with a poll of the node, that finds none.
+#[library_benchmark]
+#[bench::try_recv_1000(settled())]
+fn idle(parts: Parts) -> Parts {
+    for _ in 0..COUNT {
+        assert!(black_box(parts.receivers[0].part().try_recv()).is_none());
+    }
+    parts
+}
+
 #[library_benchmark]
 #[bench::touch_1000(steady::<Inline>(What::Mixed, Use::Touch))]
 #[bench::read_1000(steady::<Inline>(What::Mixed, Use::Read))]
@@ -366,5 +406,8 @@ fn limit((source, how): (Source, Use)) -> Source {
     source
 }
 
-library_benchmark_group!(name = runtime, benchmarks = [messages, shared, typed, mixed, stages, limit]);
+library_benchmark_group!(
+    name = runtime,
+    benchmarks = [messages, shared, typed, mixed, stages, trips, idle, limit]
+);
 main!(library_benchmark_groups = runtime);

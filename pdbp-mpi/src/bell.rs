@@ -8,7 +8,7 @@ use pdbp_core::Bell;
 use crate::window::Region;
 
 /// Longest sleep of a node that has peers on other hosts: nobody can ring for what they send.
-const FAR_NAP: Duration = Duration::from_micros(40);
+const REMOTE_NAP: Duration = Duration::from_micros(40);
 
 /// The bell of a node: peers on its host ring it, and threads of its own process.
 pub struct WindowBell {
@@ -18,8 +18,8 @@ pub struct WindowBell {
 }
 
 impl WindowBell {
-    pub(crate) fn new(region: Arc<Region>, has_far_peers: bool) -> Self {
-        Self { region, nap: if has_far_peers { FAR_NAP } else { Duration::MAX } }
+    pub(crate) fn new(region: Arc<Region>, has_remote_peers: bool) -> Self {
+        Self { region, nap: if has_remote_peers { REMOTE_NAP } else { Duration::MAX } }
     }
 }
 

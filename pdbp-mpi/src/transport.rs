@@ -26,7 +26,7 @@ const LOOK_AFTER: Duration = Duration::from_millis(20);
 /// of the link each way (47 instead of 91 of 100 Mb/s).
 const REMOTE_BLOCK: usize = 60 << 10;
 /// Completions of shared-memory links between two looks at the remote ones.
-const NEAR_RUN: u32 = 16;
+const SHARED_RUN: u32 = 16;
 
 /// One node's end of a domain over MPI. See the [crate's documentation](crate).
 pub struct Mpi {
@@ -294,7 +294,7 @@ impl Transport for Mpi {
             return Some(ready);
         }
         self.run += 1;
-        if self.run > NEAR_RUN
+        if self.run > SHARED_RUN
             && self.remote.is_some()
             && let Some(ready) = self.poll_remote()
         {

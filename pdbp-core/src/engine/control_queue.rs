@@ -91,13 +91,24 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Sends what peers are to be told, and credit that no other block carries. `idle`: there was nothing else to do.
     #[inline]
     pub(super) fn pump_control(&mut self, idle: bool) -> u32 {
+        let news = self.agreement.has_news();
+        // Nothing has changed since no peer was to be told anything, so that a poll that finds nothing need not look at each link.
+        if !news && !self.links.are_touched() {
+            return 0;
+        }
         // One look at a flag tells whether the agreement has something to say to anybody.
-        let talks = self.agreement.has_news() && self.agreement.next_receiver(|_| true).is_some();
+        let talks = news && self.agreement.next_receiver(|_| true).is_some();
         let mut wants = false;
         for link in self.links.iter() {
             wants |= self.is_to_get_control(link, (idle, talks));
         }
-        if wants { self.send_controls((idle, talks)) } else { 0 }
+        if wants {
+            return self.send_controls((idle, talks));
+        }
+        if idle && !talks {
+            self.links.settle();
+        }
+        0
     }
 
     #[inline(never)]

@@ -29,6 +29,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Progress { worked, next: self.next_call() }
     }
 
+    /// The time of the last poll.
+    #[inline]
+    pub fn last_poll(&self) -> Time {
+        self.now
+    }
+
     /// Whether [`do_left_over`](Self::do_left_over) may have something to do. Blocks that find room and credit do not wait for it: they
     /// are routed as they arrive, and sent as they are submitted.
     #[inline]

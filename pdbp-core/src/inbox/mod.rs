@@ -185,6 +185,13 @@ impl<'a, H, B> Inbox<'a, H, B> {
         self.unreadable
     }
 
+    /// Whether no message is left that was taken out of the pipe.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        let reads = self.current.is_some() || self.command.is_some();
+        !reads && self.messages.is_empty() && self.stalled.is_none()
+    }
+
     /// Takes what has arrived, as far as there is room, and says what there is to read.
     pub fn look<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Waiting {
         while self.pull(arrivals) {}

@@ -271,27 +271,19 @@ impl<'a> Outbox<'a> {
         Ok(block)
     }
 
-    /// Packs into a vacant block and makes that the open one of its lane; returns the one that was.
+    /// Packs the first message into the open block of a lane.
     ///
     /// A block of short messages is limited to [`Rule::pack`] bytes of CDUs, one of others to what the link carries best, so
     /// that it leaves earlier; segments of a long message fill theirs.
     ///
     /// # Errors
-    /// The block when even that has no room.
-    #[expect(clippy::result_large_err, reason = "the block goes back to who had it")]
+    /// [`Full`] when even that has no room.
     #[inline]
-    pub fn place(
-        &mut self,
-        mut block: OpenBlock,
-        hop: Hop,
-        outgoing: &Outgoing<'_>,
-        now: Time,
-    ) -> Result<Option<OpenBlock>, OpenBlock> {
-        if outgoing.pack(&mut block).is_err() {
-            return Err(block);
-        }
-        let body = self.lanes.get(hop.lane).map_or(0, |lane| lane.body);
-        let body = if body == 0 { block.room() } else { body };
+    fn begin(&mut self, lane: usize, outgoing: &Outgoing<'_>) -> Result<(), Full> {
+        let Lane { block, body, .. } = self.lanes.get_mut(lane).ok_or(Full)?;
+        let block = block.as_mut().ok_or(Full)?;
+        outgoing.pack(block)?;
+        let body = if *body == 0 { block.room() } else { *body };
         let pack = self.rule.pack.min(body);
         match outgoing.length() {
             _ if outgoing.is_segment() => {}
@@ -299,10 +291,7 @@ impl<'a> Outbox<'a> {
             _ if block.written() <= body => block.limit(body),
             _ => {}
         }
-        match self.put(hop.lane, block, now) {
-            None => Ok(None),
-            before => Ok(before),
-        }
+        Ok(())
     }
 
     /// Sends a message, or a piece of one: packs it into the open block of its lane, or submits that and begins another.
@@ -322,18 +311,19 @@ impl<'a> Outbox<'a> {
         if let Some((full, _)) = self.take(hop.lane) {
             blocks.submit(full);
         }
-        let block = blocks.open(hop.dest)?;
-        match self.place(block, hop, outgoing, now) {
-            Ok(before) => {
-                debug_assert!(before.is_none(), "it was taken above");
-                before.into_iter().for_each(|block| blocks.submit(block));
-                Ok(())
-            }
-            Err(vacant) => {
-                blocks.submit(vacant);
-                Err(SendError::TooLong)
-            }
+        // Packed where it stays, since a block's token is long.
+        let vacant = blocks.open(hop.dest)?;
+        if let Some(back) = self.put(hop.lane, vacant, now) {
+            debug_assert!(false, "there is such a lane, and its block was taken above");
+            blocks.submit(back);
         }
+        if self.begin(hop.lane, outgoing).is_ok() {
+            return Ok(());
+        }
+        if let Some((vacant, _)) = self.take(hop.lane) {
+            blocks.submit(vacant);
+        }
+        Err(SendError::TooLong)
     }
 
     /// Sends a command: in a block of its own, which overtakes others that wait for the same link, and leaves at once.

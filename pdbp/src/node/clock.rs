@@ -6,6 +6,14 @@
 
 use pdbp_core::id::Time;
 
+/// The time of a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    Now,
+    /// As the poll before: right behind it, so that the clock need not be read again.
+    Again,
+}
+
 /// A clock that shows the time since it was made. It does not go back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(imp::Moment);

@@ -18,7 +18,7 @@ use pdbp_core::umb::{BlockMemory, Space, stride};
 use pdbp_core::{Bell, Delivery, Engine, Event, Routing};
 use pdbp_local::Doorbell;
 
-use super::clock::Clock;
+use super::clock::{Clock, When};
 use super::pipes::{Pipe, Sink};
 use super::waiting::Habits;
 use super::{Backend, Memory, backend};
@@ -302,19 +302,19 @@ impl Shared {
 
     /// Polls the engine; returns how much it did, and when it wants to be called again.
     pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Turn {
-        self.poll_of(engine, None)
+        self.poll_of(engine, None, When::Now)
     }
 
     /// The same, by the part that owns these lanes.
-    pub(crate) fn poll_of(&self, engine: &mut NodeEngine, own: Option<&Lanes>) -> Turn {
-        let Some(trace) = &self.trace else { return self.poll_engine(engine, own) };
+    pub(crate) fn poll_of(&self, engine: &mut NodeEngine, own: Option<&Lanes>, when: When) -> Turn {
+        let Some(trace) = &self.trace else { return self.poll_engine(engine, own, when) };
         let began = trace.begin();
-        let polled = self.poll_engine(engine, own);
+        let polled = self.poll_engine(engine, own, when);
         trace.polled(engine, began, polled.worked);
         polled
     }
 
-    fn poll_engine(&self, engine: &mut NodeEngine, own: Option<&Lanes>) -> Turn {
+    fn poll_engine(&self, engine: &mut NodeEngine, own: Option<&Lanes>, when: When) -> Turn {
         // Looking first is cheaper: a `pop` of an empty queue has a fence.
         while !self.released.is_empty()
             && let Some(delivery) = self.released.pop()
@@ -326,7 +326,7 @@ impl Shared {
         {
             engine.give_room(room);
         }
-        let now = self.now();
+        let now = if when == When::Now { self.now() } else { engine.last_poll() };
         let mut sink = Sink { shared: self, flush_wanted: false };
         let mut progress = engine.poll(now, &mut sink);
         let all = sink.flush_wanted;
@@ -352,7 +352,8 @@ impl Shared {
         }
         if progress.worked > 0 {
             // Only a hint (see `Part::is_stalled`), so no order is needed.
-            self.turns.fetch_add(1, Ordering::Relaxed);
+            // Only counted under the engine's lock, so that nothing is lost.
+            self.turns.store(self.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             // Who waits for room looks once more under the engine's lock, so no fence is needed.
             self.tasks.come(&self.senders);
         }

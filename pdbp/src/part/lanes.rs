@@ -115,6 +115,8 @@ impl Lanes {
 
     /// Takes the open block to a node.
     pub(crate) fn take(&self, node: NodeId) -> Option<OpenBlock> {
+        // Nothing is open: only who has flushed the last block says so, and this part alone opens others.
+        self.oldest.time()?;
         self.with(|outbox| outbox.take(node.index())).map(|(block, _)| block)
     }
 

@@ -17,11 +17,11 @@ mod share;
 mod stream;
 mod superstep;
 mod train;
+mod waiting;
 mod window;
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use pdbp_core::engine::LocalPart;
@@ -30,7 +30,7 @@ use pdbp_core::pipe::PipeError;
 use pdbp_core::tables::PartKind;
 
 use crate::error::{LookupError, RecvError, RegisterError};
-use crate::node::{self, Late, Node, NodeEngine, Pipe, Turn, Waiter};
+use crate::node::{self, Late, Node, NodeEngine, Pipe};
 use inbox::{Inbox, Source};
 use known::Known;
 use message::Spare;
@@ -52,11 +52,6 @@ pub use sender::Sender;
 pub use share::{HoldsPart, Local, Share, Shared};
 pub use stream::{Segment, StreamReader, StreamWriter};
 pub(crate) use superstep::NOBODY;
-
-/// Polls in a row that find nothing, after which a part gives its processor away where there are more nodes than processors. Found
-/// with 4 and 8 nodes on 2 cores: with 1 all wait for the scheduler (n↔n 20 to 30 % slower, 1→n and n→1 by half), with and without
-/// progress threads.
-const IDLE_POLLS: u32 = 6;
 
 /// How often a part that waits for a message looks whether anybody is left who could send it one.
 const LOOK: Duration = Duration::from_millis(20);
@@ -249,6 +244,10 @@ impl<S: Share> Part<S> {
             return None;
         }
         let mut inbox = self.inbox();
+        // Seen at once, since it is what a part that waits finds again and again.
+        if inbox.is_empty() && self.pipe().is_ok_and(Pipe::is_empty) {
+            return None;
+        }
         let message = inbox.next(&mut Source(self))?;
         self.train.fill(&mut inbox);
         Some(Message::new(message))
@@ -275,7 +274,7 @@ impl<S: Share> Part<S> {
     /// [`RecvError::NobodyLeft`] when every other node has failed or left and this node has no other part, and
     /// [`RecvError::NoPipe`].
     pub fn recv(&self) -> Result<Message<S>, RecvError> {
-        match self.try_recv() {
+        match self.train.next() {
             Some(message) => Ok(message),
             None => self.receive(),
         }
@@ -287,8 +286,12 @@ impl<S: Share> Part<S> {
             let found = part.next_message();
             if found.is_none() && part.is_alone() { Err(RecvError::NobodyLeft) } else { Ok(found) }
         };
+        if let Some(message) = self.train.next_train().or_else(|| self.next_message()) {
+            return Ok(message);
+        }
         self.pipe()?;
-        self.flush();
+        // Before anything is polled for: what this part waits for may be the answer.
+        self.lanes.flush(&mut self.shared().engine());
         loop {
             match self.wait_until(LOOK, Vec::new(), "", |part| Ok(part.next_message())) {
                 Ok(message) => return Ok(message),
@@ -367,63 +370,6 @@ impl<S: Share> Part<S> {
     pub(crate) fn pipe(&self) -> Result<&Pipe, RecvError> {
         let pipe = self.pipe.get().and_then(|p| self.shared().pipes.get(usize::from(p.0)));
         pipe.ok_or(RecvError::NoPipe)
-    }
-
-    /// Lets the node make progress, unless another thread is at it.
-    pub(crate) fn poll(&self) -> u32 {
-        let worked = self.shared().try_engine().map_or(0, |mut engine| self.poll_with(&mut engine).worked);
-        let idle = if worked == 0 { self.idle.get().saturating_add(1) } else { 0 };
-        self.idle.set(idle);
-        if idle >= IDLE_POLLS {
-            self.idle.set(0);
-            self.shared().give_way();
-        }
-        worked
-    }
-
-    pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Turn {
-        let shared = self.shared();
-        shared.polls.fetch_add(1, Ordering::Relaxed);
-        shared.poll_of(engine, Some(&self.lanes))
-    }
-
-    fn receive_by<'p, R>(
-        &'p self,
-        timeout: Duration,
-        missing: &'static str,
-        attempt: impl Fn(&'p Self) -> Result<Option<R>, RecvError>,
-    ) -> Result<R, RecvError> {
-        if let Some(result) = attempt(self)? {
-            return Ok(result);
-        }
-        // Peers may wait for what is packed here. The polls that follow see to what does not leave at once.
-        self.lanes.flush(&mut self.shared().engine());
-        self.wait_until(timeout, Vec::new(), missing, attempt)
-    }
-
-    /// Polls until `attempt`, which need not poll itself, gives something.
-    pub(crate) fn wait_until<'p, R>(
-        &'p self,
-        timeout: Duration,
-        peers: Vec<NodeId>,
-        missing: &'static str,
-        attempt: impl Fn(&'p Self) -> Result<Option<R>, RecvError>,
-    ) -> Result<R, RecvError> {
-        let mut waiter = Waiter::new(timeout, self.shared());
-        loop {
-            let worked = self.poll();
-            if let Some(result) = attempt(self)? {
-                return Ok(result);
-            }
-            if waiter.is_over() {
-                return Err(waiter.late(peers, missing).into());
-            }
-            if worked > 0 {
-                waiter.worked(&self.node);
-            } else {
-                waiter.pause(&self.node, self.pipe().ok().as_slice());
-            }
-        }
     }
 
     /// Gives back what is left in a pipe that this part had.

@@ -81,7 +81,7 @@ impl<'p, S: Share> Sender<'p, S> {
     }
 
     /// Sends commands, with the number that the receiver reads by [`Message::command`](super::Message::command). A command goes ahead of
-    /// messages and streams that wait, and is received before them. It leaves at once, and has to fit a block ([`Part::longest`]).
+    /// messages and streams that wait, and is received before them. It leaves at once, and has to fit a block ([`Part::longest`]). There are these two priorities and no others.
     #[inline(always)]
     pub fn command(self, number: u16) -> Self {
         Self { command: Some(number), ..self }

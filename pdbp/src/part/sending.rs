@@ -141,10 +141,8 @@ impl<S: Share> Part<S> {
     /// A message to another part than the one before, or of another length.
     #[inline]
     fn send_other(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
-        let is_packed = self.knows_target(to) && {
-            let route = self.route(to, CduClass::ShortMessage, 0);
-            self.lanes.push(to, route, message).is_ok()
-        };
+        let route = self.route(to, CduClass::ShortMessage, 0);
+        let is_packed = self.knows_target(to) && self.lanes.push(to, route, message).is_ok();
         if is_packed { Ok(()) } else { self.send_slow(to, message, patience) }
     }
 
@@ -238,15 +236,20 @@ impl<S: Share> Part<S> {
     #[cold]
     #[inline(never)]
     fn send_slow(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
-        self.await_target(to, patience)?;
         let route = self.route(to, CduClass::ShortMessage, 0);
+        if !self.knows_target(to) {
+            self.await_target(to, patience)?;
+            if self.lanes.push(to, route, message).is_ok() {
+                return Ok(());
+            }
+        }
         if message.len() <= self.longest() {
             if let Patience::None = patience
                 && self.is_stalled(to.node())
             {
                 return Err(SendError::WouldBlock);
             }
-            return self.pack(to.node(), &Outgoing::message(route, message), patience);
+            return self.pack_anew(to.node(), &Outgoing::message(route, message), patience);
         }
         match patience.timeout(self) {
             Some(timeout) => self.send_long(to, message, timeout, None),
@@ -294,6 +297,11 @@ impl<S: Share> Part<S> {
         if self.lanes.with(|outbox| outbox.pack(Hop::to_node(node), outgoing)).is_ok() {
             return Ok(());
         }
+        self.pack_anew(node, outgoing, patience)
+    }
+
+    /// Packs into a new block to a node: the open one has no room, or there is none.
+    fn pack_anew(&self, node: NodeId, outgoing: &Outgoing<'_>, patience: Patience) -> Result<(), SendError> {
         if self.loaned.get() == Some(node) {
             return Err(SendError::Loaned(node));
         }

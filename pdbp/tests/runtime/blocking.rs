@@ -139,6 +139,19 @@ fn a_message_leaves_after_its_time_without_another_call() {
     }
 }
 
+/// The peer may be waiting for it.
+#[test]
+fn what_is_packed_leaves_when_a_part_waits_though_a_message_for_it_is_on_its_way() {
+    let builder = Cluster::builder().nodes(2).progress(Progress::Inline).set("transport", "local");
+    let cluster = builder.flush_after(Duration::from_secs(10)).start().unwrap();
+    let (a, b) = pair(&cluster);
+    a.send(find(&a, "b@node1"), b"packed").unwrap();
+    b.send(find(&b, "a@node0"), b"on its way").unwrap();
+    b.flush();
+    assert_eq!(*a.recv().unwrap(), *b"on its way");
+    assert_eq!(*until(&[&b], || b.try_recv()), *b"packed");
+}
+
 /// A host that sleeps as long as it is told must not sleep on a message.
 #[test]
 fn a_host_is_called_back_while_a_message_waits_in_its_block() {

@@ -15,6 +15,8 @@ pub(in crate::engine) struct Links<'a> {
     pub(in crate::engine) own: LinkId,
     /// The links that have work.
     pub(super) work: WorkList,
+    /// A link may have changed since [`settle`](Self::settle).
+    touched: bool,
 }
 
 impl<'a> Links<'a> {
@@ -24,7 +26,7 @@ impl<'a> Links<'a> {
             let id = LinkId::from_index(i);
             *link = Link::new(id, topology.node(id));
         }
-        Self { rows, topology, own: topology.link(topology.own()), work: WorkList::default() }
+        Self { rows, topology, own: topology.link(topology.own()), work: WorkList::default(), touched: true }
     }
 
     pub(in crate::engine) fn len(&self) -> usize {
@@ -53,7 +55,20 @@ impl<'a> Links<'a> {
 
     #[inline]
     pub(in crate::engine) fn get_mut(&mut self, id: LinkId) -> Option<&mut Link> {
+        self.touched = true;
         self.rows.get_mut(id.index())
+    }
+
+    /// Whether a link may have changed since [`settle`](Self::settle): somebody has had one to write to.
+    #[inline]
+    pub(in crate::engine) fn are_touched(&self) -> bool {
+        self.touched
+    }
+
+    /// All has been seen that there is to see of the links as they are now.
+    #[inline]
+    pub(in crate::engine) fn settle(&mut self) {
+        self.touched = false;
     }
 
     /// The number of the link to a node; [`LinkId::NONE`] when there is none.
@@ -89,6 +104,7 @@ impl<'a> Links<'a> {
     }
 
     pub(in crate::engine) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Link> {
+        self.touched = true;
         self.rows.iter_mut()
     }
 

@@ -1,4 +1,4 @@
-//! How a thread waits: it polls for a while, giving its time slice away in between, and then sleeps on a bell.
+//! How a thread waits: it polls some times, for a while longer giving its time slice away in between, and then sleeps on a bell.
 //!
 //! How long it polls, and whether it yields, the threads of a node learn from how their waits went ([`policy`]):
 //! * **A sleep that ends soon should have been polling**, and polling gets longer, up to a bound. Otherwise an exchange can stay slow:
@@ -45,8 +45,12 @@ use policy::{Policy, Processors};
 
 /// Longest sleep on a bell, in case that a transport does not ring.
 pub(super) const NAP: Duration = Duration::from_millis(2);
-/// Polls before the first yield.
-const SPINS: u32 = 8;
+/// Polls before the first yield: where nodes have processors of their own, as many as take longer than most answers. To yield takes as
+/// long as two of them, and what arrives meanwhile waits.
+const SPINS: u32 = 32;
+const CROWDED_SPINS: u32 = 8;
+/// Of polls one behind the other, one in so many reads the clock, which takes a tenth of each.
+const LOOKS: u32 = 4;
 /// Yields before a thread sleeps where nodes outnumber processors: what it waits for needs this processor.
 const CROWDED_YIELDS: u32 = 48;
 
@@ -168,9 +172,18 @@ impl Waiter {
     /// call the program.
     pub(crate) fn pause(&mut self, node: &Node, pipes: &[&Pipe]) {
         self.pause_on(&node.shared, pipes);
-        if self.rounds > SPINS || self.sleeps_since.is_some() {
+        if self.rounds > self.spins() || self.sleeps_since.is_some() {
             self.look_around(&node.shared, &node.seen);
         }
+    }
+
+    /// Whether the thread polls again at once, and need not look at the clock for it.
+    pub(crate) fn polls_on(&self) -> bool {
+        self.rounds <= self.spins() && !self.rounds.is_multiple_of(LOOKS) && self.sleeps_since.is_none()
+    }
+
+    fn spins(&self) -> u32 {
+        if self.crowded { CROWDED_SPINS } else { SPINS }
     }
 
     fn pause_on(&mut self, shared: &Shared, pipes: &[&Pipe]) {
@@ -178,10 +191,11 @@ impl Waiter {
             return self.sleep(shared, pipes);
         }
         self.rounds += 1;
-        if self.rounds <= SPINS {
-            return std::hint::spin_loop();
+        if self.rounds <= self.spins() {
+            // A poll takes long enough by itself: a hint to the processor would only delay the next.
+            return;
         }
-        if self.rounds == SPINS + 1 && !self.crowded {
+        if self.rounds == self.spins() + 1 && !self.crowded {
             self.now = Instant::now();
             self.polls_since = self.now;
             let policy = shared.habits.load();
@@ -189,7 +203,7 @@ impl Waiter {
             self.polling = policy.polling(self.processors);
         }
         let polls = if self.crowded {
-            self.rounds <= SPINS + CROWDED_YIELDS
+            self.rounds <= CROWDED_SPINS + CROWDED_YIELDS
         } else {
             self.now.duration_since(self.polls_since) < self.polling
         };
