@@ -32,7 +32,7 @@ Usage: pdbp config [--markdown] [SETTINGS]
        pdbp top [--connect ADDRESS] [--interval TIME] [--once]
        pdbp sim [--nodes N,N,…] [--traffic PATTERN] [--fault FAULT…] [--report DIR] …
        pdbp sim --compare all [--report DIR]
-       pdbp rapidio paper [--report DIR]
+       pdbp rapidio paper|scale|congest|speed [--report DIR]
 
 Commands:
   config        Print every setting with its value and where the value came from; the output is a configuration file
@@ -92,7 +92,12 @@ Commands:
     --report DIR  Write a page with tables and plots to a folder, too
   rapidio paper Run the experiments of a paper on MPIRIO, collectives that the switches of a fabric carry out, in virtual time, and
                 print them beside what the paper states
-    --report DIR  Write a page with tables and plots to a folder, too
+  rapidio scale Measure broadcast and all_reduce in switches against the best software on the same fabric
+    --processes N,N,…  of so many processes, powers of 4 [default: 16,64,256,1024,4096]
+    --sizes B,B,…  and so many bytes, multiples of 4 [default: 4,64,1024,4096,16384,65536,1048576]; what would take long is left out
+  rapidio congest  Measure flows that meet on a fabric, tables by which messages take all links, and more groups than switches have masks
+  rapidio speed Measure the simulator itself
+    --report DIR  Write a page with tables and plots to a folder, too; of all four
 
 Settings, the later over the earlier: defaults, file, environment (PDBP_BLOCK_BYTES=32768), command line:
   --file FILE   Read a configuration file (TOML) [default: the one that PDBP_CONFIG names, if any]
@@ -223,7 +228,10 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
                 let option = option.to_owned();
                 sim.option(&option, &mut arguments)?;
             }
-            (Long("report"), Some("rapidio")) => rapidio.report = Some(arguments.value()?.into()),
+            (Long(option), Some("rapidio")) => {
+                let option = option.to_owned();
+                rapidio.option(&option, &mut arguments)?;
+            }
             (Value(word), Some("rapidio")) if rapidio.what.is_none() => rapidio.what = Some(word.string()?),
             (Long("file"), Some("config" | "ping")) => file = Some(arguments.value()?.into()),
             (Long("set"), Some("config" | "ping")) => {

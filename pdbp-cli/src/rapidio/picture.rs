@@ -88,7 +88,7 @@ fn walk(root: usize, switches: usize, links: &[LinkTraffic]) -> Vec<(usize, Opti
 }
 
 /// The drawing. Lines are as thick as there is traffic; links that the tree leaves out are dashed.
-pub(super) fn svg(tree: &Tree, links: &[LinkTraffic], width: f64) -> String {
+pub(super) fn svg(title: &str, tree: &Tree, links: &[LinkTraffic], width: f64) -> String {
     let Places { switches, endpoints } = Places::new(tree, links, width);
     let node =
         |figure| move |(number, at)| Place { at, figure, text: format!("{number}"), label: String::new() };
@@ -102,6 +102,7 @@ pub(super) fn svg(tree: &Tree, links: &[LinkTraffic], width: f64) -> String {
             LinkEnd::Switch(other) => other,
             LinkEnd::Endpoint(id) => hubs + usize::from(id),
         };
+        let sum: u64 = link.requests.iter().sum();
         // Away from the root comes first.
         let [down, up] = if nodes[link.switch].at.1 <= nodes[to].at.1 {
             link.requests
@@ -111,13 +112,12 @@ pub(super) fn svg(tree: &Tree, links: &[LinkTraffic], width: f64) -> String {
         let (traffic, mut label) = (format!("{down}/{up}"), String::new());
         match link.neighbor {
             LinkEnd::Endpoint(_) => nodes[to].label = traffic,
-            LinkEnd::Switch(_) if link.in_tree => label = traffic,
+            LinkEnd::Switch(_) if link.in_tree || sum > 0 => label = traffic,
             LinkEnd::Switch(_) => {}
         }
-        let sum: u64 = link.requests.iter().sum();
         let thick = 1.0 + 5.0 * sum as f64 / (2.0 * most);
         lines.push(Link { ends: [link.switch, to], width: thick, dashed: !link.in_tree, label });
     }
     let note = "packets down / up each link, without answers; dashed: not in the tree";
-    Diagram { title: "Spanning tree and traffic", note, nodes, links: lines, width }.svg()
+    Diagram { title, note, nodes, links: lines, width }.svg()
 }

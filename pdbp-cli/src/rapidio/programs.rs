@@ -192,6 +192,6 @@ pub(super) fn topology() -> Result<Section, Failed> {
         head: vec!["link of switches", "", "packets →", "←", "answers →", "←"],
         rows: rows.collect(),
         claims: vec![("all traffic takes the spanning tree".to_owned(), unused)],
-        plots: vec![("topology.svg", picture::svg(&tree, &report.links, WIDTH))],
+        plots: vec![("topology.svg", picture::svg("Spanning tree and traffic", &tree, &report.links, WIDTH))],
     })
 }

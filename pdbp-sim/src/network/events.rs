@@ -188,8 +188,13 @@ impl<K: Eq> Queue<K> {
         self.heap.pop()
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.heap.len()
+    }
+
+    /// How many things were planned so far.
+    pub(crate) fn planned(&self) -> u64 {
+        self.planned
     }
 }
 

@@ -9,9 +9,11 @@ use std::sync::Arc;
 use pdbp_core::collective::{Call, Kind};
 
 use super::fabric::{Fabric, Happening};
+use super::flow::Flow;
 use super::frames::Told;
 use super::operation::{Key, Op, blank, cut, prepare, store};
 use super::packet::{DATA, Packet, What};
+use super::port::Place;
 use super::{Error, Mismatch};
 
 /// Calls of a group that are remembered.
@@ -21,7 +23,7 @@ const KEPT: usize = 64;
 #[derive(Debug)]
 struct Message {
     source: u16,
-    tag: u32,
+    tag: u64,
     bytes: usize,
     data: Vec<u8>,
 }
@@ -30,11 +32,16 @@ struct Message {
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pub(super) output: usize,
-    /// Until when its processor begins operations.
+    /// Until when its processor begins operations, and which, in this order.
     busy: u64,
-    ops: BTreeMap<Key, Op>,
+    begins: VecDeque<Key>,
+    pub(super) ops: BTreeMap<Key, Op>,
+    /// Of groups, how far they are.
+    pub(super) flows: BTreeMap<u16, Flow>,
     /// Packets of calls that have not begun here.
     early: BTreeMap<(u16, u32), Vec<Packet>>,
+    is_early: usize,
+    pub(super) most_early: usize,
     /// Receives in the order in which they were made, and messages in the order in which they have come.
     expected: VecDeque<Key>,
     unexpected: VecDeque<Message>,
@@ -55,8 +62,12 @@ impl Endpoint {
         Self {
             output,
             busy: 0,
+            begins: VecDeque::new(),
             ops: BTreeMap::new(),
+            flows: BTreeMap::new(),
             early: BTreeMap::new(),
+            is_early: 0,
+            most_early: 0,
             expected: VecDeque::new(),
             unexpected: VecDeque::new(),
             partial: BTreeMap::new(),
@@ -70,6 +81,11 @@ impl Endpoint {
 
     /// Whether an earlier message to the same endpoint has packets to send first: messages do not overtake each other.
     fn is_behind(&self, key: Key) -> bool {
+        if let Key::Call(group, _) = key {
+            // Nor do calls of a group: what they may send is counted in their order.
+            let mut earlier = self.ops.range(Key::Call(group, 0)..key);
+            return earlier.any(|(_, other)| !other.unsent.is_empty());
+        }
         let (Key::Send(_), Some(op)) = (key, self.ops.get(&key)) else { return false };
         let mut earlier = self.ops.range(Key::Send(0)..key);
         earlier.any(|(_, other)| other.peer == op.peer && !other.unsent.is_empty())
@@ -80,6 +96,17 @@ impl Endpoint {
         let (Key::Send(number), Some(op)) = (key, self.ops.get(&key)) else { return None };
         let mut later = self.ops.range(Key::Send(number + 1)..Key::Recv(0));
         later.find(|(_, other)| other.peer == op.peer && !other.unsent.is_empty()).map(|(key, _)| *key)
+    }
+
+    /// A packet of an operation was answered.
+    fn note_answer(&mut self, key: Key) {
+        let Some(op) = self.ops.get_mut(&key).filter(|op| op.unanswered > 0) else { return };
+        op.unanswered -= 1;
+        if let Key::Call(group, _) = key
+            && let Some(flow) = self.flows.get_mut(&group)
+        {
+            flow.unanswered = flow.unanswered.saturating_sub(1);
+        }
     }
 
     /// The number of the last call that it has begun of a group.
@@ -112,6 +139,8 @@ impl Endpoint {
     pub(super) fn forget(&mut self, group: u16) {
         self.ops.retain(|key, _| !matches!(key, Key::Call(of, _) if *of == group));
         self.early.retain(|(of, _), _| *of != group);
+        self.is_early = self.early.values().map(Vec::len).sum();
+        self.flows.remove(&group);
         self.broken.remove(&group);
         self.made.remove(&group);
     }
@@ -132,7 +161,7 @@ impl Endpoint {
 
 impl Fabric {
     /// Begins to send a message.
-    pub(super) fn start_send(&mut self, id: u16, to: u16, tag: u32, priority: u8, data: Vec<u8>) -> Key {
+    pub(super) fn start_send(&mut self, id: u16, to: u16, tag: u64, priority: u8, data: Vec<u8>) -> Key {
         let call = Call::moving(Kind::Tagged, 0, data.len());
         let op = Op { peer: to, tag, priority, ..Op::of(call, data, Vec::new()) };
         let key = Key::Send(self.next_number(id));
@@ -140,7 +169,7 @@ impl Fabric {
     }
 
     /// Begins to wait for a message of so many bytes.
-    pub(super) fn start_recv(&mut self, id: u16, from: u16, tag: u32, bytes: usize) -> Key {
+    pub(super) fn start_recv(&mut self, id: u16, from: u16, tag: u64, bytes: usize) -> Key {
         let call = Call::moving(Kind::Tagged, 0, bytes);
         let op = Op { peer: from, tag, missing: bytes, ..Op::of(call, Vec::new(), Vec::new()) };
         let key = Key::Recv(self.next_number(id));
@@ -176,14 +205,18 @@ impl Fabric {
             self.begin(id, key);
         } else {
             endpoint.busy = endpoint.busy.max(now) + cycles;
-            self.queue_begin(id, key);
+            endpoint.begins.push_back(key);
+            let at = endpoint.busy;
+            self.plan(at, Happening::Begins(id));
         }
         key
     }
 
-    fn queue_begin(&mut self, id: u16, key: Key) {
-        let at = self.endpoints[usize::from(id)].busy;
-        self.plan(at, Happening::Begins(id, key));
+    /// The processor has begun the next operation.
+    pub(super) fn begin_next(&mut self, id: u16) {
+        if let Some(key) = self.endpoints[usize::from(id)].begins.pop_front() {
+            self.begin(id, key);
+        }
     }
 
     /// The end of an operation and its output; `None` while it is under way.
@@ -194,7 +227,7 @@ impl Fabric {
         op.done.map(|done| done.map(|()| op.output))
     }
 
-    pub(super) fn begin(&mut self, id: u16, key: Key) {
+    fn begin(&mut self, id: u16, key: Key) {
         let endpoint = &mut self.endpoints[usize::from(id)];
         let Some(op) = endpoint.ops.get_mut(&key) else { return };
         op.begun = true;
@@ -214,10 +247,15 @@ impl Fabric {
                     op.done = Some(Err(Error::Mismatch(*mismatch)));
                 } else {
                     prepare(op, &blank(id, op, group, number));
+                    if op.missing > 0 || !op.unsent.is_empty() {
+                        endpoint.flows.entry(group).or_default().enter(op);
+                    }
                     let early = endpoint.early.remove(&(group, number)).unwrap_or_default();
+                    endpoint.is_early -= early.len();
                     for packet in early {
                         self.take_part(id, packet);
                     }
+                    self.tell_taken(id, group);
                 }
             }
         }
@@ -225,7 +263,7 @@ impl Fabric {
     }
 
     /// Sends what may be sent of an operation, and ends it if that was all.
-    fn pump(&mut self, id: u16, key: Key) {
+    pub(super) fn pump(&mut self, id: u16, key: Key) {
         let window = self.timing.window.max(1);
         loop {
             let endpoint = &mut self.endpoints[usize::from(id)];
@@ -234,15 +272,33 @@ impl Fabric {
             if matches!(key, Key::Recv(_)) || op.finish() {
                 return self.woken.extend(op.done.is_some().then_some(id));
             }
-            if op.unanswered >= window || endpoint.is_behind(key) {
+            let flow = if let Key::Call(group, _) = key { endpoint.flows.get(&group) } else { None };
+            let has_window = flow.map_or(op.unanswered < window, |flow| flow.allows(op, window));
+            if op.unsent.is_empty() || !has_window || endpoint.is_behind(key) {
                 return;
             }
             let Some(op) = endpoint.ops.get_mut(&key) else { return };
             let Some(packet) = op.unsent.pop_front() else { return };
             op.unanswered += 1;
             endpoint.sent += 1;
-            let next = if op.unsent.is_empty() { endpoint.behind(key) } else { None };
-            self.push(output, 0, packet, None);
+            let is_last = op.unsent.is_empty();
+            if let Key::Call(group, number) = key {
+                if let Some(down) = &mut op.down {
+                    down.step();
+                }
+                if let Some(flow) = endpoint.flows.get_mut(&group) {
+                    flow.unanswered += 1;
+                }
+                self.push(output, 0, packet, Place::None);
+                self.tell_taken(id, group);
+                if is_last {
+                    // Those that come after it may begin to send.
+                    self.pump(id, Key::Call(group, number + 1));
+                }
+                continue;
+            }
+            let next = if is_last { endpoint.behind(key) } else { None };
+            self.push(output, 0, packet, Place::None);
             if let Some(next) = next {
                 self.pump(id, next);
             }
@@ -256,8 +312,10 @@ impl Fabric {
         let (group, number) = (packet.dest, packet.number);
         match packet.what {
             What::Message => self.take_message(id, &packet),
-            What::Frame => self.note_frame(&packet, Told::Whole),
+            What::Frame => self.told.extend(Told::of(&packet, Told::Whole)),
             What::MessageAnswer => self.answered(id, Key::Send(number)),
+            // It is for switches.
+            What::Taken => {}
             What::NoRoute => self.end(id, Key::Send(number), Error::NoRoute { dest: packet.source }),
             What::Answer | What::AnswerRun | What::AnswerAll => self.answered(id, Key::Call(group, number)),
             What::Mismatch => {
@@ -265,7 +323,8 @@ impl Fabric {
                     self.break_group(id, group, *mismatch);
                 }
             }
-            What::Call | What::Result if self.is_closed(group) => {}
+            What::Call | What::Result | What::Granted if self.is_closed(group) => {}
+            What::Granted => self.granted(id, group),
             What::Call | What::Result => {
                 let endpoint = &mut self.endpoints[usize::from(id)];
                 let op = endpoint.ops.get(&Key::Call(group, number));
@@ -278,16 +337,19 @@ impl Fabric {
                     self.differs(id, &packet, (rank, call));
                 } else if !endpoint.broken.contains_key(&group) {
                     endpoint.early.entry((group, number)).or_default().push(packet);
+                    endpoint.is_early += 1;
+                    endpoint.most_early = endpoint.most_early.max(endpoint.is_early);
                 }
             }
         }
     }
 
     fn answered(&mut self, id: u16, key: Key) {
-        if let Some(op) = self.endpoints[usize::from(id)].ops.get_mut(&key) {
-            op.unanswered = op.unanswered.saturating_sub(1);
+        self.endpoints[usize::from(id)].note_answer(key);
+        match key {
+            Key::Call(group, _) => self.pump_group(id, group),
+            _ => self.pump(id, key),
         }
-        self.pump(id, key);
     }
 
     fn end(&mut self, id: u16, key: Key, error: Error) {
@@ -313,7 +375,7 @@ impl Fabric {
             (What::Call, Kind::Reduce) => Some(What::AnswerAll),
             (What::Result, _) => {
                 // It stands for the answer of this endpoint's own packet, too.
-                op.unanswered = op.unanswered.saturating_sub(1);
+                endpoint.note_answer(Key::Call(group, number));
                 None
             }
             _ => None,
@@ -321,9 +383,10 @@ impl Fabric {
         if let Some(what) = answer {
             let answer = Packet { source: id, ..packet.answer(what) };
             let output = endpoint.output;
-            self.push(output, 0, answer, None);
+            self.push(output, 0, answer, Place::None);
         }
-        self.pump(id, Key::Call(group, number));
+        self.tell_taken(id, group);
+        self.pump_group(id, group);
     }
 
     /// What has come is of another call than that of this endpoint, a rank and its call: all are told.
@@ -334,13 +397,14 @@ impl Fabric {
         let told = Packet { source: id, mismatch: Some(Arc::new(mismatch)), ..packet.answer(What::Mismatch) };
         let output = self.endpoints[usize::from(id)].output;
         self.break_group(id, group, mismatch);
-        self.push(output, 0, told, None);
+        self.push(output, 0, told, Place::None);
     }
 
     fn break_group(&mut self, id: u16, group: u16, mismatch: Mismatch) {
         let endpoint = &mut self.endpoints[usize::from(id)];
         endpoint.broken.entry(group).or_insert(mismatch);
         endpoint.early.retain(|(of, _), _| *of != group);
+        endpoint.is_early = endpoint.early.values().map(Vec::len).sum();
         let calls = endpoint
             .ops
             .iter()
@@ -366,7 +430,7 @@ impl Fabric {
             endpoint.unexpected.push_back(message);
         }
         let output = endpoint.output;
-        self.push(output, 0, answer, None);
+        self.push(output, 0, answer, Place::None);
         self.match_messages(id);
     }
 

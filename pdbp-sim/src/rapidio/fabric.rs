@@ -1,16 +1,13 @@
 //! All switches, links and endpoints, and what happens on them in virtual time.
 
-use std::sync::Arc;
-
 use super::endpoint::Endpoint;
 use super::frames::Told;
-use super::operation::Key;
-use super::packet::Packet;
-use super::port::{Output, Place, Waiting};
+use super::packet::{Packet, What};
+use super::port::{Entry, Output, Place, Slab};
 use super::spanning::{Members, Neighbor, Tree};
 use super::switch::Switch;
 use super::timing::Timing;
-use super::topology::{Topology, TopologyError};
+use super::topology::{MASKS, Topology, TopologyError};
 use crate::network::events::{Digest, Queue};
 
 /// Places of an input that an answer, a packet of the highest priority, can count on, and one for each lower priority.
@@ -20,16 +17,19 @@ const FEWEST: u8 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Happening {
     /// A packet has left this output.
-    Sent(usize),
+    Sent(u32),
     /// A packet that has left it is at the other end.
-    Arrived(usize),
+    Arrived(u32),
     /// What the unit of this switch has made is ready.
-    Made(usize),
-    /// The processor of this endpoint has begun an operation.
-    Begins(u16, Key),
+    Made(u32),
+    /// The processor of this endpoint has begun the next operation.
+    Begins(u16),
     /// The process of this endpoint goes on.
     Wakes(u16),
 }
+
+// With its time and its serial number it is 24 bytes long.
+const _: () = assert!(size_of::<Happening>() == 8);
 
 /// Packets on one link between two devices, both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +65,11 @@ pub(super) struct Fabric {
     pub(super) endpoints: Vec<Endpoint>,
     /// Those of switches, port by port, then those of endpoints.
     pub(super) outputs: Vec<Output>,
+    slab: Slab,
     /// What each output leads to.
     neighbors: Vec<Neighbor>,
-    queue: Queue<Happening>,
+    pub(super) queue: Queue<Happening>,
+    pub(super) most_planned: usize,
     pub(super) now: u64,
     pub(super) digest: Digest,
     /// Endpoints whose processes have something to look at.
@@ -97,28 +99,43 @@ impl Fabric {
             outputs.push(Output::new(1, Some(buffers)));
             neighbors.push(Neighbor::Switch(switch, port));
         }
-        let groups = vec![Members::new(&tree, (0..tree.endpoints() as u16).collect())];
-        let (queue, digest, woken, told) = (Queue::default(), Digest::NEW, Vec::new(), Vec::new());
-        Ok(Self {
+        let (queue, digest, woken) = (Queue::default(), Digest::NEW, Vec::new());
+        let all = (0..tree.endpoints() as u16).collect();
+        let mut fabric = Self {
             timing,
             tree,
-            groups,
+            groups: Vec::new(),
             switches,
             endpoints,
             outputs,
+            slab: Slab::default(),
             neighbors,
             queue,
+            most_planned: 0,
             now: 0,
             digest,
             woken,
-            told,
-        })
+            told: Vec::new(),
+        };
+        fabric.add_group(all);
+        Ok(fabric)
     }
 
-    /// Makes a group of endpoints, given by growing id; its number.
+    /// Makes a group of endpoints, given by growing id; its number. Its calls are carried out by switches if all of those that it needs
+    /// have a mask left.
     pub(super) fn add_group(&mut self, ids: Vec<u16>) -> u16 {
-        self.groups.push(Members::new(&self.tree, ids));
+        let mut group = Members::new(&self.tree, ids);
+        group.in_switches = self.has_masks(&group);
+        if group.in_switches {
+            group.switches().for_each(|switch| self.switches[switch].masks += 1);
+        }
+        self.groups.push(group);
         self.groups.len() as u16 - 1
+    }
+
+    /// Whether all switches that a group needs have a mask left.
+    pub(super) fn has_masks(&self, group: &Members) -> bool {
+        group.switches().all(|switch| self.switches[switch].masks < MASKS)
     }
 
     pub(super) fn plan(&mut self, at: u64, what: Happening) {
@@ -132,27 +149,33 @@ impl Fabric {
 
     /// Lets the next thing happen; `false` if nothing will.
     pub(super) fn step(&mut self) -> bool {
+        self.most_planned = self.most_planned.max(self.queue.len());
         let Some(event) = self.queue.next(u64::MAX) else { return false };
         self.now = event.at;
         self.digest.add(event.at);
         match event.kind {
-            Happening::Sent(output) => self.sent(output),
+            Happening::Sent(output) => self.sent(output as usize),
             Happening::Arrived(output) => {
-                if let Some(waiting) = self.outputs[output].flying.pop_front() {
-                    self.deliver(output, waiting.packet);
+                if let Some(number) = self.outputs[output as usize].land(&mut self.slab) {
+                    self.deliver(output as usize, number);
                 }
             }
-            Happening::Made(switch) => self.made(switch),
-            Happening::Begins(id, key) => self.begin(id, key),
+            Happening::Made(switch) => self.made(switch as usize),
+            Happening::Begins(id) => self.begin_next(id),
             Happening::Wakes(id) => self.woken.push(id),
         }
         true
     }
 
     /// Queues a packet at an output.
-    pub(super) fn push(&mut self, output: usize, input: usize, packet: Packet, place: Option<Place>) {
+    pub(super) fn push(&mut self, output: usize, input: usize, packet: Packet, place: Place) {
+        let number = self.slab.insert(packet, place);
+        self.queue_at(output, input, number);
+    }
+
+    fn queue_at(&mut self, output: usize, input: usize, number: u32) {
         let now = self.now;
-        self.outputs[output].push(input, packet, place, now);
+        self.outputs[output].push(&mut self.slab, input, number, now);
         self.kick(output);
     }
 
@@ -168,35 +191,38 @@ impl Fabric {
         if out.leaving.is_some() {
             return;
         }
-        let Some(waiting) = out.pop() else { return };
-        let is_request = waiting.packet.is_request();
-        let cycles = self.timing.occupied(waiting.packet.bytes(), is_endpoint && !is_request);
+        let Some(number) = out.pop(&mut self.slab) else { return };
+        let entry = self.slab.at(number);
+        let is_request = entry.packet.is_request();
+        let cycles = self.timing.occupied(entry.bytes.into(), is_endpoint && !is_request);
         let count = if is_request { &mut out.requests } else { &mut out.answers };
         *count += 1;
-        out.leaving = Some(waiting);
-        self.queue.plan(self.now + cycles, Happening::Sent(output));
+        out.leaving = Some(number);
+        self.queue.plan(self.now + cycles, Happening::Sent(output as u32));
     }
 
     fn sent(&mut self, output: usize) {
-        let Some(Waiting { packet, place, .. }) = self.outputs[output].leaving.take() else { return };
-        self.release(place);
+        let Some(number) = self.outputs[output].leaving.take() else { return };
+        let mut place = std::mem::replace(&mut self.slab.at(number).place, Place::None);
+        self.release(&mut place);
         if self.is_endpoint(output) {
-            self.note_frame(&packet, Told::Left);
+            let Entry { packet, .. } = self.slab.at(number);
+            self.told.extend(Told::of(packet, Told::Left));
         }
         let to_switch = matches!(self.neighbors[output], Neighbor::Switch(..));
         let latency = self.timing.link + if to_switch { self.timing.switch } else { 0 };
         if latency == 0 {
-            self.deliver(output, packet);
+            self.deliver(output, number);
         } else {
-            self.outputs[output].flying.push_back(Waiting::flying(packet));
-            self.queue.plan(self.now + latency, Happening::Arrived(output));
+            self.outputs[output].fly(&mut self.slab, number);
+            self.queue.plan(self.now + latency, Happening::Arrived(output as u32));
         }
         self.kick(output);
     }
 
     /// Gives back the place of a packet if no copy needs it any more.
-    pub(super) fn release(&mut self, place: Option<Place>) {
-        if let Some(output) = place.and_then(Arc::into_inner) {
+    pub(super) fn release(&mut self, place: &mut Place) {
+        if let Some(output) = place.take() {
             if let Some(room) = &mut self.outputs[output].room {
                 *room += 1;
             }
@@ -204,12 +230,28 @@ impl Fabric {
         }
     }
 
-    fn deliver(&mut self, output: usize, packet: Packet) {
+    fn deliver(&mut self, output: usize, number: u32) {
+        let Entry { packet, .. } = self.slab.at(number);
         self.digest.add(u64::from(packet.source) << 48 | u64::from(packet.number) << 16 | output as u64);
         self.digest.add(u64::from(packet.sequence) << 8 | packet.what as u64);
         match self.neighbors[output] {
-            Neighbor::Endpoint(id) => self.take(id, packet),
-            Neighbor::Switch(switch, port) => self.arrive(switch, port, packet, Arc::new(output)),
+            Neighbor::Endpoint(id) => {
+                let packet = self.slab.take(number);
+                self.take(id, packet);
+            }
+            Neighbor::Switch(switch, port) => {
+                let (what, dest) = (packet.what, packet.dest);
+                let is_message =
+                    matches!(what, What::Message | What::Frame | What::MessageAnswer | What::NoRoute);
+                let out = if is_message { self.tree.port(switch, dest) } else { None };
+                if let Some(out) = out {
+                    // By far the most packets: they go on as they are.
+                    self.slab.at(number).place = Place::Of(output as u32);
+                    return self.queue_at(self.switches[switch].output(out), port.into(), number);
+                }
+                let packet = self.slab.take(number);
+                self.arrive(switch, port, packet, Place::Of(output as u32));
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use pdbp_core::collective::{Call, Kind};
 
 use super::fabric::Fabric;
 use super::packet::{DATA, Packet, What};
+use super::port::Place;
 use super::timing::Timing;
 use super::topology::{Topology, TopologyError};
 use super::{HIGHEST, PACKET};
@@ -65,12 +66,12 @@ impl Frames {
                 sequence: sequence as u32,
                 run: (0, 1),
                 // How many there are.
-                tag: packets as u32,
+                tag: packets as u64,
                 call: Call::moving(Kind::Tagged, 0, bytes),
                 data,
                 mismatch: None,
             };
-            fabric.push(output, 0, packet, None);
+            fabric.push(output, 0, packet, Place::None);
         }
     }
 
@@ -126,11 +127,10 @@ impl Frames {
     }
 }
 
-impl Fabric {
-    /// Notes that the packet of a frame has left its endpoint, or is at the other.
-    pub(super) fn note_frame(&mut self, packet: &Packet, told: fn(u32) -> Told) {
-        if packet.what == What::Frame && packet.sequence + 1 == packet.tag {
-            self.told.push(told(packet.number));
-        }
+impl Told {
+    /// What is told of a packet, if it is the last one of a frame.
+    pub(super) fn of(packet: &Packet, told: fn(u32) -> Self) -> Option<Self> {
+        let is_last = packet.what == What::Frame && u64::from(packet.sequence) + 1 == packet.tag;
+        is_last.then(|| told(packet.number))
     }
 }

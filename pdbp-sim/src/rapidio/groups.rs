@@ -1,6 +1,6 @@
 //! Groups of endpoints that come and go, whose calls switches carry out: for nodes whose frames the fabric carries.
 //!
-//! A switch has masks for so many groups ([`MASKS`]). A group for which one of its switches has none left is refused, and its members do
+//! A switch has masks for so many groups ([`MASKS`](super::MASKS)). A group for which one of its switches has none left is refused, and its members do
 //! without.
 
 use pdbp_core::collective::Call;
@@ -11,31 +11,22 @@ use super::frames::Frames;
 use super::operation::Key;
 use super::spanning::Members;
 
-/// Masks of a switch, each for a group.
-pub(crate) const MASKS: usize = 40;
-
 impl Frames {
     /// Makes a group of endpoints, given by growing id; its number. `None` where a switch has no mask left, or no number is.
     pub(crate) fn open_group(&mut self, ids: Vec<u16>) -> Option<u16> {
         let fabric = &mut self.fabric;
-        let number = u16::try_from(fabric.groups.len()).ok()?;
+        u16::try_from(fabric.groups.len()).ok()?;
         let group = Members::new(&fabric.tree, ids);
-        let is_short = |switch: usize| {
-            let others = fabric.groups.iter().filter(|other| !other.mask(switch).is_empty());
-            !group.mask(switch).is_empty() && others.count() >= MASKS
-        };
-        if (0..fabric.switches.len()).any(is_short) {
-            return None;
-        }
-        fabric.groups.push(group);
-        Some(number)
+        fabric.has_masks(&group).then(|| fabric.add_group(group.ids))
     }
 
     /// Forgets a group: what is held for it anywhere, and what of it is still under way.
     pub(crate) fn close_group(&mut self, number: u16) {
         let fabric = &mut self.fabric;
         if let Some(group) = fabric.groups.get_mut(usize::from(number)) {
-            *group = Members::new(&fabric.tree, Vec::new());
+            let closed = std::mem::replace(group, Members::new(&fabric.tree, Vec::new()));
+            let masks = closed.switches().filter(|_| closed.in_switches);
+            masks.for_each(|switch| fabric.switches[switch].masks -= 1);
         }
         fabric.switches.iter_mut().for_each(|switch| switch.forget(number));
         fabric.endpoints.iter_mut().for_each(|endpoint| endpoint.forget(number));

@@ -16,6 +16,9 @@
 //! * **Values are combined in the order of ports along the tree**, whatever comes first, by [`pdbp_core::collective::combine`]. The same
 //!   call gives the same bits in every run on the same topology, with any timing.
 //! * Packets of one source, destination and priority stay in order. A switch never sends a copy back where it came from.
+//! * A switch holds 64 packets of a group at most, and nobody is further ahead of the others than that (`flow.rs`);
+//!   [`most_slots`](mpirio::Report::most_slots) and [`most_early`](mpirio::Report::most_early) say how many there were. A switch has masks for
+//!   [`MASKS`] groups; those of others are done by messages.
 //! * An input takes a packet only when it has room. What is held in a switch for others to come has left its input, so that nothing waits
 //!   in a circle: on a tree a packet never turns back, and endpoints always take.
 //! * A run depends on its arguments alone: the same gives the same [`digest`](mpirio::Report::digest).
@@ -23,14 +26,12 @@
 //! # Not modelled
 //! * Headers as bytes. A packet has the length that they give it.
 //! * Links and switches that fail, and what Init costs in time.
-//! * Bounds for what lies at an endpoint early or unexpected, and for the slots of switches: both are as large as need be, and
-//!   [`most_slots`](mpirio::Report::most_slots) says how many were in use. With a window of one packet, as in the paper, a member is
-//!   never further ahead than that in what it gives to be combined; a root may be ahead with broadcasts and scatters, which its own
-//!   switch answers.
-//! * Storage, and in `mpirio` other groups than those of all and of a board.
+//! * A bound for messages that lie at an endpoint and that nobody has asked for.
+//! * Storage.
 
 mod endpoint;
 mod fabric;
+mod flow;
 pub(crate) mod frames;
 mod groups;
 pub mod mpirio;
@@ -54,7 +55,7 @@ pub use fabric::{LinkEnd, LinkTraffic};
 pub use packet::{DATA, HIGHEST, PACKET, VALUES};
 pub use spanning::{RoutingLoop, Tree};
 pub use timing::{PortTime, Timing};
-pub use topology::{BOARD, ENDPOINTS, Link, PORTS, Topology, TopologyError};
+pub use topology::{BOARD, ENDPOINTS, Link, MASKS, PORTS, Topology, TopologyError};
 
 /// Two members that called different things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +81,13 @@ pub enum Error {
     },
     /// Members of the group called different things; every later call of the group says so.
     Mismatch(Mismatch),
+    /// A switch that the group needs has no mask left: its calls are done by messages.
+    NoMask,
+    /// The process is none of those that it has named for a group, or one is named twice.
+    NotOfGroup {
+        /// Its rank, or the one named twice.
+        rank: usize,
+    },
     /// No table has a way there.
     NoRoute {
         /// The id of the endpoint.
@@ -102,6 +110,15 @@ impl fmt::Display for Error {
             Self::Refused(refused) => refused.fmt(f),
             Self::NotInSwitches { kind } => {
                 write!(f, "switches do no {kind:?}; put it together from others, or use pdbp::collective")
+            }
+            Self::NoMask => {
+                write!(
+                    f,
+                    "switches have {MASKS} masks, and one has none left for this group; use `by_messages`"
+                )
+            }
+            Self::NotOfGroup { rank } => {
+                write!(f, "rank {rank} makes a group and is not in its list, or is there twice; name it once")
             }
             Self::Mismatch(Mismatch { number, one, other }) => write!(
                 f,

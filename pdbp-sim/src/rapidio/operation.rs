@@ -6,7 +6,8 @@ use std::sync::Arc;
 use pdbp_core::collective::{Call, Kind, Left, combine};
 
 use super::Error;
-use super::packet::{DATA, Packet, VALUES, What};
+use super::flow::Down;
+use super::packet::{DATA, Packet, VALUES, What, nothing};
 use super::unit::blocks_in_packet;
 
 /// Of an operation of an endpoint.
@@ -29,7 +30,7 @@ pub(super) struct Op {
     pub(super) members: usize,
     /// The other end and the tag of a message.
     pub(super) peer: u16,
-    pub(super) tag: u32,
+    pub(super) tag: u64,
     pub(super) priority: u8,
     pub(super) input: Vec<u8>,
     pub(super) output: Vec<u8>,
@@ -39,6 +40,8 @@ pub(super) struct Op {
     /// What has yet to be sent, and how many packets are not answered.
     pub(super) unsent: VecDeque<Packet>,
     pub(super) unanswered: u32,
+    /// Of broadcasts and scatters.
+    pub(super) down: Option<Down>,
     pub(super) done: Option<Result<(), Error>>,
 }
 
@@ -57,6 +60,7 @@ impl Op {
             missing: 0,
             unsent: VecDeque::new(),
             unanswered: 0,
+            down: None,
             done: None,
         }
     }
@@ -82,7 +86,7 @@ pub(super) fn blank(id: u16, op: &Op, dest: u16, number: u32) -> Packet {
         run: (op.rank as u16, 1),
         tag: op.tag,
         call: op.call,
-        data: Arc::new([]),
+        data: nothing(),
         mismatch: None,
     }
 }
@@ -93,7 +97,7 @@ pub(super) fn cut(data: &[u8], piece: usize) -> impl Iterator<Item = (u32, Arc<[
     (0..pieces).map(move |n| (n as u32, data[n * piece..data.len().min((n + 1) * piece)].into()))
 }
 
-/// What a member of a call sends, and how much it waits for.
+/// What a member of a call sends, and how much it waits for. Nobody sends anything for a call of no bytes, unless it is a barrier.
 pub(super) fn prepare(op: &mut Op, blank: &Packet) {
     let Call { kind, root, bytes, .. } = op.call;
     let is_root = op.rank == root;
@@ -163,6 +167,9 @@ pub(super) fn store(op: &mut Op, packet: &Packet) {
             }
             _ => into.copy_from_slice(&packet.data),
         }
+    }
+    if let Some(down) = &mut op.down {
+        down.step();
     }
     op.missing = op.missing.saturating_sub(packet.data.len().max(usize::from(kind == Kind::Barrier)));
 }

@@ -37,7 +37,7 @@ pub(super) struct Packet {
     pub(super) sequence: u32,
     /// Of scatter and gather: first rank and number of members.
     pub(super) run: (u16, u16),
-    pub(super) tag: u32,
+    pub(super) tag: u64,
     /// What is called.
     pub(super) call: Call,
     pub(super) data: Arc<[u8]>,
@@ -66,11 +66,28 @@ pub(super) enum What {
     AnswerRun,
     /// The answer to the packets of all members but the root.
     AnswerAll,
+    /// A member has taken a batch of what roots send; on its way to be combined, and then to all ([`flow`](super::flow)).
+    Taken,
+    Granted,
     /// Members have called different things.
     Mismatch,
 }
 
+/// No data, of which there is one for all packets.
+pub(super) fn nothing() -> Arc<[u8]> {
+    thread_local! {
+        static NOTHING: Arc<[u8]> = Arc::new([]);
+    }
+    NOTHING.with(Arc::clone)
+}
+
 impl Packet {
+    /// Takes it away, and leaves one without data.
+    pub(super) fn leave(&mut self) -> Self {
+        let (data, mismatch) = (std::mem::replace(&mut self.data, nothing()), self.mismatch.take());
+        Self { data, mismatch, ..*self }
+    }
+
     /// Its length on a link.
     pub(super) fn bytes(&self) -> usize {
         HEADERS + self.data.len() + if self.call.op.is_some() { OPERATION } else { 0 }
@@ -86,7 +103,7 @@ impl Packet {
         Self {
             what,
             priority: HIGHEST.min(self.priority + 1),
-            data: Arc::new([]),
+            data: nothing(),
             call: Call { op: None, ..self.call },
             ..self.clone()
         }

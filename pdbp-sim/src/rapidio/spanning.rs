@@ -353,6 +353,8 @@ pub(super) struct Members {
     /// Of these but the top, the switch of the group that is nearest to the root, where what goes up turns round: the port that
     /// leads there.
     ups: BTreeMap<usize, u8>,
+    /// Whether its switches have a mask for it, so that they carry out its calls.
+    pub(super) in_switches: bool,
 }
 
 impl Members {
@@ -375,7 +377,12 @@ impl Members {
             Some((switch, tree.used[switch].iter().copied().find(leads_up)?))
         };
         let ups = masks.keys().filter(|switch| **switch != top).filter_map(|switch| up(*switch)).collect();
-        Self { ids, masks, ups }
+        Self { ids, masks, ups, in_switches: true }
+    }
+
+    /// The switches that need a mask for it.
+    pub(super) fn switches(&self) -> impl Iterator<Item = usize> {
+        self.masks.keys().copied()
     }
 
     pub(super) fn mask(&self, switch: usize) -> &[u8] {

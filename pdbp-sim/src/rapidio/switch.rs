@@ -20,6 +20,8 @@ pub(super) struct Switch {
     /// The first of its outputs, which lie in a row.
     first: usize,
     pub(super) ports: usize,
+    /// Groups for which it has a mask.
+    pub(super) masks: usize,
     /// Until when its unit is at work.
     pub(super) busy: u64,
     /// What the unit holds, by group, call and place in the call.
@@ -30,7 +32,9 @@ pub(super) struct Switch {
     seen: BTreeMap<(u16, u16), (u32, u32)>,
     /// Packets for which there was no way, and those seen before.
     pub(super) dropped: u64,
-    /// The most slots that were in use.
+    /// By group, packets that are held to be combined, and those of gathers to be joined.
+    pub(super) in_use: BTreeMap<u16, [usize; 2]>,
+    /// The most that were held of one group, of either.
     pub(super) most_slots: usize,
 }
 
@@ -39,11 +43,13 @@ impl Switch {
         Self {
             first,
             ports,
+            masks: 0,
             busy: 0,
             slots: BTreeMap::new(),
             made: VecDeque::new(),
             seen: BTreeMap::new(),
             dropped: 0,
+            in_use: BTreeMap::new(),
             most_slots: 0,
         }
     }
@@ -61,6 +67,7 @@ impl Switch {
     pub(super) fn forget(&mut self, group: u16) {
         self.slots.retain(|(of, ..), _| *of != group);
         self.seen.retain(|(of, _), _| *of != group);
+        self.in_use.remove(&group);
     }
 
     /// Whether this packet of a broadcast is new; it is seen then.
@@ -73,65 +80,62 @@ impl Switch {
 
 impl Fabric {
     /// Takes a packet that has come by a port.
-    pub(super) fn arrive(&mut self, at: usize, port: u8, packet: Packet, place: Place) {
+    pub(super) fn arrive(&mut self, at: usize, port: u8, packet: Packet, mut place: Place) {
         match (packet.what, packet.call.kind) {
             (What::Message | What::Frame | What::MessageAnswer | What::NoRoute, _) => {
-                self.route(at, port, packet, place);
+                self.drop_packet(at, &packet, place);
             }
             // What was under way when its group was forgotten.
-            _ if self.is_closed(packet.dest) => self.release(Some(place)),
-            (What::AnswerRun, _) => self.divide(at, Some(port), &packet, Some(place)),
+            _ if self.is_closed(packet.dest) => self.release(&mut place),
+            (What::AnswerRun, _) => self.divide(at, Some(port), &packet, place),
             (What::Call, Kind::Scatter) => {
                 self.answer_source(at, port, &packet);
-                self.divide(at, Some(port), &packet, Some(place));
+                self.divide(at, Some(port), &packet, place);
             }
             (What::Call, Kind::Broadcast) => {
                 if self.switches[at].sees(&packet) {
                     self.answer_source(at, port, &packet);
-                    self.copy(at, Some(port), &packet, Some(place));
+                    self.copy(at, Some(port), &packet, place);
                 } else {
                     self.switches[at].dropped += 1;
-                    self.release(Some(place));
+                    self.release(&mut place);
                 }
             }
-            (What::Call, _) => {
+            (What::Call | What::Taken, _) => {
                 // It has a slot, and frees its place in the input.
-                self.release(Some(place));
+                self.release(&mut place);
                 self.combine(at, port, packet);
             }
-            (What::Result | What::Answer | What::AnswerAll | What::Mismatch, _) => {
-                self.copy(at, Some(port), &packet, Some(place));
+            (What::Result | What::Answer | What::AnswerAll | What::Granted | What::Mismatch, _) => {
+                self.copy(at, Some(port), &packet, place);
             }
         }
     }
 
-    /// Sends it on by the table. What has no route is dropped and counted, and its source told.
-    fn route(&mut self, at: usize, in_port: u8, packet: Packet, place: Place) {
-        if let Some(port) = self.tree.port(at, packet.dest) {
-            return self.push(self.switches[at].output(port), in_port.into(), packet, Some(place));
-        }
+    /// What has no route is dropped and counted, and its source told.
+    fn drop_packet(&mut self, at: usize, packet: &Packet, mut place: Place) {
         self.switches[at].dropped += 1;
-        self.release(Some(place));
+        self.release(&mut place);
         let back = self.tree.port(at, packet.source).filter(|_| packet.what == What::Message);
         if let Some(port) = back {
             let told = Packet { dest: packet.source, source: packet.dest, ..packet.answer(What::NoRoute) };
             let Switch { ports, .. } = self.switches[at];
-            self.push(self.switches[at].output(port), ports, told, None);
+            self.push(self.switches[at].output(port), ports, told, Place::None);
         }
     }
 
     /// Copies it to all ports of the group but that by which it has come. Each copy leaves when it can.
-    pub(super) fn copy(&mut self, at: usize, in_port: Option<u8>, packet: &Packet, place: Option<Place>) {
+    pub(super) fn copy(&mut self, at: usize, in_port: Option<u8>, packet: &Packet, mut place: Place) {
         let mask = self.groups[usize::from(packet.dest)].mask(at).to_vec();
         let input = in_port.map_or(self.switches[at].ports, usize::from);
         for port in mask.into_iter().filter(|port| Some(*port) != in_port) {
-            self.push(self.switches[at].output(port), input, packet.clone(), place.clone());
+            self.push(self.switches[at].output(port), input, packet.clone(), place.share());
         }
-        self.release(place);
+        self.release(&mut place);
     }
 
     /// Divides the run of a packet where the ways of its members part.
-    fn divide(&mut self, at: usize, in_port: Option<u8>, packet: &Packet, place: Option<Place>) {
+    fn divide(&mut self, at: usize, in_port: Option<u8>, packet: &Packet, mut place: Place) {
         let group = &self.groups[usize::from(packet.dest)];
         let (first, count) = (usize::from(packet.run.0), usize::from(packet.run.1));
         let rank = |place: usize| (first + place) % group.ids.len();
@@ -154,16 +158,16 @@ impl Fabric {
         }
         let input = in_port.map_or(self.switches[at].ports, usize::from);
         for (port, part) in parts {
-            self.push(self.switches[at].output(port), input, part, place.clone());
+            self.push(self.switches[at].output(port), input, part, place.share());
         }
-        self.release(place);
+        self.release(&mut place);
     }
 
     /// Answers a packet that has come from the endpoint that sent it, as its own switch: it has taken it.
     fn answer_source(&mut self, at: usize, port: u8, packet: &Packet) {
         if self.tree.neighbor(at, port) == Neighbor::Endpoint(packet.source) {
             let ports = self.switches[at].ports;
-            self.push(self.switches[at].output(port), ports, packet.answer(What::Answer), None);
+            self.push(self.switches[at].output(port), ports, packet.answer(What::Answer), Place::None);
         }
     }
 }

@@ -7,6 +7,8 @@ use std::str::FromStr;
 pub const BOARD: usize = 4;
 /// Ports of a switch at most, as those on the market have.
 pub const PORTS: usize = 18;
+/// Masks of a switch: groups whose calls it carries out at most, as those on the market have.
+pub const MASKS: usize = 40;
 /// Endpoints of a fabric at most, and switches.
 pub const ENDPOINTS: usize = 1 << 15;
 

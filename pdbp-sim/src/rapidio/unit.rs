@@ -3,7 +3,8 @@
 //!
 //! It knows beforehand by which ports something comes: those of the group but the one towards the root ("the remaining port"), and at
 //! the top, for calls whose result all get, all of them. It does one thing at a time. **Values are combined in the order of ports,
-//! whatever came first**, by the same [`combine`] that members call.
+//! whatever came first**, by the same [`combine`] that members call. What is gathered is joined as long as there is room to hold it
+//! ([`flow`](super::flow)), and else sent on as it is.
 
 use std::sync::Arc;
 
@@ -11,7 +12,9 @@ use pdbp_core::collective::{Call, Kind, Left, combine};
 
 use super::Mismatch;
 use super::fabric::{Fabric, Happening};
+use super::flow::SLOTS;
 use super::packet::{DATA, HIGHEST, Packet, What};
+use super::port::Place;
 use super::spanning::{Members, Tree};
 
 /// What is held until all of it has come.
@@ -28,8 +31,16 @@ pub(super) struct Slot {
 enum Held {
     /// One packet of each port.
     Parts { parts: Vec<(u8, Arc<[u8]>)>, wanted: usize },
-    /// Blocks of a range of ranks, and how many packets have yet to leave.
-    Blocks { first: usize, blocks: Vec<Option<Arc<[u8]>>>, left: usize },
+    /// Blocks of a range of ranks, and how many of them have yet to leave.
+    Blocks { first: usize, blocks: Vec<Block>, left: usize },
+}
+
+/// The block of a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Block {
+    Missing,
+    Held(Arc<[u8]>),
+    Left,
 }
 
 /// Blocks that a packet takes; 0 if not even two fit, and blocks travel one by one in as many packets as they need.
@@ -43,8 +54,7 @@ impl Slot {
         let held = match out {
             Some(out) if call.kind == Kind::Gather => {
                 let (first, count) = group.behind(tree, at, out);
-                let left = count.div_ceil(blocks_in_packet(call.bytes));
-                Held::Blocks { first, blocks: vec![None; count], left }
+                Held::Blocks { first, blocks: vec![Block::Missing; count], left: count }
             }
             _ => {
                 let ports = group.mask(at).len();
@@ -54,19 +64,30 @@ impl Slot {
         Self { call, by, held, is_broken: false }
     }
 
-    /// Adds what has come by a port; the packets that are whole now, and whether nothing more will come.
-    fn add(&mut self, port: u8, packet: &Packet, ranks: usize) -> (Vec<Packet>, bool) {
+    /// Adds what has come by a port; the packets that leave now, and whether nothing more will come. `in_use` counts packets that are held to
+    /// be combined, and to be joined.
+    fn add(
+        &mut self,
+        port: u8,
+        packet: &Packet,
+        ranks: usize,
+        in_use: &mut [usize; 2],
+    ) -> (Vec<Packet>, bool) {
         match &mut self.held {
             Held::Parts { parts, wanted } => {
+                // Who has taken what is a bit.
+                let counts = usize::from(packet.what == What::Call);
+                in_use[0] += if parts.is_empty() { counts } else { 0 };
                 parts.push((port, Arc::clone(&packet.data)));
                 if parts.len() < *wanted {
                     return (Vec::new(), false);
                 }
+                in_use[0] -= counts;
                 (vec![Packet { data: fold(packet.call, parts), ..packet.clone() }], true)
             }
             Held::Blocks { first, blocks, left } => {
-                let made = join(*first, blocks, ranks, packet);
-                *left = left.saturating_sub(made.len());
+                let made = join(*first, blocks, ranks, packet, &mut in_use[1]);
+                *left = left.saturating_sub(made.iter().map(|made| usize::from(made.run.1)).sum());
                 (made, *left == 0)
             }
         }
@@ -100,12 +121,20 @@ impl Fabric {
             }
             return;
         }
-        let (whole, is_over) = slot.add(port, &packet, group.ids.len());
-        switch.most_slots = switch.most_slots.max(switch.slots.len());
+        let in_use = switch.in_use.entry(packet.dest).or_default();
+        let before = *in_use;
+        let (whole, is_over) = slot.add(port, &packet, group.ids.len(), in_use);
+        // What leaves at once was held for a moment.
+        let held = in_use.iter().zip(before).map(|(after, before)| before.max(*after)).max();
+        switch.most_slots = switch.most_slots.max(held.unwrap_or(0));
         if is_over {
             switch.slots.remove(&key);
         }
-        let (what, above) = if out.is_some() { (What::Call, 0) } else { (What::Result, 1) };
+        let (what, above) = match (packet.what, out) {
+            (What::Taken, None) => (What::Granted, 0),
+            (_, None) => (What::Result, 1),
+            (what, Some(_)) => (what, 0),
+        };
         for made in whole {
             let priority = HIGHEST.min(made.priority + above);
             self.make(at, ready, Packet { what, priority, ..made }, out);
@@ -115,7 +144,7 @@ impl Fabric {
     /// Sends what the unit has made when it has.
     fn make(&mut self, at: usize, ready: u64, packet: Packet, out: Option<u8>) {
         self.switches[at].made.push_back((packet, out));
-        self.plan(ready, Happening::Made(at));
+        self.plan(ready, Happening::Made(at as u32));
     }
 
     /// What the unit has made first leaves.
@@ -123,8 +152,10 @@ impl Fabric {
         let switch = &mut self.switches[at];
         let ports = switch.ports;
         match switch.made.pop_front() {
-            Some((packet, Some(port))) => self.push(self.switches[at].output(port), ports, packet, None),
-            Some((packet, None)) => self.copy(at, None, &packet, None),
+            Some((packet, Some(port))) => {
+                self.push(self.switches[at].output(port), ports, packet, Place::None)
+            }
+            Some((packet, None)) => self.copy(at, None, &packet, Place::None),
             None => {}
         }
     }
@@ -142,29 +173,52 @@ fn fold(call: Call, parts: &mut [(u8, Arc<[u8]>)]) -> Arc<[u8]> {
     all.into()
 }
 
-/// Puts the blocks of a packet to the others; the packets that are whole now. Which blocks share a packet does not depend on what came
-/// first.
-fn join(first: usize, blocks: &mut [Option<Arc<[u8]>>], ranks: usize, packet: &Packet) -> Vec<Packet> {
+/// Puts the blocks of a packet to the others; the packets that leave now. As long as there is room, which blocks share a packet does not
+/// depend on what came first.
+fn join(
+    first: usize,
+    blocks: &mut [Block],
+    ranks: usize,
+    packet: &Packet,
+    in_use: &mut usize,
+) -> Vec<Packet> {
     let (start, count) = (usize::from(packet.run.0), usize::from(packet.run.1));
     let place = (start + ranks - first) % ranks;
-    let block = packet.call.bytes;
-    for (index, bytes) in packet.data.chunks(block.max(1)).take(count).enumerate() {
-        if let Some(held) = blocks.get_mut(place + index) {
-            *held = Some(bytes.into());
-        }
-    }
-    let size = blocks_in_packet(block);
-    let touched = place / size..=(place + count - 1) / size;
+    let (block, size) = (packet.call.bytes, blocks_in_packet(packet.call.bytes));
     let mut made = Vec::new();
-    for chunk in touched {
-        let start = chunk * size;
-        let these = start..blocks.len().min(start + size);
-        let Some(these) = blocks.get_mut(these) else { continue };
-        if these.iter().all(Option::is_some) {
-            let data: Vec<u8> = these.iter_mut().filter_map(Option::take).flat_map(|b| b.to_vec()).collect();
-            let run = (((first + start) % ranks) as u16, these.len() as u16);
-            made.push(Packet { run, data: data.into(), ..packet.clone() });
+    for chunk in place / size..=(place + count - 1) / size {
+        let range = chunk * size..blocks.len().min((chunk + 1) * size);
+        let Some(these) = blocks.get_mut(range.clone()) else { continue };
+        let was_held = these.iter().any(|block| matches!(block, Block::Held(_)));
+        let new = range.start.max(place)..range.end.min(place + count);
+        for at in new.clone() {
+            let bytes = packet.data.get((at - place) * block..(at - place + 1) * block);
+            these[at - range.start] = Block::Held(bytes.unwrap_or(&[]).into());
         }
+        let is_whole = !these.contains(&Block::Missing);
+        let leaves = if is_whole {
+            range.clone()
+        } else if !was_held && *in_use >= SLOTS {
+            new
+        } else {
+            *in_use += usize::from(!was_held);
+            continue;
+        };
+        *in_use -= usize::from(was_held);
+        let these = &mut these[leaves.start - range.start..leaves.end - range.start];
+        let mut at = leaves.start;
+        for run in these.chunk_by(|a, b| (*a == Block::Left) == (*b == Block::Left)) {
+            let held = run
+                .iter()
+                .filter_map(|block| if let Block::Held(bytes) = block { Some(bytes) } else { None });
+            let data: Vec<u8> = held.flat_map(|bytes| bytes.iter().copied()).collect();
+            if !data.is_empty() {
+                let run = (((first + at) % ranks) as u16, run.len() as u16);
+                made.push(Packet { run, data: data.into(), ..packet.clone() });
+            }
+            at += run.len();
+        }
+        these.fill(Block::Left);
     }
     made
 }

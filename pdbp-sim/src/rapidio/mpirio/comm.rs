@@ -10,6 +10,7 @@ use pdbp_core::collective::{Call, Kind, Op, Refused};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Number;
+use super::messages::PIECE;
 use super::run::World;
 use crate::rapidio::fabric::Happening;
 use crate::rapidio::operation::Key;
@@ -18,12 +19,12 @@ use crate::rapidio::{Error, HIGHEST};
 /// A process's view of a group: of all processes, or of those of its board.
 #[derive(Debug)]
 pub struct Comm {
-    world: Rc<RefCell<World>>,
-    id: u16,
-    group: u16,
+    pub(super) world: Rc<RefCell<World>>,
+    pub(super) id: u16,
+    pub(super) group: u16,
     /// The ids of the members.
-    members: Rc<[u16]>,
-    priority: u8,
+    pub(super) members: Rc<[u16]>,
+    pub(super) priority: u8,
 }
 
 /// An operation under way. Whoever drops it does not learn how it ends.
@@ -83,6 +84,32 @@ impl Comm {
         Self { priority: self.priority, ..Self::new(&self.world, self.id, group) }
     }
 
+    /// The group of some members of this one, which has them in the same order, whatever the order of the list. Those that name the same
+    /// have the same group; it keeps its masks in the switches until the program ends.
+    ///
+    /// # Errors
+    /// Ranks that are none, and a list without this process or with one twice.
+    pub fn of(&self, ranks: &[usize]) -> Result<Self, Error> {
+        let members = self.size();
+        if let Some(rank) = ranks.iter().copied().find(|rank| *rank >= members) {
+            return Err(Refused::Rank { rank, members }.into());
+        }
+        let mut ranks = ranks.to_vec();
+        ranks.sort_unstable();
+        let twice = ranks.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+        if let Some(rank) = twice.or((!ranks.contains(&self.rank())).then_some(self.rank())) {
+            return Err(Error::NotOfGroup { rank });
+        }
+        let ids: Vec<_> = ranks.into_iter().map(|rank| self.members[rank]).collect();
+        let group = self.world.borrow_mut().group(ids);
+        Ok(Self { priority: self.priority, ..Self::new(&self.world, self.id, group) })
+    }
+
+    /// Whether switches carry out its calls. Else they have too few [masks](crate::rapidio::MASKS), and members do, by messages.
+    pub fn in_switches(&self) -> bool {
+        self.world.borrow().fabric.groups[usize::from(self.group)].in_switches
+    }
+
     /// Messages that this one sends from now on have this priority, from 0, which is the default, to one below [`HIGHEST`].
     pub fn set_priority(&mut self, priority: u8) {
         self.priority = priority.min(HIGHEST - 1);
@@ -122,7 +149,7 @@ impl Comm {
         let to = self.other(to)?;
         let (id, priority) = (self.id, self.priority);
         let data = data.as_bytes().to_vec();
-        let key = self.world.borrow_mut().fabric.start_send(id, to, tag, priority, data);
+        let key = self.world.borrow_mut().fabric.start_send(id, to, tag.into(), priority, data);
         Ok(self.started(key))
     }
 
@@ -132,7 +159,7 @@ impl Comm {
     /// Ranks that are none, and the process itself.
     pub fn start_recv(&mut self, from: usize, tag: u32, bytes: usize) -> Result<Started<'static>, Error> {
         let from = self.other(from)?;
-        let key = self.world.borrow_mut().fabric.start_recv(self.id, from, tag, bytes);
+        let key = self.world.borrow_mut().fabric.start_recv(self.id, from, tag.into(), bytes);
         Ok(self.started(key))
     }
 
@@ -186,7 +213,7 @@ impl Comm {
     /// [`Started::wait`] returns.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::NotInSwitches`]; then the call does not count.
+    /// [`Error::Refused`], [`Error::NotInSwitches`] and [`Error::NoMask`]; then the call does not count.
     pub fn start(&mut self, call: Call, input: Vec<u8>, output: Vec<u8>) -> Result<Started<'_>, Error> {
         call.check(self.size(), self.rank(), input.len(), output.len())?;
         let in_switches = matches!(
@@ -195,6 +222,9 @@ impl Comm {
         );
         if !in_switches || call.op == Some(Op::Function) {
             return Err(Error::NotInSwitches { kind: call.kind });
+        }
+        if !self.in_switches() {
+            return Err(Error::NoMask);
         }
         let mut world = self.world.borrow_mut();
         let count = world.calls.entry((self.id, self.group)).or_default();
@@ -211,7 +241,7 @@ impl Comm {
     /// See [`Error`], here and below.
     pub async fn barrier(&mut self) -> Result<(), Error> {
         let call = Call::moving(Kind::Barrier, 0, 0);
-        self.start(call, Vec::new(), Vec::new())?.wait().await.map(drop)
+        self.call(call, Vec::new(), Vec::new()).await.map(drop)
     }
 
     /// All get what the root has.
@@ -239,7 +269,7 @@ impl Comm {
     ) -> Result<(), Error> {
         let call = Call::moving(Kind::Scatter, root, size_of_val(block));
         let input = all.as_bytes().to_vec();
-        let output = self.start(call, input, vec![0; call.bytes])?.wait().await?;
+        let output = self.call(call, input, vec![0; call.bytes]).await?;
         block.as_mut_bytes().copy_from_slice(&output);
         Ok(())
     }
@@ -256,7 +286,7 @@ impl Comm {
     ) -> Result<(), Error> {
         let call = Call::moving(Kind::Gather, root, size_of_val(block));
         let output = vec![0; size_of_val(all)];
-        let output = self.start(call, block.as_bytes().to_vec(), output)?.wait().await?;
+        let output = self.call(call, block.as_bytes().to_vec(), output).await?;
         all.as_mut_bytes().copy_from_slice(&output);
         Ok(())
     }
@@ -282,9 +312,20 @@ impl Comm {
         call: Call,
         data: &mut [T],
     ) -> Result<(), Error> {
-        let output = self.start(call, Vec::new(), data.as_bytes().to_vec())?.wait().await?;
+        let output = self.call(call, Vec::new(), data.as_bytes().to_vec()).await?;
         data.as_mut_bytes().copy_from_slice(&output);
         Ok(())
+    }
+
+    /// A call by the switches, or by messages where these have no mask.
+    async fn call(&mut self, call: Call, input: Vec<u8>, output: Vec<u8>) -> Result<Vec<u8>, Error> {
+        if self.in_switches() {
+            return self.start(call, input, output)?.wait().await;
+        }
+        // A reduce leaves the values of others than the root alone; the steps do not.
+        let own = (call.kind == Kind::Reduce && self.rank() != call.root).then(|| output.clone());
+        let output = self.by_messages(call, None, PIECE, input, output).await?;
+        Ok(own.unwrap_or(output))
     }
 
     /// The id of another member.
@@ -297,7 +338,7 @@ impl Comm {
         }
     }
 
-    fn started<'c>(&self, key: Key) -> Started<'c> {
+    pub(super) fn started<'c>(&self, key: Key) -> Started<'c> {
         Started { world: Rc::clone(&self.world), id: self.id, key, end: None, comm: PhantomData }
     }
 }

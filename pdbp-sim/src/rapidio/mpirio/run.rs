@@ -20,6 +20,20 @@ pub(super) struct World {
     pub(super) locals: Vec<u16>,
     /// By process and group, how many calls it has made.
     pub(super) calls: BTreeMap<(u16, u16), u32>,
+    /// Groups that processes have made, by their members.
+    groups: BTreeMap<Vec<u16>, u16>,
+}
+
+impl World {
+    /// The group of these endpoints, made by whoever names it first.
+    pub(super) fn group(&mut self, ids: Vec<u16>) -> u16 {
+        if let Some(group) = self.groups.get(&ids) {
+            return *group;
+        }
+        let group = self.fabric.add_group(ids.clone());
+        self.groups.insert(ids, group);
+        group
+    }
 }
 
 /// What came of a program.
@@ -39,10 +53,19 @@ pub struct Report<T> {
     pub held: usize,
     /// Packets that switches have dropped.
     pub dropped: u64,
-    /// The most that a switch held at a time for others to come.
+    /// Groups whose calls were done by messages, since a switch had no mask for them.
+    pub without_masks: usize,
+    /// The most packets of one group that a switch held at a time for others to come: 64 at most, of those that are combined, and of those
+    /// that are joined.
     pub most_slots: usize,
+    /// The most packets of calls that lay at an endpoint whose process was not in them yet.
+    pub most_early: usize,
     /// The most packets that waited for one output.
     pub longest_queue: usize,
+    /// Things that have happened, and the most that were planned at a time.
+    pub events: u64,
+    /// See [`events`](Self::events).
+    pub most_planned: usize,
     /// Ports that Init has read to discover the topology.
     pub reads: usize,
     /// A number that depends on all that has happened, in its order.
@@ -154,7 +177,7 @@ fn init(mut fabric: Fabric, switches: usize) -> World {
         fabric.plan(fabric.timing.start, Happening::Wakes(id));
     }
     let locals = ids.into_iter().map(|ids| fabric.add_group(ids)).collect();
-    World { fabric, locals, calls: BTreeMap::new() }
+    World { fabric, locals, calls: BTreeMap::new(), groups: BTreeMap::new() }
 }
 
 fn stuck<T>(fabric: &Fabric, results: &[Option<T>]) -> RunError {
@@ -172,8 +195,12 @@ fn report<T>(fabric: &Fabric, results: Vec<Option<T>>, times: Vec<u64>) -> Repor
         links: fabric.traffic(),
         held: fabric.held(),
         dropped: fabric.switches.iter().map(|switch| switch.dropped).sum(),
+        without_masks: fabric.groups.iter().filter(|group| !group.in_switches).count(),
         most_slots: fabric.switches.iter().map(|switch| switch.most_slots).max().unwrap_or(0),
+        most_early: fabric.endpoints.iter().map(|endpoint| endpoint.most_early).max().unwrap_or(0),
         longest_queue: fabric.outputs.iter().map(|output| output.longest).max().unwrap_or(0),
+        events: fabric.queue.planned(),
+        most_planned: fabric.most_planned,
         reads: fabric.tree.reads(),
         digest: fabric.digest.value(),
     }

@@ -1,6 +1,7 @@
 //! The fabric on topologies that are drawn at random, against the rules it promises and a fold by the tree.
 
 mod bad;
+mod bounds;
 mod calls;
 mod paper;
 mod ports;

@@ -1,0 +1,154 @@
+//! How far members of a group may be ahead of each other.
+//!
+//! **Of each group a switch holds [`SLOTS`] packets at most, and as many blocks' packets of gathers; and no endpoint gets more than that
+//! before its process is in the call.** What goes up to be combined is answered from the top, so that a member with as many packets
+//! unanswered waits. What a root sends down is answered by its own switch, which says nothing about the others; so all members count the
+//! packets of broadcasts and scatters of their group, each knowing from the calls how many there are, and say each time that they have
+//! taken a [`BATCH`] of them. Switches combine what they say, as in a barrier, and tell all; a root is no more than [`SLOTS`] packets ahead of
+//! what all have said.
+
+use pdbp_core::collective::{Call, Kind};
+
+use super::fabric::Fabric;
+use super::operation::{Key, Op};
+use super::packet::{DATA, HIGHEST, Packet, What, nothing};
+use super::port::Place;
+use super::unit::blocks_in_packet;
+
+/// Packets that a switch holds of a group, and that a member may be ahead of the others.
+pub(super) const SLOTS: usize = 64;
+/// After so many packets of broadcasts and scatters members say that they have taken them.
+const BATCH: u64 = SLOTS as u64 / 2;
+
+/// What an endpoint keeps of a group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Flow {
+    /// Packets of calls that are not answered.
+    pub(super) unanswered: u32,
+    /// Packets of broadcasts and scatters in the calls so far.
+    next: u64,
+    /// Batches that this endpoint has said to have taken, and those that all have.
+    told: u64,
+    granted: u64,
+}
+
+/// The packets that a broadcast or scatter brings to a member, among those of the group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Down {
+    /// Packets of the calls before, and of this one.
+    base: u64,
+    total: u64,
+    /// Those for this member, and how many of them it has taken; of a root all, and how many it has sent.
+    first: u64,
+    own: u64,
+    done: u64,
+}
+
+impl Down {
+    /// Of a call with data, at the member `rank`; `None` of calls of other kinds.
+    fn new(call: &Call, members: usize, rank: usize, base: u64) -> Option<Self> {
+        let place = (rank + members - call.root) % members;
+        let (total, first, own) = match call.kind {
+            Kind::Broadcast => {
+                let total = call.bytes.div_ceil(DATA);
+                (total, 0, total)
+            }
+            Kind::Scatter => {
+                let (blocks, each) = match blocks_in_packet(call.bytes) {
+                    0 => (1, call.bytes.div_ceil(DATA)),
+                    blocks => (blocks, 1),
+                };
+                let total = (members - 1).div_ceil(blocks) * each;
+                if place == 0 { (total, 0, total) } else { (total, (place - 1) / blocks * each, each) }
+            }
+            _ => return None,
+        };
+        let [total, first, own] = [total, first, own].map(|packets| packets as u64);
+        Some(Self { base, total, first, own, done: 0 })
+    }
+
+    /// All packets of the group before this one are taken, as far as this member is concerned.
+    fn taken(&self) -> u64 {
+        self.base + if self.done < self.own { self.first + self.done } else { self.total }
+    }
+
+    fn is_over(&self) -> bool {
+        self.done >= self.own
+    }
+
+    /// One more is taken, or sent.
+    pub(super) fn step(&mut self) {
+        self.done += 1;
+    }
+}
+
+impl Flow {
+    /// A call of the group begins.
+    pub(super) fn enter(&mut self, op: &mut Op) {
+        op.down = Down::new(&op.call, op.members, op.rank, self.next);
+        self.next += op.down.map_or(0, |down| down.total);
+    }
+
+    /// Whether a member may send another packet of an operation.
+    pub(super) fn allows(&self, op: &Op, window: u32) -> bool {
+        let is_granted =
+            op.down.is_none_or(|down| down.base + down.done < self.granted * BATCH + SLOTS as u64);
+        self.unanswered < window.min(SLOTS as u32) && is_granted
+    }
+}
+
+impl Fabric {
+    /// Says what this endpoint has taken, if that is another batch.
+    pub(super) fn tell_taken(&mut self, id: u16, group: u16) {
+        let endpoint = &mut self.endpoints[usize::from(id)];
+        let output = endpoint.output;
+        let Some(flow) = endpoint.flows.get_mut(&group) else { return };
+        let calls = endpoint.ops.range(Key::Call(group, 0)..=Key::Call(group, u32::MAX));
+        let downs = calls.filter_map(|(_, op)| op.down.filter(|down| !down.is_over()));
+        let taken = downs.map(|down| down.taken()).min().unwrap_or(flow.next);
+        let told = flow.told;
+        flow.told = taken / BATCH;
+        for batch in told..taken / BATCH {
+            self.push(output, 0, Packet::taken(id, group, batch as u32), Place::None);
+        }
+    }
+
+    /// All have taken another batch.
+    pub(super) fn granted(&mut self, id: u16, group: u16) {
+        self.endpoints[usize::from(id)].flows.entry(group).or_default().granted += 1;
+        self.pump_group(id, group);
+    }
+
+    /// Sends what may be sent of the calls of a group, the earliest first.
+    pub(super) fn pump_group(&mut self, id: u16, group: u16) {
+        let mut next = Key::Call(group, 0);
+        let calls = |next: Key, fabric: &Self| {
+            let calls = fabric.endpoints[usize::from(id)].ops.range(next..=Key::Call(group, u32::MAX));
+            calls.filter(|(_, op)| op.done.is_none()).map(|(key, _)| *key).next()
+        };
+        while let Some(key @ Key::Call(_, number)) = calls(next, self) {
+            self.pump(id, key);
+            next = Key::Call(group, number + 1);
+        }
+    }
+}
+
+impl Packet {
+    /// A member has taken a batch.
+    fn taken(source: u16, group: u16, batch: u32) -> Self {
+        Self {
+            what: What::Taken,
+            priority: HIGHEST,
+            source,
+            dest: group,
+            // Calls are counted from 1.
+            number: 0,
+            sequence: batch,
+            run: (0, 1),
+            tag: 0,
+            call: Call::moving(Kind::Barrier, 0, 0),
+            data: nothing(),
+            mismatch: None,
+        }
+    }
+}
