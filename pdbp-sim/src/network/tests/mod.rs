@@ -15,8 +15,15 @@ use crate::conformance::Node;
 
 /// The suite's nodes over a network whose time goes on with their polls.
 fn domain(nodes: usize, physics: Physics) -> Vec<Node<Port, HeapMemory>> {
-    let physics =
-        Physics { largest_block: 1000, in_flight: 4, crash_sight: CrashSight::AtOnce, notice: 0, ..physics };
+    let physics = Physics {
+        largest_block: 1000,
+        in_flight: 4,
+        crash_sight: CrashSight::AtOnce,
+        notice: 0,
+        // Polls let time go on, also those of threads that wait for one which the system does not let run.
+        give_up: 1_000_000_000_000,
+        ..physics
+    };
     let (network, ports) = Network::new(nodes, physics, 5).unwrap();
     network.set_pace(Pace::Polls);
     let bytes = Node::<Port, HeapMemory>::memory(nodes, 1024);
