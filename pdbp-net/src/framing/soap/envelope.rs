@@ -50,11 +50,16 @@ impl Draft {
             self.part_head(boundary, place + 1, head);
             length += self.part.len() + usize::try_from(head.length).unwrap_or(0);
         }
-        let kind = format_args!(
-            "multipart/related; type=\"application/xop+xml\"; start=\"<0@pdbp>\"; start-info=\"application/soap+xml\"; \
-             boundary=\"{boundary}\""
+        // In the call itself, since it borrows what the oldest Rust that is supported keeps no longer.
+        begin(
+            role,
+            format_args!(
+                "multipart/related; type=\"application/xop+xml\"; start=\"<0@pdbp>\"; start-info=\"application/soap+xml\"; \
+                 boundary=\"{boundary}\""
+            ),
+            length,
+            said.text(),
         );
-        begin(role, kind, length, said.text());
         said.text().extend_from_slice(&root_head);
         said.text().extend_from_slice(&self.root);
         for (place, (head, block)) in blocks.iter().enumerate() {
