@@ -6,13 +6,12 @@
 //!
 //! Work is bounded by the length of the file, whatever its tables say: samples are taken only while they lie inside it,
 //! and no more of them than it has bytes.
+//!
+//! It needs nothing else of the program, so that a fuzz target compiles it alone.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use mp4parse::{SampleEntry, SampleToChunk, Track, TrackType, VideoCodecSpecific};
-
-use super::ClipError;
 
 const START_CODE: [u8; 4] = [0, 0, 0, 1];
 /// How many times as long as the file its stream may get, by start codes and by parameter sets before every key picture; one that gets
@@ -20,22 +19,39 @@ const START_CODE: [u8; 4] = [0, 0, 0, 1];
 pub const MOST_GROWTH: usize = 64;
 
 /// Whether `data` begins like an ISO media file.
-pub(super) fn is_mp4(data: &[u8]) -> bool {
+pub fn is_mp4(data: &[u8]) -> bool {
     matches!(data.get(4..8), Some(b"ftyp" | b"moov" | b"mdat" | b"free" | b"wide" | b"skip" | b"styp"))
 }
 
-/// A track of a file.
-pub(super) struct H264Track {
-    pub(super) number: u32,
-    /// Its Annex B stream.
-    pub(super) stream: Vec<u8>,
-    /// Whether all of its samples lie in the file.
-    pub(super) is_whole: bool,
+/// Why a file gives no stream.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It cannot be read; why.
+    #[error("damaged MP4: {0}")]
+    Damaged(String),
+    /// It has no H.264 track; what it has.
+    #[error("no H.264 track (found: {0})")]
+    NoH264Track(String),
 }
 
-/// Every H.264 track of the file.
-pub(super) fn h264_tracks(data: &[u8], path: &Path) -> Result<Vec<H264Track>, ClipError> {
-    let damaged = |reason: String| ClipError::DamagedMp4 { path: path.to_path_buf(), reason };
+/// A track of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct H264Track {
+    /// Its number in the file.
+    pub number: u32,
+    /// Its Annex B stream.
+    pub stream: Vec<u8>,
+    /// Whether all of its samples lie in the file.
+    pub is_whole: bool,
+}
+
+/// Every H.264 track of the file with such contents; one at least.
+///
+/// # Errors
+/// [`Refusal`] if there is none, or none that can be read.
+pub fn h264_tracks(data: &[u8]) -> Result<Vec<H264Track>, Refusal> {
+    let damaged = Refusal::Damaged;
     let mut reader = data;
     let context = mp4parse::read_mp4(&mut reader).map_err(|error| damaged(error.to_string()))?;
     let mut streams = Vec::new();
@@ -57,7 +73,7 @@ pub(super) fn h264_tracks(data: &[u8], path: &Path) -> Result<Vec<H264Track>, Cl
     }
     if streams.is_empty() {
         let found = if found.is_empty() { "no track at all".into() } else { found.join(", ") };
-        return Err(ClipError::NoH264Track { path: path.to_path_buf(), found });
+        return Err(Refusal::NoH264Track(found));
     }
     if context.mvex.is_some() && streams.iter().all(|track| track.stream.is_empty()) {
         return Err(damaged("it is fragmented, its samples are not in one table".into()));

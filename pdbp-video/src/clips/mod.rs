@@ -6,7 +6,7 @@
 //! directories only files with a known extension are read. One bad file never hides the others: [`load`] returns the
 //! clips that are usable and an error for each that is not, found by its name or in a directory.
 
-mod demux;
+pub mod demux;
 
 pub use demux::MOST_GROWTH;
 
@@ -304,7 +304,7 @@ pub fn read(path: &Path, data: Vec<u8>) -> Loaded {
         loaded.add(Clip::new(name, data));
         return loaded;
     }
-    match demux::h264_tracks(&data, path) {
+    match demux::h264_tracks(&data) {
         Ok(tracks) => {
             let several = tracks.len() > 1;
             for demux::H264Track { number, stream, is_whole } in tracks {
@@ -315,7 +315,13 @@ pub fn read(path: &Path, data: Vec<u8>) -> Loaded {
                 loaded.add(Clip::new(name, stream));
             }
         }
-        Err(error) => loaded.refused.push(error),
+        Err(refusal) => {
+            let path = path.to_path_buf();
+            loaded.refused.push(match refusal {
+                demux::Refusal::Damaged(reason) => ClipError::DamagedMp4 { path, reason },
+                demux::Refusal::NoH264Track(found) => ClipError::NoH264Track { path, found },
+            });
+        }
     }
     loaded
 }
