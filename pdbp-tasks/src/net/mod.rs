@@ -22,7 +22,7 @@
 //! let count = program.kind("count", |text: String| text.len() as u64);
 //! let sum = program.kind("sum", |((), counts): ((), Vec<u64>)| counts.iter().sum::<u64>());
 //!
-//! let pool = Builder::new().token_file("token").join("127.0.0.1:7210");
+//! let pool = Builder::new().token_file("token".into()).join("127.0.0.1:7210".into());
 //! let mut remote = Remote::new(&program, pool, Duration::from_secs(60));
 //! let mut job = remote.job::<u64>("letters")?;
 //! let counts = ["one", "two", "three"].map(|word| job.add(count, word.to_owned()));
