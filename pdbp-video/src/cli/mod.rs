@@ -34,9 +34,8 @@ for any other error. 2 for a command line that makes no sense. What was not meas
 pub struct Cli {
     /// H.264 and H.265 byte streams (.h264, .264, .avc, .h265, .265, .hevc), MP4 files with H.264, what libavformat reads
     /// where it is there (.mkv, .webm, .ts, .mts, H.265 in MP4), or folders of them; none: the bundled clips.
-    /// Or live sources, all pictures of which are measured as they come: rtsp://HOST/PATH, with USER:PASSWORD@ before the host and :PORT behind it
-    /// where they are needed (rtspu:// for packets over UDP), rtp://ADDRESS:PORT for RTP over UDP (with ?codec=h265 for H.265), and session
-    /// descriptions (.sdp).
+    /// Or live sources, all pictures of which are measured as they come: rtsp://HOST/PATH (rtspu:// for packets over UDP), where the host may be
+    /// USER:PASSWORD@HOST:PORT, rtp://ADDRESS:PORT for RTP over UDP (with ?codec=h265 behind it for H.265), and session descriptions (.sdp).
     #[arg(value_name = "FILE|FOLDER|URL")]
     pub paths: Vec<PathBuf>,
 
