@@ -43,6 +43,8 @@
 //!   (commands) or at all ([`New::once`]). After a start these wait half a minute for who has them, then run again, or have no result.
 //! * A pool has a term, one above its predecessor's. A processor tells the next pool, by names that stay, what it holds and what it has; ids of an earlier
 //!   term mean nothing.
+//! * Clients add tasks that need others (data and order), as those in the pool's own process do: `net::RemoteJob`. Such a task comes into the pool when all
+//!   that it needs is durable, and is given results from the journal. When one of them fails it is not run, and runs again together with that one by `retry`.
 //! * Retries that are used up and nodes that were lost with a task are counted by each pool anew.
 //! * While the file cannot be written (the disk is full) nothing is handed out or acknowledged; `status`, `wait` and `explain` say why, and it goes on by
 //!   itself when there is room. A file that is damaged, of somebody else or in use is refused and left as it is.
@@ -118,7 +120,7 @@
 //! (`tests/virtual_time.rs`); `ci/demo-tasks` kills real processes and compares results byte by byte.
 //!
 //! Journals have worlds of their own (`src/durable/tests`): the pool is killed, the disk loses what was not synced, links break, reports come late at the next pool, and
-//! what is said is held against what is on the disk at that moment. Six planted flaws are found, acknowledging and handing out before the sync
+//! what is said is held against what is on the disk at that moment. Seven planted flaws are found, acknowledging and handing out before the sync
 //! among them; files are damaged byte by byte. `ci/kill` kills pool and processors, all of them processes, and checks each result.
 //!
 //! # Figures
@@ -173,8 +175,7 @@
 //! 0.10 s (it was 2.1 s). One that was killed on another host still costs who joins up to 2 s, for its lease.
 //!
 //! # Not yet
-//! A pool without a journal that is lost takes its jobs along, and its results are in its memory; all of them pass its node. Clients of a pool with a journal add tasks that
-//! need no others; what those add may. There is no standby. A process that is stopped, not dead,
+//! A pool without a journal that is lost takes its jobs along, and its results are in its memory; all of them pass its node. There is no standby. A process that is stopped, not dead,
 //! keeps what it holds until that is copied. A function that never returns keeps its processor, and [`Program::run`] waits for it. Inputs and results
 //! are put together in memory, up to a gigabyte each. [`Program::run`] over sockets has all processes from the start.
 #![forbid(unsafe_code)]

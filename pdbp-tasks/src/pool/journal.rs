@@ -166,13 +166,13 @@ impl Pool {
         JobId(number)
     }
 
-    /// Adds a task with this number, which needs no other.
+    /// Adds a task with this number. What it needs is there.
     pub(crate) fn add_as(
         &mut self,
-        job: JobId,
-        number: u64,
+        (job, number): (JobId, u64),
         (kind, options, needs): (KindId, Options, &Resources),
         input: Bytes,
+        came: Came,
     ) -> Result<(), Refused> {
         let lane = self.lanes.of_needs(needs).ok_or(Refused::TooManyNeeds)?;
         if self.jobs.get(&job).is_none_or(|job| job.cancelled) {
@@ -181,7 +181,7 @@ impl Pool {
         let mut entry = Entry::new(job, kind, options, lane, Input::Bytes(input));
         (entry.number, entry.gives) = (number, true);
         let task = self.insert(entry);
-        self.ready_if_free(task, Came::New);
+        self.ready_if_free(task, came);
         Ok(())
     }
 

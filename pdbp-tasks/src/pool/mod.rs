@@ -52,6 +52,8 @@ pub(crate) use journal::Step;
 use lanes::{LaneId, Lanes, PLAIN};
 use nodes::Nodes;
 use table::Table;
+#[cfg(any(feature = "net", test))]
+pub(crate) use tasks::joined;
 use tasks::{Ended, Entry, Input, State, Tasks};
 pub use types::{Counts, JobId, Limits, NewTask, Outcome, Processor, Refusal, Refused, TaskError};
 
@@ -481,8 +483,8 @@ fn name_of(entry: &Entry) -> Name {
 }
 
 /// Where a task comes from.
-#[derive(Clone, Copy, Debug)]
-enum Came {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Came {
     New,
     Unlocked,
 }

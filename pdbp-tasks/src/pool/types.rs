@@ -132,6 +132,13 @@ pub enum TaskError {
         /// What there is.
         offers: String,
     },
+    /// A task that it needs has no result that it can be given.
+    Needed {
+        /// Number of that one in the job.
+        number: u64,
+        /// What became of it.
+        why: String,
+    },
 }
 
 /// A processor of which nothing is looked at any more.
@@ -187,6 +194,9 @@ impl fmt::Display for TaskError {
                 f,
                 "no node offers {needs}, which the task needs; {offers}; ask for less, or start processes that offer it"
             ),
+            Self::Needed { number, why } => {
+                write!(f, "not run, since task {number} of the job, which it needs, {why}")
+            }
         }
     }
 }

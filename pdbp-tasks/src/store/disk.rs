@@ -27,7 +27,7 @@ const STEPS: TableDefinition<(u32, u64, u64), &[u8]> = TableDefinition::new("ste
 const STARTED: TableDefinition<(u32, u64, u64), &[u8]> = TableDefinition::new("started");
 
 /// Version of what lies in the tables.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 /// Bytes of the file that are kept in memory.
 const CACHE: usize = 16 << 20;
 
