@@ -120,8 +120,10 @@
 //! (`tests/virtual_time.rs`); `ci/demo-tasks` kills real processes and compares results byte by byte.
 //!
 //! Journals have worlds of their own (`src/durable/tests`): the pool is killed, the disk loses what was not synced, links break, reports come late at the next pool, and
-//! what is said is held against what is on the disk at that moment. Seven planted flaws are found, acknowledging and handing out before the sync
-//! among them; files are damaged byte by byte. `ci/kill` kills pool and processors, all of them processes, and checks each result.
+//! what is said is held against what is on the disk at that moment. Eight planted flaws are found, acknowledging and handing out before the sync
+//! and using an id again among them; a pool that is killed, a processor that is and a link that is lost at any moment of a small world, with each moment at which the
+//! disk may have synced, are searched whole up to there (`exhaustive.rs`); files are damaged byte by byte. `ci/kill` kills pool and processors, all of them processes, and checks
+//! each result.
 //!
 //! # Figures
 //! `benches/tasks-peers`, all in one run on two processors that others wanted, too (load 4 to 5): compare within a table only.

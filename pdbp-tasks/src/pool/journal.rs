@@ -97,6 +97,20 @@ impl Journal {
         self.families.get(&(name.job, name.number)).copied().unwrap_or(0)
     }
 
+    /// Its state as text: numbers of records as seen from the last one that is durable.
+    #[cfg(test)]
+    pub(super) fn digest(&self) -> String {
+        let names: std::collections::BTreeMap<_, _> = self.names.iter().collect();
+        let families: std::collections::BTreeMap<_, _> = self.families.iter().collect();
+        let unripe: Vec<_> = self
+            .unripe
+            .iter()
+            .map(|(record, task, came)| (record.saturating_sub(self.durable), task, came))
+            .collect();
+        let record = self.record.saturating_sub(self.durable);
+        format!("{record}{}{unripe:?}{:?}{names:?}{families:?}{}", self.serial, self.steps, self.paused)
+    }
+
     fn note(&mut self, step: Step) {
         if !self.replays {
             self.steps.push(step);
