@@ -127,6 +127,14 @@ impl<S: Read + Write> Link<S> {
         (self.ended, self.vacant, self.faults) = (false, false, 0);
     }
 
+    /// The peer's process is known to have ended.
+    pub(crate) fn die(&mut self, ring: &mut Ring) {
+        self.ended = true;
+        if self.state == State::Up {
+            self.fail(NetError::Died, ring);
+        }
+    }
+
     /// Nobody is expected at the other end any more, unless a process connects.
     pub(crate) fn vacate(&mut self) {
         self.vacant = true;

@@ -21,7 +21,7 @@ use crate::ring::codec::Codec;
 use crate::ring::workers::Workers;
 use crate::ring::{Ring, Size};
 use crate::socket::Socket;
-use crate::stats::Stats;
+use crate::stats::{Stats, Watch};
 
 /// Completions of links between two questions to the system what is new.
 const BETWEEN_LOOKS: u32 = 16;
@@ -42,7 +42,7 @@ pub struct Net {
     links: Vec<Option<Link<Socket<TcpStream>>>>,
     ring: Ring,
     reactor: Arc<Reactor>,
-    door: Door,
+    pub(crate) door: Door,
     address: SocketAddr,
     /// The link looked at next.
     turn: usize,
@@ -108,11 +108,14 @@ impl Net {
         })
     }
 
-    /// Waits until there are connections to all nodes that are to be called, for a while at most: one that cannot be reached may be about to be
-    /// declared down.
+    /// Waits until there are connections to all nodes that are to be called, but for those where nobody listens: they have died, and are about to be
+    /// declared down. For a while at most: who does not answer may have died with its host.
     pub(crate) fn wait_for_links(&mut self, deadline: Instant) {
-        let is_there = |link: &Option<Link<_>>| link.as_ref().is_none_or(Link::is_connected);
-        while !self.links.iter().all(is_there) && Instant::now() < deadline {
+        let door = Arc::clone(self.door.shared());
+        let is_there = |(node, link): (usize, &Option<Link<_>>)| {
+            link.as_ref().is_none_or(Link::is_connected) || door.is_absent(node)
+        };
+        while !self.links.iter().enumerate().all(is_there) && Instant::now() < deadline {
             if let Some(arrived) = self.door.arrived() {
                 self.connect(arrived);
             }
@@ -145,6 +148,11 @@ impl Net {
     pub fn stats(&self) -> Stats {
         let links = self.links.iter().map(|link| link.as_ref().map(Link::stats).unwrap_or_default());
         Stats { links: links.collect(), door: self.door.stats() }
+    }
+
+    /// What other threads may ask of it, whoever polls it.
+    pub fn watch(&self) -> Watch {
+        Watch::new(Arc::clone(self.door.shared()))
     }
 
     /// Whether this host has more nodes of the cluster than processors, as far as their addresses tell. In an open one it may get more.
@@ -233,6 +241,9 @@ impl Net {
             let completion = link.poll(&mut self.ring);
             if link.is_apart() {
                 self.door.call(at);
+                if self.door.is_dead(at, link.incarnation) {
+                    link.die(&mut self.ring);
+                }
             } else if completion.is_none() && link.has_more() {
                 self.reactor.remind(at);
             }

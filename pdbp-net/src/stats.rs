@@ -1,7 +1,37 @@
 //! Figures of a node's links and of its door.
 
-use crate::door::DoorStats;
+use std::fmt;
+use std::sync::Arc;
+
+use pdbp_core::id::NodeId;
+
+use crate::door::{DoorStats, Shared};
 use crate::ring::codec::Packing;
+
+/// What any thread may ask of a [`Net`](crate::Net), whoever polls it: from [`Net::watch`](crate::Net::watch).
+#[derive(Clone)]
+pub struct Watch {
+    shared: Arc<Shared>,
+}
+
+impl Watch {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Whether nobody was there when this node called the peer last: its host has refused the connection, or has not answered. There is
+    /// no use in waiting for a link; when somebody listens there again, there will be one. Of peers that call this node, having come later, nothing is
+    /// known.
+    pub fn is_absent(&self, peer: NodeId) -> bool {
+        self.shared.is_absent(peer.index())
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
 
 /// Figures of a node's links and of its door.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -43,6 +43,8 @@ pub(super) struct Guest {
     awaits: bool,
     /// What it is told then.
     roster: Option<Vec<u8>>,
+    /// Of a call: nobody is there, and how that is known.
+    nobody: Option<ErrorKind>,
 }
 
 enum Stage {
@@ -129,6 +131,7 @@ impl Guest {
             process: None,
             awaits: false,
             roster: None,
+            nobody: None,
         }
     }
 
@@ -186,6 +189,18 @@ impl Guest {
     pub(super) fn welcome(&mut self, node: usize, member: Member) {
         if let Stage::Greeted(taker) = std::mem::replace(&mut self.stage, Stage::Told) {
             self.stage = Stage::Welcome(taker, node, member);
+        }
+    }
+
+    /// Of a call that has come to nothing: nobody listens there, or nobody answers.
+    pub(super) fn nobody(&self) -> Option<ErrorKind> {
+        self.nobody
+    }
+
+    /// The time of a call is over: has anybody answered?
+    pub(super) fn is_late(&mut self) {
+        if matches!(self.stage, Stage::Calls(_)) {
+            self.nobody = Some(ErrorKind::TimedOut);
         }
     }
 
@@ -252,7 +267,7 @@ impl Guest {
         match self.write() {
             Ok(true) => {}
             Ok(false) => return Step::Waits,
-            Err(_) => return Step::Gone,
+            Err(error) => return self.ends(&error),
         }
         let wanted = match &self.stage {
             Stage::Welcome(_, node, member) => return Step::Welcomed(*node, *member),
@@ -271,10 +286,16 @@ impl Guest {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Step::Waits,
             // It is not TLS, or not as it has to be.
             Err(error) if error.kind() == ErrorKind::InvalidData => return Step::Foreign,
-            Err(_) => return Step::Gone,
+            Err(error) => return self.ends(&error),
         };
         self.heard.clear();
         self.understand(heard, token)
+    }
+
+    /// The connection has ended, or there is none.
+    fn ends(&mut self, error: &io::Error) -> Step {
+        self.nobody = self.calls.and_then(|_| nobody(error));
+        Step::Gone
     }
 
     /// The next message, as bytes so many of them.
@@ -460,6 +481,13 @@ impl Guest {
             }
         }
     }
+}
+
+/// The kind of an error by which a system says that there is nobody to connect to.
+pub(super) fn nobody(error: &io::Error) -> Option<ErrorKind> {
+    use ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
+    let kinds = [ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut];
+    Some(error.kind()).filter(|kind| kinds.contains(kind))
 }
 
 /// What is said to HTTP at a port of TLS. Who calls such a port understands it by its last word.

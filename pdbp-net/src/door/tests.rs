@@ -4,12 +4,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use pdbp_core::Transport;
+use pdbp_core::{Completion, Transport};
 
 use super::PER_ADDRESS;
 use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Purpose, VERSION, Verdict};
 use crate::token::Token;
-use crate::{Founder, Net, Options, Refusal, StartError};
+use crate::{Founder, Net, NetError, Options, Refusal, StartError};
 
 mod soap;
 
@@ -174,6 +174,71 @@ fn who_founds_alone_is_told_how_many_are_missing() {
     let options = Options { timeout: Duration::from_millis(50), ..options() };
     let missing = Founder::new("127.0.0.1:0", 3, options).unwrap().wait().err().unwrap();
     assert!(matches!(missing, StartError::Missing { here: 1, nodes: 3, .. }), "{missing}");
+}
+
+/// An open cluster, a process that has joined it and that its founder has called, and what others join with.
+fn open_pair() -> (Net, Net, Options) {
+    let outage = 10 * SOON;
+    let options = Options { outage, linger: Duration::ZERO, ..options() };
+    let mut founder = Net::found("127.0.0.1:0", 3, &options).unwrap();
+    let mut joined = Net::join(&founder.address().to_string(), None, &options).unwrap();
+    let (first, second) = (founder.capabilities().node, joined.capabilities().node);
+    until("the link is up, and the founder has called it", || {
+        for net in [&mut founder, &mut joined] {
+            assert!(matches!(net.poll_completion(), None | Some(Completion::PeerRestored { .. })));
+        }
+        let is_up = !founder.is_vacant(second) && !joined.is_vacant(first);
+        is_up && founder.door.shared().members.get().unwrap().kin().has_answered(1, 1)
+    });
+    assert_eq!(joined.stats().door.refused, 0, "a founder that calls is no stranger");
+    (founder, joined, options)
+}
+
+/// As if by SIGKILL: its connections end without a word, and nobody listens any more.
+fn die(mut net: Net) {
+    net.cut(0);
+}
+
+#[test]
+fn a_process_of_the_same_host_that_has_died_is_not_waited_for() {
+    let (mut founder, joined, _) = open_pair();
+    let watch = founder.watch();
+    die(joined);
+    let mut failed = None;
+    until("the link has failed", || {
+        if let Some(Completion::PeerFailed { peer, cause }) = founder.poll_completion() {
+            failed = Some((peer, cause));
+        }
+        failed.is_some()
+    });
+    let (peer, cause) = failed.unwrap();
+    assert!(matches!(cause, Some(NetError::Died)), "{cause:?}");
+    assert!(founder.has_ended(peer) && watch.is_absent(peer));
+}
+
+/// The founder has not been polled since, and still takes it to be there.
+#[test]
+fn who_joins_does_not_wait_for_a_connection_to_one_that_has_died() {
+    let (founder, joined, options) = open_pair();
+    die(joined);
+    let net = Net::join(&founder.address().to_string(), None, &options).unwrap();
+    let peer = |index| pdbp_core::id::NodeId::new(index).unwrap();
+    assert_eq!(net.capabilities().node, peer(2));
+    assert!(net.watch().is_absent(peer(1)) && !net.watch().is_absent(peer(0)));
+}
+
+/// A connection that is lost says nothing of the process: the founder calls it, and it answers.
+#[test]
+fn a_process_that_has_lost_its_connection_only_is_not_taken_for_dead() {
+    let (mut founder, mut joined, _) = open_pair();
+    for round in 2..5 {
+        founder.cut(1);
+        until("there is another connection", || {
+            assert!(!matches!(founder.poll_completion(), Some(Completion::PeerFailed { .. })));
+            joined.poll_completion();
+            founder.stats().links[1].connections == round
+        });
+    }
 }
 
 /// A process that has joined and goes before the others are there leaves its place to another.
