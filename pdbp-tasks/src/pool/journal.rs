@@ -128,6 +128,11 @@ impl Pool {
         self.journal.get_or_insert_default().serial = u64::from(term) << 40;
     }
 
+    /// A result counts as failed if this says so: for nodes on which all fails.
+    pub(crate) fn judge_by(&mut self, judge: fn(&[u8]) -> bool) {
+        self.judge = judge;
+    }
+
     /// What happens next rests on this record of the journal.
     pub(crate) fn rest_on(&mut self, record: u64) {
         if let Some(journal) = &mut self.journal {
