@@ -49,7 +49,7 @@ enum Needed {
 pub(super) struct Hasty;
 
 /// A bit for each task.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 struct Bits(Vec<u64>);
 
 impl Bits {
@@ -71,6 +71,7 @@ impl Bits {
 }
 
 /// See the [module](self).
+#[derive(Clone, Debug)]
 pub(super) struct Batch {
     pub(super) record: JobRecord,
     /// Encoded, by the number of the first task.
@@ -124,6 +125,12 @@ impl Batch {
             failed: BTreeMap::new(),
             count: 0,
         }
+    }
+
+    /// This without what it only has to be faster.
+    #[cfg(test)]
+    pub(super) fn digest(&self) -> Self {
+        Self { open: None, unlocked: None, ..self.clone() }
     }
 
     pub(super) fn add(&mut self, chunk: Bytes, count: u64) {

@@ -32,10 +32,10 @@ use batch::Batch;
 const ORPHANED: Duration = Duration::from_secs(30);
 
 /// Whether a result counts as failed.
-pub(crate) type Judge = Box<dyn Fn(&[u8]) -> bool + Send>;
+pub(crate) type Judge = fn(&[u8]) -> bool;
 
 /// A group of changes, to be made durable as a whole.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) number: u64,
     /// Perhaps none: then it is durable when those before it are.
@@ -43,7 +43,7 @@ pub(crate) struct Group {
 }
 
 /// What goes out.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Out {
     Down(Processor, Down),
     /// An answer whose results are to be read from the store.
@@ -51,7 +51,7 @@ pub(crate) enum Out {
 }
 
 /// Results that somebody reads.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
     pub(crate) id: u64,
     pub(crate) job: u32,
@@ -63,7 +63,7 @@ pub(crate) struct Reading {
 }
 
 /// What waits until a group is durable.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Waiting {
     Down(Processor, Down),
     /// Results of a processor, up to this one, are acknowledged.
@@ -75,6 +75,7 @@ enum Waiting {
 }
 
 /// See the [module](self).
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Durable {
     pub(crate) pool: Pool,
     fingerprint: u64,

@@ -190,7 +190,13 @@ impl Durable {
             term: self.term,
             processors: self.pool.processors() as u64,
             stalled: self.stalled.clone(),
-            refusals: self.pool.refusals().iter().map(ToString::to_string).collect(),
+            refusals: self
+                .pool
+                .refusals()
+                .iter()
+                .map(ToString::to_string)
+                .chain(self.pool.troubles())
+                .collect(),
             counts: self.pool.counts(),
             jobs: jobs.map(|(number, batch)| self.job_status(*number, batch)).collect(),
         })

@@ -39,6 +39,7 @@ impl Durable {
     ) -> Self {
         let mut pool = Pool::new(kinds, fingerprint, limits);
         pool.keep_journal(term);
+        pool.judge_by(judge);
         Self {
             pool,
             fingerprint,

@@ -2,6 +2,7 @@
 //! processors that crash or lose their link, requests and results that come again. What is said is held against what is on the disk at that moment.
 
 mod damage;
+mod exhaustive;
 mod world;
 
 use std::collections::BTreeSet;

@@ -72,6 +72,11 @@ impl<'a> Tasks<'a> {
         self.served.pool().refusals().to_vec()
     }
 
+    /// Nodes that are given one task at a time, after pauses, since all theirs fail while those of others go well: a line for each.
+    pub fn troubles(&self) -> Vec<String> {
+        self.served.pool().troubles()
+    }
+
     /// From now on it is recorded who holds which task, for [`timeline::page`](crate::timeline::page): some 64 bytes each time, a million times at
     /// most.
     pub fn record(&self) {

@@ -43,7 +43,7 @@ fn take_up(path: &Path) -> Result<(Disk, Durable), Error> {
     let saved = store.load().map_err(Error::other)?;
     let term = saved.term + 1;
     store.commit(&[Change::Term(term)]).map_err(Error::other)?;
-    let judge = Box::new(|_: &[u8]| false);
+    let judge = |_: &[u8]| false;
     let durable =
         Durable::restore(saved, term, (1, FINGERPRINT), Limits::default(), judge, Box::new(store.clone()))
             .map_err(Error::other)?;

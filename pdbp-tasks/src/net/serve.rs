@@ -84,7 +84,7 @@ impl Program {
         let failed = |error| Error::other(format!("the journal cannot be taken up: {error}"));
         store.commit(&[Change::Term(term)]).map_err(failed)?;
         let functions = (self.kinds.len(), self.kinds.fingerprint());
-        let judge = Box::new(serving.is_failure);
+        let judge = serving.is_failure;
         let mut durable =
             Durable::restore(saved, term, functions, self.limits, judge, inputs).map_err(failed)?;
         if serving.spans > 0 {

@@ -97,6 +97,20 @@ impl Journal {
         self.families.get(&(name.job, name.number)).copied().unwrap_or(0)
     }
 
+    /// Its state as text: numbers of records as seen from the last one that is durable.
+    #[cfg(test)]
+    pub(super) fn digest(&self) -> String {
+        let names: std::collections::BTreeMap<_, _> = self.names.iter().collect();
+        let families: std::collections::BTreeMap<_, _> = self.families.iter().collect();
+        let unripe: Vec<_> = self
+            .unripe
+            .iter()
+            .map(|(record, task, came)| (record.saturating_sub(self.durable), task, came))
+            .collect();
+        let record = self.record.saturating_sub(self.durable);
+        format!("{record}{}{unripe:?}{:?}{names:?}{families:?}{}", self.serial, self.steps, self.paused)
+    }
+
     fn note(&mut self, step: Step) {
         if !self.replays {
             self.steps.push(step);
@@ -112,6 +126,11 @@ impl Pool {
     /// From now on a journal is kept of it, by a pool of this term. No sub-task has the name of one of another term.
     pub(crate) fn keep_journal(&mut self, term: u32) {
         self.journal.get_or_insert_default().serial = u64::from(term) << 40;
+    }
+
+    /// A result counts as failed if this says so: for nodes on which all fails.
+    pub(crate) fn judge_by(&mut self, judge: fn(&[u8]) -> bool) {
+        self.judge = judge;
     }
 
     /// What happens next rests on this record of the journal.

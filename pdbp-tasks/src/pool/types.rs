@@ -35,6 +35,8 @@ pub struct Limits {
     pub grace: Duration,
     /// Nodes that must have been lost while they ran a task and nothing else before the task is given up.
     pub crashes: usize,
+    /// Failures in a row after which a node is given one task at a time, after pauses, while tasks of others go well.
+    pub failures: u32,
     /// How long a task waits for a node that offers what it needs, while there are others.
     pub offer_wait: Duration,
 }
@@ -47,6 +49,7 @@ impl Default for Limits {
             sub_tasks: 1 << 16,
             grace: Duration::from_secs(5),
             crashes: 3,
+            failures: 10,
             offer_wait: Duration::from_secs(30),
         }
     }

@@ -293,6 +293,11 @@ impl Store for Disk {
 }
 
 impl Reader for Disk {
+    #[cfg(test)]
+    fn again(&self) -> Box<dyn Reader> {
+        Box::new(self.clone())
+    }
+
     fn ended(&self, job: u32, number: u64) -> Result<Option<Ended>, StoreError> {
         self.with(|database| {
             let table = database.begin_read()?.open_table(ENDED)?;

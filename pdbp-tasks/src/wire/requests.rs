@@ -207,7 +207,7 @@ pub struct Status {
     pub processors: u64,
     /// Why nothing is handed out, if that is so.
     pub stalled: Option<String>,
-    /// Who is refused, and why.
+    /// Who is refused, and why; and which nodes are given one task at a time since theirs fail.
     pub refusals: Vec<String>,
     /// Since the start of this pool.
     pub counts: Counts,

@@ -16,7 +16,7 @@ fn restore(saved: Saved) -> Result<Durable, StoreError> {
     let kinds = (1, world::FINGERPRINT);
     // What tasks need is read by other tests.
     let nothing = Box::new(Memory::default());
-    Durable::restore(saved, term, kinds, Limits::default(), Box::new(|_| false), nothing)
+    Durable::restore(saved, term, kinds, Limits::default(), |_| false, nothing)
 }
 
 /// A journal with a job of four tasks, one of which is over and one of which has added others.

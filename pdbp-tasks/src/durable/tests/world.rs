@@ -1,6 +1,7 @@
 //! A world: see [the tests](super).
 
 mod client;
+mod small;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,16 +15,16 @@ use crate::wire::{
 };
 use crate::worker::{Step, Worker};
 use client::Client;
+pub(super) use small::Happens;
 
 pub(super) const FINGERPRINT: u64 = 7;
 const WORKERS: usize = 3;
 const STEPS: usize = 400;
-/// Tasks of a job: the first is `once`.
+/// Tasks of a job of a random world: the first is `once`.
 const TASKS: u64 = 6;
-/// One that is given results of others, and one that waits for others.
+/// One that is given results of others; the last one waits for others.
 const JOIN: u64 = 4;
 const JOINED: [u64; 2] = [1, 2];
-const LATER: u64 = 5;
 const AFTER: [u64; 2] = [0, 4];
 const CLIENT: Processor = Processor { node: 9, number: 9 };
 
@@ -39,13 +40,14 @@ fn take_up_with(store: &mut Memory, flaw: Option<Flaw>) -> Durable {
     store.commit(&[Change::Term(term)]).unwrap();
     let term = if flaw == Some(Flaw::NoTerms) { 1 } else { term };
     let limits = Limits { crashes: usize::MAX, ..Limits::default() };
-    let (judge, reader) = (Box::new(|_: &[u8]| false), Box::new(store.clone()));
-    let mut durable = Durable::empty(saved.next_job, term, (1, FINGERPRINT), limits, judge, reader);
+    let reader = Box::new(store.clone());
+    let mut durable = Durable::empty(saved.next_job, term, (1, FINGERPRINT), limits, |_| false, reader);
     durable.pool.flaw = flaw;
     durable.restore_jobs(saved).unwrap();
     durable
 }
 
+#[derive(Clone)]
 struct Host {
     worker: Worker,
     processor: Processor,
@@ -83,8 +85,10 @@ pub(super) struct World {
     hosts: Vec<Host>,
     client: Client,
     born: u64,
-    /// What has run: each gives another value, as if the input had been run anew.
-    runs: Vec<Name>,
+    /// How often what has run: each run gives another value, as if the input had been run anew.
+    runs: BTreeMap<Name, u64>,
+    /// What each task of the client needs, and its options.
+    chunks: BTreeMap<Name, Chunk>,
     /// What is on the disk, told a second time.
     names: BTreeSet<Name>,
     values: BTreeMap<Name, u64>,
@@ -93,6 +97,14 @@ pub(super) struct World {
     /// Names that sub-tasks have had.
     used: BTreeSet<Name>,
     faults: bool,
+    /// All that can happen in it is tried out.
+    is_small: bool,
+}
+
+fn sub(join: Option<Vec<u16>>) -> SubTask {
+    let options = Options { retries: 1000, ..Options::default() };
+    let (needs, after) = (Resources::none(), Vec::new());
+    SubTask { kind: KindId(0), options, needs, input: encode(&5u64), join, after }
 }
 
 fn encode<T: serde::Serialize>(value: &T) -> Bytes {
@@ -114,13 +126,15 @@ impl World {
             hosts: (0..WORKERS as u64).map(Host::new).collect(),
             client: Client { jobs: 2, ..Client::default() },
             born: WORKERS as u64,
-            runs: Vec::new(),
+            runs: BTreeMap::new(),
+            chunks: BTreeMap::new(),
             names: BTreeSet::new(),
             values: BTreeMap::new(),
             took: BTreeSet::new(),
             started: BTreeMap::new(),
             used: BTreeSet::new(),
             faults: true,
+            is_small: false,
         }
     }
 
@@ -170,7 +184,7 @@ impl World {
                     self.sync();
                     self.poll();
                 }
-                return self.check_end();
+                return self.check_end(u64::from(self.client.jobs) * TASKS);
             }
         }
         let explained = self.pool.pool.explain(crate::pool::JobId(self.client.done));
@@ -179,18 +193,18 @@ impl World {
         panic!("it does not end: {} jobs of {}, {has:?}: {explained}", self.client.done, self.client.jobs);
     }
 
-    fn check_end(&self) {
+    fn check_end(&self, ended: u64) {
         let saved = self.store.load();
         assert_eq!(saved.steps.len(), 0, "families that are over are in the journal: {:?}", saved.steps);
         assert_eq!(saved.started.len(), 0, "hand-outs of what is over are in the journal");
-        assert_eq!(saved.ended.len() as u64, u64::from(self.client.jobs) * TASKS);
+        assert_eq!(saved.ended.len() as u64, ended);
     }
 
     /// What was written and not synced is lost, and so are all links.
     fn kill_pool(&mut self) {
         self.written.clear();
         self.pool = take_up_with(&mut self.store, self.flaw);
-        (0..WORKERS).for_each(|place| self.unlink(place));
+        (0..self.hosts.len()).for_each(|place| self.unlink(place));
         self.client.up.clear();
         self.client.down.clear();
         self.client.asked = false;
@@ -216,6 +230,10 @@ impl World {
             return;
         }
         let at = self.random(self.late.len() as u64) as usize;
+        self.arrive(at);
+    }
+
+    fn arrive(&mut self, at: usize) {
         let (from, report) = self.late[at].clone();
         self.pool.receive(self.now, from, report);
         self.pool.lose_node(from.node);
@@ -235,7 +253,8 @@ impl World {
 
     /// Whose value this is.
     fn ran(&self, value: u64) -> Name {
-        self.runs[value as usize - 1]
+        let (sub, number, job) = (value >> 12, value >> 9 & 7, value >> 8 & 1);
+        Name { job: job as u32, number, sub }
     }
 
     /// What the disk has now.
@@ -243,8 +262,11 @@ impl World {
         match change {
             Change::Added(job, first, chunk) => {
                 let chunk: Chunk = wire::decode(chunk).unwrap();
-                let numbers = *first..first + chunk.inputs.len();
-                self.names.extend(numbers.map(|number| Name { job: *job, number, sub: 0 }));
+                for number in *first..first + chunk.inputs.len() {
+                    let name = Name { job: *job, number, sub: 0 };
+                    self.names.insert(name);
+                    self.chunks.insert(name, chunk.clone());
+                }
             }
             Change::Step(Noted::Took { name, serial, ending, tasks }) => {
                 self.took.insert(*name);
@@ -262,16 +284,17 @@ impl World {
                 }
             }
             Change::Ended(job, number, ended) => {
-                // What must not be started again may have none.
+                // What must not be started again may have none, and so may what needs it.
+                let name = Name { job: *job, number: *number, sub: 0 };
                 let value = match &ended.result {
                     Ok(bytes) => wire::decode(bytes).unwrap(),
                     Err(error) => {
-                        let is_without = self.values.get(&Name { job: *job, number: 0, sub: 0 }) == Some(&0);
-                        assert!(*number == 0 || *number == LATER && is_without, "{number}: {error}");
+                        let chunk = &self.chunks[&name];
+                        let is_without = |number| self.values.get(&Name { number, ..name }) == Some(&0);
+                        assert!(chunk.options.once || chunk.needed().any(is_without), "{name}: {error}");
                         0
                     }
                 };
-                let name = Name { job: *job, number: *number, sub: 0 };
                 let is_of_family = |ran: Name| (ran.job, ran.number) == (*job, *number);
                 assert!(value == 0 || is_of_family(self.ran(value)), "{name} has the result of another task");
                 assert!(self.values.insert(name, value).is_none(), "{name} has ended twice");
@@ -321,7 +344,7 @@ impl World {
     fn check_hand_out(&mut self, task: &Assignment) {
         let name = task.name.expect("all have names");
         assert!(self.names.contains(&name), "{name} is handed out and not durable");
-        if name.number == 0 {
+        if name.sub == 0 && self.chunks[&name].options.once {
             let count = self.started.entry(name).or_default();
             *count += 1;
             assert_eq!(*count, 1, "{name} is started again");
@@ -339,14 +362,13 @@ impl World {
 
     /// What a task of the client needs is on the disk, and is what it is given.
     fn check_needed(&self, name: Name, input: &[u8]) {
-        let value = |number| self.values.get(&Name { number, ..name }).copied();
-        if name.number == JOIN {
-            let parts = JOINED.map(value).map(|part| part.expect("what is given to a task is durable"));
-            assert_eq!(wire::decode::<(u64, Vec<u64>)>(input).unwrap(), (4, parts.to_vec()), "{name}");
-        }
-        if name.number == LATER {
-            let needed = AFTER.map(value);
-            assert!(needed.iter().all(|value| value.is_some_and(|value| value != 0)), "{name}: {needed:?}");
+        let (value, chunk) =
+            (|number| self.values.get(&Name { number, ..name }).copied(), &self.chunks[&name]);
+        let needed: Vec<_> = chunk.needed().map(value).collect();
+        assert!(needed.iter().all(|value| value.is_some_and(|value| value != 0)), "{name} needs {needed:?}");
+        if let Some(joined) = &chunk.join {
+            let parts = joined.iter().filter_map(|number| value(*number)).collect();
+            assert_eq!(wire::decode::<(u64, Vec<u64>)>(input).unwrap(), (4, parts), "{name}");
         }
     }
 
@@ -409,8 +431,13 @@ impl World {
     /// Every run gives another value. Some fail once; task 0 of a job is `once`, and others add tasks.
     fn behave(&mut self, task: &Assignment) -> (Ending, Vec<SubTask>) {
         let name = task.name.expect("all have names");
-        self.runs.push(name);
-        let value = Ending::Value(encode(&(self.runs.len() as u64)));
+        let runs = self.runs.entry(name).or_default();
+        *runs += 1;
+        let of = name.sub << 4 | name.number << 1 | u64::from(name.job);
+        let value = Ending::Value(encode(&(of << 8 | *runs & 0xff)));
+        if self.is_small {
+            return small::behave(name, value);
+        }
         let fails = self.faults && name.number != 0 && self.random(8) == 0;
         if fails {
             return (Ending::Failed(Failure::Said("no".into())), Vec::new());
@@ -421,14 +448,6 @@ impl World {
         if wire::decode::<(u64, Vec<u64>)>(&task.input).is_ok() {
             return (value, Vec::new());
         }
-        let sub = |join: Option<Vec<u16>>| SubTask {
-            kind: KindId(0),
-            options: Options { retries: 1000, ..Options::default() },
-            needs: Resources::none(),
-            input: encode(&5u64),
-            join,
-            after: Vec::new(),
-        };
         let tasks = vec![sub(None), sub(None), sub(Some(vec![0, 1]))];
         if self.random(4) == 0 { (value, tasks) } else { (Ending::Of(2), tasks) }
     }

@@ -6,7 +6,7 @@ use super::{AFTER, CLIENT, FINGERPRINT, JOIN, JOINED, TASKS, World, encode};
 use crate::wire::{self, Answer, By, Chunk, Down, Inputs, KindId, Name, Options, Request, Up};
 
 /// The client: one request at a time, again when there is no answer.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Client {
     pub(super) id: u64,
     pub(super) jobs: u32,
