@@ -21,7 +21,7 @@ use crate::ring::codec::Codec;
 use crate::ring::workers::Workers;
 use crate::ring::{Ring, Size};
 use crate::socket::Socket;
-use crate::stats::{Stats, Watch};
+use crate::stats::Stats;
 
 /// Completions of links between two questions to the system what is new.
 const BETWEEN_LOOKS: u32 = 16;
@@ -150,9 +150,11 @@ impl Net {
         Stats { links: links.collect(), door: self.door.stats() }
     }
 
-    /// What other threads may ask of it, whoever polls it.
-    pub fn watch(&self) -> Watch {
-        Watch::new(Arc::clone(self.door.shared()))
+    /// Whether nobody was there when this node called the peer last: its host has refused the connection, or has not answered. There is
+    /// no use in waiting for a link; when somebody listens there again, there will be one. Of peers that call this node, having come later,
+    /// nothing is known, except by the founder of an open cluster of those of its own host.
+    pub fn is_absent(&self, peer: NodeId) -> bool {
+        self.door.shared().is_absent(peer.index())
     }
 
     /// Whether this host has more nodes of the cluster than processors, as far as their addresses tell. In an open one it may get more.
@@ -250,8 +252,9 @@ impl Net {
             if let Some(Completion::PeerRestored { .. }) = completion {
                 self.door.take(at, link.incarnation);
             }
-            if completion.is_some() {
-                return completion;
+            if let Some(completion) = completion {
+                link.count(&completion);
+                return Some(completion);
             }
         }
         None

@@ -1,37 +1,7 @@
 //! Figures of a node's links and of its door.
 
-use std::fmt;
-use std::sync::Arc;
-
-use pdbp_core::id::NodeId;
-
-use crate::door::{DoorStats, Shared};
+use crate::door::DoorStats;
 use crate::ring::codec::Packing;
-
-/// What any thread may ask of a [`Net`](crate::Net), whoever polls it: from [`Net::watch`](crate::Net::watch).
-#[derive(Clone)]
-pub struct Watch {
-    shared: Arc<Shared>,
-}
-
-impl Watch {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
-    }
-
-    /// Whether nobody was there when this node called the peer last: its host has refused the connection, or has not answered. There is
-    /// no use in waiting for a link; when somebody listens there again, there will be one. Of peers that call this node, having come later, nothing is
-    /// known.
-    pub fn is_absent(&self, peer: NodeId) -> bool {
-        self.shared.is_absent(peer.index())
-    }
-}
-
-impl fmt::Debug for Watch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").finish_non_exhaustive()
-    }
-}
 
 /// Figures of a node's links and of its door.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,10 +13,32 @@ pub struct Stats {
     pub door: DoorStats,
 }
 
+/// How a link is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkState {
+    /// There is a session and a connection.
+    Up,
+    /// The session waits for a connection, for [`Options::outage`](crate::Options::outage) at most.
+    Cut,
+    /// There is no session: none has begun yet, or it has failed.
+    #[default]
+    Down,
+}
+
 /// Figures of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkStats {
+    /// How it is now.
+    pub state: LinkState,
+    /// Blocks that the peer has taken, in all sessions.
+    pub sent: u64,
+    /// Their bytes, heads of blocks included, before they were packed.
+    pub sent_bytes: u64,
+    /// Blocks of the peer that were delivered here.
+    pub received: u64,
+    /// Their bytes, expanded.
+    pub received_bytes: u64,
     /// Connections that there were.
     pub connections: u64,
     /// Blocks that were written on a connection after another had been lost with them.

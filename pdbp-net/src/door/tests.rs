@@ -202,7 +202,6 @@ fn die(mut net: Net) {
 #[test]
 fn a_process_of_the_same_host_that_has_died_is_not_waited_for() {
     let (mut founder, joined, _) = open_pair();
-    let watch = founder.watch();
     die(joined);
     let mut failed = None;
     until("the link has failed", || {
@@ -213,7 +212,7 @@ fn a_process_of_the_same_host_that_has_died_is_not_waited_for() {
     });
     let (peer, cause) = failed.unwrap();
     assert!(matches!(cause, Some(NetError::Died)), "{cause:?}");
-    assert!(founder.has_ended(peer) && watch.is_absent(peer));
+    assert!(founder.has_ended(peer) && founder.is_absent(peer));
 }
 
 /// The founder has not been polled since, and still takes it to be there.
@@ -224,7 +223,7 @@ fn who_joins_does_not_wait_for_a_connection_to_one_that_has_died() {
     let net = Net::join(&founder.address().to_string(), None, &options).unwrap();
     let peer = |index| pdbp_core::id::NodeId::new(index).unwrap();
     assert_eq!(net.capabilities().node, peer(2));
-    assert!(net.watch().is_absent(peer(1)) && !net.watch().is_absent(peer(0)));
+    assert!(net.is_absent(peer(1)) && !net.is_absent(peer(0)));
 }
 
 /// A connection that is lost says nothing of the process: the founder calls it, and it answers.
