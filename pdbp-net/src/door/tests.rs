@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use pdbp_core::{Completion, Transport};
 
 use super::PER_ADDRESS;
-use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Purpose, VERSION, Verdict};
+use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Purpose, Taker, VERSION, Verdict};
 use crate::token::Token;
 use crate::{Founder, Net, NetError, Options, Refusal, StartError};
 
@@ -238,6 +238,31 @@ fn a_process_that_has_lost_its_connection_only_is_not_taken_for_dead() {
             founder.stats().links[1].connections == round
         });
     }
+}
+
+/// A founder of another version says so, whether a cluster is joined or, by the same call, a trunk dialled.
+#[test]
+fn a_founder_of_another_version_is_named_with_both() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let founder = std::thread::spawn(move || {
+        let token = options().token.unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut taker, mut hello, mut claim) = (Taker::new([9; 32]), [0; HELLO], [0; CLAIM]);
+        stream.read_exact(&mut hello).unwrap();
+        stream.write_all(&taker.hello(&hello, [0; 32]).unwrap()).unwrap();
+        stream.read_exact(&mut claim).unwrap();
+        assert_eq!(taker.claim(&claim, &token).unwrap().version, VERSION);
+        let (verdict, process) = (Verdict::Version as u8, Id([4; 16]));
+        let answer = Answer { verdict, version: VERSION + 3, nodes: 2, longest: 1000, process };
+        stream.write_all(&taker.answer(answer, &token)).unwrap();
+    });
+    let refused = Net::join(&address, None, &options()).err().unwrap();
+    founder.join().unwrap();
+    let StartError::Refused { refusal, .. } = &refused else { panic!("{refused}") };
+    assert_eq!(refusal, &Refusal::Version { own: VERSION, theirs: VERSION + 3 });
+    let said = refused.to_string();
+    assert!(said.contains(&VERSION.to_string()) && said.contains(&(VERSION + 3).to_string()), "{said}");
 }
 
 /// A process that has joined and goes before the others are there leaves its place to another.
