@@ -92,7 +92,7 @@
 //! | what | what it gets |
 //! |---|---|
 //! | a panic | is caught; the attempt fails with its message; retries, 0 unless asked for |
-//! | a process that is lost | what it held is handed out again, before anything else; what is `once` fails as [`TaskError::MayHaveRun`] |
+//! | a process that is lost, or over sockets stopped for more than two seconds | what it held is handed out again, before anything else; what is `once` fails as [`TaskError::MayHaveRun`] |
 //! | a task that its process dies of | is kept apart from others; when three nodes were lost while they ran it and nothing else it fails as [`TaskError::Crashed`], with their names |
 //! | a node on which ten tasks in a row fail while those of others go well | is given one at a time, after pauses of a second to a minute, until one goes well; `status` and [`Tasks::troubles`] name it |
 //! | a task that needs what nobody offers | fails after half a minute as [`TaskError::NoOffer`], which says what there is |
@@ -180,7 +180,7 @@
 //! Of 600 commands of 20 ms, by two processes with two processors each, one of which lacked a variable without which they fail at once, 14 failed (a single run, by hand).
 //!
 //! # Not yet
-//! A pool without a journal that is lost takes its jobs along, and its results are in its memory; all of them pass its node. There is no standby. A process that is stopped, not dead,
+//! A pool without a journal that is lost takes its jobs along, and its results are in its memory; all of them pass its node. There is no standby. Over MPI a process that is stopped, not dead,
 //! keeps what it holds until that is copied. A function that never returns keeps its processor, and [`Program::run`] waits for it. Inputs and results
 //! are put together in memory, up to a gigabyte each. [`Program::run`] over sockets has all processes from the start.
 #![forbid(unsafe_code)]

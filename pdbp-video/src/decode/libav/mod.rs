@@ -9,6 +9,8 @@
 //! tests have run with 59 (Debian 12), 60, 61 and 62; for 58 there is its header only. The library is never unloaded.
 
 mod sys;
+#[cfg(all(target_os = "linux", any(target_env = "gnu", target_env = "musl")))]
+mod zeros;
 
 use core::ffi::CStr;
 use core::fmt;
