@@ -92,7 +92,7 @@
 //! | what | what it gets |
 //! |---|---|
 //! | a panic | is caught; the attempt fails with its message; retries, 0 unless asked for |
-//! | a process that is lost | what it held is handed out again, before anything else; what is `once` fails as [`TaskError::MayHaveRun`] |
+//! | a process that is lost, or over sockets stopped for more than two seconds | what it held is handed out again, before anything else; what is `once` fails as [`TaskError::MayHaveRun`] |
 //! | a task that its process dies of | is kept apart from others; when three nodes were lost while they ran it and nothing else it fails as [`TaskError::Crashed`], with their names |
 //! | a node on which ten tasks in a row fail while those of others go well | is given one at a time, after pauses of a second to a minute, until one goes well; `status` and [`Tasks::troubles`] name it |
 //! | a task that needs what nobody offers | fails after half a minute as [`TaskError::NoOffer`], which says what there is |
@@ -124,7 +124,8 @@
 //! what is said is held against what is on the disk at that moment. Eight planted flaws are found, acknowledging and handing out before the sync
 //! and using an id again among them; a pool that is killed, a processor that is and a link that is lost at any moment of a small world, with each moment at which the
 //! disk may have synced, are searched whole up to there (`exhaustive.rs`); files are damaged byte by byte. `ci/kill` kills pool and processors, all of them processes, and checks
-//! each result.
+//! each result. Clean so far: 30,000 random worlds of journals; `ci/kill 1000`, 210 of the kills being the pool's, with 5,200 results that others rest on in part, each right and each once
+//! (491 s beside other work).
 //!
 //! # Figures
 //! `benches/tasks-peers`, all in one run on two processors that others wanted, too (load 4 to 5): compare within a table only.
@@ -180,7 +181,7 @@
 //! Of 600 commands of 20 ms, by two processes with two processors each, one of which lacked a variable without which they fail at once, 14 failed (a single run, by hand).
 //!
 //! # Not yet
-//! A pool without a journal that is lost takes its jobs along, and its results are in its memory; all of them pass its node. There is no standby. A process that is stopped, not dead,
+//! A pool without a journal that is lost takes its jobs along, and its results are in its memory; all of them pass its node. There is no standby. Over MPI a process that is stopped, not dead,
 //! keeps what it holds until that is copied. A function that never returns keeps its processor, and [`Program::run`] waits for it. Inputs and results
 //! are put together in memory, up to a gigabyte each. [`Program::run`] over sockets has all processes from the start.
 #![forbid(unsafe_code)]

@@ -263,6 +263,27 @@ fn processes_that_are_idle_or_at_their_time_go_and_outputs_are_followed_into_fil
     assert_eq!(outputs, [1, 2, 3].map(|item| format!("output {item}\n")));
 }
 
+#[test]
+fn what_a_process_has_that_is_stopped_and_not_dead_runs_elsewhere() {
+    let place = Place::new();
+    let _pool = place.serve();
+    place.await_token();
+    let work = ["work", &place.address, "--token-file", "token", "--slots", "1"];
+    let stopped = Running(place.command(&work).spawn().unwrap());
+    let script = "test -e begun && echo elsewhere || { touch begun; exec sleep 10; }";
+    let submitted = place.ask(&["submit", "--array", "1-1", "--", "sh", "-c", script]);
+    assert!(submitted.status.success(), "{submitted:?}");
+    while !place.folder.path().join("begun").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Its connections stay, and it says nothing.
+    let stop = format!("kill -STOP {}", stopped.0.id());
+    assert!(Command::new("sh").args(["-c", &stop]).status().unwrap().success(), "{stop}");
+    let _other = place.start(&work);
+    assert!(place.ask(&["wait", "0"]).status.success());
+    assert_eq!(text(&place.ask(&["output", "0"]).stdout), "elsewhere\n");
+}
+
 #[cfg(feature = "tls")]
 #[test]
 fn a_pool_over_tls_serves_those_that_speak_it() {

@@ -31,6 +31,8 @@ pub(super) struct Guest {
     address: IpAddr,
     stage: Stage,
     speech: Speech,
+    /// Whether what came first was looked at: TLS, or else HTTP, where TLS is due.
+    is_told_apart: bool,
     /// What has been read of the message under way.
     heard: Vec<u8>,
     /// What is still to be written.
@@ -130,6 +132,7 @@ impl Guest {
             calls: None,
             process: None,
             awaits: false,
+            is_told_apart: false,
             roster: None,
             nobody: None,
         }
@@ -301,12 +304,12 @@ impl Guest {
     /// The next message, as bytes so many of them.
     fn hear(&mut self, wanted: usize) -> io::Result<Result<Heard, Fault>> {
         loop {
+            if matches!(self.speech, Speech::Unknown) && self.is_plain_at_tls()? {
+                self.socket.give_up_session();
+                self.speech = Speech::Soap(Role::Called);
+                return Ok(Err(Fault::http(400, PLAIN_AT_TLS)));
+            }
             let most = match &self.speech {
-                Speech::Unknown if self.is_plain_at_tls() => {
-                    self.socket.give_up_session();
-                    self.speech = Speech::Soap(Role::Called);
-                    return Ok(Err(Fault::http(400, PLAIN_AT_TLS)));
-                }
                 Speech::Unknown if self.heard.len() >= TELLING => {
                     if self.heard.first() == Some(&TLS_HANDSHAKE) {
                         self.speech = Speech::Soap(Role::Called);
@@ -334,13 +337,25 @@ impl Guest {
     }
 
     /// Whether who calls talks HTTP where TLS is due.
-    fn is_plain_at_tls(&self) -> bool {
+    ///
+    /// # Errors
+    /// Too little has come to tell, and it must not be read: what TLS has read cannot be looked at again.
+    fn is_plain_at_tls(&mut self) -> io::Result<bool> {
+        if self.is_told_apart || !self.socket.is_encrypted() {
+            return Ok(false);
+        }
         let mut first = [0; 4];
-        let is_first = self.heard.is_empty() && self.socket.is_encrypted();
-        let count = if is_first { self.socket.stream.peek(&mut first).unwrap_or(0) } else { 0 };
-        count == first.len()
-            && first.iter().all(|byte| matches!(byte, b'A'..=b'Z' | b' '))
-            && &first != b"PDBP"
+        let count = match self.socket.stream.peek(&mut first) {
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock && self.calls.is_none() => return Err(error),
+            Err(_) => return Ok(false),
+        };
+        let is_text = |bytes: &[u8]| bytes.iter().all(|byte| matches!(byte, b'A'..=b'Z' | b' '));
+        if (1..first.len()).contains(&count) && is_text(first.get(..count).unwrap_or(&[])) {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        self.is_told_apart = count > 0;
+        Ok(count == first.len() && is_text(&first) && &first != b"PDBP")
     }
 
     /// Lets it read why it was refused.
