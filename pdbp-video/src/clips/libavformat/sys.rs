@@ -11,6 +11,7 @@ use libloading::Library;
 
 use super::Track;
 use crate::annexb::Standard;
+use crate::decode::loader_reason;
 
 /// A version of the library that is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,7 +139,7 @@ impl Api {
         }
         // SAFETY: libavformat does nothing when it is loaded.
         let library =
-            unsafe { Library::new(file) }.map_err(|error| Refusal::Unloadable(error.to_string()))?;
+            unsafe { Library::new(file) }.map_err(|error| Refusal::Unloadable(loader_reason(&error)))?;
         let functions = Functions::find(&library).map_err(|missing| {
             Refusal::Other(format!("{file} is no libavformat: it has no function {missing}"))
         })?;

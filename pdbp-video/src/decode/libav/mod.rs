@@ -156,6 +156,11 @@ impl Libav {
     }
 }
 
+/// What the system's loader said; the error itself names its function only.
+pub(crate) fn loader_reason(error: &libloading::Error) -> String {
+    core::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 /// Whether the loader found no such file, in glibc's, musl's and macOS's words.
 pub(crate) fn is_absence(reason: &str) -> bool {
     ["No such file", "no such file", "cannot find"].iter().any(|words| reason.contains(words))
@@ -235,6 +240,7 @@ mod tests {
     fn what_is_no_libavcodec_is_refused_by_name() {
         let text = Libav::open(Path::new("/absent/libavcodec.so")).unwrap_err().to_string();
         assert!(text.contains("/absent/libavcodec.so"), "{text}");
+        assert!(is_absence(&text), "what the loader said is not in it: {text}");
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("text.so");
         std::fs::write(&file, "no library").unwrap();

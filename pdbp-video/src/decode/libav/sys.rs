@@ -159,8 +159,10 @@ impl Api {
             return Err(NoLibav::Layout);
         }
         // SAFETY: libavcodec does nothing when it is loaded.
-        let library = unsafe { Library::new(path) }
-            .map_err(|error| NoLibav::Unloadable { file: file.clone(), reason: error.to_string() })?;
+        let library = unsafe { Library::new(path) }.map_err(|error| NoLibav::Unloadable {
+            file: file.clone(),
+            reason: super::loader_reason(&error),
+        })?;
         let functions = Functions::find(&library)
             .map_err(|missing| NoLibav::Incomplete { file: file.clone(), missing })?;
         // SAFETY: takes nothing and returns a number, ever since there is a libavcodec.
