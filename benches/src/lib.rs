@@ -14,7 +14,8 @@
 //! * [`slate`] — calls of a group in shared memory, both members on one thread, for counting instructions.
 //! * [`report`] — tables in the manner of the OSU benchmarks, CSV, plots.
 //!
-//! With the feature `mpi` there is also the module `mpi`: the same traffic between the ranks of an MPI job.
+//! With the feature `mpi` there is also the module `mpi`: the same traffic between the ranks of an MPI job, and with `desk` the
+//! module `grpc`: calls and streams by tonic.
 //!
 //! Nothing here depends on how a peer works inside, and the hot loops are monomorphised: no virtual call stands
 //! between the traffic and the peer.
@@ -29,6 +30,8 @@
 pub mod exchange;
 pub mod experiment;
 pub mod fabric;
+#[cfg(feature = "desk")]
+pub mod grpc;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 pub mod peers;

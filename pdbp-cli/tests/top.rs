@@ -1,11 +1,12 @@
 //! `pdbp top`, run as a user runs it.
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use pdbp::monitor::NodeState;
-use pdbp::{Cluster, PartKind};
+use pdbp::{Cluster, Codec, PartKind, TransportKind};
 
 /// Long enough for a loaded machine; a test that waits so long has failed.
 const SOON: Duration = Duration::from_secs(60);
@@ -46,6 +47,61 @@ fn a_frame_shows_nodes_and_rows_and_who_has_failed() {
     }
     let shown = frame();
     assert!(shown.lines().any(|l| l.starts_with("node1") && l.contains("failed")), "{shown}");
+}
+
+/// A cluster over sockets that packs, with a trunk to another one and a trunk to nowhere; a stranger has called.
+#[test]
+fn links_and_trunks_are_shown_with_what_they_carry_and_who_was_refused() {
+    let alone = |name: &str| Cluster::builder().nodes(1).timeout(SOON).grid(name.to_owned());
+    let east = alone("east").listen("127.0.0.1:0".to_owned()).start().unwrap();
+    let nowhere = TcpListener::bind(("127.83.0.3", 0)).unwrap().local_addr().unwrap();
+    let listens = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let builder =
+        alone("west").transport(TransportKind::Net).lease(Duration::ZERO).outage(SOON).codec(Codec::Lz4);
+    let first = builder.clone().nodes(2).listen(listens.to_string()).set("metrics", "127.0.0.1:0");
+    let first = first.trunk("east", east.address().unwrap()).trunk("north", nowhere);
+    let second = builder.join(listens.to_string()).set("monitor", "on");
+    let joins = std::thread::spawn(|| second.start().unwrap());
+    let clusters = [first.start().unwrap(), joins.join().unwrap()];
+    let [first, second] = [&clusters[0], &clusters[1]].map(|cluster| cluster.nodes()[0].clone());
+    let reader = second.register_shared("reader", PartKind::Cpu).unwrap();
+    let writer = first.register_shared("writer", PartKind::Cpu).unwrap();
+    let to = writer.find("reader@node1", SOON).unwrap();
+    writer.send(to, &vec![b'a'; 100_000]).unwrap();
+    writer.flush();
+    assert_eq!(reader.recv_timeout(SOON).unwrap().len(), 100_000);
+    let mut stranger = TcpStream::connect(listens).unwrap();
+    stranger.write_all(&[0xFF; 64]).unwrap();
+    // Until it is shown out, with bytes unread or without.
+    let _ = stranger.read(&mut [0]);
+    let address = first.endpoint().expect("node 0 serves").address().to_string();
+    let frame = || printed(&top(&["--once", "--interval", "200ms", "--connect", &address]));
+    let began = Instant::now();
+    let shown = loop {
+        let shown = frame();
+        let has = |start: &str, what: &str| shown.lines().any(|l| l.starts_with(start) && l.contains(what));
+        if has("node0 ⇒ east", "up") && has("node0 ⇒ north", "down") && has("node0: ", "strangers") {
+            break shown;
+        }
+        assert!(began.elapsed() < SOON, "{shown}");
+    };
+    let words = |start: &str| -> Vec<_> {
+        let line = shown.lines().find(|line| line.starts_with(start));
+        line.unwrap_or_else(|| panic!("{start}: {shown}")).split_whitespace().skip(3).collect()
+    };
+    // One connection, no failure, nothing sent again; what was sent has shrunk by more than half.
+    let link = words("node0 ⇄ node1");
+    assert_eq!((link[0], link[4], &link[6..]), ("up", "lz4", ["1", "0", "0"].as_slice()), "{shown}");
+    assert!(link[5].trim_end_matches('%').parse::<u32>().unwrap() > 50, "{shown}");
+    assert_eq!(words("node1 ⇄ node0")[0], "up");
+    assert!(shown.contains("strangers: foreign 1"), "{shown}");
+    // Blocks are counted as they were before they were packed.
+    let seen = first.observe(SOON);
+    let links: Vec<_> =
+        seen.nodes.iter().map(|node| node.figures.as_ref().unwrap().links[0].clone()).collect();
+    assert!(links[0].sent_bytes > 100_000 && links[1].received_bytes > 100_000, "{links:?}");
+    assert!(links[0].packed_bytes < links[0].plain_bytes && links[0].saved() > 0.5, "{links:?}");
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
 }
 
 #[test]

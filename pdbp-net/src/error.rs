@@ -21,6 +21,8 @@ pub enum NetError {
     },
     /// The peer has ended.
     Left,
+    /// The peer's process has ended without a word: nobody listens where it did, on this host.
+    Died,
     /// Another process has the peer's place.
     Replaced,
     /// The peer had given the link up before this end did.
@@ -38,6 +40,7 @@ impl fmt::Display for NetError {
                 write!(f, "no connection to or from {address} for {outage:?}")
             }
             Self::Left => f.write_str("the node has ended"),
+            Self::Died => f.write_str("the process of the node has ended without a word"),
             Self::Replaced => f.write_str("another process has the place of the node"),
             Self::GivenUp => f.write_str("the other end has given the link up"),
             Self::Malformed(what) => write!(f, "the peer sent {what}, and the like before"),

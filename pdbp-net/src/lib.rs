@@ -52,6 +52,10 @@
 //! comes back to its place as long as nobody has it. What is under way on a link to the former process comes back before
 //! the link is one to the next. [`Net::generation`] counts the processes that have had a place, so that parts of each get ids of their own.
 //!
+//! A process that is killed says no goodbye. The founder knows all the same of those of its own host: it has called each when it came, which has proven that it
+//! listens there, and calls it again when there is no connection; when its system refuses that, the process [has died](NetError::Died), and nobody
+//! waits for its outage or its lease. Who joins does not wait either for a connection to one where nobody listens ([`Net::is_absent`]).
+//!
 //! **The founder alone votes**, and gives the places: the cluster ends with it, and all others may go at any time. One that is started again
 //! founds another cluster, with another id, and those of the former one are refused.
 //!
@@ -158,5 +162,5 @@ pub use net::Net;
 pub use options::{Framing, Options, Tls};
 pub use ring::codec::{Codec, Packing};
 pub use start::Founder;
-pub use stats::{LinkStats, Stats};
+pub use stats::{LinkState, LinkStats, Stats};
 pub use token::Token;

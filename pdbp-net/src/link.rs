@@ -26,7 +26,7 @@ use crate::ring::Ring;
 use crate::ring::codec::Codec;
 use crate::ring::workers::{Done, Work};
 use crate::rows::{Incoming, Outgoing};
-use crate::stats::LinkStats;
+use crate::stats::{LinkState, LinkStats};
 
 mod receive;
 
@@ -127,6 +127,14 @@ impl<S: Read + Write> Link<S> {
         (self.ended, self.vacant, self.faults) = (false, false, 0);
     }
 
+    /// The peer's process is known to have ended.
+    pub(crate) fn die(&mut self, ring: &mut Ring) {
+        self.ended = true;
+        if self.state == State::Up {
+            self.fail(NetError::Died, ring);
+        }
+    }
+
     /// Nobody is expected at the other end any more, unless a process connects.
     pub(crate) fn vacate(&mut self) {
         self.vacant = true;
@@ -134,7 +142,13 @@ impl<S: Read + Write> Link<S> {
 
     pub(crate) fn stats(&self) -> LinkStats {
         let figures = self.out.row.figures;
+        let state = match (self.state, &self.connection) {
+            (State::Up, Some(_)) => LinkState::Up,
+            (State::Up, None) => LinkState::Cut,
+            _ => LinkState::Down,
+        };
         LinkStats {
+            state,
             packing: figures.last,
             packed: figures.packed,
             plain_bytes: figures.plain_bytes,
@@ -142,6 +156,22 @@ impl<S: Read + Write> Link<S> {
             density: self.out.row.density(),
             ..self.stats
         }
+    }
+
+    /// Counts what is handed out.
+    #[inline]
+    pub(crate) fn count(&mut self, completion: &Completion<NetError>) {
+        let (count, bytes, block) = match completion {
+            Completion::Sent { block, .. } => {
+                (&mut self.stats.sent, &mut self.stats.sent_bytes, block.bytes().len())
+            }
+            Completion::Received { block, .. } => {
+                (&mut self.stats.received, &mut self.stats.received_bytes, block.bytes().len())
+            }
+            _ => return,
+        };
+        *count += 1;
+        *bytes += block as u64;
     }
 
     /// Whether the peer has said that it ends.

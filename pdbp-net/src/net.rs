@@ -42,7 +42,7 @@ pub struct Net {
     links: Vec<Option<Link<Socket<TcpStream>>>>,
     ring: Ring,
     reactor: Arc<Reactor>,
-    door: Door,
+    pub(crate) door: Door,
     address: SocketAddr,
     /// The link looked at next.
     turn: usize,
@@ -108,11 +108,14 @@ impl Net {
         })
     }
 
-    /// Waits until there are connections to all nodes that are to be called, for a while at most: one that cannot be reached may be about to be
-    /// declared down.
+    /// Waits until there are connections to all nodes that are to be called, but for those where nobody listens: they have died, and are about to be
+    /// declared down. For a while at most: who does not answer may have died with its host.
     pub(crate) fn wait_for_links(&mut self, deadline: Instant) {
-        let is_there = |link: &Option<Link<_>>| link.as_ref().is_none_or(Link::is_connected);
-        while !self.links.iter().all(is_there) && Instant::now() < deadline {
+        let door = Arc::clone(self.door.shared());
+        let is_there = |(node, link): (usize, &Option<Link<_>>)| {
+            link.as_ref().is_none_or(Link::is_connected) || door.is_absent(node)
+        };
+        while !self.links.iter().enumerate().all(is_there) && Instant::now() < deadline {
             if let Some(arrived) = self.door.arrived() {
                 self.connect(arrived);
             }
@@ -145,6 +148,13 @@ impl Net {
     pub fn stats(&self) -> Stats {
         let links = self.links.iter().map(|link| link.as_ref().map(Link::stats).unwrap_or_default());
         Stats { links: links.collect(), door: self.door.stats() }
+    }
+
+    /// Whether nobody was there when this node called the peer last: its host has refused the connection, or has not answered. There is
+    /// no use in waiting for a link; when somebody listens there again, there will be one. Of peers that call this node, having come later,
+    /// nothing is known, except by the founder of an open cluster of those of its own host.
+    pub fn is_absent(&self, peer: NodeId) -> bool {
+        self.door.shared().is_absent(peer.index())
     }
 
     /// Whether this host has more nodes of the cluster than processors, as far as their addresses tell. In an open one it may get more.
@@ -233,14 +243,18 @@ impl Net {
             let completion = link.poll(&mut self.ring);
             if link.is_apart() {
                 self.door.call(at);
+                if self.door.is_dead(at, link.incarnation) {
+                    link.die(&mut self.ring);
+                }
             } else if completion.is_none() && link.has_more() {
                 self.reactor.remind(at);
             }
             if let Some(Completion::PeerRestored { .. }) = completion {
                 self.door.take(at, link.incarnation);
             }
-            if completion.is_some() {
-                return completion;
+            if let Some(completion) = completion {
+                link.count(&completion);
+                return Some(completion);
             }
         }
         None

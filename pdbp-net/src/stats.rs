@@ -13,10 +13,32 @@ pub struct Stats {
     pub door: DoorStats,
 }
 
+/// How a link is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkState {
+    /// There is a session and a connection.
+    Up,
+    /// The session waits for a connection, for [`Options::outage`](crate::Options::outage) at most.
+    Cut,
+    /// There is no session: none has begun yet, or it has failed.
+    #[default]
+    Down,
+}
+
 /// Figures of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkStats {
+    /// How it is now.
+    pub state: LinkState,
+    /// Blocks that the peer has taken, in all sessions.
+    pub sent: u64,
+    /// Their bytes, heads of blocks included, before they were packed.
+    pub sent_bytes: u64,
+    /// Blocks of the peer that were delivered here.
+    pub received: u64,
+    /// Their bytes, expanded.
+    pub received_bytes: u64,
     /// Connections that there were.
     pub connections: u64,
     /// Blocks that were written on a connection after another had been lost with them.

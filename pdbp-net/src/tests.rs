@@ -114,6 +114,9 @@ pdbp_sim::conformance!(
 );
 
 mod soap {
+    use pdbp_sim::fault::{Chance, FaultInjector, Faults};
+    use pdbp_sim::tracer::Tracer;
+
     use super::*;
     use crate::Framing;
 
@@ -125,6 +128,12 @@ mod soap {
     pdbp_sim::conformance!(three_nodes, domain(ends(3, 10, Codec::None)));
     pdbp_sim::conformance!(least_room, domain(ends(3, 3, Codec::None)));
     pdbp_sim::conformance!(auto, domain(ends(3, 10, Codec::Auto)));
+    pdbp_sim::conformance!(inside_tracer_and_fault_injector, {
+        let (busy, random) = (Chance::in_thousand(300).unwrap(), 1);
+        let faults = Faults { busy, delay: 20, seed: random, ..Faults::default() };
+        let wrap = |end| Tracer::new(FaultInjector::new(end, faults), 64);
+        domain(ends(3, 10, Codec::None).into_iter().map(wrap).collect())
+    });
     pdbp_sim::conformance!(that_are_cut_all_the_time, domain(Cutting::of(ends(3, 5, Codec::None), 40)));
     pdbp_sim::conformance!(lz4_that_is_cut_all_the_time, domain(Cutting::of(ends(3, 5, Codec::Lz4), 40)));
 }

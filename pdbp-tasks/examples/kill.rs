@@ -1,7 +1,7 @@
 //! A pool with a journal and processors that are killed, and killed, and killed: `ci/kill N`.
 //!
 //! Pool and four processors are processes. Every 20 to 200 ms one of them, whichever, is killed by SIGKILL and started again. This process adds
-//! tasks, which add others, and checks that each has its result, and each once.
+//! tasks, which add others, tasks that are given the results of others, and one that waits for those; and checks that each has its result, and each once.
 //!
 //! Arguments: how many kills, and a folder for the journal and what the processes say.
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use pdbp::Builder;
 use pdbp_tasks::net::{Remote, RemoteDone, Serving, WhenLost, Working};
-use pdbp_tasks::{Kind, Limits, Program};
+use pdbp_tasks::{Handle, Kind, Limits, Program};
 
 type Failed = Box<dyn Error + Send + Sync>;
 
@@ -24,14 +24,19 @@ const WORKERS: usize = 4;
 /// Tasks of a job, and the numbers that each adds up.
 const TASKS: u64 = 200;
 const NUMBERS: u64 = 64;
+/// Tasks of a job whose results are added up by others, two at a time.
+const JOINED: u64 = 16;
 /// Numbers that a task adds up by itself.
 const FEW: u64 = 16;
 /// After so many kills something must have been done before the next.
 const PAUSE: u64 = 8;
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What the sum of some numbers is, told by tasks that halve them until they are few.
-fn program() -> (Program, Kind<(u64, u64), u64>) {
+type Sum = Kind<(u64, u64), u64>;
+type Add = Kind<((), Vec<u64>), u64>;
+
+/// What the sum of some numbers is, told by tasks that halve them until they are few; and the sum of what tasks give.
+fn program() -> (Program, Sum, Add) {
     let mut program = Program::new("kill");
     let add = program.kind("add", |((), two): ((), Vec<u64>)| two.iter().sum::<u64>());
     let sum = program.declare::<(u64, u64), u64>("sum");
@@ -47,7 +52,7 @@ fn program() -> (Program, Kind<(u64, u64), u64>) {
     // Nobody is to blame here.
     program.limits(Limits { crashes: usize::MAX, ..Limits::default() });
     program.slots(1);
-    (program, sum)
+    (program, sum, add)
 }
 
 fn builder(folder: &Path) -> Builder {
@@ -77,7 +82,7 @@ fn main() -> ExitCode {
 }
 
 fn serve(folder: &Path, address: &str, stop: &AtomicBool) -> Result<(), Failed> {
-    let (program, _) = program();
+    let (program, ..) = program();
     let mut serving = Serving::default();
     serving.journal = Some(folder.join("jobs.redb"));
     let builder = builder(folder).listen(address.to_owned()).nodes(32);
@@ -219,12 +224,20 @@ fn kill(processes: &mut Processes, kills: u64, results: &AtomicU64, over: &Atomi
 
 /// Job after job until all are killed. Returns how many.
 fn check(folder: &Path, address: &str, results: &AtomicU64, killed_all: &AtomicBool) -> Result<u64, Failed> {
-    let (program, sum) = program();
+    let (program, sum, add) = program();
     let mut remote = Remote::new(&program, builder(folder).join(address.to_owned()), PATIENCE);
     let mut jobs = 0;
     while jobs == 0 || !killed_all.load(Ordering::Acquire) {
         let mut job = remote.job::<u64>(&format!("number {jobs}"))?;
         job.each(sum, (0..TASKS).map(|task| (task, task + NUMBERS)))?;
+        // A tree of sums, each of two others.
+        let mut level =
+            (0..JOINED).map(|first| job.add(sum, (first, first + FEW))).collect::<Result<Vec<_>, _>>()?;
+        while level.len() > 1 {
+            level = level.chunks(2).map(|two| job.join(add, (), two)).collect::<Result<_, _>>()?;
+        }
+        let last: Handle<u64> =
+            level.iter().fold(job.task(), |task, top| task.after(top)).add(sum, (0, FEW))?;
         job.close()?;
         let mut seen = HashSet::new();
         while let Some(RemoteDone { number: task, result: value }) = job.next_result()? {
@@ -237,6 +250,11 @@ fn check(folder: &Path, address: &str, results: &AtomicU64, killed_all: &AtomicB
                 return Err(format!("the result of task {task} of job {jobs} has come twice").into());
             }
             results.fetch_add(1, Ordering::Relaxed);
+        }
+        let sum_of = |first: u64| (first..first + FEW).sum::<u64>();
+        let (tree, expected) = (job.wait(&level[0])?, (0..JOINED).map(sum_of).sum::<u64>());
+        if tree != expected || job.wait(&last)? != sum_of(0) {
+            return Err(format!("the sums of job {jobs} are {tree}, not {expected}, and then another").into());
         }
         if seen.len() as u64 != TASKS {
             return Err(format!("job {jobs} has {} results of {TASKS}", seen.len()).into());

@@ -3,12 +3,18 @@
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use pdbp::Builder;
+use pdbp_tasks::net::{Remote, Serving, Working};
+use pdbp_tasks::{Kind, Program};
 
 /// Somewhere to listen, a journal and a token.
 struct Place {
     folder: tempfile::TempDir,
     address: String,
+    tls: &'static str,
 }
 
 /// A process that is killed at the end.
@@ -35,30 +41,38 @@ fn command(folder: &Path, words: &[&str]) -> Command {
 impl Place {
     fn new() -> Self {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { folder: tempfile::tempdir().unwrap(), address: format!("127.0.0.1:{port}") }
+        Self { folder: tempfile::tempdir().unwrap(), address: format!("127.0.0.1:{port}"), tls: "off" }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = command(self.folder.path(), words);
+        command.env("PDBP_TLS", self.tls);
+        command
     }
 
     fn start(&self, words: &[&str]) -> Running {
         let log = File::create(self.folder.path().join(format!("{}.log", words[0]))).unwrap();
-        Running(
-            command(self.folder.path(), words).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap(),
-        )
+        Running(self.command(words).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
     }
 
     fn serve(&self) -> Running {
         self.start(&["serve", "--journal", "jobs", "--token-file", "token", "--listen", &self.address])
     }
 
-    fn work(&self) -> Running {
+    fn await_token(&self) {
         while !self.folder.path().join("token").exists() {
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    fn work(&self) -> Running {
+        self.await_token();
         self.start(&["work", &self.address, "--token-file", "token", "--slots", "2"])
     }
 
     fn ask(&self, words: &[&str]) -> Output {
         let reach = [words[0], &self.address, "--token-file", "token", "--patience", "60s"];
-        command(self.folder.path(), &[&reach[..], &words[1..]].concat()).output().unwrap()
+        self.command(&[&reach[..], &words[1..]].concat()).output().unwrap()
     }
 }
 
@@ -96,6 +110,84 @@ fn a_pool_that_is_killed_and_started_again_has_each_output_once() {
     let page = place.ask(&["report", "--to", "page.html"]);
     let page = (page, std::fs::read_to_string(place.folder.path().join("page.html")).unwrap());
     assert!(page.1.contains("<rect"), "{page:?}");
+}
+
+/// Ends a pool and processors, whatever happens.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+type One = Kind<u64, u64>;
+type Sum = Kind<((), Vec<u64>), u64>;
+type Fails = Kind<(), u64>;
+
+/// A program that adds numbers, and the kinds that do so.
+fn adds() -> (Program, One, Sum, Fails) {
+    let mut program = Program::new("adds");
+    let one = program.kind("one", |n: u64| n + 1);
+    let sum = program.kind("sum", |((), parts): ((), Vec<u64>)| parts.iter().sum());
+    let fails = program.declare::<(), u64>("fails");
+    program.define(fails, |scope, ()| scope.fail("it does not like to"));
+    program.slots(2);
+    (program, one, sum, fails)
+}
+
+#[test]
+fn a_client_adds_tasks_that_need_others_and_finds_them_again() {
+    let place = Place::new();
+    let folder = place.folder.path();
+    let builder = || Builder::new().token_file(folder.join("token")).outage(Duration::from_millis(200));
+    let stop = AtomicBool::new(false);
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let _stops = Stops(&stop);
+        scope.spawn(|| {
+            let mut serving = Serving::default();
+            serving.journal = Some(folder.join("jobs"));
+            let builder = builder().listen(place.address.clone()).nodes(4);
+            adds().0.serve(builder, &serving, &stop, |_, _| ready.send(()).unwrap()).unwrap();
+        });
+        is_ready.recv().unwrap();
+        scope.spawn(|| {
+            let builder = builder().join(place.address.clone());
+            adds().0.work(builder, &Working::default(), &stop, &|_| ()).unwrap();
+        });
+        let (program, one, sum, fails) = adds();
+        let mut remote =
+            Remote::new(&program, builder().join(place.address.clone()), Duration::from_secs(60));
+        let mut job = remote.job::<u64>("graph").unwrap();
+        let parts: Vec<_> = (0..10).map(|n| job.add(one, n).unwrap()).collect();
+        let total = job.join(sum, (), &parts).unwrap();
+        job.task().after(&total).each(one, [70, 80]).unwrap();
+        let bad = job.add(fails, ()).unwrap();
+        let never = job.join(sum, (), &[parts[0], bad]).unwrap();
+        let foreign = job.handle::<u64>(1000);
+        let error = job.join(sum, (), &[foreign]).unwrap_err().to_string();
+        assert!(error.contains("task 1000 is of another job"), "{error}");
+        job.close().unwrap();
+        let (number, total, never) = (job.number(), total.number(), never.number());
+        let mut results = Vec::new();
+        while let Some(done) = job.next_result().unwrap() {
+            results.push((done.number, done.result.unwrap()));
+        }
+        results.sort_unstable();
+        assert_eq!(results, [(11, 71), (12, 81)], "those of `each`");
+        // Another client has them by their numbers.
+        let (program, ..) = adds();
+        let mut remote =
+            Remote::new(&program, builder().join(place.address.clone()), Duration::from_secs(60));
+        let mut job = remote.job_of::<u64>(number);
+        let (total, never) = (job.handle::<u64>(total), job.handle::<u64>(never));
+        assert_eq!(job.wait(&total).unwrap(), 55);
+        let error = job.wait(&never).unwrap_err().to_string();
+        assert!(error.contains("needs, has failed"), "{error}");
+        let error = job.add(one, 1).and_then(|_| job.flush()).unwrap_err().to_string();
+        assert!(error.contains("it was closed"), "{error}");
+    });
 }
 
 #[test]
@@ -141,6 +233,74 @@ fn a_command_above_its_limit_is_stopped_with_what_it_has_started() {
     let output = place.ask(&["output", "0"]);
     assert_eq!(text(&output.stdout), "begun\n");
     assert!(text(&output.stderr).contains("within its limit of 200ms"), "{output:?}");
+}
+
+#[test]
+fn processes_that_are_idle_or_at_their_time_go_and_outputs_are_followed_into_files() {
+    let place = Place::new();
+    let _pool = place.serve();
+    place.await_token();
+    let token = ["--token-file", "token", "--patience", "60s"];
+    let script = "test {} != 2 || test -e begun || { touch begun; exec sleep 1000; }; echo output {}";
+    let submitted = place.ask(&["submit", "--array", "1-3", "--", "sh", "-c", script]);
+    assert_eq!(text(&submitted.stdout), "0\n", "{submitted:?}");
+    let follow = ["output", &place.address, "0", "--follow", "--to", "out-{}.txt"];
+    let mut follow = Running(place.command(&[&follow[..], &token].concat()).spawn().unwrap());
+    // They go in the middle of the second command, which runs elsewhere then.
+    while !place.folder.path().join("begun").exists() {
+        let until = ["work", &place.address, "--slots", "1", "--until", "1s"];
+        let gone = place.command(&[&until[..], &token[..2]].concat()).output().unwrap();
+        assert!(gone.status.success(), "{gone:?}");
+    }
+    assert!(follow.0.try_wait().unwrap().is_none(), "it follows until all are over");
+    while follow.0.try_wait().unwrap().is_none() {
+        let idle = ["work", &place.address, "--slots", "2", "--idle", "500ms"];
+        let gone = place.command(&[&idle[..], &token[..2]].concat()).output().unwrap();
+        assert!(gone.status.success(), "{gone:?}");
+    }
+    let outputs = [0, 1, 2]
+        .map(|task| std::fs::read_to_string(place.folder.path().join(format!("out-{task}.txt"))).unwrap());
+    assert_eq!(outputs, [1, 2, 3].map(|item| format!("output {item}\n")));
+}
+
+#[test]
+fn what_a_process_has_that_is_stopped_and_not_dead_runs_elsewhere() {
+    let place = Place::new();
+    let _pool = place.serve();
+    place.await_token();
+    let work = ["work", &place.address, "--token-file", "token", "--slots", "1"];
+    let stopped = Running(place.command(&work).spawn().unwrap());
+    let script = "test -e begun && echo elsewhere || { touch begun; exec sleep 10; }";
+    let submitted = place.ask(&["submit", "--array", "1-1", "--", "sh", "-c", script]);
+    assert!(submitted.status.success(), "{submitted:?}");
+    while !place.folder.path().join("begun").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Its connections stay, and it says nothing.
+    let stop = format!("kill -STOP {}", stopped.0.id());
+    assert!(Command::new("sh").args(["-c", &stop]).status().unwrap().success(), "{stop}");
+    let _other = place.start(&work);
+    assert!(place.ask(&["wait", "0"]).status.success());
+    assert_eq!(text(&place.ask(&["output", "0"]).stdout), "elsewhere\n");
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn a_pool_over_tls_serves_those_that_speak_it() {
+    let place = Place { tls: "token", ..Place::new() };
+    let _pool = place.serve();
+    let _work = place.work();
+    let waited = place.ask(&["submit", "--array", "1-3", "--wait", "--", "echo", "output"]);
+    assert!(waited.status.success(), "{waited:?}");
+    let output = place.ask(&["output", "0", "--keep-order"]);
+    assert_eq!(text(&output.stdout), "output 1\noutput 2\noutput 3\n", "{output:?}");
+    // Who does not is told at once, however patient.
+    let in_the_clear = Place { tls: "off", ..place };
+    let refused = in_the_clear.ask(&["status", "--patience", "100h"]);
+    assert!(
+        refused.status.code() == Some(1) && text(&refused.stderr).contains("encrypts its connections"),
+        "{refused:?}"
+    );
 }
 
 #[test]

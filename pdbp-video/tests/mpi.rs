@@ -78,3 +78,57 @@ fn ranks_that_were_given_different_things_are_found_out() {
     assert!(!status.success(), "{stdout}{stderr}");
     assert!(stderr.contains("node2 has other clips, streams or decoders than node0"), "{stderr}");
 }
+
+/// ffmpeg, until it is dropped.
+struct Sender(std::process::Child);
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn live_sources_are_received_by_the_processes_that_decode_them_and_reported_by_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let clip = folder.path().join("clip.mp4");
+    let ffmpeg = |arguments: &[&str]| {
+        let mut command = Command::new("ffmpeg");
+        command.args(["-hide_banner", "-loglevel", "error"]).args(arguments);
+        command
+    };
+    let raw = concat!(env!("CARGO_MANIFEST_DIR"), "/clips/bbb_qcif.h264");
+    let wrap = ffmpeg(&["-fflags", "+genpts", "-r", "25", "-i", raw, "-c", "copy"]).arg(&clip).status();
+    let Ok(wrapped) = wrap else {
+        return eprintln!("live sources over MPI: skipped: there is no ffmpeg (Debian: apt install ffmpeg)");
+    };
+    assert!(wrapped.success());
+    let descriptions = ["one.sdp", "two.sdp"].map(|name| folder.path().join(name));
+    let _senders = descriptions.each_ref().map(|sdp| {
+        let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut command = ffmpeg(&["-re", "-stream_loop", "-1", "-i"]);
+        command.arg(&clip).args(["-c", "copy", "-f", "rtp", &format!("rtp://127.0.0.1:{port}"), "-sdp_file"]);
+        Sender(command.arg(sdp).stdin(std::process::Stdio::null()).spawn().unwrap())
+    });
+    let began = std::time::Instant::now();
+    let is_there = |sdp: &Path| std::fs::read(sdp).is_ok_and(|text| text.ends_with(b"\n"));
+    while !descriptions.iter().all(|sdp| is_there(sdp)) {
+        assert!(began.elapsed().as_secs() < 60, "no session description");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let [one, two] = descriptions.each_ref().map(|sdp| sdp.to_str().unwrap());
+    let Some(ended) = video(4, &["--passes", "5", one, two, &format!("rtsp://{closed}/x")]) else { return };
+    let Ended { status, stdout, stderr } = ended;
+    assert!(!status.success() && stderr.matches("refused").count() == 1, "{stdout}{stderr}");
+    let rows: Vec<Vec<_>> = stdout.lines().map(|line| line.split('│').map(str::trim).collect()).collect();
+    let pictures: Vec<u32> =
+        rows.iter().filter(|row| row[0].starts_with("rtp://")).map(|row| row[1].parse().unwrap()).collect();
+    assert!(pictures.len() == 2 && pictures.iter().all(|number| *number > 0), "{stdout}");
+    // Each of them by a process of its own.
+    for pair in ["node0 → node2", "node1 → node3"] {
+        let row = rows.iter().find(|row| row[0] == pair).unwrap_or_else(|| panic!("{stdout}"));
+        assert!(row[1].parse::<u32>().unwrap() > 0, "{stdout}");
+    }
+}

@@ -1,4 +1,5 @@
-//! Live sources as a real sender, ffmpeg, makes them: RTP over UDP, and in the connection of an RTSP server that passes on what ffmpeg sends.
+//! Live sources as a real sender, ffmpeg, makes them: RTP over UDP, to one or to a group, and of an RTSP server that passes on what ffmpeg sends, in the
+//! connection or beside it.
 //! Skipped where there is no ffmpeg.
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -39,11 +40,13 @@ impl Drop for Sender {
 impl Sender {
     /// Sends a file over and over, 25 pictures a second; its description is written to `sdp`.
     fn start(file: &Path, port: u16, sdp: &Path) -> Self {
+        Self::to(file, &format!("127.0.0.1:{port}?pkt_size=1200"), sdp)
+    }
+
+    fn to(file: &Path, address: &str, sdp: &Path) -> Self {
         let mut command = Command::new("ffmpeg");
         command.args(["-hide_banner", "-loglevel", "error", "-re", "-stream_loop", "-1", "-i"]).arg(file);
-        command
-            .args(["-c", "copy", "-f", "rtp", &format!("rtp://127.0.0.1:{port}?pkt_size=1200"), "-sdp_file"])
-            .arg(sdp);
+        command.args(["-c", "copy", "-f", "rtp", &format!("rtp://{address}"), "-sdp_file"]).arg(sdp);
         Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
     }
 }
@@ -158,6 +161,36 @@ fn h265_that_ffmpeg_sends_over_udp_is_received_and_comes_back_after_a_stall() {
     follow_over_udp(H265);
 }
 
+#[test]
+fn what_is_sent_to_a_group_is_received_by_its_address_and_by_its_description() {
+    let group = std::net::Ipv4Addr::new(239, 255, 42, 42);
+    let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
+    if let Err(error) = probe
+        .join_multicast_v4(&group, &std::net::Ipv4Addr::UNSPECIFIED)
+        .and_then(|()| probe.send_to(&[0], (group, 9)))
+    {
+        return eprintln!("multicast: skipped: {error}: this machine has no route to a group");
+    }
+    if !has_ffmpeg() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (clip, sdp) = (wrapped(QCIF, folder.path()), folder.path().join("it.sdp"));
+    let (stream, port) = (std::fs::read(QCIF).unwrap(), free_port());
+    let _sender = Sender::to(&clip, &format!("{group}:{port}?ttl=0&pkt_size=1200"), &sdp);
+    let address = Address::parse(&format!("rtp://{group}:{port}")).unwrap().unwrap();
+    let source = Source::new(address.clone());
+    source.start();
+    take_pictures(&source, &stream, 10);
+    let described = Address::described(&sdp, &description(&sdp)).unwrap().remove(0);
+    assert_eq!(described.to_string(), address.to_string());
+    // The group is left, so that another may listen.
+    drop(source);
+    let source = Source::new(described);
+    source.start();
+    take_pictures(&source, &stream, 10);
+}
+
 /// A server for one client at a time, which passes on what ffmpeg sends. Ends each connection after some packets.
 struct Server {
     port: u16,
@@ -192,6 +225,9 @@ fn serve(
     sessions: &AtomicUsize,
 ) -> std::io::Result<()> {
     let mut to = client.try_clone()?;
+    // Where packets go that do not go into the connection.
+    let beside = UdpSocket::bind("127.0.0.1:0")?;
+    let mut client_port = None;
     let mut lines = BufReader::new(client).lines();
     loop {
         let request =
@@ -215,7 +251,28 @@ fn serve(
                 );
                 body = sdp;
             }
-            Some("SETUP") => head = "Session: 1\r\nTransport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n".into(),
+            Some("SETUP")
+                if url.contains("no_udp") && request.iter().any(|line| line.contains("client_port")) =>
+            {
+                write!(to, "RTSP/1.0 461 Unsupported Transport\r\nCSeq: {number}\r\n\r\n")?;
+                continue;
+            }
+            Some("SETUP") => {
+                let ports =
+                    request.iter().find_map(|line| line.split_once("client_port=")).map(|(_, ports)| ports);
+                client_port = ports.and_then(|ports| ports.split(['-', ';']).next()?.parse::<u16>().ok());
+                let transport = match ports.zip(client_port) {
+                    Some((ports, _)) => {
+                        let server = beside.local_addr()?.port();
+                        format!(
+                            "RTP/AVP;unicast;client_port={ports};server_port={server}-{}",
+                            server.saturating_add(1)
+                        )
+                    }
+                    None => "RTP/AVP/TCP;unicast;interleaved=0-1".into(),
+                };
+                head = format!("Session: 1\r\nTransport: {transport}\r\n");
+            }
             Some("PLAY") => head = "Session: 1\r\n".into(),
             _ => {}
         }
@@ -229,9 +286,14 @@ fn serve(
             udp.set_nonblocking(false)?;
             for _ in 0..packets {
                 let length = udp.recv(&mut packet)?;
-                to.write_all(
-                    &[b"$\0", &u16::try_from(length).unwrap().to_be_bytes()[..], &packet[..length]].concat(),
-                )?;
+                let packet = &packet[..length];
+                match client_port {
+                    // One that has just left is no error yet.
+                    Some(port) => drop(beside.send_to(packet, ("127.0.0.1", port))),
+                    None => to.write_all(
+                        &[b"$\0", &u16::try_from(length).unwrap().to_be_bytes()[..], packet].concat(),
+                    )?,
+                }
             }
             return Ok(());
         }
@@ -257,6 +319,27 @@ fn what_a_server_sends_is_received_and_a_connection_that_ends_is_made_again() {
     let source = Source::new(Address::parse(&url.replace("me:", "you:")).unwrap().unwrap());
     source.start();
     wait_for_fault(&source, "cannot be opened");
+}
+
+#[test]
+fn what_a_server_sends_beside_the_connection_is_received_and_a_server_that_refuses_is_named() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&wrapped(QCIF, folder.path()), folder.path(), 60);
+    let source_at = |path: &str| {
+        let url = format!("rtspu://me:secret@127.0.0.1:{}/{path}", server.port);
+        let source = Source::new(Address::parse(&url).unwrap().unwrap());
+        source.start();
+        source
+    };
+    let (source, stream) = (source_at("camera"), std::fs::read(QCIF).unwrap());
+    take_pictures(&source, &stream, 10);
+    wait_for("the end of a connection", || source.take().and_then(Unit::err));
+    take_pictures(&source, &stream, 10);
+    drop(source);
+    wait_for_fault(&source_at("no_udp"), "refuses");
 }
 
 #[test]

@@ -315,12 +315,9 @@ impl Builder {
             settings.masters = 1;
         }
         let address = end.address();
-        let generation = end.is_open().then(|| end.generation());
         let bytes = settings.memory_of(pdbp_core::Transport::capabilities(&end).node);
         let memory = HeapMemory::new(bytes).ok_or(ConfigError::Memory { bytes })?;
-        let (bell, crowded) = (end.bell(), end.is_crowded());
-        let mut backend = Backend::new(end, bell).crowded(crowded);
-        backend.generation = generation;
+        let backend = Backend::over_sockets(end);
         Ok((Self::from(settings).start_on(vec![(backend, Box::new(memory))])?, address))
     }
 

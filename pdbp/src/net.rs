@@ -52,3 +52,24 @@ pub(crate) fn connect(settings: &Settings) -> Result<Net, StartError> {
 fn failed(error: impl Error + Send + Sync + 'static) -> StartError {
     StartError::Sockets(Box::new(error))
 }
+
+impl StartError {
+    /// Whether trying again with the same settings may help, since it lies with the other processes: they may come, or be others. What this process'
+    /// settings say wrong stays wrong, and so does speaking in the clear to one that encrypts.
+    pub fn may_pass(&self) -> bool {
+        use pdbp_net::{Refusal, StartError as Why};
+        match self {
+            Self::Config(_) | Self::SettingsDiffer(_) | Self::NoAddress | Self::FoundsAndJoins => false,
+            Self::Sockets(error) => !matches!(
+                error.downcast_ref(),
+                Some(
+                    Why::Unprotected { .. }
+                        | Why::Encrypted { .. }
+                        | Why::Tls(_)
+                        | Why::Refused { refusal: Refusal::Version { .. } | Refusal::Block { .. }, .. }
+                )
+            ),
+            _ => true,
+        }
+    }
+}

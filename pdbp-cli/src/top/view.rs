@@ -1,4 +1,6 @@
-//! A frame as text: a table of nodes, one of rows.
+//! A frame as text: a table of nodes, one of rows, and one of links over sockets where there are any.
+
+mod links;
 
 use std::cmp::Ordering;
 
@@ -113,13 +115,17 @@ impl View {
         frame.order = nodes.iter().map(|n| n.report.node).collect();
         frame.lines.push((Look::Title, self.title(top, now)));
         let rows = self.rows(before, now);
-        let room = self.height.map(|height| height.saturating_sub(5 + faults(now).len().min(1)));
+        let links = links::lines(self.node, before, now);
+        let table = self.height.map_or(links.len(), |height| links.len().min((height / 4).max(2)));
+        let below = faults(now).len().min(1) + if links.is_empty() { 0 } else { table + 2 };
+        let room = self.height.map(|height| height.saturating_sub(5 + below));
         let shown_nodes = room.map_or(nodes.len(), |room| nodes.len().min((room / 2).max(1)));
         let extra = width.saturating_sub(WIDTH).min(40);
         self.put_nodes(&mut frame, &nodes, shown_nodes, extra);
         frame.lines.push((Look::Plain, String::new()));
         let shown_rows = room.map_or(rows.len(), |room| rows.len().min(room.saturating_sub(shown_nodes + 1)));
         put_rows(&mut frame, &rows, shown_rows, extra);
+        links::put(&mut frame, &links, table, extra);
         for fault in faults(now).into_iter().take(if self.height.is_some() { 1 } else { usize::MAX }) {
             frame.lines.push((Look::Alarm, fault));
         }
@@ -363,10 +369,16 @@ fn put_rows(frame: &mut Frame, rows: &[RowLine<'_>], shown: usize, extra: usize)
 /// A line for each node where something went wrong.
 fn faults(now: &ClusterFigures) -> Vec<String> {
     let lines = now.nodes.iter().filter_map(|node| {
-        let counts = node.figures.as_ref()?.counts;
-        let wrong: Vec<_> =
-            counts.named().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{what} {n}")).collect();
-        (!wrong.is_empty()).then(|| format!("{}: {}", node.name, wrong.join(", ").replace('_', " ")))
+        let figures = node.figures.as_ref()?;
+        let list = |named: &mut dyn Iterator<Item = (&'static str, u64)>| {
+            let some = named.filter(|(_, n)| *n > 0).map(|(what, n)| format!("{what} {n}"));
+            some.collect::<Vec<_>>().join(", ").replace('_', " ")
+        };
+        let wrong = list(&mut figures.counts.named());
+        let strangers = list(&mut figures.strangers.named());
+        let strangers = if strangers.is_empty() { strangers } else { format!("strangers: {strangers}") };
+        let said: Vec<_> = [wrong, strangers].into_iter().filter(|said| !said.is_empty()).collect();
+        (!said.is_empty()).then(|| format!("{}: {}", node.name, said.join("; ")))
     });
     lines.collect()
 }

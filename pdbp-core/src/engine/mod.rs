@@ -484,6 +484,11 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     }
 
     /// The transport, for what is special to it.
+    pub fn transport(&self) -> &T {
+        &self.transport
+    }
+
+    /// As [`transport`](Self::transport), to change it.
     pub fn transport_mut(&mut self) -> &mut T {
         &mut self.transport
     }

@@ -83,6 +83,8 @@ pub(crate) enum Verdict {
     Elsewhere = 7,
     /// All places of an open cluster are taken now.
     NoPlace = 8,
+    /// It is the other way round: who calls has come earlier. It knows now who listens here.
+    Earlier = 9,
 }
 
 /// The answer to a claim.

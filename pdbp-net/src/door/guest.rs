@@ -31,6 +31,8 @@ pub(super) struct Guest {
     address: IpAddr,
     stage: Stage,
     speech: Speech,
+    /// Whether what came first was looked at: TLS, or else HTTP, where TLS is due.
+    is_told_apart: bool,
     /// What has been read of the message under way.
     heard: Vec<u8>,
     /// What is still to be written.
@@ -43,6 +45,8 @@ pub(super) struct Guest {
     awaits: bool,
     /// What it is told then.
     roster: Option<Vec<u8>>,
+    /// Of a call: nobody is there, and how that is known.
+    nobody: Option<ErrorKind>,
 }
 
 enum Stage {
@@ -128,7 +132,9 @@ impl Guest {
             calls: None,
             process: None,
             awaits: false,
+            is_told_apart: false,
             roster: None,
+            nobody: None,
         }
     }
 
@@ -186,6 +192,18 @@ impl Guest {
     pub(super) fn welcome(&mut self, node: usize, member: Member) {
         if let Stage::Greeted(taker) = std::mem::replace(&mut self.stage, Stage::Told) {
             self.stage = Stage::Welcome(taker, node, member);
+        }
+    }
+
+    /// Of a call that has come to nothing: nobody listens there, or nobody answers.
+    pub(super) fn nobody(&self) -> Option<ErrorKind> {
+        self.nobody
+    }
+
+    /// The time of a call is over: has anybody answered?
+    pub(super) fn is_late(&mut self) {
+        if matches!(self.stage, Stage::Calls(_)) {
+            self.nobody = Some(ErrorKind::TimedOut);
         }
     }
 
@@ -252,7 +270,7 @@ impl Guest {
         match self.write() {
             Ok(true) => {}
             Ok(false) => return Step::Waits,
-            Err(_) => return Step::Gone,
+            Err(error) => return self.ends(&error),
         }
         let wanted = match &self.stage {
             Stage::Welcome(_, node, member) => return Step::Welcomed(*node, *member),
@@ -271,21 +289,27 @@ impl Guest {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Step::Waits,
             // It is not TLS, or not as it has to be.
             Err(error) if error.kind() == ErrorKind::InvalidData => return Step::Foreign,
-            Err(_) => return Step::Gone,
+            Err(error) => return self.ends(&error),
         };
         self.heard.clear();
         self.understand(heard, token)
     }
 
+    /// The connection has ended, or there is none.
+    fn ends(&mut self, error: &io::Error) -> Step {
+        self.nobody = self.calls.and_then(|_| nobody(error));
+        Step::Gone
+    }
+
     /// The next message, as bytes so many of them.
     fn hear(&mut self, wanted: usize) -> io::Result<Result<Heard, Fault>> {
         loop {
+            if matches!(self.speech, Speech::Unknown) && self.is_plain_at_tls()? {
+                self.socket.give_up_session();
+                self.speech = Speech::Soap(Role::Called);
+                return Ok(Err(Fault::http(400, PLAIN_AT_TLS)));
+            }
             let most = match &self.speech {
-                Speech::Unknown if self.is_plain_at_tls() => {
-                    self.socket.give_up_session();
-                    self.speech = Speech::Soap(Role::Called);
-                    return Ok(Err(Fault::http(400, PLAIN_AT_TLS)));
-                }
                 Speech::Unknown if self.heard.len() >= TELLING => {
                     if self.heard.first() == Some(&TLS_HANDSHAKE) {
                         self.speech = Speech::Soap(Role::Called);
@@ -313,13 +337,25 @@ impl Guest {
     }
 
     /// Whether who calls talks HTTP where TLS is due.
-    fn is_plain_at_tls(&self) -> bool {
+    ///
+    /// # Errors
+    /// Too little has come to tell, and it must not be read: what TLS has read cannot be looked at again.
+    fn is_plain_at_tls(&mut self) -> io::Result<bool> {
+        if self.is_told_apart || !self.socket.is_encrypted() {
+            return Ok(false);
+        }
         let mut first = [0; 4];
-        let is_first = self.heard.is_empty() && self.socket.is_encrypted();
-        let count = if is_first { self.socket.stream.peek(&mut first).unwrap_or(0) } else { 0 };
-        count == first.len()
-            && first.iter().all(|byte| matches!(byte, b'A'..=b'Z' | b' '))
-            && &first != b"PDBP"
+        let count = match self.socket.stream.peek(&mut first) {
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock && self.calls.is_none() => return Err(error),
+            Err(_) => return Ok(false),
+        };
+        let is_text = |bytes: &[u8]| bytes.iter().all(|byte| matches!(byte, b'A'..=b'Z' | b' '));
+        if (1..first.len()).contains(&count) && is_text(first.get(..count).unwrap_or(&[])) {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        self.is_told_apart = count > 0;
+        Ok(count == first.len() && is_text(&first) && &first != b"PDBP")
     }
 
     /// Lets it read why it was refused.
@@ -460,6 +496,13 @@ impl Guest {
             }
         }
     }
+}
+
+/// The kind of an error by which a system says that there is nobody to connect to.
+pub(super) fn nobody(error: &io::Error) -> Option<ErrorKind> {
+    use ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
+    let kinds = [ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut];
+    Some(error.kind()).filter(|kind| kinds.contains(kind))
 }
 
 /// What is said to HTTP at a port of TLS. Who calls such a port understands it by its last word.

@@ -1,5 +1,6 @@
 //! The cluster that a process belongs to, as its door and its links share it: who is there, who is to be called, and what has come.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,7 @@ use mio::net::TcpStream;
 use pdbp_core::Bell;
 
 use super::greeting::{Claim, Id, Purpose, Verdict};
+use super::kin::Kin;
 use super::roster::{Member, Roster};
 use super::seats::{Given, Seats};
 use crate::framing::Way;
@@ -41,6 +43,7 @@ pub(super) struct Members {
     wanted: Box<[AtomicBool]>,
     /// Those that it never calls, since they came later: they call.
     later: Box<[AtomicBool]>,
+    kin: Kin,
 }
 
 struct Latest {
@@ -61,11 +64,12 @@ impl Members {
         };
         let wanted = members.iter().map(|member| AtomicBool::new(dials(member))).collect();
         let later = members.iter().map(|member| AtomicBool::new(!dials(member))).collect();
+        let kin = Kin::new(members.len());
         let places = u16::try_from(members.len()).unwrap_or(u16::MAX);
         let seats = (open && place == 0).then(|| Seats::new(places));
         let (arrived, has_arrived) = (Mutex::new(Vec::new()), AtomicBool::new(false));
         let latest = Mutex::new(Latest { members, seats });
-        Self { cluster, place, own, open, latest, reactor, arrived, has_arrived, wanted, later }
+        Self { cluster, place, own, open, latest, reactor, arrived, has_arrived, wanted, later, kin }
     }
 
     fn latest(&self) -> MutexGuard<'_, Latest> {
@@ -162,6 +166,16 @@ impl Members {
         *known
     }
 
+    /// Whether a claim to a link is that of a member that waits to be called itself.
+    pub(super) fn is_earlier(&self, claim: &Claim) -> bool {
+        let latest = self.latest();
+        let known = latest.members.get(usize::from(claim.from)).copied().flatten();
+        claim.cluster == self.cluster
+            && usize::from(claim.to) == self.place
+            && known.is_some_and(|known| known.process == claim.process)
+            && self.own.is_some_and(|own| claim.incarnation < own.incarnation)
+    }
+
     /// The process of that incarnation has a link, and with it the place that it was given.
     pub(super) fn take(&self, node: usize, incarnation: u32) {
         let latest = &mut *self.latest();
@@ -180,14 +194,29 @@ impl Members {
 
     /// A node is to be called. `true`: that is new, and it is for this node to call.
     pub(super) fn want(&self, node: usize) -> bool {
-        let later = self.later.get(node).is_none_or(|later| later.load(Ordering::Relaxed));
+        if self.later.get(node).is_none_or(|later| later.load(Ordering::Relaxed)) {
+            return self.open && self.member(node).is_some_and(|member| self.kin.is_gone(node, &member));
+        }
         // Pairs with the load in `is_wanted`.
-        !later && self.wanted.get(node).is_some_and(|wanted| !wanted.swap(true, Ordering::AcqRel))
+        self.wanted.get(node).is_some_and(|wanted| !wanted.swap(true, Ordering::AcqRel))
     }
 
     /// Whether a node is to be called.
     pub(super) fn is_wanted(&self, node: usize) -> bool {
-        self.wanted.get(node).is_some_and(|wanted| wanted.load(Ordering::Acquire))
+        self.wanted.get(node).is_some_and(|wanted| wanted.load(Ordering::Acquire)) || self.kin.is_sought(node)
+    }
+
+    /// A call of the process of that incarnation has come to nothing; `nobody`: none is there, and how that is known.
+    pub(super) fn calls_in_vain(&self, node: usize, incarnation: u32, nobody: Option<ErrorKind>) {
+        self.kin.calls_in_vain(node, incarnation, nobody);
+        if self.kin.is_dead(node, incarnation) {
+            self.reactor.ring();
+        }
+    }
+
+    /// Who is known not to be there.
+    pub(super) fn kin(&self) -> &Kin {
+        &self.kin
     }
 
     /// A call has led to a connection.
@@ -199,6 +228,8 @@ impl Members {
 
     /// Gives a connection to the links.
     pub(super) fn hand_over(&self, new: Arrived) {
+        let founder = self.own.as_ref().filter(|_| self.open && self.place == 0);
+        self.kin.has_come(new.node, &new.member, founder);
         let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         // The latest is the one that the other end goes on with.
         arrived.retain(|before| before.node != new.node);

@@ -8,6 +8,7 @@ mod founding;
 pub(crate) mod greeting;
 mod guest;
 pub(crate) mod join;
+mod kin;
 mod members;
 mod porter;
 pub(crate) mod roster;
@@ -105,6 +106,11 @@ impl Shared {
             counters: Counters::default(),
         })
     }
+
+    /// Whether nobody was there when the node was called last.
+    pub(crate) fn is_absent(&self, node: usize) -> bool {
+        self.members.get().is_some_and(|members| members.kin().is_absent(node))
+    }
 }
 
 /// The door, which is shut when it is dropped.
@@ -158,6 +164,11 @@ impl Door {
         }
     }
 
+    /// Whether the process of that incarnation, to which there is no connection any more, has ended.
+    pub(crate) fn is_dead(&self, node: usize, incarnation: u32) -> bool {
+        self.shared.members.get().is_some_and(|members| members.kin().is_dead(node, incarnation))
+    }
+
     /// At the founder of an open cluster: the process of that incarnation has the place that it was given.
     pub(crate) fn take(&self, node: usize, incarnation: u32) {
         if let Some(members) = self.shared.members.get() {
@@ -170,6 +181,11 @@ impl Door {
         if let Some(members) = self.shared.members.get() {
             members.vacate(node);
         }
+    }
+
+    /// What may be asked from any thread.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     pub(crate) fn stats(&self) -> DoorStats {

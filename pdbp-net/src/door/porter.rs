@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::greeting::{Answer, Claim, Purpose, VERSION, Verdict};
-use super::guest::{Guest, Step};
+use super::guest::{Guest, Step, nobody};
 use super::members::{Arrived, Members};
 use super::roster::Member;
 use super::{BELL, Founding, LISTENER, PER_ADDRESS, STRANGERS, Shared};
@@ -44,6 +44,8 @@ pub(super) struct Call {
     is_under_way: bool,
     last: Option<Instant>,
     in_vain: u32,
+    /// Of the process that was called last.
+    incarnation: u32,
 }
 
 impl Call {
@@ -154,8 +156,14 @@ impl Porter {
                     let Some(node) = guest.calls() else { return };
                     let member = self.shared.members.get().and_then(|members| members.member(node));
                     let right = member.filter(|member| member.process == answer.process);
+                    if let Some((members, member)) = self.shared.members.get().zip(right)
+                        && answer.verdict == Verdict::Earlier as u8
+                    {
+                        members.kin().answers(node, &member);
+                        return self.done(Some(node), None);
+                    }
                     let Some(member) = right.filter(|_| answer.is_welcome()) else {
-                        return self.failed(Some(node));
+                        return self.calls_in_vain(Some(node), None);
                     };
                     self.done(Some(node), None);
                     return self.hand_over(node, member, guest);
@@ -198,11 +206,12 @@ impl Porter {
                         guest.welcome(usize::from(claim.from), member);
                         Verdict::Welcome
                     }
+                    None if members.is_earlier(claim) => Verdict::Earlier,
                     None => Verdict::Unknown,
                 },
             }
         };
-        if !matches!(verdict, Verdict::Welcome | Verdict::Later | Verdict::NoPlace) {
+        if !matches!(verdict, Verdict::Welcome | Verdict::Later | Verdict::NoPlace | Verdict::Earlier) {
             self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
         }
         verdict
@@ -268,7 +277,7 @@ impl Porter {
             let Some(member) = members.member(node).filter(|_| due && members.is_wanted(node)) else {
                 continue;
             };
-            (call.is_under_way, call.last) = (true, Some(now));
+            (call.is_under_way, call.last, call.incarnation) = (true, Some(now), member.incarnation);
             let claim = Claim {
                 version: VERSION,
                 longest: shared.longest,
@@ -282,7 +291,8 @@ impl Porter {
                     let socket = (Socket::new(stream, session), way);
                     self.seat(Guest::called(socket, node, member.address.ip(), nonce, claim, now + CALL));
                 }
-                _ => self.failed(Some(node)),
+                (Err(error), ..) => self.calls_in_vain(Some(node), nobody(&error)),
+                _ => self.calls_in_vain(Some(node), None),
             }
         }
     }
@@ -292,7 +302,16 @@ impl Porter {
         if let Some(founding) = &mut self.founding {
             founding.strike(guest.process());
         }
-        self.failed(guest.calls());
+        self.calls_in_vain(guest.calls(), guest.nobody());
+    }
+
+    /// A call has come to nothing, and how it is known if nobody was there.
+    fn calls_in_vain(&mut self, node: Option<usize>, nobody: Option<ErrorKind>) {
+        let call = node.and_then(|node| Some((node, self.calls.get(node)?)));
+        if let Some((members, (node, call))) = self.shared.members.get().zip(call) {
+            members.calls_in_vain(node, call.incarnation, nobody);
+        }
+        self.failed(node);
     }
 
     /// A call has come to nothing.
@@ -329,6 +348,7 @@ impl Porter {
                 continue;
             };
             guest.say_farewell();
+            guest.is_late();
             if guest.is_slow() {
                 self.shared.counters.too_slow.fetch_add(1, Ordering::Relaxed);
             }

@@ -4,12 +4,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use pdbp_core::Transport;
+use pdbp_core::{Completion, Transport};
 
 use super::PER_ADDRESS;
-use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Purpose, VERSION, Verdict};
+use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Purpose, Taker, VERSION, Verdict};
 use crate::token::Token;
-use crate::{Founder, Net, Options, Refusal, StartError};
+use crate::{Founder, Net, NetError, Options, Refusal, StartError};
 
 mod soap;
 
@@ -174,6 +174,95 @@ fn who_founds_alone_is_told_how_many_are_missing() {
     let options = Options { timeout: Duration::from_millis(50), ..options() };
     let missing = Founder::new("127.0.0.1:0", 3, options).unwrap().wait().err().unwrap();
     assert!(matches!(missing, StartError::Missing { here: 1, nodes: 3, .. }), "{missing}");
+}
+
+/// An open cluster, a process that has joined it and that its founder has called, and what others join with.
+fn open_pair() -> (Net, Net, Options) {
+    let outage = 10 * SOON;
+    let options = Options { outage, linger: Duration::ZERO, ..options() };
+    let mut founder = Net::found("127.0.0.1:0", 3, &options).unwrap();
+    let mut joined = Net::join(&founder.address().to_string(), None, &options).unwrap();
+    let (first, second) = (founder.capabilities().node, joined.capabilities().node);
+    until("the link is up, and the founder has called it", || {
+        for net in [&mut founder, &mut joined] {
+            assert!(matches!(net.poll_completion(), None | Some(Completion::PeerRestored { .. })));
+        }
+        let is_up = !founder.is_vacant(second) && !joined.is_vacant(first);
+        is_up && founder.door.shared().members.get().unwrap().kin().has_answered(1, 1)
+    });
+    assert_eq!(joined.stats().door.refused, 0, "a founder that calls is no stranger");
+    (founder, joined, options)
+}
+
+/// As if by SIGKILL: its connections end without a word, and nobody listens any more.
+fn die(mut net: Net) {
+    net.cut(0);
+}
+
+#[test]
+fn a_process_of_the_same_host_that_has_died_is_not_waited_for() {
+    let (mut founder, joined, _) = open_pair();
+    die(joined);
+    let mut failed = None;
+    until("the link has failed", || {
+        if let Some(Completion::PeerFailed { peer, cause }) = founder.poll_completion() {
+            failed = Some((peer, cause));
+        }
+        failed.is_some()
+    });
+    let (peer, cause) = failed.unwrap();
+    assert!(matches!(cause, Some(NetError::Died)), "{cause:?}");
+    assert!(founder.has_ended(peer) && founder.is_absent(peer));
+}
+
+/// The founder has not been polled since, and still takes it to be there.
+#[test]
+fn who_joins_does_not_wait_for_a_connection_to_one_that_has_died() {
+    let (founder, joined, options) = open_pair();
+    die(joined);
+    let net = Net::join(&founder.address().to_string(), None, &options).unwrap();
+    let peer = |index| pdbp_core::id::NodeId::new(index).unwrap();
+    assert_eq!(net.capabilities().node, peer(2));
+    assert!(net.is_absent(peer(1)) && !net.is_absent(peer(0)));
+}
+
+/// A connection that is lost says nothing of the process: the founder calls it, and it answers.
+#[test]
+fn a_process_that_has_lost_its_connection_only_is_not_taken_for_dead() {
+    let (mut founder, mut joined, _) = open_pair();
+    for round in 2..5 {
+        founder.cut(1);
+        until("there is another connection", || {
+            assert!(!matches!(founder.poll_completion(), Some(Completion::PeerFailed { .. })));
+            joined.poll_completion();
+            founder.stats().links[1].connections == round
+        });
+    }
+}
+
+/// A founder of another version says so, whether a cluster is joined or, by the same call, a trunk dialled.
+#[test]
+fn a_founder_of_another_version_is_named_with_both() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let founder = std::thread::spawn(move || {
+        let token = options().token.unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut taker, mut hello, mut claim) = (Taker::new([9; 32]), [0; HELLO], [0; CLAIM]);
+        stream.read_exact(&mut hello).unwrap();
+        stream.write_all(&taker.hello(&hello, [0; 32]).unwrap()).unwrap();
+        stream.read_exact(&mut claim).unwrap();
+        assert_eq!(taker.claim(&claim, &token).unwrap().version, VERSION);
+        let (verdict, process) = (Verdict::Version as u8, Id([4; 16]));
+        let answer = Answer { verdict, version: VERSION + 3, nodes: 2, longest: 1000, process };
+        stream.write_all(&taker.answer(answer, &token)).unwrap();
+    });
+    let refused = Net::join(&address, None, &options()).err().unwrap();
+    founder.join().unwrap();
+    let StartError::Refused { refusal, .. } = &refused else { panic!("{refused}") };
+    assert_eq!(refusal, &Refusal::Version { own: VERSION, theirs: VERSION + 3 });
+    let said = refused.to_string();
+    assert!(said.contains(&VERSION.to_string()) && said.contains(&(VERSION + 3).to_string()), "{said}");
 }
 
 /// A process that has joined and goes before the others are there leaves its place to another.

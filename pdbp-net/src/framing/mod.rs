@@ -9,6 +9,8 @@
 
 pub(crate) mod ahead;
 pub(crate) mod http;
+#[cfg(test)]
+mod pieces;
 pub(crate) mod said;
 pub(crate) mod soap;
 pub(crate) mod tcp;

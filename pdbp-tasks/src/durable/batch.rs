@@ -1,6 +1,10 @@
-//! A job of a journal: its chunks, and which of its tasks are over.
+//! A job of a journal: its chunks, which of its tasks are over, and which wait for others.
+//!
+//! A task comes into the pool when all that it needs is over and durable. One that needs others waits for one of them at a time, and is looked at again
+//! when that is over; a chunk that nobody has begun does so as a whole. Since a task needs none behind it, the first that is not over never waits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 
 use crate::resources::Resources;
 use crate::store::JobRecord;
@@ -8,36 +12,93 @@ use crate::wire::{self, Bytes, Chunk, KindId, Options};
 
 /// No task has this number.
 const NONE: u64 = u64::MAX;
+/// Chunks, or tasks that run again, that wait for others at most before no more tasks are looked at.
+const WAITING: usize = 1 << 14;
 
 /// A task of a chunk.
 pub(super) struct Task<'b> {
     pub(super) kind: KindId,
     pub(super) options: Options,
     pub(super) needs: &'b Resources,
-    pub(super) input: Bytes,
+    /// What is its own of its input.
+    pub(super) own: Bytes,
+    /// What follows: results of these.
+    pub(super) join: Option<&'b [u64]>,
+    /// It has waited for others.
+    pub(super) was_unlocked: bool,
+}
+
+/// What comes next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// This task comes into the pool.
+    Task(u64),
+    /// These cannot run, since they need one that has failed.
+    NotRun { tasks: Range<u64>, needed: u64 },
+}
+
+/// Whether what a task needs is there.
+enum Needed {
+    There,
+    Waits(u64),
+    Failed(u64),
+}
+
+/// A flaw: a task runs when one of those that it needs is there.
+#[derive(Clone, Copy)]
+pub(super) struct Hasty;
+
+/// A bit for each task.
+#[derive(Clone, Debug, Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn has(&self, number: u64) -> bool {
+        let bits = usize::try_from(number / 64).ok().and_then(|at| self.0.get(at));
+        bits.is_some_and(|bits| bits >> (number % 64) & 1 == 1)
+    }
+
+    fn set(&mut self, number: u64, value: bool) {
+        let Ok(at) = usize::try_from(number / 64) else { return };
+        if at >= self.0.len() {
+            self.0.resize(at + 1, 0);
+        }
+        if let Some(bits) = self.0.get_mut(at) {
+            let bit = 1 << (number % 64);
+            if value { *bits |= bit } else { *bits &= !bit }
+        }
+    }
 }
 
 /// See the [module](self).
+#[derive(Clone, Debug)]
 pub(super) struct Batch {
     pub(super) record: JobRecord,
     /// Encoded, by the number of the first task.
     chunks: BTreeMap<u64, Bytes>,
     /// The one that was looked at last.
     open: Option<(u64, Chunk)>,
+    /// The last one of which all that it needs is known to be there.
+    unlocked: Option<u64>,
     /// Tasks that were added, and those of them that may be handed out.
     pub(super) next: u64,
     pub(super) there: u64,
     /// Of those that may, the next that comes into the pool, and what comes before it.
     fed: u64,
-    first: VecDeque<u64>,
+    first: VecDeque<Range<u64>>,
     /// Those of them that are in the pool already.
     begun: BTreeSet<u64>,
-    /// A bit for each task.
-    ended: Vec<u64>,
+    /// What waits for a task, by its number.
+    waiting: BTreeMap<u64, Vec<Range<u64>>>,
+    /// Ranges in it.
+    waits: usize,
+    ended: Bits,
+    /// Of those that are over, the ones that are durable.
+    durable: Bits,
     /// Numbers of tasks as they ended; [`NONE`] for one that runs again.
     order: Vec<u64>,
     /// How many of them are durable.
-    pub(super) shown: usize,
+    shown: usize,
     /// Places in `order` of those that have failed.
     failed: BTreeMap<u64, u64>,
     count: u64,
@@ -49,12 +110,16 @@ impl Batch {
             record,
             chunks: BTreeMap::new(),
             open: None,
+            unlocked: None,
             next: 0,
             there: 0,
             fed: 0,
             first: VecDeque::new(),
             begun: BTreeSet::new(),
-            ended: Vec::new(),
+            waiting: BTreeMap::new(),
+            waits: 0,
+            ended: Bits::default(),
+            durable: Bits::default(),
             order: Vec::new(),
             shown: 0,
             failed: BTreeMap::new(),
@@ -62,25 +127,102 @@ impl Batch {
         }
     }
 
+    /// This without what it only has to be faster.
+    #[cfg(test)]
+    pub(super) fn digest(&self) -> Self {
+        Self { open: None, unlocked: None, ..self.clone() }
+    }
+
     pub(super) fn add(&mut self, chunk: Bytes, count: u64) {
         self.chunks.insert(self.next, chunk);
         self.next += count;
     }
 
-    /// The next task that comes into the pool.
-    pub(super) fn next_to_feed(&mut self) -> Option<u64> {
+    /// What comes next, if there is something now.
+    pub(super) fn next_to_feed(&mut self, flaw: Option<Hasty>) -> Option<Next> {
         loop {
-            let number = match self.first.pop_front() {
-                Some(number) => number,
-                None if self.fed < self.there => {
-                    self.fed += 1;
-                    self.fed - 1
-                }
+            let tasks = match self.first.front() {
+                Some(tasks) => tasks.clone(),
+                None if self.fed < self.there && self.waits < WAITING => self.fed..self.there,
                 None => return None,
             };
-            if !self.is_ended(number) && !self.begun.remove(&number) {
-                return Some(number);
+            let number = tasks.start;
+            if self.ended.has(number) || self.begun.remove(&number) {
+                self.step(number + 1);
+                continue;
             }
+            let (first, chunk) = self.open(number)?;
+            let behind = tasks.start..tasks.end.min(first + chunk.inputs.len());
+            match self.needed(number, flaw) {
+                Needed::There => {
+                    self.step(number + 1);
+                    return Some(Next::Task(number));
+                }
+                Needed::Waits(needed) => {
+                    self.step(behind.end);
+                    self.waits += 1;
+                    self.waiting.entry(needed).or_default().push(behind);
+                }
+                Needed::Failed(needed) => {
+                    self.step(behind.end);
+                    return Some(Next::NotRun { tasks: behind, needed });
+                }
+            }
+        }
+    }
+
+    /// What comes next was looked at up to this number.
+    fn step(&mut self, to: u64) {
+        match self.first.front_mut() {
+            Some(tasks) => {
+                tasks.start = to;
+                if tasks.is_empty() {
+                    self.first.pop_front();
+                }
+            }
+            None => self.fed = to,
+        }
+    }
+
+    /// It could not come into the pool now: it is the next again.
+    pub(super) fn put_back(&mut self, number: u64) {
+        self.first.push_front(number..number + 1);
+    }
+
+    fn needed(&mut self, number: u64, flaw: Option<Hasty>) -> Needed {
+        let Some((first, chunk)) = &self.open else { return Needed::There };
+        let is_free = chunk.join.is_none() && chunk.after.is_empty();
+        if is_free || self.unlocked == Some(*first) {
+            return Needed::There;
+        }
+        debug_assert!(*first <= number, "{first} {number}");
+        if !self.failed.is_empty()
+            && let Some(failed) = chunk.needed().find(|number| self.failed.contains_key(number))
+        {
+            return Needed::Failed(failed);
+        }
+        if flaw.is_some() && chunk.needed().any(|number| self.durable.has(number)) {
+            return Needed::There;
+        }
+        // The last one, since tasks tend to end as they were added.
+        if let Some(needed) = chunk.needed().rev().find(|number| !self.durable.has(*number)) {
+            return Needed::Waits(needed);
+        }
+        self.unlocked = Some(*first);
+        Needed::There
+    }
+
+    /// A task for which this one waits.
+    pub(super) fn waits_for(&self, number: u64) -> Option<u64> {
+        let waits = self.waiting.iter().find(|(_, all)| all.iter().any(|tasks| tasks.contains(&number)));
+        waits.map(|(needed, _)| *needed)
+    }
+
+    /// What waits for a task is looked at again.
+    fn release(&mut self, number: u64) {
+        if let Some(tasks) = self.waiting.remove(&number) {
+            self.waits -= tasks.len();
+            self.first.extend(tasks);
         }
     }
 
@@ -93,32 +235,30 @@ impl Batch {
         self.begun.contains(&number)
     }
 
-    pub(super) fn task(&mut self, number: u64) -> Option<Task<'_>> {
+    fn open(&mut self, number: u64) -> Option<&(u64, Chunk)> {
         let (first, encoded) = self.chunks.range(..=number).next_back()?;
         if self.open.as_ref().is_none_or(|(open, _)| open != first) {
             // It was decoded when it was added, or read from the journal.
             self.open = Some((*first, wire::decode(encoded).ok()?));
         }
-        let (first, chunk) = self.open.as_ref()?;
+        self.open.as_ref()
+    }
+
+    pub(super) fn task(&mut self, number: u64) -> Option<Task<'_>> {
+        let (first, chunk) = self.open(number)?;
         let end = chunk.inputs.get(number - first)?;
-        let input = if chunk.prefix.is_empty() { end } else { [&*chunk.prefix, &*end].concat().into() };
-        Some(Task { kind: chunk.kind, options: chunk.options, needs: &chunk.needs, input })
+        Some(Task {
+            kind: chunk.kind,
+            options: chunk.options,
+            needs: &chunk.needs,
+            own: if chunk.prefix.is_empty() { end } else { [&*chunk.prefix, &*end].concat().into() },
+            join: chunk.join.as_deref(),
+            was_unlocked: chunk.needed().next().is_some(),
+        })
     }
 
     pub(super) fn is_ended(&self, number: u64) -> bool {
-        let bits = usize::try_from(number / 64).ok().and_then(|at| self.ended.get(at));
-        bits.is_some_and(|bits| bits >> (number % 64) & 1 == 1)
-    }
-
-    fn set_ended(&mut self, number: u64, ended: bool) {
-        let Ok(at) = usize::try_from(number / 64) else { return };
-        if at >= self.ended.len() {
-            self.ended.resize(at + 1, 0);
-        }
-        if let Some(bits) = self.ended.get_mut(at) {
-            let bit = 1 << (number % 64);
-            if ended { *bits |= bit } else { *bits &= !bit }
-        }
+        self.ended.has(number)
     }
 
     /// A task is over. Returns how many were before.
@@ -130,10 +270,13 @@ impl Batch {
 
     /// A task was over, as the journal says.
     pub(super) fn end_at(&mut self, number: u64, position: u64, failed: bool) {
-        self.set_ended(number, true);
+        self.ended.set(number, true);
+        self.begun.remove(&number);
         self.count += 1;
         if failed {
             self.failed.insert(number, position);
+            // What waits for it cannot run, whether that is durable or not.
+            self.release(number);
         }
         let at = usize::try_from(position).unwrap_or(usize::MAX - 1);
         if at >= self.order.len() {
@@ -144,16 +287,30 @@ impl Batch {
         }
     }
 
+    /// So many of those that are over are durable.
+    pub(super) fn show(&mut self, shown: usize) {
+        for at in self.shown..shown.min(self.order.len()) {
+            let Some(number) = self.order.get(at).copied().filter(|number| *number != NONE) else { continue };
+            self.durable.set(number, true);
+            self.release(number);
+        }
+        self.shown = shown;
+    }
+
     /// All that have failed run again. Returns which.
     pub(super) fn retry(&mut self) -> Vec<u64> {
         let failed = std::mem::take(&mut self.failed);
         for (number, position) in &failed {
-            self.set_ended(*number, false);
+            self.ended.set(*number, false);
+            self.durable.set(*number, false);
             self.count -= 1;
             if let Some(place) = usize::try_from(*position).ok().and_then(|at| self.order.get_mut(at)) {
                 *place = NONE;
             }
-            self.first.push_back(*number);
+            // One that ended before its turn has that still to come.
+            if *number < self.fed {
+                self.first.push_back(*number..*number + 1);
+            }
         }
         failed.into_keys().collect()
     }
@@ -170,6 +327,11 @@ impl Batch {
     /// How many places there are in the order in which tasks end.
     pub(super) fn positions(&self) -> usize {
         self.order.len()
+    }
+
+    /// Whether all that has ended is durable.
+    pub(super) fn is_shown(&self) -> bool {
+        self.shown == self.order.len()
     }
 
     pub(super) fn is_over(&self) -> bool {

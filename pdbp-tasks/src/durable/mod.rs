@@ -9,9 +9,11 @@
 //! * **A pool has a term**, one above that of its predecessor. Reports of another term are ignored; results of an earlier one come by the names of
 //!   their tasks, which stay, and so do processors with tasks that they go on with.
 //!
-//! Tasks of a job lie in chunks, as they were added, and come into the pool as there is room: those that wait there cost the pool nothing.
+//! Tasks of a job lie in chunks, as they were added, and come into the pool as there is room: those that wait there cost the pool nothing. Those that
+//! need others come when these are over and durable, with results that are read from the store.
 
 mod batch;
+mod feed;
 mod requests;
 mod restore;
 #[cfg(test)]
@@ -22,20 +24,18 @@ use std::time::Duration;
 
 use crate::pool::{Flaw, JobId, Outcome, Pool, Processor, Step, TaskError};
 use crate::resources::Resources;
-use crate::store::{Change, Ended, Head};
+use crate::store::{Change, Reader};
 use crate::wire::{Down, Name, Submission, Up};
 use batch::Batch;
 
-/// Tasks of a job that are in the pool, above which no more are taken from its chunks.
-const WINDOW: usize = 1 << 14;
 /// How long what must not run twice is held back after a start, for who had it to come back.
 const ORPHANED: Duration = Duration::from_secs(30);
 
 /// Whether a result counts as failed.
-pub(crate) type Judge = Box<dyn Fn(&[u8]) -> bool + Send>;
+pub(crate) type Judge = fn(&[u8]) -> bool;
 
 /// A group of changes, to be made durable as a whole.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) number: u64,
     /// Perhaps none: then it is durable when those before it are.
@@ -43,7 +43,7 @@ pub(crate) struct Group {
 }
 
 /// What goes out.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Out {
     Down(Processor, Down),
     /// An answer whose results are to be read from the store.
@@ -51,7 +51,7 @@ pub(crate) enum Out {
 }
 
 /// Results that somebody reads.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
     pub(crate) id: u64,
     pub(crate) job: u32,
@@ -63,7 +63,7 @@ pub(crate) struct Reading {
 }
 
 /// What waits until a group is durable.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Waiting {
     Down(Processor, Down),
     /// Results of a processor, up to this one, are acknowledged.
@@ -75,12 +75,15 @@ enum Waiting {
 }
 
 /// See the [module](self).
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Durable {
     pub(crate) pool: Pool,
     fingerprint: u64,
     kinds: usize,
     term: u32,
     judge: Judge,
+    /// Results that tasks need.
+    reader: Box<dyn Reader>,
     jobs: BTreeMap<u32, Batch>,
     /// Those that are not over.
     active: BTreeSet<u32>,
@@ -98,6 +101,8 @@ pub(crate) struct Durable {
     /// Tasks that must not run twice and that an earlier pool has handed out, until when they are held back.
     orphans: BTreeMap<Name, Processor>,
     orphaned: Option<Duration>,
+    /// Jobs with tasks whose inputs could not be read just now.
+    unread: BTreeSet<u32>,
 }
 
 impl Durable {
@@ -229,53 +234,25 @@ impl Durable {
     }
 
     fn collect_outcomes(&mut self, job: u32) {
-        let mut any = false;
+        let mut ended = Vec::new();
         while let Some(Outcome { number, result }) = self.pool.take_outcome(JobId(job)) {
-            let Some(batch) = self.jobs.get_mut(&job) else { continue };
-            if batch.is_ended(number) && !self.pool.has(Flaw::AppliesTwice) {
-                continue;
-            }
+            let Some(batch) = self.jobs.get(&job) else { continue };
             let result = result.map_err(|error| (*error).clone());
             if matches!(result, Err(TaskError::Cancelled)) && batch.record.cancelled {
                 continue;
             }
-            let failed = match &result {
-                Ok(bytes) => (self.judge)(bytes),
-                Err(_) => true,
-            };
-            let position = batch.end(number, failed);
-            self.changes.push(Change::Ended(job, number, Ended { head: Head { position, failed }, result }));
-            any = true;
+            ended.push((number, result));
         }
-        let Some(batch) = self.jobs.get(&job).filter(|_| any) else { return };
-        let shown = batch.positions();
-        if batch.is_over() {
-            self.active.remove(&job);
+        if !ended.is_empty() {
+            self.end(job, ended);
+            self.feed(job);
         }
-        self.wait(self.group, Waiting::Shown(job, shown));
-        self.feed(job);
-    }
-
-    /// Takes tasks of a job from its chunks, as there is room in the pool.
-    fn feed(&mut self, job: u32) {
-        let Some(batch) = self.jobs.get_mut(&job).filter(|batch| !batch.record.cancelled) else { return };
-        // Chunks are durable when tasks are taken from them.
-        self.pool.rest_on(0);
-        while self.pool.live(JobId(job)) < WINDOW
-            && let Some(number) = batch.next_to_feed()
-            && let Some(task) = batch.task(number)
-        {
-            // It was looked at when it was added.
-            let added =
-                self.pool.add_as(JobId(job), number, (task.kind, task.options, task.needs), task.input);
-            debug_assert!(added.is_ok(), "{added:?}");
-        }
-        self.pool.rest_on(self.group);
     }
 
     /// What goes out next, if there is something now.
     pub(crate) fn poll(&mut self, now: Duration) -> Option<Out> {
         self.give_up_orphans(now);
+        std::mem::take(&mut self.unread).into_iter().for_each(|job| self.feed(job));
         loop {
             if let Some(out) = self.ready.pop_front() {
                 return Some(out);
@@ -339,8 +316,9 @@ impl Durable {
                 Waiting::Taken(to, up_to) => self.ready.push_back(Out::Down(to, Down::Taken { up_to })),
                 Waiting::Shown(job, shown) => {
                     if let Some(batch) = self.jobs.get_mut(&job) {
-                        batch.shown = shown;
+                        batch.show(shown);
                     }
+                    self.feed(job);
                 }
                 Waiting::There(job, there) => {
                     if let Some(batch) = self.jobs.get_mut(&job) {

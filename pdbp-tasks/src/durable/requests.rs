@@ -16,7 +16,7 @@ impl Durable {
     pub(super) fn request(&mut self, from: Processor, id: u64, request: Request) {
         let answer = match request {
             Request::Begin { fingerprint, nonce, name } => self.begin(fingerprint, nonce, name),
-            Request::Add { job, first, chunk } => self.add(job, first, &chunk),
+            Request::Add { job, first, chunks } => self.add(job, first, &chunks),
             Request::Close { job } => self.with(job, |batch| batch.record.closed = true),
             Request::Cancel { job } => self.cancel(job),
             Request::Retry { job } => self.retry(job),
@@ -37,7 +37,7 @@ impl Durable {
                 let reaches = items.last().map_or(place, |(_, next)| *next);
                 let all = if batch.record.cancelled { items.len() < most } else { reaches >= end };
                 let alone = self.pool.live(JobId(job)) == 0;
-                let over = batch.is_over() && alone && batch.shown == batch.positions() && all;
+                let over = batch.is_over() && alone && batch.is_shown() && all;
                 return self.ready.push_back(Out::Read(from, Reading { id, job, from: place, items, over }));
             }
         };
@@ -71,37 +71,61 @@ impl Durable {
         Answer::Job(job)
     }
 
-    fn add(&mut self, job: u32, first: u64, chunk: &Chunk) -> Answer {
-        let Some(batch) = self.jobs.get_mut(&job) else { return no_job(job) };
+    fn add(&mut self, job: u32, first: u64, chunks: &[Chunk]) -> Answer {
+        let Some(batch) = self.jobs.get(&job) else { return no_job(job) };
         if first < batch.next {
             // Asked again.
             return Answer::Done(batch.next);
         }
-        let refused = if batch.record.cancelled || batch.record.closed {
-            Some(format!("nothing can be added to job {job}: it was closed or cancelled; begin another one"))
-        } else if first > batch.next {
-            Some(format!("tasks {} to {} of job {job} are missing", batch.next, first - 1))
-        } else if usize::from(chunk.kind.0) >= self.kinds {
-            Some(format!("there is no kind {}", chunk.kind.0))
-        } else if chunk.inputs.is_empty() || first.checked_add(chunk.inputs.len()).is_none() {
-            Some(format!("{} tasks cannot be added", chunk.inputs.len()))
-        } else if self.pool.refuses_needs(&chunk.needs) {
-            Some("tasks of this pool have had more than a thousand different needs; round them".into())
-        } else {
-            None
-        };
-        if let Some(refused) = refused {
-            return Answer::No(refused);
+        if batch.record.cancelled || batch.record.closed {
+            return Answer::No(format!(
+                "nothing can be added to job {job}: it was closed or cancelled; begin another one"
+            ));
         }
-        let encoded = match postcard::to_stdvec(chunk) {
-            Ok(encoded) => Bytes::from(encoded),
-            Err(error) => return Answer::No(error.to_string()),
-        };
-        batch.add(encoded.clone(), chunk.inputs.len());
-        let next = batch.next;
-        self.changes.push(Change::Added(job, first, encoded));
-        self.wait(self.group, Waiting::There(job, next));
+        if first > batch.next {
+            return Answer::No(format!("tasks {} to {} of job {job} are missing", batch.next, first - 1));
+        }
+        let (mut next, mut encoded) = (first, Vec::with_capacity(chunks.len()));
+        for chunk in chunks {
+            if let Some(refused) = self.refuses(next, chunk) {
+                return Answer::No(refused);
+            }
+            match postcard::to_stdvec(chunk) {
+                Ok(bytes) => encoded.push((next, chunk.inputs.len(), Bytes::from(bytes))),
+                Err(error) => return Answer::No(error.to_string()),
+            }
+            next += chunk.inputs.len();
+        }
+        let Some(batch) = self.jobs.get_mut(&job) else { return no_job(job) };
+        for (first, count, encoded) in encoded {
+            batch.add(encoded.clone(), count);
+            self.changes.push(Change::Added(job, first, encoded));
+        }
+        if next > first {
+            self.wait(self.group, Waiting::There(job, next));
+        }
         Answer::Done(next)
+    }
+
+    /// Why tasks cannot be added that begin with this number.
+    pub(super) fn refuses(&mut self, first: u64, chunk: &Chunk) -> Option<String> {
+        if usize::from(chunk.kind.0) >= self.kinds {
+            return Some(format!("there is no kind {}", chunk.kind.0));
+        }
+        if chunk.inputs.is_empty() || first.checked_add(chunk.inputs.len()).is_none() {
+            return Some(format!("{} tasks cannot be added", chunk.inputs.len()));
+        }
+        if let Some(later) = chunk.needed().find(|needed| *needed >= first) {
+            return Some(format!(
+                "task {first} of the job needs task {later}, which was not added before it; a task can need those before it"
+            ));
+        }
+        if self.pool.refuses_needs(&chunk.needs) {
+            return Some(
+                "tasks of this pool have had more than a thousand different needs; round them".into(),
+            );
+        }
+        None
     }
 
     /// Changes what is known of a job.
@@ -166,7 +190,13 @@ impl Durable {
             term: self.term,
             processors: self.pool.processors() as u64,
             stalled: self.stalled.clone(),
-            refusals: self.pool.refusals().iter().map(ToString::to_string).collect(),
+            refusals: self
+                .pool
+                .refusals()
+                .iter()
+                .map(ToString::to_string)
+                .chain(self.pool.troubles())
+                .collect(),
             counts: self.pool.counts(),
             jobs: jobs.map(|(number, batch)| self.job_status(*number, batch)).collect(),
         })
@@ -220,7 +250,10 @@ impl Durable {
             match self.pool.explain_task(name) {
                 Some(why) => format!("{name} {why}"),
                 None => match self.pool.live_of(name) {
-                    0 => format!("{name} waits in the journal until those before it are over"),
+                    0 => match batch.waits_for(number) {
+                        Some(needed) => format!("{name} waits for task {needed} of its job"),
+                        None => format!("{name} waits in the journal until those before it are over"),
+                    },
                     live => format!("{name} has run, and {live} sub-tasks of it are not over"),
                 },
             }

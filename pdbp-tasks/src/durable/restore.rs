@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::{Batch, Durable, Judge};
-use crate::pool::{Flaw, JobId, Limits, Pool, Step};
-use crate::store::{Saved, StoreError};
+use crate::pool::{Flaw, Limits, Pool, Step};
+use crate::store::{Reader, Saved, StoreError};
 use crate::wire::{self, Chunk, Name};
 
 fn damaged(why: String) -> StoreError {
@@ -12,7 +12,7 @@ fn damaged(why: String) -> StoreError {
 }
 
 impl Durable {
-    /// The pool that a journal stands for. Its term, one above that of the journal, is durable already.
+    /// The pool that a journal stands for. Its term, one above that of the journal, is durable already. `reader` is that of the same store.
     ///
     /// # Errors
     /// What is in the journal cannot be.
@@ -22,8 +22,9 @@ impl Durable {
         (kinds, fingerprint): (usize, u64),
         limits: Limits,
         judge: Judge,
+        reader: Box<dyn Reader>,
     ) -> Result<Self, StoreError> {
-        let mut durable = Self::empty(saved.next_job, term, (kinds, fingerprint), limits, judge);
+        let mut durable = Self::empty(saved.next_job, term, (kinds, fingerprint), limits, judge, reader);
         durable.restore_jobs(saved)?;
         Ok(durable)
     }
@@ -34,15 +35,18 @@ impl Durable {
         (kinds, fingerprint): (usize, u64),
         limits: Limits,
         judge: Judge,
+        reader: Box<dyn Reader>,
     ) -> Self {
         let mut pool = Pool::new(kinds, fingerprint, limits);
         pool.keep_journal(term);
+        pool.judge_by(judge);
         Self {
             pool,
             fingerprint,
             kinds,
             term,
             judge,
+            reader,
             jobs: BTreeMap::new(),
             active: BTreeSet::new(),
             nonces: HashMap::new(),
@@ -56,6 +60,7 @@ impl Durable {
             stalled: None,
             orphans: BTreeMap::new(),
             orphaned: None,
+            unread: BTreeSet::new(),
         }
     }
 
@@ -69,22 +74,18 @@ impl Durable {
             self.jobs.insert(job, Batch::new(record));
         }
         for (job, first, encoded) in added {
+            let chunk: Chunk =
+                wire::decode(&encoded).map_err(|error| damaged(format!("tasks of job {job}: {error}")))?;
+            if let Some(refused) = self.refuses(first, &chunk) {
+                return Err(damaged(format!("tasks of job {job}: {refused}")));
+            }
             let Some(batch) = self.jobs.get_mut(&job) else {
                 return Err(damaged(format!("there is no job {job}")));
             };
             if first != batch.next {
                 return Err(damaged(format!("tasks of job {job} begin with {first}, not {}", batch.next)));
             }
-            let chunk: Chunk =
-                wire::decode(&encoded).map_err(|error| damaged(format!("tasks of job {job}: {error}")))?;
-            if usize::from(chunk.kind.0) >= self.kinds || self.pool.refuses_needs(&chunk.needs) {
-                return Err(damaged(format!("tasks of job {job} are of kind {}", chunk.kind.0)));
-            }
-            let count = chunk.inputs.len();
-            if first.checked_add(count).is_none() {
-                return Err(damaged(format!("{count} tasks of job {job}")));
-            }
-            batch.add(encoded, count);
+            batch.add(encoded, chunk.inputs.len());
             batch.there = batch.next;
         }
         let mut positions = BTreeMap::new();
@@ -105,12 +106,12 @@ impl Durable {
         }
         for (job, last) in positions {
             if let Some(batch) = self.jobs.get_mut(&job) {
-                batch.shown = usize::try_from(last + 1).unwrap_or(usize::MAX).min(batch.positions());
+                batch.show(usize::try_from(last + 1).unwrap_or(usize::MAX).min(batch.positions()));
             }
         }
         self.restore_families(steps)?;
         for (name, processor) in started {
-            self.bring_in(Name { sub: 0, ..name });
+            self.bring_in(Name { sub: 0, ..name })?;
             self.pool.hold_back(name);
             if self.pool.has_named(name) {
                 self.orphans.insert(name, processor);
@@ -135,7 +136,7 @@ impl Durable {
             let name = *name;
             let root = Name { sub: 0, ..name };
             if before != Some(root) {
-                self.bring_in(root);
+                self.bring_in(root)?;
                 before = Some(root);
             }
             let is_cancelled = self.jobs.get(&name.job).is_none_or(|batch| batch.record.cancelled);
@@ -144,20 +145,5 @@ impl Durable {
             }
         }
         Ok(())
-    }
-
-    /// A task of a client comes into the pool before its turn.
-    fn bring_in(&mut self, name: Name) {
-        let Some(batch) = self.jobs.get_mut(&name.job).filter(|batch| !batch.record.cancelled) else {
-            return;
-        };
-        if self.pool.has_named(name) || batch.was_begun(name.number) {
-            return;
-        }
-        let Some(task) = batch.task(name.number) else { return };
-        let added = (task.kind, task.options, task.needs);
-        if self.pool.add_as(JobId(name.job), name.number, added, task.input).is_ok() {
-            batch.is_begun(name.number);
-        }
     }
 }

@@ -2,15 +2,19 @@
 //! processors that crash or lose their link, requests and results that come again. What is said is held against what is on the disk at that moment.
 
 mod damage;
+mod exhaustive;
 mod world;
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::pool::{Flaw, Processor};
 use crate::resources::Resources;
 use crate::store::{Memory, Reader, Store};
-use crate::wire::{Answer, By, Bytes, Chunk, Down, Ending, Inputs, KindId, Options, Request, Submission, Up};
+use crate::wire::{
+    Answer, By, Bytes, Chunk, Down, Ending, Failure, Inputs, KindId, Options, Request, Submission, Up,
+};
 use world::World;
 
 const WORLDS: u64 = 3000;
@@ -38,6 +42,8 @@ fn each_planted_flaw_of_a_journal_is_found() {
         Flaw::AppliesTwice,
         Flaw::NoTerms,
         Flaw::RestartsOnce,
+        Flaw::RunsTooEarly,
+        Flaw::ReusesId,
     ];
     let found = flaws.map(|flaw| (flaw, (0..WORLDS).find(|seed| !run(*seed, Some(flaw)))));
     let missed: Vec<_> = found.iter().filter(|(_, at)| at.is_none()).collect();
@@ -73,13 +79,12 @@ fn said(durable: &mut super::Durable) -> Vec<Down> {
 }
 
 fn numbers(first: u64, count: u64, options: Options) -> Chunk {
-    let (needs, prefix) = (Resources::none(), Bytes::from(&[][..]));
-    Chunk { kind: KindId(0), options, needs, prefix, inputs: Inputs::Numbers { first, count } }
+    Chunk { options, ..Chunk::new(KindId(0), Inputs::Numbers { first, count }) }
 }
 
 fn job_of(durable: &mut super::Durable, count: u64, options: Options) {
     ask(durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: 7, name: "job".into() });
-    ask(durable, Request::Add { job: 0, first: 0, chunk: numbers(1, count, options) });
+    ask(durable, Request::Add { job: 0, first: 0, chunks: vec![numbers(1, count, options)] });
     ask(durable, Request::Close { job: 0 });
 }
 
@@ -119,8 +124,8 @@ fn a_request_that_is_asked_again_is_done_once_and_one_that_cannot_be_is_refused(
         sync(&mut store, &mut durable);
     }
     for (request, why) in [
-        (Request::Add { job: 0, first: 3, chunk: numbers(1, 1, Options::default()) }, "was closed"),
-        (Request::Add { job: 9, first: 0, chunk: numbers(1, 1, Options::default()) }, "no job 9"),
+        (Request::Add { job: 0, first: 3, chunks: vec![numbers(1, 1, Options::default())] }, "was closed"),
+        (Request::Add { job: 9, first: 0, chunks: vec![numbers(1, 1, Options::default())] }, "no job 9"),
         (Request::Begin { fingerprint: 1, nonce: 8, name: String::new() }, "other functions"),
         (Request::Read { job: 4, by: By::Number, from: 0, most: 1 }, "no job 4"),
         (Request::Cancel { job: 4 }, "no job 4"),
@@ -134,6 +139,82 @@ fn a_request_that_is_asked_again_is_done_once_and_one_that_cannot_be_is_refused(
     }
     let saved = store.load();
     assert_eq!((saved.jobs.len(), saved.added.len(), saved.next_job), (1, 1, 1));
+}
+
+/// Gives a processor all tasks there are, which end as told, until there are none. Returns their numbers and inputs.
+fn work(
+    store: &mut Memory,
+    durable: &mut super::Durable,
+    first: &mut u64,
+    ending: impl Fn(u64) -> Ending,
+) -> Vec<(u64, Vec<u8>)> {
+    let (mut ran, mut results) = (Vec::new(), Vec::new());
+    loop {
+        let sent = std::mem::take(&mut results);
+        let behind = *first + sent.len() as u64;
+        let term = durable.term;
+        durable.receive(NOW, WORKER, Up::Report { term, first: *first, room: 9, results: sent });
+        *first = behind;
+        let mut given = said(durable);
+        sync(store, durable);
+        given.extend(said(durable));
+        let tasks =
+            given.into_iter().filter_map(|down| if let Down::Tasks(all) = down { Some(all) } else { None });
+        for task in tasks.flatten() {
+            let number = task.name.unwrap().number;
+            ran.push((number, task.input.to_vec()));
+            let (ending, attempt) = (ending(number), task.attempt);
+            results.push(Submission { task: task.task, attempt, ran_ns: 1, ending, tasks: Vec::new() });
+        }
+        if results.is_empty() {
+            return ran;
+        }
+    }
+}
+
+#[test]
+fn what_needs_a_task_that_fails_is_not_run_and_all_of_it_runs_again() {
+    let (mut store, mut durable) = begun();
+    let plain = |count| Chunk::new(KindId(0), Inputs::List(vec![Bytes::from(&[1][..]); count]));
+    let chunks = vec![
+        plain(2),
+        Chunk { join: Some(vec![1, 0]), ..plain(1) },
+        Chunk { after: vec![2], ..plain(3) },
+        Chunk { after: vec![0], ..plain(1) },
+    ];
+    ask(&mut durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: 7, name: "job".into() });
+    let early = vec![plain(1), Chunk { after: vec![1], ..plain(1) }];
+    ask(&mut durable, Request::Add { job: 0, first: 0, chunks: early });
+    ask(&mut durable, Request::Add { job: 0, first: 0, chunks });
+    ask(&mut durable, Request::Close { job: 0 });
+    sync(&mut store, &mut durable);
+    let text = format!("{:?}", said(&mut durable));
+    assert!(text.contains("task 1 of the job needs task 1, which was not added before it"), "{text}");
+    ask(&mut durable, Request::Explain { job: 0, number: Some(4) });
+    let text = format!("{:?}", said(&mut durable));
+    assert!(text.contains("task 4 of job 0 waits for task 2 of its job"), "{text}");
+
+    let value = |number: u64| Ending::Value(Bytes::from(&[number as u8][..]));
+    let fails = |number| if number == 1 { Ending::Failed(Failure::Said("no".into())) } else { value(number) };
+    let mut first = 0;
+    let ran = work(&mut store, &mut durable, &mut first, fails);
+    assert_eq!(ran.iter().map(|(number, _)| *number).collect::<BTreeSet<_>>(), BTreeSet::from([0, 1, 6]));
+    let error = |number| store.ended(0, number).unwrap().unwrap().result.unwrap_err().to_string();
+    assert!(error(2).contains("task 1 of the job, which it needs, has failed"), "{}", error(2));
+    assert!(error(5).contains("task 2 of the job, which it needs, has failed"), "{}", error(5));
+
+    // All that has failed runs again, and a pool that is started anew knows what waits for what.
+    ask(&mut durable, Request::Retry { job: 0 });
+    sync(&mut store, &mut durable);
+    assert!(said(&mut durable).contains(&Down::Answer { id: 1, answer: Answer::Done(5) }));
+    let mut durable = world::take_up(&mut store);
+    let ran = work(&mut store, &mut durable, &mut 0, value);
+    assert_eq!(ran[..2], [(1, vec![1]), (2, vec![1, 2, 1, 0])], "its own, and two results in their order");
+    assert_eq!(
+        ran[2..].iter().map(|(number, _)| *number).collect::<BTreeSet<_>>(),
+        BTreeSet::from([3, 4, 5])
+    );
+    assert!((0..7).all(|number| store.ended(0, number).unwrap().unwrap().result.is_ok()));
 }
 
 #[test]

@@ -72,6 +72,11 @@ impl<'a> Tasks<'a> {
         self.served.pool().refusals().to_vec()
     }
 
+    /// Nodes that are given one task at a time, after pauses, since all theirs fail while those of others go well: a line for each.
+    pub fn troubles(&self) -> Vec<String> {
+        self.served.pool().troubles()
+    }
+
     /// From now on it is recorded who holds which task, for [`timeline::page`](crate::timeline::page): some 64 bytes each time, a million times at
     /// most.
     pub fn record(&self) {
@@ -102,6 +107,10 @@ pub struct Handle<T> {
 }
 
 impl<T> Handle<T> {
+    pub(crate) fn new(number: u64) -> Self {
+        Self { number, types: PhantomData }
+    }
+
     /// Its number in the job.
     pub fn number(&self) -> u64 {
         self.number
@@ -115,6 +124,12 @@ impl<T> Clone for Handle<T> {
 }
 
 impl<T> Copy for Handle<T> {}
+
+impl<T> std::fmt::Debug for Handle<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Handle").field(&self.number).finish()
+    }
+}
 
 /// Inputs that are not read yet.
 struct Feed<'t> {
@@ -178,8 +193,8 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
     }
 
     /// Begins a task with options.
-    pub fn task(&mut self) -> New<'_, 't, O> {
-        New { job: self, options: Options::default(), needs: Resources::none(), after: Vec::new() }
+    pub fn task(&mut self) -> New<&mut Self> {
+        New::of(self)
     }
 
     /// Waits for the result of a task.
@@ -224,16 +239,20 @@ impl<O> Drop for Job<'_, O> {
     }
 }
 
-/// A task that is about to be added, with options.
+/// A task that is about to be added to a job, with options.
 #[must_use = "it is not added yet"]
-pub struct New<'j, 't, O> {
-    job: &'j mut Job<'t, O>,
-    options: Options,
-    needs: Resources,
-    after: Vec<u64>,
+pub struct New<J> {
+    pub(crate) job: J,
+    pub(crate) options: Options,
+    pub(crate) needs: Resources,
+    pub(crate) after: Vec<u64>,
 }
 
-impl<'t, O: DeserializeOwned> New<'_, 't, O> {
+impl<J> New<J> {
+    pub(crate) fn of(job: J) -> Self {
+        Self { job, options: Options::default(), needs: Resources::none(), after: Vec::new() }
+    }
+
     /// It goes out before tasks of lower priority. The default is 0.
     pub fn priority(mut self, priority: i16) -> Self {
         self.options.priority = priority;
@@ -277,7 +296,9 @@ impl<'t, O: DeserializeOwned> New<'_, 't, O> {
         self.after.push(task.number);
         self
     }
+}
 
+impl<'t, O: DeserializeOwned> New<&mut Job<'t, O>> {
     /// As [`Job::add`].
     ///
     /// # Errors
@@ -327,7 +348,7 @@ impl<'t, O: DeserializeOwned> New<'_, 't, O> {
         let added = job.tasks.served.pool().add(job.id, &new);
         job.tasks.wake();
         match added {
-            Ok(number) => Ok(Handle { number, types: PhantomData }),
+            Ok(number) => Ok(Handle::new(number)),
             Err(error) => Err(AddError { input, error: error.into() }),
         }
     }

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use crate::durable::{Durable, Out};
 use crate::error::Error;
 use crate::pool::{Limits, Processor};
-use crate::resources::Resources;
 use crate::store::{Change, Disk, Store};
-use crate::wire::{Assignment, Bytes, Chunk, Down, Ending, Inputs, KindId, Options, Request, Submission, Up};
+use crate::wire::{Assignment, Bytes, Chunk, Down, Ending, Inputs, KindId, Request, Submission, Up};
 
 const FINGERPRINT: u64 = 1;
 const PROCESSORS: u64 = 8;
@@ -44,9 +43,10 @@ fn take_up(path: &Path) -> Result<(Disk, Durable), Error> {
     let saved = store.load().map_err(Error::other)?;
     let term = saved.term + 1;
     store.commit(&[Change::Term(term)]).map_err(Error::other)?;
-    let judge = Box::new(|_: &[u8]| false);
+    let judge = |_: &[u8]| false;
     let durable =
-        Durable::restore(saved, term, (1, FINGERPRINT), Limits::default(), judge).map_err(Error::other)?;
+        Durable::restore(saved, term, (1, FINGERPRINT), Limits::default(), judge, Box::new(store.clone()))
+            .map_err(Error::other)?;
     Ok((store, durable))
 }
 
@@ -137,12 +137,7 @@ pub fn durable(path: &Path, count: u64, group: usize, loaded: impl FnOnce()) -> 
     for first in (0..count).step_by(CHUNK as usize) {
         let numbers = first..count.min(first + CHUNK);
         let inputs = Inputs::List(numbers.map(|number| Bytes::from(&number.to_le_bytes()[..])).collect());
-        let (options, needs, prefix) = (Options::default(), Resources::none(), Bytes::from(&[][..]));
-        bench.ask(Request::Add {
-            job: 0,
-            first,
-            chunk: Chunk { kind: KindId(0), options, needs, prefix, inputs },
-        });
+        bench.ask(Request::Add { job: 0, first, chunks: vec![Chunk::new(KindId(0), inputs)] });
         bench.sync()?;
     }
     figures.loaded = began.elapsed();

@@ -9,7 +9,32 @@
 //! The process of [`Program::serve`] founds an open cluster, which ends with it: processors and clients join the next one, and go on. A
 //! processor keeps what the pool has not acknowledged; a client asks again what was not answered. Whoever is killed, each task that was
 //! acknowledged ends once.
+//!
+//! A client, of the same program as those that serve and work, with tasks that need others:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use pdbp::Builder;
+//! use pdbp_tasks::{Error, Program, net::Remote};
+//!
+//! let mut program = Program::new("count");
+//! let count = program.kind("count", |text: String| text.len() as u64);
+//! let sum = program.kind("sum", |((), counts): ((), Vec<u64>)| counts.iter().sum::<u64>());
+//!
+//! let pool = Builder::new().token_file("token".into()).join("127.0.0.1:7210".into());
+//! let mut remote = Remote::new(&program, pool, Duration::from_secs(60));
+//! let mut job = remote.job::<u64>("letters")?;
+//! let counts = ["one", "two", "three"].map(|word| job.add(count, word.to_owned()));
+//! let counts = counts.into_iter().collect::<Result<Vec<_>, _>>()?;
+//! let total = job.join(sum, (), &counts)?; // data: it is given all counts
+//! let last = job.task().after(&total).retries(2).add(count, "end".to_owned())?; // order
+//! job.close()?;
+//! println!("{} letters, {}", job.wait(&total)?, job.wait(&last)?);
+//! # Ok::<(), Error>(())
+//! ```
 
+mod job;
 #[doc(hidden)]
 pub mod measure;
 mod remote;
@@ -25,7 +50,8 @@ use pdbp::{Event, Node};
 use crate::Program;
 pub use crate::store::StoreError;
 pub use crate::wire::{Answer, By, Chunk, Inputs, JobStatus, Request, ResultOf, Status};
-pub use remote::{Remote, RemoteDone, RemoteJob};
+pub use job::{RemoteDone, RemoteJob};
+pub use remote::Remote;
 
 /// How a pool is served.
 #[derive(Clone, Debug)]

@@ -1,20 +1,14 @@
 //! A client of a pool with a journal.
 
-use std::collections::VecDeque;
-use std::marker::PhantomData;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use pdbp::{Builder, Node, Part, PartKind, RecvError, StartError, Target};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use pdbp::{Builder, Node, Part, PartKind, RecvError, Target};
 
-use super::has_lost_pool;
+use super::{RemoteJob, has_lost_pool};
 use crate::error::Error;
-use crate::kind::{self, Kind};
 use crate::program::Program;
-use crate::resources::Resources;
 use crate::serve::ADDRESS;
-use crate::wire::{self, Answer, By, Bytes, Chunk, Down, Inputs, Options, Request, ResultOf, Up, pieces};
+use crate::wire::{self, Answer, Down, Request, Up, pieces};
 
 /// How long one try to join, or to find the pool, takes.
 const TRY: Duration = Duration::from_secs(2);
@@ -24,10 +18,6 @@ const AGAIN: Duration = Duration::from_millis(50);
 const ANSWER: Duration = Duration::from_secs(10);
 /// How long a client waits for a message before it looks whether the pool is there.
 const LOOK: Duration = Duration::from_millis(100);
-/// Least and most time between two looks for results.
-const POLL: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
-/// Tasks of a request, and bytes of their inputs.
-const CHUNK: (usize, usize) = (4096, 256 << 10);
 
 struct Session {
     part: Part,
@@ -90,22 +80,14 @@ impl Remote {
     pub fn job<O>(&mut self, name: &str) -> Result<RemoteJob<'_, O>, Error> {
         let (fingerprint, nonce) = (self.fingerprint, nonce());
         match self.ask(&Request::Begin { fingerprint, nonce, name: name.to_owned() })? {
-            Answer::Job(number) => Ok(self.job_of(number)),
+            Answer::Job(number) => Ok(RemoteJob::new(self, number, Some(0))),
             other => Err(strange(&other)),
         }
     }
 
-    /// A job that was begun before.
+    /// A job that was begun before, by this client or another one.
     pub fn job_of<O>(&mut self, number: u32) -> RemoteJob<'_, O> {
-        RemoteJob {
-            remote: self,
-            number,
-            tasks: 0,
-            read: 0,
-            came: VecDeque::new(),
-            over: false,
-            types: PhantomData,
-        }
+        RemoteJob::new(self, number, None)
     }
 }
 
@@ -118,17 +100,16 @@ fn nonce() -> u128 {
     high << 64 | low
 }
 
-fn strange(answer: &Answer) -> Error {
+pub(super) fn strange(answer: &Answer) -> Error {
     Error::other(format!("the pool has answered something else than was asked: {answer:?}"))
 }
 
 /// Whether asking again does not help.
 fn is_final(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Start(StartError::Config(_) | StartError::SettingsDiffer(_) | StartError::NoAddress)
-            | Error::Codec(_)
-    )
+    match error {
+        Error::Start(error) => !error.may_pass(),
+        error => matches!(error, Error::Codec(_)),
+    }
 }
 
 impl Session {
@@ -165,117 +146,5 @@ impl Session {
             }
         }
         Err(Error::other(format!("the pool has not answered for {ANSWER:?}")))
-    }
-}
-
-/// A task of a pool with a journal that is over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemoteDone<O> {
-    /// Its number in the job: how many tasks were added before it.
-    pub number: u64,
-    /// Its result, or why there is none.
-    pub result: Result<O, String>,
-}
-
-/// A job of a pool with a journal. It stays there when this is dropped.
-pub struct RemoteJob<'r, O> {
-    remote: &'r mut Remote,
-    number: u32,
-    tasks: u64,
-    /// Place of the next result to be read.
-    read: u64,
-    came: VecDeque<ResultOf>,
-    over: bool,
-    types: PhantomData<fn() -> O>,
-}
-
-impl<O: DeserializeOwned> RemoteJob<'_, O> {
-    /// Its number, by which it is found again.
-    pub fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// Adds a task for each input, numbered from where the last ended. When it returns they are in the journal.
-    ///
-    /// # Errors
-    /// As [`Remote::ask`]; an input cannot be encoded.
-    pub fn each<I: Serialize>(
-        &mut self,
-        kind: Kind<I, O>,
-        inputs: impl IntoIterator<Item = I>,
-    ) -> Result<(), Error> {
-        let (mut list, mut bytes) = (Vec::new(), 0);
-        for input in inputs {
-            let input = kind::encode(&input)?;
-            bytes += input.len();
-            list.push(input);
-            if list.len() >= CHUNK.0 || bytes >= CHUNK.1 {
-                self.add_list(kind, std::mem::take(&mut list))?;
-                bytes = 0;
-            }
-        }
-        if list.is_empty() { Ok(()) } else { self.add_list(kind, list) }
-    }
-
-    fn add_list<I>(&mut self, kind: Kind<I, O>, list: Vec<Bytes>) -> Result<(), Error> {
-        let (options, needs, prefix) = (Options::default(), Resources::none(), Bytes::from(&[][..]));
-        self.add(Chunk { kind: kind.id, options, needs, prefix, inputs: Inputs::List(list) })
-    }
-
-    /// Adds tasks.
-    ///
-    /// # Errors
-    /// As [`Remote::ask`].
-    pub fn add(&mut self, chunk: Chunk) -> Result<(), Error> {
-        let expected = self.tasks + chunk.inputs.len();
-        match self.remote.ask(&Request::Add { job: self.number, first: self.tasks, chunk })? {
-            Answer::Done(there) if there == expected => {
-                self.tasks = there;
-                Ok(())
-            }
-            other => Err(strange(&other)),
-        }
-    }
-
-    /// Nothing is added any more.
-    ///
-    /// # Errors
-    /// As [`Remote::ask`].
-    pub fn close(&mut self) -> Result<(), Error> {
-        self.remote.ask(&Request::Close { job: self.number }).map(drop)
-    }
-
-    /// The next result, in the order in which they come; `None` when all are over, which they are not before
-    /// the job is [closed](Self::close). Each comes once, however often the pool is lost.
-    ///
-    /// # Errors
-    /// As [`Remote::ask`].
-    pub fn next_result(&mut self) -> Result<Option<RemoteDone<O>>, Error> {
-        let mut pause = POLL.0;
-        loop {
-            if let Some(ResultOf { number, result }) = self.came.pop_front() {
-                let result = match result {
-                    Ok(bytes) => Ok(wire::decode(&bytes)?),
-                    Err(why) => Err(why),
-                };
-                return Ok(Some(RemoteDone { number, result }));
-            }
-            if self.over {
-                return Ok(None);
-            }
-            let request =
-                Request::Read { job: self.number, by: By::Completion, from: self.read, most: u32::MAX };
-            match self.remote.ask(&request)? {
-                Answer::Results { next, over, results } => {
-                    (self.read, self.over) = (next, over);
-                    self.came.extend(results);
-                }
-                other => return Err(strange(&other)),
-            }
-            if self.came.is_empty() && !self.over {
-                std::thread::sleep(pause);
-                pause = (2 * pause).min(POLL.1);
-            }
-        }
     }
 }

@@ -64,27 +64,29 @@ impl Program {
         ready: impl FnOnce(&Node, u32),
     ) -> Result<(), Error> {
         self.kinds.check()?;
-        let (store, reader, mut saved): (Box<dyn Store>, Box<dyn Reader>, _) = match &serving.journal {
-            Some(path) => {
-                let failed = |error| Error::other(format!("journal {}: {error}", path.display()));
-                let disk = Disk::open(path).map_err(failed)?;
-                let saved = disk.load().map_err(failed)?;
-                (Box::new(disk.clone()), Box::new(disk), saved)
-            }
-            None => {
-                let memory = Memory::default();
-                let saved = memory.load();
-                (Box::new(memory.clone()), Box::new(memory), saved)
-            }
-        };
+        let (store, [reader, inputs], mut saved): (Box<dyn Store>, [Box<dyn Reader>; 2], _) =
+            match &serving.journal {
+                Some(path) => {
+                    let failed = |error| Error::other(format!("journal {}: {error}", path.display()));
+                    let disk = Disk::open(path).map_err(failed)?;
+                    let saved = disk.load().map_err(failed)?;
+                    (Box::new(disk.clone()), [Box::new(disk.clone()), Box::new(disk)], saved)
+                }
+                None => {
+                    let memory = Memory::default();
+                    let saved = memory.load();
+                    (Box::new(memory.clone()), [Box::new(memory.clone()), Box::new(memory)], saved)
+                }
+            };
         let mut store = store;
         let term = saved.term.saturating_add(1);
         saved.term = term;
         let failed = |error| Error::other(format!("the journal cannot be taken up: {error}"));
         store.commit(&[Change::Term(term)]).map_err(failed)?;
         let functions = (self.kinds.len(), self.kinds.fingerprint());
-        let judge = Box::new(serving.is_failure);
-        let mut durable = Durable::restore(saved, term, functions, self.limits, judge).map_err(failed)?;
+        let judge = serving.is_failure;
+        let mut durable =
+            Durable::restore(saved, term, functions, self.limits, judge, inputs).map_err(failed)?;
         if serving.spans > 0 {
             durable.pool.record_most(serving.spans);
         }

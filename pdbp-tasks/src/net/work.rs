@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pdbp::{Builder, Node, Part, PartKind, RecvError, StartError, Target};
+use pdbp::{Builder, Node, Part, PartKind, RecvError, Target};
 
 use super::{WhenLost, Working, has_lost_pool};
 use crate::error::Error;
@@ -141,7 +141,7 @@ impl Shared<'_> {
                     lost_since = Instant::now();
                 }
                 Err(error) => {
-                    if is_final(&error) {
+                    if !error.may_pass() {
                         self.fail(error.into());
                     }
                     thread::sleep(AGAIN);
@@ -268,9 +268,4 @@ impl Shared<'_> {
         }
         worker.ended(now, ending, tasks);
     }
-}
-
-/// Whether trying again does not help: this process says what cannot be.
-fn is_final(error: &StartError) -> bool {
-    matches!(error, StartError::Config(_) | StartError::SettingsDiffer(_) | StartError::NoAddress)
 }

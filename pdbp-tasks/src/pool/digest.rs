@@ -40,6 +40,9 @@ impl Pool {
             let kept: BTreeMap<_, _> = job.kept.iter().collect();
             write!(text, "{}{kept:?}{:?}", job.live, job.outcomes).expect("memory");
         }
+        if let Some(journal) = &self.journal {
+            text.push_str(&journal.digest());
+        }
         text
     }
 }

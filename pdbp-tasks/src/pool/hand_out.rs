@@ -99,6 +99,7 @@ impl Pool {
                 room.give_back(&self.lanes.get(share.lane).demand, share.gpus);
             }
             if room.processors == 0 {
+                self.trouble.forget(processor.node);
                 let here = self.lanes.iter_mut().filter(|lane| lane.waits_on == Some(processor.node));
                 here.for_each(|lane| lane.waits_on = None);
             }
@@ -199,7 +200,7 @@ impl Pool {
     /// When to call [`poll`](Self::poll) again though nothing has happened; `None`: not before.
     pub fn next_time(&self) -> Option<Duration> {
         let idle = !self.parked.is_empty() && self.table.len() > 0;
-        (self.limited > 0 || idle || self.has_special()).then_some(self.next_look)
+        (self.limited > 0 || idle || self.has_special() || self.has_trouble()).then_some(self.next_look)
     }
 
     /// Who is thought of next, and as what it waits.
@@ -334,7 +335,8 @@ impl Pool {
         let Some(Known { room, held, .. }) = self.processors.get(&processor) else { return Vec::new() };
         let (room, held) = (*room, *held);
         let available = self.lanes.len();
-        let share = available.div_ceil(2 * self.processors.len().max(1)).min(room);
+        let most = self.most_in_trouble(now, processor.node).unwrap_or(room);
+        let share = available.div_ceil(2 * self.processors.len().max(1)).min(most);
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < share
             && let Some((lane, task, from)) = self.next_for(processor, held + batch.len())

@@ -97,6 +97,20 @@ impl Journal {
         self.families.get(&(name.job, name.number)).copied().unwrap_or(0)
     }
 
+    /// Its state as text: numbers of records as seen from the last one that is durable.
+    #[cfg(test)]
+    pub(super) fn digest(&self) -> String {
+        let names: std::collections::BTreeMap<_, _> = self.names.iter().collect();
+        let families: std::collections::BTreeMap<_, _> = self.families.iter().collect();
+        let unripe: Vec<_> = self
+            .unripe
+            .iter()
+            .map(|(record, task, came)| (record.saturating_sub(self.durable), task, came))
+            .collect();
+        let record = self.record.saturating_sub(self.durable);
+        format!("{record}{}{unripe:?}{:?}{names:?}{families:?}{}", self.serial, self.steps, self.paused)
+    }
+
     fn note(&mut self, step: Step) {
         if !self.replays {
             self.steps.push(step);
@@ -112,6 +126,11 @@ impl Pool {
     /// From now on a journal is kept of it, by a pool of this term. No sub-task has the name of one of another term.
     pub(crate) fn keep_journal(&mut self, term: u32) {
         self.journal.get_or_insert_default().serial = u64::from(term) << 40;
+    }
+
+    /// A result counts as failed if this says so: for nodes on which all fails.
+    pub(crate) fn judge_by(&mut self, judge: fn(&[u8]) -> bool) {
+        self.judge = judge;
     }
 
     /// What happens next rests on this record of the journal.
@@ -166,13 +185,13 @@ impl Pool {
         JobId(number)
     }
 
-    /// Adds a task with this number, which needs no other.
+    /// Adds a task with this number. What it needs is there.
     pub(crate) fn add_as(
         &mut self,
-        job: JobId,
-        number: u64,
+        (job, number): (JobId, u64),
         (kind, options, needs): (KindId, Options, &Resources),
         input: Bytes,
+        came: Came,
     ) -> Result<(), Refused> {
         let lane = self.lanes.of_needs(needs).ok_or(Refused::TooManyNeeds)?;
         if self.jobs.get(&job).is_none_or(|job| job.cancelled) {
@@ -181,7 +200,7 @@ impl Pool {
         let mut entry = Entry::new(job, kind, options, lane, Input::Bytes(input));
         (entry.number, entry.gives) = (number, true);
         let task = self.insert(entry);
-        self.ready_if_free(task, Came::New);
+        self.ready_if_free(task, came);
         Ok(())
     }
 

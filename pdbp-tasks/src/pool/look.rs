@@ -27,6 +27,7 @@ impl Pool {
             self.next_look = now + 10 * LOOK.0;
         }
         self.refuse_unoffered(now);
+        self.look_at_trouble(now);
         if !self.parked.is_empty() && !self.is_paused() && self.peek(PLAIN).is_none() {
             let next = self.copy(now);
             self.next_look = self.next_look.min(next).max(now + LOOK.0);
@@ -71,7 +72,10 @@ impl Pool {
                 continue;
             }
             let demand = &self.lanes.get(lane).demand;
-            let fits = |node| self.nodes.get(node).is_some_and(|room| room.fits(demand));
+            let fits = |node| {
+                let may = self.most_in_trouble(now, node).is_none();
+                may && self.nodes.get(node).is_some_and(|room| room.fits(demand))
+            };
             let suits = |(processor, number): &(Processor, u64)| {
                 let known = self.processors.get(processor);
                 fits(processor.node)

@@ -35,6 +35,7 @@ mod spans;
 mod submit;
 mod table;
 mod tasks;
+mod trouble;
 mod types;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -52,7 +53,10 @@ pub(crate) use journal::Step;
 use lanes::{LaneId, Lanes, PLAIN};
 use nodes::Nodes;
 use table::Table;
+#[cfg(any(feature = "net", test))]
+pub(crate) use tasks::joined;
 use tasks::{Ended, Entry, Input, State, Tasks};
+use trouble::Trouble;
 pub use types::{Counts, JobId, Limits, NewTask, Outcome, Processor, Refusal, Refused, TaskError};
 
 /// What the pool notes of a processor. All of it may be forgotten.
@@ -124,6 +128,9 @@ pub struct Pool {
     /// Messages of processors that no pool can have caused.
     strays: HashMap<Processor, u32>,
     refusals: Vec<Refusal>,
+    trouble: Trouble,
+    /// Whether a result counts as failed.
+    judge: fn(&[u8]) -> bool,
     notices: VecDeque<(Processor, Down)>,
     counts: Counts,
     turns: u64,
@@ -167,6 +174,8 @@ impl Pool {
             banned: HashSet::new(),
             strays: HashMap::new(),
             refusals: Vec::new(),
+            trouble: Trouble::default(),
+            judge: |_| false,
             notices: VecDeque::new(),
             counts: Counts::default(),
             turns: 0,
@@ -481,8 +490,8 @@ fn name_of(entry: &Entry) -> Name {
 }
 
 /// Where a task comes from.
-#[derive(Clone, Copy, Debug)]
-enum Came {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Came {
     New,
     Unlocked,
 }

@@ -55,6 +55,11 @@ pub(super) struct Room {
 }
 
 impl Room {
+    /// Whether one of its processors holds something.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy > 0
+    }
+
     /// Whether a task that asks for this could run here if nothing else did.
     pub(super) fn could(&self, demand: &Demand) -> bool {
         self.processors > 0

@@ -52,6 +52,10 @@ impl Pool {
                 if let Some(figures) = self.kinds.get_mut(usize::from(kind.0)) {
                     figures.note(ran_ns);
                 }
+                match &ending {
+                    Ending::Value(bytes) if (self.judge)(bytes) => self.note_trouble(from.node),
+                    _ => self.note_well(from.node),
+                }
                 self.take(task, from, ending, tasks);
             }
         }
@@ -139,6 +143,7 @@ impl Pool {
         }
         self.counts.failures += 1;
         let is_held = row.is_held();
+        self.note_trouble(from.node);
         if let Some(holder) = holder {
             self.note_span(task, &holder, Fate::Failed);
         }

@@ -88,16 +88,7 @@ impl Input {
     /// The bytes of a task whose parts are all there: those of a pair of its own and a vector of results.
     pub(super) fn settle(&mut self) {
         let Self::Join(join) = self else { return };
-        let mut bytes = join.own.to_vec();
-        let mut count = join.parts.len();
-        // The length of a sequence, as `postcard` writes it.
-        while count >= 0x80 {
-            bytes.push((count & 0x7f) as u8 | 0x80);
-            count >>= 7;
-        }
-        bytes.push(count as u8);
-        join.parts.iter().flatten().for_each(|part| bytes.extend_from_slice(part));
-        *self = Self::Bytes(bytes.into());
+        *self = Self::Bytes(joined(&join.own, join.parts.len(), join.parts.iter().flatten()));
     }
 
     pub(super) fn bytes(&self) -> Option<&Bytes> {
@@ -106,6 +97,19 @@ impl Input {
             Self::Join(_) => None,
         }
     }
+}
+
+/// The encoded pair of what is encoded in `own`, and a vector of so many encoded `parts`.
+pub(crate) fn joined<'p>(own: &[u8], mut count: usize, parts: impl Iterator<Item = &'p Bytes>) -> Bytes {
+    let mut bytes = own.to_vec();
+    // The length of a sequence, as `postcard` writes it.
+    while count >= 0x80 {
+        bytes.push((count & 0x7f) as u8 | 0x80);
+        count >>= 7;
+    }
+    bytes.push(count as u8);
+    parts.for_each(|part| bytes.extend_from_slice(part));
+    bytes.into()
 }
 
 /// Something that waits for the end of a task.

@@ -35,6 +35,8 @@ pub struct Limits {
     pub grace: Duration,
     /// Nodes that must have been lost while they ran a task and nothing else before the task is given up.
     pub crashes: usize,
+    /// Failures in a row after which a node is given one task at a time, after pauses, while tasks of others go well.
+    pub failures: u32,
     /// How long a task waits for a node that offers what it needs, while there are others.
     pub offer_wait: Duration,
 }
@@ -47,6 +49,7 @@ impl Default for Limits {
             sub_tasks: 1 << 16,
             grace: Duration::from_secs(5),
             crashes: 3,
+            failures: 10,
             offer_wait: Duration::from_secs(30),
         }
     }
@@ -132,6 +135,13 @@ pub enum TaskError {
         /// What there is.
         offers: String,
     },
+    /// A task that it needs has no result that it can be given.
+    Needed {
+        /// Number of that one in the job.
+        number: u64,
+        /// What became of it.
+        why: String,
+    },
 }
 
 /// A processor of which nothing is looked at any more.
@@ -187,6 +197,9 @@ impl fmt::Display for TaskError {
                 f,
                 "no node offers {needs}, which the task needs; {offers}; ask for less, or start processes that offer it"
             ),
+            Self::Needed { number, why } => {
+                write!(f, "not run, since task {number} of the job, which it needs, {why}")
+            }
         }
     }
 }

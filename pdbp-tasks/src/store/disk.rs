@@ -27,7 +27,7 @@ const STEPS: TableDefinition<(u32, u64, u64), &[u8]> = TableDefinition::new("ste
 const STARTED: TableDefinition<(u32, u64, u64), &[u8]> = TableDefinition::new("started");
 
 /// Version of what lies in the tables.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 /// Bytes of the file that are kept in memory.
 const CACHE: usize = 16 << 20;
 
@@ -293,6 +293,11 @@ impl Store for Disk {
 }
 
 impl Reader for Disk {
+    #[cfg(test)]
+    fn again(&self) -> Box<dyn Reader> {
+        Box::new(self.clone())
+    }
+
     fn ended(&self, job: u32, number: u64) -> Result<Option<Ended>, StoreError> {
         self.with(|database| {
             let table = database.begin_read()?.open_table(ENDED)?;

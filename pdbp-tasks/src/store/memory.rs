@@ -37,6 +37,12 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Another store with the same in it.
+    #[cfg(test)]
+    pub(crate) fn copy(&self) -> Self {
+        Self(Arc::new(Mutex::new(self.content().clone())))
+    }
+
     pub(crate) fn load(&self) -> Saved {
         let content = self.content();
         Saved {
@@ -90,6 +96,11 @@ impl Store for Memory {
 }
 
 impl Reader for Memory {
+    #[cfg(test)]
+    fn again(&self) -> Box<dyn Reader> {
+        Box::new(self.clone())
+    }
+
     fn ended(&self, job: u32, number: u64) -> Result<Option<Ended>, StoreError> {
         Ok(self.content().ended.get(&(job, number)).cloned())
     }

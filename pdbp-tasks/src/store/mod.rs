@@ -137,4 +137,15 @@ pub(crate) trait Store: Send {
 pub(crate) trait Reader: Send {
     /// What came of a task, if that is durable.
     fn ended(&self, job: u32, number: u64) -> Result<Option<Ended>, StoreError>;
+
+    /// The same once more.
+    #[cfg(test)]
+    fn again(&self) -> Box<dyn Reader>;
+}
+
+#[cfg(test)]
+impl Clone for Box<dyn Reader> {
+    fn clone(&self) -> Self {
+        (**self).again()
+    }
 }

@@ -1,7 +1,11 @@
 //! All that can happen in small worlds of the real pool and two real processors: three tasks with an edge and a sub-task, a crash, a processor
 //! that is given up and lives on, a submission that comes again, in every order. After each step the oracle is asked, and from every state
-//! in which nothing more goes wrong all tasks must end. (A depth-first search over states that were not seen before: a checker such as
-//! `stateright` would want of the pool to be compared and hashed as a whole, and could not run the oracle.)
+//! in which nothing more goes wrong all tasks must end.
+//!
+//! This is a depth-first search over states that were not seen before, and not `stateright` 0.31, the checker that one would take otherwise: it would need the same
+//! worlds, operations and digests, which are nearly all of the code, in the place of the 40 lines of `Search`; 56 more packages; and it says nothing of how it came to
+//! a panic, which is how the oracle and the state machines themselves say that something is wrong. Its property that something happens in the end, which is
+//! what matters here, is not held against paths that meet at a state which was seen before, as its own source says.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -90,6 +90,76 @@ fn nobody_is_given_more_than_a_share_of_what_is_left() {
     assert_eq!(given(&mut pool, SECOND, processor(1)).len(), usize::div_ceil(left, 4));
 }
 
+fn failed(pool: &mut Pool, now: Duration, by: Processor, task: &Assignment) {
+    let ending = Ending::Failed(Failure::Said("no disk".into()));
+    let (task, attempt) = (task.task, task.attempt);
+    pool.submit(now, by, Submission { task, attempt, ran_ns: 1, ending, tasks: Vec::new() });
+}
+
+/// A pool with many tasks, of which a processor has failed as many as told, beside one on another node that ends its own as told.
+fn fails_in_a_row(failures: u32, other: impl Fn(&mut Pool, &Assignment)) -> Pool {
+    let (mut pool, job) = pool();
+    (0..1000).for_each(|_| add(&mut pool, job, Options::default()));
+    for _ in 0..failures {
+        for (number, tasks) in [1, 2].map(|number| (number, given(&mut pool, SECOND, processor(number)))) {
+            for task in tasks {
+                if number == 1 {
+                    failed(&mut pool, SECOND, processor(1), &task)
+                } else {
+                    other(&mut pool, &task)
+                }
+            }
+        }
+    }
+    pool
+}
+
+#[test]
+fn a_node_on_which_all_fails_is_given_one_task_at_a_time_until_one_goes_well() {
+    let slow = Duration::from_secs(1);
+    let well = |pool: &mut Pool, task: &Assignment| done(pool, SECOND, processor(2), task, slow);
+    let mut pool = fails_in_a_row(10, well);
+    let named = pool.troubles();
+    assert!(named.len() == 1 && named[0].contains("node1") && named[0].contains("last 10"), "{named:?}");
+    assert!(given(&mut pool, SECOND, processor(1)).is_empty(), "it waits");
+    assert_eq!(given(&mut pool, SECOND, processor(2)).len(), 1, "others do not");
+    // Without asking again it is thought of when the pause is over, once.
+    let later = pool.next_time().expect("there is something to wait for").max(2 * SECOND);
+    let Some((to, Down::Tasks(tasks))) = pool.poll(later) else { panic!("the pause is over") };
+    assert_eq!((to, tasks.len()), (processor(1), 1));
+    assert!(
+        given(&mut pool, later, Processor { node: 1, number: 9 }).is_empty(),
+        "one at a time, on all of the node"
+    );
+    // Pauses grow.
+    failed(&mut pool, later, to, &tasks[0]);
+    assert!(given(&mut pool, later + SECOND, to).is_empty());
+    let tasks = given(&mut pool, later + 2 * SECOND, to);
+    done(&mut pool, later + 2 * SECOND, to, &tasks[0], slow);
+    assert!(pool.troubles().is_empty());
+    pool.ask(later + 2 * SECOND, to, 256);
+    let given = answers(&mut pool, later + 2 * SECOND);
+    let tasks = given.iter().filter(|(to, down)| to.node == 1 && matches!(down, Down::Tasks(_))).count();
+    assert_eq!(tasks, 2, "both of its processors have one again: {given:?}");
+}
+
+#[test]
+fn a_node_is_not_to_blame_where_tasks_fail_on_others_too_or_nobody_else_computes() {
+    let fails = |pool: &mut Pool, task: &Assignment| failed(pool, SECOND, processor(2), task);
+    assert!(fails_in_a_row(20, fails).troubles().is_empty());
+    assert!(fails_in_a_row(20, |_, _| ()).troubles().is_empty());
+    let well = |pool: &mut Pool, task: &Assignment| done(pool, SECOND, processor(2), task, SECOND);
+    let mut pool = fails_in_a_row(9, well);
+    assert!(pool.troubles().is_empty());
+    // Another process has the number of one that is gone.
+    let mut troubled = fails_in_a_row(10, well);
+    for pool in [&mut pool, &mut troubled] {
+        pool.lose_node(1);
+        assert!(pool.troubles().is_empty());
+        assert_eq!(given(pool, SECOND, processor(1)).len(), 1);
+    }
+}
+
 #[test]
 fn standby_is_answered_when_there_is_something() {
     let (mut pool, job) = pool();

@@ -143,7 +143,13 @@ fn encode<T: serde::Serialize>(value: &T) -> Bytes {
 impl World {
     pub(super) fn new(seed: u64) -> Self {
         // A batch of few bytes, so that this bound is met, too.
-        let limits = Limits { batch_bytes: 9, crashes: 2, offer_wait: Duration::MAX, ..Limits::default() };
+        let limits = Limits {
+            batch_bytes: 9,
+            crashes: 2,
+            failures: u32::MAX,
+            offer_wait: Duration::MAX,
+            ..Limits::default()
+        };
         let mut pool = Pool::new(KINDS, 7, limits);
         let jobs = [pool.begin(), pool.begin()];
         let hosts = (0..PROCESSORS).map(|place| Host::new(place, place as u64)).collect();

@@ -22,6 +22,24 @@ pub struct Chunk {
     pub prefix: Bytes,
     /// What follows.
     pub inputs: Inputs,
+    /// Numbers of tasks of the job that were added before, whose results follow that as a sequence: each task runs when all of them have one.
+    pub join: Option<Vec<u64>>,
+    /// Numbers of tasks of the job that were added before, and must have a result before each of these runs.
+    pub after: Vec<u64>,
+}
+
+impl Chunk {
+    /// Tasks that need no others, and nothing but a processor.
+    pub fn new(kind: KindId, inputs: Inputs) -> Self {
+        let (options, needs, prefix) = (Options::default(), Resources::none(), Bytes::from(&[][..]));
+        Self { kind, options, needs, prefix, inputs, join: None, after: Vec::new() }
+    }
+
+    /// Numbers of all tasks that each of these needs.
+    #[cfg(any(feature = "net", test))]
+    pub(crate) fn needed(&self) -> impl DoubleEndedIterator<Item = u64> {
+        self.join.iter().flatten().chain(&self.after).copied()
+    }
 }
 
 /// How the inputs of tasks end.
@@ -92,8 +110,8 @@ pub enum Request {
         job: u32,
         /// Number of the first: so many were added before.
         first: u64,
-        /// What they are.
-        chunk: Chunk,
+        /// What they are: all are added, or none.
+        chunks: Vec<Chunk>,
     },
     /// Nothing is added any more.
     Close {
@@ -189,7 +207,7 @@ pub struct Status {
     pub processors: u64,
     /// Why nothing is handed out, if that is so.
     pub stalled: Option<String>,
-    /// Who is refused, and why.
+    /// Who is refused, and why; and which nodes are given one task at a time since theirs fail.
     pub refusals: Vec<String>,
     /// Since the start of this pool.
     pub counts: Counts,

@@ -32,9 +32,10 @@ for any other error. 2 for a command line that makes no sense. What was not meas
 #[derive(Debug, Clone, Parser)]
 #[command(name = "pdbp-video", version, max_term_width = 100, after_help = STATUS)]
 pub struct Cli {
-    /// H.264 and H.265 byte streams (.h264, .264, .avc, .h265, .265, .hevc), MP4 files with H.264, or folders of them; none: the bundled clips.
-    /// Or live sources, all pictures of which are measured as they come: rtsp://[USER:PASSWORD@]HOST[:PORT]/PATH (rtspu:// for packets over
-    /// UDP), rtp://ADDRESS:PORT[?codec=h265] for RTP over UDP, and session descriptions (.sdp).
+    /// H.264 and H.265 byte streams (.h264, .264, .avc, .h265, .265, .hevc), MP4 files with H.264, what libavformat reads
+    /// where it is there (.mkv, .webm, .ts, .mts, H.265 in MP4), or folders of them; none: the bundled clips.
+    /// Or live sources, all pictures of which are measured as they come: rtsp://HOST/PATH (rtspu:// for packets over UDP), where the host may be
+    /// USER:PASSWORD@HOST:PORT, rtp://ADDRESS:PORT for RTP over UDP (with ?codec=h265 behind it for H.265), and session descriptions (.sdp).
     #[arg(value_name = "FILE|FOLDER|URL")]
     pub paths: Vec<PathBuf>,
 

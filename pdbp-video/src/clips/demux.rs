@@ -6,13 +6,14 @@
 //!
 //! Work is bounded by the length of the file, whatever its tables say: samples are taken only while they lie inside it,
 //! and no more of them than it has bytes.
+//!
+//! It needs [`crate::annexb`] and nothing else of the program, so that a fuzz target compiles it alone.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use mp4parse::{SampleEntry, SampleToChunk, Track, TrackType, VideoCodecSpecific};
 
-use super::ClipError;
+use crate::annexb::Standard;
 
 const START_CODE: [u8; 4] = [0, 0, 0, 1];
 /// How many times as long as the file its stream may get, by start codes and by parameter sets before every key picture; one that gets
@@ -20,22 +21,39 @@ const START_CODE: [u8; 4] = [0, 0, 0, 1];
 pub const MOST_GROWTH: usize = 64;
 
 /// Whether `data` begins like an ISO media file.
-pub(super) fn is_mp4(data: &[u8]) -> bool {
+pub fn is_mp4(data: &[u8]) -> bool {
     matches!(data.get(4..8), Some(b"ftyp" | b"moov" | b"mdat" | b"free" | b"wide" | b"skip" | b"styp"))
 }
 
-/// A track of a file.
-pub(super) struct H264Track {
-    pub(super) number: u32,
-    /// Its Annex B stream.
-    pub(super) stream: Vec<u8>,
-    /// Whether all of its samples lie in the file.
-    pub(super) is_whole: bool,
+/// Why a file gives no stream.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It cannot be read; why.
+    #[error("damaged MP4: {0}")]
+    Damaged(String),
+    /// It has no H.264 track; what it has.
+    #[error("no H.264 track (found: {0})")]
+    NoH264Track(String),
 }
 
-/// Every H.264 track of the file.
-pub(super) fn h264_tracks(data: &[u8], path: &Path) -> Result<Vec<H264Track>, ClipError> {
-    let damaged = |reason: String| ClipError::DamagedMp4 { path: path.to_path_buf(), reason };
+/// A track of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct H264Track {
+    /// Its number in the file.
+    pub number: u32,
+    /// Its Annex B stream.
+    pub stream: Vec<u8>,
+    /// Whether all of its samples lie in the file.
+    pub is_whole: bool,
+}
+
+/// Every H.264 track of the file with such contents; one at least.
+///
+/// # Errors
+/// [`Refusal`] if there is none, or none that can be read.
+pub fn h264_tracks(data: &[u8]) -> Result<Vec<H264Track>, Refusal> {
+    let damaged = Refusal::Damaged;
     let mut reader = data;
     let context = mp4parse::read_mp4(&mut reader).map_err(|error| damaged(error.to_string()))?;
     let mut streams = Vec::new();
@@ -45,7 +63,8 @@ pub(super) fn h264_tracks(data: &[u8], path: &Path) -> Result<Vec<H264Track>, Cl
             found.push(format!("{:?}", track.track_type).to_lowercase());
             continue;
         };
-        let config = AvcConfig::parse(config).ok_or_else(|| damaged("the avcC box is cut off".into()))?;
+        let config =
+            Record::parse(Standard::H264, config).ok_or_else(|| damaged("the avcC box is cut off".into()))?;
         let (samples, is_whole) = samples(data, track);
         let sync: Option<BTreeSet<u32>> =
             track.stss.as_ref().map(|stss| stss.samples.iter().copied().collect());
@@ -57,7 +76,7 @@ pub(super) fn h264_tracks(data: &[u8], path: &Path) -> Result<Vec<H264Track>, Cl
     }
     if streams.is_empty() {
         let found = if found.is_empty() { "no track at all".into() } else { found.join(", ") };
-        return Err(ClipError::NoH264Track { path: path.to_path_buf(), found });
+        return Err(Refusal::NoH264Track(found));
     }
     if context.mvex.is_some() && streams.iter().all(|track| track.stream.is_empty()) {
         return Err(damaged("it is fragmented, its samples are not in one table".into()));
@@ -77,51 +96,79 @@ fn avc_config(track: &Track) -> Option<&[u8]> {
     })
 }
 
-/// The part of an `AVCDecoderConfigurationRecord` (ISO/IEC 14496-15 §5.3.3.1) that is needed.
-struct AvcConfig<'a> {
+/// The part of an `AVCDecoderConfigurationRecord` or `HEVCDecoderConfigurationRecord` (ISO/IEC 14496-15 §5.3.3.1, §8.3.3.1) that is needed.
+pub(super) struct Record<'a> {
     length_bytes: usize,
     parameter_sets: Vec<&'a [u8]>,
 }
 
-impl<'a> AvcConfig<'a> {
-    fn parse(bytes: &'a [u8]) -> Option<Self> {
+impl<'a> Record<'a> {
+    pub(super) fn parse(standard: Standard, bytes: &'a [u8]) -> Option<Self> {
+        match standard {
+            Standard::H264 => Self::parse_h264(bytes),
+            Standard::H265 => Self::parse_h265(bytes),
+        }
+    }
+
+    fn parse_h264(bytes: &'a [u8]) -> Option<Self> {
         let (head, mut rest) = bytes.split_first_chunk::<5>()?;
         let mut parameter_sets = Vec::new();
         for mask in [0x1f, 0xff] {
             let (count, tail) = rest.split_first()?;
-            rest = tail;
-            for _ in 0..count & mask {
-                let (length, tail) = rest.split_first_chunk::<2>()?;
-                let (set, tail) = tail.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
-                parameter_sets.push(set);
-                rest = tail;
-            }
+            rest = take_sets(tail, (count & mask).into(), &mut parameter_sets)?;
         }
         Some(Self { length_bytes: usize::from(head[4] & 3) + 1, parameter_sets })
     }
+
+    fn parse_h265(bytes: &'a [u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk::<22>()?;
+        let (arrays, mut rest) = rest.split_first()?;
+        let mut parameter_sets = Vec::new();
+        for _ in 0..*arrays {
+            let ([_, high, low], tail) = rest.split_first_chunk::<3>()?;
+            rest = take_sets(tail, u16::from_be_bytes([*high, *low]), &mut parameter_sets)?;
+        }
+        Some(Self { length_bytes: usize::from(head[21] & 3) + 1, parameter_sets })
+    }
+
+    /// Appends a picture, whose NAL units stand behind their lengths, and in front of it the parameter sets if decoding can begin there.
+    pub(super) fn append(&self, out: &mut Vec<u8>, sample: &[u8], is_key: bool) {
+        if out.is_empty() || is_key {
+            for set in &self.parameter_sets {
+                push_nal(out, set);
+            }
+        }
+        let mut rest = sample;
+        while let Some((prefix, tail)) = rest.split_at_checked(self.length_bytes) {
+            let length = prefix.iter().fold(0, |length, byte| (length << 8) | usize::from(*byte));
+            let (nal, tail) = tail.split_at(length.min(tail.len()));
+            push_nal(out, nal);
+            rest = tail;
+        }
+    }
+}
+
+/// Takes so many parameter sets, each behind its length.
+fn take_sets<'a>(mut rest: &'a [u8], count: u16, sets: &mut Vec<&'a [u8]>) -> Option<&'a [u8]> {
+    for _ in 0..count {
+        let (length, tail) = rest.split_first_chunk::<2>()?;
+        let (set, tail) = tail.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+        sets.push(set);
+        rest = tail;
+    }
+    Some(rest)
 }
 
 /// The stream; `None` if it gets longer than `most` bytes.
 fn annex_b(
     samples: &[&[u8]],
     sync: Option<&BTreeSet<u32>>,
-    config: &AvcConfig<'_>,
+    config: &Record<'_>,
     most: usize,
 ) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     for (number, sample) in (1u32..).zip(samples) {
-        if out.is_empty() || sync.is_none_or(|sync| sync.contains(&number)) {
-            for set in &config.parameter_sets {
-                push_nal(&mut out, set);
-            }
-        }
-        let mut rest = *sample;
-        while let Some((prefix, tail)) = rest.split_at_checked(config.length_bytes) {
-            let length = prefix.iter().fold(0, |length, byte| (length << 8) | usize::from(*byte));
-            let (nal, tail) = tail.split_at(length.min(tail.len()));
-            push_nal(&mut out, nal);
-            rest = tail;
-        }
+        config.append(&mut out, sample, sync.is_none_or(|sync| sync.contains(&number)));
         if out.len() > most {
             return None;
         }
@@ -173,7 +220,7 @@ mod tests {
     #[test]
     fn a_file_whose_parameter_sets_would_fill_the_memory_is_refused() {
         let set = [0x67; 60_000];
-        let config = AvcConfig { length_bytes: 4, parameter_sets: vec![&set; 31] };
+        let config = Record { length_bytes: 4, parameter_sets: vec![&set; 31] };
         let samples = vec![&[][..]; 10_000];
         assert!(annex_b(&samples, None, &config, 64 * 2_000_000).is_none());
         // Only where a key picture needs them, they are as they should be.

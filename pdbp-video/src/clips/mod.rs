@@ -2,11 +2,13 @@
 //!
 //! A [`Clip`] is one H.264 or H.265 stream in memory with its [`Index`]; any number of concurrent streams can be served from it
 //! (see [`crate::streams`]). Files are told apart by what they contain, not by their names: ISO media files (`.mp4`,
-//! `.m4v`, `.mov`, fragmented ones too) are demultiplexed, everything else is taken as an Annex B byte stream. In
+//! `.m4v`, `.mov`, fragmented ones too) are demultiplexed, Matroska files, transport streams, and MP4 files without H.264 are read by
+//! libavformat where there is one, and everything else is taken as an Annex B byte stream. In
 //! directories only files with a known extension are read. One bad file never hides the others: [`load`] returns the
 //! clips that are usable and an error for each that is not, found by its name or in a directory.
 
-mod demux;
+pub mod demux;
+mod libavformat;
 
 pub use demux::MOST_GROWTH;
 
@@ -43,6 +45,8 @@ const ANNEX_B_EXTENSIONS: [&str; 8] = ["h264", "264", "avc", "h26l", "26l", "h26
 /// Of session descriptions; in directories they are not looked for.
 const SDP_EXTENSION: &str = "sdp";
 const MP4_EXTENSIONS: [&str; 4] = ["mp4", "m4v", "mov", "f4v"];
+/// Of files that libavformat reads.
+const CONTAINER_EXTENSIONS: [&str; 5] = ["mkv", "webm", "ts", "mts", "m2ts"];
 
 /// Why a file or directory gave no clip.
 #[derive(Debug, thiserror::Error)]
@@ -84,9 +88,17 @@ pub enum ClipError {
         /// What the demultiplexer found.
         reason: String,
     },
-    /// An ISO media file that ends before its pictures do. Those before can be used.
+    /// A file that libavformat cannot read, or not to its end; then what is before can be used.
+    #[error("{}: {reason}", path.display())]
+    Container {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A file that ends before its pictures do. Those before can be used.
     #[error(
-        "{name}: cut off: its tables list pictures beyond its end; those before can be measured, copy it again for all"
+        "{name}: cut off: it ends before its pictures do; those before can be measured, copy it again for all"
     )]
     CutOff {
         /// The file, and track if it has several.
@@ -193,6 +205,15 @@ impl Loaded {
     }
 }
 
+impl Loaded {
+    /// Whether it is a file that the program does not read by itself, such as an MP4 file with H.265.
+    fn is_for_others(&self) -> bool {
+        let is_unread =
+            |error: &ClipError| matches!(error, ClipError::NoH264Track { .. } | ClipError::DamagedMp4 { .. });
+        self.clips.is_empty() && !self.refused.is_empty() && self.refused.iter().all(is_unread)
+    }
+}
+
 /// The bundled clips, indexed.
 pub fn bundled() -> Loaded {
     let mut loaded = Loaded::default();
@@ -234,7 +255,7 @@ pub fn list<P: AsRef<Path>>(paths: &[P]) -> Vec<Result<PathBuf, ClipError>> {
 }
 
 fn extensions() -> Vec<&'static str> {
-    ANNEX_B_EXTENSIONS.into_iter().chain(MP4_EXTENSIONS).collect()
+    ANNEX_B_EXTENSIONS.into_iter().chain(MP4_EXTENSIONS).chain(CONTAINER_EXTENSIONS).collect()
 }
 
 fn list_directory(path: &Path) -> Vec<Result<PathBuf, ClipError>> {
@@ -278,12 +299,38 @@ fn load_file(path: &Path, loaded: &mut Loaded) {
             return;
         }
     };
-    let more = read(path, data);
-    loaded.clips.extend(more.clips);
-    loaded.refused.extend(more.refused);
+    let (length, is_cut_off) = (data.len(), libavformat::is_cut_off(&data));
+    let is_container = libavformat::is_container(&data);
+    let own = match is_container {
+        true => {
+            drop(data);
+            Loaded::default()
+        }
+        false => read(path, data),
+    };
+    if !is_container && !own.is_for_others() {
+        loaded.clips.extend(own.clips);
+        loaded.refused.extend(own.refused);
+        return;
+    }
+    let path = path.to_path_buf();
+    match libavformat::read(&path, length.saturating_mul(MOST_GROWTH)) {
+        Ok(track) => {
+            let name = path.display().to_string();
+            match track.broken {
+                Some(reason) => loaded.refused.push(ClipError::Container { path, reason }),
+                None if is_cut_off => loaded.refused.push(ClipError::CutOff { name: name.clone() }),
+                None => {}
+            }
+            loaded.add(Clip::new(name, track.stream));
+        }
+        Err(reason) if is_container => loaded.refused.push(ClipError::Container { path, reason }),
+        // What is known already says more.
+        Err(_) => loaded.refused.extend(own.refused),
+    }
 }
 
-/// What [`load`] makes of a file at `path` with such contents.
+/// What [`load`] makes of a file at `path` with such contents, unless libavformat reads it.
 pub fn read(path: &Path, data: Vec<u8>) -> Loaded {
     let mut loaded = Loaded::default();
     if data.is_empty() {
@@ -304,7 +351,7 @@ pub fn read(path: &Path, data: Vec<u8>) -> Loaded {
         loaded.add(Clip::new(name, data));
         return loaded;
     }
-    match demux::h264_tracks(&data, path) {
+    match demux::h264_tracks(&data) {
         Ok(tracks) => {
             let several = tracks.len() > 1;
             for demux::H264Track { number, stream, is_whole } in tracks {
@@ -315,7 +362,13 @@ pub fn read(path: &Path, data: Vec<u8>) -> Loaded {
                 loaded.add(Clip::new(name, stream));
             }
         }
-        Err(error) => loaded.refused.push(error),
+        Err(refusal) => {
+            let path = path.to_path_buf();
+            loaded.refused.push(match refusal {
+                demux::Refusal::Damaged(reason) => ClipError::DamagedMp4 { path, reason },
+                demux::Refusal::NoH264Track(found) => ClipError::NoH264Track { path, found },
+            });
+        }
     }
     loaded
 }

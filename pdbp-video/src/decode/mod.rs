@@ -28,6 +28,7 @@ pub use decoder::{Codec, NotIsolated, UnknownDecoder, Wanted};
 #[cfg(target_os = "linux")]
 pub use isolated::serve as serve_isolated;
 pub use libav::{Libav, NoLibav};
+pub(crate) use libav::{file_name, is_absence};
 pub use reel::Reel;
 pub use whole::whole;
 pub use yuv::Yuv;

@@ -12,10 +12,8 @@
 //!
 //! Pictures begin at a key picture. When packets are lost, pictures are left out until the next one: what is measured is what was sent.
 
-mod depacketize;
 mod receive;
 mod rtp;
-mod sdp;
 
 use core::fmt;
 use core::time::Duration;
@@ -31,8 +29,7 @@ use tokio::task::AbortHandle;
 use url::Url;
 
 pub use receive::{RETRY, STALL};
-pub use rtp::{RtpReader, Unit};
-pub use sdp::{Described, videos};
+pub use rtp::{AccessUnit, Described, Media, RtpReader, Unit, videos};
 
 use crate::annexb::Standard;
 
@@ -42,28 +39,6 @@ const MOST_UNITS: usize = 100;
 const MOST_QUEUED: usize = 16 << 20;
 /// Faults that wait with them.
 const MOST_FAULTS: usize = 16;
-
-/// A coded picture.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccessUnit {
-    /// How it is coded.
-    pub standard: Standard,
-    /// An Annex B byte stream, with parameter sets if it is a key picture.
-    pub bytes: Vec<u8>,
-    /// Whether decoding can begin at it.
-    pub is_key: bool,
-}
-
-/// What is sent in RTP packets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Media {
-    /// How it is coded.
-    pub standard: Standard,
-    /// The payload type of its packets; `None` for any.
-    pub payload_type: Option<u8>,
-    /// Parameter sets that are known beforehand, without start codes.
-    pub parameter_sets: Vec<Vec<u8>>,
-}
 
 /// Where a source is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! The thread that receives all live sources of the process.
 
+use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use std::sync::{Arc, OnceLock};
 
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use retina::client::{
     Credentials, PacketItem, PlayOptions, Session, SessionOptions, SetupOptions, Transport,
 };
@@ -50,17 +51,26 @@ async fn receive(address: Address, shared: Arc<Shared>) {
     let mut wait = FIRST_RETRY;
     loop {
         let began = Instant::now();
-        let reason = match &address {
-            Address::Rtp { to, media } => datagrams(*to, media, &mut listener).await,
-            Address::Rtsp { url, credentials, carrier } => {
-                let credentials =
-                    credentials.clone().map(|(username, password)| Credentials { username, password });
-                session(url, credentials, *carrier, &mut listener).await
-            }
-        };
+        // What reads answers of servers is not all of this program, and may panic over hostile ones.
+        let reason = AssertUnwindSafe(listen(&address, &mut listener)).catch_unwind().await;
+        let reason = reason.unwrap_or_else(|_| {
+            "what it sent made its reader panic; let its maker look at the session description".to_owned()
+        });
         listener.fault(reason);
         wait = if listener.last_unit > began { FIRST_RETRY } else { (wait * 2).min(RETRY) };
         sleep(wait).await;
+    }
+}
+
+/// Receives until that is not possible any more; returns why.
+async fn listen(address: &Address, listener: &mut Listener) -> String {
+    match address {
+        Address::Rtp { to, media } => datagrams(*to, media, listener).await,
+        Address::Rtsp { url, credentials, carrier } => {
+            let credentials =
+                credentials.clone().map(|(username, password)| Credentials { username, password });
+            session(url, credentials, *carrier, listener).await
+        }
     }
 }
 

@@ -286,3 +286,32 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_server_whose_description_makes_its_reader_panic_is_a_fault_and_is_tried_again() {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("rtsp://{}/x", server.local_addr().unwrap());
+    let answers = thread::spawn(move || {
+        for _ in 0..2 {
+            let mut stream = server.accept().unwrap().0;
+            let request = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+            let request: Vec<_> = request.take_while(|line| !line.is_empty()).collect();
+            let number = request.iter().find(|line| line.starts_with("CSeq:")).unwrap();
+            let description = "v=0\r\nm=video 0 RTP/AVP 96\r\nno line\r\na=x\r\n";
+            let head = format!("Content-Type: application/sdp\r\nContent-Length: {}", description.len());
+            write!(stream, "RTSP/1.0 200 OK\r\n{number}\r\n{head}\r\n\r\n{description}").unwrap();
+        }
+    });
+    let source = Source::new(Address::parse(&url).unwrap().unwrap());
+    source.start();
+    let fault = loop {
+        match source.take() {
+            Some(unit) => break unit.unwrap_err(),
+            None => thread::sleep(LOOK),
+        }
+    };
+    assert!(fault.contains("description"), "{fault}");
+    // It is connected to again.
+    answers.join().unwrap();
+}

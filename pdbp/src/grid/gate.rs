@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use pdbp_core::Event;
@@ -29,10 +30,13 @@ pub(super) fn run(
     mut open: impl FnMut(&Common) -> Option<Domain>,
 ) {
     while let Some(domain) = open(common) {
+        let here = Arc::downgrade(&domain.node.shared);
+        common.domains().push(Weak::clone(&here));
         match Gate::new(domain, node, settings) {
             Ok(gate) => gate.run(common),
             Err(error) => common.note("", error.to_string()),
         }
+        common.domains().retain(|domain| !domain.ptr_eq(&here));
         if common.is_over() {
             return;
         }

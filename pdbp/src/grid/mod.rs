@@ -51,8 +51,10 @@ mod wire;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
+
+use pdbp_core::tables::Name;
 
 pub(crate) use flow::{Flow, NAME as FLOW};
 pub(crate) use names::Remote;
@@ -61,7 +63,7 @@ pub use proxy::RETURNED;
 use crate::cluster::StartError;
 use crate::config::Settings;
 use crate::error::SendError;
-use crate::node::{Node, NodeEngine};
+use crate::node::{Node, NodeEngine, Shared};
 use crate::part::Target;
 
 /// What the name of the part begins with that says that a cluster is in reach.
@@ -96,8 +98,13 @@ pub(crate) struct Gateway {
 }
 
 /// What the threads of a gateway have in common.
-struct Common {
+pub(crate) struct Common {
     stop: AtomicBool,
+    /// The clusters that this gateway dials.
+    #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
+    dialled: Vec<String>,
+    /// The domains there are, each by the node of this gateway in it.
+    domains: Mutex<Vec<Weak<Shared>>>,
     /// What keeps a cluster's trunk from being there.
     errors: Mutex<HashMap<String, String>>,
 }
@@ -106,6 +113,40 @@ impl Common {
     /// Whether the gateway is to end.
     fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    fn domains(&self) -> MutexGuard<'_, Vec<Weak<Shared>>> {
+        self.domains.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For each domain the figures of its links, and of which node which cluster's name is known.
+    #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
+    pub(crate) fn each_domain(&self, mut each: impl FnMut(&pdbp_net::Stats, &[(u16, String)])) {
+        // Not under the lock: an engine may be busy.
+        let domains: Vec<_> = self.domains().iter().filter_map(Weak::upgrade).collect();
+        for domain in domains {
+            let (stats, names) = {
+                let engine = domain.engine();
+                let others = engine.parts().filter(|part| part.id.node() != domain.id);
+                let name = |name: &Name| name.as_str().strip_prefix(trunk::NAME).map(str::to_owned);
+                let names = others.filter_map(|part| Some((part.id.node().raw(), name(&part.name)?)));
+                (engine.transport().links(), names.collect::<Vec<_>>())
+            };
+            if let Some(stats) = stats {
+                each(&stats, &names);
+            }
+        }
+    }
+
+    /// The clusters that this gateway dials.
+    #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
+    pub(crate) fn dialled(&self) -> &[String] {
+        &self.dialled
+    }
+
+    /// What keeps a cluster's trunk from being there.
+    pub(crate) fn error_of(&self, cluster: &str) -> Option<String> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
     }
 
     fn note(&self, cluster: &str, error: String) {
@@ -117,7 +158,14 @@ impl Gateway {
     /// Opens the trunks that the settings name, on the node that carries them; listens before it returns, and dials afterwards.
     pub(crate) fn start(node: &Node, settings: &Settings) -> Result<Option<Self>, StartError> {
         let Some(own) = settings.grid.clone() else { return Ok(None) };
-        let common = Arc::new(Common { stop: AtomicBool::new(false), errors: Mutex::default() });
+        let common = Arc::new(Common {
+            stop: AtomicBool::new(false),
+            dialled: settings.trunks.iter().map(|trunk| trunk.cluster.clone()).collect(),
+            domains: Mutex::default(),
+            errors: Mutex::default(),
+        });
+        let first = node.shared.gateway.set(Arc::clone(&common)).is_ok();
+        debug_assert!(first, "a node has one gateway");
         let mut gateway = Self { common, address: None, threads: Vec::new() };
         let listens = settings.listen.clone().filter(|_| settings.is_gateway_listening());
         if let Some(listen) = listens {
@@ -154,7 +202,7 @@ impl Gateway {
 
     /// What keeps a cluster's trunk from being there.
     pub(crate) fn last_error(&self, cluster: &str) -> Option<String> {
-        self.common.errors.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
+        self.common.error_of(cluster)
     }
 }
 

@@ -9,6 +9,7 @@ use super::session::{Line, weight};
 use super::streams::Streams;
 use super::wire::{COMMAND, HEAD, Head, Kind};
 use crate::error::SendError;
+use crate::node::Pipe;
 use crate::part::{Batch, Message, Part, Shared, Target};
 
 /// The command number of messages for a part of another cluster that come back, since they could not be handed on there: the part has gone, or the
@@ -296,9 +297,15 @@ impl Proxy {
         self.streams.end(&self.part);
     }
 
-    /// Whether its part has gone and nothing is left to be done for it.
+    /// Whether all that has come for it has been read.
+    pub(super) fn is_read(&self) -> bool {
+        self.part.pipe().is_ok_and(Pipe::is_empty)
+    }
+
+    /// Whether its part has gone and nothing is left to be done for it: what is under way comes back to who has sent it, by this proxy.
     pub(super) fn is_done(&self) -> bool {
-        self.is_leaving && self.parcels.is_empty() && self.hold.is_empty()
+        let is_over = self.parcels.is_empty() && self.hold.is_empty() && self.in_flight == 0;
+        self.is_leaving && is_over && self.is_read()
     }
 }
 

@@ -13,7 +13,7 @@ use super::proxy::{Bytes, Handed, Parcel, Proxy, head_of};
 use super::wire::{HEAD, Head, Kind, MORE, command};
 use super::{PROXY, gate_of};
 use crate::error::SendError;
-use crate::node::{Node, Pipe};
+use crate::node::Node;
 use crate::part::{Message, Part, Shared, Target};
 
 /// How long the end of a session may take: parts that do not read get nothing back.
@@ -157,8 +157,7 @@ impl Session {
 
     /// Whether nothing is under way, to the other cluster or from it.
     pub(super) fn is_idle(&self) -> bool {
-        let is_read = |proxy: &Proxy| proxy.part.pipe().is_ok_and(Pipe::is_empty);
-        let is_done = |proxy: &Proxy| is_read(proxy) && proxy.hold.is_empty() && proxy.parcels.is_empty();
+        let is_done = |proxy: &Proxy| proxy.is_read() && proxy.hold.is_empty() && proxy.parcels.is_empty();
         self.line.waiting.is_empty() && self.line.in_flight == 0 && self.proxies.values().all(is_done)
     }
 
@@ -168,9 +167,8 @@ impl Session {
             // Another session has the name as long as it is there.
             self.gate = node.register_shared(&gate_of(&self.cluster), PartKind::Communication).ok();
         }
-        let is_read = |proxy: &Proxy| proxy.part.pipe().is_ok_and(Pipe::is_empty);
         self.notices.take_down(node);
-        if !self.proxies.values().all(is_read) {
+        if !self.proxies.values().all(Proxy::is_read) {
             // What it has sent goes before.
             return;
         }

@@ -23,7 +23,7 @@ const BLOCK: usize = 132 << 10;
 /// Gateways that may dial one that listens.
 const PLACES: u16 = 16;
 /// What the names of gateways' parts begin with.
-const NAME: &str = "gate.";
+pub(super) const NAME: &str = "gate.";
 /// How long a try to dial takes, and the pause behind it.
 const TRY: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(100);

@@ -86,6 +86,56 @@ pub struct NodeFigures {
     pub send: Vec<RowFigures>,
     /// RCBP rows that were ever used; `peer` is the source.
     pub recv: Vec<RowFigures>,
+    /// Links over sockets to nodes that were ever there; and at a gateway its trunks, to other clusters.
+    pub links: Vec<LinkFigures>,
+    /// Calls at the doors of its links and trunks that were refused.
+    pub strangers: Strangers,
+}
+
+/// One link over sockets, or trunk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct LinkFigures {
+    /// Index of the other node. Of a trunk 0.
+    pub peer: u16,
+    /// Of a trunk: the name of the other cluster. Of a link empty.
+    pub cluster: String,
+    /// `up`, `cut` (the session waits for another connection) or `down`.
+    pub state: String,
+    /// Of a trunk that is not there: what keeps it from being there.
+    pub error: String,
+    /// Blocks that the other end has taken, and their bytes before they were packed.
+    pub sent: u64,
+    /// See [`sent`](Self::sent).
+    pub sent_bytes: u64,
+    /// Blocks that have come, and their bytes expanded.
+    pub received: u64,
+    /// See [`received`](Self::received).
+    pub received_bytes: u64,
+    /// Blocks in a super-element: k.
+    pub density: u64,
+    /// What the last packed block was packed by: `raw`, `lz4` or `zstd`.
+    pub codec: String,
+    /// Bytes of the blocks that were packed, before and after.
+    pub plain_bytes: u64,
+    /// See [`plain_bytes`](Self::plain_bytes).
+    pub packed_bytes: u64,
+    /// Connections there were. All but the first have ended an interruption.
+    pub connections: u64,
+    /// Sessions that have failed: an outage lasted too long, or the other end has gone.
+    pub failures: u64,
+    /// Blocks that were sent again after an interruption.
+    pub sent_again: u64,
+    /// Connections that were given up since what came made no sense.
+    pub malformed: u64,
+}
+
+impl LinkFigures {
+    /// The share of the packed blocks' bytes that did not have to travel; 0 if none was packed.
+    pub fn saved(&self) -> f64 {
+        if self.plain_bytes == 0 { 0.0 } else { 1.0 - self.packed_bytes as f64 / self.plain_bytes as f64 }
+    }
 }
 
 /// Pipes of one group.
@@ -180,6 +230,43 @@ counts! {
     foreign_tokens
 }
 
+macro_rules! strangers {
+    ($($(#[doc = $doc:literal])* $name:ident)*) => {
+        /// Calls at a door that were refused, by reason.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
+        #[non_exhaustive]
+        pub struct Strangers {
+            $($(#[doc = $doc])* pub $name: u64,)*
+        }
+
+        impl Strangers {
+            /// All of them with their names.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+
+            #[cfg(feature = "net")]
+            pub(super) fn add(&mut self, door: &pdbp_net::DoorStats) {
+                $(self.$name += door.$name;)*
+            }
+        }
+    };
+}
+
+strangers! {
+    /// Did not begin as PDBP does.
+    foreign
+    /// Did not know the token.
+    wrong_token
+    /// Took too long to say who they are.
+    too_slow
+    /// Gave way to others, since there were too many.
+    crowded_out
+    /// Knew the token, and were refused by name: of another version, with other blocks, of another cluster, without a place.
+    refused
+}
+
 impl NodeFigures {
     /// Blocks, messages and bytes sent to all nodes.
     pub fn sent(&self) -> (u64, u64, u64) {
@@ -227,6 +314,7 @@ pub(super) fn of(shared: &Shared, engine: &NodeEngine, state: Option<&State>) ->
     };
     let mut counts = Counts::from(engine.counters());
     counts.undelivered = counts.undelivered.saturating_sub(state.map_or(0, |s| s.undelivered));
+    let (links, strangers) = super::links::of(shared, engine);
     let mine = engine.parts().filter(|part| part.id.node() == me && !is_own(part.name.as_str()));
     NodeFigures {
         node: me.raw(),
@@ -240,6 +328,8 @@ pub(super) fn of(shared: &Shared, engine: &NodeEngine, state: Option<&State>) ->
         counts,
         send: send.map(|r| row(&r, own(sent, &r))).filter(is_used).collect(),
         recv: recv.map(|r| row(&r, own(received, &r))).filter(is_used).collect(),
+        links,
+        strangers,
     }
 }
 

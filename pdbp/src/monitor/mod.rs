@@ -25,6 +25,7 @@
 mod collect;
 mod figures;
 mod http;
+mod links;
 mod prometheus;
 #[cfg(test)]
 mod tests;
@@ -43,7 +44,9 @@ use crate::error::RegisterError;
 use crate::node::{NodeEngine, Pipe, Shared};
 use wire::{Assembly, Frame, Piece};
 
-pub use figures::{ClusterFigures, Counts, InUse, NodeFigures, NodeReport, NodeState, RowFigures};
+pub use figures::{
+    ClusterFigures, Counts, InUse, LinkFigures, NodeFigures, NodeReport, NodeState, RowFigures, Strangers,
+};
 pub use http::Endpoint;
 
 /// Name of the part that answers. Programs must not use it.

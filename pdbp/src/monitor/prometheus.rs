@@ -8,10 +8,10 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{ClusterFigures, NodeFigures, NodeReport, NodeState, RowFigures};
+use super::{ClusterFigures, LinkFigures, NodeFigures, NodeReport, NodeState, RowFigures};
 
 /// All metrics. They have the label `node`; those of rows also `peer`, and where both kinds of rows have them `row`, which is
-/// `send` (SCBP) or `recv` (RCBP).
+/// `send` (SCBP) or `recv` (RCBP); those of links (`pdbp_link_…`) `peer`, and of trunks `cluster` instead.
 pub(super) fn text(figures: ClusterFigures) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Figures(figures)));
@@ -37,7 +37,8 @@ impl Collector for Figures {
         self.cluster(&mut encoder)?;
         self.nodes(&mut encoder)?;
         self.traffic(&mut encoder)?;
-        self.rows(&mut encoder)
+        self.rows(&mut encoder)?;
+        self.links(&mut encoder)
     }
 }
 
@@ -141,6 +142,53 @@ impl Figures {
         counter(encoder, "pdbp_row_exhausted", help, None, counts(|r| r.exhausted))
     }
 
+    /// Links over sockets, and trunks.
+    fn links(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let all = || self.up().flat_map(|(node, f)| f.links.iter().map(move |link| (node, link)));
+        let gauges = |value: fn(&LinkFigures) -> f64| {
+            all().map(|(node, link)| (self.ends(node, link), value(link))).collect::<Vec<_>>()
+        };
+        let help = "Whether there is a connection";
+        gauge(encoder, "pdbp_link_up", help, gauges(|l| f64::from(u8::from(l.state == "up"))))?;
+        let help = "Blocks in a super-element, k";
+        gauge(encoder, "pdbp_link_density_blocks", help, gauges(|l| l.density as f64))?;
+        type Count = (&'static str, &'static str, Option<Unit>, fn(&LinkFigures) -> u64);
+        let bytes = || Some(Unit::Bytes);
+        let counts: [Count; 8] = [
+            ("sent", "Bytes of blocks that the other end has taken", bytes(), |l| l.sent_bytes),
+            ("received", "Bytes of blocks that have come, expanded", bytes(), |l| l.received_bytes),
+            ("plain", "Bytes of blocks that were packed, before", bytes(), |l| l.plain_bytes),
+            ("packed", "Bytes of blocks that were packed, after", bytes(), |l| l.packed_bytes),
+            ("connections", "Connections there were", None, |l| l.connections),
+            ("failures", "Sessions that have failed", None, |l| l.failures),
+            ("blocks_sent_again", "Blocks sent again after an interruption", None, |l| l.sent_again),
+            ("malformed", "Connections given up since what came made no sense", None, |l| l.malformed),
+        ];
+        for (what, help, unit, value) in counts {
+            let values = all().map(|(node, link)| (self.ends(node, link), value(link))).collect();
+            counter(encoder, &format!("pdbp_link_{what}"), help, unit.as_ref(), values)?;
+        }
+        let values = self.up().filter(|(_, f)| !f.links.is_empty()).flat_map(|(node, f)| {
+            f.strangers
+                .named()
+                .map(|(why, n)| (vec![("node", escaped(&node.name)), ("kind", why.to_owned())], n))
+        });
+        counter(
+            encoder,
+            "pdbp_strangers_refused",
+            "Calls refused at the door, by kind",
+            None,
+            values.collect(),
+        )
+    }
+
+    fn ends(&self, node: &NodeReport, link: &LinkFigures) -> Labels {
+        if link.cluster.is_empty() {
+            return self.peer_of(node, link.peer);
+        }
+        vec![("node", escaped(&node.name)), ("cluster", escaped(&link.cluster))]
+    }
+
     /// The nodes that have answered. What others said before is left out, so that it does not pass for news.
     fn up(&self) -> impl Iterator<Item = (&NodeReport, &NodeFigures)> {
         let up = self.0.nodes.iter().filter(|node| node.state == NodeState::Up);
@@ -155,7 +203,11 @@ impl Figures {
     }
 
     fn peer(&self, node: &NodeReport, row: &RowFigures) -> Labels {
-        let peer = self.0.nodes.iter().find(|node| node.node == row.peer).map_or("", |peer| &peer.name);
+        self.peer_of(node, row.peer)
+    }
+
+    fn peer_of(&self, node: &NodeReport, peer: u16) -> Labels {
+        let peer = self.0.nodes.iter().find(|node| node.node == peer).map_or("", |peer| &peer.name);
         vec![("node", escaped(&node.name)), ("peer", escaped(peer))]
     }
 }

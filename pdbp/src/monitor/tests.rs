@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use super::wire::{Assembly, Frame, PIECE, Piece, REQUEST, head, most};
-use super::{ClusterFigures, NodeFigures, NodeReport, NodeState, RowFigures, prometheus};
+use super::{
+    ClusterFigures, LinkFigures, NodeFigures, NodeReport, NodeState, RowFigures, Strangers, prometheus,
+};
 use crate::{Cluster, PartKind, Progress};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -76,8 +78,23 @@ fn the_part_that_answers_is_in_no_listing_and_takes_no_place() {
 
 fn report(node: u16, state: NodeState) -> NodeReport {
     let row = RowFigures { peer: 1, messages: 7, bytes: 512, blocks: 2, rsr: None, ..RowFigures::default() };
-    let figures =
-        NodeFigures { node, parts: vec!["a".to_owned()], send: vec![row], ..NodeFigures::default() };
+    let link =
+        LinkFigures { peer: 1, state: "up".to_owned(), density: 3, sent_bytes: 9, ..Default::default() };
+    let trunk = LinkFigures {
+        cluster: "we\"st".to_owned(),
+        state: "cut".to_owned(),
+        sent_again: 4,
+        ..LinkFigures::default()
+    };
+    let strangers = Strangers { wrong_token: 5, ..Strangers::default() };
+    let figures = NodeFigures {
+        node,
+        parts: vec!["a".to_owned()],
+        send: vec![row],
+        links: vec![link, trunk],
+        strangers,
+        ..NodeFigures::default()
+    };
     NodeReport { node, name: format!("no\"de\\{node}"), state, figures: Some(figures) }
 }
 
@@ -93,6 +110,12 @@ fn prometheus_gets_names_units_and_escaped_labels() {
         r#"pdbp_sent_bytes_total{node="no\"de\\0",peer="no\"de\\1"} 512"#,
         r#"pdbp_row_receive_send_ratio{node="no\"de\\0",peer="no\"de\\1",row="send"} +Inf"#,
         r#"pdbp_node_failed{node="no\"de\\1"} 1.0"#,
+        r#"pdbp_link_up{node="no\"de\\0",peer="no\"de\\1"} 1.0"#,
+        r#"pdbp_link_up{node="no\"de\\0",cluster="we\"st"} 0.0"#,
+        r#"pdbp_link_density_blocks{node="no\"de\\0",peer="no\"de\\1"} 3.0"#,
+        r#"pdbp_link_sent_bytes_total{node="no\"de\\0",peer="no\"de\\1"} 9"#,
+        r#"pdbp_link_blocks_sent_again_total{node="no\"de\\0",cluster="we\"st"} 4"#,
+        r#"pdbp_strangers_refused_total{node="no\"de\\0",kind="wrong_token"} 5"#,
         "pdbp_collect_duration_seconds 0.0025",
         "# EOF",
     ] {

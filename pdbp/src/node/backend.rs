@@ -30,9 +30,36 @@ impl Error for BackendError {}
 /// where nodes outnumber processors.
 const PATIENCE: u64 = 100_000_000;
 
+/// A transport, and what is known of it beside that.
+trait Carrier: Transport<Error = BackendError> + Send {
+    /// Figures of its links, if it is one over sockets.
+    #[cfg(feature = "net")]
+    #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
+    fn links(&self) -> Option<pdbp_net::Stats> {
+        None
+    }
+}
+
+impl<T: Transport + Send> Carrier for Erased<T>
+where
+    T::Error: Send + Sync + 'static,
+{
+    #[cfg(feature = "net")]
+    fn links(&self) -> Option<pdbp_net::Stats> {
+        (self.1)(&self.0)
+    }
+}
+
+impl Carrier for Traced<Backend> {
+    #[cfg(feature = "net")]
+    fn links(&self) -> Option<pdbp_net::Stats> {
+        self.inner().links()
+    }
+}
+
 /// A transport of any type, and the bell that it rings when something has arrived.
 pub struct Backend {
-    transport: Box<dyn Transport<Error = BackendError> + Send>,
+    transport: Box<dyn Carrier>,
     pub(crate) bell: Arc<dyn Bell>,
     pub(crate) crowded: bool,
     /// In a cluster in which nodes come and go: how many processes have had this node's place before.
@@ -72,7 +99,11 @@ impl Backend {
         T::Error: Send + Sync + 'static,
     {
         Self {
-            transport: Box::new(Erased(transport)),
+            transport: Box::new(Erased(
+                transport,
+                #[cfg(feature = "net")]
+                |_| None,
+            )),
             bell,
             crowded: false,
             generation: None,
@@ -81,6 +112,30 @@ impl Backend {
             #[cfg(feature = "rapidio")]
             fabric: None,
         }
+    }
+
+    /// A process' end of a domain over sockets.
+    #[cfg(feature = "net")]
+    pub(crate) fn over_sockets(end: pdbp_net::Net) -> Self {
+        let (bell, crowded) = (end.bell(), end.is_crowded());
+        let generation = end.is_open().then(|| end.generation());
+        Self {
+            transport: Box::new(Erased(end, |end| Some(end.stats()))),
+            bell,
+            crowded,
+            generation,
+            #[cfg(feature = "mpi")]
+            direct: None,
+            #[cfg(feature = "rapidio")]
+            fabric: None,
+        }
+    }
+
+    /// Figures of its links, if it is over sockets.
+    #[cfg(feature = "net")]
+    #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
+    pub(crate) fn links(&self) -> Option<pdbp_net::Stats> {
+        self.transport.links()
     }
 
     /// A process' end of a domain over MPI, with all that it has to offer. Needs the feature `mpi`.
@@ -166,7 +221,8 @@ impl Transport for Backend {
     }
 }
 
-struct Erased<T>(T);
+/// With what tells the figures of its links.
+struct Erased<T>(T, #[cfg(feature = "net")] fn(&T) -> Option<pdbp_net::Stats>);
 
 impl<T: Transport> Transport for Erased<T>
 where

@@ -141,6 +141,9 @@ pub(crate) struct Shared {
     pub(crate) monitor: Option<Monitor>,
     #[cfg(feature = "net")]
     pub(crate) flow: Option<crate::grid::Flow>,
+    /// What carries trunks, at the node that does.
+    #[cfg(feature = "net")]
+    pub(crate) gateway: OnceLock<Arc<crate::grid::Common>>,
     pub(crate) trace: Option<NodeTrace>,
 }
 
@@ -217,6 +220,8 @@ impl Shared {
             monitor,
             #[cfg(feature = "net")]
             flow,
+            #[cfg(feature = "net")]
+            gateway: OnceLock::new(),
             trace,
             settings,
         })

@@ -19,6 +19,11 @@ impl<T> Traced<T> {
     pub(crate) fn new(inner: T, ring: Arc<Ring>) -> Self {
         Self { inner, ring }
     }
+
+    #[cfg(feature = "net")]
+    pub(crate) fn inner(&self) -> &T {
+        &self.inner
+    }
 }
 
 /// What a block says of itself. `None` for one that is malformed, of which the engine reports more.

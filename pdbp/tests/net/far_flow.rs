@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use pdbp::{Interest, Node, Part, PartKind, SendError, Shared, Target};
 
-use super::SOON;
 use super::grid::{builder, run, two};
 use super::proxy::Proxy;
+use super::{Patience, SOON};
 
 const LENGTH: usize = 10_000;
 
@@ -15,20 +15,41 @@ const LENGTH: usize = 10_000;
 /// gateway, and twice what the nodes have blocks for.
 const MOST: usize = (4 << 20) + 4 * (8 << 20);
 
-/// Sends until there has been no room for a while; how many messages.
-fn fill(part: &Part, to: Target, from: u64) -> u64 {
+/// Sends until there is no room any more, however often and long `meanwhile` goes there and back past what is in the way; how many messages.
+fn fill(part: &Part, to: Target, from: u64, meanwhile: impl Fn()) -> u64 {
     let (mut sent, mut message) = (from, [0; LENGTH]);
-    let mut stuck = Instant::now();
-    while stuck.elapsed() < Duration::from_millis(500) {
+    let (mut trips, mut stuck) = (0, Instant::now());
+    while trips < 100 || stuck.elapsed() < Duration::from_millis(300) {
         message[..8].copy_from_slice(&sent.to_le_bytes());
         match part.try_send(to, &message) {
-            Ok(()) => (sent, stuck) = (sent + 1, Instant::now()),
-            Err(SendError::WouldBlock) => std::thread::sleep(Duration::from_micros(100)),
+            Ok(()) => (sent, trips, stuck) = (sent + 1, 0, Instant::now()),
+            Err(SendError::WouldBlock) => {
+                meanwhile();
+                trips += 1;
+            }
             Err(error) => panic!("{error}"),
         }
         assert!((sent - from) as usize * LENGTH < MOST, "{sent} messages");
     }
     sent
+}
+
+/// Sends back what comes, to an empty message.
+fn echo(node: &Node) {
+    let part = node.register("echo", PartKind::Cpu).unwrap();
+    loop {
+        let message = part.recv_timeout(SOON).unwrap();
+        if message.is_empty() {
+            return;
+        }
+        part.send(message.source(), &message).unwrap();
+        part.flush();
+    }
+}
+
+fn end(part: &Part, to: Target) {
+    part.send(to, &[]).unwrap();
+    part.flush();
 }
 
 fn drain(part: &Part<Shared>, count: u64) {
@@ -51,24 +72,17 @@ fn trips(part: &Part, to: Target, count: u32) {
 fn parts_far_away_that_do_not_read_have_only_those_wait_that_send_to_them() {
     let clusters = two(|builder| builder.nodes(3).set("trunk_bytes", "4194304"));
     let (far, near) = (clusters.0.node(2).unwrap(), clusters.1.node(0).unwrap());
-    let echo = |node: &Node, count: u32| {
-        let part = node.register("echo", PartKind::Cpu).unwrap();
-        for _ in 0..count {
-            let message = part.recv_timeout(SOON).unwrap();
-            part.send(message.source(), &message).unwrap();
-            part.flush();
-        }
-    };
     let in_west = |node: Node| {
         let idle = ["idle0", "idle1"].map(|name| node.register(name, PartKind::Cpu).unwrap());
-        echo(&far, 601);
+        echo(&far);
         // All trips were made: now they read, and are sent to again.
         let to = idle[0].find("teller@node1.east", SOON).unwrap();
         idle[0].send(to, b"go").unwrap();
         idle[0].flush();
         // Side by side, as within a cluster: what one does not read is in the way of the other.
-        let (mut ends, mut left) = ([0u64; 2], 2);
+        let (mut ends, mut left, patience) = ([0u64; 2], 2, Patience::new());
         while left > 0 {
+            patience.check();
             for (part, end) in idle.iter().zip(&mut ends) {
                 while let Some(message) = part.try_recv() {
                     if message.is_empty() {
@@ -89,7 +103,7 @@ fn parts_far_away_that_do_not_read_have_only_those_wait_that_send_to_them() {
         let mut sent = [0; 2];
         for (i, part) in busy.iter().enumerate() {
             let to = part.find(&format!("idle{i}@node1.west"), SOON).unwrap();
-            sent[i] = fill(part, to, 0);
+            sent[i] = fill(part, to, 0, || trips(&teller, other, 1));
             assert!(sent[i] > 0);
             // Neither by another way.
             let short = part.sender(to).timeout(Duration::from_millis(20));
@@ -104,10 +118,12 @@ fn parts_far_away_that_do_not_read_have_only_those_wait_that_send_to_them() {
             trips(&teller, other, 300);
         }
         std::thread::scope(|scope| {
-            scope.spawn(|| echo(&near, 100));
-            trips(&teller, teller.find("echo@node0", SOON).unwrap(), 100);
+            scope.spawn(|| echo(&near));
+            let other = teller.find("echo@node0", SOON).unwrap();
+            trips(&teller, other, 100);
+            end(&teller, other);
         });
-        trips(&teller, other, 1);
+        end(&teller, other);
         assert_eq!(*teller.recv_timeout(SOON).unwrap(), *b"go");
         for (i, part) in busy.iter().enumerate() {
             let to = part.find(&format!("idle{i}@node1.west"), SOON).unwrap();
@@ -184,17 +200,13 @@ fn a_cut_line_has_only_those_wait_that_send_across_it() {
     let [part, other] = ["part", "other"].map(|name| node.register(name, PartKind::Cpu).unwrap());
     let to = part.find("far@node1.west", SOON).unwrap();
     line.close();
-    let sent = fill(&part, to, 0);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let echo = near.register("echo", PartKind::Cpu).unwrap();
-            for _ in 0..200 {
-                let message = echo.recv_timeout(SOON).unwrap();
-                echo.send(message.source(), &message).unwrap();
-                echo.flush();
-            }
-        });
-        trips(&other, other.find("echo@node0", SOON).unwrap(), 200);
+    let sent = std::thread::scope(|scope| {
+        scope.spawn(|| echo(&near));
+        let near = other.find("echo@node0", SOON).unwrap();
+        let sent = fill(&part, to, 0, || trips(&other, near, 1));
+        trips(&other, near, 200);
+        end(&other, near);
+        sent
     });
     line.open();
     std::thread::scope(|scope| {

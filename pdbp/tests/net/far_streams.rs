@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use pdbp::{Cluster, Node, Part, PartKind, RecvError, SendError};
 
-use super::SOON;
 use super::grid::{builder, run, two};
 use super::proxy::Proxy;
+use super::{Patience, SOON};
 
 fn pattern(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|i| (i / 251 + i * 7 + seed * 13) as u8).collect()
@@ -42,7 +42,9 @@ fn streams_cross_in_order_and_to_their_ends() {
                 streams.into_iter().for_each(|stream| stream.finish().unwrap());
             });
             let (mut readers, mut came) = (Vec::new(), Vec::new());
+            let patience = Patience::new();
             while came.len() < LENGTHS.len() {
+                patience.check();
                 if let Some(accepted) = part.try_accept_stream().unwrap() {
                     assert!(node.cluster_of(accepted.source()).is_some());
                     readers.push((accepted, Vec::new()));

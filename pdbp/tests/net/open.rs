@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use pdbp::{Builder, Cluster, Event, Node, PartKind};
 
 use super::proxy::Proxy;
-use super::{SOON, address, builder};
+use super::{Patience, SOON, address, builder};
 
 /// A cluster of so many places, its founder, and what others begin with that join it.
 fn found(places: u16) -> (Cluster, impl Fn() -> Builder) {
@@ -194,8 +194,9 @@ fn processes_that_are_killed_are_replaced_by_others() {
     for _ in 0..2 {
         // Processes get places in the order in which they come.
         drop(workers.remove(0));
-        let mut gone = None;
+        let (mut gone, patience) = (None, Patience::new());
         while gone.is_none() {
+            patience.check();
             gone = first.take_events().into_iter().find_map(|event| match event {
                 Event::NodeDown { node } => Some(node),
                 _ => None,

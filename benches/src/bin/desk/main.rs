@@ -9,8 +9,6 @@
 //! both servers of HTTP. The rounds of all columns alternate; shown are the lowest and the median of the rounds' medians, and the ratio of the
 //! lowest, since on few cores a round is fast or slow by where the system has put the threads.
 
-mod grpc;
-
 use std::convert::Infallible;
 use std::error::Error;
 use std::io::{Read, Write};
@@ -25,7 +23,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use pdbp::{Cluster, PartKind};
-use tokio::runtime::{Builder, Runtime};
+use pdbp_benches::grpc::{Client, Setting, runtime};
+use tokio::runtime::Runtime;
 
 #[derive(Parser)]
 #[command(about = "Calls at the desk beside gRPC and HTTP of others")]
@@ -64,7 +63,7 @@ fn main() -> Result<()> {
     let to = part.find(NAME, std::time::Duration::from_secs(5))?;
     let message = vec![b'x'; bytes];
     let call = envelope(bytes);
-    let (hyper, grpc) = (hyper_server()?, grpc::server()?);
+    let hyper = hyper_server()?;
     let runtime = runtime()?;
     let page = get(desk, "/pdbp");
 
@@ -77,7 +76,7 @@ fn main() -> Result<()> {
                 Ok(())
             })
         }),
-        ("tonic call", grpc::client(&runtime, grpc, message)?),
+        ("tonic call", by_tonic(&runtime, message.into())?),
         ("hyper POST", by_hyper(&runtime, hyper, &call)?),
         ("desk call, client of hyper", by_hyper(&runtime, desk, &call)?),
         ("desk call, client on a socket", by_socket(desk, &post(desk, &call))?),
@@ -117,8 +116,9 @@ fn median(times: &mut [f64]) -> f64 {
     times[times.len() / 2]
 }
 
-fn runtime() -> std::io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
+fn by_tonic(runtime: &Runtime, message: Bytes) -> Result<Ask<'_>> {
+    let mut client = Client::new(runtime, Setting::Plain)?;
+    Ok(Box::new(move || runtime.block_on(client.call(message.clone()))))
 }
 
 /// A call of so many bytes.

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use pdbp::Framing;
+use pdbp_benches::grpc::Setting;
 use rustix::time::{ClockId, clock_gettime};
 
 #[derive(Parser)]
@@ -110,8 +111,8 @@ fn main() -> Result<()> {
         ("PDBP, soap with TLS", Box::new(cluster::Pair::new(Framing::Soap, true)?)),
         ("hyper, one streamed POST", Box::new(web::Hyper::new(web::Body::Streamed)?)),
         ("hyper, POSTs of 1 MiB", Box::new(web::Hyper::new(web::Body::Whole)?)),
-        (TUNED, Box::new(grpc::Streams::new(true)?)),
-        ("tonic stream, as it is", Box::new(grpc::Streams::new(false)?)),
+        (TUNED, Box::new(grpc::Streams::new(Setting::Tuned)?)),
+        ("tonic stream, as it is", Box::new(grpc::Streams::new(Setting::Plain)?)),
     ];
     let new = |(name, _): &(&'static str, _)| Figures { name, ..Figures::default() };
     let mut figures: Vec<_> = peers.iter().map(new).collect();

@@ -12,13 +12,10 @@ use hyper::client::conn::http1::SendRequest;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::runtime::{Builder, Runtime};
+use pdbp_benches::grpc::runtime;
+use tokio::runtime::Runtime;
 
 use super::{MESSAGE, PIECE, Peer, Result};
-
-pub(super) fn runtime() -> std::io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
-}
 
 /// A connection whose other end reads pieces as long as it is told to, and sends messages back.
 pub(super) struct Tcp {

@@ -86,6 +86,45 @@ fn a_screen_is_filled_to_its_last_line() {
     }
 }
 
+/// The samples, with a link, a trunk that waits for a connection, one that has never been there, and strangers.
+#[test]
+fn links_have_a_table_where_there_are_any() {
+    assert!(!frame(&View::default(), WIDTH).text().contains("trunk"), "nobody has links here");
+    let (mut before, mut now) = samples();
+    let figures = |sample: &mut Sample, times: u64| {
+        let text = format!(
+            r#"{{"node":0,"nanos":{},"strangers":{{"wrong_token":2}},"links":[
+            {{"peer":1,"state":"up","sent_bytes":{},"received_bytes":{},"density":3,"codec":"zstd","plain_bytes":1000,
+            "packed_bytes":250,"connections":2,"sent_again":7}},
+            {{"cluster":"west","state":"cut","sent_bytes":5,"connections":1}},
+            {{"cluster":"a-cluster-with-a-long-name","state":"down","error":"nobody listens there"}}]}}"#,
+            times * 1_000_000_000,
+            2_000_000 * times,
+            4000 * times
+        );
+        sample.figures.nodes[0].figures = serde_json::from_str(&text).unwrap();
+    };
+    figures(&mut before, 1);
+    figures(&mut now, 2);
+    let show = |view: &View| view.frame(&Top::default(), &before, &now, WIDTH);
+    let whole = show(&View::default());
+    let text = whole.text();
+    let words = |start| line(&text, start).split_whitespace().collect::<Vec<_>>();
+    let link = ["up", "2.00M", "4.00k", "3", "zstd", "75%", "2", "0", "7"];
+    assert_eq!(words("node0 ⇄ a-node")[3..], link);
+    assert_eq!(words("node0 ⇒ west")[3..], ["cut", "0", "0", "0", "-", "-", "1", "0", "0"]);
+    assert!(line(&text, "node0 ⇒ a-clus").ends_with("down  nobody listens there"), "{text}");
+    assert!(text.contains("node0: strangers: wrong token 2"), "{text}");
+    assert!(whole.lines.iter().any(|(look, line)| *look == Look::Alarm && line.contains("west")));
+    assert!(whole.lines.iter().all(|(_, line)| line.chars().count() <= WIDTH));
+    for height in [1, 5, 9, 12, 24, 60] {
+        let view = View { height: Some(height), footer: Some("keys".to_owned()), ..View::default() };
+        assert_eq!(show(&view).lines.len(), height);
+    }
+    let other = show(&View { node: Some(1), ..View::default() });
+    assert!(!other.text().contains('⇄'), "those of the node that is selected only");
+}
+
 #[test]
 fn a_selected_node_is_on_the_screen_however_small() {
     for (height, node) in [(9, 0), (9, 3), (12, 3)] {

@@ -279,11 +279,16 @@ fn a_node_that_sends_what_is_wrong_gets_a_fault_and_another_connection() {
 fn plain_http_at_a_port_of_tls_gets_400_in_plain_text() {
     let encrypted = Options { tls: Tls::Token, ..options() };
     let founder = Founder::new("127.0.0.1:0", 2, encrypted.clone()).unwrap();
-    let mut stream = dial(founder.address());
-    stream.write_all(&post(&body("<p:Hello/>"))).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("TLS"), "{answer}");
+    // Also when it is not yet there as a whole.
+    for first in [0, 1, 3] {
+        let (mut stream, said) = (dial(founder.address()), post(&body("<p:Hello/>")));
+        stream.write_all(&said[..first]).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        stream.write_all(&said[first..]).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("TLS"), "{answer}");
+    }
     let by_soap = |tls| Options { framing: Framing::Soap, tls, ..options() };
     let address = founder.address().to_string();
     let refused = Net::join(&address, None, &by_soap(Tls::Off)).err().unwrap();

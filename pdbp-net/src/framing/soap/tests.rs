@@ -1,5 +1,3 @@
-use std::collections::VecDeque;
-use std::io::{self, ErrorKind, IoSliceMut, Read};
 use std::process::Command;
 
 use proptest::prelude::*;
@@ -8,35 +6,11 @@ use super::*;
 use crate::connection::frame;
 use crate::error::Lost;
 use crate::framing::http::FaultKind;
+use crate::framing::pieces::Pieces;
 use crate::framing::said::Said;
 use crate::framing::{Came, Framing, Malformed};
 
 const LONGEST: usize = 50_000;
-
-/// Gives bytes in pieces of given lengths; 0: nothing for now.
-struct Pieces {
-    bytes: VecDeque<u8>,
-    lengths: Vec<usize>,
-    turn: usize,
-}
-
-impl Read for Pieces {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        let length = self.lengths[self.turn % self.lengths.len()];
-        self.turn += 1;
-        if self.bytes.is_empty() || length == 0 {
-            return Err(ErrorKind::WouldBlock.into());
-        }
-        let count = room.len().min(length).min(self.bytes.len());
-        room.iter_mut().zip(self.bytes.drain(..count)).for_each(|(to, from)| *to = from);
-        Ok(count)
-    }
-
-    fn read_vectored(&mut self, rooms: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let first = rooms.iter_mut().find(|room| !room.is_empty());
-        first.map_or(Ok(0), |room| self.read(room))
-    }
-}
 
 /// A record, and the block behind it.
 type Record = (Head, Vec<u8>);
@@ -67,7 +41,7 @@ fn write(role: Role, messages: &[Vec<Record>]) -> Vec<u8> {
 
 /// What the other end reads of it.
 fn read_all(role: Role, bytes: &[u8], lengths: Vec<usize>) -> (Vec<Record>, Result<(), Malformed>) {
-    let mut pieces = Pieces { bytes: bytes.iter().copied().collect(), lengths, turn: 0 };
+    let mut pieces = Pieces::new(bytes, lengths);
     let (mut lane, mut records, mut room) = (Soap::new(role, LONGEST), Vec::new(), vec![0; LONGEST]);
     let mut idle = 0;
     loop {
@@ -81,8 +55,8 @@ fn read_all(role: Role, bytes: &[u8], lengths: Vec<usize>) -> (Vec<Record>, Resu
                 records.push((head, Vec::new()));
             }
             Ok(Came::Block(length)) => records.last_mut().unwrap().1 = room[..length].to_vec(),
-            Ok(Came::Nothing) if pieces.bytes.is_empty() && idle > 8 => return (records, Ok(())),
-            Ok(Came::Nothing) => idle += usize::from(pieces.bytes.is_empty()),
+            Ok(Came::Nothing) if pieces.is_empty() && idle > 8 => return (records, Ok(())),
+            Ok(Came::Nothing) => idle += usize::from(pieces.is_empty()),
             Err(Lost::Malformed(what)) => return (records, Err(what)),
             Err(other) => panic!("{other:?}"),
         }
@@ -276,8 +250,8 @@ fn requests_and_answers_are_as_many() {
     assert_eq!(under_way, UNDER_WAY);
     assert!(calls.takes_bye(), "goodbye is beyond that");
     let requests = write(caller(), &vec![vec![(ack, Vec::new())]; SURPLUS + 1]);
-    let mut pieces = Pieces { bytes: requests.into(), lengths: vec![999], turn: 0 };
-    while !matches!(called.next(&mut pieces, &mut []).unwrap(), Came::Nothing) || !pieces.bytes.is_empty() {}
+    let mut pieces = Pieces::new(&requests, vec![999]);
+    while !matches!(called.next(&mut pieces, &mut []).unwrap(), Came::Nothing) || !pieces.is_empty() {}
     assert!(called.takes(&said) && called.must_speak());
     called.idle(ack, &mut said);
     assert!(!called.must_speak() && called.takes_bye());

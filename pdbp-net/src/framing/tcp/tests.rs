@@ -1,46 +1,8 @@
-use std::collections::VecDeque;
-use std::io;
-
-use std::io::{ErrorKind, IoSliceMut};
-
 use proptest::prelude::*;
 
 use super::*;
 use crate::framing::ahead::AHEAD;
-
-/// Gives bytes in pieces of given lengths; 0: nothing for now.
-struct Pieces {
-    bytes: VecDeque<u8>,
-    lengths: Vec<usize>,
-    turn: usize,
-}
-
-impl Read for Pieces {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        let length = self.lengths[self.turn % self.lengths.len()];
-        self.turn += 1;
-        if self.bytes.is_empty() || length == 0 {
-            return Err(ErrorKind::WouldBlock.into());
-        }
-        let count = room.len().min(length).min(self.bytes.len());
-        room.iter_mut().zip(self.bytes.drain(..count)).for_each(|(to, from)| *to = from);
-        Ok(count)
-    }
-
-    /// Unlike the default, across the slices.
-    fn read_vectored(&mut self, rooms: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let mut all = 0;
-        for room in rooms {
-            match self.read(room) {
-                Ok(count) if count == room.len() => all += count,
-                Ok(count) => return Ok(all + count),
-                Err(error) if all == 0 => return Err(error),
-                Err(_) => return Ok(all),
-            }
-        }
-        Ok(all)
-    }
-}
+use crate::framing::pieces::Pieces;
 
 /// A head, and the block behind it.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +16,7 @@ fn head(kind: Kind, length: usize, number: u64, taken: u64) -> Head {
 
 /// Reads all there is.
 fn read_all(bytes: &[u8], lengths: Vec<usize>, longest: usize) -> (Vec<Frame>, Result<(), Malformed>) {
-    let mut pieces = Pieces { bytes: bytes.iter().copied().collect(), lengths, turn: 0 };
+    let mut pieces = Pieces::new(bytes, lengths);
     let (mut reader, mut frames, mut room) = (Tcp::new(longest), Vec::new(), vec![0; longest]);
     loop {
         match reader.next(&mut pieces, &mut room) {
@@ -66,7 +28,7 @@ fn read_all(bytes: &[u8], lengths: Vec<usize>, longest: usize) -> (Vec<Frame>, R
                 frames.push(Frame(head, Vec::new()));
             }
             Ok(Came::Block(length)) => frames.last_mut().unwrap().1 = room[..length].to_vec(),
-            Ok(Came::Nothing) if pieces.bytes.is_empty() => return (frames, Ok(())),
+            Ok(Came::Nothing) if pieces.is_empty() => return (frames, Ok(())),
             Ok(Came::Nothing) => {}
             Err(Lost::Malformed(what)) => return (frames, Err(what)),
             Err(other) => panic!("{other:?}"),

@@ -194,7 +194,12 @@ fn submit(
     let limit_ms = if asked.limit_ms == 0 { 0 } else { u32::try_from(runs).unwrap_or(u32::MAX) };
     let options = Options { priority: asked.priority, exclusive: true, limit_ms, ..Options::default() };
     let prefix = encode(&template)?;
-    let chunk = |inputs| Chunk { kind, options, needs: asked.needs.clone(), prefix: prefix.clone(), inputs };
+    let chunk = |inputs| Chunk {
+        options,
+        needs: asked.needs.clone(),
+        prefix: prefix.clone(),
+        ..Chunk::new(kind, inputs)
+    };
     let name = asked.name.clone().unwrap_or_else(|| asked.command.join(" "));
     let broken = std::cell::Cell::new(None);
     let mut lines = match items {
@@ -204,7 +209,7 @@ fn submit(
     let mut job = remote.job::<Output>(&name)?;
     if let Items::Numbers(numbers) = items {
         let (first, count) = (*numbers.start(), (numbers.end() - numbers.start()).saturating_add(1));
-        job.add(chunk(Inputs::Numbers { first, count }))?;
+        job.add_chunk(chunk(Inputs::Numbers { first, count }))?;
     }
     while let Some(lines) = &mut lines {
         let (mut list, mut bytes) = (Vec::new(), 0);
@@ -218,7 +223,7 @@ fn submit(
         if list.is_empty() {
             break;
         }
-        job.add(chunk(Inputs::List(list)))?;
+        job.add_chunk(chunk(Inputs::List(list)))?;
     }
     job.close()?;
     let number = job.number();

@@ -1,5 +1,8 @@
 //! A world: see [the tests](super).
 
+mod client;
+mod small;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -8,15 +11,21 @@ use crate::pool::{Flaw, Limits, Processor, Step as Noted};
 use crate::resources::Resources;
 use crate::store::{Change, Memory, Reader, Store};
 use crate::wire::{
-    self, Answer, Assignment, By, Bytes, Chunk, Down, Ending, Failure, Inputs, KindId, Name, Options,
-    Request, SubTask, Up,
+    self, Answer, Assignment, Bytes, Chunk, Down, Ending, Failure, KindId, Name, Options, SubTask, Up,
 };
 use crate::worker::{Step, Worker};
+use client::Client;
+pub(super) use small::Happens;
 
 pub(super) const FINGERPRINT: u64 = 7;
 const WORKERS: usize = 3;
 const STEPS: usize = 400;
+/// Tasks of a job of a random world: the first is `once`.
 const TASKS: u64 = 6;
+/// One that is given results of others; the last one waits for others.
+const JOIN: u64 = 4;
+const JOINED: [u64; 2] = [1, 2];
+const AFTER: [u64; 2] = [0, 4];
 const CLIENT: Processor = Processor { node: 9, number: 9 };
 
 /// A pool that takes a journal up, as its driver does.
@@ -31,12 +40,14 @@ fn take_up_with(store: &mut Memory, flaw: Option<Flaw>) -> Durable {
     store.commit(&[Change::Term(term)]).unwrap();
     let term = if flaw == Some(Flaw::NoTerms) { 1 } else { term };
     let limits = Limits { crashes: usize::MAX, ..Limits::default() };
-    let mut durable = Durable::empty(saved.next_job, term, (1, FINGERPRINT), limits, Box::new(|_| false));
+    let reader = Box::new(store.clone());
+    let mut durable = Durable::empty(saved.next_job, term, (1, FINGERPRINT), limits, |_| false, reader);
     durable.pool.flaw = flaw;
     durable.restore_jobs(saved).unwrap();
     durable
 }
 
+#[derive(Clone)]
 struct Host {
     worker: Worker,
     processor: Processor,
@@ -61,20 +72,6 @@ impl Host {
     }
 }
 
-/// The client: one request at a time, again when there is no answer.
-struct Client {
-    id: u64,
-    jobs: u32,
-    stage: u32,
-    asked: bool,
-    up: VecDeque<Up>,
-    down: VecDeque<Down>,
-    read: u64,
-    /// Values by number, of the job that it waits for.
-    came: BTreeMap<u64, u64>,
-    done: u32,
-}
-
 pub(super) struct World {
     seed: u64,
     flaw: Option<Flaw>,
@@ -88,8 +85,10 @@ pub(super) struct World {
     hosts: Vec<Host>,
     client: Client,
     born: u64,
-    /// Runs so far: each gives another value, as if the input had been run anew.
-    runs: u64,
+    /// How often what has run: each run gives another value, as if the input had been run anew.
+    runs: BTreeMap<Name, u64>,
+    /// What each task of the client needs, and its options.
+    chunks: BTreeMap<Name, Chunk>,
     /// What is on the disk, told a second time.
     names: BTreeSet<Name>,
     values: BTreeMap<Name, u64>,
@@ -98,11 +97,14 @@ pub(super) struct World {
     /// Names that sub-tasks have had.
     used: BTreeSet<Name>,
     faults: bool,
+    /// All that can happen in it is tried out.
+    is_small: bool,
 }
 
-/// Job and number of the task whose value this is.
-fn of(value: u64) -> (u32, u64) {
-    ((value & 0xff) as u32, value >> 8 & 0xff)
+fn sub(join: Option<Vec<u16>>) -> SubTask {
+    let options = Options { retries: 1000, ..Options::default() };
+    let (needs, after) = (Resources::none(), Vec::new());
+    SubTask { kind: KindId(0), options, needs, input: encode(&5u64), join, after }
 }
 
 fn encode<T: serde::Serialize>(value: &T) -> Bytes {
@@ -113,17 +115,6 @@ impl World {
     pub(super) fn new(seed: u64, flaw: Option<Flaw>) -> Self {
         let mut store = Memory::default();
         let pool = take_up_with(&mut store, flaw);
-        let client = Client {
-            id: 0,
-            jobs: 2,
-            stage: 0,
-            asked: false,
-            up: VecDeque::new(),
-            down: VecDeque::new(),
-            read: 0,
-            came: BTreeMap::new(),
-            done: 0,
-        };
         Self {
             seed: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             flaw,
@@ -133,15 +124,17 @@ impl World {
             late: Vec::new(),
             pool,
             hosts: (0..WORKERS as u64).map(Host::new).collect(),
-            client,
+            client: Client { jobs: 2, ..Client::default() },
             born: WORKERS as u64,
-            runs: 0,
+            runs: BTreeMap::new(),
+            chunks: BTreeMap::new(),
             names: BTreeSet::new(),
             values: BTreeMap::new(),
             took: BTreeSet::new(),
             started: BTreeMap::new(),
             used: BTreeSet::new(),
             faults: true,
+            is_small: false,
         }
     }
 
@@ -191,7 +184,7 @@ impl World {
                     self.sync();
                     self.poll();
                 }
-                return self.check_end();
+                return self.check_end(u64::from(self.client.jobs) * TASKS);
             }
         }
         let explained = self.pool.pool.explain(crate::pool::JobId(self.client.done));
@@ -200,18 +193,18 @@ impl World {
         panic!("it does not end: {} jobs of {}, {has:?}: {explained}", self.client.done, self.client.jobs);
     }
 
-    fn check_end(&self) {
+    fn check_end(&self, ended: u64) {
         let saved = self.store.load();
         assert_eq!(saved.steps.len(), 0, "families that are over are in the journal: {:?}", saved.steps);
         assert_eq!(saved.started.len(), 0, "hand-outs of what is over are in the journal");
-        assert_eq!(saved.ended.len() as u64, u64::from(self.client.jobs) * TASKS);
+        assert_eq!(saved.ended.len() as u64, ended);
     }
 
     /// What was written and not synced is lost, and so are all links.
     fn kill_pool(&mut self) {
         self.written.clear();
         self.pool = take_up_with(&mut self.store, self.flaw);
-        (0..WORKERS).for_each(|place| self.unlink(place));
+        (0..self.hosts.len()).for_each(|place| self.unlink(place));
         self.client.up.clear();
         self.client.down.clear();
         self.client.asked = false;
@@ -237,6 +230,10 @@ impl World {
             return;
         }
         let at = self.random(self.late.len() as u64) as usize;
+        self.arrive(at);
+    }
+
+    fn arrive(&mut self, at: usize) {
         let (from, report) = self.late[at].clone();
         self.pool.receive(self.now, from, report);
         self.pool.lose_node(from.node);
@@ -254,13 +251,22 @@ impl World {
         self.pool.durable(group.number);
     }
 
+    /// Whose value this is.
+    fn ran(&self, value: u64) -> Name {
+        let (sub, number, job) = (value >> 12, value >> 9 & 7, value >> 8 & 1);
+        Name { job: job as u32, number, sub }
+    }
+
     /// What the disk has now.
     fn note(&mut self, change: &Change) {
         match change {
             Change::Added(job, first, chunk) => {
                 let chunk: Chunk = wire::decode(chunk).unwrap();
-                let numbers = *first..first + chunk.inputs.len();
-                self.names.extend(numbers.map(|number| Name { job: *job, number, sub: 0 }));
+                for number in *first..first + chunk.inputs.len() {
+                    let name = Name { job: *job, number, sub: 0 };
+                    self.names.insert(name);
+                    self.chunks.insert(name, chunk.clone());
+                }
             }
             Change::Step(Noted::Took { name, serial, ending, tasks }) => {
                 self.took.insert(*name);
@@ -269,23 +275,28 @@ impl World {
                     assert!(self.used.insert(name), "{name} has been another task");
                     self.names.insert(name);
                 }
-                if let Ending::Value(bytes) = ending
-                    && name.sub != 0
-                {
-                    self.values.insert(*name, wire::decode(bytes).unwrap());
+                if let Ending::Value(bytes) = ending {
+                    let value = wire::decode(bytes).unwrap();
+                    assert_eq!(self.ran(value), *name, "it has the result of another task");
+                    if name.sub != 0 {
+                        self.values.insert(*name, value);
+                    }
                 }
             }
             Change::Ended(job, number, ended) => {
-                // What must not be started again may have none.
+                // What must not be started again may have none, and so may what needs it.
+                let name = Name { job: *job, number: *number, sub: 0 };
                 let value = match &ended.result {
                     Ok(bytes) => wire::decode(bytes).unwrap(),
                     Err(error) => {
-                        assert_eq!(*number, 0, "{error}");
+                        let chunk = &self.chunks[&name];
+                        let is_without = |number| self.values.get(&Name { number, ..name }) == Some(&0);
+                        assert!(chunk.options.once || chunk.needed().any(is_without), "{name}: {error}");
                         0
                     }
                 };
-                let name = Name { job: *job, number: *number, sub: 0 };
-                assert!(value == 0 || of(value) == (*job, *number), "{name} has the result of another task");
+                let is_of_family = |ran: Name| (ran.job, ran.number) == (*job, *number);
+                assert!(value == 0 || is_of_family(self.ran(value)), "{name} has the result of another task");
                 assert!(self.values.insert(name, value).is_none(), "{name} has ended twice");
             }
             _ => {}
@@ -333,17 +344,31 @@ impl World {
     fn check_hand_out(&mut self, task: &Assignment) {
         let name = task.name.expect("all have names");
         assert!(self.names.contains(&name), "{name} is handed out and not durable");
-        if name.number == 0 {
+        if name.sub == 0 && self.chunks[&name].options.once {
             let count = self.started.entry(name).or_default();
             *count += 1;
             assert_eq!(*count, 1, "{name} is started again");
         }
-        if let Ok((_, parts)) = wire::decode::<(u64, Vec<u64>)>(&task.input) {
+        if name.sub == 0 {
+            self.check_needed(name, &task.input);
+        } else if let Ok((_, parts)) = wire::decode::<(u64, Vec<u64>)>(&task.input) {
             for part in parts {
                 let is_durable =
                     self.values.iter().any(|(of, value)| of.number == name.number && *value == part);
                 assert!(is_durable, "{name} is given {part}, which is not durable");
             }
+        }
+    }
+
+    /// What a task of the client needs is on the disk, and is what it is given.
+    fn check_needed(&self, name: Name, input: &[u8]) {
+        let (value, chunk) =
+            (|number| self.values.get(&Name { number, ..name }).copied(), &self.chunks[&name]);
+        let needed: Vec<_> = chunk.needed().map(value).collect();
+        assert!(needed.iter().all(|value| value.is_some_and(|value| value != 0)), "{name} needs {needed:?}");
+        if let Some(joined) = &chunk.join {
+            let parts = joined.iter().filter_map(|number| value(*number)).collect();
+            assert_eq!(wire::decode::<(u64, Vec<u64>)>(input).unwrap(), (4, parts), "{name}");
         }
     }
 
@@ -405,9 +430,14 @@ impl World {
 
     /// Every run gives another value. Some fail once; task 0 of a job is `once`, and others add tasks.
     fn behave(&mut self, task: &Assignment) -> (Ending, Vec<SubTask>) {
-        self.runs += 1;
         let name = task.name.expect("all have names");
-        let value = Ending::Value(encode(&(self.runs << 16 | name.number << 8 | u64::from(name.job))));
+        let runs = self.runs.entry(name).or_default();
+        *runs += 1;
+        let of = name.sub << 4 | name.number << 1 | u64::from(name.job);
+        let value = Ending::Value(encode(&(of << 8 | *runs & 0xff)));
+        if self.is_small {
+            return small::behave(name, value);
+        }
         let fails = self.faults && name.number != 0 && self.random(8) == 0;
         if fails {
             return (Ending::Failed(Failure::Said("no".into())), Vec::new());
@@ -418,84 +448,7 @@ impl World {
         if wire::decode::<(u64, Vec<u64>)>(&task.input).is_ok() {
             return (value, Vec::new());
         }
-        let sub = |join: Option<Vec<u16>>| SubTask {
-            kind: KindId(0),
-            options: Options { retries: 1000, ..Options::default() },
-            needs: Resources::none(),
-            input: encode(&5u64),
-            join,
-            after: Vec::new(),
-        };
         let tasks = vec![sub(None), sub(None), sub(Some(vec![0, 1]))];
         if self.random(4) == 0 { (value, tasks) } else { (Ending::Of(2), tasks) }
-    }
-
-    /// The client asks what comes next, if it waits for nothing.
-    fn client_step(&mut self) {
-        let again = self.faults && self.random(10) == 0;
-        if self.client.done < self.client.jobs && (!self.client.asked || again) {
-            self.client.id += 1;
-            self.client.asked = true;
-            let (job, id) = (self.client.done, self.client.id);
-            let options = |once| Options { retries: 1000, once, ..Options::default() };
-            let inputs = |count| Inputs::List((0..count).map(|_| encode(&4u64)).collect());
-            let chunk = |once, count| {
-                let (needs, prefix) = (Resources::none(), Bytes::from(&[][..]));
-                Chunk { kind: KindId(0), options: options(once), needs, prefix, inputs: inputs(count) }
-            };
-            let request = match self.client.stage {
-                0 => Request::Begin {
-                    fingerprint: FINGERPRINT,
-                    nonce: u128::from(job) + 50,
-                    name: "job".into(),
-                },
-                1 => Request::Add { job, first: 0, chunk: chunk(true, 1) },
-                2 => Request::Add { job, first: 1, chunk: chunk(false, TASKS - 1) },
-                3 => Request::Close { job },
-                _ => Request::Read { job, by: By::Completion, from: self.client.read, most: 2 },
-            };
-            self.client.up.push_back(Up::Request { id, request });
-        }
-        if let Some(up) = self.client.up.pop_front() {
-            self.pool.receive(self.now, CLIENT, up);
-        }
-    }
-
-    fn client_hears(&mut self) {
-        let Some(Down::Answer { id, answer }) = self.client.down.pop_front() else { return };
-        if id != self.client.id {
-            return;
-        }
-        self.client.asked = false;
-        match answer {
-            Answer::Job(job) => {
-                assert_eq!(job, self.client.done, "a job that was begun is another");
-                self.client.stage += 1;
-            }
-            Answer::Done(count) => {
-                let stage = self.client.stage;
-                assert!(
-                    stage != 1 || self.names.contains(&Name { job: self.client.done, number: 0, sub: 0 })
-                );
-                assert_eq!(count, if stage == 1 { 1 } else { TASKS }, "stage {stage}");
-                self.client.stage += 1;
-            }
-            Answer::Results { next, over, results } => {
-                for wire::ResultOf { number, result } in results {
-                    let value = result.map_or(0, |bytes| wire::decode(&bytes).unwrap());
-                    let name = Name { job: self.client.done, number, sub: 0 };
-                    assert_eq!(self.values.get(&name), Some(&value), "{name}");
-                    assert!(self.client.came.insert(number, value).is_none(), "{name} has come twice");
-                }
-                self.client.read = next;
-                if over {
-                    let came = std::mem::take(&mut self.client.came);
-                    assert_eq!(came.len() as u64, TASKS, "results of job {}", self.client.done);
-                    self.client.done += 1;
-                    (self.client.stage, self.client.read) = (0, 0);
-                }
-            }
-            other => panic!("{other:?}"),
-        }
     }
 }

@@ -9,6 +9,8 @@
 //! tests have run with 59 (Debian 12), 60, 61 and 62; for 58 there is its header only. The library is never unloaded.
 
 mod sys;
+#[cfg(all(target_os = "linux", any(target_env = "gnu", target_env = "musl")))]
+mod zeros;
 
 use core::ffi::CStr;
 use core::fmt;
@@ -75,14 +77,14 @@ fn accepted(file: &str, codec: [u32; 3], util: [u32; 3]) -> Result<Version, NoLi
     known.ok_or_else(|| NoLibav::Version { file: file.to_owned(), codec, util })
 }
 
-/// What the system calls version `major` of the library.
-fn file_name(major: u32) -> String {
+/// What the system calls version `major` of a library of FFmpeg, such as `avcodec`.
+pub(crate) fn file_name(library: &str, major: u32) -> String {
     if cfg!(target_os = "macos") {
-        format!("libavcodec.{major}.dylib")
+        format!("lib{library}.{major}.dylib")
     } else if cfg!(windows) {
-        format!("avcodec-{major}.dll")
+        format!("{library}-{major}.dll")
     } else {
-        format!("libavcodec.so.{major}")
+        format!("lib{library}.so.{major}")
     }
 }
 
@@ -117,7 +119,7 @@ impl Libav {
     }
 
     fn search() -> Result<&'static Self, NoLibav> {
-        let names: Vec<_> = VERSIONS.iter().map(|version| file_name(version.codec)).collect();
+        let names: Vec<_> = VERSIONS.iter().map(|version| file_name("avcodec", version.codec)).collect();
         let mut refused = None;
         for name in &names {
             match Self::open(Path::new(name)) {
@@ -155,7 +157,7 @@ impl Libav {
 }
 
 /// Whether the loader found no such file, in glibc's, musl's and macOS's words.
-fn is_absence(reason: &str) -> bool {
+pub(crate) fn is_absence(reason: &str) -> bool {
     ["No such file", "no such file", "cannot find"].iter().any(|words| reason.contains(words))
 }
 

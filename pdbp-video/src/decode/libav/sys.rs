@@ -37,6 +37,18 @@ pub(super) const VERSIONS: [Version; 5] = [
     Version { codec: 58, util: 56, errors_at: 440 },
 ];
 
+/// The start of an `AVCodecContext`.
+#[repr(C)]
+struct AvCodecContext {
+    av_class: *const c_void,
+    log_level_offset: c_int,
+    codec_type: c_int,
+    codec: *const c_void,
+    codec_id: c_int,
+    codec_tag: c_uint,
+    priv_data: *mut u8,
+}
+
 /// The start of an `AVFrame`.
 #[repr(C)]
 struct AvFrame {
@@ -61,6 +73,7 @@ struct AvPacket {
 
 // The places in `VERSIONS` are those of systems with such pointers; `open` refuses others.
 const IS_LAYOUT_KNOWN: bool = size_of::<usize>() == 8;
+const _: () = assert!(!IS_LAYOUT_KNOWN || offset_of!(AvCodecContext, priv_data) == 32);
 const _: () = assert!(!IS_LAYOUT_KNOWN || offset_of!(AvFrame, format) == 116);
 const _: () = assert!(!IS_LAYOUT_KNOWN || offset_of!(AvPacket, data) == 24);
 
@@ -234,8 +247,22 @@ impl Session {
             return Err(api.text(opened));
         }
         session.keep();
-        Ok(Self { api, context, packet, frame })
+        let session = Self { api, context, packet, frame };
+        session.give_back_zeros();
+        Ok(session)
     }
+
+    /// Of the decoder's own data most is never used, and need not be resident.
+    #[cfg(all(target_os = "linux", any(target_env = "gnu", target_env = "musl")))]
+    fn give_back_zeros(&self) {
+        // SAFETY: an open context, whose first fields are these.
+        let data = unsafe { (*self.context.as_ptr().cast::<AvCodecContext>()).priv_data };
+        // SAFETY: libavutil takes it from the system's allocator, and a decoder on one thread touches it in our calls only.
+        unsafe { super::zeros::give_back(data) };
+    }
+
+    #[cfg(not(all(target_os = "linux", any(target_env = "gnu", target_env = "musl"))))]
+    fn give_back_zeros(&self) {}
 
     /// Sends `pieces` of `data` as one packet; those that are not in the data are left out.
     pub(super) fn send(&mut self, data: &[u8], pieces: &[Range<usize>]) -> Result<(), String> {

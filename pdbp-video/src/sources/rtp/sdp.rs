@@ -28,8 +28,9 @@ pub fn videos(text: &[u8]) -> Result<Vec<Described>, String> {
         .windows(2)
         .position(|start| start == b"v=")
         .ok_or("this is no session description (no line v=0)")?;
-    let session = Session::parse(text.get(start..).unwrap_or_default())
-        .map_err(|error| format!("damaged session description: {error}"))?;
+    let text = text.get(start..).unwrap_or_default();
+    check_lines(text)?;
+    let session = Session::parse(text).map_err(|error| format!("damaged session description: {error}"))?;
     let mut found = Vec::new();
     let mut videos = Vec::new();
     for media in session.medias.iter().filter(|media| media.media == "video") {
@@ -75,6 +76,19 @@ pub fn videos(text: &[u8]) -> Result<Vec<Described>, String> {
         return Err(format!("it describes no H.264 or H.265 video (found: {found})"));
     }
     Ok(videos)
+}
+
+/// What `sdp_types` takes for granted of the lines behind the first `m=`: it panics at others.
+fn check_lines(text: &[u8]) -> Result<(), String> {
+    for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if !line.is_empty() && line.iter().position(|byte| *byte == b'=') != Some(1) {
+            return Err(format!(
+                "damaged session description: its line {number} is none such as m=video; write it anew"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Such as `H264`, of a line `a=rtpmap:96 H264/90000`.
@@ -132,6 +146,7 @@ mod tests {
         for (text, words) in [
             ("", "no session description"),
             ("v=0\no=- nothing\n", "damaged"),
+            (&format!("{H264}no line\na=x\n"), "its line 11 is none"),
             (&H264.replace("H264", "VP8"), "VP8"),
             (&H264.replace("mode=1", "mode=2"), "interleaved"),
             ("v=0\no=- 0 0 IN IP4 1.2.3.4\ns=x\nt=0 0\nm=audio 1 RTP/AVP 0\n", "no video at all"),

@@ -1,11 +1,17 @@
 //! RTP packets (RFC 3550) of one sender: put in order, losses noted, and joined to access units.
+//!
+//! It needs [`crate::annexb`] and nothing else of the program, so that fuzz targets compile it alone.
+
+mod depacketize;
+mod sdp;
 
 use std::collections::BTreeMap;
 
 use rtp_types::RtpPacket;
 
-use super::depacketize::Depacketizer;
-use super::{AccessUnit, Media};
+use self::depacketize::Depacketizer;
+pub use self::sdp::{Described, videos};
+use crate::annexb::Standard;
 
 /// Packets that wait for one that is late; then it is taken for lost. Of 1,400 bytes each, that is less than a key picture.
 const MOST_WAITING: usize = 32;
@@ -13,6 +19,28 @@ const MOST_WAITING: usize = 32;
 const MOST_WAITING_BYTES: usize = 1 << 20;
 /// Numbers by which packets may be ahead or behind. Others are of a sender that has begun anew. (RFC 3550 A.1)
 const MOST_AHEAD: i64 = 3_000;
+
+/// A coded picture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessUnit {
+    /// How it is coded.
+    pub standard: Standard,
+    /// An Annex B byte stream, with parameter sets if it is a key picture.
+    pub bytes: Vec<u8>,
+    /// Whether decoding can begin at it.
+    pub is_key: bool,
+}
+
+/// What is sent in RTP packets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Media {
+    /// How it is coded.
+    pub standard: Standard,
+    /// The payload type of its packets; `None` for any.
+    pub payload_type: Option<u8>,
+    /// Parameter sets that are known beforehand, without start codes.
+    pub parameter_sets: Vec<Vec<u8>>,
+}
 
 /// Reads the packets of one stream. Any bytes are accepted.
 ///

@@ -1,0 +1,156 @@
+//! Who is known not to be there. A process that was killed has said no goodbye, and its link would wait for the whole outage; but a call is refused
+//! where nobody listens.
+//!
+//! * Who has called a node and was refused does not wait for it.
+//! * A process *of the same host* that has answered at its address before, by its own id and with the proof of the token, and whose system now refuses
+//!   connections there, has ended: a process listens for as long as it takes part. For this the founder of an open cluster, who declares nodes down,
+//!   calls those of its host, which else only call it: once when there is a link, and again when there is no connection any more. Of another
+//!   host nothing is known so: a firewall refuses too.
+
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::roster::Member;
+
+/// Of which process it is known; no process that calls others has 0.
+#[derive(Default)]
+struct Known {
+    /// It is to be called, to see who listens there.
+    look: AtomicBool,
+    /// The process, by its incarnation, that has answered there.
+    listens: AtomicU32,
+    /// The process that has ended.
+    dead: AtomicU32,
+    /// Nobody was there when it was called last.
+    absent: AtomicBool,
+}
+
+/// What is known so, by node.
+pub(super) struct Kin(Box<[Known]>);
+
+impl Kin {
+    pub(super) fn new(places: usize) -> Self {
+        Self((0..places).map(|_| Known::default()).collect())
+    }
+
+    /// There is a connection to a process. A founder calls it, if it is of the same host and has not answered before.
+    pub(super) fn has_come(&self, node: usize, member: &Member, founder: Option<&Member>) {
+        let Some(known) = self.0.get(node) else { return };
+        known.absent.store(false, Ordering::Relaxed);
+        let Some(own) = founder else { return };
+        let is_here = member.address.ip() == own.address.ip() || member.address.ip().is_loopback();
+        let is_new = known.listens.load(Ordering::Relaxed) != member.incarnation;
+        if is_here && is_new {
+            known.listens.store(0, Ordering::Relaxed);
+            // Pairs with the load in `is_sought`.
+            known.look.store(true, Ordering::Release);
+        }
+    }
+
+    /// There is no connection any more. Whether the process is to be called, which is news.
+    pub(super) fn is_gone(&self, node: usize, member: &Member) -> bool {
+        let is_known = |known: &&Known| {
+            known.listens.load(Ordering::Relaxed) == member.incarnation
+                && known.dead.load(Ordering::Relaxed) != member.incarnation
+        };
+        // Pairs with the load in `is_sought`.
+        self.0
+            .get(node)
+            .filter(is_known)
+            .is_some_and(|known| member.incarnation > 0 && !known.look.swap(true, Ordering::AcqRel))
+    }
+
+    /// Whether it is to be called to see who listens there.
+    pub(super) fn is_sought(&self, node: usize) -> bool {
+        self.0.get(node).is_some_and(|known| known.look.load(Ordering::Acquire))
+    }
+
+    /// It has answered.
+    pub(super) fn answers(&self, node: usize, member: &Member) {
+        if let Some(known) = self.0.get(node) {
+            if known.look.swap(false, Ordering::AcqRel) {
+                known.listens.store(member.incarnation, Ordering::Relaxed);
+            }
+            known.absent.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// A call of the process of that incarnation has come to nothing, for that reason if nobody was there.
+    pub(super) fn calls_in_vain(&self, node: usize, incarnation: u32, nobody: Option<ErrorKind>) {
+        let Some(known) = self.0.get(node) else { return };
+        let is_sought = known.look.swap(false, Ordering::AcqRel);
+        known.absent.store(nobody.is_some(), Ordering::Relaxed);
+        let is_known = incarnation > 0 && known.listens.load(Ordering::Relaxed) == incarnation;
+        if is_sought && is_known && nobody == Some(ErrorKind::ConnectionRefused) {
+            // Pairs with the load in `is_dead`.
+            known.dead.store(incarnation, Ordering::Release);
+        }
+    }
+
+    /// Whether the process has answered.
+    #[cfg(test)]
+    pub(super) fn has_answered(&self, node: usize, incarnation: u32) -> bool {
+        self.0.get(node).is_some_and(|known| known.listens.load(Ordering::Relaxed) == incarnation)
+    }
+
+    /// Whether the process has ended.
+    pub(super) fn is_dead(&self, node: usize, incarnation: u32) -> bool {
+        incarnation > 0
+            && self.0.get(node).is_some_and(|known| known.dead.load(Ordering::Acquire) == incarnation)
+    }
+
+    /// Whether nobody was there when the node was called last.
+    pub(super) fn is_absent(&self, node: usize) -> bool {
+        self.0.get(node).is_some_and(|known| known.absent.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::greeting::Id;
+    use super::*;
+
+    fn member(ip: [u8; 4], incarnation: u32) -> Member {
+        Member { process: Id([1; 16]), address: (ip, 7210).into(), incarnation }
+    }
+
+    const HERE: [u8; 4] = [10, 0, 0, 1];
+    const REFUSED: Option<ErrorKind> = Some(ErrorKind::ConnectionRefused);
+
+    #[test]
+    fn who_has_answered_and_is_refused_later_has_ended() {
+        let (kin, own, other) = (Kin::new(2), member(HERE, 0), member(HERE, 3));
+        kin.has_come(1, &other, Some(&own));
+        assert!(kin.is_sought(1));
+        kin.answers(1, &other);
+        kin.has_come(1, &other, Some(&own));
+        assert!(!kin.is_sought(1), "it is known");
+        assert!(kin.is_gone(1, &other) && !kin.is_gone(1, &other), "one call at a time");
+        kin.calls_in_vain(1, 3, Some(ErrorKind::TimedOut));
+        assert!(!kin.is_dead(1, 3) && kin.is_absent(1), "it may be asleep");
+        assert!(kin.is_gone(1, &other));
+        kin.calls_in_vain(1, 3, REFUSED);
+        assert!(kin.is_dead(1, 3) && !kin.is_gone(1, &other));
+        // The next one in its place is another.
+        let next = member(HERE, 4);
+        kin.has_come(1, &next, Some(&own));
+        assert!(kin.is_sought(1) && !kin.is_dead(1, 4) && !kin.is_absent(1));
+    }
+
+    #[test]
+    fn of_others_nothing_is_known() {
+        let (kin, own) = (Kin::new(4), member(HERE, 0));
+        let far = member([10, 0, 0, 2], 3);
+        kin.has_come(1, &far, Some(&own));
+        assert!(!kin.is_sought(1), "of another host");
+        kin.has_come(1, &member(HERE, 3), None);
+        assert!(!kin.is_sought(1), "this node is no founder");
+        assert!(!kin.is_gone(1, &far) && !kin.is_gone(9, &far));
+        // Behind a tunnel somebody else listens at the address that it has here, or nobody.
+        let tunnelled = member([127, 0, 0, 1], 5);
+        kin.has_come(2, &tunnelled, Some(&own));
+        assert!(kin.is_sought(2));
+        kin.calls_in_vain(2, 5, REFUSED);
+        assert!(!kin.is_gone(2, &tunnelled) && !kin.is_dead(2, 5));
+    }
+}

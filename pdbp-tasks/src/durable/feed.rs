@@ -1,0 +1,128 @@
+//! How tasks come from the chunks of a job into the pool, with the results that they need, and what becomes of those that cannot run.
+
+use super::batch::{Hasty, Next};
+use super::{Batch, Durable, Waiting};
+use crate::pool::{Came, Flaw, JobId, Pool, TaskError, joined};
+use crate::store::{Change, Ended, Head, Reader, StoreError};
+use crate::wire::{Bytes, Name};
+
+/// Tasks of a job that are in the pool, above which no more are taken from its chunks.
+const WINDOW: usize = 1 << 14;
+
+/// Why a task has not come into the pool.
+enum Unfed {
+    /// What it needs cannot be read now.
+    Later(StoreError),
+    /// The result of this one cannot be read at all, and why.
+    Never(u64, String),
+}
+
+impl Durable {
+    /// Takes tasks of a job from its chunks, as there is room in the pool.
+    pub(super) fn feed(&mut self, job: u32) {
+        let mut ended = Vec::new();
+        // Chunks, and results that tasks need, are durable when tasks are taken.
+        self.pool.rest_on(0);
+        while self.pool.live(JobId(job)) < WINDOW
+            && let Some(batch) = self.jobs.get_mut(&job).filter(|batch| !batch.record.cancelled)
+            && let Some(next) = batch.next_to_feed(self.pool.has(Flaw::RunsTooEarly).then_some(Hasty))
+        {
+            match next {
+                Next::Task(number) => match bring(&mut self.pool, &*self.reader, (job, number), batch) {
+                    Ok(()) => {}
+                    Err(Unfed::Never(needed, why)) => ended.push((number, not_run(needed, why))),
+                    Err(Unfed::Later(_)) => {
+                        batch.put_back(number);
+                        self.unread.insert(job);
+                        break;
+                    }
+                },
+                Next::NotRun { tasks, needed } => {
+                    let left = tasks.filter(|number| !batch.is_ended(*number));
+                    ended.extend(left.map(|number| (number, not_run(needed, "has failed".into()))));
+                }
+            }
+            // What waits for these is looked at next.
+            if !ended.is_empty() {
+                self.end(job, std::mem::take(&mut ended));
+            }
+        }
+        self.pool.rest_on(self.group);
+    }
+
+    /// Tasks of a job are over: that goes into the journal, and is shown when it is durable.
+    pub(super) fn end(&mut self, job: u32, ended: Vec<(u64, Result<Bytes, TaskError>)>) {
+        let Some(batch) = self.jobs.get_mut(&job) else { return };
+        for (number, result) in ended {
+            if batch.is_ended(number) && !self.pool.has(Flaw::AppliesTwice) {
+                continue;
+            }
+            let failed = match &result {
+                Ok(bytes) => (self.judge)(bytes),
+                Err(_) => true,
+            };
+            let position = batch.end(number, failed);
+            self.changes.push(Change::Ended(job, number, Ended { head: Head { position, failed }, result }));
+        }
+        let shown = batch.positions();
+        if batch.is_over() {
+            self.active.remove(&job);
+        }
+        self.wait(self.group, Waiting::Shown(job, shown));
+    }
+
+    /// A task of a client comes into the pool before its turn, since the journal says that it was handed out.
+    pub(super) fn bring_in(&mut self, name: Name) -> Result<(), StoreError> {
+        let batch = self.jobs.get_mut(&name.job).filter(|batch| !batch.record.cancelled);
+        let Some(batch) = batch.filter(|batch| !batch.was_begun(name.number)) else { return Ok(()) };
+        if self.pool.has_named(name) || name.number >= batch.next {
+            return Ok(());
+        }
+        match bring(&mut self.pool, &*self.reader, (name.job, name.number), batch) {
+            Ok(()) => batch.is_begun(name.number),
+            Err(Unfed::Later(error)) => return Err(error),
+            Err(Unfed::Never(needed, why)) => {
+                return Err(StoreError::Damaged { why: format!("{name} needs task {needed}, which {why}") });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn not_run(needed: u64, why: String) -> Result<Bytes, TaskError> {
+    Err(TaskError::Needed { number: needed, why })
+}
+
+/// Adds a task to the pool, if it is one of the job.
+fn bring(
+    pool: &mut Pool,
+    reader: &dyn Reader,
+    (job, number): (u32, u64),
+    batch: &mut Batch,
+) -> Result<(), Unfed> {
+    let Some(task) = batch.task(number) else { return Ok(()) };
+    let input = match task.join {
+        None => task.own,
+        Some(needed) => {
+            let parts = needed.iter().map(|needed| read(reader, job, *needed));
+            let parts = parts.collect::<Result<Vec<_>, _>>()?;
+            joined(&task.own, parts.len(), parts.iter())
+        }
+    };
+    let came = if task.was_unlocked { Came::Unlocked } else { Came::New };
+    let added = pool.add_as((JobId(job), number), (task.kind, task.options, task.needs), input, came);
+    // It was looked at when it was added.
+    debug_assert!(added.is_ok(), "{added:?}");
+    Ok(())
+}
+
+fn read(reader: &dyn Reader, job: u32, number: u64) -> Result<Bytes, Unfed> {
+    let why = match reader.ended(job, number) {
+        Ok(Some(Ended { result: Ok(bytes), .. })) => return Ok(bytes),
+        Ok(Some(Ended { result: Err(error), .. })) => format!("has failed: {error}"),
+        Ok(None) => "has no result in the journal".to_owned(),
+        Err(error @ StoreError::Damaged { .. }) => format!("has a result that cannot be read: {error}"),
+        Err(error) => return Err(Unfed::Later(error)),
+    };
+    Err(Unfed::Never(number, why))
+}

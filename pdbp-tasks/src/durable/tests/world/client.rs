@@ -1,0 +1,95 @@
+//! The client of a world.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{AFTER, CLIENT, FINGERPRINT, JOIN, JOINED, TASKS, World, encode};
+use crate::wire::{self, Answer, By, Chunk, Down, Inputs, KindId, Name, Options, Request, Up};
+
+/// The client: one request at a time, again when there is no answer.
+#[derive(Clone, Default)]
+pub(super) struct Client {
+    pub(super) id: u64,
+    pub(super) jobs: u32,
+    pub(super) stage: u32,
+    pub(super) asked: bool,
+    pub(super) up: VecDeque<Up>,
+    pub(super) down: VecDeque<Down>,
+    pub(super) read: u64,
+    /// Values by number, of the job that it waits for.
+    pub(super) came: BTreeMap<u64, u64>,
+    pub(super) done: u32,
+}
+
+impl World {
+    /// The client asks what comes next, if it waits for nothing.
+    pub(super) fn client_step(&mut self) {
+        let again = self.faults && self.random(10) == 0;
+        if self.client.done < self.client.jobs && (!self.client.asked || again) {
+            self.client.id += 1;
+            self.client.asked = true;
+            let (job, id) = (self.client.done, self.client.id);
+            let chunk = |once, count| {
+                let inputs = Inputs::List((0..count).map(|_| encode(&4u64)).collect());
+                let options = Options { retries: 1000, once, ..Options::default() };
+                Chunk { options, ..Chunk::new(KindId(0), inputs) }
+            };
+            let request = match self.client.stage {
+                0 => Request::Begin {
+                    fingerprint: FINGERPRINT,
+                    nonce: u128::from(job) + 50,
+                    name: "job".into(),
+                },
+                1 => Request::Add { job, first: 0, chunks: vec![chunk(true, 1)] },
+                2 => {
+                    let join = Chunk { join: Some(JOINED.to_vec()), ..chunk(false, 1) };
+                    let later = Chunk { after: AFTER.to_vec(), ..chunk(false, 1) };
+                    Request::Add { job, first: 1, chunks: vec![chunk(false, JOIN - 1), join, later] }
+                }
+                3 => Request::Close { job },
+                _ => Request::Read { job, by: By::Completion, from: self.client.read, most: 2 },
+            };
+            self.client.up.push_back(Up::Request { id, request });
+        }
+        if let Some(up) = self.client.up.pop_front() {
+            self.pool.receive(self.now, CLIENT, up);
+        }
+    }
+
+    pub(super) fn client_hears(&mut self) {
+        let Some(Down::Answer { id, answer }) = self.client.down.pop_front() else { return };
+        if id != self.client.id {
+            return;
+        }
+        self.client.asked = false;
+        match answer {
+            Answer::Job(job) => {
+                assert_eq!(job, self.client.done, "a job that was begun is another");
+                self.client.stage += 1;
+            }
+            Answer::Done(count) => {
+                let stage = self.client.stage;
+                assert!(
+                    stage != 1 || self.names.contains(&Name { job: self.client.done, number: 0, sub: 0 })
+                );
+                assert_eq!(count, if stage == 1 { 1 } else { TASKS }, "stage {stage}");
+                self.client.stage += 1;
+            }
+            Answer::Results { next, over, results } => {
+                for wire::ResultOf { number, result } in results {
+                    let value = result.map_or(0, |bytes| wire::decode(&bytes).unwrap());
+                    let name = Name { job: self.client.done, number, sub: 0 };
+                    assert_eq!(self.values.get(&name), Some(&value), "{name}");
+                    assert!(self.client.came.insert(number, value).is_none(), "{name} has come twice");
+                }
+                self.client.read = next;
+                if over {
+                    let came = std::mem::take(&mut self.client.came);
+                    assert_eq!(came.len() as u64, TASKS, "results of job {}", self.client.done);
+                    self.client.done += 1;
+                    (self.client.stage, self.client.read) = (0, 0);
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

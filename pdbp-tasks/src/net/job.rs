@@ -1,0 +1,348 @@
+//! A job of a pool with a journal, as a client elsewhere sees it.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Remote;
+use super::remote::strange;
+use crate::error::Error;
+use crate::job::{Handle, New};
+use crate::kind::{self, Kind};
+use crate::wire::{self, Answer, By, Bytes, Chunk, Inputs, KindId, Request, ResultOf};
+
+/// Least and most time between two looks for results.
+const POLL: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
+/// Tasks of a request, and bytes of their inputs.
+const CHUNK: (u64, usize) = (4096, 256 << 10);
+
+/// A task of a pool with a journal that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteDone<O> {
+    /// Its number in the job: how many tasks were added before it.
+    pub number: u64,
+    /// Its result, or why there is none.
+    pub result: Result<O, String>,
+}
+
+/// A job of a pool with a journal. It stays there when this is dropped.
+///
+/// Results of type `O` are those of tasks that [`each`](Self::each) has added; what [`add`](Self::add) and [`join`](Self::join) give, of any type,
+/// [`wait`](Self::wait) has, and others of the job can need. These two collect what they are given, and send it in large messages: it is in the journal
+/// when [`flush`](Self::flush), [`close`](Self::close), [`each`](Self::each), [`wait`](Self::wait) or [`next_result`](Self::next_result) has returned, and
+/// not sent if this is dropped before.
+pub struct RemoteJob<'r, O = ()> {
+    remote: &'r mut Remote,
+    number: u32,
+    /// Tasks that are in the journal; `None`: not known.
+    tasks: Option<u64>,
+    /// What is to be sent, and tasks and bytes in it.
+    chunks: Vec<Chunk>,
+    collected: (u64, usize),
+    /// Tasks that `add` and `join` have added.
+    single: BTreeSet<u64>,
+    /// Place of the next result to be read.
+    read: u64,
+    came: VecDeque<ResultOf>,
+    over: bool,
+    types: PhantomData<fn() -> O>,
+}
+
+impl<'r, O: DeserializeOwned> RemoteJob<'r, O> {
+    /// Its number, by which it is [found again](Remote::job_of).
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Adds a task for each input, numbered from where the last ended. When it returns they are in the journal.
+    ///
+    /// # Errors
+    /// As [`Remote::ask`]; an input cannot be encoded.
+    pub fn each<I: Serialize>(
+        &mut self,
+        kind: Kind<I, O>,
+        inputs: impl IntoIterator<Item = I>,
+    ) -> Result<(), Error> {
+        self.task().each(kind, inputs)
+    }
+
+    /// Adds a task.
+    ///
+    /// # Errors
+    /// As [`Remote::ask`]; the input cannot be encoded.
+    pub fn add<I: Serialize, T>(&mut self, kind: Kind<I, T>, input: I) -> Result<Handle<T>, Error> {
+        self.task().add(kind, input)
+    }
+
+    /// Adds a task that runs when all `parts` are over, and is given `own` and their results. If one of them fails it is not run, and has
+    /// failed too.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add); a handle is of another job.
+    pub fn join<A: Serialize, T, R>(
+        &mut self,
+        kind: Kind<(A, Vec<T>), R>,
+        own: A,
+        parts: &[Handle<T>],
+    ) -> Result<Handle<R>, Error> {
+        self.task().join(kind, own, parts)
+    }
+
+    /// Begins a task with options.
+    pub fn task(&mut self) -> New<&mut Self> {
+        New::of(self)
+    }
+
+    /// A task of the job, such as one that was added before this client was started, by its number: how many were added before it.
+    pub fn handle<T>(&self, number: u64) -> Handle<T> {
+        Handle::new(number)
+    }
+
+    /// Adds tasks as they are. When it returns they are in the journal.
+    ///
+    /// # Errors
+    /// As [`Remote::ask`].
+    pub fn add_chunk(&mut self, chunk: Chunk) -> Result<(), Error> {
+        self.collect(chunk)?;
+        self.flush()
+    }
+
+    /// Sends what was added. When it returns that is in the journal.
+    ///
+    /// # Errors
+    /// As [`Remote::ask`]. What the pool refuses is not added; without an answer it may be.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        if self.chunks.is_empty() {
+            return Ok(());
+        }
+        let first = self.tasks()?;
+        let (chunks, (count, _)) = (std::mem::take(&mut self.chunks), std::mem::take(&mut self.collected));
+        // If it cannot be: how much is there then is asked anew.
+        self.tasks = None;
+        let added = self.remote.ask(&Request::Add { job: self.number, first, chunks });
+        if added.is_err() {
+            self.single.split_off(&first);
+        }
+        match added? {
+            Answer::Done(there) if there == first + count => {
+                self.tasks = Some(there);
+                Ok(())
+            }
+            Answer::Done(there) => Err(Error::other(format!(
+                "job {} has {there} tasks, not {}: another client adds to it; use one for each job",
+                self.number,
+                first + count
+            ))),
+            other => Err(strange(&other)),
+        }
+    }
+
+    /// Nothing is added any more.
+    ///
+    /// # Errors
+    /// As [`Remote::ask`].
+    pub fn close(&mut self) -> Result<(), Error> {
+        self.flush()?;
+        self.remote.ask(&Request::Close { job: self.number }).map(drop)
+    }
+
+    /// Waits for the result of a task.
+    ///
+    /// # Errors
+    /// As [`Remote::ask`]; the task has none, or its job was cancelled.
+    pub fn wait<T: DeserializeOwned>(&mut self, task: &Handle<T>) -> Result<T, Error> {
+        self.flush()?;
+        let number = task.number();
+        let mut pause = POLL.0;
+        loop {
+            let (_, over, mut results) = self.read(By::Number, number, 1)?;
+            match results.pop().filter(|done| done.number == number) {
+                Some(ResultOf { result: Ok(bytes), .. }) => return Ok(wire::decode(&bytes)?),
+                Some(ResultOf { result: Err(why), .. }) => {
+                    return Err(Error::other(format!("task {number}: {why}")));
+                }
+                None if over => {
+                    return Err(Error::other(format!(
+                        "job {} is over, or was cancelled, and has no result of task {number}",
+                        self.number
+                    )));
+                }
+                None => {}
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(POLL.1);
+        }
+    }
+
+    /// The next result of a task that [`each`](Self::each) has added, in the order in which they come; `None` when all are over, which they are not before
+    /// the job is [closed](Self::close). Each comes once, however often the pool is lost. Of a job that was [found again](Remote::job_of) those of
+    /// all tasks come, which must be of type `O` then.
+    ///
+    /// # Errors
+    /// As [`Remote::ask`].
+    pub fn next_result(&mut self) -> Result<Option<RemoteDone<O>>, Error> {
+        self.flush()?;
+        let mut pause = POLL.0;
+        loop {
+            while let Some(ResultOf { number, result }) = self.came.pop_front() {
+                if self.single.contains(&number) {
+                    continue;
+                }
+                let result = match result {
+                    Ok(bytes) => Ok(wire::decode(&bytes)?),
+                    Err(why) => Err(why),
+                };
+                return Ok(Some(RemoteDone { number, result }));
+            }
+            if self.over {
+                return Ok(None);
+            }
+            let (next, over, results) = self.read(By::Completion, self.read, u32::MAX)?;
+            (self.read, self.over) = (next, over);
+            self.came.extend(results);
+            if self.came.is_empty() && !self.over {
+                std::thread::sleep(pause);
+                pause = (2 * pause).min(POLL.1);
+            }
+        }
+    }
+
+    fn read(&mut self, by: By, from: u64, most: u32) -> Result<(u64, bool, Vec<ResultOf>), Error> {
+        match self.remote.ask(&Request::Read { job: self.number, by, from, most })? {
+            Answer::Results { next, over, results } => Ok((next, over, results)),
+            other => Err(strange(&other)),
+        }
+    }
+}
+
+impl<'r, O> RemoteJob<'r, O> {
+    pub(super) fn new(remote: &'r mut Remote, number: u32, tasks: Option<u64>) -> Self {
+        Self {
+            remote,
+            number,
+            tasks,
+            chunks: Vec::new(),
+            collected: (0, 0),
+            single: BTreeSet::new(),
+            read: 0,
+            came: VecDeque::new(),
+            over: false,
+            types: PhantomData,
+        }
+    }
+
+    /// How many there are in the journal.
+    fn tasks(&mut self) -> Result<u64, Error> {
+        if let Some(tasks) = self.tasks {
+            return Ok(tasks);
+        }
+        match self.remote.ask(&Request::Status { job: Some(self.number) })? {
+            Answer::Status(status) => {
+                let tasks = status.jobs.first().map_or(0, |job| job.tasks);
+                Ok(*self.tasks.insert(tasks))
+            }
+            other => Err(strange(&other)),
+        }
+    }
+
+    /// Takes a chunk that is to be sent, and returns the number of its first task.
+    fn collect(&mut self, chunk: Chunk) -> Result<u64, Error> {
+        let number = self.tasks()? + self.collected.0;
+        if let Some(later) = chunk.join.iter().flatten().chain(&chunk.after).find(|needed| **needed >= number)
+        {
+            return Err(Error::other(format!(
+                "task {later} is of another job; only tasks of one job can need each other"
+            )));
+        }
+        let needed = chunk.join.iter().flatten().chain(&chunk.after).count();
+        let bytes = match &chunk.inputs {
+            Inputs::List(list) => list.iter().map(|input| input.len()).sum(),
+            Inputs::Numbers { .. } => 0,
+        };
+        self.collected = (self.collected.0 + chunk.inputs.len(), self.collected.1 + bytes + 8 * needed);
+        if let Some(chunk) = self.with_last(chunk) {
+            self.chunks.push(chunk);
+        }
+        Ok(number)
+    }
+
+    /// Adds to the last chunk, if that is alike but for the inputs.
+    fn with_last(&mut self, chunk: Chunk) -> Option<Chunk> {
+        let Some(last) = self.chunks.last_mut() else { return Some(chunk) };
+        let is_alike = chunk.join.is_none()
+            && last.join.is_none()
+            && (last.kind, last.options, &last.needs) == (chunk.kind, chunk.options, &chunk.needs)
+            && (&last.prefix, &last.after) == (&chunk.prefix, &chunk.after);
+        match (&mut last.inputs, chunk) {
+            (Inputs::List(list), Chunk { inputs: Inputs::List(more), .. }) if is_alike => {
+                list.extend(more);
+                None
+            }
+            (_, chunk) => Some(chunk),
+        }
+    }
+
+    /// Whether it is time to send.
+    fn is_full(&self) -> bool {
+        self.collected.0 >= CHUNK.0 || self.collected.1 >= CHUNK.1
+    }
+}
+
+impl<O: DeserializeOwned> New<&mut RemoteJob<'_, O>> {
+    /// As [`RemoteJob::each`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn each<I: Serialize>(
+        self,
+        kind: Kind<I, O>,
+        inputs: impl IntoIterator<Item = I>,
+    ) -> Result<(), Error> {
+        let Self { job, options, needs, after } = self;
+        for input in inputs {
+            let inputs = Inputs::List(vec![kind::encode(&input)?]);
+            let (needs, after) = (needs.clone(), after.clone());
+            job.collect(Chunk { options, needs, after, ..Chunk::new(kind.id, inputs) })?;
+            if job.is_full() {
+                job.flush()?;
+            }
+        }
+        job.flush()
+    }
+
+    /// As [`RemoteJob::add`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add<I: Serialize, T>(self, kind: Kind<I, T>, input: I) -> Result<Handle<T>, Error> {
+        self.push(kind.id, kind::encode(&input)?, None)
+    }
+
+    /// As [`RemoteJob::join`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn join<A: Serialize, T, R>(
+        self,
+        kind: Kind<(A, Vec<T>), R>,
+        own: A,
+        parts: &[Handle<T>],
+    ) -> Result<Handle<R>, Error> {
+        let parts = parts.iter().map(Handle::number).collect();
+        self.push(kind.id, kind::encode(&own)?, Some(parts))
+    }
+
+    fn push<T>(self, kind: KindId, input: Bytes, join: Option<Vec<u64>>) -> Result<Handle<T>, Error> {
+        let Self { job, options, needs, after } = self;
+        let inputs = Inputs::List(vec![input]);
+        let number = job.collect(Chunk { options, needs, join, after, ..Chunk::new(kind, inputs) })?;
+        job.single.insert(number);
+        if job.is_full() {
+            job.flush()?;
+        }
+        Ok(Handle::new(number))
+    }
+}
