@@ -40,7 +40,7 @@ pub struct Net {
     generation: u32,
     /// By node. In an open cluster those to places that nobody has had are still to come.
     links: Vec<Option<Link<Socket<TcpStream>>>>,
-    ring: Ring,
+    pub(crate) ring: Ring,
     reactor: Arc<Reactor>,
     pub(crate) door: Door,
     address: SocketAddr,

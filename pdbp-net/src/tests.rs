@@ -1,5 +1,7 @@
 //! The conformance suite over loopback, on connections that stay and on connections that are cut all the time.
 
+mod stalled;
+
 use std::time::Duration;
 
 use pdbp_core::id::NodeId;

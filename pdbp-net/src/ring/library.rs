@@ -33,6 +33,12 @@ impl Library {
         Some(self.spare.pop().unwrap_or_else(|| vec![0; self.bytes].into()))
     }
 
+    /// Buffers that there are, in use or not.
+    #[cfg(test)]
+    pub(crate) fn in_all(&self) -> usize {
+        self.spare.len() + self.held.iter().sum::<usize>()
+    }
+
     /// Whether no row holds any.
     #[cfg(test)]
     pub(super) fn is_whole(&self) -> bool {

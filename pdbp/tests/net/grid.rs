@@ -296,7 +296,7 @@ fn what_a_cluster_has_not_got_comes_back_when_it_has_gone() {
     assert_eq!(*worker.recv_timeout(SOON).unwrap(), *b"again");
 }
 
-fn until<R>(mut look: impl FnMut() -> Option<R>) -> R {
+pub(crate) fn until<R>(mut look: impl FnMut() -> Option<R>) -> R {
     let end = std::time::Instant::now() + SOON;
     loop {
         match look() {
