@@ -2,7 +2,7 @@
 //!
 //! Needs `valgrind` and `cargo install gungraun-runner --version =0.20.0`; then
 //! `cargo bench -p pdbp-benches --bench instructions`. Every function handles 1000 messages of 64 bytes in steady
-//! state (`blocks`: 1000 blocks), sender and receiver together, so the count of instructions divided by 1000 is the count per
+//! state (`blocks`: 1000 blocks; `calls`: 1000 calls of a group), sender and receiver together, so the count of instructions divided by 1000 is the count per
 //! message.
 
 #![expect(missing_docs, reason = "the items are made by the harness's macros")]
@@ -14,7 +14,9 @@ use pdbp_benches::fabric::{Endpoint, Fabric};
 use pdbp_benches::peers::{BbQueue, Boxed, CoreEndpoint, Crossbeam, PdbpCore, Rtrb, RtrbGathering, Usual};
 use pdbp_benches::round_trip::RoundTrip;
 use pdbp_benches::scenario::{Pattern, Scenario};
+use pdbp_benches::slate::Pair;
 use pdbp_benches::source::{Source, Tally, copy_packet};
+use pdbp_core::collective::{Call, Element, Kind, Op};
 use pdbp_core::policy::Adaptive;
 
 /// Bytes of a message.
@@ -179,6 +181,22 @@ fn deliver((mut nodes, _): (Box<Nodes>, Order)) -> Box<Nodes> {
     nodes
 }
 
+fn group(call: Call) -> (Box<Pair>, Call) {
+    let mut pair = Box::new(Pair::new());
+    (0..100).for_each(|_| pair.call(&call));
+    (pair, call)
+}
+
+// 1000 calls of a group of two in shared memory, of both members together. One of them looks once in vain whether a message has come.
+#[library_benchmark]
+#[bench::barrier_1000(group(Call::moving(Kind::Barrier, 0, 0)))]
+#[bench::broadcast_1000(group(Call::moving(Kind::Broadcast, 0, 8)))]
+#[bench::all_reduce_1000(group(Call::reducing(Kind::AllReduce, 0, Element::F32, Op::Sum, 8)))]
+fn calls((mut pair, call): (Box<Pair>, Call)) -> Box<Pair> {
+    (0..1000).for_each(|_| pair.call(black_box(&call)));
+    pair
+}
+
 // 1000 messages copied to one place and read there: what is left when all else is taken away.
 #[library_benchmark]
 #[bench::copy_read_1000((Source::new(0, MESSAGE), vec![0; MESSAGE]))]
@@ -194,6 +212,6 @@ fn limit((source, mut room): (Source, Vec<u8>)) -> (Source, Vec<u8>) {
 
 library_benchmark_group!(
     name = messages,
-    benchmarks = [engine, blocks, pack, route, deliver, rtrb, rtrb_gather, bbqueue, crossbeam, limit]
+    benchmarks = [engine, blocks, pack, route, deliver, calls, rtrb, rtrb_gather, bbqueue, crossbeam, limit]
 );
 main!(library_benchmark_groups = messages);

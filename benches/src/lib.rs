@@ -11,6 +11,7 @@
 //! * [`experiment`] — calibrates, interleaves the peers run by run, and keeps what was measured.
 //! * [`statistics`] — the mean without the highest and the lowest run.
 //! * [`round_trip`] — both ends on one thread, for timing and counting single packets.
+//! * [`slate`] — calls of a group in shared memory, both members on one thread, for counting instructions.
 //! * [`report`] — tables in the manner of the OSU benchmarks, CSV, plots.
 //!
 //! With the feature `mpi` there is also the module `mpi`: the same traffic between the ranks of an MPI job, and with `desk` the
@@ -37,5 +38,6 @@ pub mod peers;
 pub mod report;
 pub mod round_trip;
 pub mod scenario;
+pub mod slate;
 pub mod source;
 pub mod statistics;

@@ -195,7 +195,10 @@ impl End {
         }
         let Some((flag, body)) = self.slate.slot(self.rank, to, counts.put) else { return Put::NoRoom };
         let (head, body) = body.split_at(header.len() / WORD);
-        copy_in(head, header);
+        // A few words, which is not worth a call.
+        for (word, bytes) in head.iter().zip(header.as_chunks::<WORD>().0) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
         if !data.is_empty() {
             copy_in(body, data);
         }
@@ -348,8 +351,9 @@ fn store(into: &[AtomicU64], from: &[u8]) {
     }
 }
 
+#[inline]
 fn copy_out(from: &[AtomicU64], into: &mut [u8]) {
-    let done = load_lines(from, into);
+    let done = if into.len() < LINE * WORD { 0 } else { load_lines(from, into) };
     let (Some(from), Some(into)) = (from.get(done..), into.get_mut(done * WORD..)) else { return };
     let (chunks, rest) = into.as_chunks_mut::<WORD>();
     let place = chunks.len();

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pdbp::Builder;
 use pdbp_tasks::net::{Remote, Serving, Working};
@@ -15,6 +15,15 @@ struct Place {
     folder: tempfile::TempDir,
     address: String,
     tls: &'static str,
+}
+
+/// Waits for it, on a busy machine too, but not for ever.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(300), "{what}: not yet");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A process that is killed at the end.
@@ -60,9 +69,7 @@ impl Place {
     }
 
     fn await_token(&self) {
-        while !self.folder.path().join("token").exists() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("there is a token", || self.folder.path().join("token").exists());
     }
 
     fn work(&self) -> Running {
@@ -88,9 +95,8 @@ fn a_pool_that_is_killed_and_started_again_has_each_output_once() {
     let runs = "echo {} >> ran; sleep 0.05; echo output {}";
     let submitted = place.ask(&["submit", "--array", "1-40", "--name", "a job", "--", "sh", "-c", runs]);
     assert_eq!((text(&submitted.stdout), submitted.status.code()), ("0\n", Some(0)), "{submitted:?}");
-    while std::fs::read_to_string(place.folder.path().join("ran")).map_or(0, |ran| ran.lines().count()) < 8 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let ran = place.folder.path().join("ran");
+    until("eight have run", || std::fs::read_to_string(&ran).is_ok_and(|ran| ran.lines().count() >= 8));
     drop(pool);
     let _pool = place.serve();
     let waited = place.ask(&["wait", "0"]);
@@ -247,17 +253,19 @@ fn processes_that_are_idle_or_at_their_time_go_and_outputs_are_followed_into_fil
     let follow = ["output", &place.address, "0", "--follow", "--to", "out-{}.txt"];
     let mut follow = Running(place.command(&[&follow[..], &token].concat()).spawn().unwrap());
     // They go in the middle of the second command, which runs elsewhere then.
-    while !place.folder.path().join("begun").exists() {
+    until("a task has begun", || {
         let until = ["work", &place.address, "--slots", "1", "--until", "1s"];
         let gone = place.command(&[&until[..], &token[..2]].concat()).output().unwrap();
         assert!(gone.status.success(), "{gone:?}");
-    }
+        place.folder.path().join("begun").exists()
+    });
     assert!(follow.0.try_wait().unwrap().is_none(), "it follows until all are over");
-    while follow.0.try_wait().unwrap().is_none() {
+    until("all are over", || {
         let idle = ["work", &place.address, "--slots", "2", "--idle", "500ms"];
         let gone = place.command(&[&idle[..], &token[..2]].concat()).output().unwrap();
         assert!(gone.status.success(), "{gone:?}");
-    }
+        follow.0.try_wait().unwrap().is_some()
+    });
     let outputs = [0, 1, 2]
         .map(|task| std::fs::read_to_string(place.folder.path().join(format!("out-{task}.txt"))).unwrap());
     assert_eq!(outputs, [1, 2, 3].map(|item| format!("output {item}\n")));
@@ -273,9 +281,7 @@ fn what_a_process_has_that_is_stopped_and_not_dead_runs_elsewhere() {
     let script = "test -e begun && echo elsewhere || { touch begun; exec sleep 10; }";
     let submitted = place.ask(&["submit", "--array", "1-1", "--", "sh", "-c", script]);
     assert!(submitted.status.success(), "{submitted:?}");
-    while !place.folder.path().join("begun").exists() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("a task has begun", || place.folder.path().join("begun").exists());
     // Its connections stay, and it says nothing.
     let stop = format!("kill -STOP {}", stopped.0.id());
     assert!(Command::new("sh").args(["-c", &stop]).status().unwrap().success(), "{stop}");

@@ -3,8 +3,9 @@
 use managed::ManagedSlice;
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::known::{Few, Known};
 use super::message::{HEADER, Header, Stamp, What};
-use super::steps::GRAIN;
+use super::steps::{GRAIN, Steps};
 use super::{Call, Carrier, Fault, Message, Refused, Sent};
 
 /// **A member is at most so many pieces ahead of what another has taken**, and as many tagged ones, so that calls go on beside messages
@@ -139,6 +140,10 @@ pub struct Member<'m> {
     owes: bool,
     /// Somebody has said that it waits.
     is_waited_for: bool,
+    /// Pieces of calls that came too early and are kept, and whether it has been looked since this call began what they are of.
+    kept: usize,
+    are_kept_seen: bool,
+    known: Known,
     fault: Option<Fault>,
     stats: Stats,
 }
@@ -175,8 +180,23 @@ impl<'m> Member<'m> {
                 return Err(Refused::Length { what, bytes, needed });
             }
         }
-        let (last, stats) = ([None; 2], Stats::default());
-        Ok(Self { rank, piece, peers, early, last, owes: false, is_waited_for: false, fault: None, stats })
+        let (last, known, stats) = ([None; 2], Known::default(), Stats::default());
+        let (owes, is_waited_for, kept, are_kept_seen) = (false, false, 0, true);
+        let fault = None;
+        Ok(Self {
+            rank,
+            piece,
+            peers,
+            early,
+            last,
+            owes,
+            is_waited_for,
+            kept,
+            are_kept_seen,
+            known,
+            fault,
+            stats,
+        })
     }
 
     /// Its rank.
@@ -276,7 +296,26 @@ impl<'m> Member<'m> {
         self.stats.calls = self.stats.calls.wrapping_add(1);
         let stamp = Stamp::new(self.stats.calls, call);
         self.last = [Some(stamp), self.last[0]];
+        self.are_kept_seen = self.kept == 0;
         Ok(stamp)
+    }
+
+    /// The steps of a call with so many bytes of input and output that was made before, and so can be made.
+    #[inline]
+    pub(super) fn known(&self, call: &Call, input: usize, output: usize) -> Option<Few> {
+        self.known.find(call, input, output)
+    }
+
+    /// The same of one that was not, if it has few.
+    pub(super) fn learn(&mut self, call: &Call, input: usize, output: usize) -> Option<Few> {
+        // Of more pieces than one there are not few.
+        let steps = (call.bytes <= self.piece).then(|| Few::of(self.steps(call)))??;
+        Some(self.known.add(call, input, output, steps))
+    }
+
+    /// The steps of a call.
+    pub(super) fn steps(&self, call: &Call) -> Steps {
+        Steps::new(call, self.members(), self.rank, self.piece)
     }
 
     /// The number of the last call that was begun, from 1.
@@ -331,6 +370,8 @@ impl<'m> Member<'m> {
         let same = |ours: &&Stamp| !stamp.is_tagged() && ours.number() == stamp.number();
         if let Some(ours) = self.last.iter().flatten().find(same).copied() {
             self.compare(from, stamp, ours)?;
+        } else if let Some(ours) = self.last[0].filter(|_| self.is_over(stamp)) {
+            self.compare(from, stamp, ours)?;
         }
         self.stats.early += 1;
         let (piece, length) = (self.piece, message.data_length());
@@ -344,6 +385,7 @@ impl<'m> Member<'m> {
             message.read(self.early.get_mut(start..start + length)?);
             peer.early.push(Early { slot, length, stamp }).ok()
         });
+        self.kept += usize::from(kept.is_some() && !stamp.is_tagged());
         // More than the window allows.
         kept.ok_or_else(|| self.fail(Fault::Garbled { rank: from }))
     }
@@ -360,6 +402,7 @@ impl<'m> Member<'m> {
         let piece = self.piece;
         if let Some(peer) = self.peers.get_mut(from) {
             let early = peer.early.remove(place);
+            self.kept -= usize::from(!early.stamp.is_tagged());
             let start = (from * SLOTS + early.slot) * piece;
             take(&mut Kept(self.early.get(start..start + early.length).unwrap_or(&[])));
         }
@@ -382,18 +425,21 @@ impl<'m> Member<'m> {
     }
 
     /// Whether a member has called the same.
+    #[inline]
     pub(super) fn compare(&mut self, rank: usize, theirs: Stamp, ours: Stamp) -> Result<(), Fault> {
-        if theirs == ours {
-            return Ok(());
-        }
+        if theirs == ours { Ok(()) } else { Err(self.differ(rank, theirs, ours)) }
+    }
+
+    #[cold]
+    fn differ(&mut self, rank: usize, theirs: Stamp, ours: Stamp) -> Fault {
         let calls = theirs.call().zip(ours.call());
-        Err(self.fail(calls.map_or(Fault::Garbled { rank }, |(their_call, our_call)| Fault::Mismatch {
+        self.fail(calls.map_or(Fault::Garbled { rank }, |(their_call, our_call)| Fault::Mismatch {
             rank,
             number: theirs.number(),
             theirs: their_call,
             own_number: ours.number(),
             ours: our_call,
-        })))
+        }))
     }
 
     /// A piece of a member has been used.
@@ -473,10 +519,29 @@ impl<'m> Member<'m> {
         sent
     }
 
-    /// Looks whether a member that waits has called something else, in this call or in the one before.
+    /// Looks whether a member has called something else: one that waits, in this call or in the one before, or one of which this member has
+    /// kept what it had no use for.
     #[inline]
-    pub(super) fn look_at_waiting(&mut self) -> Result<(), Fault> {
+    pub(super) fn look_at_others(&mut self) -> Result<(), Fault> {
+        if !self.are_kept_seen {
+            self.look_at_kept()?;
+        }
         if self.is_waited_for { self.compare_with_waiting() } else { Ok(()) }
+    }
+
+    /// Whether a piece is of a call that this member has done. It has taken all that it had to receive.
+    fn is_over(&self, stamp: Stamp) -> bool {
+        !stamp.is_tagged() && (self.stats.calls.wrapping_sub(stamp.number()) as i32) > 0
+    }
+
+    fn look_at_kept(&mut self) -> Result<(), Fault> {
+        self.are_kept_seen = true;
+        let kept = self.peers.iter().enumerate();
+        let mut kept = kept.flat_map(|(rank, peer)| peer.early.iter().map(move |early| (rank, early.stamp)));
+        match kept.find(|(_, stamp)| self.is_over(*stamp)).zip(self.last[0]) {
+            Some(((rank, stamp), ours)) => self.compare(rank, stamp, ours),
+            None => Ok(()),
+        }
     }
 
     fn compare_with_waiting(&mut self) -> Result<(), Fault> {

@@ -10,7 +10,7 @@ use super::{Call, Kind};
 pub const HEADER: usize = size_of::<Header>();
 
 /// A call as messages describe it. That of a tagged message has the tag as its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Clone, Copy, Debug, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Stamp {
     number: U32,
@@ -117,9 +117,15 @@ impl Header {
     }
 
     pub(super) fn what(&self) -> Option<What> {
-        [What::Data, What::Taken, What::Waits, What::Fault, What::Left, What::Greeting]
-            .into_iter()
-            .find(|what| *what as u8 == self.what)
+        Some(match self.what {
+            1 => What::Data,
+            2 => What::Taken,
+            3 => What::Waits,
+            4 => What::Fault,
+            5 => What::Left,
+            6 => What::Greeting,
+            _ => return None,
+        })
     }
 
     pub(super) fn from(&self) -> usize {
@@ -128,6 +134,14 @@ impl Header {
 
     pub(super) fn taken(&self) -> u32 {
         self.taken.get()
+    }
+}
+
+/// All of it at once: it has no padding.
+impl PartialEq for Stamp {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
     }
 }
 

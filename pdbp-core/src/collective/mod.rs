@@ -90,6 +90,7 @@ mod choose;
 mod element;
 mod exchange;
 mod fault;
+mod known;
 mod member;
 mod message;
 mod run;

@@ -1,6 +1,7 @@
 //! Does a call.
 
 use super::element::{Left, combine};
+use super::known::Few;
 use super::member::Piece;
 use super::message::{HEADER, Stamp};
 use super::steps::{Place, Step, Steps, Then};
@@ -100,12 +101,29 @@ pub enum Polled {
 /// See the [module](super) for an example.
 #[derive(Debug)]
 pub struct Running {
-    steps: Steps,
+    rest: Rest,
     step: Option<Step>,
     /// What messages of it say, out and in: the same but for tags.
     out: Stamp,
     into: Stamp,
     call: Call,
+}
+
+/// The steps after the one that is being done.
+#[derive(Debug)]
+enum Rest {
+    Known(Few),
+    Computed(Steps),
+}
+
+impl Rest {
+    #[inline]
+    fn next(&mut self) -> Option<Step> {
+        match self {
+            Self::Known(few) => few.next(),
+            Self::Computed(steps) => steps.next(),
+        }
+    }
 }
 
 /// One end of a tagged message.
@@ -145,18 +163,25 @@ impl Running {
     ///
     /// # Errors
     /// [`StartError::Refused`] when the call cannot be made with so many bytes of input and output; then it does not count.
+    #[inline]
     pub fn start(
         call: &Call,
         member: &mut Member<'_>,
         input: usize,
         output: usize,
     ) -> Result<Self, StartError> {
-        let (members, rank) = (member.members(), member.rank());
-        call.check(members, rank, input, output)?;
+        let known = member.known(call, input, output);
+        if known.is_none() {
+            call.check(member.members(), member.rank(), input, output)?;
+        }
         let stamp = member.begin(call)?;
-        let mut steps = Steps::new(call, members, rank, member.piece());
-        let step = steps.next();
-        Ok(Self { steps, step, out: stamp, into: stamp, call: *call })
+        let rest = match known.or_else(|| member.learn(call, input, output)) {
+            Some(few) => Rest::Known(few),
+            None => Rest::Computed(member.steps(call)),
+        };
+        let mut running = Self { rest, step: None, out: stamp, into: stamp, call: *call };
+        running.step = running.rest.next();
+        Ok(running)
     }
 
     /// Begins to send input to one member, to receive output from one, or both at a time.
@@ -191,10 +216,10 @@ impl Running {
             Stamp::new(tag, &Call::moving(Kind::Tagged, 0, bytes))
         };
         let ends = [to, from].map(|end| end.map(|end| (end.rank, end.bytes)));
-        let mut steps = Steps::pair(own, ends[0], ends[1], member.piece());
-        let step = steps.next();
+        let mut rest = Rest::Computed(Steps::pair(own, ends[0], ends[1], member.piece()));
+        let step = rest.next();
         let call = Call::moving(Kind::Tagged, 0, to.or(from).map_or(0, |end| end.bytes));
-        Ok(Self { steps, step, out: stamp(to), into: stamp(from), call })
+        Ok(Self { rest, step, out: stamp(to), into: stamp(from), call })
     }
 
     /// What is called.
@@ -240,7 +265,7 @@ impl Running {
     pub fn attend(&self, member: &mut Member<'_>, carrier: &mut impl Carrier) -> Result<(), Fault> {
         let mut result = member.fault().map_or(Ok(()), Err);
         while result.is_ok() && carrier.try_recv(|message| result = member.accept(message)) {}
-        result = result.and_then(|()| member.look_at_waiting());
+        result = result.and_then(|()| member.look_at_others());
         if result.is_err() {
             member.tell_fault(carrier);
         }
@@ -279,7 +304,7 @@ impl Running {
                 }
                 continue;
             }
-            let looked = member.look_at_waiting();
+            let looked = member.look_at_others();
             break looked.and_then(|()| self.whether_it_can_come(member, state));
         };
         sent |= member.tell_taken(carrier);
@@ -328,7 +353,7 @@ impl Running {
                     check(member, from, fits)?;
                 }
             }
-            self.step = self.steps.next();
+            self.step = self.rest.next();
         }
     }
 
@@ -350,7 +375,7 @@ impl Running {
             let fits = receive(&self.call, data, range.clone(), *then, message);
             member.note_taken(sender, stamp);
             check(member, sender, fits)?;
-            self.step = self.steps.next();
+            self.step = self.rest.next();
             return Ok(());
         }
         member.keep(sender, stamp, message)

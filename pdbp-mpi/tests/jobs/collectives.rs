@@ -5,8 +5,8 @@ mod suite;
 
 use std::time::Duration;
 
-use pdbp::Builder;
 use pdbp::collective::{Cause, Group, GroupError, Request, Sum};
+use pdbp::{Builder, Cluster};
 
 use crate::clusters::{SOON, builder, builder_apart, cluster_of_two_hosts, node};
 use crate::endings::kill_this_process;
@@ -47,47 +47,69 @@ pub(crate) fn two_hosts() -> Result<(), String> {
 }
 
 pub(crate) fn killed() -> Result<(), String> {
-    killed_in_a_call(builder(), SOON, |error| {
-        assert_eq!(*error, GroupError::Lost { rank: ENDS, address: format!("all#{ENDS}@node{ENDS}") });
-    })
+    killed_in_a_call(start(builder())?, SOON, sum, is_lost)
 }
 
 /// Between hosts MPI says nothing, but nobody waits for ever.
 pub(crate) fn killed_apart() -> Result<(), String> {
-    killed_in_a_call(builder_apart(), Duration::from_secs(3), |error| match error {
+    killed_in_a_call(start(builder_apart())?, Duration::from_secs(3), sum, |error| match error {
         GroupError::TimedOut { .. } | GroupError::Ended { cause: Cause::TimedOut, .. } => {}
         other => panic!("{other:?}"),
     })?;
+    end_without_mpi()
+}
+
+/// One on its host sees it, and tells those on the other.
+pub(crate) fn killed_of_two_hosts() -> Result<(), String> {
+    killed_in_a_call(cluster_of_two_hosts()?, SOON, |data| Request::broadcast(ENDS, data), is_lost)?;
+    end_without_mpi()
+}
+
+pub(crate) fn killed_by_messages() -> Result<(), String> {
+    killed_in_a_call(start(builder().group_shared_memory(false))?, SOON, sum, is_lost)
+}
+
+fn start(builder: Builder) -> Result<Cluster, String> {
+    builder.start().map_err(|e| e.to_string())
+}
+
+fn sum(data: &mut [f32]) -> Request<'_> {
+    Request::all_reduce(data, Sum)
+}
+
+fn is_lost(error: &GroupError) {
+    assert_eq!(*error, GroupError::Lost { rank: ENDS, address: format!("all#{ENDS}@node{ENDS}") });
+}
+
+/// Without `MPI_Finalize`, which may wait for the dead: nobody has told that there are any.
+fn end_without_mpi() -> Result<(), String> {
     println!("{}", launch::PASSED);
-    // Without MPI_Finalize, which may wait for the dead: nobody has told that there are any.
     // SAFETY: ends the process, and nothing is left to be done.
     unsafe { libc::_exit(0) }
 }
 
-pub(crate) fn killed_by_messages() -> Result<(), String> {
-    killed_in_a_call(builder().group_shared_memory(false), SOON, |error| {
-        assert_eq!(*error, GroupError::Lost { rank: ENDS, address: format!("all#{ENDS}@node{ENDS}") });
-    })
-}
-
 /// The others are in a call that needs the one that is killed, and that one has begun it.
-fn killed_in_a_call(builder: Builder, patience: Duration, check: fn(&GroupError)) -> Result<(), String> {
-    let cluster = builder.start().map_err(|e| e.to_string())?;
+fn killed_in_a_call(
+    cluster: Cluster,
+    patience: Duration,
+    request: fn(&mut [f32]) -> Request<'_>,
+    check: fn(&GroupError),
+) -> Result<(), String> {
     launch::name_files();
     let mut all = Group::of_nodes(&node(&cluster), "all", SOON).map_err(|e| e.to_string())?;
     let me = all.rank();
     all.barrier().map_err(|e| e.to_string())?;
     launch::give_sign(&format!("{me} is ready"));
     (0..cluster.size()).for_each(|rank| launch::wait_for_sign(&format!("{rank} is ready")));
-    all.set_patience(patience);
     let mut data = vec![1f32; 100_000];
+    let mut call = all.start(request(&mut data)).map_err(|e| e.to_string())?;
     if me == ENDS {
-        let mut call = all.start(Request::all_reduce(&mut data, Sum)).map_err(|e| e.to_string())?;
         let _ = call.poll();
         kill_this_process();
     }
-    let error = all.all_reduce(&mut data, Sum).unwrap_err();
+    let error = call.wait(patience).unwrap_err();
     check(&error);
+    drop(call);
     assert!(all.barrier().is_err());
     // Nobody goes before the others know whom they have lost.
     launch::give_sign(&format!("{me} knows"));

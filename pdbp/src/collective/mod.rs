@@ -138,8 +138,11 @@ impl Group {
 
     fn call(&mut self, request: Request<'_>) -> Result<(), GroupError> {
         let patience = self.patience;
-        // Shorter than `'g` of `start`: both end here.
-        Started::begin(self, request)?.wait(patience)
+        // Shorter than `'g` of `start`: both end here. It is long, and waits where it was begun.
+        match &mut Started::begin(self, request) {
+            Ok(started) => started.wait(patience),
+            Err(error) => Err(error.clone()),
+        }
     }
 
     /// Returns when all members have called it.

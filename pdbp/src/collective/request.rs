@@ -110,6 +110,7 @@ impl<'d> Request<'d> {
     }
 
     /// Begins it.
+    #[inline]
     pub(super) fn start(&mut self, member: &mut Member<'_>) -> Result<Running, StartError> {
         let call = match &mut self.what {
             What::Tagged { to, from } => return Running::start_tagged(member, *to, *from),

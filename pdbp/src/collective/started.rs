@@ -35,6 +35,7 @@ enum By {
 const TURN: usize = 256;
 
 impl<'g> Started<'g> {
+    #[inline]
     pub(super) fn begin(group: &'g mut Group, mut request: Request<'g>) -> Result<Self, GroupError> {
         match request.start(&mut group.member) {
             Ok(running) => {

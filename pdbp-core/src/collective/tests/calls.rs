@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use super::steps::calls;
 use super::world::{Function, Random, World};
-use crate::collective::{Call, Element, Kind, Left, Op, Tagged};
+use crate::collective::{Call, Element, Kind, Left, Op, StartError, Tagged};
 
 /// What a member gives: as much as the call takes of input, and else of output.
 fn given(call: &Call, members: usize, rank: usize) -> (Vec<u8>, Vec<u8>) {
@@ -59,6 +59,38 @@ fn check(world: &World, call: &Call, seed: u64) {
                 one.output[start..start + bytes.len()] == bytes,
                 "{call}: member {rank} of {members}, seed {seed}"
             );
+        }
+    }
+}
+
+/// More than a member remembers, among them those that differ in their root or length alone.
+#[test]
+fn calls_that_come_again_and_again_give_the_same_each_time() {
+    for members in 1..=6 {
+        let moving = |kind, root, bytes| Call::moving(kind, root % members, bytes);
+        let calls = [
+            Call::moving(Kind::Barrier, 0, 0),
+            Call::reducing(Kind::AllReduce, 0, Element::U32, Op::Sum, 8),
+            Call::reducing(Kind::AllReduce, 0, Element::U32, Op::Sum, 12),
+            moving(Kind::Broadcast, 0, 8),
+            moving(Kind::Broadcast, 1, 8),
+            moving(Kind::Broadcast, 1, 200),
+            moving(Kind::Gather, 1, 8),
+        ];
+        // One call alone, some that are remembered, and so many that each is forgotten before it comes again.
+        for (seed, count) in [1, 3, calls.len()].into_iter().enumerate() {
+            let mut world = World::new(members, 64, seed as u64);
+            for call in (0..3 * count).map(|i| calls[i % count]) {
+                for rank in 0..members {
+                    let (input, output) = given(&call, members, rank);
+                    world.start(rank, &call, input, output).unwrap();
+                }
+                world.run();
+                check(&world, &call, seed as u64);
+                let (input, output) = call.lengths(members, 0).unwrap();
+                let refused = world.start(0, &call, vec![0; input], vec![0; output + 1]);
+                assert!(matches!(refused, Err(StartError::Refused(_))), "{call}");
+            }
         }
     }
 }

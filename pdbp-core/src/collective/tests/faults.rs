@@ -96,6 +96,44 @@ fn who_called_something_else_with_nothing_to_send_is_found_at_the_next_call() {
     assert!(faults.iter().flatten().any(|fault| matches!(fault, Fault::Mismatch { .. })), "{faults:?}");
 }
 
+/// A piece of a call that is over, and that nobody will ever take: it came some calls later, or before this member made that call.
+#[test]
+fn who_called_something_else_some_calls_ago_is_told_so() {
+    let nothing = Call::moving(Kind::Broadcast, 1, 0);
+    let something = Call { bytes: 8, ..nothing };
+    let barrier = Call::moving(Kind::Barrier, 0, 0);
+    let is_told = |world: &World| {
+        let fault = world.faults()[0];
+        assert!(matches!(fault, Some(Fault::Mismatch { rank: 1, number: 1, .. })), "{fault:?}");
+    };
+    let mut world = World::new(3, 64, 1);
+    for _ in 0..3 {
+        world.start(0, &nothing, Vec::new(), Vec::new()).unwrap();
+        world.run();
+    }
+    world.start(1, &something, Vec::new(), vec![0; 8]).unwrap();
+    world.start(0, &barrier, Vec::new(), Vec::new()).unwrap();
+    world.run();
+    is_told(&world);
+
+    let mut world = World::new(3, 64, 1);
+    let tagged = |rank| Tagged { rank, tag: 0, bytes: 8 };
+    // It waits for the third one meanwhile, and keeps what comes of the second.
+    world.start_tagged(0, None, Some(tagged(2))).unwrap();
+    world.start(1, &something, Vec::new(), vec![0; 8]).unwrap();
+    world.run();
+    world.start_tagged(2, Some((tagged(0), vec![0; 8])), None).unwrap();
+    world.run();
+    assert_eq!(world.members[0].ended, Some(Ok(())));
+    world.start(0, &nothing, Vec::new(), Vec::new()).unwrap();
+    world.run();
+    if world.members[0].ended == Some(Ok(())) {
+        world.start(0, &barrier, Vec::new(), Vec::new()).unwrap();
+        world.run();
+    }
+    is_told(&world);
+}
+
 #[test]
 fn a_member_that_leaves_in_a_call_ends_it_everywhere_with_its_name() {
     for members in 2..=9 {

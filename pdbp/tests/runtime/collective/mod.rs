@@ -128,19 +128,22 @@ fn groups_do_all_that_they_have_to_in_long_blocks() {
     builder.start().unwrap().run(|node| suite::all(&node, &[1, 40_000]));
 }
 
-/// Blocks that are copied into posted ones, by a transport that is often busy and late.
+/// Blocks that are copied into posted ones, and those that stay where they are, by a transport that is often busy and late.
 #[test]
 fn groups_do_all_that_they_have_to_over_a_transport_with_faults() {
-    let nodes = 3;
-    let memories: Vec<_> = (0..nodes).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
-    let ends = Local::network(&memories, Arrival::Posted, stride(2048), 24);
-    let faults = Faults { busy: Chance::in_thousand(200).unwrap(), delay: 3, ..Faults::default() };
-    let ends = ends.into_iter().zip(memories).map(|(end, memory)| {
-        let end = FaultInjector::new(end, faults);
-        (Backend::new(end, Arc::new(Doorbell::default())), Box::new(memory) as Memory)
-    });
-    let cluster = Cluster::builder().block_bytes(2048).timeout(SOON).start_on(ends.collect()).unwrap();
-    cluster.run(|node| suite::all(&node, &[0, 5, 2000]));
+    for arrival in [Arrival::Posted, Arrival::InPlace] {
+        let nodes = 3;
+        let memories: Vec<_> = (0..nodes).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
+        let ends = Local::network(&memories, arrival, stride(2048), 24);
+        let faults = Faults { busy: Chance::in_thousand(200).unwrap(), delay: 3, ..Faults::default() };
+        let ends = ends.into_iter().zip(memories).map(|(end, memory)| {
+            let end = FaultInjector::new(end, faults);
+            (Backend::new(end, Arc::new(Doorbell::default())), Box::new(memory) as Memory)
+        });
+        let builder = Cluster::builder().block_bytes(2048).timeout(SOON).group_shared_memory(false);
+        let cluster = builder.start_on(ends.collect()).unwrap();
+        cluster.run(|node| suite::all(&node, &[0, 5, 2000]));
+    }
 }
 
 /// Several members on one node, each in a thread of its own.

@@ -21,7 +21,10 @@ pub(crate) fn all(node: &Node, lengths: &[usize]) {
     refused(node);
     mismatch(node);
     opposite_roots(node);
+    nothing(node);
+    tagged_of_another_length(node);
     late(node);
+    in_another_order(node);
     left(node);
     given_up(node);
     join(node);
@@ -245,7 +248,7 @@ fn refused(node: &Node) {
 
 /// All end, those that met it with both calls; and what a group says then, it says for ever.
 fn mismatch(node: &Node) {
-    for odd in 0..4 {
+    for odd in 0..6 {
         let mut all = group(node, "mismatch");
         let (me, size) = (all.rank(), all.size());
         if size == 1 {
@@ -258,27 +261,34 @@ fn mismatch(node: &Node) {
             0 => all.all_reduce(&mut data, Max),
             1 => all.all_reduce(&mut data[1..], Sum),
             2 => all.reduce(0, &mut data, Sum),
+            3 => all.all_reduce(&mut [1i32; 100], Sum),
+            4 => all.broadcast(me, &mut data),
             _ => all.barrier(),
         };
         // Who has done its part before it could know finds out at the next call.
         let error = call(&mut all).and_then(|()| all.barrier()).unwrap_err();
-        match &error {
-            GroupError::Mismatch { theirs, ours, .. } => {
-                assert_ne!(theirs, ours);
-                let says = error.to_string();
-                assert!(
-                    says.contains(&ours.to_string()) && says.contains("same calls in the same order"),
-                    "{says}"
-                );
-            }
-            GroupError::Ended { cause: Cause::Mismatch, by, address } => {
-                assert!(*by != me && address.ends_with(&format!("@node{by}")), "{error}");
-            }
-            other => panic!("{other:?}"),
-        }
+        is_mismatch(&error, me);
         let again = all.barrier().unwrap_err();
         assert_eq!(again.to_string(), error.to_string());
         together(node);
+    }
+}
+
+/// Both calls are named, or who has met them.
+fn is_mismatch(error: &GroupError, me: usize) {
+    match error {
+        GroupError::Mismatch { theirs, ours, .. } => {
+            assert_ne!(theirs, ours);
+            let says = error.to_string();
+            assert!(
+                says.contains(&ours.to_string()) && says.contains("same calls in the same order"),
+                "{says}"
+            );
+        }
+        GroupError::Ended { cause: Cause::Mismatch, by, address } => {
+            assert!(*by != me && address.ends_with(&format!("@node{by}")), "{error}");
+        }
+        other => panic!("{other:?}"),
     }
 }
 
@@ -289,9 +299,38 @@ fn opposite_roots(node: &Node) {
     if size > 1 {
         let root = if me == 0 { 1 } else { 0 };
         let error = all.broadcast(root, &mut [0u64; 3]).and_then(|()| all.barrier()).unwrap_err();
-        let is_right =
-            matches!(error, GroupError::Mismatch { .. } | GroupError::Ended { cause: Cause::Mismatch, .. });
-        assert!(is_right, "{error:?}");
+        is_mismatch(&error, me);
+    }
+    together(node);
+}
+
+/// One calls with nothing, which is over at once, and counts.
+fn nothing(node: &Node) {
+    let mut all = group(node, "nothing");
+    let (me, size) = (all.rank(), all.size());
+    if size > 1 {
+        let mut data = vec![1u32; if me == size - 1 { 0 } else { 10 }];
+        let first = all.broadcast(0, &mut data);
+        // The last one meets a piece that it has not asked for once it has looked at what the root has sent, within three barriers.
+        let error = first.and_then(|()| (0..6).try_for_each(|_| all.barrier())).unwrap_err();
+        is_mismatch(&error, me);
+    }
+    together(node);
+}
+
+/// A message of two values for who wants three.
+fn tagged_of_another_length(node: &Node) {
+    let mut all = group(node, "lengths");
+    let (me, size) = (all.rank(), all.size());
+    if size > 1 {
+        let error = match me {
+            0 => all.send(1, 7, &[1u32; 2]).and_then(|()| all.barrier()).unwrap_err(),
+            1 => all.recv(0, 7, &mut [0u32; 3]).unwrap_err(),
+            _ => all.barrier().unwrap_err(),
+        };
+        is_mismatch(&error, me);
+        let says = error.to_string();
+        assert!(me != 1 || (says.contains("8 bytes") && says.contains("12 bytes")), "{says}");
     }
     together(node);
 }
@@ -322,6 +361,26 @@ fn late(node: &Node) {
             me != size - 1 || matches!(error, GroupError::Ended { cause: Cause::TimedOut, .. }),
             "{error:?}"
         );
+    }
+    together(node);
+}
+
+/// Two groups, and one calls the second first: each waits for the other.
+fn in_another_order(node: &Node) {
+    let (mut one, mut two) = (group(node, "one"), group(node, "two"));
+    let (me, size) = (one.rank(), one.size());
+    if size > 1 {
+        let (first, name) = if me == 0 { (&mut two, "two") } else { (&mut one, "one") };
+        first.set_patience(BRIEFLY);
+        match first.barrier().unwrap_err() {
+            GroupError::TimedOut { rank, address, call, .. } => {
+                assert_eq!(address, format!("{name}#{rank}@node{rank}"));
+                assert!(rank != me && call.to_string() == "barrier", "{rank}: {call}");
+            }
+            GroupError::Ended { cause: Cause::TimedOut, .. } => {}
+            other => panic!("{other:?}"),
+        }
+        assert!(first.barrier().is_err());
     }
     together(node);
 }
