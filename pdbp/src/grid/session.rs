@@ -16,7 +16,7 @@ use crate::error::SendError;
 use crate::node::Node;
 use crate::part::{Message, Part, Shared, Target};
 
-/// How long the end of a session may take: parts that do not read get nothing back.
+/// How long the end of a session waits for parts that do not read: they get nothing back.
 const ENDING: Duration = Duration::from_secs(1);
 
 /// What every gateway has room for, until it has said for how much.
@@ -368,12 +368,17 @@ impl Session {
             }
         }
         self.notices.take_down_all(node);
-        let end = Instant::now() + node.settings().timeout.min(ENDING);
+        let most = node.settings().timeout;
+        let (began, mut worked) = (Instant::now(), Instant::now());
         let (mut done, mut refused) = (Vec::new(), Vec::new());
-        while self.proxies.values().any(|proxy| !proxy.parcels.is_empty()) && Instant::now() < end {
+        while self.proxies.values().any(|proxy| !proxy.parcels.is_empty())
+            && worked.elapsed() < most.min(ENDING)
+            && began.elapsed() < most
+        {
             let parts = self.proxies.values_mut();
-            let worked = parts.map(|proxy| proxy.hand_on_all(&mut done, &mut refused)).filter(|w| *w).count();
-            if worked == 0 {
+            if parts.map(|proxy| proxy.hand_on_all(&mut done, &mut refused)).filter(|w| *w).count() > 0 {
+                worked = Instant::now();
+            } else {
                 std::thread::sleep(Duration::from_micros(200));
             }
         }
