@@ -40,7 +40,7 @@ fn parts_of_processes_that_come_and_go_are_called() {
         let mute = part(&process.nodes()[0], "mute");
         let mut waiting = connect(desk);
         waiting.write_all(request(&call("mute", b"x"), "").as_bytes()).unwrap();
-        drop(mute.recv().unwrap());
+        drop(mute.recv_timeout(super::SOON).unwrap());
         drop(mute);
         drop(process);
         assert_fault(&answer(&mut waiting), "500", "Receiver", "PartGone");

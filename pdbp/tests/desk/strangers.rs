@@ -122,7 +122,7 @@ fn silent_clients_keep_neither_others_nor_the_end_waiting() {
     let mute = part(&cluster.nodes()[1], "mute");
     let mut waiting = connect(address);
     waiting.write_all(request(&call("mute", b"x"), "").as_bytes()).unwrap();
-    drop(mute.recv().unwrap());
+    drop(mute.recv_timeout(super::SOON).unwrap());
     drop(mute);
     drop(cluster);
     for mut stream in silent {

@@ -75,7 +75,7 @@ fn everybody_to_everybody(node: &Node) -> u64 {
         }
         // Who only sends waits for others who only send.
         for _ in if number % 10 == 9 { 0..20 } else { 0..0 } {
-            let message = part.recv().unwrap();
+            let message = part.recv_timeout(SOON).unwrap();
             let from = &mut next[message.source().node().index()];
             assert_eq!(message[..8], u64::to_le_bytes(*from));
             assert!(message[8..].iter().all(|byte| *byte == *from as u8));
@@ -186,7 +186,7 @@ fn cuts_lose_and_double_nothing() {
             }
             part.flush();
             for number in 20 * round..20 * (round + 1) {
-                assert_eq!(*part.recv().unwrap(), *number.to_le_bytes().repeat(100));
+                assert_eq!(*part.recv_timeout(SOON).unwrap(), *number.to_le_bytes().repeat(100));
             }
             // With the messages of the next round under way.
             if round % 3 == 1 && node.id().index() == 0 {
@@ -194,7 +194,7 @@ fn cuts_lose_and_double_nothing() {
                 proxy.cut();
                 part.flush();
             } else if round % 3 == 1 {
-                assert_eq!(*part.recv().unwrap(), *b"then");
+                assert_eq!(*part.recv_timeout(SOON).unwrap(), *b"then");
             }
         }
         part.quiesce(SOON, |_| panic!("all were received")).unwrap();
@@ -232,14 +232,14 @@ fn a_line_that_was_given_up_comes_back() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let part = second.register("echo", PartKind::Cpu).unwrap();
-            let message = part.recv().unwrap();
+            let message = part.recv_timeout(SOON).unwrap();
             part.send(message.source(), &message).unwrap();
             part.quiesce(SOON, |_| {}).unwrap();
         });
         let part = first.register("asker", PartKind::Cpu).unwrap();
         let target = part.find("echo@node1", SOON).unwrap();
         part.send(target, b"are you there").unwrap();
-        assert_eq!(*part.recv().unwrap(), *b"are you there");
+        assert_eq!(*part.recv_timeout(SOON).unwrap(), *b"are you there");
         part.quiesce(SOON, |_| {}).unwrap();
     });
 }

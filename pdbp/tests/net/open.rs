@@ -65,12 +65,12 @@ fn a_founder_begins_alone_and_others_come_when_they_like() {
         let to = part.find("hub@node0", SOON).unwrap();
         part.send(to, b"here I am").unwrap();
         part.flush();
-        let message = hub.recv().unwrap();
+        let message = hub.recv_timeout(SOON).unwrap();
         assert_eq!((message.source().node(), &*message), (node.id(), &b"here I am"[..]));
         let to = hub.find(&format!("worker@node{count}"), SOON).unwrap();
         hub.send(to, b"welcome").unwrap();
         hub.flush();
-        assert_eq!(*part.recv().unwrap(), *b"welcome");
+        assert_eq!(*part.recv_timeout(SOON).unwrap(), *b"welcome");
         drop(part);
         others.push(joined);
     }
@@ -80,7 +80,7 @@ fn a_founder_begins_alone_and_others_come_when_they_like() {
     let to = parts[1].find("part@node3", SOON).unwrap();
     parts[1].send(to, b"hello").unwrap();
     parts[1].flush();
-    assert_eq!(*parts[2].recv().unwrap(), *b"hello");
+    assert_eq!(*parts[2].recv_timeout(SOON).unwrap(), *b"hello");
     // A barrier waits for all that are members, however many it has seen before.
     let late = first.barrier(Duration::from_millis(50)).unwrap_err().to_string();
     assert!(late.contains("node1") && late.contains("node3"), "{late}");
@@ -117,7 +117,7 @@ fn a_place_is_taken_again_by_another() {
         }
         hub.send(target, b"to you").unwrap();
         hub.flush();
-        assert_eq!(*part.recv().unwrap(), *b"to you");
+        assert_eq!(*part.recv_timeout(SOON).unwrap(), *b"to you");
         drop((part, node, joined));
         until(&first, "it has left", |event| matches!(event, Event::NodeDown { node } if node.index() == 1));
         assert_eq!(members(&first), [0]);
@@ -260,7 +260,7 @@ fn a_process_that_was_out_of_reach_comes_back_to_its_place() {
     assert_eq!(hub.find("worker@node1", SOON).unwrap(), target);
     hub.send(target, b"there you are").unwrap();
     hub.flush();
-    assert_eq!(*part.recv().unwrap(), *b"there you are");
+    assert_eq!(*part.recv_timeout(SOON).unwrap(), *b"there you are");
     // It has missed a barrier, and knows which comes next.
     assert!(node.barrier(Duration::from_millis(50)).is_err(), "it passes no barrier alone");
     first.barrier(SOON).unwrap();
@@ -287,7 +287,7 @@ fn a_process_whose_place_another_has_got_stays_out() {
     let hub = first.register_shared("hub", PartKind::Cpu).unwrap();
     hub.send(hub.find("worker@node1", SOON).unwrap(), b"you").unwrap();
     hub.flush();
-    assert_eq!(*part.recv().unwrap(), *b"you");
+    assert_eq!(*part.recv_timeout(SOON).unwrap(), *b"you");
     assert!(!first.take_events().iter().any(|event| matches!(event, Event::NodeDown { .. })));
 }
 
@@ -304,7 +304,7 @@ fn processes_join_over_encrypted_connections() {
         let part = only(worker).register_shared("worker", PartKind::Cpu).unwrap();
         part.send(part.find("hub@node0", SOON).unwrap(), b"here").unwrap();
         part.flush();
-        assert_eq!(*hub.recv().unwrap(), *b"here");
+        assert_eq!(*hub.recv_timeout(SOON).unwrap(), *b"here");
     }
     let strange = super::builder().join(address).start().err().unwrap();
     assert!(strange.to_string().contains("tls"), "{strange}");
