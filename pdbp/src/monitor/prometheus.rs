@@ -142,9 +142,13 @@ impl Figures {
         counter(encoder, "pdbp_row_exhausted", help, None, counts(|r| r.exhausted))
     }
 
-    /// Links over sockets, and trunks.
+    /// Links over sockets, and trunks; nothing where there are none.
     fn links(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let all = || self.up().flat_map(|(node, f)| f.links.iter().map(move |link| (node, link)));
+        // Not every reader takes families without figures.
+        if all().next().is_none() {
+            return Ok(());
+        }
         let gauges = |value: fn(&LinkFigures) -> f64| {
             all().map(|(node, link)| (self.ends(node, link), value(link))).collect::<Vec<_>>()
         };
