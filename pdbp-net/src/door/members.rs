@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -39,12 +39,19 @@ pub(super) struct Members {
     /// Connections that nobody has taken yet.
     arrived: Mutex<Vec<Arrived>>,
     has_arrived: AtomicBool,
-    /// The nodes that this one is to call.
-    wanted: Box<[AtomicBool]>,
+    /// For each node whether this one is to call it: [`SETTLED`], [`WANTED`] or [`HANDED_OVER`].
+    calls: Box<[AtomicU8]>,
     /// Those that it never calls, since they came later: they call.
     later: Box<[AtomicBool]>,
     kin: Kin,
 }
+
+/// It need not be called.
+const SETTLED: u8 = 0;
+/// It is to be called.
+const WANTED: u8 = 1;
+/// It was called, and nobody has taken the connection yet. A link that still finds itself without one does not want another.
+const HANDED_OVER: u8 = 2;
 
 struct Latest {
     members: Vec<Option<Member>>,
@@ -62,14 +69,15 @@ impl Members {
                 .zip(own.as_ref())
                 .is_some_and(|(member, own)| member.incarnation < own.incarnation)
         };
-        let wanted = members.iter().map(|member| AtomicBool::new(dials(member))).collect();
+        let call = |member| AtomicU8::new(if dials(member) { WANTED } else { SETTLED });
+        let calls = members.iter().map(call).collect();
         let later = members.iter().map(|member| AtomicBool::new(!dials(member))).collect();
         let kin = Kin::new(members.len());
         let places = u16::try_from(members.len()).unwrap_or(u16::MAX);
         let seats = (open && place == 0).then(|| Seats::new(places));
         let (arrived, has_arrived) = (Mutex::new(Vec::new()), AtomicBool::new(false));
         let latest = Mutex::new(Latest { members, seats });
-        Self { cluster, place, own, open, latest, reactor, arrived, has_arrived, wanted, later, kin }
+        Self { cluster, place, own, open, latest, reactor, arrived, has_arrived, calls, later, kin }
     }
 
     fn latest(&self) -> MutexGuard<'_, Latest> {
@@ -78,7 +86,7 @@ impl Members {
 
     /// Places of the cluster.
     pub(super) fn places(&self) -> u16 {
-        u16::try_from(self.wanted.len()).unwrap_or(u16::MAX)
+        u16::try_from(self.calls.len()).unwrap_or(u16::MAX)
     }
 
     /// Who has a place, or had it last.
@@ -159,9 +167,9 @@ impl Members {
         let (process, incarnation) = (claim.process, claim.incarnation);
         *known = Some(Member { process, address, incarnation });
         // It calls from now on.
-        if let (Some(later), Some(wanted)) = (self.later.get(from), self.wanted.get(from)) {
+        if let (Some(later), Some(call)) = (self.later.get(from), self.calls.get(from)) {
             later.store(true, Ordering::Relaxed);
-            wanted.store(false, Ordering::Release);
+            call.store(SETTLED, Ordering::Release);
         }
         *known
     }
@@ -198,12 +206,16 @@ impl Members {
             return self.open && self.member(node).is_some_and(|member| self.kin.is_gone(node, &member));
         }
         // Pairs with the load in `is_wanted`.
-        self.wanted.get(node).is_some_and(|wanted| !wanted.swap(true, Ordering::AcqRel))
+        let want = |call: &AtomicU8| {
+            call.compare_exchange(SETTLED, WANTED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        self.calls.get(node).is_some_and(want)
     }
 
     /// Whether a node is to be called.
     pub(super) fn is_wanted(&self, node: usize) -> bool {
-        self.wanted.get(node).is_some_and(|wanted| wanted.load(Ordering::Acquire)) || self.kin.is_sought(node)
+        self.calls.get(node).is_some_and(|call| call.load(Ordering::Acquire) == WANTED)
+            || self.kin.is_sought(node)
     }
 
     /// A call of the process of that incarnation has come to nothing; `nobody`: none is there, and how that is known.
@@ -219,10 +231,14 @@ impl Members {
         &self.kin
     }
 
-    /// A call has led to a connection.
-    pub(super) fn has_called(&self, node: usize) {
-        if let Some(wanted) = self.wanted.get(node) {
-            wanted.store(false, Ordering::Release);
+    /// A node has answered that it calls itself.
+    pub(super) fn need_not_call(&self, node: usize) {
+        self.settle(node, SETTLED);
+    }
+
+    fn settle(&self, node: usize, state: u8) {
+        if let Some(call) = self.calls.get(node) {
+            call.store(state, Ordering::Release);
         }
     }
 
@@ -231,6 +247,7 @@ impl Members {
         let founder = self.own.as_ref().filter(|_| self.open && self.place == 0);
         self.kin.has_come(new.node, &new.member, founder);
         let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        self.settle(new.node, HANDED_OVER);
         // The latest is the one that the other end goes on with.
         arrived.retain(|before| before.node != new.node);
         arrived.push(new);
@@ -249,6 +266,7 @@ impl Members {
         }
         let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         self.has_arrived.store(false, Ordering::Relaxed);
+        arrived.iter().for_each(|new| self.settle(new.node, SETTLED));
         Some(std::mem::take(&mut arrived))
     }
 }

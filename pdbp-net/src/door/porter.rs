@@ -160,12 +160,13 @@ impl Porter {
                         && answer.verdict == Verdict::Earlier as u8
                     {
                         members.kin().answers(node, &member);
-                        return self.done(Some(node), None);
+                        members.need_not_call(node);
+                        return self.done(Some(node), 0);
                     }
                     let Some(member) = right.filter(|_| answer.is_welcome()) else {
                         return self.calls_in_vain(Some(node), None);
                     };
-                    self.done(Some(node), None);
+                    self.done(Some(node), 0);
                     return self.hand_over(node, member, guest);
                 }
                 Step::Welcomed(node, member) => return self.hand_over(node, member, guest),
@@ -316,18 +317,14 @@ impl Porter {
 
     /// A call has come to nothing.
     fn failed(&mut self, node: Option<usize>) {
-        let in_vain = node.and_then(|node| self.calls.get(node)).map(|call| call.in_vain.saturating_add(1));
-        self.done(node, in_vain);
+        let in_vain = node.and_then(|node| self.calls.get(node)).map_or(0, |call| call.in_vain);
+        self.done(node, in_vain.saturating_add(1));
     }
 
-    /// A call is over: in vain so often, or not.
-    fn done(&mut self, node: Option<usize>, in_vain: Option<u32>) {
-        let Some(call) = node.and_then(|node| self.calls.get_mut(node)) else { return };
-        (call.is_under_way, call.in_vain) = (false, in_vain.unwrap_or(0));
-        if in_vain.is_none()
-            && let Some((members, node)) = self.shared.members.get().zip(node)
-        {
-            members.has_called(node);
+    /// A call is over: in vain so often.
+    fn done(&mut self, node: Option<usize>, in_vain: u32) {
+        if let Some(call) = node.and_then(|node| self.calls.get_mut(node)) {
+            (call.is_under_way, call.in_vain) = (false, in_vain);
         }
     }
 
