@@ -201,7 +201,7 @@
 //! that are not [`Large`] are put together in memory, up to a gigabyte each, and pools with a journal keep no [`Large`]. [`Program::run`] over sockets has all processes from the start.
 #![forbid(unsafe_code)]
 
-#[cfg(any(feature = "net", test))]
+#[cfg(feature = "net")]
 mod durable;
 mod error;
 mod job;
@@ -216,7 +216,7 @@ mod resources;
 mod scope;
 mod serve;
 mod slot;
-#[cfg(any(feature = "net", test))]
+#[cfg(feature = "net")]
 mod store;
 #[cfg(test)]
 mod tests;
