@@ -2,9 +2,10 @@
 //! state of the buffer rows, and reports it at the end; now and then also what it is at that moment.
 
 use core::time::Duration;
+use std::thread;
 use std::time::Instant;
 
-use pdbp::{Node, Part, RowStats, Target};
+use pdbp::{Message, Node, Part, RowStats, Target};
 
 use super::wire::{FAR_ROW, Order, Orders, RECEIVE_ROW, RowSample, SEND_ROW, command};
 use super::{GIVEN_UP, Job, look_at_peers};
@@ -13,6 +14,8 @@ use crate::plan::Side;
 
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(20);
+/// How long orders may lie.
+const NAP: Duration = Duration::from_millis(5);
 /// Time between two reports of the moment, at least.
 const NEWS: Duration = Duration::from_secs(1);
 /// Samples in one message.
@@ -52,8 +55,8 @@ fn watch(part: &Part, console: Target, job: &Job<'_>) -> Result<Vec<RowSample>, 
     let mut interval = INTERVAL;
     let mut told = Instant::now();
     loop {
-        match part.recv_timeout(interval) {
-            Ok(message) => match Order::read(&message) {
+        match hear(part, interval) {
+            Some(message) => match Order::read(&message) {
                 Some(Orders::Stop) => {
                     // A short run has not been looked at yet.
                     look(part.node(), job, &mut samples);
@@ -62,9 +65,8 @@ fn watch(part: &Part, console: Target, job: &Job<'_>) -> Result<Vec<RowSample>, 
                 Some(Orders::GiveUp) => return Err(GIVEN_UP.into()),
                 _ => {}
             },
-            Err(pdbp::RecvError::Timeout(_)) if job.error().is_none() => {}
-            Err(pdbp::RecvError::Timeout(_)) => return Err(GIVEN_UP.into()),
-            Err(error) => return Err(error.to_string()),
+            None if job.error().is_none() => {}
+            None => return Err(GIVEN_UP.into()),
         }
         look_at_peers(part.node())?;
         let before = samples.len();
@@ -83,6 +85,22 @@ fn watch(part: &Part, console: Target, job: &Job<'_>) -> Result<Vec<RowSample>, 
             });
             interval *= 2;
         }
+    }
+}
+
+/// The next message, if one comes in that time. It does not wait for it as a part: who does so polls for its node, and once more for a while after each message
+/// for any other part.
+fn hear(part: &Part, time: Duration) -> Option<Message> {
+    let until = Instant::now() + time;
+    loop {
+        if let Some(message) = part.try_recv() {
+            return Some(message);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        thread::sleep(left.min(NAP));
     }
 }
 
