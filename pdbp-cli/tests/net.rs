@@ -68,7 +68,14 @@ fn a_process_that_is_killed_is_missed() {
     let joined = Running::start(pdbp(ping, &[("PDBP_JOIN", &address)]));
     let began = Instant::now();
     let mut shown = String::new();
-    while !shown.contains("node1") {
+    // Until answers come back: the row's messages per second, the fourth figure from its end.
+    let rate = |row: &str| {
+        row.split_whitespace()
+            .rev()
+            .nth(3)
+            .is_some_and(|rate| rate.contains(|c: char| c.is_ascii_digit() && c != '0'))
+    };
+    while !shown.lines().any(|row| row.starts_with("node0 ← node1") && rate(row)) {
         assert!(began.elapsed() < SOON, "{shown}");
         let output =
             pdbp(&["top", "--once", "--interval", "100ms", "--connect", &figures], &[]).output().unwrap();

@@ -128,6 +128,12 @@ DRIVER cuMemAllocAsync(uint64_t *out, size_t bytes, void *) {
     CALL(Needs::Context);
     return allocate(Kind::Pool, out, bytes);
 }
+DRIVER cuMemGetInfo_v2(size_t *left, size_t *all) {
+    CALL(Needs::Context);
+    *left = DEVICE_MEMORY - memory.taken();
+    *all = DEVICE_MEMORY;
+    return SUCCESS;
+}
 DRIVER cuMemFree_v2(uint64_t at) {
     CALL(Needs::Context);
     // Of memory that came in the order of a stream it waits for nothing.

@@ -47,8 +47,10 @@
 //!   [`Options::linger`]. Blocks that somebody still reads where the transport was dropped stay out until that process has died.
 //! * **Deaths.** A process of the host that dies is noticed within some 20 ms, by a descriptor of the operating system. One that cannot be
 //!   told from others by its number (of another PID namespace, or on a system without such descriptors) is not watched: its links
-//!   stand still until leases, where they are set, or the launcher end it. A *host* that dies is noticed when MPI reports an
-//!   error; some MPI libraries end the job instead, or never do.
+//!   stand still until leases, where they are set, or the launcher end it. One of another *host* is noticed by a TCP connection between
+//!   the two processes (`lifeline`, on Linux), which its end closes: its links end when nothing that it had sent has come for a second. Where
+//!   no connection can be made (a firewall between hosts, no IPv4), and further off in rank than 128, it is noticed when MPI reports
+//!   an error; some MPI libraries end the job instead, or never do.
 //! * **Memory under MPI's hands.** A block in a request is in no one else's, by type. What is left of a domain when its transport,
 //!   engine and readers are gone is freed at the next collective occasion, so that nobody waits for a peer; requests that cannot be
 //!   completed keep their memory.
@@ -96,6 +98,7 @@ mod error;
 mod eventcount;
 mod futex;
 mod library;
+mod lifeline;
 mod mapping;
 mod process;
 mod process_watch;

@@ -8,7 +8,8 @@
 //! A node that leaves sends a *goodbye* with the number of blocks that it has sent, and goes on to receive until it has its
 //! peers' goodbyes and all that they count, for as long as it is ready to linger. A node that gets a goodbye sends nothing
 //! more, answers with its own, waits for the blocks that it counts, and reports the peer failed when its own requests to it
-//! are complete. What MPI reports as an error ends a link at once.
+//! are complete. What MPI reports as an error ends a link at once. A node whose process has died
+//! ([`lifeline`](crate::lifeline)) has failed when nothing of what it had sent has come for a second.
 
 mod link;
 
@@ -22,6 +23,7 @@ use pdbp_core::id::NodeId;
 use pdbp_core::{Completion, SealedBlock, VacantBlock};
 
 use crate::error::MpiError;
+use crate::lifeline::{Lifelines, Offer};
 use crate::process::{self, Gate, Serial};
 use crate::result::{self, Comm, Done, Report, Request};
 use crate::window::Region;
@@ -29,6 +31,12 @@ use link::{GRACE, Link, Posted, State};
 
 const BLOCK: i32 = 1;
 const GOODBYE: i32 = 2;
+/// How long a process that starts waits for the connections by which others are watched: at most, where a firewall is in their way.
+const MEETING: Duration = Duration::from_secs(1);
+/// Polls between two looks who lives, and the least time between two.
+const LOOK_EVERY: u32 = 64;
+const LOOK_AFTER: Duration = Duration::from_millis(20);
+
 /// What a request is for.
 enum Use {
     Send(usize, SealedBlock),
@@ -55,6 +63,11 @@ pub(crate) struct RemoteLinks {
     /// Links that are about to end.
     ending: usize,
     linger: Duration,
+    lifelines: Lifelines,
+    /// Links whose lifelines have ended: which, when that or the last block was seen, and how many had come by then.
+    cut: Vec<(usize, Instant, u64)>,
+    polls: u32,
+    looked: Instant,
 }
 
 /// Whether a link takes blocks to send.
@@ -75,6 +88,7 @@ impl RemoteLinks {
         nodes: usize,
         (in_flight, largest): (usize, usize),
         linger: Duration,
+        lifelines: Lifelines,
     ) -> Self {
         let nodes = (0..nodes).filter_map(|n| NodeId::new(n as u16));
         let links = nodes.map(|peer| Link::new(peer, region.remote.contains(&peer))).collect();
@@ -91,6 +105,10 @@ impl RemoteLinks {
             largest,
             ending: 0,
             linger,
+            lifelines,
+            cut: Vec::new(),
+            polls: 0,
+            looked: Instant::now(),
         }
     }
 
@@ -103,6 +121,14 @@ impl RemoteLinks {
             self.track(request, Use::GoodbyeIn(node));
         }
         Ok(())
+    }
+
+    /// Gets to know by what the processes have told each other how to see that one dies.
+    pub(crate) fn watch(&mut self, own: usize, offers: &[Offer]) {
+        let remote = &self.region.remote;
+        let is_remote = |node: usize| remote.iter().any(|peer| peer.index() == node);
+        self.lifelines.meet(own, offers, is_remote);
+        self.lifelines.settle(MEETING);
     }
 
     /// MPI is finalised, and nothing more comes or goes: all blocks come back.
@@ -199,11 +225,42 @@ impl RemoteLinks {
         if self.test(gate, ready) {
             (0..self.links.len()).for_each(|node| self.hand_over(node, ready));
         }
+        self.polls += 1;
+        if self.polls >= LOOK_EVERY {
+            self.polls = 0;
+            self.look(gate);
+        }
         if self.ending > 0 {
             for node in 0..self.links.len() {
                 self.advance_end(gate, node, ready);
             }
         }
+    }
+
+    /// Looks who lives. The link of one that does not ends when nothing of what it has sent comes any more, unless it has said goodbye.
+    fn look(&mut self, gate: &Gate) {
+        let now = Instant::now();
+        if now.duration_since(self.looked) < LOOK_AFTER {
+            return;
+        }
+        self.looked = now;
+        self.cut.extend(self.lifelines.look().into_iter().map(|node| (node, now, u64::MAX)));
+        let mut cut = std::mem::take(&mut self.cut);
+        cut.retain_mut(|(node, since, received)| {
+            let Some(link) = self.links.get(*node) else { return false };
+            if !matches!(link.state, State::Up | State::Leaving(_)) {
+                return false;
+            }
+            if link.received != *received {
+                (*since, *received) = (now, link.received);
+            }
+            let is_over = now.duration_since(*since) > GRACE;
+            if is_over {
+                self.end(gate, *node, Some(died()));
+            }
+            !is_over
+        });
+        self.cut = cut;
     }
 
     /// Takes note of the requests that are complete. Whether there were any.
@@ -416,6 +473,12 @@ impl RemoteLinks {
             self.track(request, Use::Scrap(node, scrap));
         }
     }
+}
+
+fn died() -> MpiError {
+    let text =
+        "the process has died, or its host: the connection by which it is watched has ended".to_owned();
+    MpiError { call: "the link to another host", code: 0, text }
 }
 
 /// Asks for the end of the receives of a link; they complete in the next polls.

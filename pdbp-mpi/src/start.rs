@@ -10,6 +10,7 @@ use crate::communicator::Communicator;
 use crate::direct::Direct;
 use crate::error::{MpiError, StartError, Threads};
 use crate::library::{self, Library};
+use crate::lifeline::{Lifelines, Offer};
 use crate::mapping;
 use crate::process::{self, Backing, Gate};
 use crate::remote::RemoteLinks;
@@ -232,8 +233,12 @@ fn join_together(
         Ok(())
     } else {
         let sizes = (options.in_flight, options.largest_block);
-        let links = RemoteLinks::new(domain, Arc::clone(region), usize::from(nodes), sizes, options.linger);
-        remote.insert(links).listen(gate)
+        let (lifelines, offer) = Lifelines::open();
+        let offers = exchange(gate, comm, offer);
+        let nodes = usize::from(nodes);
+        let links = RemoteLinks::new(domain, Arc::clone(region), nodes, sizes, options.linger, lifelines);
+        let links = remote.insert(links);
+        offers.map(|offers| links.watch(node.index(), &offers)).and_then(|()| links.listen(gate))
     };
     // All links are there, or nobody's.
     let mut fine = [u64::from(shared.is_ok() && listening.is_ok())];
@@ -241,6 +246,17 @@ fn join_together(
     listening?;
     let shared = shared?;
     if fine == [0] { Err(StartError::Other) } else { Ok((node, shared)) }
+}
+
+/// Tells all processes what each offers. Collective.
+fn exchange(gate: &Gate, comm: Comm, offer: Offer) -> Result<Vec<Offer>, MpiError> {
+    let mut offers = vec![Offer::default(); usize::try_from(comm.size(gate)?).unwrap_or(0)];
+    for (at, word) in offer.into_iter().enumerate() {
+        for (offer, word) in offers.iter_mut().zip(comm.gather(gate, word)?) {
+            offer.iter_mut().skip(at).take(1).for_each(|place| *place = word);
+        }
+    }
+    Ok(offers)
 }
 
 /// Checks that all processes have the same options.

@@ -163,18 +163,23 @@
 //! A million queued tasks with inputs of 8 bytes take 96 MB. Processors that live for a second each, with tasks of 10 ms: more than 0.95 of
 //! their time is of use.
 //!
-//! Pools with a journal: `cargo bench -p pdbp-tasks --no-default-features --features net --bench journal`, one thread without sockets, on a machine with other
-//! work (load 9 to 17), medians of three rounds:
+//! Pools with a journal: `cargo bench -p pdbp-tasks --no-default-features --features net --bench journal`, one thread without sockets, by `chrt -r 1`, medians of
+//! three rounds, on a machine with other work (load 9) and a disk whose sync takes 0.1 to 2 ms, which says nothing of the ratio to a plain log; so that is
+//! taken from runs in which a library that is preloaded sleeps so long in place of each sync:
 //!
 //! | what | | aim |
 //! |---|---|---|
-//! | durable results a second, in groups of 1,000 | 74,000; a plain log in the same groups 110,000 | 100,000 and 0.7 of the log, **both missed** |
-//! | the same, in groups of 4,000 | 137,500; a plain log 394,000 | the second **missed** |
-//! | a million tasks loaded | 1.35 to 2.6 s | 3 s |
+//! | durable results a second, in groups of 1,000 and 4,000 | 427,000 and 546,000 | 100,000 |
+//! | the same beside a plain log in the same groups, syncs of 5 ms | 164,000 / 196,000: 0.84 and 450,000 / 774,000: 0.58 | 0.7, **the second missed** |
+//! | the same, syncs of 9 ms | 99,000 / 110,000: 0.90 and 312,000 / 439,000: 0.71 | 0.7 |
+//! | instructions for a result, pool and redb | 8,400 (24,400 with a record for each) | |
+//! | a million tasks loaded | 0.15 to 2.6 s | 3 s |
 //! | a queued task | 23 bytes | 100 |
-//! | a pool again, with 500,000 results in its journal | 0.35 to 0.5 s | 1 s |
+//! | a pool again, with 500,000 results in its journal | 0.07 s | 1 s |
 //!
-//! 84 to 93 % of that time is redb's. From the start of `pdbp-tasks work` to its first command it takes 0.07 to 0.40 s, median 0.09 s (a build without
+//! Results of tasks with numbers that follow each other are one record of the file (`src/store/runs.rs`): with tasks that end in no order each is one of its own, as before.
+//!
+//! From the start of `pdbp-tasks work` to its first command it takes 0.07 to 0.40 s, median 0.09 s (a build without
 //! optimisation, load 16, 7 runs): the aim, 0.2 s, is reached in the median. The same 50 ms after another worker of the host was killed: 0.07 to 0.29 s, median
 //! 0.10 s (it was 2.1 s). One that was killed on another host still costs who joins up to 2 s, for its lease.
 //!

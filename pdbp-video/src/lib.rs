@@ -6,7 +6,7 @@
 //! * [`sources`]: streams that are sent while the program runs, by RTSP or as RTP over UDP;
 //! * [`annexb`]: the structure of an H.264 or H.265 stream; where decoding can begin;
 //! * [`streams`]: thousands of concurrent streams served from a few clips;
-//! * [`decode`]: H.264 to YUV by libavcodec or openh264, H.265 by libavcodec, with a small pool of decoders or one for each stream;
+//! * [`decode`]: H.264 to YUV by libavcodec, openh264 or NVDEC, H.265 by libavcodec or NVDEC, with a small pool of decoders or one for each stream;
 //! * [`frame`]: frames and score records as they travel between parts;
 //! * [`measure`]: RGB restoration, blur, blockiness and smoothness, by the processor or by CUDA devices;
 //! * [`plan`], [`pipeline`]: who does what in a cluster, and the parts that do it over PDBP;
@@ -41,9 +41,15 @@
 //! but for B pictures, of which openh264 gets some samples wrong by a few levels; `--continuous` says so when it matters. Interlaced and
 //! lossless video, and any but 8-bit 4:2:0, is refused by name with either.
 //!
-//! H.265 is decoded by libavcodec only; without it such files are refused by name. Pictures are those
+//! H.265 is decoded by libavcodec, or NVDEC; without them such files are refused by name. Pictures are those
 //! that x265 reconstructed (`tests/hevc.rs`). Of damage within slices libavcodec says nothing unless the encoder has written hashes of its
 //! pictures (`x265 --hash 1`), which are compared: then the picture is left out and reported, as damaged ones of H.264 always are.
+//!
+//! `--decoder nvdec` has the decoder of an NVIDIA GPU do it, by its driver's `libnvcuvid`, which is loaded as the driver is (Debian: `libnvcuvid1`). Live
+//! decoders are then counted by the memory that the device has left. What the device does not decode, by its own account of codecs and
+//! sizes, is refused by name, and nothing falls back; `auto` never takes it. **It has run on no device yet**, and there are no figures: the tests
+//! (`ci/cuda`) are on a library that stands in for it, which has libavcodec decode and gives pictures as a device does, with edges, padding,
+//! in the device's memory, and notices what is left behind.
 //!
 //! Processor time and resident memory on the machine above, **while other programs used it** (load 12 to 16): good for comparing the two
 //! columns, which come from one run, and not for the times above. `--example speed` prints the first rows, `--continuous` the memory

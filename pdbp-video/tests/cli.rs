@@ -205,6 +205,14 @@ fn a_gpu_that_is_wanted_and_not_there_is_an_error_that_says_what_to_do() {
     }
 }
 
+#[test]
+fn nvdec_without_a_device_is_refused_with_the_remedy() {
+    let output = video(&["--streams", "5", "--decoder", "nvdec"], &NO_DEVICE);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty() && text.contains("--decoder libav"), "{output:?}");
+}
+
 #[cfg(feature = "cuda")]
 mod gpu {
     use super::*;
@@ -244,6 +252,91 @@ mod gpu {
         let mut lines: Vec<_> = text.lines().map(line).collect();
         lines.sort();
         (lines, output)
+    }
+
+    /// The library that stands in for NVDEC's ends a program with status 70 that leaves parsers, decoders or pictures.
+    #[test]
+    fn nvdec_gives_the_scores_of_libavcodec_and_leaves_nothing_behind() {
+        if !is_stand_in("nvdec_gives_the_scores_of_libavcodec_and_leaves_nothing_behind") {
+            return;
+        }
+        let b_pictures = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/streams/cabac_high_pyramid.264");
+        let sampled = &["--streams", "20", "--passes", "2"][..];
+        let continuous = &["--streams", "6", "--passes", "5", "--continuous", b_pictures];
+        for (how, lines) in [(sampled, 41), (continuous, 7)] {
+            let (right, output) = scores(&[how, &["--decoder", "libav", "--nodes", "0"]].concat(), &[]);
+            assert!(output.status.success() && right.len() >= lines, "{output:?}");
+            for more in [
+                &["--nodes", "0"][..],
+                &["--nodes", "0", "--analyse", "cpu"],
+                &["--nodes", "4"],
+                &["--isolate"],
+            ] {
+                let (got, output) = scores(&[how, &["--decoder", "nvdec"], more].concat(), &[]);
+                assert_eq!(got, right, "{how:?} {more:?}: {output:?}");
+                assert!(printed(&output).contains("NVDEC of GPU 0 (stand-in)"), "{output:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn live_decoders_of_nvdec_are_counted_by_the_memory_of_the_device() {
+        if !is_stand_in("live_decoders_of_nvdec_are_counted_by_the_memory_of_the_device") {
+            return;
+        }
+        let room = |class| {
+            let output = video(
+                &["--room", "--continuous", "--streams", "10", "--class", class, "--decoder", "nvdec"],
+                &[],
+            );
+            let text = printed(&output);
+            assert!(text.contains("16.0 GiB are available"), "{text}");
+            text
+        };
+        // 20 surfaces of NV12 each, of 208×176 and 384×320 samples, and nothing else.
+        assert!(room("qcif").contains("takes 1.10 MB (176×144)"));
+        assert!(room("cif").contains("takes 3.69 MB (352×288)"));
+    }
+
+    /// Runs it with something wrong about NVDEC, and looks for words in what it says.
+    fn refused(variable: (&str, &str), arguments: &[&str], words: &[&str]) {
+        let output = video(&[&["--streams", "2", "--decoder", "nvdec"], arguments].concat(), &[variable]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{variable:?}: {output:?}");
+        assert!(words.iter().all(|words| text.contains(words)), "{variable:?}: {text}");
+        assert!(!text.contains("panicked"), "{variable:?}: {text}");
+    }
+
+    #[test]
+    fn what_nvdec_refuses_is_named_with_the_remedy_and_nothing_panics() {
+        if !is_stand_in("what_nvdec_refuses_is_named_with_the_remedy_and_nothing_panics") {
+            return;
+        }
+        refused(("NVDEC_CODECS", "hevc"), &[], &["decodes no H.264", "--decoder libav"]);
+        let h265 = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/streams/hevc_cropped.265");
+        refused(("NVDEC_CODECS", "h264"), &[h265], &["hevc_cropped", "H.265", "libavcodec"]);
+        refused(
+            ("NVDEC_MOST", "300"),
+            &["--class", "cif"],
+            &["48×16 to 300×4096", "384×320", "--decoder libav"],
+        );
+        refused(
+            ("DRIVER_FAILS", "cuMemAlloc_v2=2"),
+            &["--analyse", "cpu"],
+            &["cuvidCreateDecoder", "use fewer streams"],
+        );
+        for call in [
+            "cuvidGetDecoderCaps",
+            "cuvidCreateVideoParser",
+            "cuvidParseVideoData",
+            "cuvidCreateDecoder",
+            "cuvidDecodePicture",
+            "cuvidMapVideoFrame64",
+            "cuvidGetDecodeStatus",
+        ] {
+            let plan = format!("{call}=999");
+            refused(("NVDEC_FAILS", &plan), &["--nodes", "0"], &[call, "code 999"]);
+        }
     }
 
     #[test]

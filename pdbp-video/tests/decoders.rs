@@ -36,7 +36,7 @@ const WITH_B: [&str; 7] = [
 
 /// Whether this decoder decodes this stream as the standard says.
 fn is_exact(codec: Codec, name: &str) -> bool {
-    codec.is_libav() || !WITH_B.contains(&name)
+    codec.is_exact() || !WITH_B.contains(&name)
 }
 
 /// Streams that no decoder is given, and words of the reason.
@@ -60,6 +60,12 @@ fn codecs() -> Vec<Codec> {
         Ok(codec) => codecs.push(codec),
         Err(error) if std::env::var_os("REQUIRE_LIBAV").is_some() => panic!("{error}"),
         Err(error) => eprintln!("libavcodec: skipped: {error}"),
+    }
+    // In `ci/cuda` it is that which stands in for a device's.
+    match Codec::choose(&Wanted::Nvdec) {
+        Ok(codec) => codecs.push(codec),
+        Err(error) if std::env::var_os("PDBP_REQUIRE_GPU").is_some() => panic!("{error}"),
+        Err(error) => eprintln!("NVDEC: skipped: {error}"),
     }
     codecs
 }

@@ -43,6 +43,12 @@ fn libav() -> Option<Codec> {
     }
 }
 
+/// What decodes H.265: libavcodec, and NVDEC where there is a device, or in `ci/cuda` what stands in for one.
+fn codecs() -> Vec<Codec> {
+    let nvdec = Codec::choose(&Wanted::Nvdec).map_err(|error| eprintln!("NVDEC: skipped: {error}"));
+    libav().into_iter().chain(nvdec).filter(|codec| codec.decodes(Standard::H265)).collect()
+}
+
 /// The planes, one after the other.
 fn planes(picture: &Yuv<'_>) -> Vec<u8> {
     let PictureSize { width, height } = picture.size();
@@ -88,16 +94,21 @@ fn streams_are_told_from_h264_and_indexed() {
 
 #[test]
 fn every_picture_is_the_one_that_the_encoder_reconstructed() {
-    let Some(codec) = libav() else { return };
-    for (name, number, expected, _) in STREAMS {
-        let pictures = pictures(codec, &clip(name).unwrap());
-        assert_eq!((pictures.len(), hash(pictures.iter().flatten())), (number, expected), "{name}");
+    for codec in codecs() {
+        for (name, number, expected, _) in STREAMS {
+            let pictures = pictures(codec, &clip(name).unwrap());
+            let got = (pictures.len(), hash(pictures.iter().flatten()));
+            assert_eq!(got, (number, expected), "{name}, {codec}");
+        }
     }
 }
 
 #[test]
 fn entry_points_by_turns_with_h264_and_every_picture_in_order_are_the_same_pictures() {
-    let Some(codec) = libav() else { return };
+    codecs().into_iter().for_each(entry_points_and_every_picture_of);
+}
+
+fn entry_points_and_every_picture_of(codec: Codec) {
     let other = Clip::new(BUNDLED[0].name, BUNDLED[0].data).unwrap();
     let mut sampler = Sampler::new(codec);
     for (name, number, ..) in STREAMS {
@@ -163,7 +174,7 @@ fn both_kinds_of_streams_are_in_one_table() {
     let text = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert!(
-        text.contains("hevc_closed_gop") && text.contains("H.265 is decoded by libavcodec only"),
+        text.contains("hevc_closed_gop") && text.contains("H.265 is decoded by libavcodec, or by NVDEC"),
         "{text}"
     );
     if libav().is_none() {

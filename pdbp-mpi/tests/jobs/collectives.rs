@@ -3,9 +3,7 @@
 #[path = "../../../pdbp/tests/runtime/collective/suite.rs"]
 mod suite;
 
-use std::time::Duration;
-
-use pdbp::collective::{Cause, Group, GroupError, Request, Sum};
+use pdbp::collective::{Group, GroupError, Request, Sum};
 use pdbp::{Builder, Cluster};
 
 use crate::clusters::{SOON, builder, builder_apart, cluster_of_two_hosts, node};
@@ -47,26 +45,30 @@ pub(crate) fn two_hosts() -> Result<(), String> {
 }
 
 pub(crate) fn killed() -> Result<(), String> {
-    killed_in_a_call(start(builder())?, SOON, sum, is_lost)
+    killed_in_a_call(start(builder())?, sum, |_| true)
 }
 
-/// Between hosts MPI says nothing, but nobody waits for ever.
+pub(crate) fn killed_by_messages() -> Result<(), String> {
+    killed_in_a_call(start(builder().group_shared_memory(false))?, sum, |_| true)
+}
+
+/// Between hosts MPI says nothing, and nobody else is on that host.
 pub(crate) fn killed_apart() -> Result<(), String> {
-    killed_in_a_call(start(builder_apart())?, Duration::from_secs(3), sum, |error| match error {
-        GroupError::TimedOut { .. } | GroupError::Ended { cause: Cause::TimedOut, .. } => {}
-        other => panic!("{other:?}"),
-    })?;
+    killed_in_a_call(start(builder_apart())?, sum, |_| true)?;
     end_without_mpi()
 }
 
 /// One on its host sees it, and tells those on the other.
 pub(crate) fn killed_of_two_hosts() -> Result<(), String> {
-    killed_in_a_call(cluster_of_two_hosts()?, SOON, |data| Request::broadcast(ENDS, data), is_lost)?;
+    killed_in_a_call(cluster_of_two_hosts()?, |data| Request::broadcast(ENDS, data), |_| true)?;
     end_without_mpi()
 }
 
-pub(crate) fn killed_by_messages() -> Result<(), String> {
-    killed_in_a_call(start(builder().group_shared_memory(false))?, SOON, sum, is_lost)
+/// The one on its host has not called yet.
+pub(crate) fn killed_beside_one_that_does_not_wait() -> Result<(), String> {
+    let waits = |rank| rank != 3;
+    killed_in_a_call(cluster_of_two_hosts()?, |data| Request::broadcast(ENDS, data), waits)?;
+    end_without_mpi()
 }
 
 fn start(builder: Builder) -> Result<Cluster, String> {
@@ -77,10 +79,6 @@ fn sum(data: &mut [f32]) -> Request<'_> {
     Request::all_reduce(data, Sum)
 }
 
-fn is_lost(error: &GroupError) {
-    assert_eq!(*error, GroupError::Lost { rank: ENDS, address: format!("all#{ENDS}@node{ENDS}") });
-}
-
 /// Without `MPI_Finalize`, which may wait for the dead: nobody has told that there are any.
 fn end_without_mpi() -> Result<(), String> {
     println!("{}", launch::PASSED);
@@ -88,12 +86,11 @@ fn end_without_mpi() -> Result<(), String> {
     unsafe { libc::_exit(0) }
 }
 
-/// The others are in a call that needs the one that is killed, and that one has begun it.
+/// The others are in a call that needs the one that is killed, and that one has begun it; those that do not wait call later.
 fn killed_in_a_call(
     cluster: Cluster,
-    patience: Duration,
     request: fn(&mut [f32]) -> Request<'_>,
-    check: fn(&GroupError),
+    waits: fn(usize) -> bool,
 ) -> Result<(), String> {
     launch::name_files();
     let mut all = Group::of_nodes(&node(&cluster), "all", SOON).map_err(|e| e.to_string())?;
@@ -101,20 +98,25 @@ fn killed_in_a_call(
     all.barrier().map_err(|e| e.to_string())?;
     launch::give_sign(&format!("{me} is ready"));
     (0..cluster.size()).for_each(|rank| launch::wait_for_sign(&format!("{rank} is ready")));
+    let others = || (0..cluster.size()).filter(|rank| *rank != ENDS);
+    if !waits(me) {
+        others().filter(|rank| waits(*rank)).for_each(|rank| launch::wait_for_sign(&format!("{rank} knows")));
+    }
     let mut data = vec![1f32; 100_000];
     let mut call = all.start(request(&mut data)).map_err(|e| e.to_string())?;
     if me == ENDS {
-        let _ = call.poll();
+        // More than the window: it cannot do its part before others call.
+        assert_eq!(call.poll(), Ok(false));
+        launch::give_sign("it has begun");
         kill_this_process();
     }
-    let error = call.wait(patience).unwrap_err();
-    check(&error);
+    launch::wait_for_sign("it has begun");
+    let error = call.wait(SOON).unwrap_err();
+    assert_eq!(error, GroupError::Lost { rank: ENDS, address: format!("all#{ENDS}@node{ENDS}") });
     drop(call);
     assert!(all.barrier().is_err());
     // Nobody goes before the others know whom they have lost.
     launch::give_sign(&format!("{me} knows"));
-    (0..cluster.size())
-        .filter(|rank| *rank != ENDS)
-        .for_each(|rank| launch::wait_for_sign(&format!("{rank} knows")));
+    others().for_each(|rank| launch::wait_for_sign(&format!("{rank} knows")));
     Ok(())
 }

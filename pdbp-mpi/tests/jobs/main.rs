@@ -54,6 +54,11 @@ const JOBS: &[Job] = &[
     without_one_killed("a_member_without_a_slate_is_killed_in_a_call", &[3], collectives::killed_by_messages),
     without_one_killed("a_member_between_hosts_is_killed_in_a_call", &[3], collectives::killed_apart),
     without_one_killed("a_member_of_two_hosts_is_killed_in_a_call", &[4], collectives::killed_of_two_hosts),
+    without_one_killed(
+        "a_member_is_killed_beside_one_that_does_not_wait_for_it",
+        &[4],
+        collectives::killed_beside_one_that_does_not_wait,
+    ),
     well("conformance_of_one_host_with_faults", &[3], faults::conformance_of_one_host),
     well("conformance_of_hosts_of_their_own_with_faults", &[3], faults::conformance_apart),
     well("clusters_of_one_host_with_faults", &[3], faults::clusters_of_one_host),

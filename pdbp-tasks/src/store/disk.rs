@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::memory::key;
+use super::runs::{self, ENDED, Results, Run};
 use super::{Change, Ended, Head, Reader, Saved, Store, StoreError};
 use crate::wire::{self, Name};
 
@@ -19,15 +20,13 @@ const META: TableDefinition<&str, u64> = TableDefinition::new("pdbp-tasks");
 const JOBS: TableDefinition<u32, &[u8]> = TableDefinition::new("jobs");
 /// By job and number of the first task.
 const ADDED: TableDefinition<(u32, u64), &[u8]> = TableDefinition::new("added");
-/// By job and number.
-const ENDED: TableDefinition<(u32, u64), &[u8]> = TableDefinition::new("ended");
 /// By job, number of the client's task and number of the step.
 const STEPS: TableDefinition<(u32, u64, u64), &[u8]> = TableDefinition::new("steps");
 /// By job, number and sub-task.
 const STARTED: TableDefinition<(u32, u64, u64), &[u8]> = TableDefinition::new("started");
 
 /// Version of what lies in the tables.
-const FORMAT: u64 = 2;
+const FORMAT: u64 = 3;
 /// Bytes of the file that are kept in memory.
 const CACHE: usize = 16 << 20;
 
@@ -39,7 +38,7 @@ pub(crate) struct Disk {
     open: Arc<RwLock<Option<Database>>>,
 }
 
-fn other(error: impl std::fmt::Display) -> StoreError {
+pub(super) fn other(error: impl std::fmt::Display) -> StoreError {
     StoreError::Other(error.to_string())
 }
 
@@ -98,7 +97,7 @@ impl From<DatabaseError> for StoreError {
     }
 }
 
-fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
+pub(super) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
     postcard::to_stdvec(value).map_err(other)
 }
 
@@ -199,13 +198,19 @@ impl Disk {
                 let (at, chunk) = entry?;
                 saved.added.push((at.value().0, at.value().1, chunk.value().into()));
             }
+            let mut behind = (0, 0);
             for entry in change.open_table(ENDED)?.iter()? {
-                let (at, ended) = entry?;
-                saved.ended.push((
-                    at.value().0,
-                    at.value().1,
-                    decode_head::<Head>(ended.value(), "a result")?,
-                ));
+                let (at, record) = entry?;
+                let ((job, first), run) = (at.value(), Run::parse(record.value())?);
+                if (job, first) < behind {
+                    return Err(StoreError::Damaged {
+                        why: format!("two results of task {first} of job {job}"),
+                    });
+                }
+                behind = (job, first.saturating_add(run.len() as u64));
+                for (number, result) in (first..behind.1).zip((0..).map_while(|at| run.get(at))) {
+                    saved.ended.push((job, number, decode_head::<Head>(result, "a result")?));
+                }
             }
             for entry in change.open_table(STEPS)?.iter()? {
                 saved.steps.push(decode(entry?.1.value(), "a step")?);
@@ -222,28 +227,28 @@ impl Disk {
 }
 
 /// The tables of a transaction, opened once for all changes.
-struct Tables<'t> {
+struct Tables<'t, 'c> {
     meta: Table<'t, &'static str, u64>,
     jobs: Table<'t, u32, &'static [u8]>,
     added: Table<'t, (u32, u64), &'static [u8]>,
-    ended: Table<'t, (u32, u64), &'static [u8]>,
+    ended: Results<'t, 'c>,
     steps: Table<'t, (u32, u64, u64), &'static [u8]>,
     started: Table<'t, (u32, u64, u64), &'static [u8]>,
 }
 
-impl<'t> Tables<'t> {
+impl<'t, 'c> Tables<'t, 'c> {
     fn open(change: &'t WriteTransaction) -> Result<Self, StoreError> {
         Ok(Self {
             meta: change.open_table(META)?,
             jobs: change.open_table(JOBS)?,
             added: change.open_table(ADDED)?,
-            ended: change.open_table(ENDED)?,
+            ended: Results::new(change.open_table(ENDED)?),
             steps: change.open_table(STEPS)?,
             started: change.open_table(STARTED)?,
         })
     }
 
-    fn apply(&mut self, change: &Change) -> Result<(), StoreError> {
+    fn apply(&mut self, change: &'c Change) -> Result<(), StoreError> {
         let at = |name: &Name| (name.job, name.number, name.sub);
         match change {
             Change::Term(term) => drop(self.meta.insert("term", u64::from(*term))?),
@@ -252,14 +257,14 @@ impl<'t> Tables<'t> {
             Change::Forget(job) => {
                 self.jobs.remove(job)?;
                 let (two, three) = ((*job, 0)..=(*job, u64::MAX), (*job, 0, 0)..=(*job, u64::MAX, u64::MAX));
-                self.added.retain_in(two.clone(), |_, _| false)?;
-                self.ended.retain_in(two, |_, _| false)?;
+                self.added.retain_in(two, |_, _| false)?;
+                self.ended.forget(*job)?;
                 self.steps.retain_in(three.clone(), |_, _| false)?;
                 self.started.retain_in(three, |_, _| false)?;
             }
             Change::Added(job, first, chunk) => drop(self.added.insert((*job, *first), &**chunk)?),
-            Change::Ended(job, number, ended) => drop(self.ended.insert((*job, *number), &*encode(ended)?)?),
-            Change::Unended(job, number) => drop(self.ended.remove((*job, *number))?),
+            Change::Ended(job, number, ended) => self.ended.add(*job, *number, ended)?,
+            Change::Unended(job, number) => self.ended.take_back(*job, *number)?,
             Change::Step(step) => {
                 if let Some(key) = key(step) {
                     self.steps.insert(key, &*encode(step)?)?;
@@ -281,6 +286,7 @@ impl Store for Disk {
             let change = database.begin_write()?;
             let mut tables = Tables::open(&change)?;
             changes.iter().try_for_each(|change| tables.apply(change))?;
+            tables.ended.write()?;
             drop(tables);
             Ok(change.commit()?)
         });
@@ -301,8 +307,7 @@ impl Reader for Disk {
     fn ended(&self, job: u32, number: u64) -> Result<Option<Ended>, StoreError> {
         self.with(|database| {
             let table = database.begin_read()?.open_table(ENDED)?;
-            let found = table.get((job, number))?;
-            found.map(|ended| decode(ended.value(), "a result")).transpose()
+            runs::find(&table, job, number, |ended| decode(ended, "a result"))
         })
     }
 }

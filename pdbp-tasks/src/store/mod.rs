@@ -6,6 +6,8 @@
 #[cfg(any(feature = "net", test))]
 mod disk;
 mod memory;
+#[cfg(any(feature = "net", test))]
+mod runs;
 
 use std::fmt;
 

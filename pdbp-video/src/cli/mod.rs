@@ -12,7 +12,7 @@ use pdbp::{Builder, ConfigError, Launch};
 
 use crate::clips::{self, Clip, Loaded};
 use crate::decode::memory::{self, Needs};
-use crate::decode::{self, Codec, NoLibav, NotIsolated};
+use crate::decode::{self, Codec, NoCodec, NotIsolated};
 use crate::frame::StreamClass;
 use crate::measure::{NoGpu, Place, Wanted};
 use crate::plan::{Layout, Mode, Plan, Side};
@@ -84,9 +84,10 @@ pub struct Cli {
     pub decoders: Option<u16>,
 
     /// What decodes: libav (libavcodec, which is loaded when it is there and takes half of the time and less than half of the memory), openh264
-    /// (part of the program), auto (libav where it is there), or the path of a libavcodec. All give the same pictures, but for
-    /// B pictures, of which openh264 gets some samples slightly wrong.
-    #[arg(long, value_name = "auto|libav|openh264|PATH", default_value_t)]
+    /// (part of the program), auto (libav where it is there, else openh264), nvdec (the decoder of an NVIDIA GPU, by its driver's
+    /// libnvcuvid), or the path of a libavcodec. All give the same pictures, but for B pictures, of which openh264 gets some samples slightly
+    /// wrong.
+    #[arg(long, value_name = "auto|libav|openh264|nvdec|PATH", default_value_t)]
     pub decoder: decode::Wanted,
 
     /// Put decoders into processes of their own, one for each decoding thread: one that crashes then takes no more along than pictures until the
@@ -237,7 +238,7 @@ pub enum SetupError {
     },
     /// The decoder that was wanted cannot be used.
     #[error(transparent)]
-    NoLibav(#[from] NoLibav),
+    NoCodec(#[from] NoCodec),
     /// Decoders cannot be put into other processes.
     #[error(transparent)]
     NotIsolated(#[from] NotIsolated),
@@ -341,7 +342,7 @@ impl Cli {
                 .map(|needs| format!("a live decoder takes {needs}"));
         }
         if mode == Mode::Continuous {
-            let available = memory::available_bytes();
+            let available = memory::available_bytes(codec);
             let needs = Needs::measure(codec, streams.clips());
             (streams, room) = match room::fit(streams, needs.zip(available), &mut notices) {
                 Ok(fitted) => fitted,
@@ -349,7 +350,7 @@ impl Cli {
             };
         }
         let inexact = streams.clips().iter().filter(|clip| clip.index().b_pictures > 0).count();
-        if self.continuous && !codec.is_libav() && inexact > 0 {
+        if self.continuous && !codec.is_exact() && inexact > 0 {
             notices.push(format!(
                 "{inexact} clips have B pictures, of which openh264 gets some samples slightly wrong; libavcodec decodes them exactly \
                  (--decoder libav)"

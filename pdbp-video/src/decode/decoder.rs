@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 #[cfg(target_os = "linux")]
 use super::isolated::Isolation;
 use super::libav::{Libav, NoLibav};
+#[cfg(feature = "cuda")]
+use super::nvdec::{NoNvdec, Nvdec};
 use super::openh264::OpenH264;
 use super::{DecodeError, Yuv};
 use crate::annexb::Standard;
@@ -57,6 +59,27 @@ pub struct NotIsolated {
 
 /// The name of the decoder that is part of the program.
 const OPENH264: &str = "openh264";
+/// The name of that of a GPU.
+const NVDEC: &str = "nvdec";
+
+/// The decoder that is wanted cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoCodec {
+    /// libavcodec.
+    #[error(transparent)]
+    Libav(#[from] NoLibav),
+    /// NVDEC.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Nvdec(#[from] NoNvdec),
+    /// NVDEC, with which the program was not built.
+    #[cfg(not(feature = "cuda"))]
+    #[error(
+        "this program was built without its feature cuda; build it with `--features cuda`, or use --decoder libav"
+    )]
+    NotBuilt,
+}
 
 /// The decoder that a user wants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,13 +91,17 @@ pub enum Wanted {
     Libav,
     /// openh264, which is part of the program.
     OpenH264,
+    /// NVDEC, the decoder of NVIDIA's GPUs.
+    Nvdec,
     /// This file, a libavcodec.
     File(PathBuf),
 }
 
-/// The text is none of `auto`, `libav`, `openh264` and no path.
+/// The text is none of `auto`, `libav`, `openh264`, `nvdec` and no path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("use auto, libav, openh264, or the path of a library, such as /opt/ffmpeg/lib/libavcodec.so.61")]
+#[error(
+    "use auto, libav, openh264, nvdec, or the path of a library, such as /opt/ffmpeg/lib/libavcodec.so.61"
+)]
 pub struct UnknownDecoder;
 
 impl FromStr for Wanted {
@@ -85,7 +112,8 @@ impl FromStr for Wanted {
         match text {
             "auto" => Ok(Self::Auto),
             "libav" => Ok(Self::Libav),
-            "openh264" => Ok(Self::OpenH264),
+            OPENH264 => Ok(Self::OpenH264),
+            NVDEC => Ok(Self::Nvdec),
             path if path.contains('/') => Ok(Self::File(path.into())),
             _ => Err(UnknownDecoder),
         }
@@ -97,7 +125,8 @@ impl fmt::Display for Wanted {
         match self {
             Self::Auto => f.write_str("auto"),
             Self::Libav => f.write_str("libav"),
-            Self::OpenH264 => f.write_str("openh264"),
+            Self::OpenH264 => f.write_str(OPENH264),
+            Self::Nvdec => f.write_str(NVDEC),
             Self::File(path) => path.display().fmt(f),
         }
     }
@@ -117,6 +146,8 @@ impl fmt::Display for Wanted {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Codec {
     libav: Option<&'static Libav>,
+    #[cfg(feature = "cuda")]
+    nvdec: Option<&'static Nvdec>,
     /// Why it is not libavcodec, which was looked for.
     why_not: Option<&'static str>,
     #[cfg(target_os = "linux")]
@@ -127,10 +158,11 @@ impl Codec {
     /// The one that is wanted.
     ///
     /// # Errors
-    /// [`NoLibav`] if only libavcodec will do, and there is none that can be used.
-    pub fn choose(wanted: &Wanted) -> Result<Self, NoLibav> {
+    /// [`NoCodec`] if only libavcodec, or only NVDEC, will do, and there is none that can be used.
+    pub fn choose(wanted: &Wanted) -> Result<Self, NoCodec> {
         let libav = match wanted {
             Wanted::OpenH264 => return Ok(Self::default()),
+            Wanted::Nvdec => return Self::on_device(),
             Wanted::File(path) => Libav::open(path)?,
             Wanted::Libav => Libav::find()?,
             Wanted::Auto => match Libav::find() {
@@ -147,14 +179,49 @@ impl Codec {
         Ok(Self { libav: Some(libav), ..Self::default() })
     }
 
+    #[cfg(feature = "cuda")]
+    fn on_device() -> Result<Self, NoCodec> {
+        Ok(Self { nvdec: Some(Nvdec::find()?), ..Self::default() })
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn on_device() -> Result<Self, NoCodec> {
+        Err(NoCodec::NotBuilt)
+    }
+
     /// Whether it is libavcodec.
     pub fn is_libav(&self) -> bool {
         self.libav.is_some()
     }
 
-    /// Whether it decodes streams of this kind: libavcodec all, openh264 H.264 only.
+    /// Whether it is NVDEC.
+    pub fn is_nvdec(&self) -> bool {
+        #[cfg(feature = "cuda")]
+        return self.nvdec.is_some();
+        #[cfg(not(feature = "cuda"))]
+        false
+    }
+
+    /// Whether all of its pictures are those of the standard, B pictures too.
+    pub fn is_exact(&self) -> bool {
+        self.is_libav() || self.is_nvdec()
+    }
+
+    /// Whether it decodes streams of this kind: libavcodec all, NVDEC what the device knows, openh264 H.264 only.
     pub fn decodes(&self, standard: Standard) -> bool {
+        #[cfg(feature = "cuda")]
+        if let Some(nvdec) = self.nvdec {
+            return nvdec.decodes(standard);
+        }
         self.is_libav() || standard == Standard::H264
+    }
+
+    /// Bytes that the device has left, if decoders live in its memory.
+    pub(super) fn device_memory_left(&self) -> Option<u64> {
+        #[cfg(feature = "cuda")]
+        return self.nvdec?.memory_left();
+        #[cfg(not(feature = "cuda"))]
+        None
     }
 
     /// The same with its decoders in processes of their own, which are `program`: one that begins with [`serve_isolated`](super::serve_isolated). A
@@ -164,7 +231,8 @@ impl Codec {
     /// On other systems than Linux.
     #[cfg(target_os = "linux")]
     pub fn isolated(self, program: &Path) -> Result<Self, NotIsolated> {
-        let decoder = self.libav.map_or(Path::new(OPENH264), Libav::file);
+        let other = if self.is_nvdec() { NVDEC } else { OPENH264 };
+        let decoder = self.libav.map_or(Path::new(other), Libav::file);
         let isolation = Box::leak(Box::new(Isolation::new(program.to_owned(), decoder.to_owned())));
         Ok(Self { isolation: Some(isolation), ..self })
     }
@@ -185,6 +253,9 @@ impl Codec {
     pub(super) fn named(decoder: &Path) -> Result<Self, String> {
         if decoder == Path::new(OPENH264) {
             return Ok(Self::default());
+        }
+        if decoder == Path::new(NVDEC) {
+            return Self::on_device().map_err(|error| error.to_string());
         }
         let libav = Libav::open(decoder).map_err(|error| error.to_string())?;
         Ok(Self { libav: Some(libav), ..Self::default() })
@@ -220,6 +291,11 @@ impl Codec {
         if !self.decodes(standard) {
             return Err(DecodeError::NotDecoded { standard });
         }
+        #[cfg(feature = "cuda")]
+        if let Some(nvdec) = self.nvdec {
+            let made = nvdec.decoder(standard).map(|decoder| Box::new(decoder) as Box<dyn Decoder>);
+            return made.map_err(|reason| DecodeError::NoDecoder { reason });
+        }
         let made = match self.libav {
             Some(libav) => libav.decoder(standard).map(|decoder| Box::new(decoder) as Box<dyn Decoder>),
             None => OpenH264::new().map(|decoder| Box::new(decoder) as Box<dyn Decoder>),
@@ -231,8 +307,13 @@ impl Codec {
 /// Its name, and version if there may be several; why it is not libavcodec, if that would have been taken.
 impl fmt::Display for Codec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[cfg(feature = "cuda")]
+        let nvdec = self.nvdec;
+        #[cfg(not(feature = "cuda"))]
+        let nvdec: Option<&str> = None;
         match (self.libav, self.why_not) {
             (Some(libav), _) => libav.fmt(f)?,
+            (None, None) if nvdec.is_some() => nvdec.map_or(Ok(()), |nvdec| fmt::Display::fmt(nvdec, f))?,
             (None, None) => f.write_str(OPENH264)?,
             (None, Some(reason)) => write!(f, "{OPENH264} ({reason})")?,
         }
@@ -250,7 +331,7 @@ mod tests {
 
     #[test]
     fn decoders_are_named_as_they_are_printed() {
-        for text in ["auto", "libav", "openh264", "/opt/ffmpeg/lib/libavcodec.so.61"] {
+        for text in ["auto", "libav", "openh264", "nvdec", "/opt/ffmpeg/lib/libavcodec.so.61"] {
             assert_eq!(text.parse::<Wanted>().unwrap().to_string(), text);
         }
         assert!("x264".parse::<Wanted>().unwrap_err().to_string().contains("openh264"));

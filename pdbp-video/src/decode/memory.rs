@@ -46,10 +46,10 @@ impl Needs {
             let mut several = clips.into_iter().cycle();
             // The first takes what is free already.
             live.extend(several.next().and_then(|clip| run(codec, clip)));
-            let before = resident_bytes(codec)?;
+            let before = used_bytes(codec)?;
             let more = several.take(number as usize).filter_map(|clip| run(codec, clip)); // 8 at most
             let (had, _) = (live.len(), live.extend(more));
-            let grown = resident_bytes(codec)?.saturating_sub(before);
+            let grown = used_bytes(codec)?.saturating_sub(before);
             needs.0.insert(size, grown / (live.len() - had).max(1) as u64);
         }
         Some(needs)
@@ -98,6 +98,15 @@ fn run(codec: Codec, clip: &Clip) -> Option<Follower> {
     Some(follower)
 }
 
+/// What grows with each decoder: of the device's memory if decoders live there, else of the host's.
+fn used_bytes(codec: Codec) -> Option<u64> {
+    if codec.is_nvdec() {
+        // Counted from the top, since only differences matter.
+        return codec.device_memory_left().map(|left| u64::MAX - left);
+    }
+    resident_bytes(codec)
+}
+
 /// Memory of this process, and of those that decode for it, that is not shared with files, in bytes.
 fn resident_bytes(codec: Codec) -> Option<u64> {
     let others = codec.process_ids().into_iter().map(|id| id.to_string());
@@ -112,9 +121,12 @@ fn resident_bytes_of(process: &str) -> Option<u64> {
     field("smaps_rollup", "Anonymous:").or_else(|| field("status", "RssAnon:"))
 }
 
-/// Memory that processes can still take without swapping, in bytes: `MemAvailable` of `/proc/meminfo`, and no more than
-/// the control group allows. `None` where the system does not tell.
-pub fn available_bytes() -> Option<u64> {
+/// Memory that decoders of `codec` can still take, in bytes: what the device has left if they live there, else what processes can take without
+/// swapping, `MemAvailable` of `/proc/meminfo`, and no more than the control group allows. `None` where the system does not tell.
+pub fn available_bytes(codec: Codec) -> Option<u64> {
+    if codec.is_nvdec() {
+        return codec.device_memory_left();
+    }
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
     let system = kibibytes(&meminfo, "MemAvailable:")?;
     let number = |file: &str| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();

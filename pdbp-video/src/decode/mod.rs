@@ -1,4 +1,4 @@
-//! H.264 to YUV, by libavcodec or openh264 ([`Codec`]); H.265 by libavcodec only.
+//! H.264 to YUV, by libavcodec, openh264 or NVDEC ([`Codec`]); H.265 by libavcodec and NVDEC only.
 //!
 //! * [`Sampler`] decodes single entry points: one live decoder serves any number of streams, one picture each, whatever
 //!   their sizes. A monitoring pass runs one sampler per core.
@@ -7,7 +7,7 @@
 //! * [`whole`] decodes all pictures of a stream, once, which is how a directory of clips is measured ([`crate::elastic`]).
 //! * [`Reel`] decodes a few pictures of each clip once and shows them again and again, for `--replay`.
 //!
-//! Both decoders give the same pictures in the order in which they are shown, bit by bit, but for B pictures: openh264 gets some samples
+//! All decoders give the same pictures in the order in which they are shown, bit by bit, but for B pictures: openh264 gets some samples
 //! of them slightly wrong ([`crate::annexb::Index::b_pictures`] counts them). After any error a decoder is thrown away:
 //! a broken stream must not change how the next one is decoded.
 
@@ -15,7 +15,10 @@ mod decoder;
 #[cfg(target_os = "linux")]
 mod isolated;
 mod libav;
+pub(crate) mod library;
 pub mod memory;
+#[cfg(feature = "cuda")]
+mod nvdec;
 mod openh264;
 mod reel;
 mod whole;
@@ -24,11 +27,13 @@ mod yuv;
 use core::ops::Range;
 use std::collections::VecDeque;
 
-pub use decoder::{Codec, NotIsolated, UnknownDecoder, Wanted};
+pub use decoder::{Codec, NoCodec, NotIsolated, UnknownDecoder, Wanted};
 #[cfg(target_os = "linux")]
 pub use isolated::serve as serve_isolated;
+pub(crate) use libav::file_name;
 pub use libav::{Libav, NoLibav};
-pub(crate) use libav::{file_name, is_absence, loader_reason};
+#[cfg(feature = "cuda")]
+pub use nvdec::{NoNvdec, Nvdec};
 pub use reel::Reel;
 pub use whole::whole;
 pub use yuv::Yuv;
@@ -51,7 +56,8 @@ pub enum DecodeError {
     },
     /// The decoder that was chosen does not decode streams of this kind.
     #[error(
-        "{standard} is decoded by libavcodec only; install it (Debian 12: apt install libavcodec59), and leave --decoder away"
+        "{standard} is decoded by libavcodec, or by NVDEC of a GPU that knows it; install libavcodec (Debian 12: apt install libavcodec59), \
+         and leave --decoder away"
     )]
     NotDecoded {
         /// How the stream is coded.

@@ -39,8 +39,9 @@
 //!   and [`Node::barrier`](crate::Node::barrier).
 //! * **A member that dies ends the call at all others with its name** ([`GroupError::Lost`]). After that and after all other errors but
 //!   [`GroupError::Refused`] the group is broken, every call says so, and data that was under way may hold anything. Make a new group of
-//!   those that are left. ([`GroupError::Interrupted`] leaves a call that was [started](Group::start) as it is.) A process that is killed on
-//!   another host is noticed when the transport says so; MPI does not, and calls time out.
+//!   those that are left. ([`GroupError::Interrupted`] leaves a call that was [started](Group::start) as it is.) A process that is
+//!   killed is noticed on its host by its number, and from other hosts by the connections that processes hold for that, over MPI too. Where
+//!   there can be none (a firewall), calls time out.
 //! * Nobody waits for ever: a call in which nothing moves for as long as the group's patience ends with
 //!   [`GroupError::TimedOut`], which names whom it waited for.
 //! * Members that all share memory (threads of one process, MPI processes of one host on Linux), up to 64, hand each other what they send through slots and flags there: a *slate*

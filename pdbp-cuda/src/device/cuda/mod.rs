@@ -162,6 +162,37 @@ impl Cuda {
         Ok(DeviceInfo { ordinal: self.primary().ordinal(), name, memory })
     }
 
+    /// Bytes of the device's memory that nobody has taken, this process or another.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn memory_left(&self) -> Result<usize, DeviceError> {
+        self.bind()?;
+        Ok(check("cuMemGetInfo", result::mem_get_info())?.0)
+    }
+
+    /// Begins to copy memory of the device that another library has, such as a decoded picture, to the host.
+    ///
+    /// # Errors
+    /// What the driver says. No copy is under way then.
+    ///
+    /// # Safety
+    /// As many bytes of the device lie at `address` as at `to`; both stay until the event is over, nobody writes the one, and nobody touches the
+    /// other until then.
+    pub unsafe fn copy_from(
+        &self,
+        queue: &CudaQueue,
+        address: u64,
+        to: NonNull<[u8]>,
+    ) -> Result<CudaEvent, DeviceError> {
+        self.copy(queue, || {
+            // SAFETY: the caller's promise.
+            let begun =
+                unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast().as_ptr(), address, to.len(), queue.stream) };
+            check("cuMemcpyDtoHAsync", begun.result())
+        })
+    }
+
     /// The end of what the program has given to one of its streams so far.
     ///
     /// # Errors
@@ -195,8 +226,11 @@ impl Cuda {
         Ok(end)
     }
 
-    /// Makes this thread's calls those of the device.
-    pub(crate) fn bind(&self) -> Result<(), DeviceError> {
+    /// Makes this thread's calls of the driver, and of libraries beside it, those of the device. Costs next to nothing where they are.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn bind(&self) -> Result<(), DeviceError> {
         bind(self.primary())
     }
 

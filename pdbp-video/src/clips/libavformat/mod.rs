@@ -17,7 +17,8 @@ use std::sync::OnceLock;
 use self::sys::{Api, File, Refusal, VERSIONS, Version};
 use super::demux::{Record, is_mp4};
 use crate::annexb::Standard;
-use crate::decode::{file_name, is_absence};
+use crate::decode::file_name;
+use crate::decode::library::is_absence;
 
 /// What to do without the library.
 const ADVICE: &str =

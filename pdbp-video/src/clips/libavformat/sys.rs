@@ -11,7 +11,7 @@ use libloading::Library;
 
 use super::Track;
 use crate::annexb::Standard;
-use crate::decode::loader_reason;
+use crate::decode::library::{functions, loader_reason};
 
 /// A version of the library that is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,27 +76,6 @@ const IS_LAYOUT_KNOWN: bool = size_of::<usize>() == 8;
 const _: () = assert!(!IS_LAYOUT_KNOWN || offset_of!(Context, streams) == 48);
 const _: () = assert!(!IS_LAYOUT_KNOWN || offset_of!(Parameters, extradata) == 16);
 const _: () = assert!(!IS_LAYOUT_KNOWN || offset_of!(Packet, flags) == 40);
-
-macro_rules! functions {
-    ($($name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        struct Functions {
-            $($name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
-        }
-
-        impl Functions {
-            /// Takes the functions from the library and those that it was linked with, or says which is not there.
-            fn find(library: &Library) -> Result<Self, &'static str> {
-                Ok(Self {$(
-                    // SAFETY: the function of this name has this type in all versions that are accepted; `open` calls none but that which
-                    // tells the version before it has compared it.
-                    $name: unsafe { library.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>(stringify!($name)) }
-                        .map(|symbol| *symbol)
-                        .map_err(|_| stringify!($name))?,
-                )*})
-            }
-        }
-    };
-}
 
 functions! {
     avformat_version() -> c_uint;

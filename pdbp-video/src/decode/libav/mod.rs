@@ -20,6 +20,7 @@ use std::sync::OnceLock;
 
 use self::sys::{Received, Session, VERSIONS, Version};
 use super::decoder::{Decoder, Take};
+use super::library::is_absence;
 use crate::annexb::Standard;
 
 /// Why libavcodec cannot be used.
@@ -154,16 +155,6 @@ impl Libav {
         };
         Ok(LibavDecoder { session: session? })
     }
-}
-
-/// What the system's loader said; the error itself names its function only.
-pub(crate) fn loader_reason(error: &libloading::Error) -> String {
-    core::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
-}
-
-/// Whether the loader found no such file, in glibc's, musl's and macOS's words.
-pub(crate) fn is_absence(reason: &str) -> bool {
-    ["No such file", "no such file", "cannot find"].iter().any(|words| reason.contains(words))
 }
 
 const OPTIONS: [(&CStr, &CStr); 3] = [

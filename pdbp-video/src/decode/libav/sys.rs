@@ -16,6 +16,7 @@ use libloading::Library;
 use super::NoLibav;
 use crate::annexb::PictureSize;
 use crate::decode::Yuv;
+use crate::decode::library::{functions, loader_reason};
 
 /// A version of the libraries that is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,27 +92,6 @@ const DAMAGES: [(c_int, &str); 4] = [
     (8, "slice that cannot be decoded"),
 ];
 
-macro_rules! functions {
-    ($($name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        struct Functions {
-            $($name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
-        }
-
-        impl Functions {
-            /// Takes the functions from the library and those that it was linked with, or says which is not there.
-            fn find(library: &Library) -> Result<Self, &'static str> {
-                Ok(Self {$(
-                    // SAFETY: the function of this name has this type in all versions that are accepted; `open` calls none but
-                    // those that tell the version before it has compared them.
-                    $name: unsafe { library.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>(stringify!($name)) }
-                        .map(|symbol| *symbol)
-                        .map_err(|_| stringify!($name))?,
-                )*})
-            }
-        }
-    };
-}
-
 functions! {
     avcodec_version() -> c_uint;
     avutil_version() -> c_uint;
@@ -159,10 +139,8 @@ impl Api {
             return Err(NoLibav::Layout);
         }
         // SAFETY: libavcodec does nothing when it is loaded.
-        let library = unsafe { Library::new(path) }.map_err(|error| NoLibav::Unloadable {
-            file: file.clone(),
-            reason: super::loader_reason(&error),
-        })?;
+        let library = unsafe { Library::new(path) }
+            .map_err(|error| NoLibav::Unloadable { file: file.clone(), reason: loader_reason(&error) })?;
         let functions = Functions::find(&library)
             .map_err(|missing| NoLibav::Incomplete { file: file.clone(), missing })?;
         // SAFETY: takes nothing and returns a number, ever since there is a libavcodec.

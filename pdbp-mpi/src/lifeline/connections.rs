@@ -1,0 +1,430 @@
+//! The connections.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use super::{ADDRESSES, Offer, are_near};
+
+/// How long an address has to answer before the next one is tried.
+const ANSWER: Duration = Duration::from_secs(2);
+/// The least and the longest pause after all addresses have been tried in vain.
+const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(60)];
+/// Between two looks while a process starts.
+const NAP: Duration = Duration::from_micros(200);
+/// After so much silence the system asks whether the other host is there, so often, and so long apart.
+const PROBES: (Duration, u32, Duration) = (Duration::from_secs(10), 4, Duration::from_secs(5));
+/// Callers that have not said yet who they are.
+const MOST_GUESTS: usize = 256;
+/// The secret of who greets, and that of who is greeted.
+const GREETING: usize = 16;
+/// What a caller says when it has the answer.
+const HELD: u8 = 1;
+
+/// A connection on which a greeting comes in.
+struct Greeted {
+    stream: TcpStream,
+    since: Instant,
+    bytes: [u8; GREETING],
+    come: usize,
+}
+
+impl Greeted {
+    fn new(stream: TcpStream) -> Self {
+        Self { stream, since: Instant::now(), bytes: [0; GREETING], come: 0 }
+    }
+
+    /// The secrets in it, once it is there. `Err` when it cannot come any more, or is late.
+    fn poll(&mut self) -> Result<Option<[u64; 2]>, ()> {
+        while let Some(rest) = self.bytes.get_mut(self.come..).filter(|rest| !rest.is_empty()) {
+            match self.stream.read(rest) {
+                Ok(0) => return Err(()),
+                Ok(count) => self.come += count,
+                Err(e) if e.kind() == ErrorKind::WouldBlock && self.since.elapsed() < ANSWER => {
+                    return Ok(None);
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Err(()),
+            }
+        }
+        let word = |half: &[u8]| half.try_into().map_or(0, u64::from_le_bytes);
+        let (greeter, greeted) = self.bytes.split_at(GREETING / 2);
+        Ok(Some([word(greeter), word(greeted)]))
+    }
+}
+
+/// How far a connection is.
+enum Line {
+    /// There is none; this end calls after that time, or never.
+    Missing(Option<Instant>),
+    Calling(TcpStream, Instant),
+    /// It is there, and was greeted.
+    Answering(Greeted),
+    /// This end has answered, and does not know yet that the other has not given up meanwhile.
+    Answered(TcpStream),
+    Held(TcpStream),
+    Cut,
+}
+
+struct Peer {
+    number: usize,
+    secret: u64,
+    addresses: Vec<SocketAddrV4>,
+    /// The address that is tried next, and how long the next pause is.
+    next: usize,
+    pause: Duration,
+    line: Line,
+}
+
+/// The connections of this process.
+pub(crate) struct Lifelines {
+    secret: u64,
+    listener: Option<TcpListener>,
+    guests: Vec<Greeted>,
+    peers: Vec<Peer>,
+}
+
+impl Lifelines {
+    /// Listens. Returns what others have to know.
+    pub(crate) fn open() -> (Self, Offer) {
+        // A hasher is seeded anew by each `RandomState`.
+        let secret = RandomState::new().hash_one(0);
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).ok();
+        let listener = listener.filter(|listener| listener.set_nonblocking(true).is_ok());
+        let port = listener.as_ref().and_then(|listener| listener.local_addr().ok()).map(|at| at.port());
+        let mut offer = [0; 1 + ADDRESSES];
+        if let Some(port) = port {
+            let words =
+                own_addresses().into_iter().map(|own| u64::from(port) << 32 | u64::from(own.to_bits()));
+            std::iter::once(secret).chain(words).zip(&mut offer).for_each(|(word, place)| *place = word);
+        }
+        (Self { secret, listener, guests: Vec::new(), peers: Vec::new() }, offer)
+    }
+
+    /// Gets to know the others, by their numbers, and begins to call them.
+    pub(crate) fn meet(&mut self, own: usize, all: &[Offer], is_watched: impl Fn(usize) -> bool) {
+        // Who cannot be called calls nobody: both ends are known.
+        let is_there = |offer: &Offer| offer.iter().skip(1).any(|word| *word != 0);
+        if !all.get(own).is_some_and(is_there) {
+            return;
+        }
+        for (number, offer) in all.iter().enumerate() {
+            let is_near = number != own && are_near(own, number, all.len());
+            let [secret, words @ ..] = offer;
+            if !is_near || !is_there(offer) || !is_watched(number) {
+                continue;
+            }
+            let addresses = words.iter().filter(|word| **word != 0);
+            let address =
+                |word: &u64| SocketAddrV4::new(Ipv4Addr::from_bits(*word as u32), (word >> 32) as u16);
+            self.peers.push(Peer {
+                number,
+                secret: *secret,
+                addresses: addresses.map(address).collect(),
+                next: 0,
+                pause: PAUSES[0],
+                line: Line::Missing((own < number).then(Instant::now)),
+            });
+        }
+    }
+
+    /// Looks until all connections are there, or for so long.
+    pub(crate) fn settle(&mut self, patience: Duration) {
+        let since = Instant::now();
+        let is_settled = |peer: &Peer| matches!(peer.line, Line::Held(_) | Line::Cut);
+        while !self.peers.iter().all(is_settled) && since.elapsed() < patience {
+            self.look();
+            std::thread::sleep(NAP);
+        }
+    }
+
+    /// Goes on with what is under way, and returns whose connection has ended since the last look.
+    pub(crate) fn look(&mut self) -> Vec<usize> {
+        self.take_in_guests();
+        let secret = self.secret;
+        self.peers.iter_mut().filter_map(|peer| peer.look(secret).then_some(peer.number)).collect()
+    }
+
+    fn take_in_guests(&mut self) {
+        while self.guests.len() < MOST_GUESTS
+            && let Some((stream, _)) = self.listener.as_ref().and_then(|listener| listener.accept().ok())
+        {
+            if stream.set_nonblocking(true).is_ok() {
+                self.guests.push(Greeted::new(stream));
+            }
+        }
+        let mut at = 0;
+        while let Some(guest) = self.guests.get_mut(at) {
+            match guest.poll() {
+                Ok(None) => at += 1,
+                Err(()) => drop(self.guests.swap_remove(at)),
+                Ok(Some([theirs, ours])) => {
+                    let guest = self.guests.swap_remove(at);
+                    let is_peer = |peer: &&mut Peer| ours == self.secret && peer.secret == theirs;
+                    if let Some(peer) = self.peers.iter_mut().find(is_peer) {
+                        peer.receive(guest.stream, self.secret);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Peer {
+    /// A caller has said that it is this peer. It calls again where it has not been answered in time.
+    fn receive(&mut self, mut stream: TcpStream, own: u64) {
+        let is_expected = matches!(self.line, Line::Missing(None) | Line::Answered(_));
+        if is_expected && greet(&mut stream, own, self.secret) {
+            self.line = Line::Answered(stream);
+        }
+    }
+
+    /// Whether the connection has ended.
+    fn look(&mut self, own: u64) -> bool {
+        match std::mem::replace(&mut self.line, Line::Missing(None)) {
+            Line::Missing(Some(at)) if at <= Instant::now() => self.call(),
+            Line::Calling(mut stream, since) => match state(&stream) {
+                Some(true) if greet(&mut stream, own, self.secret) => {
+                    self.line = Line::Answering(Greeted::new(stream));
+                }
+                None if since.elapsed() < ANSWER => self.line = Line::Calling(stream, since),
+                _ => self.call_later(),
+            },
+            Line::Answering(mut greeted) => match greeted.poll() {
+                Ok(None) => self.line = Line::Answering(greeted),
+                Ok(Some(secrets))
+                    if secrets == [self.secret, own] && greeted.stream.write(&[HELD]).is_ok() =>
+                {
+                    self.line = Line::Held(greeted.stream);
+                }
+                _ => self.call_later(),
+            },
+            Line::Answered(mut stream) => match stream.read(&mut [0]) {
+                Ok(1) => self.line = Line::Held(stream),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.line = Line::Answered(stream),
+                // It calls again.
+                _ => {}
+            },
+            Line::Held(stream) if has_ended(&stream) => {
+                self.line = Line::Cut;
+                return true;
+            }
+            line => self.line = line,
+        }
+        false
+    }
+
+    fn call(&mut self) {
+        let address = self.addresses.get(self.next).copied();
+        match address.and_then(|address| connect(address).ok()) {
+            Some(stream) => self.line = Line::Calling(stream, Instant::now()),
+            None => self.call_later(),
+        }
+    }
+
+    /// The next address, at once or after a pause.
+    fn call_later(&mut self) {
+        self.next += 1;
+        let mut pause = Duration::ZERO;
+        if self.next >= self.addresses.len() {
+            (self.next, pause) = (0, self.pause);
+            self.pause = (2 * self.pause).min(PAUSES[1]);
+        }
+        self.line = Line::Missing(Some(Instant::now() + pause));
+    }
+}
+
+/// Begins to connect.
+fn connect(address: SocketAddrV4) -> Result<TcpStream, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket.into()),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether a connection that was begun is there; `None` as long as that is open.
+fn state(stream: &TcpStream) -> Option<bool> {
+    match sockopt::socket_error(stream) {
+        Ok(Ok(())) => stream.peer_addr().is_ok().then_some(true),
+        _ => Some(false),
+    }
+}
+
+/// Whether there was room for the greeting, as there is on a new connection.
+fn greet(stream: &mut TcpStream, own: u64, theirs: u64) -> bool {
+    probe(stream);
+    let greeting = [own.to_le_bytes(), theirs.to_le_bytes()].concat();
+    stream.write(&greeting).is_ok_and(|count| count == GREETING)
+}
+
+/// Has the system find out when the other host is gone. Where it does not do that, the end of the process is seen all the same.
+fn probe(stream: &TcpStream) {
+    let (silence, count, apart) = PROBES;
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, silence);
+    let _ = sockopt::set_tcp_keepcnt(stream, count);
+    let _ = sockopt::set_tcp_keepintvl(stream, apart);
+}
+
+/// Nothing comes on a connection that is held but its end.
+fn has_ended(mut stream: &TcpStream) -> bool {
+    loop {
+        match stream.read(&mut [0; GREETING]) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(e) => return !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        }
+    }
+}
+
+/// The IPv4 addresses of this host, the loopback's last: it is what processes of one machine without a network have.
+fn own_addresses() -> Vec<Ipv4Addr> {
+    let mut own = addresses_in(&std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default());
+    own.sort_by_key(|address| address.is_loopback());
+    own.truncate(ADDRESSES);
+    own
+}
+
+/// The local addresses in the system's table of routes, which has each as a leaf and a line below that says that it is local.
+fn addresses_in(routes: &str) -> Vec<Ipv4Addr> {
+    let mut own = Vec::new();
+    let mut leaf = None;
+    for line in routes.lines().map(str::trim) {
+        match line.strip_prefix("|-- ") {
+            Some(address) => leaf = address.parse().ok(),
+            None if line == "/32 host LOCAL" => own.extend(leaf.filter(|address| !own.contains(address))),
+            None => {}
+        }
+    }
+    own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(100);
+
+    /// Processes that know each other, at the addresses that `change` makes of theirs.
+    fn processes<const N: usize>(change: impl Fn(&mut Offer)) -> [Lifelines; N] {
+        let mut all = Vec::new();
+        let mut lines = [(); N].map(|()| {
+            let (lines, mut offer) = Lifelines::open();
+            change(&mut offer);
+            all.push(offer);
+            lines
+        });
+        for (own, lines) in lines.iter_mut().enumerate() {
+            lines.meet(own, &all, |_| true);
+        }
+        lines
+    }
+
+    fn are_held(lines: &Lifelines) -> bool {
+        lines.peers.iter().all(|peer| matches!(peer.line, Line::Held(_)))
+    }
+
+    /// Looks in turn until something holds.
+    fn look_until(lines: &mut [Lifelines], holds: impl Fn(&[Lifelines]) -> bool) {
+        let since = Instant::now();
+        while !holds(lines) {
+            assert!(since.elapsed() < PATIENCE, "nothing happens");
+            for lines in lines.iter_mut() {
+                assert_eq!(lines.look(), [0; 0]);
+            }
+        }
+    }
+
+    fn look_until_one_is_gone(lines: &mut Lifelines) -> Vec<usize> {
+        let since = Instant::now();
+        loop {
+            assert!(since.elapsed() < PATIENCE, "nobody has noticed");
+            let gone = lines.look();
+            if !gone.is_empty() {
+                return gone;
+            }
+        }
+    }
+
+    #[test]
+    fn all_others_see_the_end_of_one_and_nobody_elses() {
+        let mut lines = Vec::from(processes::<4>(|_| {}));
+        look_until(&mut lines, |lines| lines.iter().all(|of| of.peers.len() == 3 && are_held(of)));
+        drop(lines.remove(1));
+        for left in &mut lines {
+            assert_eq!(look_until_one_is_gone(left), [1]);
+            assert_eq!(left.look(), [0; 0], "it is said once");
+        }
+    }
+
+    /// As a host that has the address of a bridge that is there on all of them, or a process that had the port before.
+    #[test]
+    fn who_listens_where_a_peer_should_is_not_taken_for_it_and_the_next_address_is_tried() {
+        let stranger = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = stranger.local_addr().unwrap().port();
+        let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let local = |port: u16| u64::from(port) << 32 | u64::from(Ipv4Addr::LOCALHOST.to_bits());
+        let mut lines = processes::<2>(|[_, places @ ..]| {
+            let own = (places[0] >> 32) as u16;
+            *places = [local(nobody), local(port), local(own), 0];
+        });
+        // It answers with another secret than that of the peer.
+        let answers = std::thread::spawn(move || {
+            let (mut stream, _) = stranger.accept().unwrap();
+            let mut greeting = [0; GREETING];
+            stream.read_exact(&mut greeting).unwrap();
+            stream.write_all(&[7; GREETING]).unwrap();
+        });
+        look_until(&mut lines, |lines| lines.iter().all(are_held));
+        answers.join().unwrap();
+    }
+
+    /// It answers a caller that has given up meanwhile.
+    #[test]
+    fn who_answers_late_takes_nobody_for_dead() {
+        let mut lines = processes::<2>(|_| {});
+        let [caller, _] = &mut lines;
+        let since = Instant::now();
+        while !matches!(caller.peers[0].line, Line::Answering(_)) {
+            assert!(since.elapsed() < PATIENCE, "nothing happens");
+            caller.look();
+        }
+        caller.peers[0].call_later();
+        look_until(&mut lines, |lines| lines.iter().all(are_held));
+    }
+
+    #[test]
+    fn strangers_who_call_are_sent_away() {
+        let mut lines = processes::<2>(|_| {});
+        let port = lines[1].listener.as_ref().unwrap().local_addr().unwrap().port();
+        let mut strangers = [(); 3].map(|()| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap());
+        strangers[0].write_all(&[1; GREETING]).unwrap();
+        let [_, silent, _] = &strangers;
+        silent.shutdown(std::net::Shutdown::Write).unwrap();
+        look_until(&mut lines, |lines| lines.iter().all(are_held) && lines[1].guests.len() <= 1);
+        // The first is told nothing.
+        assert!(!strangers[0].read(&mut [0; 1]).is_ok_and(|count| count > 0));
+    }
+
+    #[test]
+    fn addresses_are_taken_from_the_local_leaves_of_the_routes() {
+        let routes = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n     |-- 10.0.7.0\n        /24 link UNICAST\n\
+            Local:\n     |-- 10.0.7.3\n        /32 host LOCAL\n     |-- 10.0.7.255\n        /32 link BROADCAST\n\
+            \x20    |-- 127.0.0.0\n        /8 host LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 10.0.7.3\n        /32 host LOCAL\n";
+        assert_eq!(addresses_in(routes), [Ipv4Addr::new(10, 0, 7, 3), Ipv4Addr::LOCALHOST]);
+        assert!(!own_addresses().is_empty());
+    }
+
+    #[test]
+    fn in_a_job_of_many_a_process_watches_those_near_it_in_rank() {
+        assert!(are_near(0, 999, 1000) && are_near(0, 128, 1000) && are_near(0, 872, 1000));
+        assert!(!are_near(0, 129, 1000) && !are_near(500, 0, 1000));
+    }
+}

@@ -1,0 +1,174 @@
+//! H.264 and H.265 by NVDEC, the decoder of NVIDIA's GPUs, whose library `libnvcuvid` is loaded when it is asked for, as the driver is.
+//!
+//! ```text
+//! decode ─▶ parser ─┬─ sequence ─▶ a decoder for pictures of that size
+//!                   ├─ picture ──▶ the engine decodes it into one of the decoder's surfaces
+//!                   └─ display ──▶ mapped, copied to pinned memory, unmapped ─▶ take
+//! ```
+//!
+//! All of a decoder's calls happen on the thread that calls it, to which the device's primary context is made current each time: that in
+//! which analysis runs. A decoder keeps as many surfaces in the device's memory as its stream refers to, plus one for output, and may keep those
+//! of four sizes; what that takes is measured before `--continuous` begins ([`memory`](super::memory)), and where the device has no more,
+//! a stream has no decoder and says so.
+//!
+//! Pictures are shown in the order of the standard: the parser holds back what may come before others. They are cropped by the device.
+//! A picture of which the device says that it was decoded with errors is damaged, whether it was mended or not.
+//!
+//! `--decoder auto` does not take it, whatever there is: a decoder of NVDEC takes several times the memory of libavcodec's, of
+//! which a GPU has less than the host, so that thousands of small streams, for which `auto` is made, do not fit; and **it has not run on a
+//! device yet**, but on a library that stands in for it (`stand-in`), whose pictures are those of libavcodec. Nor does it fall back: what a device
+//! does not decode is refused by name.
+
+mod session;
+mod sys;
+
+use core::fmt;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use pdbp_cuda::device::{Cuda, DeviceError};
+
+use self::session::Desk;
+pub(super) use self::session::NvdecDecoder;
+use crate::annexb::Standard;
+
+/// What the system calls the library.
+const FILE: &str = if cfg!(windows) { "nvcuvid.dll" } else { "libnvcuvid.so.1" };
+/// What waits for pictures to be shown, and is kept for the next: as many as threads decode, or as come at once at a stream's end.
+const MOST_DESKS: usize = 32;
+
+/// Why NVDEC cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoNvdec {
+    /// There is no library of it where the system's loader looks.
+    #[error(
+        "there is no library of NVDEC ({reason}); install that of NVIDIA's driver (Debian: apt install libnvcuvid1; in a container: start it \
+         with NVIDIA_DRIVER_CAPABILITIES=compute,video), or use --decoder libav"
+    )]
+    Absent {
+        /// What the system's loader said of which file.
+        reason: String,
+    },
+    /// It is there and is of no use, or fails.
+    #[error("NVDEC: {reason}; install a newer driver, or use --decoder libav")]
+    Unusable {
+        /// What it said.
+        reason: String,
+    },
+    /// The processor has other pointers than those that are known.
+    #[error("NVDEC is used on systems of 64 bits with a `long` of 64 bits only; use --decoder libav")]
+    Layout,
+    /// There is no device, or it fails.
+    #[error("NVDEC: {0}; or use --decoder libav")]
+    Device(#[from] DeviceError),
+    /// The device decodes no H.264.
+    #[error(
+        "{device} decodes no H.264 in 8-bit 4:2:0; use another device (CUDA_VISIBLE_DEVICES), or --decoder libav"
+    )]
+    NoH264 {
+        /// Which.
+        device: String,
+    },
+}
+
+/// The decoder of a device.
+pub struct Nvdec {
+    api: sys::Api,
+    device: Cuda,
+    name: String,
+    h264: sys::Caps,
+    h265: sys::Caps,
+    desks: Mutex<Vec<Desk>>,
+}
+
+impl fmt::Debug for Nvdec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Nvdec").field(&self.name).finish()
+    }
+}
+
+/// Such as `NVDEC of GPU 0 (NVIDIA H100)`.
+impl fmt::Display for Nvdec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NVDEC of {}", self.name)
+    }
+}
+
+impl Nvdec {
+    /// That of the device which the process uses already, or the first that it sees (`CUDA_VISIBLE_DEVICES`); looked for once in a process.
+    ///
+    /// # Errors
+    /// See [`NoNvdec`].
+    pub fn find() -> Result<&'static Self, NoNvdec> {
+        static FOUND: OnceLock<Result<&'static Nvdec, NoNvdec>> = OnceLock::new();
+        FOUND.get_or_init(|| Self::open().map(|found| &*Box::leak(Box::new(found)))).clone()
+    }
+
+    fn open() -> Result<Self, NoNvdec> {
+        let device = Cuda::in_use_or_first()?;
+        let api = sys::Api::open(FILE)?;
+        let info = device.info()?;
+        let name = format!("GPU {} ({})", info.ordinal, info.name);
+        device.bind()?;
+        let caps = |codec| api.caps(codec).map_err(|reason| NoNvdec::Unusable { reason });
+        let (h264, h265) = (caps(sys::H264)?, caps(sys::HEVC)?);
+        if h264.is_supported == 0 {
+            return Err(NoNvdec::NoH264 { device: name });
+        }
+        Ok(Self { api, device, name, h264, h265, desks: Mutex::default() })
+    }
+
+    fn caps(&self, standard: Standard) -> &sys::Caps {
+        match standard {
+            Standard::H264 => &self.h264,
+            Standard::H265 => &self.h265,
+        }
+    }
+
+    /// Whether the device decodes streams of this kind.
+    pub fn decodes(&self, standard: Standard) -> bool {
+        self.caps(standard).is_supported != 0
+    }
+
+    /// Bytes of the device's memory that nobody has taken.
+    pub(super) fn memory_left(&self) -> Option<u64> {
+        self.device.memory_left().ok().map(|bytes| bytes as u64)
+    }
+
+    /// A decoder.
+    pub(super) fn decoder(&'static self, standard: Standard) -> Result<NvdecDecoder, String> {
+        NvdecDecoder::new(self, standard)
+    }
+
+    /// Room for a picture.
+    fn desk(&self) -> Result<Desk, DeviceError> {
+        let kept = self.desks.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.map_or_else(|| Desk::new(&self.device), Ok)
+    }
+
+    /// Keeps it for the next.
+    fn keep(&self, desk: Desk) {
+        let mut desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
+        if desks.len() < MOST_DESKS {
+            desks.push(desk);
+        }
+    }
+
+    /// Why pictures of that many coded samples are not decoded, if they are not.
+    fn check_size(&self, standard: Standard, width: u32, height: u32) -> Result<(), String> {
+        let caps = self.caps(standard);
+        let (least_width, least_height) = (u32::from(caps.least_width), u32::from(caps.least_height));
+        let macroblocks = u64::from(width.div_ceil(16)) * u64::from(height.div_ceil(16));
+        let fits = (least_width..=caps.most_width).contains(&width)
+            && (least_height..=caps.most_height).contains(&height)
+            && macroblocks <= u64::from(caps.most_macroblocks);
+        if fits {
+            return Ok(());
+        }
+        Err(format!(
+            "{self} decodes {standard} of {least_width}×{least_height} to {}×{} samples and {} macroblocks, and these pictures have \
+             {width}×{height}; use --decoder libav",
+            caps.most_width, caps.most_height, caps.most_macroblocks
+        ))
+    }
+}
