@@ -1,6 +1,7 @@
 //! Who does what: the functions of a program, and the cluster that runs them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -13,6 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::error::Error;
 use crate::job::Tasks;
 use crate::kind::{Kind, Kinds};
+use crate::large;
 use crate::pool::{Limits, Pool};
 use crate::resources::Resources;
 use crate::scope::{Given, Scope};
@@ -48,6 +50,7 @@ pub struct Program {
     pub(crate) slots: Option<usize>,
     pub(crate) limits: Limits,
     pub(crate) offer: Resources,
+    large: Option<PathBuf>,
     join_when: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -59,6 +62,7 @@ impl Program {
             slots: None,
             limits: Limits::default(),
             offer: Resources::none(),
+            large: None,
             join_when: Box::new(|| true),
         }
     }
@@ -112,6 +116,49 @@ impl Program {
         self
     }
 
+    /// Keeps values of any length in a file without a name in this folder, on the node with the pool: tasks and client read and write them by pieces,
+    /// however little memory there is. (A folder such as `/tmp` may be memory.) The file goes with the process. A pool that is served with
+    /// a journal keeps none.
+    ///
+    /// ```
+    /// use pdbp_tasks::{Error, Large, Program};
+    /// use std::io::{Read, Write};
+    ///
+    /// let mut program = Program::new("large");
+    /// program.large_in(std::env::temp_dir());
+    /// let upper = program.declare::<Large, Large>("upper");
+    /// program.define(upper, |scope, text| {
+    ///     let copied = scope.read_large(&text).and_then(|mut from| {
+    ///         let (mut to, mut bytes) = (scope.write_large()?, [0; 4096]);
+    ///         loop {
+    ///             match from.read(&mut bytes)? {
+    ///                 0 => return to.finish(),
+    ///                 count => to.write_all(&bytes[..count].to_ascii_uppercase())?,
+    ///             }
+    ///         }
+    ///     });
+    ///     match copied {
+    ///         Ok(text) => scope.done(text),
+    ///         Err(error) => scope.fail(error.to_string()),
+    ///     }
+    /// });
+    /// program.run(|tasks| {
+    ///     let mut job = tasks.job::<()>("text");
+    ///     let mut text = job.write_large()?;
+    ///     text.write_all(b"any length")?;
+    ///     let done = job.add(upper, text.finish()?)?;
+    ///     let mut read = String::new();
+    ///     tasks.read_large(&job.wait(&done)?)?.read_to_string(&mut read)?;
+    ///     assert_eq!(read, "ANY LENGTH");
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn large_in(&mut self, folder: impl Into<PathBuf>) -> &mut Self {
+        self.large = Some(folder.into());
+        self
+    }
+
     /// What bounds the pool.
     pub fn limits(&mut self, limits: Limits) -> &mut Self {
         self.limits = limits;
@@ -156,11 +203,20 @@ impl Program {
         let all = nodes.first().map_or(0, |node| usize::from(node.settings().nodes));
         let spans = nodes.len() < all;
         let pool = Pool::new(kinds.len(), kinds.fingerprint(), self.limits);
-        let served = Served::new(pool);
+        let served = Served::new(pool, self.large.map(large::Store::new));
+        let keeps_large = served.large.is_some();
         let offer = &self.offer.or_cpus(slots);
         let join_when = &self.join_when;
         thread::scope(|scope| {
             let server = first.map(|node| scope.spawn(|| host(node, &served)));
+            let keeper = first.zip(served.large.as_ref());
+            let keeper = keeper.map(|(node, store)| {
+                let served = &served;
+                scope.spawn(move || {
+                    let _guard = served.guard("the thread of large values");
+                    large::keep(node, served, store).inspect_err(|e| served.fail(Error::other(e.to_string())))
+                })
+            });
             let names = (0..slots).map(|i| format!("tasks.slot{i}"));
             let slots = others.iter().flat_map(|node| names.clone().map(|name| (*node, name)));
             let slots: Vec<_> = slots
@@ -170,7 +226,7 @@ impl Program {
                         while !join_when() {
                             thread::sleep(LOOK);
                         }
-                        compute(node, &name, kinds, offer, served)
+                        compute(node, &name, (kinds, offer, keeps_large), served)
                     })
                 })
                 .collect();
@@ -182,9 +238,13 @@ impl Program {
             }
             served.over.store(true, Ordering::Release);
             let server = server.map(|server| server.join());
+            let keeper = keeper.map(|keeper| keeper.join());
             let result = result.map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)));
-            let ends =
-                slots.into_iter().chain(server).map(|end| end.unwrap_or_else(|panic| resume_unwind(panic)));
+            let ends = slots
+                .into_iter()
+                .chain(server)
+                .chain(keeper)
+                .map(|end| end.unwrap_or_else(|panic| resume_unwind(panic)));
             ends.fold(result.unwrap_or(Ok(())), Result::and)
         })
     }
@@ -206,10 +266,16 @@ fn host(node: &Node, served: &Served) -> Result<(), Error> {
 }
 
 /// The thread of a processor.
-fn compute(node: &Node, name: &str, kinds: &Kinds, offer: &Resources, served: &Served) -> Result<(), Error> {
+fn compute(
+    node: &Node,
+    name: &str,
+    (kinds, offer, keeps_large): (&Kinds, &Resources, bool),
+    served: &Served,
+) -> Result<(), Error> {
     let place = format!("{name}@{}", node.name());
     let _guard = served.guard(&place);
-    slot::run(node, name, kinds, offer).inspect_err(|e| served.fail(Error::other(format!("{place}: {e}"))))
+    slot::run(node, name, kinds, offer, keeps_large)
+        .inspect_err(|e| served.fail(Error::other(format!("{place}: {e}"))))
 }
 
 /// Calls the client. The others wait for what comes behind, whatever happens to it.

@@ -1,11 +1,13 @@
 //! What a running task sees: it adds sub-tasks, says what its result is, and is told when nobody wants it any more.
 
+use std::io;
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::kind::{self, Kind};
+use crate::large::{self, Large, LargeReader, LargeWriter, OfTask};
 use crate::resources::Resources;
 use crate::wire::{Assignment, Ending, Failure, Options, SubTask};
 
@@ -15,6 +17,7 @@ pub struct Scope<'a> {
     is_unwanted: &'a dyn Fn() -> bool,
     attempt: u32,
     gpus: u64,
+    large: Option<OfTask<'a>>,
     pub(crate) tasks: Vec<SubTask>,
     /// Why what was added cannot be passed on.
     pub(crate) wrong: Option<Failure>,
@@ -41,9 +44,13 @@ impl<T> Clone for Sub<T> {
 impl<T> Copy for Sub<T> {}
 
 impl<'a> Scope<'a> {
-    pub(crate) fn new(task: &Assignment, is_unwanted: &'a dyn Fn() -> bool) -> Self {
+    pub(crate) fn new(
+        task: &Assignment,
+        is_unwanted: &'a dyn Fn() -> bool,
+        large: Option<OfTask<'a>>,
+    ) -> Self {
         let Assignment { attempt, gpus, .. } = *task;
-        Self { is_unwanted, attempt, gpus, tasks: Vec::new(), wrong: None }
+        Self { is_unwanted, attempt, gpus, large, tasks: Vec::new(), wrong: None }
     }
 
     /// Whether the result is not wanted any more: the job was cancelled, the limit is over, or another processor was faster. A task that
@@ -61,6 +68,23 @@ impl<'a> Scope<'a> {
     pub fn gpus(&self) -> impl Iterator<Item = u32> + use<> {
         let gpus = self.gpus;
         (0..u64::BITS).filter(move |number| gpus >> number & 1 == 1)
+    }
+
+    /// Begins a value of any length, which is written by pieces and lies beside the pool. Its name may be part of the result, and of inputs of
+    /// sub-tasks. It is kept when, and only when, the result of this run is taken.
+    ///
+    /// # Errors
+    /// The pool keeps no large values: see [`Program::large_in`](crate::Program::large_in).
+    pub fn write_large(&self) -> io::Result<LargeWriter<'a>> {
+        Ok(LargeWriter::new(Box::new(self.large.ok_or_else(large::not_kept)?)))
+    }
+
+    /// Reads a value of any length, by pieces.
+    ///
+    /// # Errors
+    /// As [`write_large`](Self::write_large); its `read` says when there is no such value, or the pool cannot be reached.
+    pub fn read_large(&self, value: &Large) -> io::Result<LargeReader<'a>> {
+        Ok(LargeReader::new(Box::new(self.large.ok_or_else(large::not_kept)?), *value))
     }
 
     /// The result is this value.

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use pdbp::{Event, Interest, Node, Part, PartKind, RecvError};
 
 use crate::error::Error;
+use crate::large;
 use crate::peers::{Heard, Peers};
-use crate::pool::Pool;
-use crate::wire::Up;
+use crate::pool::{Pool, Processor};
+use crate::wire::{Submission, Up};
 
 /// The part's name, and where it is.
 pub(crate) const NAME: &str = "tasks";
@@ -37,10 +38,12 @@ pub(crate) struct Served {
     pub(crate) has_lost: AtomicBool,
     /// Why there will be no more outcomes.
     pub(crate) error: Mutex<Option<Error>>,
+    /// Large values, if they are kept.
+    pub(crate) large: Option<large::Store>,
 }
 
 impl Served {
-    pub(crate) fn new(pool: Pool) -> Self {
+    pub(crate) fn new(pool: Pool, large: Option<large::Store>) -> Self {
         Self {
             pool: Mutex::new(pool),
             came: Condvar::new(),
@@ -48,6 +51,7 @@ impl Served {
             over: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
             error: Mutex::new(None),
+            large,
         }
     }
 
@@ -174,7 +178,7 @@ impl Server<'_> {
                 pool.hello(processor, fingerprint, offer);
             }
             Up::Report { room, results, .. } => {
-                results.into_iter().for_each(|result| pool.submit(now, processor, result));
+                results.into_iter().for_each(|result| self.submit(pool, now, processor, result));
                 pool.ask(now, processor, room.into());
             }
             Up::Bye => {
@@ -182,7 +186,15 @@ impl Server<'_> {
                 self.peers.forget(processor);
             }
             // It has no journal.
-            Up::Again { .. } | Up::Request { .. } => pool.malformed(processor),
+            Up::Again { .. } | Up::Request { .. } | Up::Large { .. } => pool.malformed(processor),
+        }
+    }
+
+    fn submit(&self, pool: &mut Pool, now: Duration, from: Processor, result: Submission) {
+        let (task, attempt, before) = (result.task, result.attempt, pool.counts().taken);
+        pool.submit(now, from, result);
+        if let Some(large) = &self.served.large {
+            large.submitted(task, attempt, pool.counts().taken > before);
         }
     }
 

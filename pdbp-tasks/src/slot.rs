@@ -8,6 +8,7 @@ use pdbp::{Node, Part, PartKind, RecvError, SendError, Target};
 
 use crate::error::Error;
 use crate::kind::Kinds;
+use crate::large::Link;
 use crate::resources::Resources;
 use crate::scope::Scope;
 use crate::serve;
@@ -28,9 +29,16 @@ pub(crate) struct Slot {
 pub(crate) type Stops<'a> = &'a dyn Fn() -> bool;
 
 /// Runs tasks of the pool until it says that the job is done.
-pub(crate) fn run(node: &Node, name: &str, kinds: &Kinds, offer: &Resources) -> Result<(), Error> {
+pub(crate) fn run(
+    node: &Node,
+    name: &str,
+    kinds: &Kinds,
+    offer: &Resources,
+    keeps_large: bool,
+) -> Result<(), Error> {
     let part = node.register(name, PartKind::Cpu)?;
     let pool = part.find(serve::ADDRESS, MEETING)?;
+    let large = keeps_large.then(|| Link::new(node, name));
     let began = Instant::now();
     let slot = RefCell::new(Slot {
         worker: Worker::new(kinds.fingerprint(), offer.clone()),
@@ -46,7 +54,8 @@ pub(crate) fn run(node: &Node, name: &str, kinds: &Kinds, offer: &Resources) -> 
         let step = slot.borrow_mut().worker.step(now);
         match step {
             Step::Run(assignment) => {
-                let (ending, tasks) = call(Some(&part), &slot, kinds, &assignment, &|| false);
+                let (ending, tasks) =
+                    call((Some(&part), large.as_ref()), &slot, kinds, &assignment, &|| false);
                 now = began.elapsed();
                 slot.borrow_mut().worker.ended(now, ending, tasks);
                 continue;
@@ -100,9 +109,9 @@ pub(crate) fn send(part: &Part, pool: Target, message: &Up) -> Result<(), Error>
     Ok(())
 }
 
-/// Runs a task. Without a part there is no pool now that could say anything.
+/// Runs a task. Without a part there is no pool now that could say anything, and without a link it keeps no large values.
 pub(crate) fn call(
-    part: Option<&Part>,
+    (part, large): (Option<&Part>, Option<&Link<'_>>),
     slot: &RefCell<Slot>,
     kinds: &Kinds,
     task: &Assignment,
@@ -117,7 +126,7 @@ pub(crate) fn call(
             || slot.borrow().worker.is_dropped()
             || deadline.is_some_and(|deadline| Instant::now() >= deadline)
     };
-    let mut scope = Scope::new(task, &is_unwanted);
+    let mut scope = Scope::new(task, &is_unwanted, large.map(|large| large.of(task)));
     // What a function leaves half done of its own is its own: the next call is as good as in another process.
     let ending = catch_unwind(AssertUnwindSafe(|| kinds.call(task.kind, &mut scope, &task.input)));
     match (ending, scope.wrong) {

@@ -198,6 +198,49 @@ pub enum Up {
         /// What is asked.
         request: Request,
     },
+    /// From a slot to the store of large values.
+    Large {
+        /// The answer has the same one.
+        id: u64,
+        /// What is asked.
+        request: LargeRequest,
+    },
+}
+
+/// What is asked of the store of large values.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum LargeRequest {
+    /// Bytes of a value, from this one on.
+    Read {
+        /// Number of the value.
+        number: u64,
+        /// How many were read before.
+        from: u64,
+    },
+    /// Appends to a value of an attempt.
+    Write {
+        /// The task that writes it.
+        task: TaskId,
+        /// Number of the hand-out.
+        attempt: u32,
+        /// Number of the value; 0 begins one.
+        number: u64,
+        /// How many bytes it has.
+        from: u64,
+        /// What follows them.
+        bytes: Bytes,
+    },
+}
+
+/// What the store of large values answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum LargeAnswer {
+    /// To `Read`; none behind the end.
+    Piece(Bytes),
+    /// To `Write`: the number of the value.
+    Wrote(u64),
+    /// It cannot be done, for this reason.
+    No(String),
 }
 
 /// From the pool to a processor.
@@ -234,6 +277,13 @@ pub enum Down {
         id: u64,
         /// What came of it.
         answer: Answer,
+    },
+    /// From the store of large values to a slot.
+    Large {
+        /// That of the request.
+        id: u64,
+        /// What came of it.
+        answer: LargeAnswer,
     },
 }
 

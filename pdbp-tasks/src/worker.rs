@@ -213,8 +213,8 @@ impl Worker {
                     keeps.bytes -= weight(&result);
                 }
             }
-            // That is for clients.
-            Down::Answer { .. } => {}
+            // That is for clients, and for the link to the store of large values.
+            Down::Answer { .. } | Down::Large { .. } => {}
             Down::Drop(task) => {
                 self.queue.retain(|assignment| assignment.task != task);
                 self.dropped |= self.running.is_some_and(|running| running.task == task);

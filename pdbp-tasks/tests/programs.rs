@@ -1,11 +1,12 @@
 //! Whole programs on clusters of threads, as their users write them.
 
+use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 
 use pdbp::{Builder, Cluster, Node, PartKind};
-use pdbp_tasks::wire::{Down, Up};
-use pdbp_tasks::{Error, Program, Refused, TaskError, Tasks};
+use pdbp_tasks::wire::{self, Down, LargeAnswer, LargeRequest, Up};
+use pdbp_tasks::{Error, Large, Program, Refused, TaskError, Tasks};
 
 fn cluster(nodes: u16) -> Cluster {
     Builder::new().nodes(nodes).start().unwrap()
@@ -284,5 +285,158 @@ fn tasks_of_a_node_that_is_lost_run_elsewhere() {
         Ok(())
     });
     thief.join().unwrap();
+    ended.unwrap();
+}
+
+/// `count` bytes, of which those at other places are other ones.
+fn pattern(seed: u8, count: usize) -> impl Iterator<Item = u8> {
+    (0..count).map(move |at| (at / 251) as u8 ^ at as u8 ^ seed)
+}
+
+fn text_of(tasks: &Tasks<'_>, large: &Large) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    tasks.read_large(large)?.read_to_end(&mut bytes)?;
+    assert_eq!(bytes.len() as u64, large.len());
+    Ok(bytes)
+}
+
+#[test]
+fn values_of_any_length_go_to_tasks_and_back_by_pieces() {
+    let mut program = Program::new("test");
+    program.large_in(std::env::temp_dir());
+    let write = program.declare::<(u8, usize), Large>("write");
+    program.define(write, |scope, (seed, count)| {
+        let mut writer = scope.write_large().unwrap();
+        // Read and written side by side, and in lengths that fit nothing.
+        let bytes: Vec<_> = pattern(seed, count).collect();
+        bytes.chunks(70_001).for_each(|bytes| writer.write_all(bytes).unwrap());
+        scope.done(writer.finish().unwrap())
+    });
+    let join = program.declare::<(Large, Vec<Large>), Large>("join");
+    program.define(join, |scope, (first, parts)| {
+        let mut writer = scope.write_large().unwrap();
+        for part in [first].iter().chain(&parts) {
+            std::io::copy(&mut scope.read_large(part).unwrap(), &mut writer).unwrap();
+        }
+        scope.done(writer.finish().unwrap())
+    });
+    run(program, &small(), |tasks| {
+        let lengths = [0, 1, (256 << 10) - 1, 256 << 10, (1 << 20) + 1];
+        let mut job = tasks.job::<()>("large");
+        let mut first = job.write_large()?;
+        first.write_all(b"first")?;
+        let first = first.finish()?;
+        let parts = lengths.into_iter().map(|length| job.add(write, (length as u8, length)));
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
+        let all = job.join(join, first, &parts)?;
+        let all = job.wait(&all)?;
+        let expected = lengths.into_iter().flat_map(|length| pattern(length as u8, length));
+        let expected: Vec<_> = b"first".iter().copied().chain(expected).collect();
+        assert!(text_of(tasks, &all)? == expected && text_of(tasks, &all)? == expected);
+        assert_eq!(tasks.large_bytes(), 2 * expected.len() as u64);
+        tasks.discard(all);
+        let error = text_of(tasks, &all).unwrap_err().to_string();
+        assert!(error.contains("no large value"), "{error}");
+        assert_eq!(tasks.large_bytes(), expected.len() as u64);
+        drop(job);
+        // They go with their job.
+        assert_eq!(tasks.large_bytes(), 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn what_a_run_that_failed_has_written_is_gone_and_a_pool_that_keeps_none_says_so() {
+    let mut program = Program::new("test");
+    program.large_in(std::env::temp_dir());
+    let third = program.declare::<(), Large>("third");
+    program.define(third, |scope, ()| {
+        let mut writer = scope.write_large().unwrap();
+        writer.write_all(&vec![scope.attempt() as u8; 300_000]).unwrap();
+        match scope.attempt() {
+            // What is not finished goes, too.
+            1 => panic!("in the middle"),
+            2 => scope.fail(format!("{:?}", writer.finish().unwrap())),
+            _ => scope.done(writer.finish().unwrap()),
+        }
+    });
+    run(program, &cluster(2), |tasks| {
+        let mut job = tasks.job::<()>("failures");
+        let task = job.task().retries(2).add(third, ())?;
+        assert_eq!(text_of(tasks, &job.wait(&task)?)?, vec![3; 300_000]);
+        assert_eq!(tasks.large_bytes(), 300_000);
+        Ok(())
+    });
+    let mut program = Program::new("test");
+    let none = program.declare::<(), String>("none");
+    program.define(none, |scope, ()| {
+        let error = scope.write_large().map(|_| ()).unwrap_err();
+        scope.done(error.to_string())
+    });
+    run(program, &cluster(2), |tasks| {
+        let mut job = tasks.job::<()>("none");
+        let task = job.add(none, ())?;
+        for error in [job.wait(&task)?, job.write_large().map(|_| ()).unwrap_err().to_string()] {
+            assert!(error.contains("Program::large_in"), "{error}");
+        }
+        Ok(())
+    });
+}
+
+/// As a processor that is lost in the middle of a large value: it takes a task, writes a piece, and goes with its node when that is kept.
+fn write_and_go(node: Node) {
+    let part = node.register("tasks.thief", PartKind::Cpu).unwrap();
+    let find = |name| part.find(name, std::time::Duration::from_secs(60)).unwrap();
+    let (pool, store) = (find("tasks@node0"), find("tasks.store@node0"));
+    let say = |to, up: &Up| part.send(to, &[&[0], &*postcard::to_stdvec(up).unwrap()].concat()).unwrap();
+    say(pool, &Up::Report { term: 0, first: 0, room: 1, results: Vec::new() });
+    loop {
+        match postcard::from_bytes(&part.recv().unwrap()[1..]).unwrap() {
+            Down::Tasks(tasks) => {
+                let bytes = wire::Bytes::from(&[9; 1000][..]);
+                let (task, attempt) = (tasks[0].task, tasks[0].attempt);
+                let request = LargeRequest::Write { task, attempt, number: 0, from: 0, bytes };
+                say(store, &Up::Large { id: 1, request });
+            }
+            Down::Large { id, answer } => return assert_eq!((id, answer), (1, LargeAnswer::Wrote(1))),
+            Down::Standby => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_large_result_of_a_processor_that_is_lost_is_written_anew_and_counts_once() {
+    let mut nodes = cluster(3).into_nodes();
+    let thief = std::thread::spawn({
+        let lost = nodes.pop().unwrap();
+        move || write_and_go(lost)
+    });
+    let mut program = Program::new("test");
+    program.large_in(std::env::temp_dir());
+    // The first task is for the thief.
+    let thief = std::sync::Mutex::new(Some(thief));
+    let (tell, told) = mpsc::channel();
+    let told = std::sync::Mutex::new(told);
+    program.join_when(move || told.lock().unwrap().recv().is_ok());
+    let write = program.declare::<u8, Large>("write");
+    program.define(write, |scope, byte| {
+        let mut writer = scope.write_large().unwrap();
+        writer.write_all(&vec![byte; 500_000]).unwrap();
+        scope.done(writer.finish().unwrap())
+    });
+    let ended = program.run_on(&nodes, 1, |tasks| {
+        let mut job = tasks.job("large");
+        let result = job.add(write, 7)?;
+        thief.lock().unwrap().take().unwrap().join().unwrap();
+        assert_eq!(tasks.large_bytes(), 1000);
+        tell.send(()).map_err(Error::other)?;
+        assert!(text_of(tasks, &job.wait(&result)?)? == vec![7; 500_000]);
+        assert_eq!((tasks.counts().lost, tasks.large_bytes()), (1, 500_000));
+        job.each(write, 0..3);
+        assert_eq!(job.results().filter(Result::is_ok).count(), 3);
+        assert_eq!(tasks.large_bytes(), 2_000_000);
+        Ok(())
+    });
     ended.unwrap();
 }

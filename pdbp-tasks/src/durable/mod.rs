@@ -114,6 +114,8 @@ impl Durable {
             Up::Again { term, first, results } => self.again(now, from, (term, first), results),
             Up::Bye => self.pool.leave(from),
             Up::Request { id, request } => self.request(from, id, request),
+            // It keeps no large values.
+            Up::Large { .. } => self.pool.malformed(from),
         }
         self.collect();
     }

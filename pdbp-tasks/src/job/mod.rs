@@ -5,6 +5,7 @@ mod progress;
 mod results;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{AddError, Error};
 use crate::kind::{self, Kind};
+use crate::large::{self, Large, LargeReader, LargeWriter, OfClient};
 use crate::pool::{Counts, JobId, NewTask, Outcome, Refusal};
 use crate::resources::Resources;
 use crate::serve::{self, Served};
@@ -86,6 +88,30 @@ impl<'a> Tasks<'a> {
     /// What was [recorded](Self::record), in the order in which it ended.
     pub fn spans(&self) -> Vec<Span> {
         self.served.pool().spans().to_vec()
+    }
+
+    /// Reads a value of any length, by pieces.
+    ///
+    /// # Errors
+    /// The pool keeps none: see [`Program::large_in`](crate::Program::large_in). `read` says when there is no such value.
+    pub fn read_large(&self, value: &Large) -> io::Result<LargeReader<'_>> {
+        Ok(LargeReader::new(Box::new(OfClient { store: self.large()?, job: 0 }), *value))
+    }
+
+    /// A large value is not needed any more: its room on the disk is for others. Otherwise it goes with its job.
+    pub fn discard(&self, value: Large) {
+        if let Ok(store) = self.large() {
+            store.discard(value.number());
+        }
+    }
+
+    /// Bytes of all large values that there are now.
+    pub fn large_bytes(&self) -> u64 {
+        self.served.large.as_ref().map_or(0, large::Store::bytes)
+    }
+
+    fn large(&self) -> io::Result<&large::Store> {
+        self.served.large.as_ref().ok_or_else(large::not_kept)
     }
 
     /// Lets the pool's thread look at what has changed.
@@ -192,6 +218,14 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
         self.task().join(kind, own, parts)
     }
 
+    /// Begins a value of any length for inputs of this job, which is written by pieces and goes with the job.
+    ///
+    /// # Errors
+    /// The pool keeps no large values: see [`Program::large_in`](crate::Program::large_in).
+    pub fn write_large(&self) -> io::Result<LargeWriter<'t>> {
+        Ok(LargeWriter::new(Box::new(OfClient { store: self.tasks.large()?, job: self.id.0 })))
+    }
+
     /// Begins a task with options.
     pub fn task(&mut self) -> New<&mut Self> {
         New::of(self)
@@ -235,6 +269,9 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
 impl<O> Drop for Job<'_, O> {
     fn drop(&mut self) {
         self.tasks.served.pool().forget(self.id);
+        if let Some(large) = &self.tasks.served.large {
+            large.forget(self.id.0);
+        }
         self.tasks.wake();
     }
 }

@@ -258,7 +258,7 @@ impl Shared<'_> {
     fn run(&self, part: Option<&Part>, slot: &RefCell<Slot>, task: &Assignment) {
         let stops = || self.leaving.load(Ordering::Acquire);
         self.running.fetch_add(1, Ordering::Relaxed);
-        let (ending, tasks) = slot::call(part, slot, self.kinds, task, &stops);
+        let (ending, tasks) = slot::call((part, None), slot, self.kinds, task, &stops);
         let now = self.began.elapsed();
         self.busy.store(now.as_millis() as u64, Ordering::Relaxed); // the age of a process in milliseconds
         self.running.fetch_sub(1, Ordering::Relaxed);

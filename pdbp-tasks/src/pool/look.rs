@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::wire::Down;
+use crate::wire::{Down, TaskId};
 
 use super::lanes::PLAIN;
 use super::table::{Holder, Row};
-use super::tasks::Entry;
+use super::tasks::{Entry, State};
 use super::{Flaw, Pool, Processor, TaskError, Waits};
 
 /// A task of a kind that few are known of is copied after this time.
@@ -19,6 +19,12 @@ const COPY_LEAST: Duration = Duration::from_millis(10);
 pub(super) const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
 impl Pool {
+    /// The job of a task that somebody may be running.
+    pub(crate) fn job_of_running(&self, task: TaskId) -> Option<u32> {
+        let entry = self.tasks.get(task)?;
+        matches!(entry.state, State::Scheduled { .. }).then_some(entry.job.0)
+    }
+
     /// Looks for tasks that take too long.
     pub(super) fn look(&mut self, now: Duration) {
         self.next_look = now + LOOK.1;

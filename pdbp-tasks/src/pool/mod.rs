@@ -17,15 +17,12 @@
 mod blame;
 #[cfg(test)]
 mod digest;
-#[cfg_attr(
-    not(any(feature = "net", test)),
-    allow(dead_code, reason = "nobody asks a pool without a journal")
-)]
+#[cfg_attr(not(feature = "net"), allow(dead_code, reason = "nobody asks a pool without a journal"))]
 mod explain;
 mod figures;
 mod flaws;
 mod hand_out;
-#[cfg_attr(not(any(feature = "net", test)), allow(dead_code, reason = "journals come with the feature"))]
+#[cfg_attr(not(feature = "net"), allow(dead_code, reason = "journals come with the feature"))]
 mod journal;
 mod lanes;
 mod look;
@@ -48,12 +45,12 @@ use blame::Blame;
 use figures::Figures;
 pub(crate) use flaws::Flaw;
 use journal::Journal;
-#[cfg(any(feature = "net", test))]
+#[cfg(feature = "net")]
 pub(crate) use journal::Step;
 use lanes::{LaneId, Lanes, PLAIN};
 use nodes::Nodes;
 use table::Table;
-#[cfg(any(feature = "net", test))]
+#[cfg(feature = "net")]
 pub(crate) use tasks::joined;
 use tasks::{Ended, Entry, Input, State, Tasks};
 use trouble::Trouble;

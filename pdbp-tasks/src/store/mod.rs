@@ -3,10 +3,10 @@
 //! A journal is no log: it has what is needed to make the pool anew, and what is over gives its space back. A store makes a group of changes
 //! durable as a whole or not at all, and knows nothing of what they mean.
 
-#[cfg(any(feature = "net", test))]
+#[cfg(feature = "net")]
 mod disk;
 mod memory;
-#[cfg(any(feature = "net", test))]
+#[cfg(feature = "net")]
 mod runs;
 
 use std::fmt;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::pool::{Processor, Step, TaskError};
 use crate::wire::{Bytes, Name};
 
-#[cfg(any(feature = "net", test))]
+#[cfg(feature = "net")]
 pub(crate) use disk::Disk;
 pub(crate) use memory::Memory;
 

@@ -418,7 +418,9 @@ impl World {
                 self.oracle.ask(from);
             }
             Up::Bye => self.pool.leave(from),
-            Up::Again { .. } | Up::Request { .. } => panic!("there is no journal"),
+            Up::Again { .. } | Up::Request { .. } | Up::Large { .. } => {
+                panic!("the pool knows nothing of it")
+            }
         }
     }
 
@@ -440,8 +442,8 @@ impl World {
                 Down::Stop => assert!(self.closed && self.oracle.live() == 0, "stop, though it is not over"),
                 Down::Drop(task) => self.oracle.drop(to, *task),
                 Down::Refused { .. } => panic!("refused"),
-                Down::Welcome { .. } | Down::Taken { .. } | Down::Answer { .. } => {
-                    panic!("{down:?} without a journal")
+                Down::Welcome { .. } | Down::Taken { .. } | Down::Answer { .. } | Down::Large { .. } => {
+                    panic!("{down:?} of the pool itself")
                 }
             }
             if let Some(host) = self.hosts.iter_mut().find(|host| host.processor == to) {

@@ -36,7 +36,7 @@ impl Chunk {
     }
 
     /// Numbers of all tasks that each of these needs.
-    #[cfg(any(feature = "net", test))]
+    #[cfg(feature = "net")]
     pub(crate) fn needed(&self) -> impl DoubleEndedIterator<Item = u64> {
         self.join.iter().flatten().chain(&self.after).copied()
     }
@@ -71,7 +71,7 @@ impl Inputs {
     }
 
     /// One of them; `None` behind the last.
-    #[cfg(any(feature = "net", test))]
+    #[cfg(feature = "net")]
     pub(crate) fn get(&self, at: u64) -> Option<Bytes> {
         match self {
             Self::List(list) => list.get(usize::try_from(at).ok()?).cloned(),

@@ -166,7 +166,9 @@ impl Cluster {
                         self.pool.ask(self.now, processor, room.into());
                     }
                     Up::Bye => self.pool.leave(processor),
-                    Up::Again { .. } | Up::Request { .. } => panic!("there is no journal"),
+                    Up::Again { .. } | Up::Request { .. } | Up::Large { .. } => {
+                        panic!("the pool knows nothing of it")
+                    }
                 }
                 self.in_pool += began.elapsed();
                 self.poll();

@@ -1,0 +1,71 @@
+//! The part that slots ask for large values, by a thread of its own: it may wait for the disk.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use pdbp::{Interest, Node, PartKind, RecvError};
+
+use super::spool::{Store, Writer};
+use crate::error::Error;
+use crate::peers::{Heard, Peers};
+use crate::serve::Served;
+use crate::wire::{Down, LargeAnswer, LargeRequest, Up};
+
+/// The part's name, and where it is.
+const NAME: &str = "tasks.store";
+pub(super) const ADDRESS: &str = "tasks.store@node0";
+
+/// How long it waits when there is nothing to do.
+const IDLE: Duration = Duration::from_millis(50);
+/// How long it waits for room.
+const ROOM: Duration = Duration::from_millis(2);
+/// Messages taken in before answers are sent.
+const AT_ONCE: usize = 32;
+
+/// Answers until all is over.
+pub(crate) fn keep(node: &Node, served: &Served, store: &Store) -> Result<(), Error> {
+    let part = node.register(NAME, PartKind::Cpu)?;
+    let mut peers = Peers::new(&part);
+    while !served.over.load(Ordering::Acquire) {
+        let ready = match peers.blocked() {
+            Some(target) => part.wait(Interest::Either(target), ROOM).map(|_| None),
+            None => part.recv_timeout(IDLE).map(Some),
+        };
+        let mut message = match ready {
+            Ok(Some(message)) => Some(message),
+            Ok(None) | Err(RecvError::Timeout(_) | RecvError::Interrupted) => part.try_recv(),
+            Err(error) => return Err(error.into()),
+        };
+        store.settle();
+        let mut count = 0;
+        while let Some(next) = message {
+            // An empty one only asks whether there is somebody.
+            if !next.is_empty()
+                && let Heard::Message(from, Up::Large { id, request }) = peers.hear(&next)
+            {
+                let answer = answer(served, store, request);
+                let answer = answer.unwrap_or_else(|error| LargeAnswer::No(error.to_string()));
+                peers.queue(from, &Down::Large { id, answer });
+            }
+            count += 1;
+            message = if count < AT_ONCE { part.try_recv() } else { None };
+        }
+        peers.send();
+    }
+    Ok(())
+}
+
+fn answer(served: &Served, store: &Store, request: LargeRequest) -> io::Result<LargeAnswer> {
+    match request {
+        LargeRequest::Read { number, from } => store.read(number, from).map(LargeAnswer::Piece),
+        LargeRequest::Write { task, attempt, number, from, bytes } => {
+            let writer = || {
+                let job = served.pool().job_of_running(task);
+                let job = job.ok_or_else(|| io::Error::other("the task's result is not wanted any more"))?;
+                Ok(Writer::Task(job, task, attempt))
+            };
+            store.write(writer, number, from, &bytes).map(LargeAnswer::Wrote)
+        }
+    }
+}

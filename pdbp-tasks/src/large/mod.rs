@@ -1,0 +1,154 @@
+//! Values of any length: they lie in a file beside the pool, and inputs and results name them.
+//!
+//! A task writes one with [`Scope::write_large`](crate::Scope::write_large) and reads one with [`Scope::read_large`](crate::Scope::read_large), a client with
+//! [`Job::write_large`](crate::Job::write_large) and [`Tasks::read_large`](crate::Tasks::read_large). They go in pieces of 256 KiB, each of which is answered before
+//! the next leaves: neither end ever has more of a value in its memory, nobody's messages wait behind it, and a slow reader holds up nobody else.
+//!
+//! What a task has written is kept if, and only if, its result is taken; what other runs of it have written goes then, that of a processor that was lost in
+//! the middle, too. What is kept goes with its job, or by [`Tasks::discard`](crate::Tasks::discard).
+//!
+//! ```text
+//!   slot ── Write(task, attempt, from, bytes) ──▶  part `tasks.store`, a thread  ──▶ spool: a file without a name,
+//!        ◀─────────── Wrote(number) ────────────                                       in chunks of 1 MiB
+//!        ── Read(number, from) ─────────────────▶          ▲ what became of attempts
+//!        ◀─────────── Piece(bytes) ─────────────           └── the pool's thread
+//! ```
+
+mod keeper;
+mod link;
+mod spool;
+
+use std::io::{self, Read, Write};
+
+use serde::{Deserialize, Serialize};
+
+use crate::wire::Bytes;
+
+pub(crate) use keeper::keep;
+pub(crate) use link::{Link, OfTask};
+pub(crate) use spool::{OfClient, Store};
+
+/// Bytes that go at a time.
+const PIECE: usize = 256 << 10;
+
+/// Names a value of any length that lies beside the pool. It is part of inputs and results as numbers are; the value goes only to who reads it.
+///
+/// See [`Program::large_in`](crate::Program::large_in) for an example.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Large {
+    number: u64,
+    length: u64,
+}
+
+impl Large {
+    /// Bytes of the value.
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether the value has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+}
+
+pub(crate) fn not_kept() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "this pool keeps no large values; `Program::large_in` names a folder for those of a pool without a journal",
+    )
+}
+
+/// How somebody reaches the values.
+pub(crate) trait Access {
+    /// Bytes of a value, from this one on, at least one and at most a piece.
+    fn read(&self, number: u64, from: u64) -> io::Result<Bytes>;
+
+    /// Appends to a value, which has `from` bytes so far, or begins one with number 0. Returns its number.
+    fn write(&self, number: u64, from: u64, bytes: &[u8]) -> io::Result<u64>;
+}
+
+/// Writes a value, piece by piece. It is one when it is [finished](Self::finish).
+pub struct LargeWriter<'a> {
+    access: Box<dyn Access + 'a>,
+    large: Large,
+    piece: Vec<u8>,
+}
+
+impl<'a> LargeWriter<'a> {
+    pub(crate) fn new(access: Box<dyn Access + 'a>) -> Self {
+        Self { access, large: Large { number: 0, length: 0 }, piece: Vec::new() }
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        self.large.number = self.access.write(self.large.number, self.large.length, &self.piece)?;
+        self.large.length += self.piece.len() as u64;
+        self.piece.clear();
+        Ok(())
+    }
+
+    /// The value is whole: this is its name.
+    ///
+    /// # Errors
+    /// The pool cannot keep it (its disk is full, or nobody wants the task any more), or cannot be reached.
+    pub fn finish(mut self) -> io::Result<Large> {
+        if !self.piece.is_empty() || self.large.number == 0 {
+            self.send()?;
+        }
+        Ok(self.large)
+    }
+}
+
+impl Write for LargeWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = PIECE - self.piece.len();
+        let (now, _) = bytes.split_at(room.min(bytes.len()));
+        self.piece.extend_from_slice(now);
+        if self.piece.len() == PIECE {
+            self.send()?;
+        }
+        Ok(now.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.piece.is_empty() { Ok(()) } else { self.send() }
+    }
+}
+
+/// Reads a value, piece by piece.
+pub struct LargeReader<'a> {
+    access: Box<dyn Access + 'a>,
+    large: Large,
+    piece: Bytes,
+    /// Of the value up to the end of the piece, and of the piece.
+    fetched: u64,
+    used: usize,
+}
+
+impl<'a> LargeReader<'a> {
+    pub(crate) fn new(access: Box<dyn Access + 'a>, large: Large) -> Self {
+        Self { access, large, piece: Bytes::from(&[][..]), fetched: 0, used: 0 }
+    }
+}
+
+impl Read for LargeReader<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if self.used == self.piece.len() && self.fetched < self.large.length && !to.is_empty() {
+            self.piece = self.access.read(self.large.number, self.fetched)?;
+            if self.piece.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.fetched += self.piece.len() as u64;
+            self.used = 0;
+        }
+        let rest = self.piece.get(self.used..).unwrap_or(&[]);
+        let (now, _) = rest.split_at(rest.len().min(to.len()));
+        to.split_at_mut(now.len()).0.copy_from_slice(now);
+        self.used += now.len();
+        Ok(now.len())
+    }
+}

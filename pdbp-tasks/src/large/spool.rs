@@ -1,0 +1,270 @@
+//! Where large values lie, and whose they are.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{Access, PIECE};
+use crate::wire::{Bytes, TaskId};
+
+/// Bytes of the file that belong to one value.
+const CHUNK: u64 = 1 << 20;
+
+/// What became of an attempt or a job.
+enum Fate {
+    /// Its result was taken: what it has written is kept, and what other attempts have is not.
+    Taken(TaskId, u32),
+    /// Its result was not taken.
+    Ignored(TaskId, u32),
+    /// Nothing of this job is wanted any more.
+    Forgotten(u32),
+}
+
+/// Who writes a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    /// A client, for a job.
+    Client(u32),
+    /// An attempt of a task of a job.
+    Task(u32, TaskId, u32),
+}
+
+impl Writer {
+    fn job(self) -> u32 {
+        match self {
+            Self::Client(job) | Self::Task(job, ..) => job,
+        }
+    }
+}
+
+struct Value {
+    job: u32,
+    chunks: Vec<u64>,
+    length: u64,
+}
+
+#[derive(Default)]
+struct Spool {
+    /// Made when it is needed, and gone with the process.
+    file: Option<File>,
+    free: Vec<u64>,
+    /// The first chunk that was never used.
+    next: u64,
+    values: BTreeMap<u64, Value>,
+    /// The last number that was used.
+    last: u64,
+    /// Attempts with values of tasks whose result was not taken yet.
+    pending: BTreeMap<TaskId, Vec<(u32, u64)>>,
+}
+
+/// All large values of a pool.
+pub(crate) struct Store {
+    folder: PathBuf,
+    spool: Mutex<Spool>,
+    fates: Mutex<Vec<Fate>>,
+    /// There is something of which the fate matters.
+    used: AtomicBool,
+}
+
+/// A file that has no name any more.
+fn unnamed(folder: &Path) -> io::Result<File> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = folder.join(format!(".pdbp-tasks-{}-{count}", std::process::id()));
+    let named = |error: io::Error| {
+        io::Error::new(error.kind(), format!("no file for large values in {}: {error}", folder.display()))
+    };
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(named)?;
+    fs::remove_file(&path).map_err(named)?;
+    Ok(file)
+}
+
+impl Spool {
+    fn begin(&mut self, writer: Writer) -> u64 {
+        self.last += 1;
+        if let Writer::Task(_, task, attempt) = writer {
+            self.pending.entry(task).or_default().push((attempt, self.last));
+        }
+        self.values.insert(self.last, Value { job: writer.job(), chunks: Vec::new(), length: 0 });
+        self.last
+    }
+
+    fn discard(&mut self, number: u64) {
+        if let Some(value) = self.values.remove(&number) {
+            self.free.extend(value.chunks);
+        }
+    }
+
+    fn append(&mut self, number: u64, from: u64, bytes: &[u8]) -> io::Result<()> {
+        let value = self.values.get_mut(&number).ok_or_else(|| gone(number))?;
+        if value.length != from {
+            let why = format!("large value {number} has {} bytes, not {from}", value.length);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let (mut left, mut at) = (bytes, from);
+        while !left.is_empty() {
+            let index = usize::try_from(at / CHUNK).unwrap_or(usize::MAX);
+            if index == value.chunks.len() {
+                value.chunks.push(self.free.pop().unwrap_or_else(|| {
+                    self.next += 1;
+                    self.next - 1
+                }));
+            }
+            let chunk = value.chunks.get(index).ok_or_else(|| gone(number))?;
+            let room = usize::try_from(CHUNK - at % CHUNK).unwrap_or(usize::MAX);
+            let (now, rest) = left.split_at(room.min(left.len()));
+            let file = self.file.as_mut().ok_or_else(|| gone(number))?;
+            file.seek(SeekFrom::Start(chunk * CHUNK + at % CHUNK))?;
+            file.write_all(now)?;
+            (left, at) = (rest, at + now.len() as u64);
+        }
+        value.length = at;
+        Ok(())
+    }
+
+    fn read(&mut self, number: u64, from: u64) -> io::Result<Bytes> {
+        let value = self.values.get(&number).ok_or_else(|| gone(number))?;
+        let Some(chunk) = usize::try_from(from / CHUNK).ok().and_then(|index| value.chunks.get(index)) else {
+            return Ok(Bytes::from(&[][..]));
+        };
+        let most = (CHUNK - from % CHUNK).min(value.length.saturating_sub(from)).min(PIECE as u64);
+        let mut bytes = vec![0; usize::try_from(most).unwrap_or(PIECE)];
+        let file = self.file.as_mut().ok_or_else(|| gone(number))?;
+        file.seek(SeekFrom::Start(chunk * CHUNK + from % CHUNK))?;
+        file.read_exact(&mut bytes)?;
+        Ok(bytes.into())
+    }
+
+    fn settle(&mut self, fate: &Fate) {
+        match *fate {
+            Fate::Taken(task, kept) => {
+                let written = self.pending.remove(&task).unwrap_or_default();
+                let others = written.into_iter().filter(|(attempt, _)| *attempt != kept);
+                others.for_each(|(_, number)| self.discard(number));
+            }
+            Fate::Ignored(task, ignored) => {
+                let Some(written) = self.pending.get_mut(&task) else { return };
+                let gone: Vec<_> = written.extract_if(.., |(attempt, _)| *attempt == ignored).collect();
+                if written.is_empty() {
+                    self.pending.remove(&task);
+                }
+                gone.into_iter().for_each(|(_, number)| self.discard(number));
+            }
+            Fate::Forgotten(job) => {
+                let gone = self.values.iter().filter(|(_, value)| value.job == job);
+                let gone: Vec<_> = gone.map(|(number, _)| *number).collect();
+                gone.into_iter().for_each(|number| self.discard(number));
+                let values = &self.values;
+                self.pending.retain(|_, written| {
+                    written.retain(|(_, number)| values.contains_key(number));
+                    !written.is_empty()
+                });
+            }
+        }
+    }
+}
+
+fn gone(number: u64) -> io::Error {
+    let why = format!(
+        "there is no large value {number}: its job is over, it was discarded, or the run that wrote it was not the one that counts"
+    );
+    io::Error::new(io::ErrorKind::NotFound, why)
+}
+
+impl Store {
+    pub(crate) fn new(folder: PathBuf) -> Self {
+        Self { folder, spool: Mutex::default(), fates: Mutex::default(), used: AtomicBool::new(false) }
+    }
+
+    fn spool(&self) -> MutexGuard<'_, Spool> {
+        self.spool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, fate: Fate) {
+        // Pairs with the store in `write`: who ends a task has written what it refers to.
+        if self.used.load(Ordering::Acquire) {
+            self.fates.lock().unwrap_or_else(PoisonError::into_inner).push(fate);
+        }
+    }
+
+    /// A submission was taken, or not. Waits for no disk.
+    pub(crate) fn submitted(&self, task: TaskId, attempt: u32, taken: bool) {
+        self.note(if taken { Fate::Taken(task, attempt) } else { Fate::Ignored(task, attempt) });
+    }
+
+    /// A job is forgotten. Waits for no disk.
+    pub(crate) fn forget(&self, job: u32) {
+        self.note(Fate::Forgotten(job));
+    }
+
+    /// Does what has become of attempts and jobs.
+    pub(crate) fn settle(&self) {
+        let fates = std::mem::take(&mut *self.fates.lock().unwrap_or_else(PoisonError::into_inner));
+        if !fates.is_empty() {
+            let mut spool = self.spool();
+            fates.iter().for_each(|fate| spool.settle(fate));
+        }
+    }
+
+    /// Bytes of all values.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.settle();
+        self.spool().values.values().map(|value| value.length).sum()
+    }
+
+    pub(crate) fn discard(&self, number: u64) {
+        self.spool().discard(number);
+    }
+
+    pub(crate) fn read(&self, number: u64, from: u64) -> io::Result<Bytes> {
+        self.spool().read(number, from)
+    }
+
+    /// Appends to a value, or begins one with number 0. Returns its number. Who writes is asked while nothing can be [settled](Self::settle):
+    /// what becomes of that writer comes later.
+    pub(crate) fn write(
+        &self,
+        writer: impl FnOnce() -> io::Result<Writer>,
+        number: u64,
+        from: u64,
+        bytes: &[u8],
+    ) -> io::Result<u64> {
+        let mut spool = self.spool();
+        let writer = writer()?;
+        if spool.file.is_none() {
+            spool.file = Some(unnamed(&self.folder)?);
+        }
+        self.used.store(true, Ordering::Release);
+        let number = if number == 0 {
+            spool.begin(writer)
+        } else if let Writer::Task(_, task, attempt) = writer
+            && !spool.pending.get(&task).is_some_and(|written| written.contains(&(attempt, number)))
+        {
+            // Of another task, or of an attempt that does not count.
+            return Err(gone(number));
+        } else {
+            number
+        };
+        spool.append(number, from, bytes)?;
+        Ok(number)
+    }
+}
+
+/// What a client does with the values of a job.
+pub(crate) struct OfClient<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) job: u32,
+}
+
+impl Access for OfClient<'_> {
+    fn read(&self, number: u64, from: u64) -> io::Result<Bytes> {
+        self.store.read(number, from)
+    }
+
+    fn write(&self, number: u64, from: u64, bytes: &[u8]) -> io::Result<u64> {
+        self.store.write(|| Ok(Writer::Client(self.job)), number, from, bytes)
+    }
+}
