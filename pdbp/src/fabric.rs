@@ -3,7 +3,7 @@
 //! Time goes on with polls: a node that finds nothing lets the next event happen, and **nobody sleeps while something is under way**. So what
 //! was sent arrives whoever has nothing else to do, and in the order in which threads come to it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use pdbp_core::id::NodeId;
@@ -15,7 +15,7 @@ use pdbp_sim::rapidio::{Timing, Topology};
 
 use crate::cluster::{Cluster, StartError};
 use crate::config::{Builder, ConfigError, Settings, TransportKind};
-use crate::node::{Backend, Memory};
+use crate::node::{Backend, Memory, Sleeper};
 
 /// Virtual time in which a node that lives has answered, however long its threads are away.
 const GIVE_UP: u64 = s(1 << 20);
@@ -25,6 +25,8 @@ const GIVE_UP: u64 = s(1 << 20);
 pub(crate) struct Fabric {
     network: Network,
     bells: Vec<Doorbell>,
+    /// Parts of each node that wait for the ends of calls in switches.
+    sleepers: Vec<Mutex<Vec<Weak<Sleeper>>>>,
 }
 
 /// A node's end.
@@ -63,7 +65,8 @@ pub(crate) fn ends(settings: &mut Settings) -> Result<Vec<End>, StartError> {
     let made: Result<_, PhysicsError> = Network::new(nodes, physics, 0);
     let (network, ports) = made.map_err(|error| failed(error.into()))?;
     let bells = (0..nodes).map(|_| Doorbell::default()).collect();
-    let fabric = Arc::new(Fabric { network, bells });
+    let sleepers = (0..nodes).map(|_| Mutex::default()).collect();
+    let fabric = Arc::new(Fabric { network, bells, sleepers });
     Ok(ports.into_iter().map(|port| End { port, fabric: Arc::clone(&fabric) }).collect())
 }
 
@@ -100,9 +103,21 @@ impl Fabric {
         &self.network
     }
 
+    /// From here on a part of a node is woken, when it sleeps, by what happens there.
+    pub(crate) fn add_sleeper(&self, node: NodeId, sleeper: &Arc<Sleeper>) {
+        if let Some(sleepers) = self.sleepers.get(node.index()) {
+            sleepers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(sleeper));
+        }
+    }
+
     fn ring(&self, nodes: &[u16]) {
-        let bells = nodes.iter().filter_map(|node| self.bells.get(usize::from(*node)));
-        bells.for_each(Doorbell::ring);
+        for node in nodes.iter().map(|node| usize::from(*node)) {
+            self.bells.get(node).into_iter().for_each(Doorbell::ring);
+            if let Some(sleepers) = self.sleepers.get(node) {
+                let mut sleepers = sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+                sleepers.retain(|sleeper| sleeper.upgrade().inspect(|sleeper| sleeper.wake()).is_some());
+            }
+        }
     }
 }
 
@@ -184,13 +199,42 @@ impl Transport for End {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Barrier;
+    use std::sync::{Arc, Barrier};
     use std::time::Duration;
 
-    use crate::collective::{Group, GroupError, Sum};
+    use crate::collective::{Group, GroupError, Request, Sum};
     use crate::{Cluster, Progress};
 
     const SOON: Duration = Duration::from_secs(200);
+
+    /// One looks, finds nothing, and says that it will sleep; what the others do ends its call meanwhile.
+    #[test]
+    fn who_sleeps_in_a_call_in_switches_is_woken_by_its_end() {
+        let builder = Cluster::builder().set("transport", "rapidio").set("fabric", "boards=1").nodes(2);
+        let cluster = builder.progress(Progress::Inline).block_bytes(1024).timeout(SOON).start().unwrap();
+        let (sleeps, ended) = (Barrier::new(2), Barrier::new(2));
+        cluster.run(|node| {
+            let fabric = node.shared.fabric.clone().unwrap();
+            let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
+            all.barrier().unwrap();
+            if node.id().index() == 1 {
+                sleeps.wait();
+                all.barrier().unwrap();
+                while fabric.advance() {}
+                ended.wait();
+                return;
+            }
+            let sleeper = Arc::new(all.part().sleeper().unwrap());
+            fabric.add_sleeper(node.id(), &sleeper);
+            let mut call = all.start(Request::barrier()).unwrap();
+            assert!(!call.poll().unwrap() && !sleeper.will_sleep());
+            sleeps.wait();
+            ended.wait();
+            assert!(call.poll().unwrap());
+            drop(call);
+            assert!(all.part().pipe().unwrap().take_nudge(), "nobody has woken it");
+        });
+    }
 
     /// Without a word of its program, which never calls again.
     #[test]

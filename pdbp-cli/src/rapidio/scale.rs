@@ -13,7 +13,7 @@ const SIZES: [usize; 7] = [4, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 1 << 20]
 /// Bytes of all processes together: above the first only those algorithms run that can be the fastest there, above the second none, with
 /// more than a thousand processes above the third.
 const MANY: usize = 16 << 20;
-const MOST: usize = 64 << 20;
+const MOST: usize = 256 << 20;
 const MOST_OF_THOUSANDS: usize = 4 << 20;
 /// Messages that data is cut into: of 4, 16 and 64 packets, but for a few bytes.
 const PIECES: [usize; 3] = [960, 3968, 16_000];

@@ -25,10 +25,7 @@ const BOUND_SPINS: u32 = 4;
 /// How often it then gives it away before it sleeps.
 const YIELDS: u32 = 100;
 /// How long a member sleeps that waits for a slot: who takes a message does not wake it.
-const NAP: Duration = Duration::from_millis(1);
-
-/// After so many of those a member whose call is with switches looks after those that have not come.
-const NAPS: u32 = 16;
+pub(super) const NAP: Duration = Duration::from_millis(1);
 
 /// The part of a member, and those of the others.
 pub(super) struct Line {
@@ -64,7 +61,8 @@ impl Line {
     }
 
     /// From here on switches carry out what they can.
-    pub(super) fn set_switches(&mut self, switches: Switches) {
+    pub(super) fn set_switches(&mut self, mut switches: Switches) {
+        switches.attach(&self.part);
         self.switches = Some(switches);
     }
 
@@ -92,20 +90,24 @@ impl Line {
         true
     }
 
-    /// The same for a call that switches carry out: nobody wakes this member when it has ended.
+    /// The same for a call that switches carry out.
     pub(super) fn linger_for_switches(&self, idle: u32) -> bool {
         if idle <= YIELDS {
             std::thread::yield_now();
+            return true;
         }
-        idle <= YIELDS
+        // Once more, so that what ends the call from here on wakes this member.
+        self.switches.as_ref().is_some_and(|switches| !switches.will_sleep())
     }
 
-    /// Sleeps for a moment, or until a message comes. Returns whether it is time to look after the others.
-    pub(super) fn nap(&self, idle: u32) -> Result<bool, RecvError> {
-        match self.part.wait(Interest::Recv, NAP) {
-            Err(RecvError::Interrupted) => Err(RecvError::Interrupted),
-            _ => Ok(idle.saturating_sub(YIELDS).is_multiple_of(NAPS)),
-        }
+    /// Whether another member has begun a later call that switches carry out.
+    pub(super) fn is_behind(&self, number: u32) -> bool {
+        self.switches.as_ref().is_some_and(|switches| switches.is_behind(number))
+    }
+
+    /// Sleeps until the call has ended or gone on in switches, or a message comes.
+    pub(super) fn sleep_for_switches(&self, time: Duration) -> Result<(), RecvError> {
+        self.switches.as_ref().map_or(Ok(()), |switches| switches.sleep(&self.part, time))
     }
 
     /// Sleeps until something comes, or, where a member has had no room, may have room.

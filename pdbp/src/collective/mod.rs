@@ -137,6 +137,11 @@ impl Group {
         Started::begin(self, request)
     }
 
+    #[cfg(all(test, feature = "rapidio"))]
+    pub(crate) fn part(&self) -> &crate::part::Part {
+        self.line.part()
+    }
+
     fn call(&mut self, request: Request<'_>) -> Result<(), GroupError> {
         let patience = self.patience;
         // Shorter than `'g` of `start`: both end here. It is long, and waits where it was begun.

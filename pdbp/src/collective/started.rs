@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use pdbp_core::collective::{Data, Fault, Polled, Running};
 
+use super::carrier::NAP;
 use super::switches::Switches;
 use super::{Call, Group, GroupError, Kind, Request, fail};
 use crate::error::RecvError;
@@ -88,14 +89,15 @@ impl<'g> Started<'g> {
             if waited >= patience {
                 return Err(self.time_out(rank, patience));
             }
-            if by_switches {
-                if line.nap(idle).map_err(|_| GroupError::Interrupted)? {
-                    is_shown = is_shown || self.show();
-                    self.look_for(rank)?;
-                }
-                continue;
-            }
-            match self.group.line.sleep(rank, is_full, LOOK.min(patience.saturating_sub(waited))) {
+            let time = LOOK.min(patience.saturating_sub(waited));
+            let Group { line, member, .. } = &mut *self.group;
+            let slept = match self.by {
+                By::Messages => line.sleep(rank, is_full, time),
+                // Who has called nothing where this member waits is ahead, and nobody hears of it: it is asked before long.
+                _ if !is_shown && line.is_behind(member.number()) => line.sleep_for_switches(NAP.min(time)),
+                _ => line.sleep_for_switches(time),
+            };
+            match slept {
                 Ok(()) => {}
                 Err(RecvError::Interrupted) => return Err(GroupError::Interrupted),
                 // The part keeps its pipe as long as the group lives, so that it is the time.

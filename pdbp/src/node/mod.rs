@@ -29,6 +29,8 @@ pub(crate) use clock::When;
 pub(crate) use devices::knows_devices;
 pub(crate) use devices::pin;
 pub(crate) use pipes::Pipe;
+#[cfg(feature = "rapidio")]
+pub(crate) use pipes::Sleeper;
 pub(crate) use progress::Driver;
 pub(crate) use shared::{Awaited, NodeEngine, Shared, Turn};
 #[cfg(feature = "net")]

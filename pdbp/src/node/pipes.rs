@@ -1,6 +1,8 @@
 //! The private pipes of a node: one queue of deliveries each, from the engine to its part.
 
 use std::collections::VecDeque;
+#[cfg(feature = "rapidio")]
+use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -25,6 +27,8 @@ pub(crate) struct Pipe {
     /// What is to be known behind a number of deliveries; `has_notices` says whether there is anything.
     notices: Mutex<VecDeque<(u64, Notice)>>,
     has_notices: AtomicBool,
+    /// Something has ended that its part waits for besides.
+    nudged: AtomicBool,
     /// Rung when something was put in.
     pub(crate) bell: Doorbell,
     /// The bell on which its part sleeps.
@@ -57,6 +61,7 @@ impl Pipe {
             taken: AtomicU64::new(0),
             notices: Mutex::default(),
             has_notices: AtomicBool::new(false),
+            nudged: AtomicBool::new(false),
             bell: Doorbell::default(),
             sleeps_on: AtomicU8::new(Self::OWN_BELL),
             tasks: Waiting::default(),
@@ -141,7 +146,52 @@ impl Pipe {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.normal.is_empty() && self.urgent.is_empty() && !self.has_notices.load(Ordering::Acquire)
+        let nothing = self.normal.is_empty() && self.urgent.is_empty();
+        nothing && !self.has_notices.load(Ordering::Acquire) && !self.nudged.load(Ordering::Acquire)
+    }
+
+    /// Whether its part was woken since the last time for something that does not come by the pipe.
+    #[cfg(feature = "rapidio")]
+    pub(crate) fn take_nudge(&self) -> bool {
+        // Pairs with the store of whoever wakes it.
+        self.nudged.load(Ordering::Relaxed) && self.nudged.swap(false, Ordering::Acquire)
+    }
+}
+
+/// A part that sleeps now and then, for something that does not come by its pipe.
+#[cfg(feature = "rapidio")]
+pub(crate) struct Sleeper {
+    shared: Weak<Shared>,
+    pipe: PipeId,
+    /// It is about to, or does: whoever sees it awake may be sure that it looks once more.
+    sleeps: AtomicBool,
+}
+
+#[cfg(feature = "rapidio")]
+impl Sleeper {
+    pub(crate) fn new(shared: Weak<Shared>, pipe: PipeId) -> Self {
+        Self { shared, pipe, sleeps: AtomicBool::new(false) }
+    }
+
+    /// Says that it will sleep, after one more look; whether that was said before.
+    pub(crate) fn will_sleep(&self) -> bool {
+        // The look takes a lock that whoever ends what it waits for has had before it wakes: one of them sees the other.
+        self.sleeps.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_awake(&self) {
+        self.sleeps.store(false, Ordering::Relaxed);
+    }
+
+    /// Wakes it if it sleeps. What it waits for has ended.
+    pub(crate) fn wake(&self) {
+        if self.sleeps.load(Ordering::Relaxed)
+            && let Some(shared) = self.shared.upgrade()
+            && let Some(pipe) = shared.pipes.get(usize::from(self.pipe.0))
+        {
+            pipe.nudged.store(true, Ordering::Release);
+            pipe.ring(&shared);
+        }
     }
 }
 

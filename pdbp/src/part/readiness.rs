@@ -1,9 +1,13 @@
 //! Waiting until something can be received or sent, by one part or by several on a thread.
 
+#[cfg(feature = "rapidio")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Part, Share, Target};
 use crate::error::RecvError;
+#[cfg(feature = "rapidio")]
+use crate::node::Sleeper;
 use crate::node::{Node, Pipe, Waiter};
 
 /// What [`Part::wait`] waits for.
@@ -64,6 +68,23 @@ impl<S: Share> Part<S> {
         self.flush();
         let peers = interest.target().map(|t| t.node()).into_iter().collect();
         self.wait_until(timeout, peers, "made room or sent anything", ready)
+    }
+
+    /// Waits until something can be received, or whoever has its [`sleeper`](Self::sleeper) wakes it.
+    #[cfg(feature = "rapidio")]
+    pub(crate) fn wait_or_be_woken(&self, timeout: Duration) -> Result<(), RecvError> {
+        let pipe = self.pipe()?;
+        self.flush();
+        self.wait_until(timeout, Vec::new(), "sent anything", |part| {
+            let is_woken = pipe.take_nudge();
+            Ok((is_woken || part.look(Interest::Recv)?.any()).then_some(()))
+        })
+    }
+
+    /// What others wake it by.
+    #[cfg(feature = "rapidio")]
+    pub(crate) fn sleeper(&self) -> Option<Sleeper> {
+        Some(Sleeper::new(Arc::downgrade(self.shared()), self.pipe.get()?))
     }
 
     /// What there is of it now.

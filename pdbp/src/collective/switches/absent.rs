@@ -1,11 +1,14 @@
 //! Without the feature `rapidio`: no node is on a fabric.
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use pdbp_core::collective::{Call, Fault};
 use pdbp_core::id::NodeId;
 
+use crate::error::RecvError;
 use crate::node::Node;
+use crate::part::Part;
 
 pub(in crate::collective) enum Switches {}
 
@@ -53,6 +56,22 @@ impl Switches {
     }
 
     pub(in crate::collective) fn state(&self, _number: u32) -> u64 {
+        match *self {}
+    }
+
+    pub(in crate::collective) fn attach(&mut self, _part: &Part) {
+        match *self {}
+    }
+
+    pub(in crate::collective) fn will_sleep(&self) -> bool {
+        match *self {}
+    }
+
+    pub(in crate::collective) fn sleep(&self, _part: &Part, _time: Duration) -> Result<(), RecvError> {
+        match *self {}
+    }
+
+    pub(in crate::collective) fn is_behind(&self, _number: u32) -> bool {
         match *self {}
     }
 

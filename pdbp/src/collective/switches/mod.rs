@@ -5,13 +5,16 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pdbp_core::collective::{Call, Fault};
 use pdbp_core::id::NodeId;
 use pdbp_sim::network::{CallFault, GroupKey, SwitchEnd};
 
+use crate::error::RecvError;
 use crate::fabric::Fabric;
-use crate::node::Node;
+use crate::node::{Node, Sleeper};
+use crate::part::Part;
 
 /// A member's end.
 pub(in crate::collective) struct Switches {
@@ -19,6 +22,8 @@ pub(in crate::collective) struct Switches {
     end: SwitchEnd,
     rank: usize,
     members: usize,
+    /// By which this member is woken; `None` before it has joined.
+    sleeper: Option<Arc<Sleeper>>,
 }
 
 impl Switches {
@@ -33,7 +38,8 @@ impl Switches {
     pub(in crate::collective) fn make(node: &Node, nodes: &[NodeId]) -> Option<(NonZeroU64, Self)> {
         let fabric = node.shared.fabric.clone()?;
         let (key, end) = fabric.network().open_group(&raw(nodes))?;
-        Some((NonZeroU64::new(key.to_bits())?, Self { fabric, end, rank: 0, members: nodes.len() }))
+        let switches = Self { fabric, end, rank: 0, members: nodes.len(), sleeper: None };
+        Some((NonZeroU64::new(key.to_bits())?, switches))
     }
 
     /// The end of another member.
@@ -45,7 +51,32 @@ impl Switches {
     ) -> Option<Self> {
         let fabric = node.shared.fabric.clone()?;
         let end = fabric.network().join_group(GroupKey::from_bits(key.get())?, &raw(nodes), rank)?;
-        Some(Self { fabric, end, rank, members: nodes.len() })
+        Some(Self { fabric, end, rank, members: nodes.len(), sleeper: None })
+    }
+
+    /// The part of this member, which is woken when its calls end.
+    pub(in crate::collective) fn attach(&mut self, part: &Part) {
+        self.sleeper = part.sleeper().map(Arc::new);
+        if let Some(sleeper) = &self.sleeper {
+            self.fabric.add_sleeper(part.id().node(), sleeper);
+        }
+    }
+
+    /// Says that this member will sleep, after one more look at its call; whether it has looked since.
+    pub(in crate::collective) fn will_sleep(&self) -> bool {
+        self.sleeper.as_ref().is_none_or(|sleeper| sleeper.will_sleep())
+    }
+
+    /// Sleeps until something happens to the call or a message comes.
+    pub(in crate::collective) fn sleep(&self, part: &Part, time: Duration) -> Result<(), RecvError> {
+        let slept = part.wait_or_be_woken(time);
+        self.sleeper.iter().for_each(|sleeper| sleeper.is_awake());
+        slept
+    }
+
+    /// Whether another member has begun a later call.
+    pub(in crate::collective) fn is_behind(&self, number: u32) -> bool {
+        (0..self.members).any(|rank| rank != self.rank && self.end.has_begun(rank, number.saturating_add(1)))
     }
 
     /// Whether switches do a call.

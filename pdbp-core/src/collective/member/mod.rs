@@ -1,7 +1,14 @@
 //! A member of a group between its calls: what it has sent and taken, and what has come too early.
 
+mod compare;
+mod storage;
+
 use managed::ManagedSlice;
 use zerocopy::{FromBytes, IntoBytes};
+
+pub use storage::MemberStorage;
+pub(crate) use storage::Peer;
+use storage::{Early, Kept, SLOTS};
 
 use super::known::{Few, Known};
 use super::message::{HEADER, Header, Stamp, What};
@@ -13,99 +20,10 @@ use super::{Call, Carrier, Fault, Message, Refused, Sent};
 /// everybody else.
 pub const WINDOW: usize = 4;
 
-/// Pieces that a member may have to keep of another one.
-const SLOTS: usize = 2 * WINDOW;
-
-/// A piece taken too early, and where it lies.
-#[derive(Clone, Copy, Debug)]
-struct Early {
-    slot: usize,
-    length: usize,
-    stamp: Stamp,
-}
-
-/// The pieces of calls, or the tagged ones, between this member and another.
-#[derive(Clone, Copy, Debug, Default)]
-struct Flow {
-    /// Pieces sent, and those of them that the other has taken, as far as it has said.
-    sent: u32,
-    acknowledged: u32,
-    /// Pieces taken, and how many of them the other has been told of.
-    taken: u32,
-    told: u32,
-}
-
-impl Flow {
-    /// Whether the other should be told what was taken.
-    fn owes(&self) -> bool {
-        self.taken.wrapping_sub(self.told) >= WINDOW as u32 / 2
-    }
-}
-
 /// Of which call and member a message with data is.
-pub(super) struct Piece {
-    pub(super) from: usize,
-    pub(super) stamp: Stamp,
-}
-
-/// A piece that was kept.
-struct Kept<'d>(&'d [u8]);
-
-impl Message for Kept<'_> {
-    fn header(&self) -> &[u8] {
-        &[]
-    }
-
-    fn data_length(&self) -> usize {
-        self.0.len()
-    }
-
-    fn read(&mut self, into: &mut [u8]) {
-        if into.len() == self.0.len() {
-            into.copy_from_slice(self.0);
-        }
-    }
-
-    fn data(&mut self) -> &[u8] {
-        self.0
-    }
-}
-
-/// What a member knows of another one.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Peer {
-    calls: Flow,
-    tagged: Flow,
-    early: heapless::Vec<Early, SLOTS>,
-    /// The call in which it said that it waits.
-    waits: Option<Stamp>,
-    has_left: bool,
-    knows_fault: bool,
-    knows_leave: bool,
-}
-
-/// The memory of a [`Member`]; see `allocate`.
-pub struct MemberStorage<'m> {
-    /// One per member.
-    pub(crate) peers: ManagedSlice<'m, Peer>,
-    /// [`early_bytes`](Self::early_bytes). What nobody is late for is never touched.
-    pub(crate) early: ManagedSlice<'m, u8>,
-}
-
-impl MemberStorage<'_> {
-    /// How much memory a member of a group needs for what comes too early.
-    pub const fn early_bytes(members: usize, piece: usize) -> usize {
-        members.saturating_mul(SLOTS).saturating_mul(piece)
-    }
-}
-
-#[cfg(feature = "alloc")]
-impl MemberStorage<'static> {
-    /// On the heap.
-    pub fn allocate(members: usize, piece: usize) -> Self {
-        let peers = (0..members).map(|_| Peer::default()).collect::<alloc::vec::Vec<_>>();
-        Self { peers: peers.into(), early: alloc::vec![0; Self::early_bytes(members, piece)].into() }
-    }
+pub(in crate::collective) struct Piece {
+    pub(in crate::collective) from: usize,
+    pub(in crate::collective) stamp: Stamp,
 }
 
 /// What a member has done so far.
@@ -289,7 +207,7 @@ impl<'m> Member<'m> {
     }
 
     /// Begins a call, which is the next in number.
-    pub(super) fn begin(&mut self, call: &Call) -> Result<Stamp, Fault> {
+    pub(in crate::collective) fn begin(&mut self, call: &Call) -> Result<Stamp, Fault> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
@@ -302,19 +220,19 @@ impl<'m> Member<'m> {
 
     /// The steps of a call with so many bytes of input and output that was made before, and so can be made.
     #[inline]
-    pub(super) fn known(&self, call: &Call, input: usize, output: usize) -> Option<Few> {
+    pub(in crate::collective) fn known(&self, call: &Call, input: usize, output: usize) -> Option<Few> {
         self.known.find(call, input, output)
     }
 
     /// The same of one that was not, if it has few.
-    pub(super) fn learn(&mut self, call: &Call, input: usize, output: usize) -> Option<Few> {
+    pub(in crate::collective) fn learn(&mut self, call: &Call, input: usize, output: usize) -> Option<Few> {
         // Of more pieces than one there are not few.
         let steps = (call.bytes <= self.piece).then(|| Few::of(self.steps(call)))??;
         Some(self.known.add(call, input, output, steps))
     }
 
     /// The steps of a call.
-    pub(super) fn steps(&self, call: &Call) -> Steps {
+    pub(in crate::collective) fn steps(&self, call: &Call) -> Steps {
         Steps::new(call, self.members(), self.rank, self.piece)
     }
 
@@ -329,7 +247,7 @@ impl<'m> Member<'m> {
     }
 
     /// Reads a message. Gives what is data.
-    pub(super) fn sort(&mut self, message: &dyn Message) -> Result<Option<Piece>, Fault> {
+    pub(in crate::collective) fn sort(&mut self, message: &dyn Message) -> Result<Option<Piece>, Fault> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
@@ -366,7 +284,12 @@ impl<'m> Member<'m> {
     }
 
     /// Copies out what is not waited for.
-    pub(super) fn keep(&mut self, from: usize, stamp: Stamp, message: &mut dyn Message) -> Result<(), Fault> {
+    pub(in crate::collective) fn keep(
+        &mut self,
+        from: usize,
+        stamp: Stamp,
+        message: &mut dyn Message,
+    ) -> Result<(), Fault> {
         let same = |ours: &&Stamp| !stamp.is_tagged() && ours.number() == stamp.number();
         if let Some(ours) = self.last.iter().flatten().find(same).copied() {
             self.compare(from, stamp, ours)?;
@@ -392,7 +315,7 @@ impl<'m> Member<'m> {
 
     /// Takes the first early piece from a member that is of this call, or with this tag, and hands it to `take`.
     #[inline]
-    pub(super) fn take_early(
+    pub(in crate::collective) fn take_early(
         &mut self,
         from: usize,
         stamp: Stamp,
@@ -412,7 +335,11 @@ impl<'m> Member<'m> {
 
     /// Where the first early piece from a member that is of this call, or with this tag, stands.
     #[inline]
-    pub(super) fn early_place(&mut self, from: usize, stamp: Stamp) -> Result<Option<usize>, Fault> {
+    pub(in crate::collective) fn early_place(
+        &mut self,
+        from: usize,
+        stamp: Stamp,
+    ) -> Result<Option<usize>, Fault> {
         let Some(peer) = self.peers.get(from) else { return Ok(None) };
         let is_candidate = |early: &Early| {
             early.stamp.is_tagged() == stamp.is_tagged()
@@ -424,27 +351,9 @@ impl<'m> Member<'m> {
         Ok(Some(place))
     }
 
-    /// Whether a member has called the same.
-    #[inline]
-    pub(super) fn compare(&mut self, rank: usize, theirs: Stamp, ours: Stamp) -> Result<(), Fault> {
-        if theirs == ours { Ok(()) } else { Err(self.differ(rank, theirs, ours)) }
-    }
-
-    #[cold]
-    fn differ(&mut self, rank: usize, theirs: Stamp, ours: Stamp) -> Fault {
-        let calls = theirs.call().zip(ours.call());
-        self.fail(calls.map_or(Fault::Garbled { rank }, |(their_call, our_call)| Fault::Mismatch {
-            rank,
-            number: theirs.number(),
-            theirs: their_call,
-            own_number: ours.number(),
-            ours: our_call,
-        }))
-    }
-
     /// A piece of a member has been used.
     #[inline]
-    pub(super) fn note_taken(&mut self, from: usize, stamp: Stamp) {
+    pub(in crate::collective) fn note_taken(&mut self, from: usize, stamp: Stamp) {
         if let Some(peer) = self.peers.get_mut(from) {
             let flow = peer.flow(stamp);
             flow.taken = flow.taken.wrapping_add(1);
@@ -455,7 +364,7 @@ impl<'m> Member<'m> {
 
     /// Whether another piece may be sent to a member now, as far as its window goes.
     #[inline]
-    pub(super) fn may_send(&mut self, to: usize, stamp: Stamp) -> bool {
+    pub(in crate::collective) fn may_send(&mut self, to: usize, stamp: Stamp) -> bool {
         self.peers.get_mut(to).is_some_and(|peer| {
             let flow = peer.flow(stamp);
             flow.sent.wrapping_sub(flow.acknowledged) < WINDOW as u32
@@ -469,7 +378,13 @@ impl<'m> Member<'m> {
     }
 
     /// Sends a piece, if its window and the carrier have room.
-    pub(super) fn send(&mut self, carrier: &mut impl Carrier, to: usize, stamp: Stamp, data: &[u8]) -> Sent {
+    pub(in crate::collective) fn send(
+        &mut self,
+        carrier: &mut impl Carrier,
+        to: usize,
+        stamp: Stamp,
+        data: &[u8],
+    ) -> Sent {
         let own = self.rank;
         let Some(peer) = self.peers.get_mut(to) else { return Sent::Gone };
         let flow = peer.flow(stamp);
@@ -485,7 +400,12 @@ impl<'m> Member<'m> {
     }
 
     /// Tells a member that this one waits for it, and in which call: if that is in another one, it says so. Returns whether there was room.
-    pub(super) fn show(&mut self, carrier: &mut impl Carrier, to: usize, stamp: Stamp) -> bool {
+    pub(in crate::collective) fn show(
+        &mut self,
+        carrier: &mut impl Carrier,
+        to: usize,
+        stamp: Stamp,
+    ) -> bool {
         let header = Header::new(What::Waits, self.rank, 0, stamp);
         let sent = carrier.try_send(to, header.as_bytes(), &[]);
         self.stats.control += u64::from(sent == Sent::Done);
@@ -494,7 +414,7 @@ impl<'m> Member<'m> {
 
     /// Tells those of whom it has taken half a window, and to whom nothing went that would have said so.
     #[inline]
-    pub(super) fn tell_taken(&mut self, carrier: &mut impl Carrier) -> bool {
+    pub(in crate::collective) fn tell_taken(&mut self, carrier: &mut impl Carrier) -> bool {
         self.owes && self.tell_those_it_owes(carrier)
     }
 
@@ -517,52 +437,6 @@ impl<'m> Member<'m> {
             }
         }
         sent
-    }
-
-    /// Looks whether a member has called something else: one that waits, in this call or in the one before, or one of which this member has
-    /// kept what it had no use for.
-    #[inline]
-    pub(super) fn look_at_others(&mut self) -> Result<(), Fault> {
-        if !self.are_kept_seen {
-            self.look_at_kept()?;
-        }
-        if self.is_waited_for { self.compare_with_waiting() } else { Ok(()) }
-    }
-
-    /// Whether a piece is of a call that this member has done. It has taken all that it had to receive.
-    fn is_over(&self, stamp: Stamp) -> bool {
-        !stamp.is_tagged() && (self.stats.calls.wrapping_sub(stamp.number()) as i32) > 0
-    }
-
-    fn look_at_kept(&mut self) -> Result<(), Fault> {
-        self.are_kept_seen = true;
-        let kept = self.peers.iter().enumerate();
-        let mut kept = kept.flat_map(|(rank, peer)| peer.early.iter().map(move |early| (rank, early.stamp)));
-        match kept.find(|(_, stamp)| self.is_over(*stamp)).zip(self.last[0]) {
-            Some(((rank, stamp), ours)) => self.compare(rank, stamp, ours),
-            None => Ok(()),
-        }
-    }
-
-    fn compare_with_waiting(&mut self) -> Result<(), Fault> {
-        self.is_waited_for = false;
-        let found = self.peers.iter_mut().enumerate().find_map(|(rank, peer)| {
-            let theirs = peer.waits?;
-            // It may be in a call that this member has yet to make.
-            self.is_waited_for = true;
-            let ours = self.last.iter().flatten().find(|ours| ours.number() == theirs.number())?;
-            // It is in one of these calls: the next time it waits it says so again.
-            peer.waits = None;
-            (theirs != *ours).then_some((rank, theirs, *ours))
-        });
-        found.map_or(Ok(()), |(rank, theirs, ours)| self.compare(rank, theirs, ours))
-    }
-}
-
-impl Peer {
-    #[inline]
-    fn flow(&mut self, stamp: Stamp) -> &mut Flow {
-        if stamp.is_tagged() { &mut self.tagged } else { &mut self.calls }
     }
 }
 

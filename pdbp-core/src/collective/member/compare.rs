@@ -1,0 +1,69 @@
+//! Whether members call the same.
+
+use super::Member;
+use crate::collective::Fault;
+use crate::collective::message::Stamp;
+
+impl Member<'_> {
+    /// Whether a member has called the same.
+    #[inline]
+    pub(in crate::collective) fn compare(
+        &mut self,
+        rank: usize,
+        theirs: Stamp,
+        ours: Stamp,
+    ) -> Result<(), Fault> {
+        if theirs == ours { Ok(()) } else { Err(self.differ(rank, theirs, ours)) }
+    }
+
+    #[cold]
+    fn differ(&mut self, rank: usize, theirs: Stamp, ours: Stamp) -> Fault {
+        let calls = theirs.call().zip(ours.call());
+        self.fail(calls.map_or(Fault::Garbled { rank }, |(their_call, our_call)| Fault::Mismatch {
+            rank,
+            number: theirs.number(),
+            theirs: their_call,
+            own_number: ours.number(),
+            ours: our_call,
+        }))
+    }
+
+    /// Looks whether a member has called something else: one that waits, in this call or in the one before, or one of which this member has
+    /// kept what it had no use for.
+    #[inline]
+    pub(in crate::collective) fn look_at_others(&mut self) -> Result<(), Fault> {
+        if !self.are_kept_seen {
+            self.look_at_kept()?;
+        }
+        if self.is_waited_for { self.compare_with_waiting() } else { Ok(()) }
+    }
+
+    /// Whether a piece is of a call that this member has done. It has taken all that it had to receive.
+    pub(super) fn is_over(&self, stamp: Stamp) -> bool {
+        !stamp.is_tagged() && (self.stats.calls.wrapping_sub(stamp.number()) as i32) > 0
+    }
+
+    fn look_at_kept(&mut self) -> Result<(), Fault> {
+        self.are_kept_seen = true;
+        let kept = self.peers.iter().enumerate();
+        let mut kept = kept.flat_map(|(rank, peer)| peer.early.iter().map(move |early| (rank, early.stamp)));
+        match kept.find(|(_, stamp)| self.is_over(*stamp)).zip(self.last[0]) {
+            Some(((rank, stamp), ours)) => self.compare(rank, stamp, ours),
+            None => Ok(()),
+        }
+    }
+
+    fn compare_with_waiting(&mut self) -> Result<(), Fault> {
+        self.is_waited_for = false;
+        let found = self.peers.iter_mut().enumerate().find_map(|(rank, peer)| {
+            let theirs = peer.waits?;
+            // It may be in a call that this member has yet to make.
+            self.is_waited_for = true;
+            let ours = self.last.iter().flatten().find(|ours| ours.number() == theirs.number())?;
+            // It is in one of these calls: the next time it waits it says so again.
+            peer.waits = None;
+            (theirs != *ours).then_some((rank, theirs, *ours))
+        });
+        found.map_or(Ok(()), |(rank, theirs, ours)| self.compare(rank, theirs, ours))
+    }
+}
