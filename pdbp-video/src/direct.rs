@@ -8,6 +8,8 @@ use std::thread;
 
 use crate::account::{RunClock, Stopwatch, Work, process_cpu_ns};
 use crate::decode::{Codec, DecodeError, Follower, Reel, Sampler, Yuv};
+#[cfg(feature = "cuda")]
+use crate::frame::FrameHeader;
 use crate::frame::{FrameId, ScoreRecord, frame_len, write_frame};
 use crate::measure::{Place, ScoreError, Scorer, Threads};
 use crate::outcome::{Arrival, Fault, Outcome, PassTime};
@@ -106,7 +108,7 @@ impl Worker {
             clock,
             sampler: Sampler::new(codec),
             followers: Vec::new(),
-            desk: Desk { scorer, message: Vec::new() },
+            desk: Desk { scorer, message: Vec::new(), pushed: None },
             work: Work::default(),
             arrivals: Vec::new(),
             faults: Vec::new(),
@@ -226,6 +228,9 @@ impl Worker {
             desk.put(FrameId { stream, frame, pass, captured_ns }, picture);
             pack_ns = watch.lap();
         });
+        if desk.pushed.is_some() {
+            self.work.analyse_ns += pack_ns;
+        }
         self.work.decode_ns += watch.lap().saturating_sub(pack_ns);
         match decoded {
             Ok(Some(())) => {
@@ -243,10 +248,19 @@ impl Worker {
 struct Desk {
     scorer: Scorer,
     message: Vec<u8>,
+    /// What became of a picture that needed no frame.
+    pushed: Option<Result<(), ScoreError>>,
 }
 
 impl Desk {
     fn put(&mut self, id: FrameId, picture: &Yuv<'_>) {
+        // From the memory of a device into that of its analysis, without a frame.
+        #[cfg(feature = "cuda")]
+        if picture.on_device().is_some() {
+            let header = FrameHeader::new(id, picture.size());
+            self.pushed = Some(self.scorer.push_picture(header, picture));
+            return;
+        }
         self.message.resize(frame_len(picture.size()), 0);
         // The length is the one asked for.
         let written = write_frame(id, picture, &mut self.message);
@@ -256,7 +270,8 @@ impl Desk {
     fn score(&mut self, work: &mut Work) -> Result<(), ScoreError> {
         let mut watch = Stopwatch::start();
         // Nobody else brings frames: a device begins at once, or when it is done with others.
-        let scored = self.scorer.push(&self.message).and_then(|()| self.scorer.rest());
+        let pushed = self.pushed.take().unwrap_or_else(|| self.scorer.push(&self.message));
+        let scored = pushed.and_then(|()| self.scorer.rest());
         work.analyse_ns += watch.lap();
         scored
     }

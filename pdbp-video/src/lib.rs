@@ -47,7 +47,8 @@
 //!
 //! `--decoder nvdec` has the decoder of an NVIDIA GPU do it, by its driver's `libnvcuvid`, which is loaded as the driver is (Debian: `libnvcuvid1`). Live
 //! decoders are then counted by the memory that the device has left. What the device does not decode, by its own account of codecs and
-//! sizes, is refused by name, and nothing falls back; `auto` never takes it. **It has run on no device yet**, and there are no figures: the tests
+//! sizes, is refused by name, and nothing falls back; `auto` never takes it. Without transport (`--nodes 0`) analysis on the same device
+//! takes the pictures from the device's memory; in a cluster frames travel in the host's. **It has run on no device yet**, and there are no figures: the tests
 //! (`ci/cuda`) are on a library that stands in for it, which has libavcodec decode and gives pictures as a device does, with edges, padding,
 //! in the device's memory, and notices what is left behind.
 //!

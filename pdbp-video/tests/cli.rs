@@ -277,6 +277,9 @@ mod gpu {
                 assert!(printed(&output).contains("NVDEC of GPU 0 (stand-in)"), "{output:?}");
             }
         }
+        let left =
+            video(&["--streams", "2", "--decoder", "nvdec"], &[("NVDEC_FAILS", "cuvidDestroyDecoder=999")]);
+        assert_eq!(left.status.code(), Some(70), "what is left behind is noticed: {left:?}");
     }
 
     #[test]

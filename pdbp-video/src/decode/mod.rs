@@ -36,6 +36,8 @@ pub use libav::{Libav, NoLibav};
 pub use nvdec::{NoNvdec, Nvdec};
 pub use reel::Reel;
 pub use whole::whole;
+#[cfg(feature = "cuda")]
+pub(crate) use yuv::OnDevice;
 pub use yuv::Yuv;
 
 use self::decoder::{Company, Decoder};

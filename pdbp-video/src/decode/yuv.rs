@@ -47,6 +47,18 @@ pub struct Yuv<'a> {
     y: Plane<'a>,
     u: Plane<'a>,
     v: Plane<'a>,
+    #[cfg(feature = "cuda")]
+    on_device: Option<OnDevice>,
+}
+
+/// Where a picture lies on a device besides, as long as it is borrowed: its planes one behind the other, without padding.
+#[cfg(feature = "cuda")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OnDevice {
+    /// The device's number.
+    pub(crate) ordinal: usize,
+    /// Of the first byte.
+    pub(crate) address: u64,
 }
 
 impl<'a> Yuv<'a> {
@@ -56,7 +68,14 @@ impl<'a> Yuv<'a> {
         let (width, height) = (usize::from(size.width), usize::from(size.height));
         let chroma = |samples| Plane::new(samples, strides[1], width.div_ceil(2), height.div_ceil(2));
         let [y, u, v] = planes;
-        Some(Self { size, y: Plane::new(y, strides[0], width, height)?, u: chroma(u)?, v: chroma(v)? })
+        Some(Self {
+            size,
+            y: Plane::new(y, strides[0], width, height)?,
+            u: chroma(u)?,
+            v: chroma(v)?,
+            #[cfg(feature = "cuda")]
+            on_device: None,
+        })
     }
 
     /// Planes without padding whose lengths the caller has checked.
@@ -69,7 +88,21 @@ impl<'a> Yuv<'a> {
             y: plane(y, width, height),
             u: plane(u, half_width, half_height),
             v: plane(v, half_width, half_height),
+            #[cfg(feature = "cuda")]
+            on_device: None,
         }
+    }
+
+    /// The same picture, of which a device has a copy: as many bytes as the planes have, as long as it is borrowed.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn with_copy(self, on_device: OnDevice) -> Self {
+        Self { on_device: Some(on_device), ..self }
+    }
+
+    /// A device's copy.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(&self) -> Option<OnDevice> {
+        self.on_device
     }
 
     /// Width and height of the luma plane.

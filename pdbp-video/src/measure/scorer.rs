@@ -8,6 +8,7 @@ use pdbp_cuda::device::DeviceError;
 #[cfg(feature = "cuda")]
 use super::gpu::GpuAnalyser;
 use super::{Analyser, Compare, Place, Scores, Sight, Threads, Watchers};
+use crate::decode::Yuv;
 use crate::frame::{FrameError, FrameHeader, read_frame};
 
 /// A frame, and what the processor has seen of it.
@@ -75,10 +76,18 @@ impl Scorer {
     /// It is none, or the device has failed.
     pub fn push(&mut self, frame: &[u8]) -> Result<(), ScoreError> {
         let (header, picture) = read_frame(frame)?;
-        let seen = (*header, self.watchers.look(header.id().stream.0, &picture));
+        self.push_picture(*header, &picture)
+    }
+
+    /// Takes a picture that is in no frame.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub(crate) fn push_picture(&mut self, header: FrameHeader, picture: &Yuv<'_>) -> Result<(), ScoreError> {
+        let seen = (header, self.watchers.look(header.id().stream.0, picture));
         #[cfg(feature = "cuda")]
         if let Some(gpu) = &mut self.gpu {
-            match gpu.push(seen, &picture) {
+            match gpu.push(seen, picture) {
                 Ok(()) => {
                     self.collect();
                     return Ok(());
@@ -86,7 +95,7 @@ impl Scorer {
                 Err(error) => self.fail(&error)?,
             }
         }
-        self.scored.push_back((seen, self.cpu.analyse(&picture)));
+        self.scored.push_back((seen, self.cpu.analyse(picture)));
         self.by_cpu.1 += 1;
         Ok(())
     }

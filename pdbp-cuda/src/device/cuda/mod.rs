@@ -171,25 +171,34 @@ impl Cuda {
         Ok(check("cuMemGetInfo", result::mem_get_info())?.0)
     }
 
-    /// Begins to copy memory of the device that another library has, such as a decoded picture, to the host.
+    /// Its number.
+    pub fn ordinal(&self) -> usize {
+        self.primary().ordinal()
+    }
+
+    /// Begins to copy memory of the device, whoever has it, to a place in `to`.
     ///
     /// # Errors
-    /// What the driver says. No copy is under way then.
+    /// [`DeviceError::OtherDevice`], [`DeviceError::OutOfBounds`] and what the driver says. No copy is under way then.
     ///
     /// # Safety
-    /// As many bytes of the device lie at `address` as at `to`; both stay until the event is over, nobody writes the one, and nobody touches the
-    /// other until then.
-    pub unsafe fn copy_from(
+    /// `bytes` bytes of this device lie at the address `from`; they and `to` stay until the event is over, nobody writes the one and nobody
+    /// touches the place in the other until then.
+    pub unsafe fn copy_within(
         &self,
         queue: &CudaQueue,
-        address: u64,
-        to: NonNull<[u8]>,
+        from: u64,
+        bytes: usize,
+        to: &CudaMemory,
+        at: usize,
     ) -> Result<CudaEvent, DeviceError> {
+        self.check_owner(to.device().primary())?;
+        check_bounds(at, bytes, to.bytes())?;
+        let dest = to.address() + at as u64;
         self.copy(queue, || {
-            // SAFETY: the caller's promise.
-            let begun =
-                unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast().as_ptr(), address, to.len(), queue.stream) };
-            check("cuMemcpyDtoHAsync", begun.result())
+            // SAFETY: the destination lies in the memory; the rest is the caller's promise.
+            let begun = unsafe { sys::cuMemcpyDtoDAsync_v2(dest, from, bytes, queue.stream) };
+            check("cuMemcpyDtoDAsync", begun.result())
         })
     }
 

@@ -3,13 +3,18 @@
 //! ```text
 //! decode ─▶ parser ─┬─ sequence ─▶ a decoder for pictures of that size
 //!                   ├─ picture ──▶ the engine decodes it into one of the decoder's surfaces
-//!                   └─ display ──▶ mapped, copied to pinned memory, unmapped ─▶ take
+//!                   └─ display ──▶ mapped, its planes copied, unmapped ─▶ take
 //! ```
 //!
 //! All of a decoder's calls happen on the thread that calls it, to which the device's primary context is made current each time: that in
 //! which analysis runs. A decoder keeps as many surfaces in the device's memory as its stream refers to, plus one for output, and may keep those
 //! of four sizes; what that takes is measured before `--continuous` begins ([`memory`](super::memory)), and where the device has no more,
 //! a stream has no decoder and says so.
+//!
+//! A kernel (`kernels/nv12.cu`) makes planes of a picture where it is mapped, in memory of the device, and these are what `take` is given, with a copy on the
+//! host. Without transport (`--nodes 0`) analysis on the same device takes them from there, and nothing goes back to it; the copy on the
+//! host is for what looks for black and frozen pictures, for the live page, and for the processor should the device fail. In a cluster
+//! frames travel in the host's memory.
 //!
 //! Pictures are shown in the order of the standard: the parser holds back what may come before others. They are cropped by the device.
 //! A picture of which the device says that it was decoded with errors is damaged, whether it was mended or not.
@@ -26,6 +31,7 @@ use core::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pdbp_cuda::device::{Cuda, DeviceError};
+use pdbp_cuda::kernel::{Kernel, Module};
 
 use self::session::Desk;
 pub(super) use self::session::NvdecDecoder;
@@ -33,6 +39,8 @@ use crate::annexb::Standard;
 
 /// What the system calls the library.
 const FILE: &str = if cfg!(windows) { "nvcuvid.dll" } else { "libnvcuvid.so.1" };
+/// The kernel that makes planes of NV12.
+const PTX: &str = include_str!("../../../kernels/nv12.ptx");
 /// What waits for pictures to be shown, and is kept for the next: as many as threads decode, or as come at once at a stream's end.
 const MOST_DESKS: usize = 32;
 
@@ -75,6 +83,7 @@ pub enum NoNvdec {
 pub struct Nvdec {
     api: sys::Api,
     device: Cuda,
+    planes: Kernel,
     name: String,
     h264: sys::Caps,
     h265: sys::Caps,
@@ -115,7 +124,8 @@ impl Nvdec {
         if h264.is_supported == 0 {
             return Err(NoNvdec::NoH264 { device: name });
         }
-        Ok(Self { api, device, name, h264, h265, desks: Mutex::default() })
+        let planes = Module::load(&device, PTX)?.kernel("planes")?;
+        Ok(Self { api, device, planes, name, h264, h265, desks: Mutex::default() })
     }
 
     fn caps(&self, standard: Standard) -> &sys::Caps {

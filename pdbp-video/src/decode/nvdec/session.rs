@@ -8,18 +8,21 @@ use core::slice;
 use bytemuck::Zeroable as _;
 use pdbp_core::BlockMemory as _;
 use pdbp_cuda::PinnedMemory;
-use pdbp_cuda::device::{Cuda, CudaQueue, Device as _, DeviceError};
+use pdbp_cuda::device::{Cuda, CudaMemory, CudaQueue, Device as _, DeviceError};
 
 use super::Nvdec;
-use super::sys::{self, CreateInfo, DisplayInfo, Handle, Parser, ParserParams, VideoFormat};
+use super::sys::{self, CreateInfo, DisplayInfo, Handle, Mapped, Parser, ParserParams, VideoFormat};
 use crate::annexb::{PictureSize, Standard};
-use crate::decode::Yuv;
 use crate::decode::decoder::{Decoder, Take};
+use crate::decode::{OnDevice, Yuv};
+use crate::frame::plane_lens;
 
 /// Decoders of different sizes that a stream, or a sampler of many, keeps.
 const MOST_SIZES: usize = 4;
 /// Surfaces that a decoder may have.
 const MOST_SURFACES: u8 = 32;
+/// Threads of a block, as the kernel has it.
+const THREADS: u32 = 128;
 
 /// A decoder of one stream at a time.
 pub(in crate::decode) struct NvdecDecoder {
@@ -266,7 +269,7 @@ impl State {
         let (shape, decoder) = *self.decoders.last().ok_or("a picture without parameter sets")?;
         let mut desk = nvdec.desk().map_err(text)?;
         let mapped = nvdec.api.map(decoder, picture, desk.queue.stream())?;
-        let fetched = desk.fetch(&nvdec.device, (mapped.address, mapped.pitch), shape.size());
+        let fetched = desk.fetch(nvdec, &mapped, shape.size());
         let damaged = nvdec.api.is_damaged(decoder, picture);
         nvdec.api.unmap(decoder, mapped)?;
         fetched.map_err(text)?;
@@ -281,61 +284,66 @@ impl State {
 /// Where a picture lies until it is taken.
 pub(super) struct Desk {
     queue: CudaQueue,
-    /// The device's rows of luma, and of both chroma planes.
-    host: Option<PinnedMemory>,
-    pitch: usize,
+    memory: Option<Memory>,
     size: PictureSize,
-    /// The chroma planes, apart from each other.
-    chroma: [Vec<u8>; 2],
+    ordinal: usize,
+}
+
+/// As many bytes on the device and on the host: the planes, one behind the other.
+struct Memory {
+    planes: CudaMemory,
+    host: PinnedMemory,
 }
 
 impl Desk {
     pub(super) fn new(device: &Cuda) -> Result<Self, DeviceError> {
         let size = PictureSize { width: 0, height: 0 };
-        Ok(Self { queue: device.queue()?, host: None, pitch: 0, size, chroma: [Vec::new(), Vec::new()] })
+        Ok(Self { queue: device.queue()?, memory: None, size, ordinal: device.ordinal() })
     }
 
-    /// Copies a picture from the device, and waits for it.
-    fn fetch(
-        &mut self,
-        device: &Cuda,
-        (address, pitch): (u64, usize),
-        size: PictureSize,
-    ) -> Result<(), DeviceError> {
-        let (width, height) = (usize::from(size.width), usize::from(size.height));
-        let bytes = pitch * (height + height / 2); // both are even
-        if self.host.as_ref().is_none_or(|host| host.len() < bytes) {
-            self.host = Some(PinnedMemory::new(device, bytes)?);
+    /// Copies a picture from where it is mapped, and waits for it.
+    fn fetch(&mut self, nvdec: &Nvdec, mapped: &Mapped, size: PictureSize) -> Result<(), DeviceError> {
+        let device = &nvdec.device;
+        let (luma, chroma) = plane_lens(size);
+        let bytes = luma + 2 * chroma;
+        if self.memory.as_ref().is_none_or(|memory| memory.host.len() < bytes) {
+            let memory = Memory { planes: device.allocate(bytes)?, host: PinnedMemory::new(device, bytes)? };
+            self.memory = Some(memory);
         }
-        let Some(host) = &self.host else { return Ok(()) };
-        let to = NonNull::slice_from_raw_parts(host.base(), bytes);
-        // SAFETY: a picture of that size is mapped there, and both stay until the copy is over, which is awaited.
-        let copied = unsafe { device.copy_from(&self.queue, address, to) }?;
-        if let Err(error) = device.wait(&copied) {
-            // It may be written yet.
-            core::mem::forget(self.host.take());
-            return Err(error);
+        let Some(memory) = &self.memory else { return Ok(()) };
+        let (mut from, mut pitch, mut to) = (mapped.address, mapped.pitch, memory.planes.address());
+        let (mut width, mut height) = (u32::from(size.width), u32::from(size.height));
+        let mut arguments: [*mut c_void; 5] = [
+            (&raw mut from).cast(),
+            (&raw mut pitch).cast(),
+            (&raw mut width).cast(),
+            (&raw mut height).cast(),
+            (&raw mut to).cast(),
+        ];
+        // SAFETY: the arguments of the kernel `planes`. A picture of that size is mapped there, both are even, and as many bytes are written as there
+        // are. Both memories stay until the copy below is over.
+        unsafe { nvdec.planes.launch(&self.queue, height, THREADS, &mut arguments) }?;
+        let host = NonNull::slice_from_raw_parts(memory.host.base(), bytes);
+        // SAFETY: both stay until the copy is over, which is awaited, and nobody else has them.
+        let copied = unsafe { device.copy_out(&self.queue, &memory.planes, 0, host) };
+        let over = copied.and_then(|copied| device.wait(&copied));
+        if over.is_err() {
+            // They may be written yet.
+            core::mem::forget(self.memory.take());
         }
-        // SAFETY: so many initialised bytes, which nobody writes.
-        let rows = unsafe { slice::from_raw_parts(host.base().as_ptr(), bytes) };
-        let [u, v] = &mut self.chroma;
-        u.clear();
-        v.clear();
-        for row in rows.chunks_exact(pitch.max(1)).skip(height) {
-            let (pairs, _) = row.get(..width).unwrap_or_default().as_chunks::<2>();
-            u.extend(pairs.iter().map(|[sample, _]| sample));
-            v.extend(pairs.iter().map(|[_, sample]| sample));
-        }
-        (self.pitch, self.size) = (pitch, size);
-        Ok(())
+        self.size = size;
+        over
     }
 
     /// The picture.
     fn yuv(&self) -> Option<Yuv<'_>> {
-        let host = self.host.as_ref()?;
+        let memory = self.memory.as_ref()?;
         // SAFETY: so many initialised bytes, which nobody writes while `self` is borrowed.
-        let rows = unsafe { slice::from_raw_parts(host.base().as_ptr(), host.len()) };
-        let [u, v] = &self.chroma;
-        Yuv::new(self.size, [rows, u, v], [self.pitch, usize::from(self.size.width / 2)])
+        let planes = unsafe { slice::from_raw_parts(memory.host.base().as_ptr(), memory.host.len()) };
+        let (luma, chroma) = plane_lens(self.size);
+        let (y, chromas) = planes.split_at_checked(luma)?;
+        let (u, v) = chromas.get(..2 * chroma)?.split_at(chroma);
+        let on_device = OnDevice { ordinal: self.ordinal, address: memory.planes.address() };
+        Some(Yuv::tight(self.size, y, u, v).with_copy(on_device))
     }
 }

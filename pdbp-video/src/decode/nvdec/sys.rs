@@ -218,7 +218,7 @@ pub(super) struct Handle(*mut c_void);
 pub(super) struct Mapped {
     pub(super) address: u64,
     /// Bytes from one row to the next.
-    pub(super) pitch: usize,
+    pub(super) pitch: c_uint,
 }
 
 /// What a function returned, if it is not 0.
@@ -321,7 +321,7 @@ impl Api {
                 &raw mut params,
             )
         };
-        check("cuvidMapVideoFrame64", code).map(|()| Mapped { address, pitch: pitch as usize })
+        check("cuvidMapVideoFrame64", code).map(|()| Mapped { address, pitch })
     }
 
     pub(super) fn unmap(&self, decoder: Handle, mapped: Mapped) -> Result<(), String> {

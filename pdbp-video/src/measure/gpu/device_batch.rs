@@ -1,6 +1,7 @@
 //! The memory of a batch, on the host and on the device, and its way there and back. Everything unsafe of the analysis is here.
 
 use core::ffi::c_void;
+use core::ops::Range;
 use core::ptr::NonNull;
 use core::slice;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub(super) struct DeviceBatch {
     device: Cuda,
     queue: CudaQueue,
     layout: Layout,
+    /// Whether a picture is not on the device yet.
+    from_host: bool,
     memory: Arc<Memory>,
     /// Its flight. While there is one, the host writes none of the memory, and reads the pictures only.
     flight: Option<InUse<Cuda, Arc<Memory>>>,
@@ -48,6 +51,7 @@ impl DeviceBatch {
             device: device.clone(),
             queue: device.queue()?,
             layout: Layout::default(),
+            from_host: false,
             memory: Arc::new(memory),
             flight: None,
         })
@@ -62,15 +66,27 @@ impl DeviceBatch {
         self.flight.is_none() && self.layout.room_with(size) <= self.memory.host.len()
     }
 
-    /// Copies a picture in, for which there is [room](Self::has_room).
+    /// Copies a picture in, for which there is [room](Self::has_room); on the device, too, if that has it.
     pub(super) fn add(&mut self, picture: &Yuv<'_>) {
         let size = picture.size();
         let (luma, chroma) = plane_lens(size);
         let at = self.layout.add(size);
-        let Some(planes) = self.bytes_mut().get_mut(at) else { return };
+        let Some(planes) = self.bytes_mut().get_mut(at.clone()) else { return };
         let (y, chromas) = planes.split_at_mut(luma);
         let (u, v) = chromas.split_at_mut(chroma);
         picture.copy_planes(y, u, v);
+        self.from_host |= !self.copy_on_device(picture, at);
+    }
+
+    /// Copies a picture of which this device has a copy; whether it has, and that went well.
+    fn copy_on_device(&self, picture: &Yuv<'_>, at: Range<usize>) -> bool {
+        let Some(place) = picture.on_device().filter(|place| place.ordinal == self.device.ordinal()) else {
+            return false;
+        };
+        let (input, bytes) = (&self.memory.input, at.len());
+        // SAFETY: as many bytes lie there as long as the picture is borrowed, and in the batch's memory, which nothing uses; the end is awaited.
+        let copied = unsafe { self.device.copy_within(&self.queue, place.address, bytes, input, at.start) };
+        copied.and_then(|copied| self.device.wait(&copied)).is_ok()
     }
 
     /// Asks the device for the sums.
@@ -81,11 +97,13 @@ impl DeviceBatch {
         // Of one that could not be launched the copy may be under way yet.
         self.wait()?;
         self.close();
-        let bytes = self.layout.bytes();
-        let host = NonNull::slice_from_raw_parts(self.memory.host.base(), bytes);
+        // What the device has already stays there.
+        let start = if self.from_host { 0 } else { self.layout.table_at() };
+        let end = self.layout.bytes();
+        let host = NonNull::from(self.bytes_mut().get_mut(start..end).unwrap_or_default());
         // SAFETY: both memories are as long, since pictures were added for which there was room, and stay until the flight is over,
         // since that has them; the host leaves them alone until then.
-        let copied = unsafe { self.device.copy_in(&self.queue, host, &self.memory.input, 0) }?;
+        let copied = unsafe { self.device.copy_in(&self.queue, host, &self.memory.input, start) }?;
         match self.run(kernel).and_then(|()| self.fetch()) {
             Ok(end) => {
                 self.flight = Some(InUse::new(end, Arc::clone(&self.memory)));
@@ -217,6 +235,7 @@ impl DeviceBatch {
     /// Forgets the pictures.
     pub(super) fn clear(&mut self) {
         self.layout.clear();
+        self.from_host = false;
     }
 
     fn bytes(&self) -> &[u8] {

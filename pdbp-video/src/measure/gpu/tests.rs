@@ -2,9 +2,13 @@
 
 use proptest::prelude::*;
 
+use core::ptr::NonNull;
+
+use pdbp_cuda::device::Device as _;
+
 use super::*;
 use crate::clips::bundled;
-use crate::decode::{Codec, Follower};
+use crate::decode::{Codec, Follower, OnDevice};
 use crate::measure::{Threads, restore};
 
 /// The first device, or `None` after having said why there is none.
@@ -234,4 +238,34 @@ fn pictures_of_which_the_device_says_nothing_are_rescued() {
     got.extend(left.map(|number| (number, right[number])));
     assert!(got.iter().map(|(number, _)| *number).eq(0..60));
     assert!(got.iter().map(|(_, scores)| scores).eq(&right));
+}
+
+/// The host's copies are black here: who takes those gets other scores.
+#[test]
+fn pictures_on_the_device_go_to_the_kernels_from_there_alone_and_among_others() {
+    let Some(gpu) = gpu("pictures_on_the_device_go_to_the_kernels_from_there_alone_and_among_others") else {
+        return;
+    };
+    let right = noise(48, 54, 7);
+    let mut there = right.samples.clone();
+    let memory = gpu.device.allocate(there.len()).unwrap();
+    let queue = gpu.device.queue().unwrap();
+    // SAFETY: both stay until the copy is over, which is awaited.
+    let copied = unsafe { gpu.device.copy_in(&queue, NonNull::from(&mut *there), &memory, 0) }.unwrap();
+    gpu.device.wait(&copied).unwrap();
+    let black = Owned { size: right.size, samples: vec![0; there.len()] };
+    let on = |ordinal| black.picture().with_copy(OnDevice { ordinal, address: memory.address() });
+    let (here, elsewhere) = (on(gpu.device.ordinal()), on(gpu.device.ordinal() + 1));
+    let scores = |picture: &Yuv<'_>| Analyser::new(Threads::Caller).analyse(picture);
+    let (wanted, of_black) = (scores(&right.picture()), scores(&black.picture()));
+    assert_ne!(wanted, of_black);
+    let mut analyser = GpuAnalyser::new(&gpu);
+    // A batch of its own, one with a picture of the host, and again one of its own in the same memory.
+    for batch in
+        [&[(&here, wanted); 2][..], &[(&elsewhere, of_black), (&right.picture(), wanted)], &[(&here, wanted)]]
+    {
+        batch.iter().for_each(|(picture, _)| analyser.push((), picture).unwrap());
+        analyser.finish().unwrap();
+        batch.iter().for_each(|(_, scores)| assert_eq!(analyser.take(), Some(((), *scores))));
+    }
 }
