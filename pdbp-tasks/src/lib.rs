@@ -98,7 +98,7 @@
 //! | a task that its process dies of | is kept apart from others; when three nodes were lost while they ran it and nothing else it fails as [`TaskError::Crashed`], with their names |
 //! | a node on which ten tasks in a row fail while those of others go well | is given one at a time, after pauses of a second to a minute, until one goes well; `status` and [`Tasks::troubles`] name it |
 //! | a task that needs what nobody offers | fails after half a minute as [`TaskError::NoOffer`], which says what there is |
-//! | a task above its limit | [`Scope::is_unwanted`] says so; when it has not ended 5 s later its processor is given nothing more, and the attempt has failed |
+//! | a task above its limit | [`Scope::is_unwanted`] says so; when it has not ended 5 s later its processor is given nothing more until it does, `status` and [`Tasks::troubles`] name it, and the attempt has failed |
 //! | a duplicate, late, unknown or forged submission | is ignored and [counted](Counts); nothing more is looked at of who sends a hundred that make no sense, and it is [named](Tasks::refusals) |
 //! | an input or result that does not fit its type | the attempt fails, without retry |
 //! | a task that fails | what needs it is [not run](TaskError::NotRun) |

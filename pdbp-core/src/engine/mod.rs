@@ -290,6 +290,9 @@ pub enum Event {
     ClusterDown {
         /// Its name.
         name: crate::tables::Name,
+        /// Messages that its gateway had taken and not said to have handed on, when it went without a farewell: some may have arrived. They do not
+        /// come back.
+        in_doubt: u64,
     },
     /// Numbers of parts recur, and parts were forgotten, or may have been: ids have to be looked for again before something is sent
     /// to them. It is said before this node confirms that it has forgotten them.

@@ -323,6 +323,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
+    /// Takes back all data that waits in SCBP rows for credit or the transport, and gives it to the parts that have sent it, as when a link has
+    /// failed. For a host that is about to end; parts should send nothing more. What is on its way arrives.
+    pub fn withdraw(&mut self) {
+        for node in (0..self.config.nodes).filter_map(NodeId::new) {
+            let id = self.links.id(node);
+            while let Some(link) = self.links.get_mut(id)
+                && let Some(index) = link.send.pop_front(&mut self.umb)
+            {
+                self.send_back(id, index);
+            }
+        }
+    }
+
     /// Returns the blocks queued for a peer that gets no more data to their writers.
     pub(super) fn give_up_queue(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         if let Some((block, _)) = self.relayed.take(id.index()) {

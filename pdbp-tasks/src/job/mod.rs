@@ -74,7 +74,8 @@ impl<'a> Tasks<'a> {
         self.served.pool().refusals().to_vec()
     }
 
-    /// Nodes that are given one task at a time, after pauses, since all theirs fail while those of others go well: a line for each.
+    /// Nodes that are given one task at a time, after pauses, since all theirs fail while those of others go well, and processors that are given
+    /// nothing, since they have not ended a task long after its limit: a line for each.
     pub fn troubles(&self) -> Vec<String> {
         self.served.pool().troubles()
     }

@@ -74,6 +74,7 @@ impl Pool {
 
     /// It may be a new one.
     pub(super) fn meet(&mut self, now: Duration, processor: Processor) {
+        self.trouble.hear(processor);
         self.processors.entry(processor).or_insert_with(|| {
             self.nodes.of(processor.node).processors += 1;
             Known { room: 0, held: 0, waits: Waits::No, share: None, heard: now }
@@ -105,6 +106,7 @@ impl Pool {
             }
         }
         self.stir();
+        self.trouble.forget_processors(&is_gone);
         self.banned.retain(|processor| !is_gone(*processor));
         self.strays.retain(|processor, _| !is_gone(*processor));
         self.notices.retain(|(processor, _)| !is_gone(*processor));

@@ -122,6 +122,7 @@ impl Pool {
             let processor = holder.processor;
             self.fail(task, processor, holder.attempt, TaskError::TimedOut { limit, processor }, true);
             self.forget_processors(|other| other == processor);
+            self.trouble.write_off(processor, limit);
         }
     }
 

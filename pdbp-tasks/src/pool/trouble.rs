@@ -1,10 +1,12 @@
 //! Nodes on which all fails while tasks of others go well: a file system that is not there, say. Such a node would eat a job, since failures are quick. It is given
 //! one task at a time, after pauses that grow, until one of them goes well.
+//!
+//! And processors that are written off: they have not ended a task long after its limit, and nobody can stop a function.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::Pool;
+use super::{Pool, Processor};
 
 /// The first pause, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -25,9 +27,28 @@ pub(super) struct Trouble {
     rows: HashMap<u16, Row>,
     /// Tasks that have gone well, and that have failed.
     ended: (u64, u64),
+    /// With the limits of the tasks that they have not ended.
+    written_off: BTreeMap<Processor, Duration>,
 }
 
 impl Trouble {
+    /// Nothing is known of processors that are gone.
+    pub(super) fn forget_processors(&mut self, is_gone: impl Fn(Processor) -> bool) {
+        self.written_off.retain(|processor, _| !is_gone(*processor));
+    }
+
+    /// A processor has not ended a task long after this limit: it is given nothing until it says something.
+    pub(super) fn write_off(&mut self, processor: Processor, limit: Duration) {
+        self.written_off.insert(processor, limit);
+    }
+
+    /// A processor says something.
+    pub(super) fn hear(&mut self, processor: Processor) {
+        if !self.written_off.is_empty() {
+            self.written_off.remove(&processor);
+        }
+    }
+
     /// Nothing is known of a node that is gone: its number may be another's next.
     pub(super) fn forget(&mut self, node: u16) {
         self.rows.remove(&node);
@@ -54,7 +75,7 @@ impl Pool {
 
     /// A task of a node has failed.
     pub(super) fn note_trouble(&mut self, node: u16) {
-        let Trouble { rows, ended } = &mut self.trouble;
+        let Trouble { rows, ended, .. } = &mut self.trouble;
         let new = Row { failures: 0, before: *ended, pause: Duration::ZERO, until: Duration::ZERO };
         let row = rows.entry(node).or_insert(new);
         row.failures = row.failures.saturating_add(1);
@@ -84,7 +105,7 @@ impl Pool {
         }
     }
 
-    /// Nodes that are given one task at a time since theirs fail, in lines for people.
+    /// Nodes that are given one task at a time since theirs fail, and processors that do not end a task, in lines for people.
     pub fn troubles(&self) -> Vec<String> {
         let mut rows: Vec<_> =
             self.trouble.rows.iter().filter(|(_, row)| row.pause > Duration::ZERO).collect();
@@ -95,6 +116,11 @@ impl Pool {
                 row.failures
             )
         };
-        rows.into_iter().map(line).collect()
+        let written_off = self.trouble.written_off.iter().map(|(processor, limit)| {
+            format!(
+                "{processor} has not ended a task long after its limit of {limit:?}, and is given nothing until it does; if its function hangs, end its process"
+            )
+        });
+        rows.into_iter().map(line).chain(written_off).collect()
     }
 }

@@ -7,10 +7,9 @@
 //! a panic, which is how the oracle and the state machines themselves say that something is wrong. Its property that something happens in the end, which is
 //! what matters here, is not held against paths that meet at a state which was seen before, as its own source says.
 
-use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::Seen;
 use super::oracle::Label;
 use super::world::{Behaviour, Operation, World};
 use crate::pool::Flaw;
@@ -27,7 +26,7 @@ struct Faults {
 }
 
 struct Search {
-    seen: HashSet<u64>,
+    seen: Seen,
     /// How each world of the path came to be.
     path: Vec<Operation>,
     ends: u64,
@@ -35,13 +34,11 @@ struct Search {
 
 impl Search {
     fn new() -> Self {
-        Self { seen: HashSet::new(), path: Vec::new(), ends: 0 }
+        Self { seen: Seen::default(), path: Vec::new(), ends: 0 }
     }
 
     fn visit(&mut self, world: &World, faults: Faults) {
-        let mut hasher = DefaultHasher::new();
-        (world.digest(), faults).hash(&mut hasher);
-        if !self.seen.insert(hasher.finish()) {
+        if !self.seen.is_new((world.digest(), faults)) {
             return;
         }
         if world.is_over() {

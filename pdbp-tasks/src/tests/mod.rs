@@ -6,3 +6,23 @@ mod hostile;
 mod oracle;
 mod rules;
 mod world;
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// States that a search has seen.
+#[derive(Default)]
+pub(crate) struct Seen(HashSet<u64>);
+
+impl Seen {
+    /// Whether this state was not seen before.
+    pub(crate) fn is_new(&mut self, state: impl Hash) -> bool {
+        let mut hasher = DefaultHasher::new();
+        state.hash(&mut hasher);
+        self.0.insert(hasher.finish())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}

@@ -191,7 +191,17 @@ fn a_task_that_does_not_end_is_taken_from_its_processor_long_after_its_limit() {
         assert!(answers(&mut pool, now + 6 * SECOND).is_empty() && pool.take_outcome(job).is_none());
         assert!(answers(&mut pool, now + 7 * SECOND).is_empty());
         assert_eq!(pool.processors(), 0, "it is given nothing more until it says something");
+        let troubles = pool.troubles();
+        assert_eq!(troubles.len() as u32, attempt, "{troubles:?}");
+        let line =
+            format!("processor {attempt} of node{attempt} has not ended a task long after its limit of 1s");
+        assert!(troubles.iter().any(|trouble| trouble.starts_with(&line)), "{troubles:?}");
     }
+    // One has ended it after all, and the other's node is gone.
+    pool.ask(SECOND * 300, processor(1), 1);
+    assert_eq!(pool.troubles().len(), 1);
+    pool.lose_node(2);
+    assert!(pool.troubles().is_empty());
     let limit = SECOND;
     let outcome = pool.take_outcome(job).unwrap();
     assert_eq!(*outcome.result.unwrap_err(), TaskError::TimedOut { limit, processor: processor(2) });

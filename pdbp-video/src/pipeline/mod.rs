@@ -284,7 +284,7 @@ fn attend(
 fn look_at_peers(node: &Node) -> Result<(), String> {
     let failed = node.take_events().into_iter().find_map(|event| match event {
         Event::PeerFailed { peer, .. } => Some(format!("{peer} has failed")),
-        Event::ClusterDown { name } => Some(format!("cluster {name} has gone, or the line to it")),
+        Event::ClusterDown { name, .. } => Some(format!("cluster {name} has gone, or the line to it")),
         _ => None,
     });
     failed.map_or(Ok(()), Err)

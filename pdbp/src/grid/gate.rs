@@ -6,25 +6,28 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use pdbp_core::Event;
+use pdbp_core::id::NodeId;
 use pdbp_core::tables::{Name, PartKind};
 
 use super::Common;
 use super::session::Session;
 use super::trunk::{Domain, Receiver};
 use crate::config::Settings;
-use crate::node::Node;
-use crate::part::{Part, Shared};
+use crate::node::{Node, NodeEngine};
+use crate::part::{Part, Shared, Target};
 
 /// Between two looks at who is there.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long a gateway that ends goes on until what it has taken has been handed on.
+/// How long a gateway that ends tries to hand on what it has taken; the rest is returned.
 const LINGER: Duration = Duration::from_secs(1);
+/// Turns until what was taken back of rows has come back to who has put it there.
+const TURNS: u32 = 2;
 /// Between two tries to send where there was no room.
 const RETRY: Duration = Duration::from_micros(200);
 
 /// Carries trunks until the gateway ends.
 pub(super) fn run(
-    common: &Common,
+    common: &Arc<Common>,
     node: &Node,
     settings: &Settings,
     mut open: impl FnMut(&Common) -> Option<Domain>,
@@ -43,6 +46,18 @@ pub(super) fn run(
     }
 }
 
+/// Whether all was put into the queue that had come when so many rounds had ended: the one that was under way may have looked before.
+fn has_all(since: u64, rounds: u64) -> bool {
+    rounds >= since + 2
+}
+
+/// Whether nothing waits in the rows of a node for room at others.
+pub(super) fn has_left(engine: &NodeEngine) -> bool {
+    let peers = (0..engine.config().nodes).filter_map(NodeId::new);
+    let mut rows = peers.filter(|peer| !engine.has_failed(*peer)).filter_map(|peer| engine.send_row(peer));
+    rows.all(|row| row.waiting == 0)
+}
+
 struct Gate {
     sessions: Vec<Session>,
     /// Its messages wake this thread.
@@ -52,6 +67,15 @@ struct Gate {
     node: Node,
     /// What a session may hold, in either direction.
     room: u64,
+    /// Sessions whose other gateway has gone, by its part, until the round in which all is there that has come of it.
+    ending: Vec<(Target, u64)>,
+}
+
+/// The end of a gateway.
+struct Ending {
+    since: Instant,
+    /// Turns since what waits in rows was taken back.
+    turns: Option<u32>,
 }
 
 impl Gate {
@@ -62,17 +86,27 @@ impl Gate {
         let (bell, waker) = (register("trunk")?, register("waker")?);
         let receiver = domain.receive(waker, bell.id())?;
         let room = settings.trunk_bytes as u64 / 2;
-        Ok(Self { sessions: Vec::new(), bell, receiver, domain, node: node.clone(), room })
+        Ok(Self {
+            sessions: Vec::new(),
+            bell,
+            receiver,
+            domain,
+            node: node.clone(),
+            room,
+            ending: Vec::new(),
+        })
     }
 
-    fn run(mut self, common: &Common) {
+    fn run(mut self, common: &Arc<Common>) {
         let mut looked: Option<Instant> = None;
-        let mut ends: Option<Instant> = None;
-        while !self.domain.is_over() {
+        let mut ends: Option<Ending> = None;
+        let mut over: Option<u64> = None;
+        loop {
+            let rounds = self.receiver.rounds();
             if common.is_over() {
-                let end = *ends.get_or_insert_with(|| Instant::now() + LINGER);
-                if self.sessions.iter().all(Session::is_idle) || Instant::now() >= end {
-                    return;
+                let ending = ends.get_or_insert_with(|| Ending { since: Instant::now(), turns: None });
+                if self.leave(ending) {
+                    break;
                 }
             }
             if looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
@@ -88,8 +122,12 @@ impl Gate {
                     self.look(common);
                 }
                 if let Some(session) = self.sessions.iter_mut().find(|session| session.peer() == from) {
-                    session.take_in(&self.node, frame);
+                    session.take_in(&self.node, &self.domain.out, frame);
                 }
+            }
+            self.end_sessions(common, rounds);
+            if self.domain.is_over() && has_all(*over.get_or_insert_with(|| self.receiver.rounds()), rounds) {
+                break;
             }
             while self.bell.try_recv().is_some() {}
             for session in &mut self.sessions {
@@ -100,25 +138,73 @@ impl Gate {
                 self.sleep();
             }
         }
-        self.end();
-    }
-
-    /// The other end has gone.
-    fn end(&mut self) {
         for session in std::mem::take(&mut self.sessions) {
-            self.note_session(&session, |name| Event::ClusterDown { name });
-            session.end(&self.node, &self.domain.out);
+            self.end(common, session);
         }
     }
 
+    /// Ends those whose other gateway has gone, when all is taken in that had come of it: so many rounds had ended before frames were taken.
+    fn end_sessions(&mut self, common: &Arc<Common>, rounds: u64) {
+        let is_over = |(_, since): &mut (Target, u64)| has_all(*since, rounds);
+        let ended: Vec<_> = self.ending.extract_if(.., is_over).map(|(target, _)| target).collect();
+        if ended.is_empty() {
+            return;
+        }
+        let is_over = |session: &mut Session| ended.contains(&session.target());
+        for session in self.sessions.extract_if(.., is_over).collect::<Vec<_>>() {
+            self.end(common, session);
+        }
+    }
+
+    /// This gateway is to end: it says farewell. Whether that is over, or cannot be.
+    fn leave(&mut self, ending: &mut Ending) -> bool {
+        let waited = ending.since.elapsed();
+        let hurries = waited >= LINGER;
+        let has_returned = self.sessions.iter().any(Session::has_returned);
+        ending.turns = match ending.turns {
+            None if hurries => {
+                self.node.shared.engine().withdraw();
+                Some(0)
+            }
+            Some(_) if has_returned => Some(0),
+            turns => turns.map(|turns| turns.saturating_add(1)),
+        };
+        let is_handed_on = match ending.turns {
+            None => has_left(&self.node.shared.engine()),
+            Some(turns) => turns >= TURNS,
+        };
+        let out = &self.domain.out;
+        let mut is_over = true;
+        for session in &mut self.sessions {
+            let peer = session.peer();
+            let may_answer = || waited < self.node.settings().timeout && self.domain.is_connected(peer);
+            is_over &= session.leave(out, is_handed_on, hurries) || (hurries && !may_answer());
+        }
+        out.flush();
+        is_over
+    }
+
+    /// A session is over: what had come is handed on by a thread of its own, if that does not go at once.
+    fn end(&self, common: &Arc<Common>, mut session: Session) {
+        let in_doubt = session.end(&self.node, &self.domain.out);
+        self.note_session(&session, |name| Event::ClusterDown { name, in_doubt });
+        session.advance_end();
+        if session.proxies.is_empty() {
+            return;
+        }
+        let (node, here) = (self.node.clone(), Arc::clone(common));
+        common.hand_on(move || session.finish(&node, || here.is_over()));
+    }
+
     /// Begins sessions with who has come, ends those with who has gone.
-    fn look(&mut self, common: &Common) {
+    fn look(&mut self, common: &Arc<Common>) {
         let peers = self.domain.peers();
-        let is_over = |session: &mut Session| peers.iter().all(|(_, part)| *part != session.target());
-        let ended: Vec<Session> = self.sessions.extract_if(.., is_over).collect();
-        for session in ended {
-            self.note_session(&session, |name| Event::ClusterDown { name });
-            session.end(&self.node, &self.domain.out);
+        let is_there = |target: Target| peers.iter().any(|(_, part)| *part == target);
+        for session in &self.sessions {
+            let target = session.target();
+            if !is_there(target) && self.ending.iter().all(|(of, _)| *of != target) {
+                self.ending.push((target, self.receiver.rounds()));
+            }
         }
         for (cluster, part) in peers {
             if cluster == self.domain.own {

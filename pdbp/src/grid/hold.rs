@@ -97,9 +97,9 @@ impl Hold {
     }
 
     /// The part has gone: whoever waits is told so when it looks.
-    pub(super) fn end(&mut self, node: &Node, gate: &Part<Shared>, part: Target) {
+    pub(super) fn end(&mut self, node: &Node, part: &Part<Shared>) {
         for node_of in self.stop.take().into_iter().flat_map(|stop| stop.told) {
-            tell(node, gate, node_of, command::GO, &part.to_bits().to_le_bytes());
+            tell(node, part, node_of, command::GO, &part.id().to_bits().to_le_bytes());
         }
     }
 }

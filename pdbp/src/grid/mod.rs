@@ -21,8 +21,17 @@
 //!   sent for a while (`flow`); those who send to it wait, and nobody else.
 //! * Of either half a part has at most as much as all leave free: however many do not read, some is left for others. A gateway that holds all
 //!   that it may has `trunk_bytes` for each trunk, and what was under way when it told the nodes, which is no more than links have room for.
-//! * What cannot be handed on, since the part or the trunk has gone, comes back as commands with the number [`RETURNED`], as far as this end still
-//!   has it; what the other gateway had taken and not handed on when it ended is lost.
+//! * What cannot be handed on, since the part or the trunk has gone, or since the part has taken nothing for `timeout_ms`, comes back as commands
+//!   with the number [`RETURNED`].
+//! * **A gateway that ends loses nothing of others.** It says farewell ([`farewell`]): for a second it hands on what it has taken, and returns the
+//!   rest to the other cluster, which gives it to those who have sent it. What it has sent is handed on after it has gone, as long as parts read it
+//!   (`timeout_ms` after they have read last it is given up). Both may end at once. Lost is only what comes back to parts of the very cluster that
+//!   ends, if they do not read it; what of messages longer than a block, and of streams, lay in rows inside the cluster; and, if the line is
+//!   cut at that moment and for a second more, what the gateway had taken and not handed on.
+//! * **What may be lost otherwise is counted**: when a gateway has gone without a farewell, having been killed or out of reach for longer than
+//!   `outage_ms`, [`Event::ClusterDown`](crate::Event::ClusterDown) says how many messages it had taken of which it has not said that they were handed
+//!   on. They do not come back; what it had not acknowledged does. Of that the last may have arrived, since a line that is cut takes
+//!   acknowledgements with it.
 //! * A gateway that is killed says nothing: it is taken for a line that is cut until `outage_ms` is over, and until then neither the one that is
 //!   started in its place nor others are let in where it had dialled. One that ends is known at once.
 //! * **Streams** are three in a row: to the proxy, over the trunk, and from the writer's proxy to the part that reads. Each waits for the next, so
@@ -38,6 +47,7 @@
 //! Behind the trunk stands an [open cluster](crate::Settings::found) of gateways, founded by who listens, in which each gateway is a node. When
 //! a node has gone, the session with that cluster is over.
 
+mod farewell;
 mod flow;
 mod gate;
 mod hold;
@@ -95,6 +105,8 @@ pub(crate) struct Gateway {
     common: Arc<Common>,
     address: Option<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
+    /// The node that carries it.
+    node: Node,
 }
 
 /// What the threads of a gateway have in common.
@@ -107,6 +119,8 @@ pub(crate) struct Common {
     domains: Mutex<Vec<Weak<Shared>>>,
     /// What keeps a cluster's trunk from being there.
     errors: Mutex<HashMap<String, String>>,
+    /// Threads that hand on what has come of clusters that have gone.
+    remains: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Common {
@@ -149,6 +163,15 @@ impl Common {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
     }
 
+    /// Does something on a thread of its own, for which the gateway waits when it ends.
+    fn hand_on(&self, work: impl FnOnce() + Send + 'static) {
+        let thread = std::thread::Builder::new().name("pdbp-remains".to_owned()).spawn(work);
+        let mut remains = self.remains.lock().unwrap_or_else(PoisonError::into_inner);
+        remains.retain(|thread| !thread.is_finished());
+        // Without a thread it is given up.
+        remains.extend(thread);
+    }
+
     fn note(&self, cluster: &str, error: String) {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.to_owned(), error);
     }
@@ -163,10 +186,11 @@ impl Gateway {
             dialled: settings.trunks.iter().map(|trunk| trunk.cluster.clone()).collect(),
             domains: Mutex::default(),
             errors: Mutex::default(),
+            remains: Mutex::default(),
         });
         let first = node.shared.gateway.set(Arc::clone(&common)).is_ok();
         debug_assert!(first, "a node has one gateway");
-        let mut gateway = Self { common, address: None, threads: Vec::new() };
+        let mut gateway = Self { common, address: None, threads: Vec::new(), node: node.clone() };
         let listens = settings.listen.clone().filter(|_| settings.is_gateway_listening());
         if let Some(listen) = listens {
             let (domain, address) = trunk::Domain::listen(&listen, settings, &own)?;
@@ -209,10 +233,18 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         self.common.stop.store(true, Ordering::Relaxed);
+        let remains =
+            || std::mem::take(&mut *self.common.remains.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in self.threads.drain(..) {
             // One that has panicked has said so.
             let _ = thread.join();
         }
+        for thread in remains() {
+            let _ = thread.join();
+        }
+        // What was given back to parts of other nodes leaves before the node does, if they read.
+        let has_left = |engine: &mut NodeEngine| gate::has_left(engine).then_some(());
+        let _ = self.node.wait_for(farewell::ENDING, "taken what comes back", has_left, |_| Vec::new());
     }
 }
 

@@ -1,13 +1,14 @@
 //! A part of another cluster, as a part of this one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
 
 use pdbp_core::outbox::LongSend;
 
 use super::hold::Hold;
 use super::session::{Line, weight};
 use super::streams::Streams;
-use super::wire::{COMMAND, HEAD, Head, Kind};
+use super::wire::{COMMAND, HEAD, Head, Kind, MORE};
 use crate::error::SendError;
 use crate::node::Pipe;
 use crate::part::{Batch, Message, Part, Shared, Target};
@@ -23,16 +24,25 @@ pub(super) struct Proxy {
     pub(super) part: Part<Shared>,
     /// What it has to hand on, by whom it is for,
     /// and of which stream (0: messages).
-    pub(super) parcels: BTreeMap<(Target, u32), VecDeque<Parcel>>,
+    pub(super) parcels: BTreeMap<(Target, u32), Queue>,
     /// Whom it sends a message to that is longer than a block; it sends one at a time.
     long: Option<Target>,
     /// What has come for it and exceeds the window.
     pub(super) hold: Hold,
     /// Bytes for it that were sent and are not handed on there.
     pub(super) in_flight: u64,
+    /// Messages for it that were sent, and of which the other gateway has not said what has become of them.
+    pub(super) unconfirmed: u64,
     pub(super) streams: Streams,
     /// The part has gone.
     pub(super) is_leaving: bool,
+}
+
+/// What is to be handed on to a part, or of a stream, in order.
+pub(super) struct Queue {
+    parcels: VecDeque<Parcel>,
+    /// When anything of it was taken last.
+    since: Instant,
 }
 
 /// Messages of one part to another that have come.
@@ -92,6 +102,11 @@ impl Parcel {
         self.done
     }
 
+    /// How far that has come, of a long message as well.
+    fn progress(&self) -> usize {
+        if let Bytes::Leaving(long) = &self.bytes { long.sent() } else { self.done }
+    }
+
     /// Those that have not.
     pub(super) fn rest(&self) -> &[u8] {
         self.bytes().get(self.done * self.head.length as usize..).unwrap_or(&[])
@@ -131,6 +146,7 @@ impl Proxy {
             long: None,
             hold: Hold::default(),
             in_flight: 0,
+            unconfirmed: 0,
             streams: Streams::default(),
             is_leaving: false,
         }
@@ -143,7 +159,7 @@ impl Proxy {
 
     /// Of the window, a part has at most as much as all leave free.
     fn may_send(&self, line: &Line) -> bool {
-        line.in_flight < line.window && self.in_flight < line.window - line.in_flight
+        !line.is_closed && line.in_flight < line.window && self.in_flight < line.window - line.in_flight
     }
 
     /// Sends what parts of this cluster have sent to it, as far as the window allows, and takes the rest in.
@@ -184,6 +200,7 @@ impl Proxy {
     fn send(&mut self, line: &mut Line, out: &Part<Shared>, head: Head, bytes: &[u8]) {
         self.in_flight += weight(bytes.len());
         line.in_flight += weight(bytes.len());
+        self.unconfirmed += messages(&head);
         line.send(out, head, bytes);
     }
 
@@ -192,20 +209,25 @@ impl Proxy {
         let mut worked = false;
         let keys: Vec<(Target, u32)> = self.parcels.keys().copied().collect();
         for key in keys {
-            let Some(mut parcels) = self.parcels.remove(&key) else { continue };
-            while let Some(mut parcel) = parcels.pop_front() {
+            let Some(mut queue) = self.parcels.remove(&key) else { continue };
+            while let Some(mut parcel) = queue.parcels.pop_front() {
+                let before = parcel.progress();
                 match self.hand_on(key.0, &mut parcel) {
                     Handed::All => taken.push(parcel),
                     Handed::Refused => refused.push(parcel),
                     Handed::Later => {
-                        parcels.push_front(parcel);
+                        if parcel.progress() > before {
+                            queue.since = Instant::now();
+                        }
+                        queue.parcels.push_front(parcel);
                         break;
                     }
                 }
+                queue.since = Instant::now();
                 worked = true;
             }
-            if !parcels.is_empty() {
-                self.parcels.insert(key, parcels);
+            if !queue.parcels.is_empty() {
+                self.parcels.insert(key, queue);
             }
         }
         worked
@@ -262,12 +284,73 @@ impl Proxy {
 
     /// What is on its way in segments is given up: the session has ended.
     pub(super) fn end_long(&mut self) {
-        let parcels = self.parcels.values().flatten();
-        for parcel in parcels {
+        for parcel in self.parcels.values().flat_map(|queue| &queue.parcels) {
             if let Bytes::Leaving(long) = &parcel.bytes {
                 self.part.end_passing(long, false);
             }
         }
+    }
+
+    /// Lets a parcel wait behind others of its kind.
+    pub(super) fn wait(&mut self, key: (Target, u32), mut parcel: Parcel) {
+        parcel.keep();
+        let new = || Queue { parcels: VecDeque::new(), since: Instant::now() };
+        self.parcels.entry(key).or_insert_with(new).parcels.push_back(parcel);
+    }
+
+    /// What has come for parts and has not been handed on, from the other cluster.
+    pub(super) fn has_parcels(&self) -> bool {
+        self.parcels.values().flat_map(|queue| &queue.parcels).any(|parcel| !parcel.is_return)
+    }
+
+    /// Whether anything waits for who has sent it and has it back.
+    pub(super) fn has_returns(&self) -> bool {
+        self.parcels.values().flat_map(|queue| &queue.parcels).any(|parcel| parcel.is_return)
+    }
+
+    /// Takes out messages that are to go back: those for parts that have taken nothing for `patience`; of streams only with no patience at all.
+    pub(super) fn take_stuck(&mut self, patience: Duration, stuck: &mut Vec<Parcel>) {
+        for ((_, stream), queue) in &mut self.parcels {
+            if (*stream != 0 && patience > Duration::ZERO) || queue.since.elapsed() < patience {
+                continue;
+            }
+            let (returns, others) = std::mem::take(&mut queue.parcels).into_iter().partition(|p| p.is_return);
+            queue.parcels = returns;
+            let others: VecDeque<Parcel> = others;
+            for mut parcel in others {
+                if let Bytes::Leaving(long) = &parcel.bytes {
+                    self.part.end_passing(long, false);
+                    parcel.bytes = Bytes::Kept(parcel.take_bytes());
+                    self.long = None;
+                }
+                stuck.push(parcel);
+            }
+        }
+        self.parcels.retain(|_, queue| !queue.parcels.is_empty());
+    }
+
+    /// What it has handed on to a node and comes back, since it has not arrived there: as it came from the other gateway.
+    pub(super) fn take_returned(&self, remote: u64, returns: &mut VecDeque<(Head, Vec<u8>)>) -> bool {
+        let before = returns.len();
+        while let Ok(Some(message)) = self.part.try_returned() {
+            let is_return = message.is_command() && message.command() == RETURNED;
+            let [dest] = *message.targets() else { continue };
+            // Of streams and of messages longer than a block nothing comes back, as inside a cluster.
+            if is_return || message.stream().is_some() || message.segment().is_some() {
+                continue;
+            }
+            let head = Head {
+                flags: if message.is_command() { COMMAND } else { 0 },
+                command: message.command(),
+                length: u32::try_from(message.len()).unwrap_or(u32::MAX),
+                count: 1,
+                origin: remote,
+                dest: dest.to_bits(),
+                ..Head::new(Kind::Return)
+            };
+            returns.push_back((head, message.to_vec()));
+        }
+        returns.len() > before
     }
 
     /// Messages for its part come back to who has sent them, as commands; those that are longer than a block in pieces.
@@ -275,15 +358,14 @@ impl Proxy {
         let Some(origin) = Target::from_bits(head.origin) else { return };
         let most = self.part.longest().max(1);
         let head = Head { flags: COMMAND, command: RETURNED, dest: head.origin, ..*head };
-        let parcels = self.parcels.entry((origin, 0)).or_default();
         if head.length as usize <= most
             && bytes.len() as u64 == u64::from(head.length) * u64::from(head.count)
         {
-            return parcels.push_back(Parcel::returned(head, bytes));
+            return self.wait((origin, 0), Parcel::returned(head, bytes));
         }
         for piece in bytes.chunks(most) {
             let length = u32::try_from(piece.len()).unwrap_or(0);
-            parcels.push_back(Parcel::returned(Head { length, count: 1, ..head }, piece));
+            self.wait((origin, 0), Parcel::returned(Head { length, count: 1, ..head }, piece));
         }
     }
 
@@ -307,6 +389,11 @@ impl Proxy {
         let is_over = self.parcels.is_empty() && self.hold.is_empty() && self.in_flight == 0;
         self.is_leaving && is_over && self.is_read()
     }
+}
+
+/// Messages of a frame: of the frames of a long one the last counts.
+pub(super) fn messages(head: &Head) -> u64 {
+    if head.kind == Kind::Data && head.flags & MORE == 0 { u64::from(head.count) } else { 0 }
 }
 
 pub(super) fn head_of(batch: &Batch<Shared>, dest: u64) -> Head {

@@ -3,21 +3,18 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use pdbp_core::id::NodeId;
 use pdbp_core::tables::PartKind;
 
+use super::farewell::Farewell;
 use super::names::Notices;
-use super::proxy::{Bytes, Handed, Parcel, Proxy, head_of};
+use super::proxy::{Bytes, Handed, Parcel, Proxy, messages};
 use super::wire::{HEAD, Head, Kind, MORE, command};
 use super::{PROXY, gate_of};
 use crate::error::SendError;
 use crate::node::Node;
 use crate::part::{Message, Part, Shared, Target};
-
-/// How long the end of a session waits for parts that do not read: they get nothing back.
-const ENDING: Duration = Duration::from_secs(1);
 
 /// What every gateway has room for, until it has said for how much.
 const LEAST: u64 = 2 << 20;
@@ -25,11 +22,11 @@ const LEAST: u64 = 2 << 20;
 /// A session with a gateway of another cluster; it ends when one of the two does.
 pub(super) struct Session {
     cluster: String,
-    line: Line,
+    pub(super) line: Line,
     /// By its name others know that the cluster is in reach. None if another session has that already.
-    gate: Option<Part<Shared>>,
+    pub(super) gate: Option<Part<Shared>>,
     /// Parts of the other cluster, by what they are there.
-    proxies: BTreeMap<u64, Proxy>,
+    pub(super) proxies: BTreeMap<u64, Proxy>,
     /// Parts of this cluster that the other has heard of.
     told: BTreeSet<u64>,
     /// Who has asked, by the number of the question.
@@ -38,12 +35,21 @@ pub(super) struct Session {
     /// Answers, to whom and by which command.
     answers: VecDeque<(Target, u16, Vec<u8>)>,
     /// What the other gateway is to be told of, by the part that it was for.
-    taken: BTreeMap<u64, u64>,
-    notices: Notices,
+    pub(super) taken: BTreeMap<u64, Taken>,
+    pub(super) notices: Notices,
     /// Messages that could not be handed on here.
-    returns: VecDeque<(Head, Vec<u8>)>,
+    pub(super) returns: VecDeque<(Head, Vec<u8>)>,
+    has_returned: bool,
+    pub(super) farewell: Farewell,
     /// What there is of a message that takes several frames.
     partial: Vec<u8>,
+}
+
+/// What was handed on or returned.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Taken {
+    bytes: u64,
+    messages: u64,
 }
 
 /// Frames to the other gateway.
@@ -58,6 +64,8 @@ pub(super) struct Line {
     pub(super) room: u64,
     /// How many bytes may be under way: what both ends have room for.
     pub(super) window: u64,
+    /// Nothing new is to be sent: one of the two gateways ends.
+    pub(super) is_closed: bool,
     /// Streams that this end has begun.
     pub(super) streams: u32,
 }
@@ -113,7 +121,7 @@ impl Session {
         let window = room.min(LEAST);
         Self {
             cluster: cluster.to_owned(),
-            line: Line { to, waiting, in_flight: 0, held: 0, room, window, streams: 0 },
+            line: Line { to, waiting, in_flight: 0, held: 0, room, window, is_closed: false, streams: 0 },
             gate: None,
             proxies: BTreeMap::new(),
             told: BTreeSet::new(),
@@ -123,6 +131,8 @@ impl Session {
             taken: BTreeMap::new(),
             notices: Notices::default(),
             returns: VecDeque::new(),
+            has_returned: false,
+            farewell: Farewell::default(),
             partial: Vec::new(),
         }
     }
@@ -155,10 +165,16 @@ impl Session {
         !self.line.waiting.is_empty() || !self.answers.is_empty() || self.proxies.values().any(busy)
     }
 
-    /// Whether nothing is under way, to the other cluster or from it.
+    /// Whether nothing is under way, to the other cluster or from it, and nothing is to be sent.
     pub(super) fn is_idle(&self) -> bool {
-        let is_done = |proxy: &Proxy| proxy.is_read() && proxy.hold.is_empty() && proxy.parcels.is_empty();
+        let has_sent = |proxy: &Proxy| self.line.is_closed || (proxy.is_read() && proxy.hold.is_empty());
+        let is_done = |proxy: &Proxy| has_sent(proxy) && proxy.parcels.is_empty();
         self.line.waiting.is_empty() && self.line.in_flight == 0 && self.proxies.values().all(is_done)
+    }
+
+    /// Whether messages that this node had not got rid of have come back in the last turn.
+    pub(super) fn has_returned(&self) -> bool {
+        self.has_returned
     }
 
     /// Looks who has come and gone.
@@ -168,6 +184,7 @@ impl Session {
             self.gate = node.register_shared(&gate_of(&self.cluster), PartKind::Communication).ok();
         }
         self.notices.take_down(node);
+        self.return_stuck(node.settings().timeout);
         if !self.proxies.values().all(Proxy::is_read) {
             // What it has sent goes before.
             return;
@@ -184,7 +201,7 @@ impl Session {
     }
 
     /// A frame has come.
-    pub(super) fn take_in(&mut self, node: &Node, frame: Message<Shared>) {
+    pub(super) fn take_in(&mut self, node: &Node, out: &Part<Shared>, frame: Message<Shared>) {
         let Some((head, bytes)) = Head::read(&frame) else { return };
         if head.flags & MORE != 0 {
             return self.partial.extend_from_slice(bytes);
@@ -202,7 +219,7 @@ impl Session {
                 return;
             }
             return if head.kind == Kind::Return {
-                self.take_back(&parcel)
+                self.take_back(node, &parcel)
             } else {
                 self.deliver(node, parcel)
             };
@@ -213,6 +230,7 @@ impl Session {
                 self.line.in_flight = self.line.in_flight.saturating_sub(taken);
                 if let Some(proxy) = self.proxies.get_mut(&head.dest) {
                     proxy.in_flight = proxy.in_flight.saturating_sub(taken);
+                    proxy.unconfirmed = proxy.unconfirmed.saturating_sub(head.count.into());
                 }
             }
             Kind::Find => self.answer(node, head.length, &String::from_utf8_lossy(bytes)),
@@ -227,6 +245,7 @@ impl Session {
                     proxy.streams.stop(&proxy.part, head.count);
                 }
             }
+            Kind::Bye => self.take_farewell(head.count, out),
             Kind::Room => self.line.window = self.line.room.min(u64::from(head.length) * 1024),
             Kind::Data | Kind::Return | Kind::Stream => {}
         }
@@ -310,19 +329,20 @@ impl Session {
                 Handed::Later => {}
             }
         }
-        parcel.keep();
-        proxy.parcels.entry(key).or_default().push_back(parcel);
+        proxy.wait(key, parcel);
     }
 
     fn note_taken(&mut self, parcel: &Parcel) {
         if parcel.is_return {
             return;
         }
-        *self.taken.entry(parcel.head.dest).or_default() += parcel.weight();
+        let taken = self.taken.entry(parcel.head.dest).or_default();
+        taken.bytes += parcel.weight();
+        taken.messages += messages(&parcel.head);
     }
 
     /// Messages cannot be handed on: what is left of them goes back.
-    fn give_back(&mut self, parcel: &Parcel) {
+    pub(super) fn give_back(&mut self, parcel: &Parcel) {
         if parcel.is_return {
             return;
         }
@@ -337,68 +357,12 @@ impl Session {
     }
 
     /// Messages of this cluster could not be handed on: those who have sent them get them back.
-    fn take_back(&mut self, parcel: &Parcel) {
-        let Some(proxy) = self.proxies.get_mut(&parcel.head.dest) else { return };
+    fn take_back(&mut self, node: &Node, parcel: &Parcel) {
+        let is_known = self.proxies.contains_key(&parcel.head.dest);
+        let Ok(proxy) = self.proxy(node, parcel.head.dest) else { return };
+        // One that has gone meanwhile goes again.
+        proxy.is_leaving |= !is_known;
         proxy.give_back(&parcel.head, parcel.bytes());
-    }
-
-    /// The other gateway has gone: what has not been handed on goes back to those who have sent it, as far as this end still has it.
-    pub(super) fn end(mut self, node: &Node, out: &Part<Shared>) {
-        let node_of = self.peer();
-        while let Ok(Some(frame)) = out.try_returned() {
-            if frame.targets().iter().any(|target| target.node() == node_of)
-                && let Some((head, bytes)) = Head::read(&frame)
-            {
-                self.undo(&head, bytes);
-            }
-        }
-        for frame in std::mem::take(&mut self.line.waiting) {
-            if let Some((head, bytes)) = Head::read(&frame) {
-                self.undo(&head, bytes);
-            }
-        }
-        for proxy in self.proxies.values_mut() {
-            while let Some((head, bytes)) = proxy.hold.take(&mut self.line) {
-                if head.kind == Kind::Data {
-                    proxy.give_back(&head, &bytes);
-                }
-            }
-            while let Some(batch) = proxy.part.try_recv_batch() {
-                proxy.give_back(&head_of(&batch, 0), batch.bytes());
-            }
-        }
-        self.notices.take_down_all(node);
-        let most = node.settings().timeout;
-        let (began, mut worked) = (Instant::now(), Instant::now());
-        let (mut done, mut refused) = (Vec::new(), Vec::new());
-        while self.proxies.values().any(|proxy| !proxy.parcels.is_empty())
-            && worked.elapsed() < most.min(ENDING)
-            && began.elapsed() < most
-        {
-            let parts = self.proxies.values_mut();
-            if parts.map(|proxy| proxy.hand_on_all(&mut done, &mut refused)).filter(|w| *w).count() > 0 {
-                worked = Instant::now();
-            } else {
-                std::thread::sleep(Duration::from_micros(200));
-            }
-        }
-        // Behind what had come of them.
-        for proxy in self.proxies.values_mut() {
-            proxy.end_long();
-            proxy.end_streams();
-            if let Some(gate) = &self.gate {
-                proxy.hold.end(node, gate, proxy.part.id());
-            }
-        }
-    }
-
-    /// A frame that the other gateway has not got.
-    fn undo(&mut self, head: &Head, bytes: &[u8]) {
-        if head.kind == Kind::Data
-            && let Some(proxy) = self.proxies.get_mut(&head.dest)
-        {
-            proxy.give_back(head, bytes);
-        }
     }
 
     /// Does what can be done now. Whether there was anything.
@@ -406,10 +370,12 @@ impl Session {
         let mut worked = self.line.advance(out);
         worked |= self.ask(out) | self.pass_answers();
         let (mut taken, mut refused) = (Vec::new(), Vec::new());
+        self.has_returned = false;
         for (remote, proxy) in &mut self.proxies {
             worked |= proxy.read(*remote, &mut self.line, out, &mut self.told);
             worked |= proxy.read_streams(*remote, &mut self.line, out, &mut self.told);
             worked |= proxy.hand_on_all(&mut taken, &mut refused);
+            self.has_returned |= proxy.take_returned(*remote, &mut self.returns);
             proxy.part.flush();
             if let Some(gate) = &self.gate {
                 worked |= proxy.hold.advance(gate.node(), gate, proxy.part.id(), &self.line);
@@ -420,18 +386,18 @@ impl Session {
         for (head, bytes) in std::mem::take(&mut self.returns) {
             self.line.send(out, head, &bytes);
         }
-        for (part, bytes) in std::mem::take(&mut self.taken) {
+        for (dest, Taken { bytes, mut messages }) in std::mem::take(&mut self.taken) {
             for length in split(bytes) {
-                self.line.send(out, Head { length, dest: part, ..Head::new(Kind::Taken) }, &[]);
+                let count = u32::try_from(messages).unwrap_or(u32::MAX);
+                messages -= u64::from(count);
+                self.line.send(out, Head { length, count, dest, ..Head::new(Kind::Taken) }, &[]);
             }
         }
         self.proxies.retain(|_, proxy| {
             let is_done = proxy.is_done();
             if is_done {
                 proxy.end_streams();
-                if let Some(gate) = &self.gate {
-                    proxy.hold.end(gate.node(), gate, proxy.part.id());
-                }
+                proxy.hold.end(proxy.part.node(), &proxy.part);
             }
             !is_done
         });

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -82,6 +82,13 @@ impl Domain {
         named.collect()
     }
 
+    /// Whether the link to a gateway has a connection.
+    pub(super) fn is_connected(&self, peer: NodeId) -> bool {
+        let stats = self.node.shared.engine().transport().links();
+        let links = stats.map(|stats| stats.links).unwrap_or_default();
+        links.get(peer.index()).is_some_and(|link| link.state == pdbp_net::LinkState::Up)
+    }
+
     /// Whether who listens has gone; who has dialled begins anew then.
     pub(super) fn is_over(&self) -> bool {
         let engine = self.node.shared.engine();
@@ -127,17 +134,25 @@ struct Frames {
     queue: Mutex<VecDeque<Message<Shared>>>,
     /// Whether the gateway sleeps.
     sleeps: AtomicBool,
+    /// How often all that had come was put into the queue.
+    rounds: AtomicU64,
     stop: AtomicBool,
 }
 
 impl Frames {
     fn fill(&self, part: &Part<Shared>, waker: &Part<Shared>, gate: Target) {
         while !self.stop.load(Ordering::Relaxed) {
-            let Ok(first) = part.recv_timeout(NAP) else { continue };
-            {
+            let first = part.recv_timeout(NAP);
+            let has_come = first.is_ok();
+            if let Ok(first) = first {
                 let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
                 queue.push_back(first);
                 queue.extend(std::iter::from_fn(|| part.try_recv()));
+            }
+            // Pairs with the load in `rounds`.
+            self.rounds.fetch_add(1, Ordering::Release);
+            if !has_come {
+                continue;
             }
             // Pairs with the store in `sleep`.
             if self.sleeps.swap(false, Ordering::SeqCst) && waker.try_send(gate, &[]).is_ok() {
@@ -158,6 +173,12 @@ impl Receiver {
     pub(super) fn take(&self) -> VecDeque<Message<Shared>> {
         self.frames.sleeps.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.frames.queue.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How often all that had come was put into the queue.
+    pub(super) fn rounds(&self) -> u64 {
+        // Pairs with the addition in `fill`.
+        self.frames.rounds.load(Ordering::Acquire)
     }
 
     /// From now on frames that come are announced. Whether there is none yet.

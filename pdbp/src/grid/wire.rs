@@ -6,7 +6,7 @@
 pub(crate) enum Kind {
     /// Messages of one part to another: a train of messages of one length.
     Data = 1,
-    /// So many bytes for a part of the other cluster have been handed on, or returned.
+    /// So many bytes for a part of the other cluster, and messages, have been handed on, or returned.
     Taken = 2,
     /// Asks for a part by its address; the question has a number.
     Find = 3,
@@ -24,11 +24,13 @@ pub(crate) enum Kind {
     Stop = 9,
     /// What this end has room for: so many KiB.
     Room = 10,
+    /// A step of a farewell, [`bye`].
+    Bye = 11,
 }
 
 impl Kind {
     fn read(byte: u8) -> Option<Self> {
-        const ALL: [Kind; 10] = [
+        const ALL: [Kind; 11] = [
             Kind::Data,
             Kind::Taken,
             Kind::Find,
@@ -39,6 +41,7 @@ impl Kind {
             Kind::Stream,
             Kind::Stop,
             Kind::Room,
+            Kind::Bye,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -71,7 +74,7 @@ pub(crate) struct Head {
     pub(crate) command: u16,
     /// Bytes of each message; of `Taken` bytes that were taken; of questions and answers their number.
     pub(crate) length: u32,
-    /// Messages; of streams their number on the trunk, as the end counts them from which they come.
+    /// Messages; of streams their number on the trunk, as the end counts them from which they come; of a farewell its step.
     pub(crate) count: u32,
     /// The part that has sent them, as its own cluster knows it.
     pub(crate) origin: u64,
@@ -118,6 +121,18 @@ impl Head {
     }
 }
 
+/// The steps of a farewell: [`Head::count`] of `Bye`. Each is behind all that its end has said before.
+pub(crate) mod bye {
+    /// This end is about to end: it is to be sent nothing new.
+    pub(crate) const LEAVES: u32 = 1;
+    /// Nothing new comes any more.
+    pub(crate) const NOTHING_NEW: u32 = 2;
+    /// All that has come was handed on or returned; nothing comes any more.
+    pub(crate) const DONE: u32 = 3;
+    /// That has come.
+    pub(crate) const KNOWN: u32 = 4;
+}
+
 /// Commands between a part that looks another cluster's part up and its gateway.
 pub(crate) mod command {
     /// To the gateway: the address, without the cluster.
@@ -152,7 +167,7 @@ mod tests {
                     prop_assert_eq!(rest, &bytes[HEAD..]);
                 }
                 None => prop_assert!(
-                    bytes.len() < HEAD || !(1..=10).contains(&bytes[0]) || bytes[1] > 31 || bytes[12..16] != [0; 4]
+                    bytes.len() < HEAD || !(1..=11).contains(&bytes[0]) || bytes[1] > 31 || bytes[12..16] != [0; 4]
                 ),
             }
         }

@@ -272,7 +272,7 @@ fn what_a_cluster_has_not_got_comes_back_when_it_has_gone() {
     }
     part.flush();
     drop((worker, west));
-    let is_down = |event: &Event| matches!(event, Event::ClusterDown { name } if name.as_str() == "west");
+    let is_down = |event: &Event| matches!(event, Event::ClusterDown { name, .. } if name.as_str() == "west");
     let mut events = Vec::new();
     until(|| {
         events.extend(gateway.take_events());

@@ -3,12 +3,11 @@
 //! held against the disk after each step, and from every state in which nothing more goes wrong all tasks must end. The short search tries all orders up to a fault at any moment, and one order after it;
 //! the long one all of them. (`src/tests/exhaustive.rs` says why it is no `stateright`.)
 
-use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::world::{Happens, World};
 use crate::pool::Flaw;
+use crate::tests::Seen;
 use crate::wire::Options;
 
 /// What still may go wrong.
@@ -24,7 +23,7 @@ const NONE: Faults = Faults { killed: 0, crashes: 0, unlinked: 0, late: 0 };
 
 #[derive(Default)]
 struct Search {
-    seen: HashSet<u64>,
+    seen: Seen,
     /// How the world of the moment came to be.
     path: Vec<Happens>,
     ends: u64,
@@ -56,9 +55,7 @@ impl Search {
     }
 
     fn visit(&mut self, world: &World, faults: Faults) {
-        let mut hasher = DefaultHasher::new();
-        (world.digest(), faults).hash(&mut hasher);
-        if !self.seen.insert(hasher.finish()) {
+        if !self.seen.is_new((world.digest(), faults)) {
             return;
         }
         if world.is_over() {

@@ -39,7 +39,7 @@ impl Oracle {
     }
 
     /// The link between two nodes has failed, as one of them sees it.
-    pub(super) fn doubt(&mut self, a: usize, b: usize) {
+    pub fn doubt(&mut self, a: usize, b: usize) {
         self.doubtful.insert((a.min(b), a.max(b)));
     }
 

@@ -64,6 +64,30 @@ fn a_failed_peer_is_reported_with_what_it_did_not_get() {
     }
 }
 
+/// A host that ends takes back what has not left; what has left arrives, and what is sent afterwards.
+#[test]
+fn what_waits_in_a_row_is_taken_back_and_nothing_else() {
+    for links in BOTH {
+        let mut c = Setup { capacity: 3, row: 8, initial: 8, extra: 8, ..setup(links) }.ready();
+        c.apply(Operation::Gate { from: 0, to: 1, closed: true });
+        (0..6).for_each(|_| ship(&mut c, 0, 1));
+        c.poll(0);
+        let waiting = c.host(0).engine.send_row(node(1)).unwrap().waiting;
+        assert!((1..6).contains(&waiting), "{waiting}");
+        c.oracle.borrow_mut().doubt(0, 1);
+        c.host(0).engine.withdraw();
+        assert_eq!(c.host(0).engine.send_row(node(1)).unwrap().waiting, 0);
+        c.poll(0);
+        assert_eq!(c.host(0).pipes.returned.len(), waiting as usize);
+        assert!(c.host(0).pipes.returned.iter().all(|(to, data)| *to == 1 && data.len() == 9));
+        assert!(!c.host(0).engine.has_failed(node(1)));
+        c.read(0, 0, 8, false);
+        c.apply(Operation::Gate { from: 0, to: 1, closed: false });
+        rounds(&mut c, 3);
+        assert_eq!(delivered(&c), 6 - u64::from(waiting));
+    }
+}
+
 /// Segments that had arrived and waited for a private pipe made the mapping tuple anew after it had been removed.
 #[test]
 fn a_stream_of_a_failed_node_ends_after_its_segments_that_had_arrived() {

@@ -1,0 +1,148 @@
+//! What becomes of messages when a cluster of a grid ends: each is delivered, or comes back.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use pdbp::{Cluster, Part, PartKind, Shared};
+
+use super::SOON;
+use super::grid::{two, until};
+
+const LENGTH: usize = 2_000;
+/// More than pipes and links of a node take, and less than gateways.
+const COUNT: u64 = 700;
+
+type Numbers = BTreeSet<u64>;
+
+fn add(numbers: &mut Numbers, message: &[u8]) {
+    let number = u64::from_le_bytes(message[..8].try_into().unwrap());
+    assert!(numbers.insert(number), "{number} twice");
+}
+
+/// Two clusters, with a part on node 1 of each that outlives the node that carries the trunk.
+struct Grid {
+    clusters: [Option<Cluster>; 2],
+    parts: [Part<Shared>; 2],
+}
+
+impl Grid {
+    fn new() -> Self {
+        let (west, east) = two(|builder| builder.set("trunk_bytes", "4194304"));
+        let clusters = [west, east];
+        let parts = clusters
+            .each_ref()
+            .map(|cluster| cluster.node(1).unwrap().register_shared("part", PartKind::Cpu).unwrap());
+        Self { clusters: clusters.map(Some), parts }
+    }
+
+    /// Sends numbers to the part of the other cluster, which does not read.
+    fn fill(&self, from: usize) {
+        let (part, name) = (&self.parts[from], ["part@node1.east", "part@node1.west"][from]);
+        let to = part.find(name, SOON).unwrap();
+        let mut message = [0; LENGTH];
+        for number in 0..COUNT {
+            message[..8].copy_from_slice(&number.to_le_bytes());
+            part.send(to, &message).unwrap();
+        }
+        part.flush();
+    }
+}
+
+/// What a part has got.
+#[derive(Default)]
+struct Got {
+    came: Numbers,
+    returned: Numbers,
+}
+
+impl Got {
+    /// Reads all that has come.
+    fn read(&mut self, part: &Part<Shared>) {
+        while let Some(message) = part.try_recv() {
+            let is_return = message.is_command() && message.command() == pdbp::RETURNED;
+            add(if is_return { &mut self.returned } else { &mut self.came }, &message);
+        }
+    }
+}
+
+/// Of what one has sent to the other each number is there once, either way. Whether all are.
+fn is_whole(sender: &Got, receiver: &Got) -> bool {
+    assert_eq!(receiver.came.intersection(&sender.returned).count(), 0, "delivered, and returned");
+    receiver.came.len() + sender.returned.len() == COUNT as usize
+}
+
+/// Clusters end, and parts read meanwhile.
+fn end<const N: usize>(grid: &mut Grid, which: [usize; N], mut reads: impl FnMut(&Grid)) {
+    let clusters = which.map(|which| grid.clusters[which].take());
+    let enders = clusters.map(|cluster| std::thread::spawn(move || drop(cluster)));
+    while !enders.iter().all(std::thread::JoinHandle::is_finished) {
+        reads(grid);
+        std::thread::yield_now();
+    }
+    enders.into_iter().for_each(|ender| ender.join().unwrap());
+}
+
+/// The cluster that is sent to ends; its part reads then, or only when nothing can come any more.
+fn one_ends(reads_meanwhile: bool) -> [Got; 2] {
+    let mut grid = Grid::new();
+    grid.fill(1);
+    let (mut at_worker, mut at_asker) = (Got::default(), Got::default());
+    end(&mut grid, [0], |grid| {
+        if reads_meanwhile {
+            at_worker.read(&grid.parts[0]);
+        }
+    });
+    until(|| {
+        at_worker.read(&grid.parts[0]);
+        at_asker.read(&grid.parts[1]);
+        is_whole(&at_asker, &at_worker).then_some(())
+    });
+    [at_worker, at_asker]
+}
+
+#[test]
+fn a_cluster_that_ends_while_a_part_reads_loses_nothing() {
+    let [worker, _] = one_ends(true);
+    assert!(!worker.came.is_empty());
+}
+
+#[test]
+fn what_a_part_has_not_read_comes_back_when_its_cluster_ends() {
+    let [_, asker] = one_ends(false);
+    assert!(!asker.returned.is_empty());
+}
+
+/// What a cluster has sent that has ended is delivered afterwards, however late it is read.
+#[test]
+fn what_a_cluster_has_sent_before_it_ended_is_delivered() {
+    let mut grid = Grid::new();
+    grid.fill(0);
+    let (mut sender, mut reader) = (Got::default(), Got::default());
+    end(&mut grid, [0], |grid| sender.read(&grid.parts[0]));
+    // Longer than a gateway that ends itself has patience.
+    std::thread::sleep(Duration::from_millis(1_100));
+    until(|| {
+        sender.read(&grid.parts[0]);
+        reader.read(&grid.parts[1]);
+        is_whole(&sender, &reader).then_some(())
+    });
+    assert!(!reader.came.is_empty());
+}
+
+/// Both end at once.
+#[test]
+fn two_clusters_that_end_at_once_lose_nothing() {
+    let mut grid = Grid::new();
+    [0, 1].into_iter().for_each(|from| grid.fill(from));
+    // Both parts have something back from their own gateways, which is lost if nobody reads.
+    let mut got = [Got::default(), Got::default()];
+    let read = |got: &mut [Got; 2], grid: &Grid| {
+        got.iter_mut().zip(&grid.parts).for_each(|(got, part)| got.read(part));
+    };
+    end(&mut grid, [0, 1], |grid| read(&mut got, grid));
+    until(|| {
+        read(&mut got, &grid);
+        let [west, east] = &got;
+        (is_whole(west, east) && is_whole(east, west)).then_some(())
+    });
+}
