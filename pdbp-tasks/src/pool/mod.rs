@@ -27,6 +27,7 @@ mod journal;
 mod lanes;
 mod look;
 mod nodes;
+mod over;
 mod ready;
 mod spans;
 mod submit;
@@ -39,7 +40,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::timeline::{Fate, Span};
+use crate::timeline::Span;
 use crate::wire::{Bytes, Down, Name, SubTask, TaskId};
 use blame::Blame;
 use figures::Figures;
@@ -407,78 +408,6 @@ impl Pool {
         }
         ids.iter().rev().for_each(|task| self.ready_if_free(*task, Came::Unlocked));
         ids
-    }
-
-    /// A task is over, and with it what cannot run any more.
-    fn end(&mut self, task: TaskId, result: Ended) {
-        if let Err(error) = &result {
-            self.note_failed(task, error);
-        }
-        let mut over = vec![(task, result)];
-        while let Some((task, result)) = over.pop() {
-            let Some(entry) = self.remove(task) else { continue };
-            for edge in self.tasks.take_edges(&entry) {
-                match &result {
-                    Ok(bytes) => self.satisfy(edge, bytes),
-                    Err(error) => {
-                        let why = match &**error {
-                            TaskError::NotRun(_) | TaskError::Cancelled => Arc::clone(error),
-                            _ => Arc::new(TaskError::NotRun(Arc::clone(error))),
-                        };
-                        over.push((edge.waits, Err(why)));
-                    }
-                }
-            }
-            if self.has(Flaw::AppliesTwice) {
-                self.give_outcome(&entry, result.clone());
-            }
-            self.give_outcome(&entry, result);
-        }
-    }
-
-    fn satisfy(&mut self, edge: tasks::Edge, bytes: &Bytes) {
-        let early = self.has(Flaw::RunsTooEarly);
-        let Some(entry) = self.tasks.get_mut(edge.waits) else { return };
-        if let (Some(part), Input::Join(join)) = (edge.part, &mut entry.input)
-            && let Some(place) = join.parts.get_mut(part as usize)
-        {
-            *place = Some(bytes.clone());
-            self.bytes += bytes.len();
-        }
-        if let State::Waiting { edges } = &mut entry.state {
-            *edges = if early { 0 } else { *edges - 1 };
-        }
-        self.ready_if_free(edge.waits, Came::Unlocked);
-    }
-
-    fn give_outcome(&mut self, entry: &Entry, result: Ended) {
-        let (number, Some(job)) = (entry.number, self.jobs.get_mut(&entry.job)) else { return };
-        if !entry.gives {
-            return;
-        }
-        if let Some(kept) = job.kept.get_mut(&number) {
-            *kept = Kept::Over(result);
-            return;
-        }
-        let outcome = Outcome { number, result };
-        self.bytes += weight_of(&outcome);
-        job.outcomes.push_back(outcome);
-    }
-
-    /// Takes a task out of the table. Its holders, but for the one that has submitted it, are told to drop it.
-    fn leave_table(&mut self, task: TaskId, submitted: Option<Processor>) {
-        let Some(State::Scheduled { row }) = self.tasks.get(task).map(|entry| entry.state) else { return };
-        let Some(row) = self.table.remove(row) else { return };
-        for holder in row.holders() {
-            if let Some(known) = self.processors.get_mut(&holder.processor) {
-                known.held = known.held.saturating_sub(1);
-            }
-            let is_taken = Some(holder.processor) == submitted;
-            self.note_span(task, holder, if is_taken { Fate::Taken } else { Fate::Dropped });
-            if !is_taken {
-                self.notices.push_back((holder.processor, Down::Drop(task)));
-            }
-        }
     }
 }
 

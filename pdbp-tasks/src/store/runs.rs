@@ -207,7 +207,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
 
         #[test]
         fn a_file_has_the_results_that_a_store_in_memory_has(

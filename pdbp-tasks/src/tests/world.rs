@@ -7,13 +7,15 @@
 //!
 //! One that nobody had planted: two processors with copies of copies, of which each fails while the other runs, so that no failure ever counts.
 
+mod small;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::oracle::{Label, Oracle, Task, read_input, value_of};
-use crate::pool::{Flaw, JobId, Limits, NewTask, Pool, Processor, Refused};
+use crate::pool::{JobId, Limits, NewTask, Pool, Processor, Refused};
 use crate::resources::Resources;
 use crate::wire::{
     Assignment, Bytes, Down, Ending, Failure, KindId, Options, SubTask, Submission, TaskId, Up,
@@ -167,46 +169,6 @@ impl World {
             depths: Vec::new(),
             closed: false,
         }
-    }
-
-    /// One of so many processors in which all that can happen can be counted, with the tasks of a script. No client adds any more.
-    pub(super) fn small(processors: usize, script: fn(Label) -> Behaviour, tasks: &[Operation]) -> Self {
-        let mut world = Self { script: Some(script), ..Self::new(0) };
-        world.hosts.truncate(processors);
-        tasks.iter().for_each(|task| world.apply(task.clone()));
-        world.pool.close();
-        world.closed = true;
-        world
-    }
-
-    /// Two worlds with the same text go on in the same way.
-    pub(super) fn digest(&self) -> String {
-        format!("{}{:?}{:?}", self.pool.digest(), self.hosts, self.now)
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.pool.is_empty() && self.hosts.iter().all(|host| host.over)
-    }
-
-    /// What can happen next by itself: messages arrive, processors work.
-    pub(super) fn possible(&self) -> Vec<Operation> {
-        let mut all = Vec::new();
-        for (place, host) in self.hosts.iter().enumerate() {
-            all.extend((!host.up.is_empty()).then_some(Operation::Up(place)));
-            all.extend((!host.down.is_empty()).then_some(Operation::Down(place)));
-            let waits = matches!(host.worker.clone().step(self.now), Step::Wait(_));
-            all.extend((!waits && !host.over).then_some(Operation::Step(place)));
-        }
-        all
-    }
-
-    /// Submissions that a processor has made.
-    pub(super) fn submitted(&self, place: usize) -> usize {
-        self.hosts.get(place).map_or(0, |host| host.submitted.len())
-    }
-
-    pub(super) fn plant(&mut self, flaw: Option<Flaw>) {
-        self.pool.flaw = flaw;
     }
 
     fn label(&mut self, depth: u8) -> Label {

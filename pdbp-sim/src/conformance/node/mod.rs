@@ -350,7 +350,10 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
                 self.link(peer)?.sent += 1;
             }
             Completion::Failed { peer, block } => {
-                self.may_fail(peer, "a block as failed")?;
+                // A peer that goes has given the block of the last meeting back, and does not know whether that has come here.
+                if !self.closing || self.has_data_away(peer) {
+                    self.may_fail(peer, "a block as failed")?;
+                }
                 self.back(peer, block)?;
             }
             Completion::Received { peer, block } => self.received(peer, block)?,
