@@ -21,6 +21,9 @@ use crate::part::{Interest, Part, Target};
 
 /// The most memory for what comes too early; with more members pieces are shorter.
 const EARLY: usize = 64 << 20;
+/// The longest piece, so that its block has 60 KiB with all headers: MPI sends longer ones between hosts after it has asked, and then two that send
+/// to each other have half of the link each way.
+const LONGEST: usize = (60 << 10) - 256;
 /// Pieces are multiples of this.
 pub(super) const GRAIN: usize = 64;
 /// How long a member waits for greetings before it looks into the tables again.
@@ -149,7 +152,7 @@ fn join(
 
 /// The longest piece that fits a message.
 fn piece(longest: usize, members: usize) -> Option<usize> {
-    let most = longest.checked_sub(HEADER)?.min(EARLY / members.max(1) / (2 * WINDOW)).min(u32::MAX as usize);
+    let most = longest.checked_sub(HEADER)?.min(EARLY / members.max(1) / (2 * WINDOW)).min(LONGEST);
     Some(most / GRAIN * GRAIN).filter(|piece| *piece > 0)
 }
 
@@ -376,6 +379,14 @@ mod tests {
     use crate::Cluster;
 
     const PATIENCE: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn pieces_of_long_blocks_do_not_fill_them() {
+        let fits = |piece: usize| piece + HEADER + pdbp_core::cdu::BLOCK_HEADER + 64 <= 60 << 10;
+        assert!(piece(128 << 10, 2).is_some_and(|piece| fits(piece) && piece > 59 << 10));
+        assert_eq!(piece(1024, 2), Some(960));
+        assert_eq!((piece(GRAIN + HEADER - 1, 2), piece(1, 2)), (None, None));
+    }
 
     /// A part that says what a member would.
     struct Actor(Part, Target);

@@ -52,7 +52,7 @@
 //!   bits than with messages, and the same at all members and in every run on the same fabric.
 //! * Each member is a part of its own, so that no message of the program is taken for one of the group. A group has one call under way;
 //!   who wants two at a time makes two groups. Between two members at most four pieces ([`WINDOW`]) of calls and as many of
-//!   tagged messages are under way, so that a group cannot use up the room of everybody else. A piece fills a block (`block_bytes`), or a slot of
+//!   tagged messages are under way, so that a group cannot use up the room of everybody else. A piece fills a block (`block_bytes`, up to 60 KiB), or a slot of
 //!   the slate (up to 32 KiB).
 //!
 //! Which algorithms there are and what they cost is in [`pdbp_core::collective`], which does all of it.
