@@ -6,7 +6,7 @@ use std::time::Duration;
 use pdbp::{Cluster, Part, PartKind, Shared};
 
 use super::SOON;
-use super::grid::{two, until};
+use super::grid::{builder, two, until};
 
 const LENGTH: usize = 2_000;
 /// More than pipes and links of a node take, and less than gateways.
@@ -28,7 +28,10 @@ struct Grid {
 impl Grid {
     fn new() -> Self {
         let (west, east) = two(|builder| builder.set("trunk_bytes", "4194304"));
-        let clusters = [west, east];
+        Self::of([west, east])
+    }
+
+    fn of(clusters: [Cluster; 2]) -> Self {
         let parts = clusters
             .each_ref()
             .map(|cluster| cluster.node(1).unwrap().register_shared("part", PartKind::Cpu).unwrap());
@@ -145,4 +148,25 @@ fn two_clusters_that_end_at_once_lose_nothing() {
         let [west, east] = &got;
         (is_whole(west, east) && is_whole(east, west)).then_some(())
     });
+}
+
+/// A part that takes nothing for `timeout_ms` of its cluster gives back what waits for it, and keeps what it has got.
+#[test]
+fn what_waits_too_long_for_a_part_comes_back() {
+    let west =
+        builder("west").listen("127.0.0.1:0".to_owned()).timeout(Duration::from_secs(2)).start().unwrap();
+    let east = builder("east").trunk("west", west.address().unwrap()).set("trunk_bytes", "4194304");
+    let grid = Grid::of([west, east.start().unwrap()]);
+    grid.fill(1);
+    let (mut worker, mut asker) = (Got::default(), Got::default());
+    until(|| {
+        asker.read(&grid.parts[1]);
+        (!asker.returned.is_empty()).then_some(())
+    });
+    until(|| {
+        worker.read(&grid.parts[0]);
+        asker.read(&grid.parts[1]);
+        is_whole(&asker, &worker).then_some(())
+    });
+    assert!(!worker.came.is_empty());
 }
