@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use pdbp::{Cluster, Part, PartKind, Shared};
+use pdbp::{Cluster, Event, Part, PartKind, Shared};
 
 use super::SOON;
 use super::grid::{builder, two, until};
+use super::open::Process;
 
 const LENGTH: usize = 2_000;
 /// More than pipes and links of a node take, and less than gateways.
@@ -169,4 +170,53 @@ fn what_waits_too_long_for_a_part_comes_back() {
         is_whole(&asker, &worker).then_some(())
     });
     assert!(!worker.came.is_empty());
+}
+
+/// A cluster whose part does not read, until it is killed.
+#[test]
+#[ignore = "the program of a process that another test starts"]
+fn gateway() {
+    let west = std::env::var("TRUNK").unwrap();
+    let east = builder("east").trunk("west", &west).set("trunk_bytes", "4194304").start().unwrap();
+    let _part = east.node(1).unwrap().register_shared("part", PartKind::Cpu).unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+/// What had not left comes back, and what the gateway had taken and not spoken of is counted.
+#[test]
+fn of_a_gateway_that_is_killed_what_is_not_known_is_counted() {
+    let west = builder("west").listen("127.0.0.1:0".to_owned()).outage(Duration::from_millis(300));
+    let west = west.set("trunk_bytes", "4194304").start().unwrap();
+    let east = Process::start("ends::gateway", "TRUNK", &west.address().unwrap().to_string());
+    let part = west.node(1).unwrap().register_shared("part", PartKind::Cpu).unwrap();
+    let to = part.find("part@node1.east", SOON).unwrap();
+    let (mut sent, mut message) = (0u64, [0; LENGTH]);
+    // As much as is taken, and until no more has been taken for a while.
+    let mut stuck_since = None;
+    until(|| {
+        message[..8].copy_from_slice(&sent.to_le_bytes());
+        while let Ok(()) = part.try_send(to, &message) {
+            (sent, stuck_since) = (sent + 1, None);
+            message[..8].copy_from_slice(&sent.to_le_bytes());
+        }
+        let since = *stuck_since.get_or_insert_with(std::time::Instant::now);
+        (since.elapsed() > Duration::from_millis(300)).then_some(())
+    });
+    drop(east);
+    let in_doubt = until(|| {
+        west.node(0).unwrap().take_events().into_iter().find_map(|event| match event {
+            Event::ClusterDown { name, in_doubt } if name.as_str() == "east" => Some(in_doubt),
+            _ => None,
+        })
+    });
+    let mut got = Got::default();
+    until(|| {
+        got.read(&part);
+        let first = *got.returned.first()?;
+        (first + got.returned.len() as u64 == sent).then_some(())
+    });
+    let first = *got.returned.first().unwrap();
+    assert!((1..=first).contains(&in_doubt), "{in_doubt} in doubt, of {first} that have not come back");
 }

@@ -143,18 +143,19 @@ fn who_cannot_join_is_told_why() {
     assert!(differs.to_string().contains("block_bytes"), "{differs}");
 }
 
-/// One of the processes that the test below starts.
-struct Worker(std::process::Child);
+/// A process that a test starts.
+pub(crate) struct Process(std::process::Child);
 
-impl Worker {
-    fn start(join: &str) -> Self {
+impl Process {
+    /// Runs a test that is ignored otherwise, with an environment variable.
+    pub(crate) fn start(test: &str, variable: &str, value: &str) -> Self {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "open::worker", "--ignored"]).env("WORKER_JOINS", join);
+        command.args(["--exact", test, "--ignored"]).env(variable, value);
         Self(command.stdout(std::process::Stdio::null()).spawn().unwrap())
     }
 }
 
-impl Drop for Worker {
+impl Drop for Process {
     /// By SIGKILL: it has no time to say goodbye.
     fn drop(&mut self) {
         self.0.kill().unwrap();
@@ -188,7 +189,8 @@ fn processes_that_are_killed_are_replaced_by_others() {
         assert_eq!(*hub.recv_timeout(SOON).unwrap(), *b"are you there");
     };
     let find = |place: usize| hub.find(&format!("worker@node{place}"), SOON).unwrap();
-    let mut workers: Vec<_> = (0..3).map(|_| Worker::start(&address)).collect();
+    let start = || Process::start("open::worker", "WORKER_JOINS", &address);
+    let mut workers: Vec<_> = (0..3).map(|_| start()).collect();
     let mut targets: Vec<_> = (1..4).map(find).collect();
     targets.iter().for_each(|target| echo(*target));
     for _ in 0..2 {
@@ -204,7 +206,7 @@ fn processes_that_are_killed_are_replaced_by_others() {
         }
         let place = gone.unwrap().index();
         assert!(!members(&first).contains(&place) && members(&first).len() == 3);
-        workers.push(Worker::start(&address));
+        workers.push(start());
         let target = find(place);
         let before = std::mem::replace(&mut targets[place - 1], target);
         assert_ne!(before, target);
