@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use pdbp::{Interest, Node, Part, PartKind, SendError, Shared, Target};
+use pdbp::{Cluster, Interest, Node, Part, PartKind, SendError, Shared, Target};
 
 use super::grid::{builder, run, two};
 use super::proxy::Proxy;
@@ -16,7 +16,7 @@ const LENGTH: usize = 10_000;
 const MOST: usize = (4 << 20) + 4 * (8 << 20);
 
 /// Sends until there is no room any more, however often and long `meanwhile` goes there and back past what is in the way; how many messages.
-fn fill(part: &Part, to: Target, from: u64, meanwhile: impl Fn()) -> u64 {
+fn fill<S: pdbp::Share>(part: &Part<S>, to: Target, from: u64, meanwhile: impl Fn()) -> u64 {
     let (mut sent, mut message) = (from, [0; LENGTH]);
     let (mut trips, mut stuck) = (0, Instant::now());
     while trips < 100 || stuck.elapsed() < Duration::from_millis(300) {
@@ -218,4 +218,37 @@ fn a_cut_line_has_only_those_wait_that_send_across_it() {
         }
         part.flush();
     });
+}
+
+/// Three clusters in a ring, each of which sends to the next all that is taken before anybody reads; then all read and send.
+#[test]
+fn a_ring_of_clusters_whose_readers_stall_goes_on_when_they_read() {
+    let begin = |name| builder(name).set("trunk_bytes", "4194304");
+    let listens = |name| begin(name).listen("127.0.0.1:0".to_owned());
+    let west = listens("west").start().unwrap();
+    let east = listens("east").trunk("west", west.address().unwrap()).start().unwrap();
+    let north = begin("north").trunk("west", west.address().unwrap()).trunk("east", east.address().unwrap());
+    let clusters = [west, east, north.start().unwrap()];
+    let part = |cluster: &Cluster| cluster.node(1).unwrap().register_shared("ring", PartKind::Cpu).unwrap();
+    let parts = clusters.each_ref().map(part);
+    let next = ["east", "north", "west"];
+    let to = [0, 1, 2].map(|i| parts[i].find(&format!("ring@node1.{}", next[i]), SOON).unwrap());
+    let filled = [0, 1, 2].map(|i| fill(&parts[i], to[i], 0, std::thread::yield_now));
+    let (mut sent, mut read, patience) = (filled, [0; 3], Patience::new());
+    let ends = filled.map(|filled| filled + 500);
+    let mut message = [0; LENGTH];
+    while (0..3).any(|i| read[i] < ends[(i + 2) % 3]) {
+        patience.check();
+        for (i, part) in parts.iter().enumerate() {
+            message[..8].copy_from_slice(&sent[i].to_le_bytes());
+            if sent[i] < ends[i] && part.try_send(to[i], &message).is_ok() {
+                sent[i] += 1;
+            }
+            part.flush();
+            while let Some(message) = part.try_recv() {
+                assert_eq!(message[..8], read[i].to_le_bytes(), "once, and in order");
+                read[i] += 1;
+            }
+        }
+    }
 }
