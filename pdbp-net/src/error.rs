@@ -181,7 +181,8 @@ impl fmt::Display for Refusal {
             Self::Block { own, theirs } => write!(
                 f,
                 "blocks have {own} bytes here, with their header, and {theirs} at the founder; give all processes the same \
-                 `block_bytes`"
+                 `block_bytes`; or a gateway for other clusters listens there (`grid`): set `transport` to \"net\" where \
+                 processes are to join"
             ),
             Self::Full { nodes } => write!(f, "all {nodes} nodes are there; raise `nodes` at the founder"),
             Self::Loopback => f.write_str(

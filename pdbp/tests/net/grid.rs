@@ -154,6 +154,10 @@ fn settings_of_a_grid_that_cannot_work_are_refused() {
     assert!(unnamed.contains("trunks") && unnamed.contains("grid"), "{unnamed}");
     let listens = Cluster::builder().nodes(1).grid("west".to_owned()).listen("203.0.113.7:1".to_owned());
     assert!(listens.start().err().unwrap().to_string().contains("203.0.113.7"));
+    let gateway = builder("west").listen("127.0.0.1:0".to_owned()).start().unwrap();
+    let joins =
+        Cluster::builder().join(gateway.address().unwrap().to_string()).start().err().unwrap().to_string();
+    assert!(joins.contains("`grid`") && joins.contains("transport"), "{joins}");
 }
 
 /// Messages with numbers both ways while the line is cut again and again: all come, once and in order.
