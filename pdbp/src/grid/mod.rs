@@ -28,6 +28,8 @@
 //!   (`timeout_ms` after they have read last it is given up). Both may end at once. Lost is only what comes back to parts of the very cluster that
 //!   ends, if they do not read it; what of messages longer than a block, and of streams, lay in rows inside the cluster; and, if the line is
 //!   cut at that moment and for a second more, what the gateway had taken and not handed on.
+//!   A gateway whose other end is connected and says nothing (a process that was stopped) waits for it for `timeout_ms` before it ends.
+//! * What is sent to a part of another cluster in the moment in which that part goes has no receiver, as inside a cluster, and does not come back.
 //! * **What may be lost otherwise is counted**: when a gateway has gone without a farewell, having been killed or out of reach for longer than
 //!   `outage_ms`, [`Event::ClusterDown`](crate::Event::ClusterDown) says how many messages it had taken of which it has not said that they were handed
 //!   on. They do not come back; what it had not acknowledged does. Of that the last may have arrived, since a line that is cut takes
