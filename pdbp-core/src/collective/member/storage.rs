@@ -71,7 +71,7 @@ pub(crate) struct Peer {
     pub(super) knows_leave: bool,
 }
 
-/// The memory of a [`Member`]; see `allocate`.
+/// The memory of a [`Member`](super::Member); see `allocate`.
 pub struct MemberStorage<'m> {
     /// One per member.
     pub(crate) peers: ManagedSlice<'m, Peer>,
