@@ -143,8 +143,9 @@ pub struct Settings {
     pub policy: PolicyKind,
     /// The value of SU above which rows grow, in thousandths.
     pub threshold: Threshold,
-    /// How long a message waits at least in a block that is not full; with a progress thread up to half a millisecond more (4 ms where nodes outnumber processors), and up
-    /// to 50 times as long while the node has not read what was sent to it before. [`flush`](crate::Part::flush) does not wait.
+    /// How long a message waits at least in a block that is not full; with a progress thread up to half a millisecond more (4 ms where nodes
+    /// outnumber processors), and up to 50 times as long while the node has not read what was sent to it before.
+    /// [`flush`](crate::Part::flush) does not wait.
     pub flush_after: Duration,
     /// Time between two looks at rows that could give space back.
     pub interval: Duration,
