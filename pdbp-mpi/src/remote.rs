@@ -7,9 +7,10 @@
 //! # The end of a link
 //! A node that leaves sends a *goodbye* with the number of blocks that it has sent, and goes on to receive until it has its
 //! peers' goodbyes and all that they count, for as long as it is ready to linger. A node that gets a goodbye sends nothing
-//! more, answers with its own, waits for the blocks that it counts, and reports the peer failed when its own requests to it
-//! are complete. What MPI reports as an error ends a link at once. A node whose process has died
-//! ([`lifeline`](crate::lifeline)) has failed when nothing of what it had sent has come for a second.
+//! more, answers with its own, waits for the blocks that it counts, for which receives must be posted, unless the node has
+//! [disconnected](RemoteLinks::disconnect) the peer, and reports the peer failed when its own requests to it are complete. What MPI reports
+//! as an error ends a link at once. A node whose process has died ([`lifeline`](crate::lifeline)) has failed when nothing of what it had sent
+//! has come for a second.
 
 mod link;
 
@@ -192,7 +193,17 @@ impl RemoteLinks {
                 self.track(request, Use::Send(node, block));
                 Ok(())
             }
-            Err(error) => Err((block, error)),
+            Err(error) => {
+                self.end(gate, node, Some(error.clone()));
+                Err((block, error))
+            }
+        }
+    }
+
+    /// Nothing more of the peer is wanted: when it leaves, no receives are waited for that are not posted.
+    pub(crate) fn disconnect(&mut self, node: usize) {
+        if let Some(link) = self.links.get_mut(node) {
+            link.is_wanted = false;
         }
     }
 
@@ -210,13 +221,17 @@ impl RemoteLinks {
         match unsafe { self.comm.irecv(gate, buffer, node, BLOCK) } {
             Ok(request) => {
                 if let Some(link) = self.links.get_mut(node) {
+                    link.is_wanted = true;
                     let number = link.received + link.posted.len() as u64;
                     link.posted.push_back(Posted { block, outcome: None });
                     self.track(request, Use::Recv(node, number));
                 }
                 Ok(())
             }
-            Err(error) => Err((block, error)),
+            Err(error) => {
+                self.end(gate, node, Some(error.clone()));
+                Err((block, error))
+            }
         }
     }
 
@@ -402,7 +417,7 @@ impl RemoteLinks {
     fn advance_end(&mut self, gate: &Gate, node: usize, ready: &mut Ready) {
         let Some(link) = self.links.get(node) else { return };
         if let State::Leaving(expected) = link.state
-            && (link.received >= expected || link.posted.is_empty())
+            && (link.received >= expected || (link.posted.is_empty() && !link.is_wanted))
         {
             self.end(gate, node, None);
         }

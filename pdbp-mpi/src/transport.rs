@@ -281,6 +281,14 @@ impl Transport for Mpi {
         }
     }
 
+    fn disconnect(&mut self, peer: NodeId) {
+        if self.link(peer) == Link::Remote
+            && let Some(remote) = &mut self.remote
+        {
+            remote.disconnect(peer.index());
+        }
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<MpiError>> {
         match op {
             Op::Send { peer, block } => self.send(peer, block),

@@ -37,6 +37,8 @@ pub(super) struct Link {
     pub(super) received: u64,
     /// Receives in the order of posting; the number of the first is `received`.
     pub(super) posted: VecDeque<Posted>,
+    /// Whoever uses the link takes what comes.
+    pub(super) is_wanted: bool,
     pub(super) said_goodbye: bool,
     /// The blocks that the peer's goodbye counts.
     pub(super) expected: Option<u64>,
@@ -53,6 +55,7 @@ impl Link {
             sends: 0,
             received: 0,
             posted: VecDeque::new(),
+            is_wanted: true,
             said_goodbye: false,
             expected: None,
             has_scrap: false,

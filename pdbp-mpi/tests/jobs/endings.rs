@@ -6,7 +6,7 @@ use pdbp::{Builder, Cluster, Event, Part, Progress, SendError, Target};
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::{BlockPool, stride};
 use pdbp_core::{Completion, Op, Transport};
-use pdbp_mpi::{Mpi, MpiError, Options, Threads};
+use pdbp_mpi::{Hosts, Mpi, MpiError, Options, Threads};
 
 use crate::clusters::{SOON, builder, builder_apart, exchange, find, node, part};
 use crate::launch;
@@ -278,5 +278,47 @@ fn next(end: &mut Mpi) -> Completion<MpiError> {
             Some(completion) => return completion,
             None => std::thread::yield_now(),
         }
+    }
+}
+
+/// A node that leaves has sent more than its peer has posted receives for, of which there may be none for a moment: all of it arrives, and then
+/// the end of the link.
+pub(crate) fn more_than_was_posted() -> Result<(), String> {
+    const BLOCKS: u8 = 6;
+    let (me, _) = launch::place().ok_or("not started by a launcher")?;
+    let peer = NodeId::new(1 - me as u16).ok_or("a node")?;
+    let mut options = Options::new(16 * stride(64), 256);
+    options.hosts = Hosts::Apart;
+    let (mut end, memory) = Mpi::start(&options).map_err(|e| e.to_string())?;
+    let mut pool = BlockPool::new(memory, end.capabilities().node, 64);
+    let since = Instant::now();
+    if me == ENDS {
+        for number in 0..BLOCKS {
+            let mut block = pool.take().ok_or("a block")?;
+            block.bytes_mut().fill(number);
+            let block = pool.seal(block, 64);
+            end.submit(Op::Send { peer, block }).map_err(|refused| format!("{:?}", refused.reason))?;
+        }
+        return Ok(());
+    }
+    while !end.has_ended(peer) {
+        assert!(since.elapsed() < SOON, "the other does not leave");
+        assert!(end.poll_completion().is_none(), "nothing is posted");
+        std::thread::yield_now();
+    }
+    for number in 0..BLOCKS {
+        let block = pool.take().ok_or("a block")?;
+        end.submit(Op::Recv { peer, block }).map_err(|refused| format!("{:?}", refused.reason))?;
+        match next(&mut end) {
+            Completion::Received { block, .. } => {
+                assert!(block.bytes().iter().all(|byte| *byte == number), "{number}: {:?}", block.bytes());
+                pool.give_arrived(block).map_err(|_| "a block that is not ours")?;
+            }
+            other => return Err(format!("{number}: {other:?}")),
+        }
+    }
+    match next(&mut end) {
+        Completion::PeerFailed { cause: None, .. } => Ok(()),
+        other => Err(format!("{other:?}")),
     }
 }
