@@ -14,7 +14,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::proxy::{Proxy, head_of, messages};
+use super::proxy::{Progress, Proxy, head_of, messages};
 use super::session::Session;
 use super::wire::{Head, Kind, bye};
 use crate::node::Node;
@@ -93,17 +93,10 @@ impl Session {
         stuck.iter().for_each(|parcel| self.give_back(parcel));
     }
 
-    /// The session is over: what the other gateway has not got is on its way back to those who have sent it, as far as this end still has it.
-    /// Returns how many messages that had taken and not said what has become of them. What had come is handed on by [`Session::advance_end`].
-    pub(super) fn end(&mut self, node: &Node, out: &Part<Shared>) -> u64 {
-        let node_of = self.peer();
-        while let Ok(Some(frame)) = out.try_returned() {
-            if frame.targets().iter().any(|target| target.node() == node_of)
-                && let Some((head, bytes)) = Head::read(&frame)
-            {
-                self.undo(&head, bytes);
-            }
-        }
+    /// The session is over: what the other gateway has not got is on its way back to those who have sent it, as far as this end still has it;
+    /// what links have given back went to [`Session::undo`] before. Returns how many messages that had taken and not said what has become of
+    /// them. What had come is handed on by [`Session::advance_end`].
+    pub(super) fn end(&mut self, node: &Node) -> u64 {
         for frame in std::mem::take(&mut self.line.waiting) {
             if let Some((head, bytes)) = Head::read(&frame) {
                 self.undo(&head, bytes);
@@ -122,29 +115,32 @@ impl Session {
         self.proxies.values().map(|proxy| proxy.unconfirmed).sum()
     }
 
-    /// A frame that the other gateway has not got.
-    fn undo(&mut self, head: &Head, bytes: &[u8]) {
-        if head.kind == Kind::Data
-            && let Some(proxy) = self.proxies.get_mut(&head.dest)
-        {
-            proxy.unconfirmed = proxy.unconfirmed.saturating_sub(messages(head));
-            proxy.give_back(head, bytes);
+    /// A frame that the other gateway has not got. Whether it is of this session, with messages that go back now.
+    pub(super) fn undo(&mut self, head: &Head, bytes: &[u8]) -> bool {
+        if head.kind != Kind::Data {
+            return false;
         }
+        let Some(proxy) = self.proxies.get_mut(&head.dest) else { return false };
+        proxy.unconfirmed = proxy.unconfirmed.saturating_sub(messages(head));
+        proxy.give_back(head, bytes);
+        true
     }
 
-    /// Hands on what had come, and gives back what still comes for parts of the other cluster. Whether anything was done.
-    pub(super) fn advance_end(&mut self) -> bool {
+    /// Hands on what had come, and gives back what still comes for parts of the other cluster.
+    pub(super) fn advance_end(&mut self) -> Progress {
         let (mut taken, mut refused) = (Vec::new(), Vec::new());
-        let mut worked = false;
+        let mut progress = Progress::default();
         for proxy in self.proxies.values_mut() {
             // No more than who has sent it takes back.
             while !proxy.has_returns()
                 && let Some(batch) = proxy.part.try_recv_batch()
             {
                 proxy.give_back(&head_of(&batch, 0), batch.bytes());
-                worked = true;
+                progress.worked = true;
             }
-            worked |= proxy.hand_on_all(&mut taken, &mut refused);
+            let Progress { worked, has_handed_on } = proxy.hand_on_all(&mut taken, &mut refused);
+            progress.worked |= worked;
+            progress.has_handed_on |= has_handed_on;
             proxy.part.flush();
         }
         self.proxies.retain(|_, proxy| {
@@ -156,7 +152,7 @@ impl Session {
             }
             !is_over
         });
-        worked
+        progress
     }
 
     /// Hands on what had come until that is done, or a part has not read for too long; then as little is waited for as `hurries` says.
@@ -164,19 +160,19 @@ impl Session {
         let most = node.settings().timeout;
         let (mut handed_on, mut worked) = (Instant::now(), Instant::now());
         while !self.proxies.is_empty() {
-            let has_worked = self.advance_end();
-            if has_worked {
+            let progress = self.advance_end();
+            if progress.worked {
                 worked = Instant::now();
             }
-            if self.proxies.values().any(Proxy::has_parcels) {
+            if progress.has_handed_on {
                 handed_on = Instant::now();
             }
             let patience = if hurries() { most.min(ENDING) } else { most };
-            // Of those who go on sending, and have it back, there is no end.
+            // Of those who go on sending, and have it back, there is no end, whether others read or not.
             if worked.elapsed() >= patience || handed_on.elapsed() >= most {
                 break;
             }
-            if !has_worked {
+            if !progress.worked {
                 std::thread::sleep(PAUSE);
             }
         }

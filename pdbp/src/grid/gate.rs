@@ -12,6 +12,7 @@ use pdbp_core::tables::{Name, PartKind};
 use super::Common;
 use super::session::Session;
 use super::trunk::{Domain, Receiver};
+use super::wire::Head;
 use crate::config::Settings;
 use crate::node::{Node, NodeEngine};
 use crate::part::{Part, Shared, Target};
@@ -138,8 +139,19 @@ impl Gate {
                 self.sleep();
             }
         }
+        self.take_returned();
         for session in std::mem::take(&mut self.sessions) {
             self.end(common, session);
+        }
+    }
+
+    /// What links that have failed have given back, of whichever session: it goes back to who has sent it.
+    fn take_returned(&mut self) {
+        while let Ok(Some(frame)) = self.domain.out.try_returned() {
+            let Some((head, bytes)) = Head::read(&frame) else { continue };
+            let is_to = |session: &Session| frame.targets().iter().any(|part| part.node() == session.peer());
+            // Two of one node are there for a moment: one that ends, and one of who has come in its place.
+            self.sessions.iter_mut().any(|session| is_to(session) && session.undo(&head, bytes));
         }
     }
 
@@ -150,6 +162,7 @@ impl Gate {
         if ended.is_empty() {
             return;
         }
+        self.take_returned();
         let is_over = |session: &mut Session| ended.contains(&session.target());
         for session in self.sessions.extract_if(.., is_over).collect::<Vec<_>>() {
             self.end(common, session);
@@ -186,7 +199,7 @@ impl Gate {
 
     /// A session is over: what had come is handed on by a thread of its own, if that does not go at once.
     fn end(&self, common: &Arc<Common>, mut session: Session) {
-        let in_doubt = session.end(&self.node, &self.domain.out);
+        let in_doubt = session.end(&self.node);
         self.note_session(&session, |name| Event::ClusterDown { name, in_doubt });
         session.advance_end();
         if session.proxies.is_empty() {

@@ -102,9 +102,9 @@ impl Parcel {
         self.done
     }
 
-    /// How far that has come, of a long message as well.
+    /// How far that has come, of a long message and of a stream as well.
     fn progress(&self) -> usize {
-        if let Bytes::Leaving(long) = &self.bytes { long.sent() } else { self.done }
+        if let Bytes::Leaving(long) = &self.bytes { long.sent() } else { self.done + self.written }
     }
 
     /// Those that have not.
@@ -127,6 +127,14 @@ impl Parcel {
     pub(super) fn weight(&self) -> u64 {
         weight(self.bytes().len())
     }
+}
+
+/// Whether anything was done.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Progress {
+    pub(super) worked: bool,
+    /// With what has come from the other cluster, not only with what goes back to who has sent it.
+    pub(super) has_handed_on: bool,
 }
 
 /// What became of messages.
@@ -205,32 +213,33 @@ impl Proxy {
     }
 
     /// Hands on what waits.
-    pub(super) fn hand_on_all(&mut self, taken: &mut Vec<Parcel>, refused: &mut Vec<Parcel>) -> bool {
-        let mut worked = false;
+    pub(super) fn hand_on_all(&mut self, taken: &mut Vec<Parcel>, refused: &mut Vec<Parcel>) -> Progress {
+        let mut progress = Progress::default();
         let keys: Vec<(Target, u32)> = self.parcels.keys().copied().collect();
         for key in keys {
             let Some(mut queue) = self.parcels.remove(&key) else { continue };
             while let Some(mut parcel) = queue.parcels.pop_front() {
                 let before = parcel.progress();
-                match self.hand_on(key.0, &mut parcel) {
+                let handed = self.hand_on(key.0, &mut parcel);
+                if !matches!(handed, Handed::Later) || parcel.progress() > before {
+                    queue.since = Instant::now();
+                    progress.worked = true;
+                    progress.has_handed_on |= !parcel.is_return;
+                }
+                match handed {
                     Handed::All => taken.push(parcel),
                     Handed::Refused => refused.push(parcel),
                     Handed::Later => {
-                        if parcel.progress() > before {
-                            queue.since = Instant::now();
-                        }
                         queue.parcels.push_front(parcel);
                         break;
                     }
                 }
-                queue.since = Instant::now();
-                worked = true;
             }
             if !queue.parcels.is_empty() {
                 self.parcels.insert(key, queue);
             }
         }
-        worked
+        progress
     }
 
     /// Hands messages on as far as there is room.

@@ -374,7 +374,7 @@ impl Session {
         for (remote, proxy) in &mut self.proxies {
             worked |= proxy.read(*remote, &mut self.line, out, &mut self.told);
             worked |= proxy.read_streams(*remote, &mut self.line, out, &mut self.told);
-            worked |= proxy.hand_on_all(&mut taken, &mut refused);
+            worked |= proxy.hand_on_all(&mut taken, &mut refused).worked;
             self.has_returned |= proxy.take_returned(*remote, &mut self.returns);
             proxy.part.flush();
             if let Some(gate) = &self.gate {

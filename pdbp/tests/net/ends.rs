@@ -1,13 +1,14 @@
 //! What becomes of messages when a cluster of a grid ends: each is delivered, or comes back.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pdbp::{Cluster, Event, Part, PartKind, Shared};
 
 use super::SOON;
 use super::grid::{builder, two, until};
 use super::open::Process;
+use super::proxy::Proxy;
 
 const LENGTH: usize = 2_000;
 /// More than pipes and links of a node take, and less than gateways.
@@ -170,6 +171,58 @@ fn what_waits_too_long_for_a_part_comes_back() {
         is_whole(&asker, &worker).then_some(())
     });
     assert!(!worker.came.is_empty());
+}
+
+/// Two clusters are cut off at once from the one that they dial: whoever has sent to either has it back.
+#[test]
+fn of_two_clusters_that_are_cut_off_at_once_all_comes_back() {
+    let begin = |name| builder(name).outage(Duration::from_millis(200));
+    let hub = begin("hub").listen("127.0.0.1:0".to_owned()).start().unwrap();
+    let lines = [(); 2].map(|()| Proxy::to(hub.address().unwrap().to_string()));
+    let dial = |name, line: &Proxy| begin(name).trunk("hub", line.address()).start().unwrap();
+    let clusters = [dial("west", &lines[0]), dial("south", &lines[1])];
+    let _idle = clusters.each_ref().map(|c| c.node(1).unwrap().register_shared("part", PartKind::Cpu));
+    let senders = ["west", "south"].map(|name| {
+        let part = hub.node(1).unwrap().register_shared(name, PartKind::Cpu).unwrap();
+        let to = part.find(&format!("part@node1.{name}"), SOON).unwrap();
+        (part, to)
+    });
+    lines.iter().for_each(Proxy::stall);
+    for (part, to) in &senders {
+        (0..20u64).for_each(|number| part.send(*to, &number.to_le_bytes()).unwrap());
+        part.flush();
+    }
+    lines.iter().for_each(Proxy::close);
+    // Side by side: what one does not read is in the way of the other.
+    let mut got = [Got::default(), Got::default()];
+    until(|| {
+        got.iter_mut().zip(&senders).for_each(|(got, (part, _))| got.read(part));
+        got.iter().all(|got| got.returned.len() == 20).then_some(())
+    });
+}
+
+/// A cluster ends when the other has gone, though one part does not read what has come from there, and another sends again what comes back.
+#[test]
+fn a_cluster_ends_while_a_part_sends_to_one_that_has_gone() {
+    let west = builder("west").nodes(3).listen("127.0.0.1:0".to_owned()).timeout(Duration::from_secs(2));
+    let west = west.start().unwrap();
+    let east = builder("east").trunk("west", west.address().unwrap()).start().unwrap();
+    let mut grid = Grid::of([west, east]);
+    // On another node than the part that does not read, which would hold up what comes back.
+    let sender = grid.clusters[0].as_ref().unwrap().node(2).unwrap();
+    let sender = sender.register_shared("sender", PartKind::Cpu).unwrap();
+    let to = sender.find("part@node1.east", SOON).unwrap();
+    grid.fill(1);
+    end(&mut grid, [1], |_| ());
+    let began = Instant::now();
+    end(&mut grid, [0], |_| {
+        assert!(began.elapsed() < SOON, "it does not end");
+        while let Some(message) = sender.try_recv() {
+            assert_eq!((message.source(), message.command()), (to, pdbp::RETURNED));
+        }
+        let _ = sender.try_send(to, b"again");
+        sender.flush();
+    });
 }
 
 /// A cluster whose part does not read, until it is killed.

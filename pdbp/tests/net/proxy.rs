@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// Passes connections on to an address.
 pub(crate) struct Proxy {
@@ -16,6 +17,7 @@ struct Lines {
     open: Vec<TcpStream>,
     count: usize,
     is_closed: bool,
+    is_stalled: bool,
 }
 
 impl Proxy {
@@ -33,12 +35,19 @@ impl Proxy {
                 }
                 lines.count += 1;
                 for (mut from, mut to) in [(clone(&from), clone(&to)), (clone(&to), clone(&from))] {
+                    let shared = Arc::clone(&shared);
                     thread::spawn(move || {
                         let mut bytes = vec![0; 4096];
                         while let Ok(count) = from.read(&mut bytes)
                             && count > 0
-                            && to.write_all(&bytes[..count]).is_ok()
-                        {}
+                        {
+                            while shared.lock().unwrap().is_stalled {
+                                thread::sleep(Duration::from_millis(1));
+                            }
+                            if to.write_all(&bytes[..count]).is_err() {
+                                break;
+                            }
+                        }
                         let _ = to.shutdown(Shutdown::Both);
                     });
                 }
@@ -54,15 +63,23 @@ impl Proxy {
 
     /// Ends all connections. What is under way is lost, half a frame maybe.
     pub(crate) fn cut(&self) {
-        for stream in self.lines.lock().unwrap().open.drain(..) {
+        let mut lines = self.lines.lock().unwrap();
+        for stream in lines.open.drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
+        // Behind the end of what was stalled.
+        lines.is_stalled = false;
     }
 
     /// Ends all connections, and those to come.
     pub(crate) fn close(&self) {
         self.lines.lock().unwrap().is_closed = true;
         self.cut();
+    }
+
+    /// From now on nothing passes, and connections stay.
+    pub(crate) fn stall(&self) {
+        self.lines.lock().unwrap().is_stalled = true;
     }
 
     pub(crate) fn open(&self) {
