@@ -20,6 +20,7 @@ pub(crate) fn one_host() -> Result<(), String> {
         let all = Group::of_nodes(&node, "look", SOON).unwrap();
         assert_eq!(all.shares_memory(), cfg!(target_os = "linux"));
         drop(all);
+        suite::divided(&node, |one, other| one == other || cfg!(target_os = "linux"));
         suite::all(&node, LENGTHS);
     });
     Ok(())
@@ -35,12 +36,19 @@ pub(crate) fn one_host_by_messages() -> Result<(), String> {
 }
 
 pub(crate) fn apart() -> Result<(), String> {
-    builder_apart().start().map_err(|e| e.to_string())?.run(|node| suite::all(&node, LENGTHS));
+    builder_apart().start().map_err(|e| e.to_string())?.run(|node| {
+        suite::divided(&node, |one, other| one == other);
+        suite::all(&node, LENGTHS);
+    });
     Ok(())
 }
 
 pub(crate) fn two_hosts() -> Result<(), String> {
-    cluster_of_two_hosts()?.run(|node| suite::all(&node, LENGTHS));
+    cluster_of_two_hosts()?.run(|node| {
+        let is_near = |one, other| one == other || (cfg!(target_os = "linux") && one % 2 == other % 2);
+        suite::divided(&node, is_near);
+        suite::all(&node, LENGTHS);
+    });
     Ok(())
 }
 

@@ -123,7 +123,7 @@ impl Group {
     }
 }
 
-fn join(
+pub(super) fn join(
     node: &Node,
     name: &str,
     nodes: &[NodeId],
@@ -145,7 +145,7 @@ fn join(
     let members = nodes.len() as u32;
     let greeting = Greeting { list, members, piece: piece as u32, place, answer: None, at: 0 };
     // From here on whoever has heard of this member is told if it leaves.
-    let group = Group { line, member, patience };
+    let group = Group { line, member, patience, name: name.to_owned(), made: 0 };
     let (greeted, heard) = (vec![None; nodes.len()], vec![None; nodes.len()]);
     Joining { greeted, heard, greeting, group, end: None }.join(patience)
 }
@@ -157,7 +157,7 @@ fn piece(longest: usize, members: usize) -> Option<usize> {
 }
 
 /// FNV-1a over numbers: the same in all builds.
-fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+pub(super) fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
     let bytes = numbers.flat_map(u64::to_le_bytes);
     bytes.fold(0xCBF2_9CE4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
 }
