@@ -53,6 +53,13 @@ impl fmt::Debug for SwitchEnd {
 }
 
 impl Network {
+    /// The switch of the fabric that a node is connected to, by its index. `None` on wires, and for a node that there is not.
+    pub fn board(&self, node: u16) -> Option<usize> {
+        let net = lock(&self.0);
+        let frames = &net.ground.as_ref()?.frames;
+        (usize::from(node) < net.nodes.len()).then(|| frames.board(node))
+    }
+
     /// Makes a group of these nodes, each of which is in it once: its key, and the end of the first of them. `None` on wires, for nodes
     /// that there are not or that are named twice, and where a switch has no mask for one more group.
     pub fn open_group(&self, nodes: &[u16]) -> Option<(GroupKey, SwitchEnd)> {

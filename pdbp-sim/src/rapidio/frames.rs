@@ -106,6 +106,11 @@ impl Frames {
         self.fabric.endpoints.iter().map(|endpoint| endpoint.sent).sum()
     }
 
+    /// The switch of an endpoint.
+    pub(crate) fn board(&self, id: u16) -> usize {
+        self.fabric.tree.home(id).0
+    }
+
     /// The endpoint to which the way from the first one is the longest.
     pub(crate) fn farthest(&self) -> u16 {
         let tree = &self.fabric.tree;

@@ -153,6 +153,8 @@ pub enum JoinError {
         /// Its address.
         address: String,
     },
+    /// The group that was to be [divided](Group::split) could not.
+    Call(GroupError),
     /// Blocks of this length are too short for a group.
     Blocks {
         /// The setting `block_bytes`.
@@ -200,6 +202,7 @@ impl fmt::Display for JoinError {
             Self::Lost { rank, address } => {
                 write!(f, "member {rank} of the group, {address}, is gone; make a group of the others")
             }
+            Self::Call(e) => write!(f, "the group is not divided: {e}"),
             Self::Blocks { block_bytes } => {
                 write!(f, "`block_bytes` = {block_bytes} is too short for a group; raise it")
             }

@@ -50,6 +50,7 @@
 //!   all_reduce by the operations here, scatter and gather of blocks to 125 bytes ([`Call::fits_switches`],
 //!   [`group_switches`](crate::Settings::group_switches)). What switches combine is combined in the order of their ports, so that floats have other
 //!   bits than with messages, and the same at all members and in every run on the same fabric.
+//! * [`Group::local`] is the group of the members on this one's host or board, and [`Group::split`] divides a group by a number that each gives.
 //! * Each member is a part of its own, so that no message of the program is taken for one of the group. A group has one call under way;
 //!   who wants two at a time makes two groups. Between two members at most four pieces ([`WINDOW`]) of calls and as many of
 //!   tagged messages are under way, so that a group cannot use up the room of everybody else. A piece fills a block (`block_bytes`, up to 60 KiB), or a slot of
@@ -62,6 +63,7 @@ mod error;
 mod join;
 mod request;
 mod slate;
+mod split;
 mod started;
 #[cfg(feature = "rapidio")]
 mod switches;
@@ -91,6 +93,9 @@ pub struct Group {
     line: Line,
     member: Member<'static>,
     patience: Duration,
+    name: String,
+    /// How many groups were made of members of this one.
+    made: u32,
 }
 
 impl Group {

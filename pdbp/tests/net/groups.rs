@@ -17,7 +17,13 @@ const LENGTHS: &[usize] = &[0, 1, 2, 33, 3001];
 #[test]
 fn groups_do_all_that_they_have_to() {
     for progress in [Progress::Inline, Progress::Thread] {
-        run(|| builder().progress(progress), |node| suite::all(&node, LENGTHS));
+        run(
+            || builder().progress(progress),
+            |node| {
+                suite::all(&node, LENGTHS);
+                suite::divided(&node, |one, other| one == other);
+            },
+        );
     }
 }
 

@@ -131,16 +131,23 @@ fn who_cannot_join_is_told_why() {
     let (_founder, join) = found(2);
     let worker = join().listen(address()).start().unwrap();
     let listens = worker.settings().listen.clone().unwrap();
-    let full = join().timeout(Duration::from_millis(300)).start().err().unwrap();
-    assert!(full.to_string().contains("all 2 nodes are there"), "{full}");
+    // A short while is enough, unless others have the processor.
+    let is_told = |join: &dyn Fn() -> Builder, why: &str| {
+        let errors: Vec<_> = [300, 3_000, 30_000]
+            .into_iter()
+            .map(|ms| join().timeout(Duration::from_millis(ms)).start().err().unwrap().to_string())
+            .take_while(|error| !error.contains(why))
+            .collect();
+        assert!(errors.len() < 3, "{errors:?}");
+    };
+    is_told(&join, "all 2 nodes are there");
     let elsewhere = builder().join(listens).start().err().unwrap();
     assert!(elsewhere.to_string().contains("has not founded"), "{elsewhere}");
     let both = join().found(true).start().err().unwrap();
     assert!(both.to_string().contains("`found` and `join`"), "{both}");
     let nowhere = builder().found(true).start().err().unwrap();
     assert!(nowhere.to_string().contains("listen"), "{nowhere}");
-    let differs = join().timeout(Duration::from_millis(300)).block_bytes(8192).start().err().unwrap();
-    assert!(differs.to_string().contains("block_bytes"), "{differs}");
+    is_told(&|| join().block_bytes(8192), "block_bytes");
 }
 
 /// A process that a test starts.

@@ -17,6 +17,10 @@ impl Switches {
         false
     }
 
+    pub(in crate::collective) fn board(_node: &Node, _of: NodeId) -> Option<usize> {
+        None
+    }
+
     pub(in crate::collective) fn make(_node: &Node, _nodes: &[NodeId]) -> Option<(NonZeroU64, Self)> {
         None
     }

@@ -34,6 +34,11 @@ impl Switches {
         nodes.len() > 1 && node.settings().group_switches && node.shared.fabric.is_some() && is_one_each
     }
 
+    /// The switch of a node, of whatever group, if `node` is on a fabric.
+    pub(in crate::collective) fn board(node: &Node, of: NodeId) -> Option<usize> {
+        node.shared.fabric.as_ref()?.network().board(of.raw())
+    }
+
     /// Makes the group, with the end of member 0.
     pub(in crate::collective) fn make(node: &Node, nodes: &[NodeId]) -> Option<(NonZeroU64, Self)> {
         let fabric = node.shared.fabric.clone()?;

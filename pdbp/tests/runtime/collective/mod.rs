@@ -51,6 +51,9 @@ fn groups_do_all_that_they_have_to_with_a_slate_and_without() {
             let all = Group::of_nodes(&node, "look", SOON).unwrap();
             assert_eq!(all.shares_memory(), is_on && nodes > 1);
             drop(all);
+            if nodes == 5 {
+                suite::divided(&node, |_, _| true);
+            }
             suite::all(&node, &[0, 1, 7, 600]);
         });
     }
@@ -117,7 +120,36 @@ fn a_group_does_without_a_slate_where_one_member_shares_no_memory() {
             assert_eq!(sum, [3]);
         }
         drop(all);
+        suite::divided(&node, |one, other| (one < 2) == (other < 2));
         suite::all(&node, &[0, 5, 2000]);
+    });
+}
+
+/// Two on each node, and nodes share no memory.
+#[test]
+fn members_on_one_node_are_of_one_local_group() {
+    let memories: Vec<_> = (0..2).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
+    let ends = Local::network(&memories, Arrival::Posted, stride(2048), 24).into_iter().zip(memories);
+    let ends = ends
+        .map(|(end, memory)| (Backend::new(end, Arc::new(Doorbell::default())), Box::new(memory) as Memory));
+    let cluster = Cluster::builder().block_bytes(2048).timeout(SOON).start_on(ends.collect()).unwrap();
+    cluster.run(|node| {
+        const NAMES: [&str; 4] = ["p@node0", "p@node1", "q@node1", "q@node0"];
+        let me = node.id().index();
+        let member = |name| {
+            let own = part(&node, name);
+            let mut all = Group::of(&own, "all", &NAMES, SOON).unwrap();
+            let mut here = all.local().unwrap();
+            let mut ranks = [0; 2];
+            here.all_gather(&[all.rank()], &mut ranks).unwrap();
+            assert_eq!(ranks, [[0, 3], [1, 2]][me]);
+            all.barrier().unwrap();
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| member("p"));
+            scope.spawn(|| member("q"));
+        });
+        node.barrier(SOON).unwrap();
     });
 }
 

@@ -447,6 +447,34 @@ fn join(node: &Node) {
     together(node);
 }
 
+/// Groups of members of a group: those that are where a member is, as `is_near` says of two nodes, and even and odd ranks.
+pub(crate) fn divided(node: &Node, is_near: impl Fn(usize, usize) -> bool) {
+    let mut all = group(node, "divided");
+    let (me, size) = (all.rank(), all.size());
+    let ranks_of = |group: &mut Group| {
+        let mut ranks = vec![0; group.size()];
+        group.all_gather(&[me], &mut ranks).unwrap();
+        assert_eq!(ranks[group.rank()], me);
+        ranks
+    };
+    let mut here = all.local().unwrap();
+    let expected: Vec<usize> = (0..size).filter(|rank| is_near(*rank, me)).collect();
+    assert_eq!(ranks_of(&mut here), expected);
+    let mut half = all.split(me as u64 % 2).unwrap();
+    let of_half: Vec<usize> = (0..size).filter(|rank| rank % 2 == me % 2).collect();
+    assert_eq!((ranks_of(&mut half), half.patience()), (of_half.clone(), SOON));
+    let mut alone = half.split(me as u64).unwrap();
+    assert_eq!(ranks_of(&mut alone), [me]);
+    // Each works beside those that it was made of.
+    let mut sum = [1u64];
+    for group in [&mut alone, &mut half, &mut all] {
+        group.all_reduce(&mut sum, Sum).unwrap();
+    }
+    let (odd, even) = (size / 2, size.div_ceil(2));
+    assert_eq!(sum, [(odd * odd + even * even) as u64]);
+    together(node);
+}
+
 /// The first and the last node are in each other's lists, and the last one's has one more.
 fn differ(node: &Node, part: &pdbp::Part, names: &[String]) {
     let (me, last) = (node.id().index(), names.len() - 1);

@@ -1,0 +1,76 @@
+//! Groups of some members of a group.
+
+use pdbp_core::id::NodeId;
+
+use super::join::{join, sum};
+use super::switches::Switches;
+use super::{Group, JoinError};
+
+impl Group {
+    /// The group of the members that are where this one is, in the order of their ranks here: those whose nodes share memory with this
+    /// one's (threads of a process, MPI processes of one host on Linux), and on a [fabric](crate::Settings::fabric) those on its board.
+    /// Who has nobody there, or is connected by sockets, is alone, with those on its own node.
+    ///
+    /// All members there call it, and wait for each other as long as this group's [patience](Self::patience). This group
+    /// stays as it is. Members' parts have names of their own, so that it may be called again.
+    ///
+    /// ```
+    /// use pdbp::{Cluster, collective::{Group, Sum}};
+    /// use std::time::Duration;
+    ///
+    /// Cluster::local(4)?.run(|node| {
+    ///     let mut all = Group::of_nodes(&node, "all", Duration::from_secs(60)).unwrap();
+    ///     let mut here = all.local().unwrap(); // of all four: these are threads of one process
+    ///     let mut sum = [1];
+    ///     here.all_reduce(&mut sum, Sum).unwrap();
+    ///     assert_eq!(sum, [4]);
+    ///
+    ///     let mut half = all.split(all.rank() as u64 / 2).unwrap();
+    ///     half.all_reduce(&mut sum, Sum).unwrap();
+    ///     assert_eq!((half.rank(), sum), (all.rank() % 2, [8]));
+    /// });
+    /// # Ok::<(), pdbp::StartError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`JoinError`]. [`JoinError::Register`] where the name, which gets at least four bytes longer, is too long then.
+    pub fn local(&mut self) -> Result<Self, JoinError> {
+        let node = self.line.part().node();
+        let board = Switches::board(node, node.id());
+        let is_near = |other| node.shared.engine().shares_memory(other);
+        let ranks = self
+            .ranks(|_, other| is_near(other) || (board.is_some() && Switches::board(node, other) == board));
+        self.of_ranks(&ranks)
+    }
+
+    /// Divides the group: a new one of all members that give the same colour, in the order of their ranks here. All members call it. This
+    /// group stays as it is, and its [patience](Self::patience) is that of the new one.
+    ///
+    /// # Errors
+    /// See [`JoinError`]; [`JoinError::Call`] where the colours could not be told, as in a group that is broken, and
+    /// [`JoinError::Register`] as for [`local`](Self::local).
+    pub fn split(&mut self, colour: u64) -> Result<Self, JoinError> {
+        let mut colours = vec![0; self.size()];
+        self.all_gather(&[colour], &mut colours).map_err(JoinError::Call)?;
+        let ranks = self.ranks(|rank, _| colours.get(rank) == Some(&colour));
+        self.of_ranks(&ranks)
+    }
+
+    fn ranks(&self, is_member: impl Fn(usize, NodeId) -> bool) -> Vec<usize> {
+        let nodes = self.line.nodes().iter().enumerate();
+        nodes.filter(|(rank, node)| is_member(*rank, **node)).map(|(rank, _)| rank).collect()
+    }
+
+    /// The group of members of this one, of which this member is one, and which all give the same list.
+    fn of_ranks(&mut self, ranks: &[usize]) -> Result<Self, JoinError> {
+        let node = self.line.part().node();
+        let nodes: Vec<_> = ranks.iter().filter_map(|rank| self.line.nodes().get(*rank).copied()).collect();
+        let own = self.rank();
+        let rank = ranks.iter().position(|rank| *rank == own);
+        let rank = rank.ok_or_else(|| JoinError::NotInList { part: self.line.part().name().to_owned() })?;
+        // Its number keeps it from those made before and after, its first member from those that are made at the same time.
+        let name = format!("{}/{}.{}", self.name, self.made, ranks.first().unwrap_or(&0));
+        self.made += 1;
+        join(node, &name, &nodes, rank, sum(ranks.iter().map(|rank| *rank as u64)), self.patience)
+    }
+}
