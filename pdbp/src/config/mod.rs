@@ -418,14 +418,14 @@ impl Settings {
 
     /// Refuses values that `set` would not take, since the fields can be written without it, and those for which this was not built.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        self.check_for(|feature| match feature {
-            "desk" => cfg!(feature = "desk"),
-            "metrics" => cfg!(feature = "metrics"),
-            "net" => cfg!(feature = "net"),
-            "rapidio" => cfg!(feature = "rapidio"),
-            "tls" => cfg!(feature = "tls"),
-            _ => false,
-        })
+        let built = [
+            ("desk", cfg!(feature = "desk")),
+            ("metrics", cfg!(feature = "metrics")),
+            ("net", cfg!(feature = "net")),
+            ("rapidio", cfg!(feature = "rapidio")),
+            ("tls", cfg!(feature = "tls")),
+        ];
+        self.check_for(|feature| built.contains(&(feature, true)))
     }
 
     /// The same, of a library with the features for which `has` says so.
