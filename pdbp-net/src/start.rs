@@ -20,7 +20,7 @@ pub struct Founder {
     options: Options,
     nodes: u16,
     address: SocketAddr,
-    door: Door,
+    pub(crate) door: Door,
     here: Arc<AtomicUsize>,
     complete: Receiver<Roster>,
 }

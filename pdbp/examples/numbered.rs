@@ -39,7 +39,9 @@ fn main() -> Result<(), Failed> {
     let mut talk = Talk { part: &part, to, body, sent: 0, received: Received::default() };
     talk.run(Duration::from_secs(seconds.parse()?))?;
     println!("{own}: {} sent; {}", talk.sent, talk.received);
-    // The other's last word is on its way as well as this one's.
+    // The gateway is that of node 0: it stays until the others have had the last word.
+    node.barrier(SOON)?;
+    // What was said last is still on its way.
     node.quiesce(SOON)?;
     Ok(())
 }

@@ -1,7 +1,9 @@
 //! A connection at the door: from its first byte until it is handed on or closed.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Shutdown};
+mod hearing;
+
+use std::io::{self, ErrorKind, Write};
+use std::net::IpAddr;
 use std::time::Instant;
 
 use mio::net::TcpStream;
@@ -10,20 +12,17 @@ use mio::{Interest, Registry, Token as Place};
 use super::PATIENCE;
 use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Stranger, Taker};
 use super::roster::Member;
-use super::speech::{self, Heard, Speech, TELLING};
+use super::speech::{Heard, Speech};
 use crate::framing::Way;
 use crate::framing::http::{self, Fault};
-use crate::framing::soap::{self, ROOT, Role, Word, envelope};
+use crate::framing::soap::{self, Role, Word, envelope};
 use crate::socket::Socket;
 use crate::token::{NONCE, Token};
+pub(super) use hearing::PLAIN_AT_TLS;
 
 /// Bytes of the longest message that is read as bytes.
 const LONGEST: usize = CLAIM;
 const _: () = assert!(HELLO <= LONGEST && ANSWER <= LONGEST);
-/// What TLS begins with.
-const TLS_HANDSHAKE: u8 = 22;
-/// Bytes that are read at a time of who talks SOAP.
-const CHUNK: usize = 2 << 10;
 
 /// A connection at the door.
 pub(super) struct Guest {
@@ -31,7 +30,7 @@ pub(super) struct Guest {
     address: IpAddr,
     stage: Stage,
     speech: Speech,
-    /// Whether what came first was looked at: TLS, or else HTTP, where TLS is due.
+    /// Whether what came first was looked at where TLS is due.
     is_told_apart: bool,
     /// What has been read of the message under way.
     heard: Vec<u8>,
@@ -245,9 +244,9 @@ impl Guest {
         (self.stage, self.deadline) = (Stage::Ignored, Some(deadline));
     }
 
-    /// Hears the rest, and why it is not taken.
-    fn refuse(&mut self, fault: Fault) -> Step {
-        self.out.append(&mut envelope::fault(fault));
+    /// Is told this, and nothing more is heard of it.
+    fn refuse(&mut self, mut said: Vec<u8>) -> Step {
+        self.out.append(&mut said);
         self.stage = Stage::Refused;
         Step::Refused
     }
@@ -285,7 +284,7 @@ impl Guest {
         };
         let heard = match self.hear(wanted) {
             Ok(Ok(heard)) => heard,
-            Ok(Err(fault)) => return self.refuse(fault),
+            Ok(Err(said)) => return self.refuse(said),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Step::Waits,
             // It is not TLS, or not as it has to be.
             Err(error) if error.kind() == ErrorKind::InvalidData => return Step::Foreign,
@@ -299,77 +298,6 @@ impl Guest {
     fn ends(&mut self, error: &io::Error) -> Step {
         self.nobody = self.calls.and_then(|_| nobody(error));
         Step::Gone
-    }
-
-    /// The next message, as bytes so many of them.
-    fn hear(&mut self, wanted: usize) -> io::Result<Result<Heard, Fault>> {
-        loop {
-            if matches!(self.speech, Speech::Unknown) && self.is_plain_at_tls()? {
-                self.socket.give_up_session();
-                self.speech = Speech::Soap(Role::Called);
-                return Ok(Err(Fault::http(400, PLAIN_AT_TLS)));
-            }
-            let most = match &self.speech {
-                Speech::Unknown if self.heard.len() >= TELLING => {
-                    if self.heard.first() == Some(&TLS_HANDSHAKE) {
-                        self.speech = Speech::Soap(Role::Called);
-                        // In plain text, which is how who calls understands that there is no TLS.
-                        return Ok(Err(Fault::http(400, "this port does not speak TLS")));
-                    }
-                    let speech = Speech::of(&self.heard);
-                    self.speech = speech.ok_or(io::Error::from(ErrorKind::InvalidData))?;
-                    continue;
-                }
-                Speech::Unknown => TELLING,
-                Speech::Bytes if self.heard.len() >= wanted => {
-                    let word = if matches!(self.stage, Stage::Taken(_)) { Word::Hello } else { Word::Claim };
-                    return Ok(Ok(Heard::Message(word, self.heard.clone())));
-                }
-                Speech::Bytes => wanted,
-                Speech::Soap(role) => match speech::read(role, &self.heard, ROOT) {
-                    Ok(None) => self.heard.len() + CHUNK,
-                    Ok(Some(heard)) => return Ok(Ok(heard)),
-                    Err(fault) => return Ok(Err(fault)),
-                },
-            };
-            self.read(most)?;
-        }
-    }
-
-    /// Whether who calls talks HTTP where TLS is due.
-    ///
-    /// # Errors
-    /// Too little has come to tell, and it must not be read: what TLS has read cannot be looked at again.
-    fn is_plain_at_tls(&mut self) -> io::Result<bool> {
-        if self.is_told_apart || !self.socket.is_encrypted() {
-            return Ok(false);
-        }
-        let mut first = [0; 4];
-        let count = match self.socket.stream.peek(&mut first) {
-            Ok(count) => count,
-            Err(error) if error.kind() == ErrorKind::WouldBlock && self.calls.is_none() => return Err(error),
-            Err(_) => return Ok(false),
-        };
-        let is_text = |bytes: &[u8]| bytes.iter().all(|byte| matches!(byte, b'A'..=b'Z' | b' '));
-        if (1..first.len()).contains(&count) && is_text(first.get(..count).unwrap_or(&[])) {
-            return Err(ErrorKind::WouldBlock.into());
-        }
-        self.is_told_apart = count > 0;
-        Ok(count == first.len() && is_text(&first) && &first != b"PDBP")
-    }
-
-    /// Lets it read why it was refused.
-    fn drop_rest(&mut self) -> Step {
-        // Who has gone need not hear more.
-        let _ = self.socket.stream.shutdown(Shutdown::Write);
-        loop {
-            match self.socket.stream.read(&mut [0; CHUNK]) {
-                Ok(1..) => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Step::Waits,
-                _ => return Step::Gone,
-            }
-        }
     }
 
     /// A whole message has come.
@@ -427,7 +355,7 @@ impl Guest {
         match result {
             Ok(step) => step,
             Err(Stranger::Foreign) if is_soap && self.calls.is_none() => {
-                self.refuse(Fault::sender("this is not what is to be said here"))
+                self.refuse(envelope::fault(Fault::sender("this is not what is to be said here")))
             }
             Err(Stranger::Foreign) => Step::Foreign,
             Err(Stranger::Token) => Step::WrongToken,
@@ -448,51 +376,9 @@ impl Guest {
                     _ => Step::Gone,
                 }
             }
-            _ => self.refuse(Fault::http(405, "the service takes POST; GET has ?wsdl and ?xsd")),
-        }
-    }
-
-    /// Reads until so many bytes are there.
-    ///
-    /// # Errors
-    /// The end of the connection, or that more is still to come.
-    fn read(&mut self, most: usize) -> io::Result<()> {
-        let (wanted, mut room) = (most.saturating_sub(self.heard.len()), [0; CHUNK]);
-        let room = room.get_mut(..wanted.min(CHUNK)).unwrap_or(&mut []);
-        match self.socket.read(room) {
-            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
-            Ok(count) => {
-                self.heard.extend_from_slice(room.get(..count).unwrap_or(&[]));
-                self.last_heard = Instant::now();
-                Ok(())
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-            // A call that is still on its way is not connected.
-            Err(error) if error.kind() == ErrorKind::NotConnected => Err(ErrorKind::WouldBlock.into()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Writes what there is. Whether that is all.
-    fn write(&mut self) -> io::Result<bool> {
-        loop {
-            let written = match &self.out[..] {
-                // Encrypted, it may still be here.
-                [] => self.socket.flush().map(|()| None),
-                out => self.socket.write(out).map(Some),
-            };
-            match written {
-                Ok(None) => return Ok(true),
-                Ok(Some(0)) => return Err(ErrorKind::WriteZero.into()),
-                Ok(Some(count)) => _ = self.out.drain(..count),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
-                    return match self.socket.stream.take_error()? {
-                        Some(error) => Err(error),
-                        None => Ok(false),
-                    };
-                }
-                Err(error) => return Err(error),
+            _ => {
+                let fault = Fault::http(405, "the service takes POST; GET has ?wsdl and ?xsd");
+                self.refuse(envelope::fault(fault))
             }
         }
     }
@@ -504,9 +390,6 @@ pub(super) fn nobody(error: &io::Error) -> Option<ErrorKind> {
     let kinds = [ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut];
     Some(error.kind()).filter(|kind| kinds.contains(kind))
 }
-
-/// What is said to HTTP at a port of TLS. Who calls such a port understands it by its last word.
-pub(super) const PLAIN_AT_TLS: &str = "this port speaks TLS";
 
 /// What counts as one address: with IPv6 a network has as many as it likes.
 fn network(address: IpAddr) -> IpAddr {

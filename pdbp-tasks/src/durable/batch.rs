@@ -228,7 +228,10 @@ impl Batch {
 
     /// It is in the pool, though those before it may not be.
     pub(super) fn is_begun(&mut self, number: u64) {
-        self.begun.insert(number);
+        // One that is over was brought in for its sub-tasks, and comes again if it runs again.
+        if !self.ended.has(number) {
+            self.begun.insert(number);
+        }
     }
 
     pub(super) fn was_begun(&self, number: u64) -> bool {
@@ -285,6 +288,17 @@ impl Batch {
         if let Some(place) = self.order.get_mut(at) {
             *place = number;
         }
+    }
+
+    /// Makes room for what the journal says: so many places were given. `false`: there is no memory for that.
+    pub(super) fn reserve(&mut self, places: u64) -> bool {
+        let Ok(places) = usize::try_from(places) else { return false };
+        let more = places.saturating_sub(self.order.len());
+        if self.order.try_reserve(more).is_err() {
+            return false;
+        }
+        self.order.resize(self.order.len() + more, NONE);
+        true
     }
 
     /// So many of those that are over are durable.

@@ -164,6 +164,15 @@ impl Durable {
         }
         let failed = batch.retry();
         let count = failed.len() as u64;
+        if count == 0 {
+            return Answer::Done(0);
+        }
+        // Sub-tasks that still run are those of the run that has failed: the next one adds others.
+        self.pool.end_families(JobId(job), &failed);
+        self.collect();
+        let Some(batch) = self.jobs.get(&job) else { return no_job(job) };
+        // No place is given twice, by a later pool neither: who reads results has a place in that order.
+        self.changes.push(Change::Places(job, batch.positions() as u64));
         self.changes.extend(failed.into_iter().map(|number| Change::Unended(job, number)));
         self.active.insert(job);
         self.feed(job);

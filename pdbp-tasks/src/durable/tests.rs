@@ -3,6 +3,7 @@
 
 mod damage;
 mod exhaustive;
+mod retry;
 mod world;
 
 use std::collections::BTreeSet;

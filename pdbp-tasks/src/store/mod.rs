@@ -59,6 +59,8 @@ pub(crate) enum Change {
     Ended(u32, u64, Ended),
     /// It runs again.
     Unended(u32, u64),
+    /// So many places in the order in which its tasks end have been given, those of tasks that run again among them.
+    Places(u32, u64),
     /// `Took` or `Failed`, of a family of sub-tasks.
     Step(Step),
     FamilyOver(u32, u64),
@@ -75,6 +77,8 @@ pub(crate) struct Saved {
     /// By job and number.
     pub(crate) added: Vec<(u32, u64, Bytes)>,
     pub(crate) ended: Vec<(u32, u64, Head)>,
+    /// Of jobs of which tasks have run again, as they were then.
+    pub(crate) places: Vec<(u32, u64)>,
     /// In the order in which they happened.
     pub(crate) steps: Vec<Step>,
     pub(crate) started: Vec<(Name, Processor)>,

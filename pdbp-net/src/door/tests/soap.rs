@@ -279,16 +279,28 @@ fn a_node_that_sends_what_is_wrong_gets_a_fault_and_another_connection() {
 fn plain_http_at_a_port_of_tls_gets_400_in_plain_text() {
     let encrypted = Options { tls: Tls::Token, ..options() };
     let founder = Founder::new("127.0.0.1:0", 2, encrypted.clone()).unwrap();
-    // Also when it is not yet there as a whole.
-    for first in [0, 1, 3] {
-        let (mut stream, said) = (dial(founder.address()), post(&body("<p:Hello/>")));
-        stream.write_all(&said[..first]).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
-        stream.write_all(&said[first..]).unwrap();
+    let said = post(&body("<p:Hello/>"));
+    // Also when there is no more of it.
+    for length in [1, 2, 3, said.len()] {
+        let mut stream = dial(founder.address());
+        stream.write_all(&said[..length]).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("TLS"), "{answer}");
     }
+    let counted = || founder.door.stats();
+    assert_eq!((counted().foreign, counted().too_slow), (4, 0));
+    // Who has gone is counted as well, and what is not even text hears what TLS would say.
+    for (first, alert) in [(&b"G"[..], false), (b"PDB", true), (&[0xFF], true)] {
+        let (mut stream, before) = (dial(founder.address()), counted().foreign);
+        stream.write_all(first).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer.first() == Some(&21), alert, "{answer:?}");
+        assert_eq!(counted().foreign, before + 1);
+    }
+    assert_eq!(counted().too_slow, 0);
     let by_soap = |tls| Options { framing: Framing::Soap, tls, ..options() };
     let address = founder.address().to_string();
     let refused = Net::join(&address, None, &by_soap(Tls::Off)).err().unwrap();

@@ -8,7 +8,11 @@ use crate::wire::{Inputs, Request};
 
 /// The second task adds another, whose result is its own.
 pub(super) fn behave(name: Name, value: Ending) -> (Ending, Vec<SubTask>) {
-    if (name.number, name.sub) == (1, 0) { (Ending::Of(0), vec![sub(None)]) } else { (value, Vec::new()) }
+    if (name.number, name.sub) == (1, 0) {
+        (Ending::Of(0), vec![sub(None, 1000)])
+    } else {
+        (value, Vec::new())
+    }
 }
 
 /// What happens next.
@@ -52,6 +56,8 @@ impl Clone for World {
             values: self.values.clone(),
             took: self.took.clone(),
             started: self.started.clone(),
+            failed: self.failed.clone(),
+            failing: self.failing.clone(),
             used: self.used.clone(),
             ..*self
         }
