@@ -193,6 +193,7 @@ impl Disk {
                 u32::try_from(number).map_err(|_| StoreError::Damaged { why: format!("{name} {number}") })
             };
             (saved.term, saved.next_job) = (number("term")?, number("next job")?);
+            saved.functions = meta.get("functions")?.map(|functions| functions.value());
             for entry in meta.range(PLACES..)? {
                 let (key, places) = entry?;
                 let Some(job) = key.value().strip_prefix(PLACES) else { break };
@@ -262,6 +263,7 @@ impl<'t, 'c> Tables<'t, 'c> {
         let at = |name: &Name| (name.job, name.number, name.sub);
         match change {
             Change::Term(term) => drop(self.meta.insert("term", u64::from(*term))?),
+            Change::Functions(functions) => drop(self.meta.insert("functions", *functions)?),
             Change::NextJob(job) => drop(self.meta.insert("next job", u64::from(*job))?),
             Change::Job(job, record) => drop(self.jobs.insert(job, &*encode(record)?)?),
             Change::Forget(job) => {

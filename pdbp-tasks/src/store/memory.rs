@@ -11,6 +11,7 @@ use crate::wire::{Bytes, Name};
 struct Content {
     term: u32,
     next_job: u32,
+    functions: Option<u64>,
     jobs: BTreeMap<u32, JobRecord>,
     added: BTreeMap<(u32, u64), Bytes>,
     ended: BTreeMap<(u32, u64), Ended>,
@@ -49,6 +50,7 @@ impl Memory {
         Saved {
             term: content.term,
             next_job: content.next_job,
+            functions: content.functions,
             jobs: content.jobs.iter().map(|(job, record)| (*job, record.clone())).collect(),
             added: content.added.iter().map(|((job, first), chunk)| (*job, *first, chunk.clone())).collect(),
             ended: content.ended.iter().map(|((job, number), ended)| (*job, *number, ended.head)).collect(),
@@ -63,6 +65,7 @@ impl Content {
     fn apply(&mut self, change: &Change) {
         match change {
             Change::Term(term) => self.term = *term,
+            Change::Functions(functions) => self.functions = Some(*functions),
             Change::NextJob(job) => self.next_job = *job,
             Change::Job(job, record) => drop(self.jobs.insert(*job, record.clone())),
             Change::Forget(job) => {

@@ -43,11 +43,16 @@ impl World {
                     nonce: u128::from(job) + 50,
                     name: "job".into(),
                 },
-                1 => Request::Add { job, first: 0, chunks: vec![chunk(true, 1)] },
+                1 => Request::Add { fingerprint: FINGERPRINT, job, first: 0, chunks: vec![chunk(true, 1)] },
                 2 => {
                     let join = Chunk { join: Some(JOINED.to_vec()), ..chunk(false, 1) };
                     let later = Chunk { after: AFTER.to_vec(), ..chunk(false, 1) };
-                    Request::Add { job, first: 1, chunks: vec![chunk(false, JOIN - 1), join, later] }
+                    Request::Add {
+                        fingerprint: FINGERPRINT,
+                        job,
+                        first: 1,
+                        chunks: vec![chunk(false, JOIN - 1), join, later],
+                    }
                 }
                 3 => Request::Close { job },
                 _ if retries => Request::Retry { job },

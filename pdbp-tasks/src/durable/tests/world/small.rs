@@ -74,7 +74,7 @@ impl World {
         let chunks = vec![plain(), Chunk { join: Some(vec![0]), options, ..plain() }];
         for request in [
             Request::Begin { fingerprint: FINGERPRINT, nonce: 1, name: "job".into() },
-            Request::Add { job: 0, first: 0, chunks },
+            Request::Add { fingerprint: FINGERPRINT, job: 0, first: 0, chunks },
             Request::Close { job: 0 },
         ] {
             world.pool.receive(world.now, CLIENT, Up::Request { id: 1, request });
