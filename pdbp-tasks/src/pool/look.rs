@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::wire::{Down, TaskId};
+use crate::wire::{Down, Name, TaskId};
 
 use super::lanes::PLAIN;
 use super::table::{Holder, Row};
@@ -23,6 +23,12 @@ impl Pool {
     pub(crate) fn job_of_running(&self, task: TaskId) -> Option<u32> {
         let entry = self.tasks.get(task)?;
         matches!(entry.state, State::Scheduled { .. }).then_some(entry.job.0)
+    }
+
+    /// The name of a task, of a pool with a journal.
+    #[cfg(feature = "net")]
+    pub(crate) fn name_of(&self, task: TaskId) -> Option<Name> {
+        self.tasks.get(task).map(super::name_of)
     }
 
     /// Looks for tasks that take too long.
