@@ -31,6 +31,7 @@ use crate::wire::Bytes;
 #[cfg(feature = "net")]
 pub(crate) use folder::{Folder, Keeping};
 pub(crate) use keeper::keep;
+#[cfg(feature = "net")]
 pub(crate) use keeper::{ADDRESS, keep_with};
 #[cfg(feature = "net")]
 pub(crate) use link::strange;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::wire::{Down, Name, TaskId};
+use crate::wire::{Down, TaskId};
 
 use super::lanes::PLAIN;
 use super::table::{Holder, Row};
@@ -27,7 +27,7 @@ impl Pool {
 
     /// The name of a task, of a pool with a journal.
     #[cfg(feature = "net")]
-    pub(crate) fn name_of(&self, task: TaskId) -> Option<Name> {
+    pub(crate) fn name_of(&self, task: TaskId) -> Option<crate::wire::Name> {
         self.tasks.get(task).map(super::name_of)
     }
 
