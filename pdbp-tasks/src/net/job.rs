@@ -123,7 +123,8 @@ impl<'r, O: DeserializeOwned> RemoteJob<'r, O> {
         let (chunks, (count, _)) = (std::mem::take(&mut self.chunks), std::mem::take(&mut self.collected));
         // If it cannot be: how much is there then is asked anew.
         self.tasks = None;
-        let added = self.remote.ask(&Request::Add { job: self.number, first, chunks });
+        let fingerprint = self.remote.fingerprint();
+        let added = self.remote.ask(&Request::Add { fingerprint, job: self.number, first, chunks });
         if added.is_err() {
             self.single.split_off(&first);
         }

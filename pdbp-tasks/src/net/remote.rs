@@ -163,6 +163,11 @@ impl Remote {
         }
     }
 
+    /// Of all functions of the program.
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
     /// A job that was begun before, by this client or another one.
     pub fn job_of<O>(&mut self, number: u32) -> RemoteJob<'_, O> {
         RemoteJob::new(self, number, None)

@@ -87,7 +87,9 @@ impl Program {
         let term = saved.term.saturating_add(1);
         saved.term = term;
         let failed = |error| Error::other(format!("the journal cannot be taken up: {error}"));
-        store.commit(&[Change::Term(term)]).map_err(failed)?;
+        let functions = (self.kinds.len(), self.kinds.fingerprint());
+        saved.check_functions(functions.1).map_err(failed)?;
+        store.commit(&[Change::Term(term), Change::Functions(functions.1)]).map_err(failed)?;
         let folder = match &serving.journal {
             Some(path) => {
                 let failed =
@@ -98,7 +100,6 @@ impl Program {
             }
             None => None,
         };
-        let functions = (self.kinds.len(), self.kinds.fingerprint());
         let judge = serving.is_failure;
         let mut durable =
             Durable::restore(saved, term, functions, self.limits, judge, inputs).map_err(failed)?;

@@ -96,6 +96,22 @@ fn a_journal_is_read_as_it_was_written_and_one_process_has_it() {
 }
 
 #[test]
+fn a_journal_with_tasks_of_another_program_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs");
+    let saved = fill(&path);
+    assert!(saved.check_functions(world::FINGERPRINT).is_ok(), "it was not noted");
+    let mut store = Disk::open(&path).unwrap();
+    store.commit(&[Change::Functions(world::FINGERPRINT)]).unwrap();
+    let mut saved = store.load().unwrap();
+    assert!(saved.check_functions(world::FINGERPRINT).is_ok());
+    let error = saved.check_functions(0xabc).unwrap_err().to_string();
+    assert!(error.contains("0000000000000007") && error.contains("0000000000000abc"), "{error}");
+    saved.jobs.clear();
+    assert!(saved.check_functions(0xabc).is_ok(), "it has no tasks");
+}
+
+#[test]
 fn what_is_no_journal_is_refused_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notes.txt");
