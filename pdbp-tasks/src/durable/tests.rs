@@ -284,7 +284,8 @@ fn what_was_cancelled_is_read_at_once_however_much_it_was() {
     let task =
         given.iter().find_map(|down| if let Down::Tasks(tasks) = down { Some(&tasks[0]) } else { None });
     let (task, ending) = (task.unwrap(), Ending::Value(Bytes::from(&[1][..])));
-    let result = Submission { task: task.task, attempt: 1, ran_ns: 1, ending, tasks: Vec::new() };
+    let result =
+        Submission { task: task.task, attempt: 1, ran_ns: 1, ending, tasks: Vec::new(), large: Vec::new() };
     durable.receive(NOW, WORKER, Up::Report { term: 1, first: 0, room: 0, results: vec![result] });
     ask(&mut durable, Request::Cancel { job: 0 });
     sync(&mut store, &mut durable);
