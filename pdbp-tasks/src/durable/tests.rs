@@ -116,7 +116,8 @@ fn nothing_is_answered_or_handed_out_before_it_is_durable() {
     // A result is acknowledged when it is there.
     let task = &tasks[0];
     let ending = Ending::Value(Bytes::from(&[5][..]));
-    let result = Submission { task: task.task, attempt: 1, ran_ns: 1, ending, tasks: Vec::new() };
+    let result =
+        Submission { task: task.task, attempt: 1, ran_ns: 1, ending, tasks: Vec::new(), large: Vec::new() };
     durable.receive(NOW, WORKER, Up::Report { term: 1, first: 0, room: 0, results: vec![result] });
     assert!(!said(&mut durable).iter().any(|down| matches!(down, Down::Taken { .. })));
     assert!(store.ended(0, task.name.unwrap().number).unwrap().is_none());
@@ -207,7 +208,14 @@ fn work(
             let number = task.name.unwrap().number;
             ran.push((number, task.input.to_vec()));
             let (ending, attempt) = (ending(number), task.attempt);
-            results.push(Submission { task: task.task, attempt, ran_ns: 1, ending, tasks: Vec::new() });
+            results.push(Submission {
+                task: task.task,
+                attempt,
+                ran_ns: 1,
+                ending,
+                tasks: Vec::new(),
+                large: Vec::new(),
+            });
         }
         if results.is_empty() {
             return ran;
@@ -276,7 +284,8 @@ fn what_was_cancelled_is_read_at_once_however_much_it_was() {
     let task =
         given.iter().find_map(|down| if let Down::Tasks(tasks) = down { Some(&tasks[0]) } else { None });
     let (task, ending) = (task.unwrap(), Ending::Value(Bytes::from(&[1][..])));
-    let result = Submission { task: task.task, attempt: 1, ran_ns: 1, ending, tasks: Vec::new() };
+    let result =
+        Submission { task: task.task, attempt: 1, ran_ns: 1, ending, tasks: Vec::new(), large: Vec::new() };
     durable.receive(NOW, WORKER, Up::Report { term: 1, first: 0, room: 0, results: vec![result] });
     ask(&mut durable, Request::Cancel { job: 0 });
     sync(&mut store, &mut durable);

@@ -105,6 +105,7 @@ impl Bench {
                             ran_ns: 1000,
                             ending,
                             tasks: Vec::new(),
+                            large: Vec::new(),
                         }
                     })
                     .collect();

@@ -289,6 +289,7 @@ impl<'t, 'c> Tables<'t, 'c> {
             }
             Change::Started(name, processor) => drop(self.started.insert(at(name), &*encode(processor)?)?),
             Change::Settled(name) => drop(self.started.remove(at(name))?),
+            Change::Keeps(..) => {}
         }
         Ok(())
     }

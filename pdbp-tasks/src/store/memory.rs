@@ -90,6 +90,7 @@ impl Content {
             }
             Change::Started(name, processor) => drop(self.started.insert(*name, *processor)),
             Change::Settled(name) => drop(self.started.remove(name)),
+            Change::Keeps(..) => {}
         }
     }
 }

@@ -68,6 +68,14 @@ pub(crate) enum Change {
     FamilyOver(u32, u64),
     Started(Name, Processor),
     Settled(Name),
+    /// The result of this task names these large values. They lie in files of their own, so nothing of it is in the journal.
+    Keeps(Name, Vec<u64>),
+}
+
+/// The family of sub-tasks that a step is of.
+#[cfg(feature = "net")]
+pub(crate) fn family(step: &Step) -> Option<(u32, u64)> {
+    memory::key(step).map(|(job, number, _)| (job, number))
 }
 
 /// All that a pool is made anew of.

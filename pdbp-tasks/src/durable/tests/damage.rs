@@ -54,7 +54,14 @@ fn fill(path: &Path) -> Saved {
             1 => (Ending::Of(0), vec![sub]),
             _ => break,
         };
-        let result = Submission { task: task.task, attempt: task.attempt, ran_ns: 1, ending, tasks };
+        let result = Submission {
+            task: task.task,
+            attempt: task.attempt,
+            ran_ns: 1,
+            ending,
+            tasks,
+            large: Vec::new(),
+        };
         durable.receive(NOW, CLIENT, report(vec![result]));
         sync(&mut store, &mut durable);
         said(&mut durable);

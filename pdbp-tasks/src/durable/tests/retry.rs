@@ -110,6 +110,7 @@ fn add_two(store: &mut Memory, durable: &mut super::super::Durable, mut first: u
         task: task.task,
         attempt: task.attempt,
         ran_ns: 1,
+        large: Vec::new(),
         ending,
         tasks,
     };
