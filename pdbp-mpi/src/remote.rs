@@ -28,7 +28,7 @@ use crate::lifeline::{Lifelines, Offer};
 use crate::process::{self, Gate, Serial};
 use crate::result::{self, Comm, Done, Report, Request};
 use crate::window::Region;
-use link::{GRACE, Link, Posted, State};
+use link::{GRACE, Link, PATIENCE, Posted, State};
 
 const BLOCK: i32 = 1;
 const GOODBYE: i32 = 2;
@@ -252,7 +252,7 @@ impl RemoteLinks {
         }
     }
 
-    /// Looks who lives. The link of one that does not ends when nothing of what it has sent comes any more, unless it has said goodbye.
+    /// Looks who lives. The link of one that does not ends when nothing of what it has sent comes any more.
     fn look(&mut self, gate: &Gate) {
         let now = Instant::now();
         if now.duration_since(self.looked) < LOOK_AFTER {
@@ -266,16 +266,31 @@ impl RemoteLinks {
             if !matches!(link.state, State::Up | State::Leaving(_)) {
                 return false;
             }
-            if link.received != *received {
+            // Of one that has said goodbye all has been sent, and what no receive is posted for yet can still be taken.
+            let waits = matches!(link.state, State::Leaving(_)) && link.posted.is_empty() && link.is_wanted;
+            if waits || link.received != *received {
                 (*since, *received) = (now, link.received);
             }
             let is_over = now.duration_since(*since) > GRACE;
             if is_over {
+                // Who has said goodbye has ended in order, and comes to `MPI_Finalize`.
+                if link.expected.is_none() {
+                    process::note_death();
+                }
                 self.end(gate, *node, Some(died()));
             }
             !is_over
         });
         self.cut = cut;
+    }
+
+    /// Others may have told of a death before this node has looked for itself.
+    fn note_deaths(&mut self) {
+        let cut = self.cut.iter().map(|(node, ..)| *node);
+        let mut dead = self.lifelines.look().into_iter().chain(cut);
+        if dead.any(|node| self.links.get(node).is_some_and(|link| link.expected.is_none())) {
+            process::note_death();
+        }
     }
 
     /// Takes note of the requests that are complete. Whether there were any.
@@ -423,7 +438,9 @@ impl RemoteLinks {
         }
         let Some(link) = self.links.get_mut(node) else { return };
         let State::Ending(since, cause) = &mut link.state else { return };
-        if link.posted.is_empty() && (link.sends == 0 || since.elapsed() > GRACE) {
+        // A receive that MPI has begun to fill cannot be taken back, and never ends if its sender is dead: it is reported when it is.
+        let waited = since.elapsed();
+        if (link.posted.is_empty() && (link.sends == 0 || waited > GRACE)) || waited > PATIENCE {
             let cause = cause.take();
             link.state = State::Down;
             self.ending -= 1;
@@ -535,6 +552,9 @@ impl Drop for RemoteLinks {
             };
             let drained = self.drain(&gate);
             if drained || Instant::now() >= until {
+                if !drained {
+                    self.note_deaths();
+                }
                 self.give_up(gate);
                 return;
             }

@@ -301,7 +301,7 @@ impl Transport for Mpi {
         if let Some(ready) = self.ready.pop_front() {
             return Some(ready);
         }
-        self.run += 1;
+        self.run = self.run.saturating_add(1);
         if self.run > SHARED_RUN
             && self.remote.is_some()
             && let Some(ready) = self.poll_remote()

@@ -2,12 +2,14 @@
 //!
 //! Pool and four processors are processes. Every 20 to 200 ms one of them, whichever, is killed by SIGKILL and started again. This process adds
 //! tasks, which add others, tasks that are given the results of others, and one that waits for those; and checks that each has its result, and each once.
+//! One turns a large value round, piece by piece: it must come back whole, and nothing of it stay on the disk when its job is forgotten.
 //!
 //! Arguments: how many kills, and a folder for the journal and what the processes say.
 
 use std::collections::HashSet;
 use std::error::Error;
 use std::fs::File;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,8 +17,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pdbp::Builder;
-use pdbp_tasks::net::{Remote, RemoteDone, Serving, WhenLost, Working};
-use pdbp_tasks::{Handle, Kind, Limits, Program};
+use pdbp_tasks::net::{Remote, RemoteDone, Request, Serving, WhenLost, Working};
+use pdbp_tasks::{Handle, Kind, Large, Limits, Program};
 
 type Failed = Box<dyn Error + Send + Sync>;
 
@@ -32,11 +34,15 @@ const FEW: u64 = 16;
 const PAUSE: u64 = 8;
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// Bytes of a large value, of several pieces.
+const LARGE: u64 = 600 << 10;
+
+type Turn = Kind<Large, Large>;
 type Sum = Kind<(u64, u64), u64>;
 type Add = Kind<((), Vec<u64>), u64>;
 
 /// What the sum of some numbers is, told by tasks that halve them until they are few; and the sum of what tasks give.
-fn program() -> (Program, Sum, Add) {
+fn program() -> (Program, Sum, Add, Turn) {
     let mut program = Program::new("kill");
     let add = program.kind("add", |((), two): ((), Vec<u64>)| two.iter().sum::<u64>());
     let sum = program.declare::<(u64, u64), u64>("sum");
@@ -49,10 +55,26 @@ fn program() -> (Program, Sum, Add) {
         thread::sleep(Duration::from_micros(200));
         scope.done((first..end).sum())
     });
+    let turn = program.declare::<Large, Large>("turn");
+    program.define(turn, move |scope, value| {
+        let turned = scope.read_large(&value).and_then(|mut from| {
+            let (mut to, mut piece) = (scope.write_large()?, [0; 10_000]);
+            loop {
+                match from.read(&mut piece)? {
+                    0 => return to.finish(),
+                    count => to.write_all(&piece[..count].iter().map(|byte| !byte).collect::<Vec<_>>())?,
+                }
+            }
+        });
+        match turned {
+            Ok(value) => scope.done(value),
+            Err(error) => scope.fail(error.to_string()),
+        }
+    });
     // Nobody is to blame here.
     program.limits(Limits { crashes: usize::MAX, ..Limits::default() });
     program.slots(1);
-    (program, sum, add)
+    (program, sum, add, turn)
 }
 
 fn builder(folder: &Path) -> Builder {
@@ -224,7 +246,7 @@ fn kill(processes: &mut Processes, kills: u64, results: &AtomicU64, over: &Atomi
 
 /// Job after job until all are killed. Returns how many.
 fn check(folder: &Path, address: &str, results: &AtomicU64, killed_all: &AtomicBool) -> Result<u64, Failed> {
-    let (program, sum, add) = program();
+    let (program, sum, add, turn) = program();
     let mut remote = Remote::new(&program, builder(folder).join(address.to_owned()), PATIENCE);
     let mut jobs = 0;
     while jobs == 0 || !killed_all.load(Ordering::Acquire) {
@@ -238,6 +260,11 @@ fn check(folder: &Path, address: &str, results: &AtomicU64, killed_all: &AtomicB
         }
         let last: Handle<u64> =
             level.iter().fold(job.task(), |task, top| task.after(top)).add(sum, (0, FEW))?;
+        let bytes: Vec<u8> = (0..LARGE).map(|at| ((at * (jobs + 1)) >> 3) as u8).collect();
+        let mut large = job.write_large();
+        large.write_all(&bytes)?;
+        let large = large.finish()?;
+        let turned = job.task().retries(2).add(turn, large)?;
         job.close()?;
         let mut seen = HashSet::new();
         while let Some(RemoteDone { number: task, result: value }) = job.next_result()? {
@@ -258,6 +285,26 @@ fn check(folder: &Path, address: &str, results: &AtomicU64, killed_all: &AtomicB
         }
         if seen.len() as u64 != TASKS {
             return Err(format!("job {jobs} has {} results of {TASKS}", seen.len()).into());
+        }
+        let (turned, mut read) = (job.wait(&turned)?, Vec::new());
+        job.read_large(&turned).read_to_end(&mut read)?;
+        if read.len() != bytes.len() || read.iter().zip(&bytes).any(|(read, byte)| *read != !byte) {
+            return Err(
+                format!("the large value of job {jobs} has come back with {} bytes", read.len()).into()
+            );
+        }
+        let number = job.number();
+        match remote.ask(&Request::Forget { job: number }) {
+            // A pool that was killed had done it.
+            Err(error) if !error.to_string().contains("no job") => return Err(error.into()),
+            _ => {}
+        }
+        let of_job = format!("{number}.");
+        for file in std::fs::read_dir(folder.join("jobs.redb.large"))? {
+            let name = file?.file_name();
+            if name.to_string_lossy().starts_with(&of_job) {
+                return Err(format!("{name:?} is left of job {number}, which was forgotten").into());
+            }
         }
         jobs += 1;
     }

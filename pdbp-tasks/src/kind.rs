@@ -9,6 +9,9 @@ use crate::error::Error;
 use crate::scope::{Given, Scope};
 use crate::wire::{self, Bytes, Ending, Failure, KindId};
 
+/// Version of what processors and pool say to each other. 2: results name the large values that they are made of.
+const WIRE: &str = "2";
+
 /// A registered function from `I` to `O`.
 pub struct Kind<I, O> {
     pub(crate) id: KindId,
@@ -54,11 +57,11 @@ impl Kinds {
         self.list.len()
     }
 
-    /// A number that tells programs with different functions apart: of the version of this crate, and of all names and types.
+    /// A number that tells programs with different functions apart: of the version of this crate and of its messages, and of all names and types.
     pub(crate) fn fingerprint(&self) -> u64 {
         // FNV-1a: the same in all processes, whatever compiled them.
         let names = self.list.iter().map(|kind| &*kind.name);
-        let names = [env!("CARGO_PKG_VERSION"), &self.program].into_iter().chain(names);
+        let names = [env!("CARGO_PKG_VERSION"), WIRE, &self.program].into_iter().chain(names);
         names
             .flat_map(|name| name.bytes().chain([0]))
             .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

@@ -43,6 +43,10 @@
 //!   (commands) or at all ([`New::once`]). After a start these wait half a minute for who has them, then run again, or have no result.
 //! * A pool has a term, one above its predecessor's. A processor tells the next pool, by names that stay, what it holds and what it has; ids of an earlier
 //!   term mean nothing.
+//! * [`Large`] values lie in a folder beside the journal, `jobs.redb.large`, a file each: those of a result are synced and have their names before its record is
+//!   written, so that a pool that is killed and started again has them; what runs that do not count have written goes when their task is over, and all
+//!   of a job when it is forgotten. Who writes or reads one while there is no pool waits for the next and goes on. Clients have
+//!   `RemoteJob::write_large` and `Remote::read_large`; a pool that is served without a journal keeps none, and says so.
 //! * Clients add tasks that need others (data and order), as those in the pool's own process do: `net::RemoteJob`. Such a task comes into the pool when all
 //!   that it needs is durable, and is given results from the journal. When one of them fails it is not run, and runs again together with that one by `retry`.
 //! * Retries that are used up and nodes that were lost with a task are counted by each pool anew.
@@ -198,7 +202,7 @@
 //! # Not yet
 //! A pool without a journal that is lost takes its jobs along, and its results are in its memory; all of them pass its node. There is no standby. Over MPI a process that is stopped, not dead,
 //! keeps what it holds until that is copied. A function that never returns keeps its processor, and [`Program::run`] waits for it. Inputs and results
-//! that are not [`Large`] are put together in memory, up to a gigabyte each, and pools with a journal keep no [`Large`]. [`Program::run`] over sockets has all processes from the start.
+//! that are not [`Large`] are put together in memory, up to a gigabyte each. [`Program::run`] over sockets has all processes from the start.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "net")]

@@ -118,7 +118,7 @@ impl Program {
 
     /// Keeps values of any length in a file without a name in this folder, on the node with the pool: tasks and client read and write them by pieces,
     /// however little memory there is. (A folder such as `/tmp` may be memory.) The file goes with the process. A pool that is served with
-    /// a journal keeps none.
+    /// a journal needs no such folder: its values lie beside the journal.
     ///
     /// ```
     /// use pdbp_tasks::{Error, Large, Program};

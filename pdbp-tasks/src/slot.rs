@@ -38,7 +38,8 @@ pub(crate) fn run(
 ) -> Result<(), Error> {
     let part = node.register(name, PartKind::Cpu)?;
     let pool = part.find(serve::ADDRESS, MEETING)?;
-    let large = keeps_large.then(|| Link::new(node, name));
+    let only = |after: u64| (after == 0).then(|| (1, node.clone()));
+    let large = keeps_large.then(|| Link::new(&only, name));
     let began = Instant::now();
     let slot = RefCell::new(Slot {
         worker: Worker::new(kinds.fingerprint(), offer.clone()),

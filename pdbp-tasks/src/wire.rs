@@ -219,10 +219,8 @@ pub enum LargeRequest {
     },
     /// Appends to a value of an attempt.
     Write {
-        /// The task that writes it.
-        task: TaskId,
-        /// Number of the hand-out.
-        attempt: u32,
+        /// Who writes it.
+        by: LargeBy,
         /// Number of the value; 0 begins one.
         number: u64,
         /// How many bytes it has.
@@ -230,6 +228,22 @@ pub enum LargeRequest {
         /// What follows them.
         bytes: Bytes,
     },
+    /// A client's value is whole. The answer says that it is durable.
+    Finish {
+        /// Number of the value.
+        number: u64,
+    },
+}
+
+/// Who writes a large value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LargeBy {
+    /// A hand-out, with its number, of a task of a pool without a journal.
+    Attempt(TaskId, u32),
+    /// A run of a task of a pool with a journal, whichever pool has handed it out.
+    Task(Name),
+    /// A client, for this job of a pool with a journal.
+    Client(u32),
 }
 
 /// What the store of large values answers.
@@ -237,7 +251,7 @@ pub enum LargeRequest {
 pub enum LargeAnswer {
     /// To `Read`; none behind the end.
     Piece(Bytes),
-    /// To `Write`: the number of the value.
+    /// To `Write` and `Finish`: the number of the value.
     Wrote(u64),
     /// It cannot be done, for this reason.
     No(String),
@@ -330,6 +344,8 @@ pub struct Submission {
     pub ending: Ending,
     /// Tasks that it adds: they exist if and only if this submission is taken.
     pub tasks: Vec<SubTask>,
+    /// Numbers of the large values that it has written, of a pool with a journal: they are kept if this submission is taken.
+    pub large: Vec<u64>,
 }
 
 /// What came of a task on a processor.

@@ -90,6 +90,8 @@ pub struct Worker {
     reported: Duration,
     over: Option<Over>,
     keeps: Option<Keeps>,
+    /// Large values that what runs has written.
+    wrote: Vec<u64>,
 }
 
 impl Worker {
@@ -109,6 +111,7 @@ impl Worker {
             reported: Duration::ZERO,
             over: None,
             keeps: None,
+            wrote: Vec::new(),
         }
     }
 
@@ -330,8 +333,14 @@ impl Worker {
             || now >= self.reported + SOON
     }
 
+    /// What runs has written these large values, of which its result may be made. Call it before [`ended`](Self::ended).
+    pub fn wrote(&mut self, values: Vec<u64>) {
+        self.wrote = values;
+    }
+
     /// The task that runs has ended.
     pub fn ended(&mut self, now: Duration, ending: Ending, tasks: Vec<SubTask>) {
+        let large = std::mem::take(&mut self.wrote);
         let Some(Running { task, attempt, name, since }) = self.running.take() else { return };
         if self.keeps.is_some() && self.dropped {
             // Nobody has to know.
@@ -341,7 +350,7 @@ impl Worker {
         let value = if let Ending::Value(bytes) = &ending { bytes.len() } else { 0 };
         self.bytes += inputs + value;
         let ran_ns = u64::try_from(now.saturating_sub(since).as_nanos()).unwrap_or(u64::MAX);
-        self.results.push((name, Submission { task, attempt, ran_ns, ending, tasks }));
+        self.results.push((name, Submission { task, attempt, ran_ns, ending, tasks, large }));
     }
 }
 

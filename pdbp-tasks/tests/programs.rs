@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 
 use pdbp::{Builder, Cluster, Node, PartKind};
-use pdbp_tasks::wire::{self, Down, LargeAnswer, LargeRequest, Up};
+use pdbp_tasks::wire::{self, Down, LargeAnswer, LargeBy, LargeRequest, Up};
 use pdbp_tasks::{Error, Large, Program, Refused, TaskError, Tasks};
 
 fn cluster(nodes: u16) -> Cluster {
@@ -394,8 +394,8 @@ fn write_and_go(node: Node) {
         match postcard::from_bytes(&part.recv().unwrap()[1..]).unwrap() {
             Down::Tasks(tasks) => {
                 let bytes = wire::Bytes::from(&[9; 1000][..]);
-                let (task, attempt) = (tasks[0].task, tasks[0].attempt);
-                let request = LargeRequest::Write { task, attempt, number: 0, from: 0, bytes };
+                let by = LargeBy::Attempt(tasks[0].task, tasks[0].attempt);
+                let request = LargeRequest::Write { by, number: 0, from: 0, bytes };
                 say(store, &Up::Large { id: 1, request });
             }
             Down::Large { id, answer } => return assert_eq!((id, answer), (1, LargeAnswer::Wrote(1))),

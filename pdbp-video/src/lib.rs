@@ -116,18 +116,19 @@
 //! over 10,080 live streams that also looks for freezes: on a busy one (load 4) the quickest of ten passes took 1.05 s, in a run of 48 s with 14.7 % of
 //! the processor time outside decoding and analysis (the aim is 4 %), before freezes were looked for.
 //!
-//! Processor time outside decoding and analysis, libavcodec 59.37, analysis by the processor, while other programs used the machine (load 7 to 11),
-//! before stewards slept:
+//! Processor time outside decoding and analysis, libavcodec 59.37, analysis by the processor, four nodes on the two cores of a virtual AMD EPYC; the lowest
+//! and the highest of two and of four runs of one program, at load 2 to 8:
 //!
 //! | | four nodes | without transport | aim |
 //! |---|---|---|---|
-//! | `--streams 10080`, one pass | 10.1 to 10.6 % | 1.1 % | 4 % |
-//! | `--continuous --streams 40 --passes 200` of four MP4 clips (three CIF, one QCIF) | 10.5 to 12.6 % | 4.4 % | 8 % |
+//! | `--streams 10080`, one pass (the quicker: 10.7 s, start included) | 8.3 to 10.0 % | 1.1 % (before, load 7) | 4 % |
+//! | `--continuous --streams 40 --passes 200` of four MP4 clips (three CIF, one QCIF) | 9.5 to 10.6 % | 4.0 to 4.3 % | 8 % |
 //!
-//! **Both aims are missed.** Samples of a profile say that in the second the largest part were threads that yield the processor while they wait, most of
-//! them stewards, which were woken for each message of other parts; these sleep now: in three runs of each, by turns (load 30), the program's context
-//! switches fell from 64,000 to 43,000 (mean), and the share, between 13 and 20 % there, did not change beyond what it does by itself.
-//! What is left is progress threads, parts that wait, and two copies of each frame, into blocks and out of them.
+//! **Both aims are missed.** What was tried: stewards sleep instead of being woken for each message of other parts, which cut context switches by a third and
+//! the share by nothing that could be told from noise; threads that learn to yield less before they sleep, by turns, a quarter less context switches and
+//! 8.9 to 11.2 % (taken out again); blocks that hold a whole CIF picture (`PDBP_BLOCK_BYTES=700000`), by turns, 8.5 to 13.0 %. With
+//! real-time scheduling (`chrt -r 1`), beside other programs, the second row was 16.6 to 18.3 % in three runs, and 5.6 to 14.6 % with such blocks; on two
+//! nodes or one 26 to 31 %, where threads that wait poll longer before they sleep.
 //!
 //! # On GPUs
 //! With its feature `cuda` (a default one; it needs nothing on the machine that builds) the program analyses on CUDA devices:

@@ -4,11 +4,20 @@
 // It is as unlike a plain decoder as a device is: coded pictures are larger than what is shown, which begins at 16, 16; what is mapped has rows
 // of more bytes than samples, with nonsense behind them, in memory of its own that is freed when it is unmapped (which the driver notices if
 // a copy is under way there). What programs do wrong is said on standard error, and the call fails. When the program ends and parsers,
-// decoders or mapped pictures are left, it ends with status 70. The environment says what is wrong with the device:
+// decoders or mapped pictures are left, it ends with status 70.
 //
-//   NVDEC_FAILS    NAME=CODE: that function does nothing and returns that code
-//   NVDEC_CODECS   those that it decodes, "h264 hevc" if it is not set
-//   NVDEC_MOST     how wide pictures may be, 4096 if it is not set
+// The parser shows all pictures that it holds when an IDR picture comes, before that is decoded, and so several in one call. It leaves out a
+// picture of which there is no slice whose header can be read (here: with four bytes), and pictures that refer to some before the CRA picture
+// at which it has begun; to leave out is no error. When the program refuses a sequence or a picture, it goes on, and the call fails in the end.
+//
+// The environment says what is wrong with the device:
+//
+//   NVDEC_FAILS     NAME=CODE: that function does nothing and returns that code
+//   NVDEC_CODECS    those that it decodes, "h264 hevc" if it is not set
+//   NVDEC_MOST      how wide pictures may be, 4096 if it is not set
+//   NVDEC_DECODERS  how many decoders there may be at once, any number if it is not set
+//   NVDEC_SURFACES  how many surfaces the parser says that a stream needs (0: nothing, as before Video Codec SDK 9), 20 if it is not set; it
+//                   needs 20 in any case
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -17,11 +26,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 extern "C" int cuMemAlloc_v2(uint64_t *, size_t);
@@ -30,7 +40,7 @@ extern "C" int cuCtxGetCurrent(void **);
 
 namespace {
 
-constexpr int INVALID_VALUE = 1, NO_CONTEXT = 201, NOT_SUPPORTED = 801;
+constexpr int INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_CONTEXT = 201, NOT_SUPPORTED = 801;
 constexpr int H264 = 4, HEVC = 8, CHROMA_420 = 1;
 constexpr int DAMAGED = 8, FINE = 2;
 // More than libavcodec holds back.
@@ -60,7 +70,9 @@ struct Create {
     unsigned long more[5];
 };
 struct Picture {
-    int width, height, index, more[3];
+    // In macroblocks.
+    int width, height;
+    int index, more[3];
     unsigned bytes;
     const uint8_t *data;
     unsigned slices;
@@ -104,7 +116,7 @@ struct Params {
 static_assert(sizeof(Caps) == 88 && sizeof(Create) == 176 && sizeof(Picture) >= 4280 && sizeof(Status) == 192 && sizeof(Packet) == 32 &&
               sizeof(Format) == 64 && sizeof(Display) == 24 && sizeof(Params) == 136);
 
-// ── libavcodec, by the first fields of its structures, which are the same in all versions
+// ── libavcodec, by the first fields of its structures, which are the same in all versions but for those of `AVCodecParameters`
 
 struct AvFrame {
     uint8_t *data[8];
@@ -131,6 +143,10 @@ struct Av {
     void (*close)(void **), (*flush)(void *), (*log)(int), (*free_packet)(AvPacket **), (*free_frame)(AvFrame **), (*forget)(AvPacket *);
     AvPacket *(*packet)();
     AvFrame *(*frame)();
+    void *(*parameters)();
+    int (*describe)(void *, const void *);
+    void (*free_parameters)(void **);
+    unsigned (*version)();
     bool there = false;
 
     Av() {
@@ -143,9 +159,21 @@ struct Av {
         find(library, make, "av_new_packet"), find(library, set, "av_dict_set"), find(library, close, "avcodec_free_context");
         find(library, flush, "avcodec_flush_buffers"), find(library, log, "av_log_set_level");
         find(library, free_packet, "av_packet_free"), find(library, free_frame, "av_frame_free"), find(library, forget, "av_packet_unref");
-        find(library, packet, "av_packet_alloc"), find(library, frame, "av_frame_alloc");
+        find(library, packet, "av_packet_alloc"), find(library, frame, "av_frame_alloc"), find(library, version, "avcodec_version");
+        find(library, parameters, "avcodec_parameters_alloc"), find(library, describe, "avcodec_parameters_from_context");
+        find(library, free_parameters, "avcodec_parameters_free");
         log(-8);
         there = true;
+    }
+
+    // Width and height of the pictures that a context decodes, 0 if it has not seen any.
+    std::pair<int, int> size(const void *context) {
+        void *all = parameters();
+        describe(all, context);
+        const int *two = reinterpret_cast<const int *>(static_cast<char *>(all) + (version() >> 16 < 61 ? 56 : 72));
+        const std::pair size{two[0], two[1]};
+        free_parameters(&all);
+        return size;
     }
 };
 Av &av() {
@@ -186,10 +214,11 @@ struct Parser {
     AvPacket *packet;
     AvFrame *frame;
     Shown shown[SURFACES];
-    // Given, and not told to the program yet: before the first picture is there nobody knows how large they are.
-    std::deque<int64_t> waiting;
     int64_t next = 0;
+    // Of its sequence.
     int width = 0, height = 0;
+    // Whether it has begun at the last key picture.
+    bool begins = true, began_there = true;
     bool fails = false;
 };
 
@@ -224,51 +253,90 @@ void take(Shown &to, const AvFrame &frame) {
     }
 }
 
-// Tells the program of pictures to decode, after the size if that is new.
+int coded(int samples) { return (EDGE + samples + 15) / 16 * 16 + EDGE; }
+
+// Tells the program of the sequence, if that is new.
 void tell(Parser &parser, int width, int height) {
-    if (width != parser.width || height != parser.height) {
-        Format format{};
-        format.codec = parser.params.codec, format.is_progressive = 1, format.surfaces = SURFACES, format.chroma = CHROMA_420;
-        format.width = (EDGE + width + 15) / 16 * 16 + EDGE, format.height = (EDGE + height + 15) / 16 * 16 + EDGE;
-        format.left = format.top = EDGE, format.right = EDGE + width, format.bottom = EDGE + height;
-        if (parser.params.sequence(parser.params.user, &format) != SURFACES) parser.fails = true;
-        parser.width = width, parser.height = height;
-    }
-    for (; !parser.waiting.empty() && !parser.fails; parser.waiting.pop_front()) {
-        Picture picture{};
-        picture.index = int(parser.waiting.front() % SURFACES), picture.parser = &parser;
-        parser.fails = !parser.params.decode(parser.params.user, &picture);
-    }
+    if (width == parser.width && height == parser.height) return;
+    const char *surfaces = getenv("NVDEC_SURFACES");
+    Format format{};
+    format.codec = parser.params.codec, format.is_progressive = 1, format.chroma = CHROMA_420;
+    format.surfaces = uint8_t(surfaces ? atoi(surfaces) : SURFACES);
+    format.width = coded(width), format.height = coded(height);
+    format.left = format.top = EDGE, format.right = EDGE + width, format.bottom = EDGE + height;
+    if (parser.params.sequence(parser.params.user, &format) != SURFACES) parser.fails = true;
+    parser.width = width, parser.height = height;
+}
+
+void decode(Parser &parser, int64_t number) {
+    Picture picture{};
+    picture.index = int(number % SURFACES), picture.parser = &parser;
+    picture.width = coded(parser.width) / 16, picture.height = coded(parser.height) / 16;
+    if (!parser.params.decode(parser.params.user, &picture)) parser.fails = true;
 }
 
 void show(Parser &parser, int64_t number) {
     Display display{};
     display.index = int(number % SURFACES), display.is_progressive = 1;
-    if (!parser.fails) parser.fails = !parser.params.display(parser.params.user, &display);
+    if (!parser.params.display(parser.params.user, &display)) parser.fails = true;
 }
 
 void receive(Parser &parser) {
     while (!av().receive(parser.context, parser.frame)) {
         const int64_t number = parser.frame->pts;
         take(parser.shown[number % SURFACES], *parser.frame);
-        tell(parser, parser.frame->width, parser.frame->height);
         show(parser, number);
     }
 }
 
+// Shows all pictures that it holds.
+void drain(Parser &parser) {
+    av().send(parser.context, nullptr);
+    receive(parser);
+    av().flush(parser.context);
+}
+
+// What a packet holds.
+struct Contents {
+    bool has_slice = false, is_idr = false, is_key = false, is_skipped = false;
+};
+Contents contents(const Parser &parser, const Packet &packet) {
+    Contents found;
+    const std::string_view data(reinterpret_cast<const char *>(packet.data), packet.bytes), start("\0\0\1", 3);
+    for (size_t at = data.find(start); at != data.npos;) {
+        const size_t next = data.find(start, at += 3);
+        const std::string_view unit = data.substr(at, next == data.npos ? next : next - at);
+        at = next;
+        if (unit.size() < 4) continue;
+        const bool is_hevc = parser.params.codec == HEVC;
+        const int type = is_hevc ? uint8_t(unit[0]) >> 1 & 63 : unit[0] & 31;
+        if (is_hevc ? type > 31 : type != 1 && type != 5) continue;
+        found.has_slice = true;
+        found.is_idr = is_hevc ? type == 19 || type == 20 : type == 5;
+        found.is_key = found.is_idr || (is_hevc && type >= 16 && type <= 21);
+        found.is_skipped = is_hevc && (type == 8 || type == 9);
+    }
+    return found;
+}
+
 void give(Parser &parser, const Packet &packet) {
+    const Contents found = contents(parser, packet);
+    if (found.is_key) parser.began_there = std::exchange(parser.begins, false);
+    if (!found.has_slice || (found.is_skipped && parser.began_there)) return;
+    if (found.is_idr) drain(parser);
     const int64_t number = parser.next++;
     av().make(parser.packet, int(packet.bytes));
     memcpy(parser.packet->data, packet.data, packet.bytes);
     parser.packet->pts = number;
-    parser.waiting.push_back(number);
     const bool damaged = av().send(parser.context, parser.packet) < 0;
     av().forget(parser.packet);
+    const auto [width, height] = av().size(parser.context);
+    // Before the first picture there is nothing like a damaged one.
+    tell(parser, width ? width : 176, height ? height : 144);
+    decode(parser, number);
     receive(parser);
     if (!damaged) return;
-    // A device shows something in its place. Before the first picture there is nothing like it.
-    if (!parser.width) tell(parser, 176, 144);
-    tell(parser, parser.width, parser.height);
+    // A device shows something in its place.
     Shown &shown = parser.shown[number % SURFACES];
     shown.width = parser.width, shown.height = parser.height, shown.status = DAMAGED;
     for (auto &plane : shown.planes) plane.assign(size_t(parser.width) * parser.height, 128);
@@ -303,7 +371,7 @@ NVDEC cuvidCreateVideoParser(Parser **out, Params *params) {
         av().set(&options, name, value, 0);
     void *context = av().context(codec);
     if (av().open(context, codec, &options)) return NOT_SUPPORTED;
-    *out = new Parser{*params, context, av().packet(), av().frame(), {}, {}};
+    *out = new Parser{*params, context, av().packet(), av().frame(), {}};
     std::lock_guard lock(mutex);
     parsers.insert(*out);
     return 0;
@@ -316,10 +384,8 @@ NVDEC cuvidParseVideoData(Parser *parser, Packet *packet) {
         give(*parser, *packet);
     }
     if (packet->flags & 1) {
-        av().send(parser->context, nullptr);
-        receive(*parser);
-        av().flush(parser->context);
-        parser->waiting.clear();
+        drain(*parser);
+        parser->begins = true;
     }
     return parser->fails ? INVALID_VALUE : 0;
 }
@@ -338,10 +404,12 @@ NVDEC cuvidCreateDecoder(Decoder **out, Create *info) {
     if (info->surfaces != SURFACES || !info->outputs || info->format || info->depth || info->chroma != CHROMA_420 || !shows_all ||
         size_t(info->right) > info->width || size_t(info->bottom) > info->height)
         return wrong(INVALID_VALUE, "a decoder that shows something else than the stream says");
+    const char *most = getenv("NVDEC_DECODERS");
+    std::lock_guard lock(mutex);
+    if (most && decoders.size() >= size_t(atoi(most))) return OUT_OF_MEMORY;
     uint64_t surfaces;
     if (int code = cuMemAlloc_v2(&surfaces, info->width * info->height * 3 / 2 * info->surfaces)) return code;
     *out = new Decoder{*info, surfaces, nullptr, {}};
-    std::lock_guard lock(mutex);
     decoders.insert(*out);
     return 0;
 }
@@ -357,6 +425,8 @@ NVDEC cuvidDestroyDecoder(Decoder *decoder) {
 NVDEC cuvidDecodePicture(Decoder *decoder, Picture *picture) {
     CALL();
     if (picture->index < 0 || picture->index >= SURFACES) return wrong(INVALID_VALUE, "picture %d of %d", picture->index, SURFACES);
+    if (size_t(picture->width) * 16 != decoder->info.width || size_t(picture->height) * 16 != decoder->info.height)
+        return wrong(INVALID_VALUE, "a picture for a decoder of another size");
     decoder->parser = picture->parser;
     return 0;
 }

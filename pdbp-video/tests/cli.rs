@@ -307,7 +307,44 @@ mod gpu {
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{variable:?}: {output:?}");
         assert!(words.iter().all(|words| text.contains(words)), "{variable:?}: {text}");
-        assert!(!text.contains("panicked"), "{variable:?}: {text}");
+        // What stands in for the device says so when it is used wrongly.
+        assert!(!text.contains("panicked") && !text.contains("stand-in NVDEC:"), "{variable:?}: {text}");
+    }
+
+    #[test]
+    fn nvdec_without_room_for_two_sizes_gives_up_one_and_an_old_driver_gets_enough_surfaces() {
+        if !is_stand_in(
+            "nvdec_without_room_for_two_sizes_gives_up_one_and_an_old_driver_gets_enough_surfaces",
+        ) {
+            return;
+        }
+        let both = &["--streams", "4", "--decoders", "1", "--nodes", "0"][..];
+        let (right, output) = scores(&[both, &["--decoder", "libav"]].concat(), &[]);
+        assert!(output.status.success() && right.len() == 5, "{output:?}");
+        for variables in [[("NVDEC_DECODERS", "1")], [("NVDEC_SURFACES", "0")]] {
+            let (got, output) = scores(&[both, &["--decoder", "nvdec"]].concat(), &variables);
+            assert_eq!(got, right, "{variables:?}: {output:?}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_fails_under_nvdec_is_no_damage_of_the_stream() {
+        if !is_stand_in("a_device_that_fails_under_nvdec_is_no_damage_of_the_stream") {
+            return;
+        }
+        for (plan, how) in [
+            ("cuvidCreateDecoder=2", &["--nodes", "0"][..]),
+            ("cuvidMapVideoFrame64=999", &["--nodes", "0", "--continuous"]),
+            ("cuvidCreateDecoder=2", &["--nodes", "0", "--isolate"]),
+            ("cuvidCreateVideoParser=2", &["--nodes", "0", "--isolate"]),
+        ] {
+            let output =
+                video(&[&["--streams", "2", "--decoder", "nvdec"], how].concat(), &[("NVDEC_FAILS", plan)]);
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{plan}: {output:?}");
+            assert!(text.contains("no decoder: cuvid") && text.contains("--decoder libav"), "{plan}: {text}");
+            assert!(!text.contains("damaged"), "{plan}: {text}");
+        }
     }
 
     #[test]
@@ -322,6 +359,12 @@ mod gpu {
             ("NVDEC_MOST", "300"),
             &["--class", "cif"],
             &["48×16 to 300×4096", "384×320", "--decoder libav"],
+        );
+        // One decoder for both sizes: the parser goes on after the larger was refused.
+        refused(
+            ("NVDEC_MOST", "300"),
+            &["--decoders", "1", "--nodes", "0"],
+            &["no decoder: NVDEC", "384×320"],
         );
         refused(
             ("DRIVER_FAILS", "cuMemAlloc_v2=2"),

@@ -10,6 +10,8 @@ use crate::error::MpiError;
 
 /// How long the end of a link waits for sends that the peer may still take.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
+/// And for receives that MPI does not give back.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A block posted for receiving.
 pub(super) struct Posted {

@@ -127,12 +127,10 @@ const fn without_one(
     Job { name, ranks, program, ends: Ends::WithoutOne }
 }
 
-/// Whether the suite runs with more ranks than there are processors on an MPI that polls without giving them away. One such job is
-/// enough, that of both kinds of links.
+/// Whether the suite runs with more ranks than there are processors on an MPI that polls without giving them away.
 fn takes_a_minute(job: &Job, ranks: usize) -> bool {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let crowded = job.name.starts_with("conformance") && ranks > 2 * processors;
-    crowded && job.name != "conformance_of_two_hosts" && !launch::is_open_mpi()
+    job.name.starts_with("conformance") && ranks > 2 * processors && !launch::is_open_mpi()
 }
 
 fn main() -> ExitCode {

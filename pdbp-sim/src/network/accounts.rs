@@ -16,7 +16,7 @@ const PATIENCE: u64 = 256;
 /// The epoch of the first primary.
 const FIRST: Epoch = Epoch(1);
 
-impl<T: Transport> Cluster<T> {
+impl<T: Transport + 'static> Cluster<T> {
     pub(super) fn broken(&self, node: u16, breach: Breach) -> ClusterError {
         let Breach { invariant, what } = breach;
         let (seed, at) = (self.setup.seed, self.network.now());

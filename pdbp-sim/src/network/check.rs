@@ -34,6 +34,8 @@ pub enum Invariant {
     Counters,
     /// When the traffic has ended, all comes to rest.
     Quiet,
+    /// What an [`Actor`](super::Actor) says of itself.
+    Actor,
 }
 
 /// What does not hold.

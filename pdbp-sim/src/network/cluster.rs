@@ -6,6 +6,7 @@ use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{HeapMemory, stride};
 use pdbp_core::{Endpoint, Routing, Transport};
 
+use super::actor::{Actor, Maker};
 use super::events::Kind;
 use super::guests::Guests;
 use super::host::{Host, Totals, storage};
@@ -20,10 +21,11 @@ use super::{Fault, Network, Port};
 const CHECKED: u64 = 16;
 
 /// A cluster of endpoints in virtual time. `T` is a [`Port`], or what has been put around it.
-pub struct Cluster<T: Transport = Port> {
+pub struct Cluster<T: Transport + 'static = Port> {
     pub(super) setup: Setup,
     pub(super) network: Network,
     wrap: Box<dyn FnMut(Port) -> T>,
+    actors: Option<Maker<T>>,
     pub(super) hosts: Vec<Option<Host<T>>>,
     pub(super) lives: Vec<u32>,
     /// The last barrier that each node has arrived at, in any life.
@@ -48,20 +50,43 @@ impl Cluster {
     pub fn new(setup: Setup) -> Result<Self, ClusterError> {
         Self::wrapped(setup, |port| port)
     }
+
+    /// As [`new`](Cluster::new), with an [`Actor`] at each node for which `make` has one. It is given the number of the node and which start of it
+    /// this is, from 1.
+    ///
+    /// # Errors
+    /// What in the set-up cannot work: [`Setup::actor_parts`] has to be set.
+    pub fn with_actors(
+        setup: Setup,
+        make: impl FnMut(u16, u32) -> Option<Box<dyn Actor>> + 'static,
+    ) -> Result<Self, ClusterError> {
+        if setup.actor_parts == 0 {
+            return Err(ClusterError::NoActorParts);
+        }
+        Self::made(setup, |port| port, Some(Maker(Box::new(make))))
+    }
 }
 
-impl<T: Transport> Drop for Cluster<T> {
+impl<T: Transport + 'static> Drop for Cluster<T> {
     fn drop(&mut self) {
         self.network.end();
     }
 }
 
-impl<T: Transport> Cluster<T> {
+impl<T: Transport + 'static> Cluster<T> {
     /// As [`new`](Cluster::new), with something around each port.
     ///
     /// # Errors
     /// What in the set-up cannot work.
-    pub fn wrapped(mut setup: Setup, wrap: impl FnMut(Port) -> T + 'static) -> Result<Self, ClusterError> {
+    pub fn wrapped(setup: Setup, wrap: impl FnMut(Port) -> T + 'static) -> Result<Self, ClusterError> {
+        Self::made(setup, wrap, None)
+    }
+
+    fn made(
+        mut setup: Setup,
+        wrap: impl FnMut(Port) -> T + 'static,
+        actors: Option<Maker<T>>,
+    ) -> Result<Self, ClusterError> {
         setup.physics.largest_block = stride(setup.body);
         let longest = setup.longest();
         setup.traffic.check(setup.nodes, longest).map_err(ClusterError::Traffic)?;
@@ -72,6 +97,7 @@ impl<T: Transport> Cluster<T> {
             setup,
             network,
             wrap: Box::new(wrap),
+            actors,
             hosts: (0..nodes).map(|_| None).collect(),
             lives: vec![0; nodes],
             arrivals: vec![0; nodes],
@@ -121,7 +147,10 @@ impl<T: Transport> Cluster<T> {
         let writer = Writer::new(mix, seed ^ u64::from(node) << 40);
         let guests = Guests::new(mix.guests, mix.fixed_parts(), now, seed ^ u64::from(node) << 40);
         let (senders, others) = ((sender, writer), (guests, Meetings::new(mix, now)));
-        let host = Host::new(endpoint, parts, senders, others, life, (bytes, tables));
+        let mut host = Host::new(endpoint, parts, senders, others, life, (bytes, tables));
+        if let Some(actor) = self.actors.as_mut().and_then(|make| make.0(node, life)) {
+            host.begin(actor, now).map_err(ClusterError::Register)?;
+        }
         if let Some(slot) = self.hosts.get_mut(at) {
             *slot = Some(host);
         }

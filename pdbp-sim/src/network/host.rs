@@ -8,6 +8,7 @@ use pdbp_core::policy::Choice;
 use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Config, Engine, Event, Routing, Transport};
 
+use super::actor::Acting;
 use super::check::{Breach, Invariant};
 use super::clock::Clock;
 use super::guests::Guests;
@@ -47,7 +48,7 @@ pub(super) struct Work {
     pub(super) blocks: u64,
     /// Messages.
     pub(super) messages: u64,
-    /// When the endpoint wants to be polled, by the node's clock.
+    /// When the endpoint wants to be polled, or the actor to run, by the node's clock.
     pub(super) next: Option<Time>,
     /// The next message found no room.
     pub(super) blocked: bool,
@@ -142,7 +143,7 @@ pub(super) struct Told {
 }
 
 /// One life of a node.
-pub(super) struct Host<T: Transport> {
+pub(super) struct Host<T: Transport + 'static> {
     pub(super) endpoint: Endpoint<'static, T, HeapMemory, Choice>,
     /// Those that stay, as they were registered.
     pub(super) parts: Vec<PartId>,
@@ -186,6 +187,7 @@ pub(super) struct Host<T: Transport> {
     pub(super) gaps: bool,
     pub(super) held: Held,
     pub(super) guests: Guests,
+    pub(super) acting: Option<Acting<T>>,
     #[cfg(test)]
     pub(super) slip: Option<(super::sabotage::Slip, u32)>,
 }
@@ -200,7 +202,7 @@ pub(super) fn parts(node: u16) -> impl Iterator<Item = PartId> {
     (0..2).filter_map(move |local| PartId::new(NodeId::new(node)?, local))
 }
 
-impl<T: Transport> Host<T> {
+impl<T: Transport + 'static> Host<T> {
     pub(super) fn new(
         endpoint: Endpoint<'static, T, HeapMemory, Choice>,
         parts: Vec<PartId>,
@@ -238,6 +240,7 @@ impl<T: Transport> Host<T> {
             gaps: false,
             held: Held::default(),
             guests,
+            acting: None,
             #[cfg(test)]
             slip: None,
         }
@@ -290,6 +293,7 @@ impl<T: Transport> Host<T> {
             // Nobody may be left whose messages would wake it for the next.
             work.wants(now);
         }
+        let again = self.act(local.0, || now <= traffic_until, &mut work)?;
         let mut clerk = Clerk { now, warm, latencies };
         for _ in 0..reads {
             let before = self.totals;
@@ -305,7 +309,8 @@ impl<T: Transport> Host<T> {
         }
         self.least_free = self.least_free.min(self.engine().free_blocks());
         self.held.note(in_time, self.engine().free_blocks());
-        work.next = Some(self.endpoint.next_poll()).filter(|next| *next != Time(u64::MAX));
+        let polled = Some(self.endpoint.next_poll()).filter(|next| *next != Time(u64::MAX));
+        work.next = polled.into_iter().chain(again.map(Time)).min();
         Ok(work)
     }
 
@@ -321,6 +326,9 @@ impl<T: Transport> Host<T> {
             #[cfg(test)]
             if self.told.hides.is_some_and(|hidden| hidden.covers(&event)) {
                 continue;
+            }
+            if let Some(acting) = &mut self.acting {
+                acting.actor.hear(&event);
             }
             match event {
                 Event::PeerFailed { peer, .. } => self.peer_failed(peer.raw()),
@@ -365,11 +373,12 @@ impl<T: Transport> Host<T> {
         }
         let meetings = || self.unmet(traffic_until, barriers);
         let rows = || super::check::unrest(self.engine(), self.engine().config().nodes);
-        self.streams.unrest().or_else(meetings).or_else(rows)
+        let actor = || self.acting.as_ref().and_then(|acting| acting.actor.unrest());
+        self.streams.unrest().or_else(meetings).or_else(rows).or_else(actor)
     }
 }
 
-impl<T: Transport> Drop for Host<T> {
+impl<T: Transport + 'static> Drop for Host<T> {
     /// Gives back what it holds, so that the engine can free its memory.
     fn drop(&mut self) {
         let held = std::mem::take(&mut self.held_messages);
@@ -396,13 +405,17 @@ const LONG: usize = 2;
 
 /// Room for the parts of all nodes.
 fn places(setup: &Setup) -> usize {
-    setup.nodes * (2 + usize::from(setup.mix.has_sets())) + 16
+    setup.nodes * (2 + usize::from(setup.mix.has_sets()) + usize::from(setup.actor_parts)) + 16
 }
 
 /// The memory of a host's endpoint.
 pub(super) fn storage(setup: &Setup, config: &Config) -> EndpointStorage<'static> {
     let longest = mix::longest_in_segments(setup.body);
-    let long = if setup.mix.long == Mix::default().long { (0, 0) } else { (LONG, longest) };
+    let long = if setup.mix.long == Mix::default().long && setup.actor_parts == 0 {
+        (0, 0)
+    } else {
+        (LONG, longest)
+    };
     let blocks = setup.blocks(config.node) as usize;
     EndpointStorage::allocate(config, (blocks, places(setup)), setup.pipe, long).with_inboxes(
         SORTED,

@@ -73,7 +73,7 @@ pub(super) struct Sent {
     count: u64,
 }
 
-impl<T: Transport> Host<T> {
+impl<T: Transport + 'static> Host<T> {
     /// Arrives at the barrier that is due, and asks for quiescence when that is due.
     pub(super) fn meet(&mut self, now: u64, until: u64, work: &mut Work) -> Result<(), Breach> {
         let meetings = &mut self.meetings;
@@ -137,7 +137,7 @@ impl<T: Transport> Host<T> {
     }
 }
 
-impl<T: Transport> Cluster<T> {
+impl<T: Transport + 'static> Cluster<T> {
     /// What a host has done must agree with what the others have.
     pub(super) fn compare(&mut self, node: u16, work: &Work) -> Result<(), Breach> {
         let at = usize::from(node);

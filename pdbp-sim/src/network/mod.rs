@@ -20,6 +20,7 @@
 //! * [`Network`] and [`Port`]: the transport, for whoever drives it.
 //! * [`Cluster`]: an [`Endpoint`](pdbp_core::Endpoint) over each port, as programs embed it, with [`Traffic`] between them, and a [`Mix`] of
 //!   streams, commands, long messages, trains, sets of destinations, barriers and requests for quiescence.
+//! * [`Actor`]: a program with parts of its own on the nodes of a cluster.
 //! * [`Scenario`]: a run that reads like its specification; [`Scenario::random`] draws one from a seed.
 //!
 //! # A session of a link
@@ -55,6 +56,7 @@
 //! ```
 
 mod accounts;
+mod actor;
 mod arrivals;
 mod check;
 mod clock;
@@ -89,6 +91,7 @@ mod writing;
 
 use std::sync::{Arc, Mutex};
 
+pub use actor::{Actor, Context};
 pub use check::{Broken, Invariant};
 pub use cluster::Cluster;
 pub use events::{Event, Kind};

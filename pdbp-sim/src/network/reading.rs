@@ -61,7 +61,7 @@ enum Found {
     },
 }
 
-impl<T: Transport> Host<T> {
+impl<T: Transport + 'static> Host<T> {
     /// Reads the next thing that there is; the messages read, or `None` when there is nothing. What is looked for first changes from
     /// look to look.
     pub(super) fn read_next(&mut self, clerk: &mut Clerk<'_>) -> Result<Option<u64>, Breach> {

@@ -7,7 +7,7 @@ use pdbp_core::{Arrival, Routing, Transport};
 
 use super::cluster::Cluster;
 use super::setup::{ClusterError, Setup};
-use super::{Broken, CrashSight, Fault, Ground, HostCosts, Port, Probability, Report, Traffic};
+use super::{Actor, Broken, CrashSight, Fault, Ground, HostCosts, Port, Probability, Report, Traffic};
 use crate::rapidio::{Timing, Topology};
 
 /// What a cluster goes through. See the [module](super) for an example; times are nanoseconds of virtual time.
@@ -270,6 +270,13 @@ impl Scenario {
         self
     }
 
+    /// Parts that an [`Actor`] of a node may have at a time, for [`run_actors`](Self::run_actors).
+    #[must_use]
+    pub fn actor_parts(mut self, parts: u16) -> Self {
+        self.setup.actor_parts = parts;
+        self
+    }
+
     /// Something that goes wrong, or is mended, then.
     #[must_use]
     pub fn at(mut self, nanos: u64, fault: Fault) -> Self {
@@ -289,21 +296,41 @@ impl Scenario {
     ///
     /// # Errors
     /// As for [`run`](Self::run).
-    pub fn run_wrapped<T: Transport>(
-        mut self,
+    pub fn run_wrapped<T: Transport + 'static>(
+        self,
         until: u64,
         wrap: impl FnMut(Port) -> T + 'static,
     ) -> Result<Report, ScenarioError> {
+        Ok(self.run_in(until, |setup| Cluster::wrapped(setup, wrap))?.report())
+    }
+
+    /// As [`run`](Self::run), with actors: see [`Cluster::with_actors`]. Returns the cluster at rest, for a look at them.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run), and what an actor says of itself.
+    pub fn run_actors(
+        self,
+        until: u64,
+        make: impl FnMut(u16, u32) -> Option<Box<dyn Actor>> + 'static,
+    ) -> Result<Cluster, ScenarioError> {
+        self.run_in(until, |setup| Cluster::with_actors(setup, make))
+    }
+
+    fn run_in<T: Transport + 'static>(
+        mut self,
+        until: u64,
+        make: impl FnOnce(Setup) -> Result<Cluster<T>, ClusterError>,
+    ) -> Result<Cluster<T>, ScenarioError> {
         if let Some((name, share)) = self.wrong {
             return Err(ScenarioError::Share(name, share));
         }
         self.setup.traffic_until = until;
-        let mut cluster = Cluster::wrapped(self.setup, wrap)?;
+        let mut cluster = make(self.setup)?;
         for (at, fault) in self.faults {
             cluster.plan(at, fault)?;
         }
         cluster.run_until(until)?;
         cluster.settle()?;
-        Ok(cluster.report())
+        Ok(cluster)
     }
 }

@@ -61,6 +61,8 @@ pub struct Setup {
     pub traffic: Traffic,
     /// What is done beside sending short messages.
     pub mix: Mix,
+    /// Parts that an [`Actor`](super::Actor) of a node may have at a time.
+    pub actor_parts: u16,
     /// Nanoseconds from the start that are not measured: latencies are of messages that should be sent later, blocks in use of the
     /// time after.
     pub warm_up: u64,
@@ -93,6 +95,7 @@ impl Setup {
             routing: Routing::Direct,
             traffic: Traffic::uniform().rate(0),
             mix: Mix::default(),
+            actor_parts: 0,
             warm_up: 0,
             traffic_until: u64::MAX,
         }
@@ -137,7 +140,7 @@ impl Setup {
 
     /// `joining`: the node was started again.
     pub(super) fn config(&self, node: NodeId, name: Name, joining: bool) -> Config {
-        let parts = 2 + u16::from(self.mix.guests > 0);
+        let parts = 2 + u16::from(self.mix.guests > 0) + self.actor_parts;
         let mut config = Config::new(node, self.nodes as u16);
         config.name = name;
         config.body = self.body;
@@ -145,7 +148,7 @@ impl Setup {
         config.initial = self.initial;
         config.control_blocks = self.control_blocks(node);
         (config.local_parts, config.private_pipes) = (parts, parts);
-        config.stream_pipes = self.mix.stream_pipes();
+        config.stream_pipes = self.mix.stream_pipes().max(self.actor_parts);
         config.flush_after = self.flush_after;
         config.interval = 1_000_000;
         config.checksum = self.checksum;
@@ -188,6 +191,8 @@ pub enum ClusterError {
     Pipe(pdbp_core::pipe::PipeError),
     /// The traffic does not fit the cluster.
     Traffic(String),
+    /// [`Setup::actor_parts`] is 0, and there are to be actors, which have parts; set it to the most that one registers.
+    NoActorParts,
     /// There is no such node.
     NoSuchNode(u16),
     /// Something does not hold.
@@ -205,6 +210,9 @@ impl fmt::Display for ClusterError {
             Self::Register(e) => e.fmt(f),
             Self::Pipe(e) => e.fmt(f),
             Self::Traffic(what) => f.write_str(what),
+            Self::NoActorParts => {
+                f.write_str("actor_parts is 0; set it to the most parts that an actor registers")
+            }
             Self::NoSuchNode(node) => {
                 write!(f, "there is no node {node}; name one below the number of nodes")
             }

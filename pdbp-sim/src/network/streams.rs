@@ -163,7 +163,7 @@ fn check(sent: &Outgoing, got: Option<&Incoming>, lossy: bool) -> bool {
     }
 }
 
-impl<T: Transport> Cluster<T> {
+impl<T: Transport + 'static> Cluster<T> {
     /// At rest: each stream has come whole, or both its ends know that it did not.
     pub(super) fn check_streams(&self, node: u16) -> Result<(), Breach> {
         let host = |node: u16| self.hosts.get(usize::from(node)).and_then(Option::as_ref);

@@ -95,7 +95,7 @@ enum Put {
     Refused,
 }
 
-impl<T: Transport> Host<T> {
+impl<T: Transport + 'static> Host<T> {
     pub(super) fn send_due(&mut self, now: u64, until: u64, work: &mut Work) -> Result<(), Breach> {
         self.write_streams(now, work)?;
         for _ in 0..SENDS {

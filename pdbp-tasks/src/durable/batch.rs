@@ -58,6 +58,19 @@ impl Bits {
         bits.is_some_and(|bits| bits >> (number % 64) & 1 == 1)
     }
 
+    /// The first from this one on that is set. There may be many that are not.
+    fn next(&self, from: u64) -> Option<u64> {
+        let first = usize::try_from(from / 64).ok()?;
+        let mut mask = u64::MAX << (from % 64);
+        for (at, bits) in self.0.iter().enumerate().skip(first) {
+            if bits & mask != 0 {
+                return Some(at as u64 * 64 + u64::from((bits & mask).trailing_zeros()));
+            }
+            mask = u64::MAX;
+        }
+        None
+    }
+
     fn set(&mut self, number: u64, value: bool) {
         let Ok(at) = usize::try_from(number / 64) else { return };
         if at >= self.0.len() {
@@ -136,6 +149,11 @@ impl Batch {
     pub(super) fn add(&mut self, chunk: Bytes, count: u64) {
         self.chunks.insert(self.next, chunk);
         self.next += count;
+    }
+
+    /// The chunk that begins with this task, encoded.
+    pub(super) fn chunk(&self, first: u64) -> Option<&[u8]> {
+        self.chunks.get(&first).map(|chunk| &**chunk)
     }
 
     /// What comes next, if there is something now.
@@ -228,7 +246,10 @@ impl Batch {
 
     /// It is in the pool, though those before it may not be.
     pub(super) fn is_begun(&mut self, number: u64) {
-        self.begun.insert(number);
+        // One that is over was brought in for its sub-tasks, and comes again if it runs again.
+        if !self.ended.has(number) {
+            self.begun.insert(number);
+        }
     }
 
     pub(super) fn was_begun(&self, number: u64) -> bool {
@@ -285,6 +306,17 @@ impl Batch {
         if let Some(place) = self.order.get_mut(at) {
             *place = number;
         }
+    }
+
+    /// Makes room for what the journal says: so many places were given. `false`: there is no memory for that.
+    pub(super) fn reserve(&mut self, places: u64) -> bool {
+        let Ok(places) = usize::try_from(places) else { return false };
+        let more = places.saturating_sub(self.order.len());
+        if self.order.try_reserve(more).is_err() {
+            return false;
+        }
+        self.order.resize(self.order.len() + more, NONE);
+        true
     }
 
     /// So many of those that are over are durable.
@@ -351,9 +383,18 @@ impl Batch {
 
     /// Results by number, up to the first that is not there. Whether they are durable the store knows.
     pub(super) fn by_number(&self, from: u64, most: usize) -> Vec<(u64, u64)> {
-        let cancelled = self.record.cancelled;
-        let there = (from..self.next).take_while(|number| cancelled || self.is_ended(*number));
-        let ended = there.filter(|number| self.is_ended(*number));
-        ended.take(most).map(|number| (number, number + 1)).collect()
+        let mut items = Vec::new();
+        let mut at = from;
+        while items.len() < most {
+            let ended = if self.record.cancelled {
+                self.ended.next(at)
+            } else {
+                Some(at).filter(|at| self.ended.has(*at))
+            };
+            let Some(number) = ended.filter(|number| *number < self.next) else { break };
+            at = number + 1;
+            items.push((number, at));
+        }
+        items
     }
 }

@@ -114,7 +114,7 @@ impl Durable {
             Up::Again { term, first, results } => self.again(now, from, (term, first), results),
             Up::Bye => self.pool.leave(from),
             Up::Request { id, request } => self.request(from, id, request),
-            // It keeps no large values.
+            // That is for the part with large values.
             Up::Large { .. } => self.pool.malformed(from),
         }
         self.collect();
@@ -142,7 +142,12 @@ impl Durable {
         }
         let up_to = first.saturating_add(results.len() as u64);
         if !results.is_empty() {
-            results.into_iter().for_each(|result| self.pool.submit(now, from, result));
+            for mut result in results {
+                let name = self.pool.name_of(result.task);
+                let (large, before) = (std::mem::take(&mut result.large), self.pool.counts().taken);
+                self.pool.submit(now, from, result);
+                self.keep(name, large, before);
+            }
             self.collect();
             self.acknowledge(from, up_to);
         }
@@ -160,11 +165,24 @@ impl Durable {
             return;
         }
         let up_to = first.saturating_add(results.len() as u64);
-        for (name, result) in results {
+        for (name, mut result) in results {
+            let (large, before) = (std::mem::take(&mut result.large), self.pool.counts().taken);
             self.pool.submit_named(now, from, name, result);
+            self.keep(Some(name), large, before);
         }
         self.collect();
         self.acknowledge(from, up_to);
+    }
+
+    /// If a result was taken since, the large values of which it is made are kept.
+    fn keep(&mut self, name: Option<Name>, large: Vec<u64>, taken_before: u64) {
+        if let Some(name) = name
+            && !large.is_empty()
+            && self.pool.counts().taken > taken_before
+        {
+            // In the group of the result, or in one before it.
+            self.changes.push(Change::Keeps(name, large));
+        }
     }
 
     fn acknowledge(&mut self, to: Processor, up_to: u64) {

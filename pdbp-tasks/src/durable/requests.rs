@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{Batch, Durable, Out, Reading, Waiting};
 use crate::pool::{JobId, Processor};
 use crate::store::{Change, JobRecord};
-use crate::wire::{Answer, By, Bytes, Chunk, Down, JobStatus, Name, Request, Status};
+use crate::wire::{Answer, By, Bytes, Chunk, Down, Inputs, JobStatus, Name, Request, Status};
 
 /// Results of an answer at most.
 const MOST: usize = 4096;
@@ -16,7 +16,10 @@ impl Durable {
     pub(super) fn request(&mut self, from: Processor, id: u64, request: Request) {
         let answer = match request {
             Request::Begin { fingerprint, nonce, name } => self.begin(fingerprint, nonce, name),
-            Request::Add { job, first, chunks } => self.add(job, first, &chunks),
+            Request::Add { fingerprint, job, first, chunks } => match self.is_other(fingerprint) {
+                Some(other) => other,
+                None => self.add(job, first, &chunks),
+            },
             Request::Close { job } => self.with(job, |batch| batch.record.closed = true),
             Request::Cancel { job } => self.cancel(job),
             Request::Retry { job } => self.retry(job),
@@ -49,12 +52,19 @@ impl Durable {
         self.say_when_durable(to, Down::Answer { id, answer });
     }
 
-    fn begin(&mut self, fingerprint: u64, nonce: u128, name: String) -> Answer {
-        if fingerprint != self.fingerprint {
-            return Answer::No(format!(
+    /// What a client is told that knows other functions.
+    fn is_other(&self, fingerprint: u64) -> Option<Answer> {
+        (fingerprint != self.fingerprint).then(|| {
+            Answer::No(format!(
                 "the pool knows other functions ({:016x}) than this program ({fingerprint:016x}); use the same program everywhere",
                 self.fingerprint
-            ));
+            ))
+        })
+    }
+
+    fn begin(&mut self, fingerprint: u64, nonce: u128, name: String) -> Answer {
+        if let Some(other) = self.is_other(fingerprint) {
+            return other;
         }
         if let Some(job) = self.nonces.get(&nonce) {
             return Answer::Job(*job);
@@ -74,8 +84,7 @@ impl Durable {
     fn add(&mut self, job: u32, first: u64, chunks: &[Chunk]) -> Answer {
         let Some(batch) = self.jobs.get(&job) else { return no_job(job) };
         if first < batch.next {
-            // Asked again.
-            return Answer::Done(batch.next);
+            return added_before(job, batch, first, chunks);
         }
         if batch.record.cancelled || batch.record.closed {
             return Answer::No(format!(
@@ -114,6 +123,11 @@ impl Durable {
         }
         if chunk.inputs.is_empty() || first.checked_add(chunk.inputs.len()).is_none() {
             return Some(format!("{} tasks cannot be added", chunk.inputs.len()));
+        }
+        if let Inputs::Numbers { first, count } = chunk.inputs
+            && first.checked_add(count).is_none()
+        {
+            return Some(format!("{count} numbers from {first} on do not fit 64 bits"));
         }
         if let Some(later) = chunk.needed().find(|needed| *needed >= first) {
             return Some(format!(
@@ -164,6 +178,15 @@ impl Durable {
         }
         let failed = batch.retry();
         let count = failed.len() as u64;
+        if count == 0 {
+            return Answer::Done(0);
+        }
+        // Sub-tasks that still run are those of the run that has failed: the next one adds others.
+        self.pool.end_families(JobId(job), &failed);
+        self.collect();
+        let Some(batch) = self.jobs.get(&job) else { return no_job(job) };
+        // No place is given twice, by a later pool neither: who reads results has a place in that order.
+        self.changes.push(Change::Places(job, batch.positions() as u64));
         self.changes.extend(failed.into_iter().map(|number| Change::Unended(job, number)));
         self.active.insert(job);
         self.feed(job);
@@ -260,6 +283,21 @@ impl Durable {
         };
         Answer::Text(text + &line + "\n")
     }
+}
+
+/// Answers who adds what is there: asked again, or another client was faster.
+fn added_before(job: u32, batch: &Batch, first: u64, chunks: &[Chunk]) -> Answer {
+    let mut next = first;
+    for chunk in chunks {
+        let is_there = postcard::to_stdvec(chunk).is_ok_and(|bytes| batch.chunk(next) == Some(&*bytes));
+        if !is_there {
+            return Answer::No(format!(
+                "task {next} of job {job} is another one: another client adds to the job; use one for each job"
+            ));
+        }
+        next += chunk.inputs.len();
+    }
+    Answer::Done(next)
 }
 
 fn no_job(job: u32) -> Answer {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::{Batch, Durable, Judge};
-use crate::pool::{Flaw, Limits, Pool, Step};
+use crate::pool::{Flaw, JobId, Limits, Pool, Step};
 use crate::store::{Reader, Saved, StoreError};
 use crate::wire::{self, Chunk, Name};
 
@@ -65,7 +65,7 @@ impl Durable {
     }
 
     pub(super) fn restore_jobs(&mut self, saved: Saved) -> Result<(), StoreError> {
-        let Saved { jobs, added, ended, steps, started, .. } = saved;
+        let Saved { jobs, added, ended, places, steps, started, .. } = saved;
         self.pool.rest_on(0);
         for (job, record) in jobs {
             self.nonces.insert(record.nonce, job);
@@ -88,28 +88,31 @@ impl Durable {
             batch.add(encoded, chunk.inputs.len());
             batch.there = batch.next;
         }
-        let mut positions = BTreeMap::new();
+        let places: BTreeMap<_, _> = places.into_iter().collect();
+        for (job, places) in &places {
+            if !self.jobs.get_mut(job).is_some_and(|batch| batch.reserve(*places)) {
+                return Err(damaged(format!("{places} tasks of job {job} have ended")));
+            }
+        }
         for (job, number, head) in ended {
             let batch = self.jobs.get_mut(&job).filter(|batch| number < batch.next);
             let Some(batch) = batch else {
                 return Err(damaged(format!("a result of task {number} of job {job}")));
             };
-            // Some were given that were never shown, and some run again; but no more than that.
-            if head.position > 2 * batch.next + (1 << 20) {
+            // Since tasks ran again the last time each has ended once at most.
+            // (Journals of before that was noted have no more than this.)
+            let most = places.get(&job).copied().unwrap_or(1 << 20).saturating_add(batch.next);
+            if head.position >= most || !batch.reserve(head.position + 1) {
                 return Err(damaged(format!("task {number} of job {job} ended as number {}", head.position)));
             }
-            positions
-                .entry(job)
-                .and_modify(|last: &mut u64| *last = head.position.max(*last))
-                .or_insert(head.position);
             batch.end_at(number, head.position, head.failed);
         }
-        for (job, last) in positions {
-            if let Some(batch) = self.jobs.get_mut(&job) {
-                batch.show(usize::try_from(last + 1).unwrap_or(usize::MAX).min(batch.positions()));
-            }
-        }
+        self.jobs.values_mut().for_each(|batch| batch.show(batch.positions()));
         self.restore_families(steps)?;
+        // A task that is over and whose sub-tasks are not has ended once more; what runs again must not meet that.
+        for (job, batch) in &self.jobs {
+            while batch.is_over() && self.pool.take_outcome(JobId(*job)).is_some() {}
+        }
         for (name, processor) in started {
             self.bring_in(Name { sub: 0, ..name })?;
             self.pool.hold_back(name);

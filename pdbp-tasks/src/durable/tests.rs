@@ -3,6 +3,7 @@
 
 mod damage;
 mod exhaustive;
+mod retry;
 mod world;
 
 use std::collections::BTreeSet;
@@ -84,7 +85,15 @@ fn numbers(first: u64, count: u64, options: Options) -> Chunk {
 
 fn job_of(durable: &mut super::Durable, count: u64, options: Options) {
     ask(durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: 7, name: "job".into() });
-    ask(durable, Request::Add { job: 0, first: 0, chunks: vec![numbers(1, count, options)] });
+    ask(
+        durable,
+        Request::Add {
+            fingerprint: world::FINGERPRINT,
+            job: 0,
+            first: 0,
+            chunks: vec![numbers(1, count, options)],
+        },
+    );
     ask(durable, Request::Close { job: 0 });
 }
 
@@ -107,7 +116,8 @@ fn nothing_is_answered_or_handed_out_before_it_is_durable() {
     // A result is acknowledged when it is there.
     let task = &tasks[0];
     let ending = Ending::Value(Bytes::from(&[5][..]));
-    let result = Submission { task: task.task, attempt: 1, ran_ns: 1, ending, tasks: Vec::new() };
+    let result =
+        Submission { task: task.task, attempt: 1, ran_ns: 1, ending, tasks: Vec::new(), large: Vec::new() };
     durable.receive(NOW, WORKER, Up::Report { term: 1, first: 0, room: 0, results: vec![result] });
     assert!(!said(&mut durable).iter().any(|down| matches!(down, Down::Taken { .. })));
     assert!(store.ended(0, task.name.unwrap().number).unwrap().is_none());
@@ -124,8 +134,42 @@ fn a_request_that_is_asked_again_is_done_once_and_one_that_cannot_be_is_refused(
         sync(&mut store, &mut durable);
     }
     for (request, why) in [
-        (Request::Add { job: 0, first: 3, chunks: vec![numbers(1, 1, Options::default())] }, "was closed"),
-        (Request::Add { job: 9, first: 0, chunks: vec![numbers(1, 1, Options::default())] }, "no job 9"),
+        (
+            Request::Add {
+                fingerprint: world::FINGERPRINT,
+                job: 0,
+                first: 3,
+                chunks: vec![numbers(1, 1, Options::default())],
+            },
+            "was closed",
+        ),
+        (
+            Request::Add {
+                fingerprint: world::FINGERPRINT,
+                job: 9,
+                first: 0,
+                chunks: vec![numbers(1, 1, Options::default())],
+            },
+            "no job 9",
+        ),
+        (
+            Request::Add {
+                fingerprint: 1,
+                job: 0,
+                first: 0,
+                chunks: vec![numbers(1, 3, Options::default())],
+            },
+            "other functions",
+        ),
+        (
+            Request::Add {
+                fingerprint: world::FINGERPRINT,
+                job: 0,
+                first: 0,
+                chunks: vec![numbers(2, 3, Options::default())],
+            },
+            "task 0 of job 0 is another one",
+        ),
         (Request::Begin { fingerprint: 1, nonce: 8, name: String::new() }, "other functions"),
         (Request::Read { job: 4, by: By::Number, from: 0, most: 1 }, "no job 4"),
         (Request::Cancel { job: 4 }, "no job 4"),
@@ -164,7 +208,14 @@ fn work(
             let number = task.name.unwrap().number;
             ran.push((number, task.input.to_vec()));
             let (ending, attempt) = (ending(number), task.attempt);
-            results.push(Submission { task: task.task, attempt, ran_ns: 1, ending, tasks: Vec::new() });
+            results.push(Submission {
+                task: task.task,
+                attempt,
+                ran_ns: 1,
+                ending,
+                tasks: Vec::new(),
+                large: Vec::new(),
+            });
         }
         if results.is_empty() {
             return ran;
@@ -184,8 +235,8 @@ fn what_needs_a_task_that_fails_is_not_run_and_all_of_it_runs_again() {
     ];
     ask(&mut durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: 7, name: "job".into() });
     let early = vec![plain(1), Chunk { after: vec![1], ..plain(1) }];
-    ask(&mut durable, Request::Add { job: 0, first: 0, chunks: early });
-    ask(&mut durable, Request::Add { job: 0, first: 0, chunks });
+    ask(&mut durable, Request::Add { fingerprint: world::FINGERPRINT, job: 0, first: 0, chunks: early });
+    ask(&mut durable, Request::Add { fingerprint: world::FINGERPRINT, job: 0, first: 0, chunks });
     ask(&mut durable, Request::Close { job: 0 });
     sync(&mut store, &mut durable);
     let text = format!("{:?}", said(&mut durable));
@@ -215,6 +266,35 @@ fn what_needs_a_task_that_fails_is_not_run_and_all_of_it_runs_again() {
         BTreeSet::from([3, 4, 5])
     );
     assert!((0..7).all(|number| store.ended(0, number).unwrap().unwrap().result.is_ok()));
+}
+
+#[test]
+fn what_was_cancelled_is_read_at_once_however_much_it_was() {
+    let (mut store, mut durable) = begun();
+    ask(&mut durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: 7, name: "job".into() });
+    for (first, why) in [(1 << 63, "do not fit"), (1, "Done(9223372036854775808)")] {
+        let chunks = vec![numbers(first, 1 << 63, Options::default())];
+        ask(&mut durable, Request::Add { fingerprint: world::FINGERPRINT, job: 0, first: 0, chunks });
+        sync(&mut store, &mut durable);
+        let text = format!("{:?}", said(&mut durable));
+        assert!(text.contains(why), "{text}");
+    }
+    durable.receive(NOW, WORKER, Up::Report { term: 1, first: 0, room: 1, results: Vec::new() });
+    let given = said(&mut durable);
+    let task =
+        given.iter().find_map(|down| if let Down::Tasks(tasks) = down { Some(&tasks[0]) } else { None });
+    let (task, ending) = (task.unwrap(), Ending::Value(Bytes::from(&[1][..])));
+    let result =
+        Submission { task: task.task, attempt: 1, ran_ns: 1, ending, tasks: Vec::new(), large: Vec::new() };
+    durable.receive(NOW, WORKER, Up::Report { term: 1, first: 0, room: 0, results: vec![result] });
+    ask(&mut durable, Request::Cancel { job: 0 });
+    sync(&mut store, &mut durable);
+    said(&mut durable);
+    for (from, items) in [(0, vec![(0, 1)]), (1, vec![]), (u64::MAX, vec![])] {
+        ask(&mut durable, Request::Read { job: 0, by: By::Number, from, most: 10 });
+        let Some(super::Out::Read(_, reading)) = durable.poll(NOW) else { panic!("no answer") };
+        assert_eq!((reading.items, reading.over), (items, true));
+    }
 }
 
 #[test]

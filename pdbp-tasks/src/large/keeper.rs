@@ -10,11 +10,11 @@ use super::spool::{Store, Writer};
 use crate::error::Error;
 use crate::peers::{Heard, Peers};
 use crate::serve::Served;
-use crate::wire::{Down, LargeAnswer, LargeRequest, Up};
+use crate::wire::{Down, LargeAnswer, LargeBy, LargeRequest, Up};
 
 /// The part's name, and where it is.
 const NAME: &str = "tasks.store";
-pub(super) const ADDRESS: &str = "tasks.store@node0";
+pub(crate) const ADDRESS: &str = "tasks.store@node0";
 
 /// How long it waits when there is nothing to do.
 const IDLE: Duration = Duration::from_millis(50);
@@ -25,27 +25,39 @@ const AT_ONCE: usize = 32;
 
 /// Answers until all is over.
 pub(crate) fn keep(node: &Node, served: &Served, store: &Store) -> Result<(), Error> {
+    let is_over = || served.over.load(Ordering::Acquire);
+    keep_with(node, &is_over, &|| store.settle(), &|request| answer(served, store, request))
+}
+
+/// Answers by `answer` until all is over. `look` is called now and then.
+pub(crate) fn keep_with(
+    node: &Node,
+    is_over: &dyn Fn() -> bool,
+    look: &dyn Fn(),
+    answer: &dyn Fn(LargeRequest) -> io::Result<LargeAnswer>,
+) -> Result<(), Error> {
     let part = node.register(NAME, PartKind::Cpu)?;
     let mut peers = Peers::new(&part);
-    while !served.over.load(Ordering::Acquire) {
+    while !is_over() {
         let ready = match peers.blocked() {
             Some(target) => part.wait(Interest::Either(target), ROOM).map(|_| None),
             None => part.recv_timeout(IDLE).map(Some),
         };
         let mut message = match ready {
             Ok(Some(message)) => Some(message),
-            Ok(None) | Err(RecvError::Timeout(_) | RecvError::Interrupted) => part.try_recv(),
+            Ok(None) | Err(RecvError::Timeout(_) | RecvError::Interrupted | RecvError::NobodyLeft) => {
+                part.try_recv()
+            }
             Err(error) => return Err(error.into()),
         };
-        store.settle();
+        look();
         let mut count = 0;
         while let Some(next) = message {
             // An empty one only asks whether there is somebody.
             if !next.is_empty()
                 && let Heard::Message(from, Up::Large { id, request }) = peers.hear(&next)
             {
-                let answer = answer(served, store, request);
-                let answer = answer.unwrap_or_else(|error| LargeAnswer::No(error.to_string()));
+                let answer = answer(request).unwrap_or_else(|error| LargeAnswer::No(error.to_string()));
                 peers.queue(from, &Down::Large { id, answer });
             }
             count += 1;
@@ -59,7 +71,7 @@ pub(crate) fn keep(node: &Node, served: &Served, store: &Store) -> Result<(), Er
 fn answer(served: &Served, store: &Store, request: LargeRequest) -> io::Result<LargeAnswer> {
     match request {
         LargeRequest::Read { number, from } => store.read(number, from).map(LargeAnswer::Piece),
-        LargeRequest::Write { task, attempt, number, from, bytes } => {
+        LargeRequest::Write { by: LargeBy::Attempt(task, attempt), number, from, bytes } => {
             let writer = || {
                 let job = served.pool().job_of_running(task);
                 let job = job.ok_or_else(|| io::Error::other("the task's result is not wanted any more"))?;
@@ -67,5 +79,8 @@ fn answer(served: &Served, store: &Store, request: LargeRequest) -> io::Result<L
             };
             store.write(writer, number, from, &bytes).map(LargeAnswer::Wrote)
         }
+        LargeRequest::Write { .. } | LargeRequest::Finish { .. } => Err(io::Error::other(
+            "this pool has no journal; clients elsewhere and names are of those that have one",
+        )),
     }
 }

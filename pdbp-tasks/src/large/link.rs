@@ -1,6 +1,6 @@
 //! How a slot reaches large values: a part that it registers when a task first needs one.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::time::Duration;
 
@@ -8,71 +8,109 @@ use pdbp::{Node, Part, PartKind, RecvError, SendError, Target};
 
 use super::{Access, keeper};
 use crate::slot;
-use crate::wire::{self, Assignment, Bytes, Down, LargeAnswer, LargeRequest, TaskId, Up, pieces};
+use crate::wire::{self, Assignment, Bytes, Down, LargeAnswer, LargeBy, LargeRequest, Up, pieces};
 
 /// How long it looks for the store.
 const MEETING: Duration = Duration::from_secs(60);
 /// How often it looks whether the store is still there.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// See the [module](self).
+/// The cluster behind the one with this number, or the first, if there is one or will be: it may wait.
+pub(crate) type Clusters<'n> = &'n dyn Fn(u64) -> Option<(u64, Node)>;
+
+struct Session {
+    number: u64,
+    part: Part,
+    store: Target,
+    joined: pieces::Joined,
+}
+
+/// See the [module](self). What is asked and not answered, since the pool was lost, is asked again of the next one.
 pub(crate) struct Link<'n> {
-    node: &'n Node,
+    clusters: Clusters<'n>,
     name: String,
-    store: OnceCell<(Part, Target)>,
-    joined: RefCell<pieces::Joined>,
+    session: RefCell<Option<Session>>,
     asked: Cell<u64>,
+    wrote: RefCell<Vec<u64>>,
 }
 
 impl<'n> Link<'n> {
     /// The link of a slot, whose part has this name.
-    pub(crate) fn new(node: &'n Node, slot: &str) -> Self {
+    pub(crate) fn new(clusters: Clusters<'n>, slot: &str) -> Self {
         Self {
-            node,
+            clusters,
             name: format!("{slot}.large"),
-            store: OnceCell::new(),
-            joined: RefCell::default(),
+            session: RefCell::default(),
             asked: Cell::new(0),
+            wrote: RefCell::default(),
         }
     }
 
     /// For a task that this slot runs.
     pub(crate) fn of<'a>(&'a self, task: &Assignment) -> OfTask<'a> {
-        OfTask { link: self, task: task.task, attempt: task.attempt }
+        self.wrote.borrow_mut().clear();
+        OfTask { link: self, by: task.name.map_or(LargeBy::Attempt(task.task, task.attempt), LargeBy::Task) }
     }
 
-    fn store(&self) -> io::Result<&(Part, Target)> {
-        if let Some(store) = self.store.get() {
-            return Ok(store);
-        }
-        let part = self.node.register(&self.name, PartKind::Cpu).map_err(io::Error::other)?;
+    /// The values that the task has finished.
+    #[cfg(feature = "net")]
+    pub(crate) fn take_wrote(&self) -> Vec<u64> {
+        self.wrote.take()
+    }
+
+    fn begin(&self, (number, node): (u64, Node)) -> io::Result<Session> {
+        let part = node.register(&self.name, PartKind::Cpu).map_err(io::Error::other)?;
         let store = part.find(keeper::ADDRESS, MEETING).map_err(io::Error::other)?;
-        Ok(self.store.get_or_init(|| (part, store)))
+        Ok(Session { number, part, store, joined: pieces::Joined::default() })
     }
 
     fn ask(&self, request: LargeRequest) -> io::Result<LargeAnswer> {
-        let (part, store) = self.store()?;
         let id = self.asked.get() + 1;
         self.asked.set(id);
-        slot::send(part, *store, &Up::Large { id, request }).map_err(io::Error::other)?;
+        let up = Up::Large { id, request };
+        let (mut last, mut why) = (0, io::Error::other("there is no pool any more"));
         loop {
-            match part.recv_timeout(LOOK) {
-                Ok(piece) => match self.joined.borrow_mut().add(&piece, |whole| wire::decode(whole)) {
-                    Some(Some(Ok(Down::Large { id: of, answer }))) if of == id => {
-                        return match answer {
-                            LargeAnswer::No(why) => Err(io::Error::other(why)),
-                            answer => Ok(answer),
-                        };
+            let mut session = self.session.borrow_mut();
+            if session.is_none() {
+                let Some(next) = (self.clusters)(last) else { return Err(why) };
+                last = next.0;
+                match self.begin(next) {
+                    Ok(begun) => *session = Some(begun),
+                    Err(error) => {
+                        why = error;
+                        continue;
                     }
+                }
+            }
+            let Some(at) = session.as_mut() else { continue };
+            last = at.number;
+            match at.ask(id, &up) {
+                Ok(LargeAnswer::No(why)) => return Err(io::Error::other(why)),
+                Ok(answer) => return Ok(answer),
+                Err(error) => (*session, why) = (None, error),
+            }
+        }
+    }
+}
+
+impl Session {
+    /// An error: the store cannot be reached.
+    fn ask(&mut self, id: u64, up: &Up) -> io::Result<LargeAnswer> {
+        slot::send(&self.part, self.store, up).map_err(io::Error::other)?;
+        loop {
+            match self.part.recv_timeout(LOOK) {
+                Ok(piece) => match self.joined.add(&piece, |whole| wire::decode(whole)) {
+                    Some(Some(Ok(Down::Large { id: of, answer }))) if of == id => return Ok(answer),
                     // What a panic has left unread, or nothing of the store's.
                     _ => {}
                 },
-                Err(RecvError::Timeout(_)) => match part.try_send(*store, &[]) {
-                    Ok(()) => part.flush(),
-                    Err(SendError::WouldBlock) => {}
-                    Err(error) => return Err(io::Error::other(error)),
-                },
-                Err(RecvError::Interrupted) => {}
+                Err(RecvError::Timeout(_) | RecvError::Interrupted) => {
+                    match self.part.try_send(self.store, &[]) {
+                        Ok(()) => self.part.flush(),
+                        Err(SendError::WouldBlock) => {}
+                        Err(error) => return Err(io::Error::other(error)),
+                    }
+                }
                 Err(error) => return Err(io::Error::other(error)),
             }
         }
@@ -83,8 +121,7 @@ impl<'n> Link<'n> {
 #[derive(Clone, Copy)]
 pub(crate) struct OfTask<'a> {
     link: &'a Link<'a>,
-    task: TaskId,
-    attempt: u32,
+    by: LargeBy,
 }
 
 impl Access for OfTask<'_> {
@@ -96,14 +133,19 @@ impl Access for OfTask<'_> {
     }
 
     fn write(&self, number: u64, from: u64, bytes: &[u8]) -> io::Result<u64> {
-        let (task, attempt, bytes) = (self.task, self.attempt, Bytes::from(bytes));
-        match self.link.ask(LargeRequest::Write { task, attempt, number, from, bytes })? {
+        let (by, bytes) = (self.by, Bytes::from(bytes));
+        match self.link.ask(LargeRequest::Write { by, number, from, bytes })? {
             LargeAnswer::Wrote(number) => Ok(number),
             answer => Err(strange(&answer)),
         }
     }
+
+    fn finish(&self, number: u64) -> io::Result<()> {
+        self.link.wrote.borrow_mut().push(number);
+        Ok(())
+    }
 }
 
-fn strange(answer: &LargeAnswer) -> io::Error {
+pub(crate) fn strange(answer: &LargeAnswer) -> io::Error {
     io::Error::other(format!("the store has answered {answer:?}"))
 }

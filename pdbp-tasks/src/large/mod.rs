@@ -7,6 +7,8 @@
 //! What a task has written is kept if, and only if, its result is taken; what other runs of it have written goes then, that of a processor that was lost in
 //! the middle, too. What is kept goes with its job, or by [`Tasks::discard`](crate::Tasks::discard).
 //!
+//! Of a pool with a journal they are files beside that (`folder.rs`), which a pool that is killed leaves to the next.
+//!
 //! ```text
 //!   slot ── Write(task, attempt, from, bytes) ──▶  part `tasks.store`, a thread  ──▶ spool: a file without a name,
 //!        ◀─────────── Wrote(number) ────────────                                       in chunks of 1 MiB
@@ -14,6 +16,8 @@
 //!        ◀─────────── Piece(bytes) ─────────────           └── the pool's thread
 //! ```
 
+#[cfg(feature = "net")]
+mod folder;
 mod keeper;
 mod link;
 mod spool;
@@ -24,7 +28,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::wire::Bytes;
 
+#[cfg(feature = "net")]
+pub(crate) use folder::{Folder, Keeping};
 pub(crate) use keeper::keep;
+#[cfg(feature = "net")]
+pub(crate) use keeper::{ADDRESS, keep_with};
+#[cfg(feature = "net")]
+pub(crate) use link::strange;
 pub(crate) use link::{Link, OfTask};
 pub(crate) use spool::{OfClient, Store};
 
@@ -59,7 +69,7 @@ impl Large {
 pub(crate) fn not_kept() -> io::Error {
     io::Error::new(
         io::ErrorKind::Unsupported,
-        "this pool keeps no large values; `Program::large_in` names a folder for those of a pool without a journal",
+        "this pool keeps no large values; a pool with a journal does, and `Program::large_in` names a folder for those of one without",
     )
 }
 
@@ -70,6 +80,11 @@ pub(crate) trait Access {
 
     /// Appends to a value, which has `from` bytes so far, or begins one with number 0. Returns its number.
     fn write(&self, number: u64, from: u64, bytes: &[u8]) -> io::Result<u64>;
+
+    /// The value is whole.
+    fn finish(&self, _number: u64) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Writes a value, piece by piece. It is one when it is [finished](Self::finish).
@@ -99,6 +114,7 @@ impl<'a> LargeWriter<'a> {
         if !self.piece.is_empty() || self.large.number == 0 {
             self.send()?;
         }
+        self.access.finish(self.large.number)?;
         Ok(self.large)
     }
 }

@@ -167,7 +167,7 @@ impl Spool {
     }
 }
 
-fn gone(number: u64) -> io::Error {
+pub(super) fn gone(number: u64) -> io::Error {
     let why = format!(
         "there is no large value {number}: its job is over, it was discarded, or the run that wrote it was not the one that counts"
     );

@@ -8,10 +8,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Remote;
-use super::remote::strange;
+use super::remote::{OfRemote, strange};
 use crate::error::Error;
 use crate::job::{Handle, New};
 use crate::kind::{self, Kind};
+use crate::large::{Large, LargeReader, LargeWriter};
 use crate::wire::{self, Answer, By, Bytes, Chunk, Inputs, KindId, Request, ResultOf};
 
 /// Least and most time between two looks for results.
@@ -122,7 +123,8 @@ impl<'r, O: DeserializeOwned> RemoteJob<'r, O> {
         let (chunks, (count, _)) = (std::mem::take(&mut self.chunks), std::mem::take(&mut self.collected));
         // If it cannot be: how much is there then is asked anew.
         self.tasks = None;
-        let added = self.remote.ask(&Request::Add { job: self.number, first, chunks });
+        let fingerprint = self.remote.fingerprint();
+        let added = self.remote.ask(&Request::Add { fingerprint, job: self.number, first, chunks });
         if added.is_err() {
             self.single.split_off(&first);
         }
@@ -138,6 +140,17 @@ impl<'r, O: DeserializeOwned> RemoteJob<'r, O> {
             ))),
             other => Err(strange(&other)),
         }
+    }
+
+    /// Begins a value of any length, which is written by pieces and lies beside the journal; it is there when
+    /// [`LargeWriter::finish`](crate::LargeWriter::finish) has returned, and goes with the job.
+    pub fn write_large(&mut self) -> LargeWriter<'_> {
+        LargeWriter::new(Box::new(OfRemote::new(self.remote, self.number)))
+    }
+
+    /// Reads a value of any length, by pieces, which a result names.
+    pub fn read_large(&mut self, value: &Large) -> LargeReader<'_> {
+        self.remote.read_large(value)
     }
 
     /// Nothing is added any more.

@@ -105,6 +105,7 @@ impl Bench {
                             ran_ns: 1000,
                             ending,
                             tasks: Vec::new(),
+                            large: Vec::new(),
                         }
                     })
                     .collect();
@@ -137,7 +138,12 @@ pub fn durable(path: &Path, count: u64, group: usize, loaded: impl FnOnce()) -> 
     for first in (0..count).step_by(CHUNK as usize) {
         let numbers = first..count.min(first + CHUNK);
         let inputs = Inputs::List(numbers.map(|number| Bytes::from(&number.to_le_bytes()[..])).collect());
-        bench.ask(Request::Add { job: 0, first, chunks: vec![Chunk::new(KindId(0), inputs)] });
+        bench.ask(Request::Add {
+            fingerprint: FINGERPRINT,
+            job: 0,
+            first,
+            chunks: vec![Chunk::new(KindId(0), inputs)],
+        });
         bench.sync()?;
     }
     figures.loaded = began.elapsed();

@@ -1,14 +1,17 @@
 //! A client of a pool with a journal.
 
+use std::cell::RefCell;
+use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pdbp::{Builder, Node, Part, PartKind, RecvError, Target};
 
 use super::{RemoteJob, has_lost_pool};
 use crate::error::Error;
+use crate::large::{self, Access, Large, LargeReader};
 use crate::program::Program;
 use crate::serve::ADDRESS;
-use crate::wire::{self, Answer, Down, Request, Up, pieces};
+use crate::wire::{self, Answer, Bytes, Down, LargeAnswer, LargeBy, LargeRequest, Request, Up, pieces};
 
 /// How long one try to join, or to find the pool, takes.
 const TRY: Duration = Duration::from_secs(2);
@@ -19,10 +22,55 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// How long a client waits for a message before it looks whether the pool is there.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Who is asked.
+enum At {
+    Pool,
+    Store,
+}
+
+/// What a client does with large values, for a job if it writes.
+pub(super) struct OfRemote<'r> {
+    remote: RefCell<&'r mut Remote>,
+    job: u32,
+}
+
+impl<'r> OfRemote<'r> {
+    pub(super) fn new(remote: &'r mut Remote, job: u32) -> Self {
+        Self { remote: RefCell::new(remote), job }
+    }
+
+    fn ask(&self, request: &LargeRequest) -> io::Result<LargeAnswer> {
+        self.remote.borrow_mut().ask_large(request).map_err(|error| io::Error::other(error.to_string()))
+    }
+}
+
+impl Access for OfRemote<'_> {
+    fn read(&self, number: u64, from: u64) -> io::Result<Bytes> {
+        match self.ask(&LargeRequest::Read { number, from })? {
+            LargeAnswer::Piece(bytes) => Ok(bytes),
+            answer => Err(large::strange(&answer)),
+        }
+    }
+
+    fn write(&self, number: u64, from: u64, bytes: &[u8]) -> io::Result<u64> {
+        let (by, bytes) = (LargeBy::Client(self.job), Bytes::from(bytes));
+        match self.ask(&LargeRequest::Write { by, number, from, bytes })? {
+            LargeAnswer::Wrote(number) => Ok(number),
+            answer => Err(large::strange(&answer)),
+        }
+    }
+
+    fn finish(&self, number: u64) -> io::Result<()> {
+        self.ask(&LargeRequest::Finish { number }).map(drop)
+    }
+}
+
 struct Session {
     part: Part,
     pool: Target,
     node: Node,
+    /// The part with large values, when it was looked for.
+    store: Option<Target>,
     joined: pieces::Joined,
 }
 
@@ -48,11 +96,36 @@ impl Remote {
     /// # Errors
     /// There was no pool for longer than the patience; the pool says no.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, Error> {
+        let of = |down| if let Down::Answer { id, answer } = down { Some((id, answer)) } else { None };
+        match self.ask_again(&|id| (At::Pool, Up::Request { id, request: request.clone() }), &of)? {
+            Answer::No(why) => Err(Error::other(why)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// The same of the part with large values.
+    pub(super) fn ask_large(&mut self, request: &LargeRequest) -> Result<LargeAnswer, Error> {
+        let of = |down| if let Down::Large { id, answer } = down { Some((id, answer)) } else { None };
+        match self.ask_again(&|id| (At::Store, Up::Large { id, request: request.clone() }), &of)? {
+            LargeAnswer::No(why) => Err(Error::other(why)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Reads a value of any length, by pieces, which a result names.
+    pub fn read_large(&mut self, value: &Large) -> LargeReader<'_> {
+        LargeReader::new(Box::new(OfRemote::new(self, 0)), *value)
+    }
+
+    fn ask_again<A>(
+        &mut self,
+        up: &dyn Fn(u64) -> (At, Up),
+        of: &dyn Fn(Down) -> Option<(u64, A)>,
+    ) -> Result<A, Error> {
         let mut lost = None;
         loop {
             self.id += 1;
-            let why = match self.ask_once(self.id, request) {
-                Ok(Answer::No(why)) => return Err(Error::other(why)),
+            let why = match self.ask_once(self.id, up(self.id), of) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -65,12 +138,17 @@ impl Remote {
         }
     }
 
-    fn ask_once(&mut self, id: u64, request: &Request) -> Result<Answer, Error> {
+    fn ask_once<A>(
+        &mut self,
+        id: u64,
+        up: (At, Up),
+        of: &dyn Fn(Down) -> Option<(u64, A)>,
+    ) -> Result<A, Error> {
         let session = match &mut self.session {
             Some(session) => session,
             None => self.session.insert(Session::begin(self.builder.clone())?),
         };
-        session.ask(id, request)
+        session.ask(id, up, of)
     }
 
     /// Begins a job, whose results are of type `O`.
@@ -83,6 +161,11 @@ impl Remote {
             Answer::Job(number) => Ok(RemoteJob::new(self, number, Some(0))),
             other => Err(strange(&other)),
         }
+    }
+
+    /// Of all functions of the program.
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
 
     /// A job that was begun before, by this client or another one.
@@ -118,13 +201,23 @@ impl Session {
             builder.start()?.into_nodes().pop().ok_or_else(|| Error::other("a cluster without a node"))?;
         let part = node.register("tasks.client", PartKind::Cpu)?;
         let pool = part.find(ADDRESS, TRY)?;
-        Ok(Self { part, pool, node, joined: pieces::Joined::default() })
+        Ok(Self { part, pool, node, store: None, joined: pieces::Joined::default() })
     }
 
-    fn ask(&mut self, id: u64, request: &Request) -> Result<Answer, Error> {
-        let bytes = postcard::to_stdvec(&Up::Request { id, request: request.clone() })?;
+    fn ask<A>(
+        &mut self,
+        id: u64,
+        (at, up): (At, Up),
+        of: &dyn Fn(Down) -> Option<(u64, A)>,
+    ) -> Result<A, Error> {
+        let target = match (at, self.store) {
+            (At::Pool, _) => self.pool,
+            (At::Store, Some(store)) => store,
+            (At::Store, None) => *self.store.insert(self.part.find(large::ADDRESS, TRY)?),
+        };
+        let bytes = postcard::to_stdvec(&up)?;
         for piece in pieces::cut(&bytes, self.part.longest()) {
-            self.part.send(self.pool, &piece)?;
+            self.part.send(target, &piece)?;
         }
         self.part.flush();
         let began = Instant::now();
@@ -132,8 +225,8 @@ impl Session {
             match self.part.recv_timeout(LOOK) {
                 Ok(piece) => {
                     let whole = self.joined.add(&piece, |whole| wire::decode::<Down>(whole));
-                    if let Some(Some(Ok(Down::Answer { id: of, answer }))) = whole
-                        && of == id
+                    if let Some(Some(Ok(down))) = whole
+                        && let Some((_, answer)) = of(down).filter(|(answered, _)| *answered == id)
                     {
                         return Ok(answer);
                     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use pdbp::{Builder, Event, Interest, Node, Part, PartKind, RecvError, Target};
 use super::Serving;
 use crate::durable::{Durable, Group, Out, Reading};
 use crate::error::Error;
+use crate::large::{self, Folder, Keeping};
 use crate::peers::{Heard, Peers};
 use crate::program::Program;
 use crate::serve::{ADDRESS, NAME};
@@ -64,26 +65,41 @@ impl Program {
         ready: impl FnOnce(&Node, u32),
     ) -> Result<(), Error> {
         self.kinds.check()?;
-        let (store, [reader, inputs], mut saved): (Box<dyn Store>, [Box<dyn Reader>; 2], _) =
+        let (store, [reader, inputs, ended], mut saved): (Box<dyn Store>, [Box<dyn Reader>; 3], _) =
             match &serving.journal {
                 Some(path) => {
                     let failed = |error| Error::other(format!("journal {}: {error}", path.display()));
                     let disk = Disk::open(path).map_err(failed)?;
                     let saved = disk.load().map_err(failed)?;
-                    (Box::new(disk.clone()), [Box::new(disk.clone()), Box::new(disk)], saved)
+                    let readers: [Box<dyn Reader>; 3] =
+                        [Box::new(disk.clone()), Box::new(disk.clone()), Box::new(disk.clone())];
+                    (Box::new(disk), readers, saved)
                 }
                 None => {
                     let memory = Memory::default();
                     let saved = memory.load();
-                    (Box::new(memory.clone()), [Box::new(memory.clone()), Box::new(memory)], saved)
+                    let readers: [Box<dyn Reader>; 3] =
+                        [Box::new(memory.clone()), Box::new(memory.clone()), Box::new(memory.clone())];
+                    (Box::new(memory), readers, saved)
                 }
             };
         let mut store = store;
         let term = saved.term.saturating_add(1);
         saved.term = term;
         let failed = |error| Error::other(format!("the journal cannot be taken up: {error}"));
-        store.commit(&[Change::Term(term)]).map_err(failed)?;
         let functions = (self.kinds.len(), self.kinds.fingerprint());
+        saved.check_functions(functions.1).map_err(failed)?;
+        store.commit(&[Change::Term(term), Change::Functions(functions.1)]).map_err(failed)?;
+        let folder = match &serving.journal {
+            Some(path) => {
+                let failed =
+                    |error| Error::other(format!("large values beside journal {}: {error}", path.display()));
+                let folder = Arc::new(Folder::open(path, term, ended, &saved).map_err(failed)?);
+                store = Box::new(Keeping { store, folder: Arc::clone(&folder) });
+                Some(folder)
+            }
+            None => None,
+        };
         let judge = serving.is_failure;
         let mut durable =
             Durable::restore(saved, term, functions, self.limits, judge, inputs).map_err(failed)?;
@@ -93,16 +109,27 @@ impl Program {
         let cluster = builder.found(true).start()?;
         let node = cluster.nodes().first().ok_or_else(|| Error::other("a cluster without a node"))?;
         let part = node.register(NAME, PartKind::Cpu)?;
-        let progress = Progress::default();
+        let (progress, over) = (Progress::default(), AtomicBool::new(false));
         thread::scope(|scope| {
             let (groups, journal) = mpsc::channel();
             let progress = &progress;
             let writer = scope.spawn(move || keep(node, store, &journal, progress, stop));
+            let over = &over;
+            let _over = Over(over);
+            let keeper = scope.spawn(move || {
+                let answer = |request| folder.as_ref().ok_or_else(large::not_kept)?.answer(request);
+                large::keep_with(node, &|| over.load(Ordering::Acquire), &|| (), &answer)
+            });
             ready(node, term);
             let (peers, began) = (Peers::new(&part), Instant::now());
             let mut server = Server { durable, reader, part: &part, peers, groups, progress, began };
             let served = server.serve(stop, || writer.is_finished());
             drop(server);
+            over.store(true, Ordering::Release);
+            let kept = keeper.join().unwrap_or_else(|_| {
+                Err(Error::other("the thread of large values has panicked; what was acknowledged is safe"))
+            });
+            let served = served.and(kept);
             match writer.join() {
                 Ok(written) => served.and(written),
                 Err(_) => {
@@ -110,6 +137,15 @@ impl Program {
                 }
             }
         })
+    }
+}
+
+/// Ends the thread of large values, also when another one panics.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 

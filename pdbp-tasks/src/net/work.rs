@@ -11,6 +11,7 @@ use pdbp::{Builder, Node, Part, PartKind, RecvError, Target};
 use super::{WhenLost, Working, has_lost_pool};
 use crate::error::Error;
 use crate::kind::Kinds;
+use crate::large::Link;
 use crate::program::Program;
 use crate::resources::Resources;
 use crate::serve::ADDRESS;
@@ -185,12 +186,14 @@ impl Shared<'_> {
     fn compute(&self, number: usize) {
         let worker = Worker::keeping(self.kinds.fingerprint(), self.offer.clone());
         let slot = RefCell::new(Slot { worker, joined: pieces::Joined::default() });
+        let (name, later) = (format!("tasks.slot{number}"), |after| self.later(after));
+        let large = Link::new(&later, &name);
         let mut last = 0;
         loop {
             let session = self.session().clone().filter(|(session, _)| *session > last);
             if let Some((session, node)) = session {
                 last = session;
-                match self.at_pool(&node, &format!("tasks.slot{number}"), &slot) {
+                match self.at_pool(&node, &name, &slot, &large) {
                     Ok(Some(Over::Refused(pool))) => {
                         return self.fail(Error::OtherFunctions { own: self.kinds.fingerprint(), pool });
                     }
@@ -214,7 +217,7 @@ impl Shared<'_> {
             }
             let step = slot.borrow_mut().worker.step_alone(self.began.elapsed());
             match step {
-                Step::Run(task) => self.run(None, &slot, &task),
+                Step::Run(task) => self.run((None, &large), &slot, &task),
                 _ if is_over => return,
                 _ => drop(self.changed.wait_timeout(self.session(), LOOK)),
             }
@@ -222,7 +225,13 @@ impl Shared<'_> {
     }
 
     /// Asks, runs and submits until the pool is gone, which is an error, or this processor goes.
-    fn at_pool(&self, node: &Node, name: &str, slot: &RefCell<Slot>) -> Result<Option<Over>, Error> {
+    fn at_pool(
+        &self,
+        node: &Node,
+        name: &str,
+        slot: &RefCell<Slot>,
+        large: &Link<'_>,
+    ) -> Result<Option<Over>, Error> {
         let part = node.register(name, PartKind::Cpu)?;
         let pool = part.find(ADDRESS, MEETING)?;
         let mut farewell = None;
@@ -239,7 +248,7 @@ impl Shared<'_> {
             }
             let step = slot.borrow_mut().worker.step(now);
             match step {
-                Step::Run(task) => self.run(Some(&part), slot, &task),
+                Step::Run(task) => self.run((Some(&part), large), slot, &task),
                 Step::Send(up) => self.say(&part, pool, &up)?,
                 Step::Over(over) => return Ok(Some(over)),
                 Step::Wait(time) => match part.recv_timeout(time.min(5 * LOOK)) {
@@ -255,10 +264,26 @@ impl Shared<'_> {
         slot::send(part, pool, message)
     }
 
-    fn run(&self, part: Option<&Part>, slot: &RefCell<Slot>, task: &Assignment) {
+    /// The cluster behind the one with this number, which is lost. Waits for it, as what writes a large value does meanwhile; `None`: there
+    /// will be none, or it is time to go.
+    fn later(&self, lost: u64) -> Option<(u64, Node)> {
+        self.lost.fetch_max(lost, Ordering::AcqRel);
+        let mut session = self.session();
+        loop {
+            if let Some(later) = session.clone().filter(|(number, _)| *number > lost) {
+                return Some(later);
+            }
+            if self.leaving.load(Ordering::Acquire) || self.alone.load(Ordering::Acquire) {
+                return None;
+            }
+            session = self.changed.wait_timeout(session, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn run(&self, (part, large): (Option<&Part>, &Link<'_>), slot: &RefCell<Slot>, task: &Assignment) {
         let stops = || self.leaving.load(Ordering::Acquire);
         self.running.fetch_add(1, Ordering::Relaxed);
-        let (ending, tasks) = slot::call((part, None), slot, self.kinds, task, &stops);
+        let (ending, tasks) = slot::call((part, Some(large)), slot, self.kinds, task, &stops);
         let now = self.began.elapsed();
         self.busy.store(now.as_millis() as u64, Ordering::Relaxed); // the age of a process in milliseconds
         self.running.fetch_sub(1, Ordering::Relaxed);
@@ -266,6 +291,7 @@ impl Shared<'_> {
         if stops() && matches!(ending, Ending::Failed(_)) {
             worker.abandon();
         }
+        worker.wrote(large.take_wrote());
         worker.ended(now, ending, tasks);
     }
 }

@@ -25,6 +25,12 @@ impl Pool {
         matches!(entry.state, State::Scheduled { .. }).then_some(entry.job.0)
     }
 
+    /// The name of a task, of a pool with a journal.
+    #[cfg(feature = "net")]
+    pub(crate) fn name_of(&self, task: TaskId) -> Option<crate::wire::Name> {
+        self.tasks.get(task).map(super::name_of)
+    }
+
     /// Looks for tasks that take too long.
     pub(super) fn look(&mut self, now: Duration) {
         self.next_look = now + LOOK.1;

@@ -260,6 +260,23 @@ impl Pool {
         self.stir();
     }
 
+    /// Ends all sub-tasks of these tasks of a job, which are sorted and over themselves.
+    #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "only pools with a journal run tasks again"))]
+    pub(crate) fn end_families(&mut self, job: JobId, numbers: &[u64]) {
+        let Some(journal) = &self.journal else { return };
+        if !numbers.iter().any(|number| journal.family(Name { job: job.0, number: *number, sub: 0 }) > 0) {
+            return;
+        }
+        for task in self.tasks.of_job(job) {
+            let entry = self.tasks.get(task);
+            if entry.is_some_and(|entry| entry.sub != 0 && numbers.binary_search(&entry.number).is_ok()) {
+                self.leave_table(task, None);
+                self.end(task, Err(Arc::new(TaskError::Cancelled)));
+            }
+        }
+        self.stir();
+    }
+
     /// Cancels a job and forgets its outcomes.
     pub fn forget(&mut self, job: JobId) {
         self.cancel(job);

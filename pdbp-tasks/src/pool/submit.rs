@@ -21,7 +21,7 @@ impl Pool {
         if let Some(known) = self.processors.get_mut(&from) {
             known.heard = now;
         }
-        let Submission { task, attempt, ran_ns, ending, tasks } = submission;
+        let Submission { task, attempt, ran_ns, ending, tasks, .. } = submission;
         let Some(entry) = self.tasks.get(task) else {
             if self.tasks.has_existed(task) {
                 self.counts.ignored += 1;

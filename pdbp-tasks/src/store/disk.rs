@@ -15,7 +15,7 @@ use super::runs::{self, ENDED, Results, Run};
 use super::{Change, Ended, Head, Reader, Saved, Store, StoreError};
 use crate::wire::{self, Name};
 
-/// What the file is, and its term.
+/// What the file is, its term, and of some jobs how many [`places`](PLACES) were given.
 const META: TableDefinition<&str, u64> = TableDefinition::new("pdbp-tasks");
 const JOBS: TableDefinition<u32, &[u8]> = TableDefinition::new("jobs");
 /// By job and number of the first task.
@@ -24,6 +24,9 @@ const ADDED: TableDefinition<(u32, u64), &[u8]> = TableDefinition::new("added");
 const STEPS: TableDefinition<(u32, u64, u64), &[u8]> = TableDefinition::new("steps");
 /// By job, number and sub-task.
 const STARTED: TableDefinition<(u32, u64, u64), &[u8]> = TableDefinition::new("started");
+
+/// What the key of such a number begins with; the job follows.
+const PLACES: &str = "places/";
 
 /// Version of what lies in the tables.
 const FORMAT: u64 = 3;
@@ -190,6 +193,14 @@ impl Disk {
                 u32::try_from(number).map_err(|_| StoreError::Damaged { why: format!("{name} {number}") })
             };
             (saved.term, saved.next_job) = (number("term")?, number("next job")?);
+            saved.functions = meta.get("functions")?.map(|functions| functions.value());
+            for entry in meta.range(PLACES..)? {
+                let (key, places) = entry?;
+                let Some(job) = key.value().strip_prefix(PLACES) else { break };
+                let job =
+                    job.parse().map_err(|_| StoreError::Damaged { why: format!("places of job {job}") })?;
+                saved.places.push((job, places.value()));
+            }
             for entry in change.open_table(JOBS)?.iter()? {
                 let (job, record) = entry?;
                 saved.jobs.push((job.value(), decode(record.value(), "a job")?));
@@ -252,6 +263,7 @@ impl<'t, 'c> Tables<'t, 'c> {
         let at = |name: &Name| (name.job, name.number, name.sub);
         match change {
             Change::Term(term) => drop(self.meta.insert("term", u64::from(*term))?),
+            Change::Functions(functions) => drop(self.meta.insert("functions", *functions)?),
             Change::NextJob(job) => drop(self.meta.insert("next job", u64::from(*job))?),
             Change::Job(job, record) => drop(self.jobs.insert(job, &*encode(record)?)?),
             Change::Forget(job) => {
@@ -259,12 +271,14 @@ impl<'t, 'c> Tables<'t, 'c> {
                 let (two, three) = ((*job, 0)..=(*job, u64::MAX), (*job, 0, 0)..=(*job, u64::MAX, u64::MAX));
                 self.added.retain_in(two, |_, _| false)?;
                 self.ended.forget(*job)?;
+                self.meta.remove(&*format!("{PLACES}{job}"))?;
                 self.steps.retain_in(three.clone(), |_, _| false)?;
                 self.started.retain_in(three, |_, _| false)?;
             }
             Change::Added(job, first, chunk) => drop(self.added.insert((*job, *first), &**chunk)?),
             Change::Ended(job, number, ended) => self.ended.add(*job, *number, ended)?,
             Change::Unended(job, number) => self.ended.take_back(*job, *number)?,
+            Change::Places(job, places) => drop(self.meta.insert(&*format!("{PLACES}{job}"), *places)?),
             Change::Step(step) => {
                 if let Some(key) = key(step) {
                     self.steps.insert(key, &*encode(step)?)?;
@@ -275,6 +289,7 @@ impl<'t, 'c> Tables<'t, 'c> {
             }
             Change::Started(name, processor) => drop(self.started.insert(at(name), &*encode(processor)?)?),
             Change::Settled(name) => drop(self.started.remove(at(name))?),
+            Change::Keeps(..) => {}
         }
         Ok(())
     }

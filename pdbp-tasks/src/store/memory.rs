@@ -11,9 +11,11 @@ use crate::wire::{Bytes, Name};
 struct Content {
     term: u32,
     next_job: u32,
+    functions: Option<u64>,
     jobs: BTreeMap<u32, JobRecord>,
     added: BTreeMap<(u32, u64), Bytes>,
     ended: BTreeMap<(u32, u64), Ended>,
+    places: BTreeMap<u32, u64>,
     steps: BTreeMap<(u32, u64, u64), Step>,
     started: BTreeMap<Name, Processor>,
 }
@@ -48,9 +50,11 @@ impl Memory {
         Saved {
             term: content.term,
             next_job: content.next_job,
+            functions: content.functions,
             jobs: content.jobs.iter().map(|(job, record)| (*job, record.clone())).collect(),
             added: content.added.iter().map(|((job, first), chunk)| (*job, *first, chunk.clone())).collect(),
             ended: content.ended.iter().map(|((job, number), ended)| (*job, *number, ended.head)).collect(),
+            places: content.places.iter().map(|(job, places)| (*job, *places)).collect(),
             steps: content.steps.values().cloned().collect(),
             started: content.started.iter().map(|(name, processor)| (*name, *processor)).collect(),
         }
@@ -61,18 +65,21 @@ impl Content {
     fn apply(&mut self, change: &Change) {
         match change {
             Change::Term(term) => self.term = *term,
+            Change::Functions(functions) => self.functions = Some(*functions),
             Change::NextJob(job) => self.next_job = *job,
             Change::Job(job, record) => drop(self.jobs.insert(*job, record.clone())),
             Change::Forget(job) => {
                 self.jobs.remove(job);
                 self.added.retain(|(of, _), _| of != job);
                 self.ended.retain(|(of, _), _| of != job);
+                self.places.remove(job);
                 self.steps.retain(|(of, ..), _| of != job);
                 self.started.retain(|name, _| name.job != *job);
             }
             Change::Added(job, first, chunk) => drop(self.added.insert((*job, *first), chunk.clone())),
             Change::Ended(job, number, ended) => drop(self.ended.insert((*job, *number), ended.clone())),
             Change::Unended(job, number) => drop(self.ended.remove(&(*job, *number))),
+            Change::Places(job, places) => drop(self.places.insert(*job, *places)),
             Change::Step(step) => {
                 if let Some(key) = key(step) {
                     self.steps.insert(key, step.clone());
@@ -83,6 +90,7 @@ impl Content {
             }
             Change::Started(name, processor) => drop(self.started.insert(*name, *processor)),
             Change::Settled(name) => drop(self.started.remove(name)),
+            Change::Keeps(..) => {}
         }
     }
 }

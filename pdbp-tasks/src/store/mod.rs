@@ -49,6 +49,8 @@ pub(crate) struct Head {
 pub(crate) enum Change {
     /// The number of those that have taken the journal up.
     Term(u32),
+    /// Fingerprint of the functions of all tasks.
+    Functions(u64),
     /// The number of the next job. None is used twice.
     NextJob(u32),
     Job(u32, JobRecord),
@@ -59,11 +61,21 @@ pub(crate) enum Change {
     Ended(u32, u64, Ended),
     /// It runs again.
     Unended(u32, u64),
+    /// So many places in the order in which its tasks end have been given, those of tasks that run again among them.
+    Places(u32, u64),
     /// `Took` or `Failed`, of a family of sub-tasks.
     Step(Step),
     FamilyOver(u32, u64),
     Started(Name, Processor),
     Settled(Name),
+    /// The result of this task names these large values. They lie in files of their own, so nothing of it is in the journal.
+    Keeps(Name, Vec<u64>),
+}
+
+/// The family of sub-tasks that a step is of.
+#[cfg(feature = "net")]
+pub(crate) fn family(step: &Step) -> Option<(u32, u64)> {
+    memory::key(step).map(|(job, number, _)| (job, number))
 }
 
 /// All that a pool is made anew of.
@@ -71,13 +83,29 @@ pub(crate) enum Change {
 pub(crate) struct Saved {
     pub(crate) term: u32,
     pub(crate) next_job: u32,
+    /// Of all functions; journals of before that was noted have none.
+    pub(crate) functions: Option<u64>,
     pub(crate) jobs: Vec<(u32, JobRecord)>,
     /// By job and number.
     pub(crate) added: Vec<(u32, u64, Bytes)>,
     pub(crate) ended: Vec<(u32, u64, Head)>,
+    /// Of jobs of which tasks have run again, as they were then.
+    pub(crate) places: Vec<(u32, u64)>,
     /// In the order in which they happened.
     pub(crate) steps: Vec<Step>,
     pub(crate) started: Vec<(Name, Processor)>,
+}
+
+impl Saved {
+    /// Whether a program with the functions of this fingerprint can take it up: tasks name theirs by a number.
+    pub(crate) fn check_functions(&self, own: u64) -> Result<(), StoreError> {
+        match self.functions {
+            Some(other) if other != own && !self.jobs.is_empty() => Err(StoreError::Other(format!(
+                "its tasks are of a program with other functions ({other:016x}) than this one ({own:016x}); serve it with that program, or name another file"
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Why a store has not done what it was to do.

@@ -34,7 +34,7 @@ fn value() -> Ending {
 }
 
 fn of(task: TaskId, attempt: u32, ending: Ending, tasks: Vec<SubTask>) -> Submission {
-    Submission { task, attempt, ran_ns: 1, ending, tasks }
+    Submission { task, attempt, ran_ns: 1, ending, tasks, large: Vec::new() }
 }
 
 fn sub(kind: u16, after: Vec<u16>) -> SubTask {

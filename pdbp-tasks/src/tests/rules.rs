@@ -56,7 +56,14 @@ fn done(pool: &mut Pool, now: Duration, by: Processor, task: &Assignment, ran: D
     pool.submit(
         now,
         by,
-        Submission { task: task.task, attempt: task.attempt, ran_ns, ending, tasks: Vec::new() },
+        Submission {
+            task: task.task,
+            attempt: task.attempt,
+            ran_ns,
+            ending,
+            tasks: Vec::new(),
+            large: Vec::new(),
+        },
     );
 }
 
@@ -93,7 +100,11 @@ fn nobody_is_given_more_than_a_share_of_what_is_left() {
 fn failed(pool: &mut Pool, now: Duration, by: Processor, task: &Assignment) {
     let ending = Ending::Failed(Failure::Said("no disk".into()));
     let (task, attempt) = (task.task, task.attempt);
-    pool.submit(now, by, Submission { task, attempt, ran_ns: 1, ending, tasks: Vec::new() });
+    pool.submit(
+        now,
+        by,
+        Submission { task, attempt, ran_ns: 1, ending, tasks: Vec::new(), large: Vec::new() },
+    );
 }
 
 /// A pool with many tasks, of which a processor has failed as many as told, beside one on another node that ends its own as told.
@@ -265,7 +276,14 @@ fn who_held_what_is_recorded_if_asked_for() {
     pool.lose_node(1);
     let again = given(&mut pool, 3 * SECOND, processor(2));
     let ending = Ending::Failed(Failure::Said("no".into()));
-    let failed = Submission { task: again[0].task, attempt: 2, ran_ns: 1, ending, tasks: Vec::new() };
+    let failed = Submission {
+        task: again[0].task,
+        attempt: 2,
+        ran_ns: 1,
+        ending,
+        tasks: Vec::new(),
+        large: Vec::new(),
+    };
     pool.submit(4 * SECOND, processor(2), failed);
     let last = given(&mut pool, 5 * SECOND, processor(3));
     done(&mut pool, 7 * SECOND, processor(3), &last[0], SECOND);

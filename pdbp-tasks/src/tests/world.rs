@@ -294,7 +294,8 @@ impl World {
                     join: None,
                     after: Vec::new(),
                 };
-                let submission = Submission { task, attempt, ran_ns: 1, ending, tasks: vec![sub] };
+                let submission =
+                    Submission { task, attempt, ran_ns: 1, ending, tasks: vec![sub], large: Vec::new() };
                 self.submit(self.hosts[from].processor, submission);
             }
             Operation::Cancel(job) => {

@@ -1,5 +1,5 @@
 //! What clients ask of a pool with a journal. Each request may be repeated: asked twice it does the same as asked once, so that a client whose
-//! answer was lost, with a pool or a link, asks again.
+//! answer was lost, with a pool or a link, asks again. (But for `Retry`: what has failed again meanwhile runs a second time.)
 
 use serde::{Deserialize, Serialize};
 
@@ -106,6 +106,8 @@ pub enum Request {
     },
     /// Adds tasks.
     Add {
+        /// Of all functions that the client knows.
+        fingerprint: u64,
         /// To which job.
         job: u32,
         /// Number of the first: so many were added before.

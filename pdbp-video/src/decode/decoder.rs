@@ -34,9 +34,30 @@ pub(super) trait Decoder: Send {
     /// What the decoder does not like.
     fn drain(&mut self, take: &mut Take<'_>) -> Result<(), String>;
 
-    /// Whether the last error was the end of its process.
-    fn has_crashed(&self) -> bool {
-        false
+    /// What the last error was of.
+    fn fault(&self) -> Fault {
+        Fault::Stream
+    }
+}
+
+/// What an error of a decoder is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The stream, which is damaged.
+    Stream,
+    /// The process that decodes, which has ended.
+    Process,
+    /// The device that decodes, which has no room, does not decode such pictures, or fails.
+    Device,
+}
+
+impl Fault {
+    /// What is said of the picture that was fed.
+    pub(super) fn error(self, picture: u32, reason: String) -> DecodeError {
+        match self {
+            Self::Stream | Self::Process => DecodeError::Damaged { picture, reason },
+            Self::Device => DecodeError::NoDecoder { reason },
+        }
     }
 }
 
@@ -57,6 +78,8 @@ pub struct NotIsolated {
     pub reason: String,
 }
 
+/// What helps if a decoder cannot be started.
+pub(super) const FEWER: &str = "probably out of memory, use fewer decoders or streams";
 /// The name of the decoder that is part of the program.
 const OPENH264: &str = "openh264";
 /// The name of that of a GPU.
@@ -300,7 +323,7 @@ impl Codec {
             Some(libav) => libav.decoder(standard).map(|decoder| Box::new(decoder) as Box<dyn Decoder>),
             None => OpenH264::new().map(|decoder| Box::new(decoder) as Box<dyn Decoder>),
         };
-        made.map_err(|reason| DecodeError::NoDecoder { reason })
+        made.map_err(|reason| DecodeError::NoDecoder { reason: format!("{reason}; {FEWER}") })
     }
 }
 

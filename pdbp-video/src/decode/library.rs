@@ -14,8 +14,7 @@ macro_rules! functions {
             /// Takes the functions from the library and those that it was linked with, or says which is not there.
             fn find(library: &libloading::Library) -> Result<Self, &'static str> {
                 Ok(Self {$(
-                    // SAFETY: the function of this name has this type in all versions that are accepted; nothing is called but what
-                    // tells the version before that has been compared.
+                    // SAFETY: the function of this name has this type in all versions that are accepted: who uses the macro says why.
                     $name: unsafe { library.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>(stringify!($name)) }
                         .map(|symbol| *symbol)
                         .map_err(|_| stringify!($name))?,

@@ -40,7 +40,7 @@ pub use whole::whole;
 pub(crate) use yuv::OnDevice;
 pub use yuv::Yuv;
 
-use self::decoder::{Company, Decoder};
+use self::decoder::{Company, Decoder, Fault};
 use crate::annexb::{EntryPoint, Index, Standard};
 use crate::clips::Clip;
 use crate::sources::Source;
@@ -50,10 +50,10 @@ use crate::streams::{StreamNo, Streams};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The decoder could not be started.
-    #[error("no decoder: {reason}; probably out of memory, use fewer decoders or streams")]
+    /// The decoder could not be started; or its device has no room for it, does not decode such pictures, or fails.
+    #[error("no decoder: {reason}")]
     NoDecoder {
-        /// What the decoder said.
+        /// What the decoder said, and what helps.
         reason: String,
     },
     /// The decoder that was chosen does not decode streams of this kind.
@@ -150,13 +150,13 @@ impl Sampler {
             _ => self.codec.decoder(standard, Company::Others)?,
         };
         let picture = entry.picture;
-        let damaged = |reason| DecodeError::Damaged { picture, reason };
         let mut first = First::new(|yuv: &Yuv<'_>| (yuv.size() == entry.size).then(|| take(yuv)));
-        decoder.decode(clip.data(), &entry.pieces, &mut |yuv| first.take(yuv)).map_err(damaged)?;
+        let mut decoded = decoder.decode(clip.data(), &entry.pieces, &mut |yuv| first.take(yuv));
         // The picture came at once, or waits for others that may be shown before it.
-        if first.taken() == 0 {
-            decoder.drain(&mut |yuv| first.take(yuv)).map_err(damaged)?;
+        if decoded.is_ok() && first.taken() == 0 {
+            decoded = decoder.drain(&mut |yuv| first.take(yuv));
         }
+        decoded.map_err(|reason| decoder.fault().error(picture, reason))?;
         let result = first.result.flatten().ok_or(DecodeError::Incomplete { picture })?;
         self.decoder = Some((standard, decoder));
         Ok(result)
@@ -329,13 +329,12 @@ impl Follower {
         let number = self.inside.front().copied().unwrap_or(picture);
         let mut first = First::new(|yuv: &Yuv<'_>| take(number, yuv));
         let decoded = decoder.decode(data, pieces, &mut |yuv| first.take(yuv));
-        if decoder.has_crashed() {
-            self.crashes += 1;
-        }
-        let (has_crashed, is_last) = (decoder.has_crashed(), self.crashes >= MOST_CRASHES);
-        decoded.map_err(|reason| match has_crashed {
-            true => DecodeError::Crashed { picture, reason, is_last },
-            false => DecodeError::Damaged { picture, reason },
+        decoded.map_err(|reason| match decoder.fault() {
+            Fault::Process => {
+                self.crashes += 1;
+                DecodeError::Crashed { picture, reason, is_last: self.crashes >= MOST_CRASHES }
+            }
+            fault => fault.error(picture, reason),
         })?;
         self.inside.drain(..first.taken().min(self.inside.len()));
         if first.more > 0 {

@@ -127,6 +127,68 @@ fn a_follower_resumes_at_the_entry_point_after_the_damage() {
     }
 }
 
+/// A parser may leave such a picture out without a word.
+#[test]
+fn a_picture_with_nothing_but_a_start_is_reported_and_those_after_it_keep_their_numbers() {
+    let good = Clip::new("good", BUNDLED[0].data).unwrap();
+    let range = good.index().pictures[10].clone();
+    let mut data = BUNDLED[0].data[..range.start + 6].to_vec();
+    data.extend_from_slice(&BUNDLED[0].data[range.end..]);
+    let clip = Clip::new("broken", data).unwrap();
+    assert_eq!(clip.index().pictures.len(), good.index().pictures.len());
+    for codec in codecs() {
+        let (expected, _) = follow(codec, &good, 0, 140);
+        let (pictures, errors) = follow(codec, &clip, 0, 40);
+        assert_eq!(errors, 1, "{codec}");
+        assert!(pictures.iter().any(|(number, _)| *number > 30), "{codec}: {:?}", numbers(&pictures));
+        for picture in &pictures {
+            assert!(expected.contains(picture), "{codec}: number {} is another picture", picture.0);
+        }
+        assert!(
+            matches!(whole(codec, &clip, |_| ()), Err(DecodeError::Damaged { picture: 10, .. })),
+            "{codec}"
+        );
+    }
+}
+
+/// A live source may be joined at a picture that is followed by some which refer to what was before it.
+#[test]
+fn decoders_that_begin_at_an_open_group_leave_out_what_refers_to_the_one_before_and_go_on() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/streams/hevc_open_gop.265");
+    let clip = Clip::new("open", std::fs::read(file).unwrap()).unwrap();
+    let (index, data) = (clip.index(), clip.data());
+    let kind = |picture: &Range<usize>| {
+        let kinds = crate::annexb::nals(&data[picture.clone()]);
+        kinds
+            .map(|nal| data[picture.start + nal.range.start + 3] >> 1 & 0x3f)
+            .find(|kind| *kind < 32)
+            .unwrap()
+    };
+    let kinds: Vec<_> = index.pictures.iter().map(kind).collect();
+    // CRA, with RASL behind it.
+    let start = (1..kinds.len()).find(|place| kinds[*place] == 21).unwrap();
+    let skipped = kinds[start..].iter().take(5).filter(|kind| matches!(kind, 8 | 9)).count();
+    assert!(skipped > 0, "{kinds:?}");
+    for codec in codecs().into_iter().filter(|codec| codec.decodes(Standard::H265)) {
+        let mut expected = Vec::new();
+        whole(codec, &clip, |yuv| expected.push(planes(yuv))).unwrap();
+        let mut decoder = codec.own_decoder(Standard::H265).unwrap();
+        let mut shown = Vec::new();
+        // Parameter sets are there once.
+        let sets = crate::annexb::nals(data).map(|nal| nal.range);
+        let sets = sets.filter(|range| matches!(data[range.start + 3] >> 1 & 0x3f, 32..=34)).take(3);
+        let first: Vec<_> = sets.chain([index.pictures[start].clone()]).collect();
+        decoder.decode(data, &first, &mut |yuv| shown.push(planes(yuv))).unwrap();
+        for picture in &index.pictures[start + 1..] {
+            let pieces = core::slice::from_ref(picture);
+            decoder.decode(data, pieces, &mut |yuv| shown.push(planes(yuv))).unwrap();
+        }
+        decoder.drain(&mut |yuv| shown.push(planes(yuv))).unwrap();
+        assert!(shown.len() > 5 && shown.len() < index.pictures.len() - start, "{codec}: {}", shown.len());
+        assert!(expected.ends_with(&shown), "{codec}");
+    }
+}
+
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(40))]
 

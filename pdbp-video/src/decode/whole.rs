@@ -38,10 +38,10 @@ pub fn whole(codec: Codec, clip: &Clip, mut take: impl FnMut(&Yuv<'_>)) -> Resul
     for pieces in [&*entry.pieces].into_iter().chain(rest) {
         decoder
             .decode(clip.data(), pieces, &mut take)
-            .map_err(|reason| DecodeError::Damaged { picture: fed, reason })?;
+            .map_err(|reason| decoder.fault().error(fed, reason))?;
         fed += 1;
     }
     let drained = decoder.drain(&mut take);
-    drained.map_err(|reason| DecodeError::Damaged { picture: shown, reason })?;
+    drained.map_err(|reason| decoder.fault().error(shown, reason))?;
     if shown < fed { Err(DecodeError::Incomplete { picture: shown }) } else { Ok(()) }
 }

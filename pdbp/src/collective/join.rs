@@ -348,6 +348,11 @@ impl Joining {
             };
             let theirs = bytemuck::try_pod_read_unaligned(theirs).unwrap_or_default();
             let theirs = Greeting::from_words(theirs);
+            let before = self.group.line.target(rank);
+            if before.is_some_and(|before| before != message.source()) {
+                // It has given up, and joins again.
+                self.group.member.forget(rank);
+            }
             self.group.line.set_target(rank, message.source());
             if let Some(heard) = self.heard.get_mut(rank) {
                 *heard = Some(theirs);
@@ -438,6 +443,53 @@ mod tests {
                 actor.say(&[&member.greeting()[..], bytemuck::bytes_of(&theirs.to_words())].concat());
             }
             assert!(member.leave(&mut actor));
+        });
+    }
+
+    /// Member 1 greets and gives up while member 2 is missing, and joins again: it is there.
+    #[test]
+    fn who_gives_up_and_joins_again_is_a_member() {
+        let joins_again = std::sync::Barrier::new(2);
+        Cluster::local(3).unwrap().run(|node| {
+            let me = node.id().index();
+            if me != 1 {
+                if me == 2 {
+                    joins_again.wait();
+                }
+                let group = Group::of_nodes(&node, "all", PATIENCE).unwrap();
+                return assert!(!group.member.has_left(1));
+            }
+            let mut said = None;
+            let mut greet = |actor: &mut Actor| {
+                let member = Member::new(1, 3, GRAIN, MemberStorage::allocate(3, GRAIN)).unwrap();
+                while said.is_none() {
+                    actor.0.wait(Interest::Recv, PATIENCE).unwrap();
+                    let heard = actor.0.try_recv();
+                    said = heard.and_then(|message| greeting(&message).map(bytemuck::pod_read_unaligned));
+                }
+                // As the first says of itself, but without memory to share.
+                let said = said.map(|said| Greeting { place: None, ..Greeting::from_words(said) });
+                let words = said.unwrap().to_words();
+                actor.say(&[&member.greeting()[..], bytemuck::bytes_of(&words)].concat());
+                member
+            };
+            let actor = || {
+                let part = node.register("all#1", PartKind::Cpu).unwrap();
+                let target = part.find("all#0@node0", PATIENCE).unwrap();
+                Actor(part, target)
+            };
+            let mut first = actor();
+            let mut member = greet(&mut first);
+            assert!(member.leave(&mut first));
+            drop(first);
+            let mut second = actor();
+            let member = greet(&mut second);
+            // The first answers whom it has not greeted yet: then it knows.
+            while second.0.recv().ok().is_none_or(|message| greeting(&message).is_none()) {}
+            joins_again.wait();
+            second.1 = second.0.find("all#2@node2", PATIENCE).unwrap();
+            greet(&mut second);
+            drop(member);
         });
     }
 }

@@ -418,27 +418,37 @@ impl Settings {
 
     /// Refuses values that `set` would not take, since the fields can be written without it, and those for which this was not built.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let built = [
+            ("desk", cfg!(feature = "desk")),
+            ("metrics", cfg!(feature = "metrics")),
+            ("net", cfg!(feature = "net")),
+            ("rapidio", cfg!(feature = "rapidio")),
+            ("tls", cfg!(feature = "tls")),
+        ];
+        self.check_for(|feature| built.contains(&(feature, true)))
+    }
+
+    /// The same, of a library with the features for which `has` says so.
+    fn check_for(&self, has: impl Fn(&str) -> bool) -> Result<(), ConfigError> {
         for (known, origin) in KEYS.iter().zip(&self.origins) {
             let value = (known.show)(self);
-            let (metrics, net) = (("metrics", cfg!(feature = "metrics")), ("net", cfg!(feature = "net")));
-            let rapidio = ("rapidio", cfg!(feature = "rapidio"));
             // Within one process nobody listens or joins.
             let is_local = self.transport == TransportKind::Local;
             let needed = match known.name {
-                "desk" if self.desk.is_some() => Some(("desk", cfg!(feature = "desk"))),
-                "desk_tls" if self.desk_tls.is_some() => Some(("tls", cfg!(feature = "tls"))),
-                "metrics" if self.metrics.is_some() => Some(metrics),
-                "monitor" if self.monitor == MonitorKind::On => Some(metrics),
-                "listen" if self.listen.is_some() && !is_local => Some(net),
-                "join" if self.join.is_some() && !is_local => Some(net),
-                "found" if self.found && !is_local => Some(net),
-                "grid" if self.grid.is_some() => Some(net),
-                "transport" if self.transport == TransportKind::Net => Some(net),
-                "transport" if self.transport == TransportKind::Rapidio => Some(rapidio),
-                "fabric" if self.fabric.is_some() && !is_local => Some(rapidio),
+                "desk" if self.desk.is_some() => Some("desk"),
+                "desk_tls" if self.desk_tls.is_some() => Some("tls"),
+                "metrics" if self.metrics.is_some() => Some("metrics"),
+                "monitor" if self.monitor == MonitorKind::On => Some("metrics"),
+                "listen" if self.listen.is_some() && !is_local => Some("net"),
+                "join" if self.join.is_some() && !is_local => Some("net"),
+                "found" if self.found && !is_local => Some("net"),
+                "grid" if self.grid.is_some() => Some("net"),
+                "transport" if self.transport == TransportKind::Net => Some("net"),
+                "transport" if self.transport == TransportKind::Rapidio => Some("rapidio"),
+                "fabric" if self.fabric.is_some() && !is_local => Some("rapidio"),
                 _ => None,
             };
-            if let Some((feature, false)) = needed {
+            if let Some(feature) = needed.filter(|feature| !has(feature)) {
                 let origin = origin.clone();
                 return Err(ConfigError::NotBuilt { key: known.name, value, origin, feature });
             }

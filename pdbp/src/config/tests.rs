@@ -138,27 +138,39 @@ fn values_written_into_the_fields_are_checked_too() {
     assert!(start(|s| s.flush_after = Duration::ZERO).contains("flush_after_us"));
 }
 
-#[cfg(not(all(feature = "desk", feature = "metrics")))]
 #[test]
 fn settings_for_which_it_was_not_built_are_named_with_the_remedy() {
-    let missing = [
-        ("desk", "127.0.0.1:0", "desk", cfg!(feature = "desk")),
-        ("metrics", "127.0.0.1:0", "metrics", cfg!(feature = "metrics")),
-        ("monitor", "on", "metrics", cfg!(feature = "metrics")),
-    ];
-    for (key, value, feature, is_there) in missing {
-        if is_there {
-            continue;
-        }
-        let start = crate::Cluster::builder().set(key, value).start();
-        let said = start.map(|_| ()).unwrap_err().to_string();
-        for part in [
-            &format!("`{key}` is \"{value}\" (builder)"),
-            &format!("feature `{feature}`"),
-            &format!("{key} = \"off\""),
-        ] {
+    for (key, value, feature) in [
+        ("desk", "127.0.0.1:0", "desk"),
+        ("metrics", "127.0.0.1:0", "metrics"),
+        ("monitor", "on", "metrics"),
+        ("listen", "127.0.0.1:0", "net"),
+        ("join", "127.0.0.1:1", "net"),
+        ("found", "on", "net"),
+        ("grid", "west", "net"),
+        ("transport", "net", "net"),
+        ("transport", "rapidio", "rapidio"),
+        ("fabric", "boards=1", "rapidio"),
+    ] {
+        let mut settings = Settings::default();
+        settings.set(key, value, Origin::Builder).unwrap();
+        let said = settings.check_for(|has| has != feature).unwrap_err().to_string();
+        for part in [&format!("`{key}` is \"{value}\" (builder)"), &format!("feature `{feature}`")] {
             assert!(said.contains(part), "{part}: {said}");
         }
+        assert!(said.contains(&format!("{key} = \"")), "no remedy: {said}");
+        settings.check_for(|_| true).unwrap();
+        assert_eq!(settings.check().is_ok(), is_built(feature), "{key}");
+    }
+    Settings::default().check_for(|_| false).unwrap();
+}
+
+fn is_built(feature: &str) -> bool {
+    match feature {
+        "desk" => cfg!(feature = "desk"),
+        "metrics" => cfg!(feature = "metrics"),
+        "net" => cfg!(feature = "net"),
+        _ => cfg!(feature = "rapidio"),
     }
 }
 

@@ -74,7 +74,7 @@ pub use proxy::RETURNED;
 
 use crate::cluster::StartError;
 use crate::config::Settings;
-use crate::error::SendError;
+use crate::error::{LookupError, SendError};
 use crate::node::{Node, NodeEngine, Shared};
 use crate::part::Target;
 
@@ -258,6 +258,20 @@ impl Node {
         let mut names: Vec<_> = names.map(str::to_owned).collect();
         names.sort_unstable();
         names
+    }
+
+    /// Addresses of all parts of a cluster to which there is a trunk, as its gateway knows them, in no order: `"worker@node1.west"`, which
+    /// [`find`](Self::find) takes. With the name of this cluster those of its own. Waits for the answer as long as the setting
+    /// `timeout_ms` says. Needs the feature `net`.
+    ///
+    /// # Errors
+    /// [`LookupError::NoTrunk`] names the clusters that are in reach; [`LookupError::NoAnswer`]: the cluster says nothing, its line being
+    /// cut, say; [`LookupError::Remote`]: this node has no room for a part that asks; [`LookupError::Interrupted`].
+    pub fn parts_of(&self, cluster: &str) -> Result<Vec<String>, LookupError> {
+        if self.settings().grid.as_deref() == Some(cluster) {
+            return Ok(self.parts().into_iter().map(|part| format!("{part}.{cluster}")).collect());
+        }
+        Remote::all(cluster).list(self)
     }
 
     /// The cluster that a part belongs to; `None` for one of this cluster. Needs the feature `net`.

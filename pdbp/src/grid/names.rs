@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::gate_of;
 use super::wire::command;
-use crate::error::{LookupError, RegisterError};
+use crate::error::{LookupError, RecvError, RegisterError};
 use crate::node::{Late, Node, NodeEngine};
-use crate::part::Target;
+use crate::part::{Part, Target};
 use pdbp_core::tables::PartKind;
 
 /// Between two questions for a part that is not there yet.
@@ -28,6 +28,11 @@ impl<'a> Remote<'a> {
         let (host, cluster) = place.rsplit_once('.')?;
         let is_own = node.settings().grid.as_deref() == Some(cluster);
         (!is_own).then_some(Self { address: address.get(..part.len() + 1 + host.len())?, cluster })
+    }
+
+    /// A cluster as a whole.
+    pub(crate) fn all(cluster: &'a str) -> Self {
+        Self { address: "", cluster }
     }
 
     pub(crate) fn lookup(&self, node: &Node) -> Result<Target, LookupError> {
@@ -75,22 +80,32 @@ impl<'a> Remote<'a> {
         LookupError::NoTrunk { cluster: self.cluster.to_owned(), known: node.clusters(), reason }
     }
 
-    /// Asks the gateway, by a part made for it.
-    fn ask(&self, node: &Node, gate: Target, timeout: Duration) -> Result<Target, LookupError> {
-        static QUESTIONS: AtomicU64 = AtomicU64::new(0);
-        let cluster = || self.cluster.to_owned();
-        let failed = |error: &dyn std::fmt::Display| LookupError::Remote {
-            cluster: cluster(),
+    fn failed(&self, error: &dyn std::fmt::Display) -> LookupError {
+        LookupError::Remote {
+            cluster: self.cluster.to_owned(),
             reason: format!("it cannot be asked: {error}"),
-        };
+        }
+    }
+
+    /// Puts a question to the gateway, by a part made for it.
+    fn question(&self, node: &Node, gate: Target, number: u16) -> Result<Part, LookupError> {
+        static QUESTIONS: AtomicU64 = AtomicU64::new(0);
         let name = format!("pdbp.ask.{}", QUESTIONS.fetch_add(1, Ordering::Relaxed));
         let asker = match node.register(&name, PartKind::Communication) {
             Ok(part) => part,
             Err(RegisterError::Interrupted) => return Err(LookupError::Interrupted),
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(self.failed(&error)),
         };
-        asker.sender(gate).command(command::FIND).send(self.address.as_bytes()).map_err(|e| failed(&e))?;
+        let asks = asker.sender(gate).command(number).send(self.address.as_bytes());
+        asks.map_err(|error| self.failed(&error))?;
         asker.flush();
+        Ok(asker)
+    }
+
+    /// Asks the gateway for the part.
+    fn ask(&self, node: &Node, gate: Target, timeout: Duration) -> Result<Target, LookupError> {
+        let cluster = || self.cluster.to_owned();
+        let asker = self.question(node, gate, command::FIND)?;
         let end = Instant::now() + timeout;
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -106,6 +121,29 @@ impl<'a> Remote<'a> {
             }
             if left.is_zero() {
                 return Err(LookupError::NoAnswer { cluster: cluster(), waited: timeout });
+            }
+        }
+    }
+
+    /// Asks the gateway which parts its cluster has; their addresses, each as it is found from here.
+    pub(crate) fn list(&self, node: &Node) -> Result<Vec<String>, LookupError> {
+        let gate = self.gate(node).ok_or_else(|| self.no_trunk(node))?;
+        let asker = self.question(node, gate, command::LIST)?;
+        let timeout = node.settings().timeout;
+        let (end, mut text) = (Instant::now() + timeout, String::new());
+        loop {
+            match asker.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(some) => {
+                    text.push_str(&String::from_utf8_lossy(&some));
+                    if some.command() == command::LISTED {
+                        return Ok(text.lines().map(|part| format!("{part}.{}", self.cluster)).collect());
+                    }
+                }
+                Err(RecvError::Interrupted) => return Err(LookupError::Interrupted),
+                Err(RecvError::Timeout(_)) => {
+                    return Err(LookupError::NoAnswer { cluster: self.cluster.to_owned(), waited: timeout });
+                }
+                Err(error) => return Err(self.failed(&error)),
             }
         }
     }

@@ -19,6 +19,9 @@ use crate::part::{Message, Part, Shared, Target};
 /// What every gateway has room for, until it has said for how much.
 const LEAST: u64 = 2 << 20;
 
+/// Bytes of addresses that are said at a time.
+const PIECE: usize = 512;
+
 /// A session with a gateway of another cluster; it ends when one of the two does.
 pub(super) struct Session {
     cluster: String,
@@ -203,7 +206,7 @@ impl Session {
     /// A frame has come.
     pub(super) fn take_in(&mut self, node: &Node, out: &Part<Shared>, frame: Message<Shared>) {
         let Some((head, bytes)) = Head::read(&frame) else { return };
-        if head.flags & MORE != 0 {
+        if head.flags & MORE != 0 && head.kind != Kind::Listed {
             return self.partial.extend_from_slice(bytes);
         }
         if matches!(head.kind, Kind::Data | Kind::Return | Kind::Stream) {
@@ -235,6 +238,8 @@ impl Session {
             }
             Kind::Find => self.answer(node, head.length, &String::from_utf8_lossy(bytes)),
             Kind::Found | Kind::Unknown => self.tell(node, &head, bytes),
+            Kind::List => self.list(node, head.length),
+            Kind::Listed => self.tell_some(&head, bytes),
             Kind::Gone => {
                 if let Some(proxy) = self.proxies.get_mut(&head.origin) {
                     proxy.is_leaving = true;
@@ -276,6 +281,23 @@ impl Session {
             Ok(part) => (asker, command::FOUND, part.to_bits().to_le_bytes().to_vec()),
             Err(reason) => (asker, command::UNKNOWN, reason.into_bytes()),
         });
+    }
+
+    /// Somebody in the other cluster asks which parts there are.
+    fn list(&mut self, node: &Node, number: u32) {
+        for (piece, flags) in pieces(&node.parts()) {
+            let head = Head { flags, length: number, ..Head::new(Kind::Listed) }.to_bytes();
+            self.line.waiting.push_back([&head[..], piece.as_bytes()].concat());
+        }
+    }
+
+    /// The other cluster has named parts.
+    fn tell_some(&mut self, head: &Head, bytes: &[u8]) {
+        let (asker, number) = match head.flags & MORE {
+            0 => (self.questions.remove(&head.length), command::LISTED),
+            _ => (self.questions.get(&head.length).copied(), command::SOME),
+        };
+        self.answers.extend(asker.map(|asker| (asker, number, bytes.to_vec())));
     }
 
     /// Passes answers on to who has asked.
@@ -415,16 +437,37 @@ impl Session {
                 let told = self.proxies.values_mut().filter(|proxy| Some(proxy.part.id()) == part);
                 told.for_each(|proxy| proxy.hold.note_stopped(question.source().node()));
             }
-            if question.command() != command::FIND {
-                continue;
-            }
+            let kind = match question.command() {
+                command::FIND => Kind::Find,
+                command::LIST => Kind::List,
+                _ => continue,
+            };
             let number = self.next_question;
             self.next_question = number.wrapping_add(1);
             self.questions.insert(number, question.source());
-            self.line.send(out, Head { length: number, ..Head::new(Kind::Find) }, &question);
+            self.line.send(out, Head { length: number, ..Head::new(kind) }, &question);
         }
         worked
     }
+}
+
+/// Addresses, each with a line end behind it, in pieces that any block takes, with their flags.
+fn pieces(addresses: &[String]) -> Vec<(String, u8)> {
+    let mut pieces = vec![(String::new(), 0)];
+    for address in addresses {
+        if let Some((last, flags)) = pieces.last_mut()
+            && !last.is_empty()
+            && last.len() + address.len() >= PIECE
+        {
+            *flags = MORE;
+            pieces.push((String::new(), 0));
+        }
+        if let Some((last, _)) = pieces.last_mut() {
+            last.push_str(address);
+            last.push('\n');
+        }
+    }
+    pieces
 }
 
 /// A number of bytes in numbers that fit a head.

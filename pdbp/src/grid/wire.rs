@@ -26,11 +26,15 @@ pub(crate) enum Kind {
     Room = 10,
     /// A step of a farewell, [`bye`].
     Bye = 11,
+    /// Asks for the addresses of all parts; the question has a number.
+    List = 12,
+    /// Addresses, each with a line end behind it; with `MORE` others follow.
+    Listed = 13,
 }
 
 impl Kind {
     fn read(byte: u8) -> Option<Self> {
-        const ALL: [Kind; 11] = [
+        const ALL: [Kind; 13] = [
             Kind::Data,
             Kind::Taken,
             Kind::Find,
@@ -42,6 +46,8 @@ impl Kind {
             Kind::Stop,
             Kind::Room,
             Kind::Bye,
+            Kind::List,
+            Kind::Listed,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -147,6 +153,12 @@ pub(crate) mod command {
     pub(crate) const GO: u16 = 5;
     /// From a node: nothing for the proxy leaves any more.
     pub(crate) const STOPPED: u16 = 6;
+    /// To the gateway: asks for the addresses of all parts of its cluster.
+    pub(crate) const LIST: u16 = 7;
+    /// The answer: some addresses, each with a line end behind it.
+    pub(crate) const SOME: u16 = 8;
+    /// The last of them.
+    pub(crate) const LISTED: u16 = 9;
 }
 
 #[cfg(test)]
@@ -160,14 +172,14 @@ mod tests {
 
         /// Whatever is taken for a frame is written back as it came, and nothing panics.
         #[test]
-        fn frames_that_are_read_are_written_the_same(bytes in proptest::collection::vec(0u8..12, 0..48)) {
+        fn frames_that_are_read_are_written_the_same(bytes in proptest::collection::vec(0u8..14, 0..48)) {
             match Head::read(&bytes) {
                 Some((head, rest)) => {
                     prop_assert_eq!(&head.to_bytes()[..], &bytes[..HEAD]);
                     prop_assert_eq!(rest, &bytes[HEAD..]);
                 }
                 None => prop_assert!(
-                    bytes.len() < HEAD || !(1..=11).contains(&bytes[0]) || bytes[1] > 31 || bytes[12..16] != [0; 4]
+                    bytes.len() < HEAD || !(1..=13).contains(&bytes[0]) || bytes[1] > 31 || bytes[12..16] != [0; 4]
                 ),
             }
         }

@@ -111,6 +111,37 @@ fn trains_come_once_and_in_order_both_ways_between_blocks_of_other_sizes() {
 }
 
 #[test]
+fn parts_of_another_cluster_are_listed() {
+    let (west, east) = two(|builder| builder);
+    let asker = east.node(1).unwrap();
+    until(|| asker.clusters().contains(&"west".to_owned()).then_some(()));
+    assert_eq!(asker.parts_of("west").unwrap(), [""; 0], "what the runtime has registered is not shown");
+    // More than are said at a time.
+    let name = |number: usize| format!("worker-with-a-long-name-{number:03}");
+    let parts: Vec<_> = (0..40)
+        .map(|number| west.node(number % 2).unwrap().register(&name(number), PartKind::Cpu).unwrap())
+        .collect();
+    // The gateway may hear of them a moment later.
+    let listed = until(|| {
+        let mut listed = asker.parts_of("west").unwrap();
+        listed.sort_unstable();
+        (listed.len() == parts.len()).then_some(listed)
+    });
+    let mut expected: Vec<_> =
+        (0..40).map(|number| format!("{}@node{}.west", name(number), number % 2)).collect();
+    expected.sort_unstable();
+    assert_eq!(listed, expected);
+    for address in &listed {
+        asker.lookup(address).unwrap();
+    }
+    assert_eq!(west.node(0).unwrap().parts_of("east").unwrap(), [""; 0]);
+    let _own = asker.register("own", PartKind::Cpu).unwrap();
+    assert_eq!(asker.parts_of("east").unwrap(), ["own@node1.east"]);
+    let error = asker.parts_of("north").unwrap_err();
+    assert!(matches!(&error, LookupError::NoTrunk { cluster, .. } if cluster == "north"), "{error:?}");
+}
+
+#[test]
 fn what_is_not_there_is_named() {
     let (west, east) = two(|builder| builder);
     let node = east.node(1).unwrap();

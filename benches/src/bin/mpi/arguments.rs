@@ -21,11 +21,11 @@ pub(crate) enum Arguments {
     /// Throughput per host of 1->n, n->1 and n<->n traffic
     Patterns(Patterns),
     /// n<->n among all ranks against `MPI_Alltoall`
-    Alltoall(Options),
+    Alltoall(Between),
     /// One-way latency of messages between two ranks
-    Latency(Options),
+    Latency(Between),
     /// Throughput from one rank to another
-    Bandwidth(Options),
+    Bandwidth(Between),
     /// Time of barrier, bcast, allreduce and the like, against MPI's own
     Collectives(Collectives),
 }
@@ -40,7 +40,7 @@ pub(crate) struct Patterns {
     #[arg(long, value_delimiter = ',', default_value = "1-n,n-1,n-n")]
     pattern: Vec<Pattern>,
     #[command(flatten)]
-    options: Options,
+    between: Between,
 }
 
 /// What `collectives` takes.
@@ -49,25 +49,41 @@ pub(crate) struct Collectives {
     /// What is called: barrier, bcast, bcast-written, reduce, allreduce, gather, scatter, allgather, alltoall; all by default
     #[arg(long, value_delimiter = ',')]
     calls: Vec<Kind>,
+    /// Who is measured: mpi, pdbp, pdbp-messages (PDBP without shared memory); all by default
+    #[arg(long, value_delimiter = ',')]
+    peers: Vec<Part>,
     #[command(flatten)]
     options: Options,
 }
 
 impl Collectives {
+    /// In the order of the columns.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        let is_named = |part: &Part| self.peers.is_empty() || self.peers.contains(part);
+        Part::ALL.into_iter().filter(is_named).collect()
+    }
+
     pub(crate) fn kinds(&self) -> &[Kind] {
         if self.calls.is_empty() { &Kind::ALL } else { &self.calls }
     }
 }
 
-/// What all experiments take.
+/// What experiments with unit packets take.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Options {
-    /// Bytes of a unit packet
-    #[arg(long, value_delimiter = ',')]
-    sizes: Vec<usize>,
+pub(crate) struct Between {
     /// Who is measured: pdbp, pdbp-loan, pdbp-stream, alltoall, window, window-hot, window-write; for latency send-recv, send-recv-write
     #[arg(long, value_delimiter = ',')]
     peers: Vec<Peer>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// What all experiments take.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    /// Bytes of a unit packet, or of the data of a call
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<usize>,
     /// Length of one run of one peer
     #[arg(long, default_value_t = 0.2)]
     seconds_per_point: f64,
@@ -126,7 +142,7 @@ impl FromStr for Part {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let part = Self::ALL.into_iter().find(|part| part.name() == text);
-        part.ok_or_else(|| format!("unknown part `{text}`: use mpi, pdbp or pdbp-messages"))
+        part.ok_or_else(|| format!("unknown peer `{text}`: use mpi, pdbp or pdbp-messages"))
     }
 }
 
@@ -237,7 +253,7 @@ fn common(arguments: &Arguments) -> Result<(Common, Option<Part>), String> {
     let or = |given: &Vec<usize>| if given.is_empty() { sizes } else { given.clone() };
     let common = Common {
         sizes: or(&options.sizes),
-        peers: if options.peers.is_empty() { peers } else { options.peers.clone() },
+        peers,
         length: Duration::try_from_secs_f64(options.seconds_per_point)
             .map_err(|error| format!("--seconds-per-point {}: {error}", options.seconds_per_point))?,
         runs: options.runs,
@@ -259,15 +275,10 @@ fn common(arguments: &Arguments) -> Result<(Common, Option<Part>), String> {
     if let Some(rate) = common.link_mbit.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
         return Err(format!("--link-mbit {rate}: use a positive rate, such as 1000"));
     }
-    if matches!(arguments, Arguments::Collectives(_)) {
-        if let Some(peer) = common.peers.first() {
-            return Err(format!(
-                "--peers {peer}: not for this experiment, which has MPI, PDBP and PDBP without shared memory"
-            ));
-        }
-        if let Some(size) = common.sizes.iter().find(|size| !size.is_multiple_of(size_of::<f32>())) {
-            return Err(format!("--sizes {size}: use multiples of 4, the bytes of a value"));
-        }
+    if matches!(arguments, Arguments::Collectives(_))
+        && let Some(size) = common.sizes.iter().find(|size| !size.is_multiple_of(size_of::<f32>()))
+    {
+        return Err(format!("--sizes {size}: use multiples of 4, the bytes of a value"));
     }
     let latency = matches!(arguments, Arguments::Latency(_));
     let fits = |peer: Peer| peer == Peer::Pdbp || peer.is_for_latency() == latency;
@@ -282,26 +293,28 @@ fn common(arguments: &Arguments) -> Result<(Common, Option<Part>), String> {
     Ok((common, options.part))
 }
 
-/// The options of an experiment, its sizes and its peers.
+/// The options of an experiment, the sizes it has by default, and its peers.
 fn defaults(arguments: &Arguments) -> (&Options, Vec<usize>, Vec<Peer>) {
     let powers = |last: u32| (3..=last).map(|power| 1 << power).collect();
-    match arguments {
+    let (between, sizes, peers) = match arguments {
         Arguments::Patterns(patterns) => (
-            &patterns.options,
+            &patterns.between,
             vec![64, 128, 291, 512, 1024, 2048, 4096, 16384, 65536],
             vec![Peer::Pdbp, Peer::Alltoall, Peer::Window],
         ),
-        Arguments::Collectives(collectives) => (&collectives.options, powers(20), Vec::new()),
-        Arguments::Alltoall(options) => (options, powers(16), vec![Peer::Pdbp, Peer::Alltoall, Peer::Window]),
-        Arguments::Latency(options) => {
-            (options, powers(22), vec![Peer::Pdbp, Peer::SendRecv, Peer::SendRecvWrite])
+        Arguments::Collectives(collectives) => return (&collectives.options, powers(20), Vec::new()),
+        Arguments::Alltoall(between) => (between, powers(16), vec![Peer::Pdbp, Peer::Alltoall, Peer::Window]),
+        Arguments::Latency(between) => {
+            (between, powers(22), vec![Peer::Pdbp, Peer::SendRecv, Peer::SendRecvWrite])
         }
-        Arguments::Bandwidth(options) => (
-            options,
+        Arguments::Bandwidth(between) => (
+            between,
             powers(22),
             vec![Peer::Pdbp, Peer::Loan, Peer::Stream, Peer::Window, Peer::WindowHot, Peer::WindowWrite],
         ),
-    }
+    };
+    let peers = if between.peers.is_empty() { peers } else { between.peers.clone() };
+    (&between.options, sizes, peers)
 }
 
 #[cfg(test)]
@@ -339,6 +352,20 @@ mod tests {
         assert!(wrong("mpi patterns --link-mbit=-1", 2).contains("--link-mbit"));
         assert!(wrong("mpi patterns --pattern skewed", 2).contains("skewed"));
         assert!(wrong("mpi alltoall --seconds-per-point=-1", 2).contains("--seconds-per-point"));
+    }
+
+    #[test]
+    fn calls_are_measured_with_the_peers_that_are_named() {
+        let parts = |line| match checked(line).unwrap().arguments {
+            Arguments::Collectives(calls) => calls.parts(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(parts("mpi collectives --peers pdbp"), [Part::Pdbp]);
+        assert_eq!(parts("mpi collectives --peers pdbp-messages,mpi,mpi"), [Part::Mpi, Part::Messages]);
+        assert_eq!(parts("mpi collectives"), Part::ALL);
+        let wrong = "mpi collectives --peers window".split_whitespace();
+        let error = Arguments::try_parse_from(wrong).unwrap_err().to_string();
+        assert!(error.contains("use mpi, pdbp or pdbp-messages"), "{error}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use pdbp::Cluster;
 use pdbp::collective::{Group, Sum};
 use pdbp_benches::statistics::Summary;
 
-use crate::arguments::{Common, Part, Task};
+use crate::arguments::{Collectives, Common, Part, Task};
 use crate::jobs::Jobs;
 use crate::output::Output;
 
@@ -283,9 +283,9 @@ impl Row {
 }
 
 /// Runs all jobs, and prints a table for each call.
-pub(crate) fn drive(task: &Task, kinds: &[Kind], output: &mut Output) -> Result<(), Box<dyn Error>> {
+pub(crate) fn drive(task: &Task, calls: &Collectives, output: &mut Output) -> Result<(), Box<dyn Error>> {
     let mut rows = Vec::new();
-    Jobs::of(task, &Part::ALL)?.run_with(&mut |line| match Row::parse(line) {
+    Jobs::of(task, &calls.parts())?.run_with(&mut |line| match Row::parse(line) {
         Some(row) => {
             rows.push(row);
             true
@@ -301,7 +301,7 @@ pub(crate) fn drive(task: &Task, kinds: &[Kind], output: &mut Output) -> Result<
         task.common.runs
     ))?;
     output.csv("call,bytes,peer,median_us,lowest_us,highest_us\n")?;
-    for &kind in kinds {
+    for &kind in calls.kinds() {
         output.print(&format!(
             "# {}\n# {:<8} {:>11} {:>11} {:>15} {:>11} {:>18}\n",
             kind.name(),

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
 fn drive(task: &Task) -> Result<(), Box<dyn Error>> {
     let mut output = Output::create(&task.common)?;
     if let Arguments::Collectives(calls) = &task.arguments {
-        return collectives::drive(task, calls.kinds(), &mut output);
+        return collectives::drive(task, calls, &mut output);
     }
     let measured = Jobs::new(task)?.run()?;
     match &task.arguments {

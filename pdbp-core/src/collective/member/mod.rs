@@ -377,6 +377,15 @@ impl<'m> Member<'m> {
         self.peers.get(rank).is_some_and(|peer| peer.has_left)
     }
 
+    /// Forgets what it knows of a member, in whose place another has come. Before the first call.
+    pub fn forget(&mut self, rank: usize) {
+        if let Some(peer) = self.peers.get_mut(rank) {
+            let calls = peer.early.iter().filter(|early| !early.stamp.is_tagged()).count();
+            self.kept = self.kept.saturating_sub(calls);
+            *peer = Peer::default();
+        }
+    }
+
     /// Sends a piece, if its window and the carrier have room.
     pub(in crate::collective) fn send(
         &mut self,

@@ -1,5 +1,6 @@
 //! The network below the contract, clusters over it, and that every check finds what it is for.
 
+mod actors;
 mod caught;
 mod fabric;
 mod found;

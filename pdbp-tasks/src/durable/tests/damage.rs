@@ -54,7 +54,14 @@ fn fill(path: &Path) -> Saved {
             1 => (Ending::Of(0), vec![sub]),
             _ => break,
         };
-        let result = Submission { task: task.task, attempt: task.attempt, ran_ns: 1, ending, tasks };
+        let result = Submission {
+            task: task.task,
+            attempt: task.attempt,
+            ran_ns: 1,
+            ending,
+            tasks,
+            large: Vec::new(),
+        };
         durable.receive(NOW, CLIENT, report(vec![result]));
         sync(&mut store, &mut durable);
         said(&mut durable);
@@ -86,6 +93,22 @@ fn a_journal_is_read_as_it_was_written_and_one_process_has_it() {
     let ended = Ended { head, result: Ok(Bytes::from(&[9; 100][..])) };
     assert_eq!(store.ended(0, 0).unwrap(), Some(ended));
     assert!(restore(again).is_ok());
+}
+
+#[test]
+fn a_journal_with_tasks_of_another_program_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs");
+    let saved = fill(&path);
+    assert!(saved.check_functions(world::FINGERPRINT).is_ok(), "it was not noted");
+    let mut store = Disk::open(&path).unwrap();
+    store.commit(&[Change::Functions(world::FINGERPRINT)]).unwrap();
+    let mut saved = store.load().unwrap();
+    assert!(saved.check_functions(world::FINGERPRINT).is_ok());
+    let error = saved.check_functions(0xabc).unwrap_err().to_string();
+    assert!(error.contains("0000000000000007") && error.contains("0000000000000abc"), "{error}");
+    saved.jobs.clear();
+    assert!(saved.check_functions(0xabc).is_ok(), "it has no tasks");
 }
 
 #[test]

@@ -94,6 +94,9 @@ pub(super) struct World {
     values: BTreeMap<Name, u64>,
     took: BTreeSet<Name>,
     started: BTreeMap<Name, u32>,
+    /// Tasks of the client that have failed at some time, and those of which a sub-task has.
+    failed: BTreeSet<Name>,
+    failing: BTreeSet<Name>,
     /// Names that sub-tasks have had.
     used: BTreeSet<Name>,
     faults: bool,
@@ -101,8 +104,8 @@ pub(super) struct World {
     is_small: bool,
 }
 
-fn sub(join: Option<Vec<u16>>) -> SubTask {
-    let options = Options { retries: 1000, ..Options::default() };
+fn sub(join: Option<Vec<u16>>, retries: u16) -> SubTask {
+    let options = Options { retries, ..Options::default() };
     let (needs, after) = (Resources::none(), Vec::new());
     SubTask { kind: KindId(0), options, needs, input: encode(&5u64), join, after }
 }
@@ -132,6 +135,8 @@ impl World {
             values: BTreeMap::new(),
             took: BTreeSet::new(),
             started: BTreeMap::new(),
+            failed: BTreeSet::new(),
+            failing: BTreeSet::new(),
             used: BTreeSet::new(),
             faults: true,
             is_small: false,
@@ -284,20 +289,27 @@ impl World {
                 }
             }
             Change::Ended(job, number, ended) => {
-                // What must not be started again may have none, and so may what needs it.
+                // What must not be started again may have none, and so may what needs it, and one whose sub-task has failed.
                 let name = Name { job: *job, number: *number, sub: 0 };
                 let value = match &ended.result {
                     Ok(bytes) => wire::decode(bytes).unwrap(),
                     Err(error) => {
                         let chunk = &self.chunks[&name];
                         let is_without = |number| self.values.get(&Name { number, ..name }) == Some(&0);
-                        assert!(chunk.options.once || chunk.needed().any(is_without), "{name}: {error}");
+                        let may_fail = chunk.options.once || self.failing.contains(&name);
+                        assert!(may_fail || chunk.needed().any(is_without), "{name}: {error}");
+                        self.failed.insert(name);
                         0
                     }
                 };
                 let is_of_family = |ran: Name| (ran.job, ran.number) == (*job, *number);
                 assert!(value == 0 || is_of_family(self.ran(value)), "{name} has the result of another task");
                 assert!(self.values.insert(name, value).is_none(), "{name} has ended twice");
+            }
+            Change::Unended(job, number) => {
+                let name = Name { job: *job, number: *number, sub: 0 };
+                assert_eq!(self.values.remove(&name), Some(0), "{name} has not failed and runs again");
+                self.started.remove(&name);
             }
             _ => {}
         }
@@ -438,8 +450,9 @@ impl World {
         if self.is_small {
             return small::behave(name, value);
         }
-        let fails = self.faults && name.number != 0 && self.random(8) == 0;
+        let fails = self.faults && name.number != 0 && self.random(if name.sub == 0 { 8 } else { 3 }) == 0;
         if fails {
+            self.failing.insert(Name { sub: 0, ..name });
             return (Ending::Failed(Failure::Said("no".into())), Vec::new());
         }
         if name.number < 2 || name.sub != 0 && self.random(3) > 0 {
@@ -448,7 +461,9 @@ impl World {
         if wire::decode::<(u64, Vec<u64>)>(&task.input).is_ok() {
             return (value, Vec::new());
         }
-        let tasks = vec![sub(None), sub(None), sub(Some(vec![0, 1]))];
+        // Some fail for good: their client's task has failed, while others that it has added run on.
+        let retries = if self.faults && self.random(2) == 0 { 0 } else { 1000 };
+        let tasks = vec![sub(None, retries), sub(None, 1000), sub(Some(vec![0, 1]), 1000)];
         if self.random(4) == 0 { (value, tasks) } else { (Ending::Of(2), tasks) }
     }
 }

@@ -26,7 +26,7 @@ use std::thread;
 
 use self::process::{Process, Trouble};
 pub use self::serve::serve;
-use super::decoder::{Company, Decoder, Take};
+use super::decoder::{Company, Decoder, Fault, Take};
 use crate::annexb::Standard;
 
 /// The argument by which the program knows that it is to decode for another process.
@@ -100,17 +100,21 @@ fn thread_number() -> u64 {
 pub(super) struct Remote {
     process: Arc<Process>,
     number: u32,
-    has_crashed: bool,
+    fault: Fault,
 }
 
 impl Remote {
     fn open(process: Arc<Process>, standard: Standard) -> Result<Self, String> {
         let number = process.open(standard).map_err(|trouble| trouble.to_string())?;
-        Ok(Self { process, number, has_crashed: false })
+        Ok(Self { process, number, fault: Fault::Stream })
     }
 
     fn note(&mut self, trouble: Trouble) -> String {
-        self.has_crashed |= matches!(trouble, Trouble::Crash { .. });
+        self.fault = match trouble {
+            Trouble::Crash(_) => Fault::Process,
+            Trouble::Device(_) => Fault::Device,
+            Trouble::Refused(_) | Trouble::Gone => Fault::Stream,
+        };
         trouble.to_string()
     }
 }
@@ -124,8 +128,8 @@ impl Decoder for Remote {
         self.process.drain(self.number, take).map_err(|trouble| self.note(trouble))
     }
 
-    fn has_crashed(&self) -> bool {
-        self.has_crashed
+    fn fault(&self) -> Fault {
+        self.fault
     }
 }
 

@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::{ARGUMENT, thread_number};
 use crate::annexb::{PictureSize, Standard};
 use crate::decode::Yuv;
-use crate::decode::decoder::Take;
+use crate::decode::decoder::{FEWER, Take};
 
 /// The longest that a decoder may take for a picture.
 pub(super) const ANSWER: Duration = Duration::from_secs(20);
@@ -40,6 +40,12 @@ pub(super) mod ask {
     pub(in super::super) const CLOSE: u32 = 5;
 }
 
+/// Whose fault it is that there is no picture.
+pub(super) mod failed {
+    pub(in super::super) const STREAM: u32 = 1;
+    pub(in super::super) const DEVICE: u32 = 2;
+}
+
 /// Begins a request; the lengths of `pieces` pieces follow, 4 bytes each, and the pieces.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -54,7 +60,8 @@ pub(super) struct Request {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Reply {
-    pub(super) is_error: u32,
+    /// 0, or one of `failed`.
+    pub(super) failed: u32,
     pub(super) pictures: u32,
     pub(super) text: u32,
 }
@@ -71,6 +78,8 @@ pub(super) fn plane_lengths(size: PictureSize) -> [usize; 3] {
 pub(super) enum Trouble {
     /// The decoder says so.
     Refused(String),
+    /// The device has no room for it, or fails.
+    Device(String),
     /// The process is gone, over this request.
     Crash(String),
     /// It was gone before.
@@ -80,7 +89,7 @@ pub(super) enum Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(reason) => f.write_str(reason),
+            Self::Refused(reason) | Self::Device(reason) => f.write_str(reason),
             Self::Crash(how) => write!(f, "its decoder {how}"),
             Self::Gone => f.write_str("its decoder was lost with that of another stream, which crashed"),
         }
@@ -118,8 +127,8 @@ impl Process {
             let child = command.stdout(Stdio::from(memory.try_clone()?)).spawn()?;
             Ok(Inner { child, socket, memory, next: 0, request: Vec::new(), planes: Vec::new() })
         };
-        let inner =
-            begin().map_err(|error| format!("no process for decoders: {}: {error}", program.display()))?;
+        let inner = begin()
+            .map_err(|error| format!("no process for decoders: {}: {error}; {FEWER}", program.display()))?;
         let (id, user) = (inner.child.id(), AtomicU64::new(thread_number()));
         Ok(Self { inner: Mutex::new(inner), id, is_well: AtomicBool::new(true), user })
     }
@@ -201,7 +210,7 @@ impl Process {
                             .ok_or_else(|| Trouble::Refused("a picture without planes".into()))?,
                     );
                 }
-                failure.map_or(Ok(()), |reason| Err(Trouble::Refused(reason)))
+                failure.map_or(Ok(()), Err)
             }
             Err(error) => {
                 self.is_well.store(false, Ordering::Relaxed);
@@ -242,8 +251,8 @@ impl Inner {
     }
 
     /// The sizes of pictures that are in the memory now, and what went wrong.
-    fn receive(&mut self) -> io::Result<(Vec<PictureSize>, Option<String>)> {
-        let mut reply = Reply { is_error: 0, pictures: 0, text: 0 };
+    fn receive(&mut self) -> io::Result<(Vec<PictureSize>, Option<Trouble>)> {
+        let mut reply = Reply { failed: 0, pictures: 0, text: 0 };
         self.socket.read_exact(reply.as_mut_bytes())?;
         if reply.pictures > MOST_PICTURES || reply.text > MOST_TEXT {
             return Err(io::Error::other("its reply makes no sense"));
@@ -264,7 +273,13 @@ impl Inner {
         self.socket.read_exact(&mut text)?;
         self.planes.resize(length, 0);
         self.memory.read_exact_at(&mut self.planes, 0)?;
-        Ok((sizes, (reply.is_error != 0).then(|| String::from_utf8_lossy(&text).into_owned())))
+        let reason = String::from_utf8_lossy(&text).into_owned();
+        let failure = match reply.failed {
+            0 => None,
+            failed::DEVICE => Some(Trouble::Device(reason)),
+            _ => Some(Trouble::Refused(reason)),
+        };
+        Ok((sizes, failure))
     }
 
     /// The pictures that were received, one after the other.

@@ -13,10 +13,10 @@ use std::process::ExitCode;
 use zerocopy::IntoBytes as _;
 
 use super::ARGUMENT;
-use super::process::{MOST_PICTURES, MOST_TEXT, Reply, Request, ask, plane_lengths};
+use super::process::{MOST_PICTURES, MOST_TEXT, Reply, Request, ask, failed, plane_lengths};
 use crate::annexb::Standard;
-use crate::decode::decoder::Decoder;
-use crate::decode::{Codec, Yuv};
+use crate::decode::decoder::{Decoder, Fault};
+use crate::decode::{Codec, DecodeError, Yuv};
 
 /// Pieces of a request, and their bytes: more is no request.
 const MOST_PIECES: u32 = 1 << 16;
@@ -68,7 +68,11 @@ fn answer(codec: Codec) -> io::Result<()> {
         let done = match request.kind {
             ask::OPEN_H264 | ask::OPEN_H265 => {
                 let standard = if request.kind == ask::OPEN_H264 { Standard::H264 } else { Standard::H265 };
-                let opened = codec.own_decoder(standard).map_err(|error| error.to_string());
+                let opened = codec.own_decoder(standard).map_err(|error| match error {
+                    // The other says so.
+                    DecodeError::NoDecoder { reason } => reason,
+                    error => error.to_string(),
+                });
                 opened.map(|decoder| _ = decoders.insert(request.decoder, decoder))
             }
             ask::DECODE => match decoders.get_mut(&request.decoder) {
@@ -88,7 +92,13 @@ fn answer(codec: Codec) -> io::Result<()> {
         let text = done.as_ref().err().map_or("", String::as_str);
         let text = text.as_bytes().get(..MOST_TEXT as usize).unwrap_or(text.as_bytes());
         let (pictures, length) = (sizes.len() as u32, text.len() as u32); // 64 and 4 KiB at most
-        let reply = Reply { is_error: done.is_err().into(), pictures, text: length };
+        let fault = decoders.get(&request.decoder).map(|decoder| decoder.fault());
+        let failed = match (&done, fault) {
+            (Ok(()), _) => 0,
+            (Err(_), Some(Fault::Device)) => failed::DEVICE,
+            (Err(_), _) => failed::STREAM,
+        };
+        let reply = Reply { failed, pictures, text: length };
         socket.write_all(&[reply.as_bytes(), sizes.as_bytes(), text].concat())?;
     }
 }

@@ -9,21 +9,25 @@
 //! All of a decoder's calls happen on the thread that calls it, to which the device's primary context is made current each time: that in
 //! which analysis runs. A decoder keeps as many surfaces in the device's memory as its stream refers to, plus one for output, and may keep those
 //! of four sizes; what that takes is measured before `--continuous` begins ([`memory`](super::memory)), and where the device has no more,
-//! a stream has no decoder and says so.
+//! those of other sizes are given up first, and then a stream has no decoder and says so
+//! ([`DecodeError::NoDecoder`](super::DecodeError::NoDecoder)), as it does when the device fails.
 //!
 //! A kernel (`kernels/nv12.cu`) makes planes of a picture where it is mapped, in memory of the device, and these are what `take` is given, with a copy on the
 //! host. Without transport (`--nodes 0`) analysis on the same device takes them from there, and nothing goes back to it; the copy on the
 //! host is for what looks for black and frozen pictures, for the live page, and for the processor should the device fail. In a cluster
 //! frames travel in the host's memory.
 //!
-//! Pictures are shown in the order of the standard: the parser holds back what may come before others. They are cropped by the device.
-//! A picture of which the device says that it was decoded with errors is damaged, whether it was mended or not.
+//! Pictures are shown in the order of the standard: the parser holds back what may come before others, and shows all that it holds when an IDR picture
+//! comes. What is shown is copied at once, and handed out with one picture that is fed each. They are cropped by the device.
+//! A picture of which the device says that it was decoded with errors is damaged, whether it was mended or not, and so is one that the parser leaves out,
+//! which it does without a word.
 //!
 //! `--decoder auto` does not take it, whatever there is: a decoder of NVDEC takes several times the memory of libavcodec's, of
 //! which a GPU has less than the host, so that thousands of small streams, for which `auto` is made, do not fit; and **it has not run on a
 //! device yet**, but on a library that stands in for it (`stand-in`), whose pictures are those of libavcodec. Nor does it fall back: what a device
 //! does not decode is refused by name.
 
+mod desk;
 mod session;
 mod sys;
 
@@ -33,9 +37,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use pdbp_cuda::device::{Cuda, DeviceError};
 use pdbp_cuda::kernel::{Kernel, Module};
 
-use self::session::Desk;
+use self::desk::Desk;
 pub(super) use self::session::NvdecDecoder;
-use crate::annexb::Standard;
+use crate::annexb::{PictureSize, Standard};
 
 /// What the system calls the library.
 const FILE: &str = if cfg!(windows) { "nvcuvid.dll" } else { "libnvcuvid.so.1" };
@@ -119,7 +123,8 @@ impl Nvdec {
         let info = device.info()?;
         let name = format!("GPU {} ({})", info.ordinal, info.name);
         device.bind()?;
-        let caps = |codec| api.caps(codec).map_err(|reason| NoNvdec::Unusable { reason });
+        let unusable = |failure: sys::Failure| NoNvdec::Unusable { reason: failure.to_string() };
+        let caps = |codec| api.caps(codec).map_err(unusable);
         let (h264, h265) = (caps(sys::H264)?, caps(sys::HEVC)?);
         if h264.is_supported == 0 {
             return Err(NoNvdec::NoH264 { device: name });
@@ -150,10 +155,18 @@ impl Nvdec {
         NvdecDecoder::new(self, standard)
     }
 
-    /// Room for a picture.
-    fn desk(&self) -> Result<Desk, DeviceError> {
+    /// Room for a picture of that size.
+    fn desk(&self, size: PictureSize) -> Result<Desk, DeviceError> {
         let kept = self.desks.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.map_or_else(|| Desk::new(&self.device), Ok)
+        let mut desk = kept.map_or_else(|| Desk::new(&self.device), Ok)?;
+        desk.make_room(self, size)?;
+        Ok(desk)
+    }
+
+    /// Frees those that are kept, and says whether there were any.
+    fn free_desks(&self) -> bool {
+        let kept = core::mem::take(&mut *self.desks.lock().unwrap_or_else(PoisonError::into_inner));
+        !kept.is_empty()
     }
 
     /// Keeps it for the next.

@@ -1,28 +1,24 @@
-//! A stream's parser and decoders, and what pictures are copied to. The functions that the parser calls are here.
+//! A stream's parser and decoders. The functions that the parser calls are here.
 
 use core::ffi::{c_int, c_ulong, c_void};
 use core::ops::Range;
 use core::ptr::NonNull;
-use core::slice;
+use std::collections::VecDeque;
 
 use bytemuck::Zeroable as _;
-use pdbp_core::BlockMemory as _;
-use pdbp_cuda::PinnedMemory;
-use pdbp_cuda::device::{Cuda, CudaMemory, CudaQueue, Device as _, DeviceError};
+use pdbp_cuda::device::DeviceError;
 
 use super::Nvdec;
-use super::sys::{self, CreateInfo, DisplayInfo, Handle, Mapped, Parser, ParserParams, VideoFormat};
-use crate::annexb::{PictureSize, Standard};
-use crate::decode::decoder::{Decoder, Take};
-use crate::decode::{OnDevice, Yuv};
-use crate::frame::plane_lens;
+use super::desk::Desk;
+use super::sys::{self, CreateInfo, DisplayInfo, Failure, Handle, Parser, ParserParams, VideoFormat};
+use crate::annexb::{PictureSize, Standard, nals};
+use crate::decode::decoder::{Decoder, Fault, Take};
 
 /// Decoders of different sizes that a stream, or a sampler of many, keeps.
 const MOST_SIZES: usize = 4;
-/// Surfaces that a decoder may have.
-const MOST_SURFACES: u8 = 32;
-/// Threads of a block, as the kernel has it.
-const THREADS: u32 = 128;
+/// Surfaces of a decoder if the parser does not say how many the stream needs: the 16 that the standards have at most, one for the picture that is decoded,
+/// and some to spare.
+const SAFE_SURFACES: u8 = 20;
 
 /// A decoder of one stream at a time.
 pub(in crate::decode) struct NvdecDecoder {
@@ -33,6 +29,8 @@ pub(in crate::decode) struct NvdecDecoder {
     state: NonNull<State>,
     /// The picture's pieces, one behind the other.
     unit: Vec<u8>,
+    /// What the last error was of.
+    fault: Fault,
 }
 
 // SAFETY: parser, decoders and state belong to it alone. The library ties them to a context, which is made current before each use, and
@@ -45,10 +43,33 @@ struct State {
     standard: Standard,
     /// By what they decode; the last is in use.
     decoders: Vec<(Shape, Handle)>,
-    /// Pictures that were shown and that nobody has taken yet.
-    shown: Vec<Desk>,
-    /// What went wrong first.
-    error: Option<String>,
+    /// Pictures that were shown and that nobody has taken yet. The parser may show several in one call: at an IDR picture all that it has held back.
+    shown: VecDeque<Desk>,
+    /// Pictures that were given to the device in this call of the parser.
+    decoded: u32,
+    /// What went wrong first in this call of the parser; nothing else is done in it then.
+    error: Option<Trouble>,
+}
+
+/// Why there is no picture.
+enum Trouble {
+    Stream(String),
+    Device(String),
+}
+
+impl From<DeviceError> for Trouble {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(format!("{error}; use fewer streams, or --decoder libav"))
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        if failure.may_be_of_stream() {
+            return Self::Stream(failure.to_string());
+        }
+        Self::Device(format!("{failure}; use fewer streams, or --decoder libav"))
+    }
 }
 
 /// What a decoder is made for.
@@ -79,7 +100,7 @@ impl Shape {
                 format.display_area
             ));
         }
-        let surfaces = format.least_surfaces.clamp(1, MOST_SURFACES);
+        let surfaces = if format.least_surfaces == 0 { SAFE_SURFACES } else { format.least_surfaces };
         Ok(Self { coded: [format.width, format.height], area, surfaces })
     }
 
@@ -92,8 +113,9 @@ impl Shape {
 
 impl NvdecDecoder {
     pub(super) fn new(nvdec: &'static Nvdec, standard: Standard) -> Result<Self, String> {
-        nvdec.bind()?;
-        let state = State { nvdec, standard, decoders: Vec::new(), shown: Vec::new(), error: None };
+        nvdec.device.bind().map_err(|error| error.to_string())?;
+        let (decoders, shown) = (Vec::new(), VecDeque::new());
+        let state = State { nvdec, standard, decoders, shown, decoded: 0, error: None };
         let state = NonNull::from(Box::leak(Box::new(state)));
         let params = ParserParams {
             codec: codec_of(standard),
@@ -109,30 +131,63 @@ impl NvdecDecoder {
             on_display,
             reserved2: [0; 8],
         };
-        let mut decoder = Self { nvdec, parser: None, state, unit: Vec::new() };
+        let mut decoder = Self { nvdec, parser: None, state, unit: Vec::new(), fault: Fault::Stream };
         // SAFETY: the state is one, and lives as long as the parser: see `drop`.
-        decoder.parser = Some(unsafe { nvdec.api.create_parser(params) }?);
+        let parser = unsafe { nvdec.api.create_parser(params) };
+        decoder.parser =
+            Some(parser.map_err(|error| format!("{error}; use fewer streams, or --decoder libav"))?);
         Ok(decoder)
     }
 
-    /// Has the parser look at what is in `unit`, and hands out what it shows.
-    fn parse(&mut self, flags: c_ulong, take: &mut Take<'_>) -> Result<(), String> {
-        self.nvdec.bind()?;
-        let Some(parser) = &mut self.parser else { return Err("there is no parser".to_owned()) };
+    /// Has the parser look at what is in `unit`. Pictures that it shows are in the state then.
+    fn parse(&mut self, flags: c_ulong) -> Result<&mut State, Trouble> {
+        self.nvdec.device.bind()?;
+        let Some(parser) = &mut self.parser else {
+            return Err(Trouble::Stream("there is no parser".to_owned()));
+        };
+        // SAFETY: nobody else has it, here and below: the parser is not at work.
+        unsafe { self.state.as_mut() }.decoded = 0;
         let parsed = self.nvdec.api.parse(parser, flags, &self.unit);
-        // SAFETY: the parser calls nothing now, and nobody else has it.
+        // SAFETY: as above.
         let state = unsafe { self.state.as_mut() };
-        let error = state.error.take();
-        for desk in state.shown.drain(..) {
-            if error.is_none()
-                && let Some(yuv) = desk.yuv()
-            {
-                take(&yuv);
-            }
-            self.nvdec.keep(desk);
+        match state.error.take() {
+            Some(trouble) => Err(trouble),
+            None => parsed.map(|()| state).map_err(Trouble::from),
         }
-        error.map_or(parsed, Err)
     }
+
+    /// Decodes what is in `unit`.
+    fn decode_unit(&mut self) -> Result<&mut State, Trouble> {
+        let decoded = self.parse(sys::END_OF_PICTURE)?.decoded;
+        // SAFETY: nobody else has it: the parser is not at work.
+        let state = unsafe { self.state.as_mut() };
+        match decoded {
+            0 if !is_skipped(state.standard, &self.unit) => {
+                Err(Trouble::Stream("the parser left the picture out".to_owned()))
+            }
+            0 | 1 => Ok(state),
+            _ => Err(Trouble::Stream("several pictures in one".to_owned())),
+        }
+    }
+}
+
+/// Says of what an error was.
+fn note<T>(fault: &mut Fault, done: Result<T, Trouble>) -> Result<T, String> {
+    done.map_err(|trouble| {
+        let (of, reason) = match trouble {
+            Trouble::Stream(reason) => (Fault::Stream, reason),
+            Trouble::Device(reason) => (Fault::Device, reason),
+        };
+        *fault = of;
+        reason
+    })
+}
+
+/// Whether a picture is one of those of H.265 that refer to what was before the key picture at which decoding may have begun (RASL, types 8 and 9 of
+/// Rec. ITU-T H.265 table 7-1): then it is no damage that they are left out.
+fn is_skipped(standard: Standard, unit: &[u8]) -> bool {
+    let kind = |start: usize| unit.get(start + 3).map(|header| header >> 1 & 0x3f);
+    standard == Standard::H265 && nals(unit).any(|nal| matches!(kind(nal.range.start), Some(8 | 9)))
 }
 
 impl Decoder for NvdecDecoder {
@@ -141,37 +196,42 @@ impl Decoder for NvdecDecoder {
         for piece in pieces {
             self.unit.extend_from_slice(data.get(piece.clone()).unwrap_or_default());
         }
-        self.parse(sys::END_OF_PICTURE, take)
+        let mut fault = self.fault;
+        let decoded = note(&mut fault, self.decode_unit()).map(|state| state.hand_out(take));
+        self.fault = fault;
+        decoded.map(|_| ())
     }
 
     fn drain(&mut self, take: &mut Take<'_>) -> Result<(), String> {
         self.unit.clear();
-        self.parse(sys::END_OF_STREAM, take)
+        let mut fault = self.fault;
+        let drained =
+            note(&mut fault, self.parse(sys::END_OF_STREAM)).map(|state| while state.hand_out(take) {});
+        self.fault = fault;
+        drained
+    }
+
+    fn fault(&self) -> Fault {
+        self.fault
     }
 }
 
 impl Drop for NvdecDecoder {
     fn drop(&mut self) {
         // Without the context nothing can be destroyed; the library's objects stay then.
-        if self.nvdec.bind().is_ok() {
+        if self.nvdec.device.bind().is_ok() {
             if let Some(parser) = self.parser.take() {
                 self.nvdec.api.destroy_parser(parser);
             }
             // SAFETY: the parser, which alone had it besides, is gone.
             let state = unsafe { self.state.as_mut() };
+            state.shown.drain(..).for_each(|desk| self.nvdec.keep(desk));
             state.decoders.drain(..).for_each(|(_, decoder)| self.nvdec.api.destroy_decoder(decoder));
         }
         if self.parser.is_none() {
             // SAFETY: of `new`, and nobody has it any more.
             drop(unsafe { Box::from_raw(self.state.as_ptr()) });
         }
-    }
-}
-
-impl Nvdec {
-    /// Makes this thread's calls those of the device.
-    fn bind(&self) -> Result<(), String> {
-        self.device.bind().map_err(|error| error.to_string())
     }
 }
 
@@ -182,20 +242,21 @@ fn codec_of(standard: Standard) -> c_int {
     }
 }
 
-/// What a call of the parser does, which returns 0 if that fails.
+/// What a call of the parser does, which returns 0 if that fails, or has failed: the parser may go on after that, with pictures of a sequence that was
+/// refused.
 ///
 /// # Safety
 /// `user` is the parser's state.
-unsafe fn call(user: *mut c_void, act: impl FnOnce(&mut State) -> Result<c_int, String>) -> c_int {
+unsafe fn call(user: *mut c_void, act: impl FnOnce(&mut State) -> Result<c_int, Trouble>) -> c_int {
     // SAFETY: the caller's promise; `parse` borrows nothing of it while the parser is called, nor does another call of the parser.
     let state = unsafe { &mut *user.cast::<State>() };
-    match act(state) {
-        Ok(answer) => answer,
-        Err(error) => {
-            state.error.get_or_insert(error);
-            0
-        }
+    if state.error.is_some() {
+        return 0;
     }
+    act(state).unwrap_or_else(|trouble| {
+        state.error = Some(trouble);
+        0
+    })
 }
 
 /// The stream begins, or changes: the answer is how many surfaces there are.
@@ -209,9 +270,12 @@ unsafe extern "C" fn on_sequence(user: *mut c_void, format: *mut VideoFormat) ->
 /// A picture is to be decoded.
 unsafe extern "C" fn on_decode(user: *mut c_void, picture: *mut c_void) -> c_int {
     let decode = |state: &mut State| {
-        let (_, decoder) = *state.decoders.last().ok_or("a picture without parameter sets")?;
-        // SAFETY: the parser's promise: it is of the sequence that it has told, for which that decoder was made.
-        unsafe { state.nvdec.api.decode(decoder, picture) }.map(|()| 1)
+        let (_, decoder) = state.in_use()?;
+        state.decoded += 1;
+        // SAFETY: the parser's promise: it is of the sequence that it has told, for which that decoder was made. (Had that failed, nothing would
+        // be done.)
+        unsafe { state.nvdec.api.decode(decoder, picture) }?;
+        Ok(1)
     };
     // SAFETY: the parser's promise.
     unsafe { call(user, decode) }
@@ -226,15 +290,38 @@ unsafe extern "C" fn on_display(user: *mut c_void, info: *mut DisplayInfo) -> c_
 }
 
 impl State {
+    /// Hands out the picture that is to be shown next, and says whether there was one.
+    fn hand_out(&mut self, take: &mut Take<'_>) -> bool {
+        let Some(desk) = self.shown.pop_front() else { return false };
+        if let Some(yuv) = desk.yuv() {
+            take(&yuv);
+        }
+        self.nvdec.keep(desk);
+        true
+    }
+
+    /// The decoder of the sequence.
+    fn in_use(&self) -> Result<(Shape, Handle), Trouble> {
+        let last = self.decoders.last().copied();
+        last.ok_or_else(|| Trouble::Stream("a picture without parameter sets".to_owned()))
+    }
+
+    /// Gives up what is kept for later, but so many of the decoders that were used last; whether there was anything.
+    fn give_up_all_but(&mut self, kept: usize) -> bool {
+        let others = self.decoders.len().saturating_sub(kept);
+        self.decoders.drain(..others).for_each(|(_, decoder)| self.nvdec.api.destroy_decoder(decoder));
+        self.nvdec.free_desks() || others > 0
+    }
+
     /// Takes the decoder that there is for such pictures, or makes one.
-    fn begin(&mut self, format: &VideoFormat) -> Result<c_int, String> {
-        let (nvdec, shape) = (self.nvdec, Shape::of(format)?);
+    fn begin(&mut self, format: &VideoFormat) -> Result<c_int, Trouble> {
+        let (nvdec, shape) = (self.nvdec, Shape::of(format).map_err(Trouble::Stream)?);
         if let Some(place) = self.decoders.iter().position(|(known, _)| *known == shape) {
             self.decoders[place..].rotate_left(1);
             return Ok(shape.surfaces.into());
         }
         let [width, height] = shape.coded;
-        nvdec.check_size(self.standard, width, height)?;
+        nvdec.check_size(self.standard, width, height).map_err(Trouble::Device)?;
         if self.decoders.len() == MOST_SIZES {
             let (_, oldest) = self.decoders.remove(0);
             nvdec.api.destroy_decoder(oldest);
@@ -255,95 +342,35 @@ impl State {
             output_surfaces: 1,
             ..CreateInfo::zeroed()
         };
-        let made = nvdec.api.create_decoder(info);
-        let decoder = made.map_err(|error| {
-            format!("{error}; {nvdec} has no more decoders or memory for them: use fewer streams, or --decoder libav")
+        let made = match nvdec.api.create_decoder(info) {
+            Err(_) if self.give_up_all_but(0) => nvdec.api.create_decoder(info),
+            made => made,
+        };
+        let decoder = made.map_err(|failure| {
+            Trouble::Device(format!(
+                "{failure}; {nvdec} has no more decoders or memory for them: use fewer streams, or --decoder libav"
+            ))
         })?;
         self.decoders.push((shape, decoder));
         Ok(shape.surfaces.into())
     }
 
     /// Copies a picture out.
-    fn show(&mut self, picture: c_int) -> Result<(), String> {
-        let (nvdec, text) = (self.nvdec, |error: DeviceError| error.to_string());
-        let (shape, decoder) = *self.decoders.last().ok_or("a picture without parameter sets")?;
-        let mut desk = nvdec.desk().map_err(text)?;
+    fn show(&mut self, picture: c_int) -> Result<(), Trouble> {
+        let (nvdec, (shape, decoder)) = (self.nvdec, self.in_use()?);
+        let mut desk = match nvdec.desk(shape.size()) {
+            Err(_) if self.give_up_all_but(1) => nvdec.desk(shape.size()),
+            desk => desk,
+        }?;
         let mapped = nvdec.api.map(decoder, picture, desk.queue.stream())?;
-        let fetched = desk.fetch(nvdec, &mapped, shape.size());
+        let fetched = desk.fetch(nvdec, &mapped);
         let damaged = nvdec.api.is_damaged(decoder, picture);
         nvdec.api.unmap(decoder, mapped)?;
-        fetched.map_err(text)?;
+        fetched?;
         if damaged? {
-            return Err("the device decoded it with errors".to_owned());
+            return Err(Trouble::Stream("the device decoded it with errors".to_owned()));
         }
-        self.shown.push(desk);
+        self.shown.push_back(desk);
         Ok(())
-    }
-}
-
-/// Where a picture lies until it is taken.
-pub(super) struct Desk {
-    queue: CudaQueue,
-    memory: Option<Memory>,
-    size: PictureSize,
-    ordinal: usize,
-}
-
-/// As many bytes on the device and on the host: the planes, one behind the other.
-struct Memory {
-    planes: CudaMemory,
-    host: PinnedMemory,
-}
-
-impl Desk {
-    pub(super) fn new(device: &Cuda) -> Result<Self, DeviceError> {
-        let size = PictureSize { width: 0, height: 0 };
-        Ok(Self { queue: device.queue()?, memory: None, size, ordinal: device.ordinal() })
-    }
-
-    /// Copies a picture from where it is mapped, and waits for it.
-    fn fetch(&mut self, nvdec: &Nvdec, mapped: &Mapped, size: PictureSize) -> Result<(), DeviceError> {
-        let device = &nvdec.device;
-        let (luma, chroma) = plane_lens(size);
-        let bytes = luma + 2 * chroma;
-        if self.memory.as_ref().is_none_or(|memory| memory.host.len() < bytes) {
-            let memory = Memory { planes: device.allocate(bytes)?, host: PinnedMemory::new(device, bytes)? };
-            self.memory = Some(memory);
-        }
-        let Some(memory) = &self.memory else { return Ok(()) };
-        let (mut from, mut pitch, mut to) = (mapped.address, mapped.pitch, memory.planes.address());
-        let (mut width, mut height) = (u32::from(size.width), u32::from(size.height));
-        let mut arguments: [*mut c_void; 5] = [
-            (&raw mut from).cast(),
-            (&raw mut pitch).cast(),
-            (&raw mut width).cast(),
-            (&raw mut height).cast(),
-            (&raw mut to).cast(),
-        ];
-        // SAFETY: the arguments of the kernel `planes`. A picture of that size is mapped there, both are even, and as many bytes are written as there
-        // are. Both memories stay until the copy below is over.
-        unsafe { nvdec.planes.launch(&self.queue, height, THREADS, &mut arguments) }?;
-        let host = NonNull::slice_from_raw_parts(memory.host.base(), bytes);
-        // SAFETY: both stay until the copy is over, which is awaited, and nobody else has them.
-        let copied = unsafe { device.copy_out(&self.queue, &memory.planes, 0, host) };
-        let over = copied.and_then(|copied| device.wait(&copied));
-        if over.is_err() {
-            // They may be written yet.
-            core::mem::forget(self.memory.take());
-        }
-        self.size = size;
-        over
-    }
-
-    /// The picture.
-    fn yuv(&self) -> Option<Yuv<'_>> {
-        let memory = self.memory.as_ref()?;
-        // SAFETY: so many initialised bytes, which nobody writes while `self` is borrowed.
-        let planes = unsafe { slice::from_raw_parts(memory.host.base().as_ptr(), memory.host.len()) };
-        let (luma, chroma) = plane_lens(self.size);
-        let (y, chromas) = planes.split_at_checked(luma)?;
-        let (u, v) = chromas.get(..2 * chroma)?.split_at(chroma);
-        let on_device = OnDevice { ordinal: self.ordinal, address: memory.planes.address() };
-        Some(Yuv::tight(self.size, y, u, v).with_copy(on_device))
     }
 }

@@ -1,7 +1,8 @@
 //! What is used of the library of NVDEC, `libnvcuvid`: its structures and functions, found at run time.
 //!
-//! Written from the layout of its public headers (`cuviddec.h` and `nvcuvid.h`, Video Codec SDK 8 to 13) for systems of 64 bits with a `long` of as
-//! many. Places and sizes are what a C compiler says of these headers:
+//! Written from the layout of its public headers (`cuviddec.h` and `nvcuvid.h`, Video Codec SDK 8.2 to 13) for systems of 64 bits with a `long` of as
+//! many. Libraries before 8.2 lack `cuvidGetDecodeStatus`, and are refused for that; in 8.2 `min_num_decode_surfaces` is reserved. Places and sizes are
+//! what a C compiler says of these headers:
 //!
 //! ```text
 //! structure               bytes  places that are read or written
@@ -17,6 +18,7 @@
 //! ```
 
 use core::ffi::{c_int, c_uint, c_ulong, c_void};
+use core::fmt;
 use core::mem::offset_of;
 
 use bytemuck::Zeroable;
@@ -127,6 +129,7 @@ pub(super) struct VideoFormat {
     is_progressive: u8,
     pub(super) luma_depth_minus8: u8,
     pub(super) chroma_depth_minus8: u8,
+    /// 0 in libraries that do not tell: the field is new with SDK 9.
     pub(super) least_surfaces: u8,
     pub(super) width: c_uint,
     pub(super) height: c_uint,
@@ -187,6 +190,7 @@ layout! {
     ParserParams: 136, display_delay 16, user 40, on_sequence 48, on_display 64;
 }
 
+// The types are those of the headers, in which they have not changed from SDK 8.2 to 13.
 functions! {
     cuvidGetDecoderCaps(*mut Caps) -> c_int;
     cuvidCreateDecoder(*mut *mut c_void, *mut CreateInfo) -> c_int;
@@ -221,19 +225,38 @@ pub(super) struct Mapped {
     pub(super) pitch: c_uint,
 }
 
-/// What a function returned, if it is not 0.
-fn check(call: &'static str, code: c_int) -> Result<(), String> {
-    let words = match code {
-        0 => return Ok(()),
-        1 => "invalid value",
-        2 => "out of the device's memory",
-        100 => "no device",
-        201 => "no context",
-        209 | 801 => "not supported by the device",
-        999 => "unknown error",
-        _ => "failed",
-    };
-    Err(format!("{call}: {words} (code {code})"))
+/// What a function returned that was not 0.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Failure {
+    call: &'static str,
+    code: c_int,
+}
+
+impl Failure {
+    /// Whether a broken stream may be the cause: of such the parser, and the decoder when it is given a picture, say no more than this. All else is
+    /// the device's.
+    pub(super) fn may_be_of_stream(&self) -> bool {
+        matches!(self.call, "cuvidParseVideoData" | "cuvidDecodePicture") && matches!(self.code, 1 | 999)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = match self.code {
+            1 => "invalid value",
+            2 => "out of the device's memory",
+            100 => "no device",
+            201 => "no context",
+            209 | 801 => "not supported by the device",
+            999 => "unknown error",
+            _ => "failed",
+        };
+        write!(f, "{}: {words} (code {})", self.call, self.code)
+    }
+}
+
+fn check(call: &'static str, code: c_int) -> Result<(), Failure> {
+    if code == 0 { Ok(()) } else { Err(Failure { call, code }) }
 }
 
 impl Api {
@@ -254,7 +277,7 @@ impl Api {
     }
 
     /// What the device decodes of a codec in 8-bit 4:2:0.
-    pub(super) fn caps(&self, codec: c_int) -> Result<Caps, String> {
+    pub(super) fn caps(&self, codec: c_int) -> Result<Caps, Failure> {
         let mut caps = Caps { codec, chroma: CHROMA_420, ..Caps::zeroed() };
         // SAFETY: a structure of the function's layout.
         check("cuvidGetDecoderCaps", unsafe { (self.functions.cuvidGetDecoderCaps)(&raw mut caps) })?;
@@ -263,7 +286,7 @@ impl Api {
 
     /// # Safety
     /// `params.user` is what the three functions expect as long as the parser lives.
-    pub(super) unsafe fn create_parser(&self, mut params: ParserParams) -> Result<Parser, String> {
+    pub(super) unsafe fn create_parser(&self, mut params: ParserParams) -> Result<Parser, Failure> {
         let mut parser = core::ptr::null_mut();
         // SAFETY: a place for the handle, and a structure of the function's layout, which is read during the call.
         let code = unsafe { (self.functions.cuvidCreateVideoParser)(&raw mut parser, &raw mut params) };
@@ -271,7 +294,7 @@ impl Api {
     }
 
     /// Calls the functions of the parser.
-    pub(super) fn parse(&self, parser: &mut Parser, flags: c_ulong, data: &[u8]) -> Result<(), String> {
+    pub(super) fn parse(&self, parser: &mut Parser, flags: c_ulong, data: &[u8]) -> Result<(), Failure> {
         let data_at = if data.is_empty() { core::ptr::null() } else { data.as_ptr() };
         let mut packet = Packet { flags, bytes: data.len() as c_ulong, data: data_at, timestamp: 0 };
         // SAFETY: a parser that lives, and so many bytes, which are read during the call.
@@ -285,7 +308,7 @@ impl Api {
         unsafe { (self.functions.cuvidDestroyVideoParser)(parser.0) };
     }
 
-    pub(super) fn create_decoder(&self, mut info: CreateInfo) -> Result<Handle, String> {
+    pub(super) fn create_decoder(&self, mut info: CreateInfo) -> Result<Handle, Failure> {
         let mut decoder = core::ptr::null_mut();
         // SAFETY: a place for the handle, and a structure of the function's layout.
         let code = unsafe { (self.functions.cuvidCreateDecoder)(&raw mut decoder, &raw mut info) };
@@ -294,13 +317,13 @@ impl Api {
 
     /// # Safety
     /// `picture` is what the parser gave for this decoder, during its call.
-    pub(super) unsafe fn decode(&self, decoder: Handle, picture: *mut c_void) -> Result<(), String> {
+    pub(super) unsafe fn decode(&self, decoder: Handle, picture: *mut c_void) -> Result<(), Failure> {
         // SAFETY: the caller's promise, and a decoder that lives.
         check("cuvidDecodePicture", unsafe { (self.functions.cuvidDecodePicture)(decoder.0, picture) })
     }
 
     /// Whether the picture was decoded with errors.
-    pub(super) fn is_damaged(&self, decoder: Handle, picture: c_int) -> Result<bool, String> {
+    pub(super) fn is_damaged(&self, decoder: Handle, picture: c_int) -> Result<bool, Failure> {
         let mut status = Status::zeroed();
         // SAFETY: a decoder that lives, and a structure of the function's layout.
         let code = unsafe { (self.functions.cuvidGetDecodeStatus)(decoder.0, picture, &raw mut status) };
@@ -308,7 +331,12 @@ impl Api {
     }
 
     /// Puts a picture where it can be read, in the order of `stream`, a `CUstream`.
-    pub(super) fn map(&self, decoder: Handle, picture: c_int, stream: *mut c_void) -> Result<Mapped, String> {
+    pub(super) fn map(
+        &self,
+        decoder: Handle,
+        picture: c_int,
+        stream: *mut c_void,
+    ) -> Result<Mapped, Failure> {
         let mut params = ProcParams { is_progressive: 1, stream: stream as usize, ..ProcParams::zeroed() };
         let (mut address, mut pitch) = (0, 0);
         // SAFETY: a decoder that lives, places for the answer, and a structure of the function's layout.
@@ -324,7 +352,7 @@ impl Api {
         check("cuvidMapVideoFrame64", code).map(|()| Mapped { address, pitch })
     }
 
-    pub(super) fn unmap(&self, decoder: Handle, mapped: Mapped) -> Result<(), String> {
+    pub(super) fn unmap(&self, decoder: Handle, mapped: Mapped) -> Result<(), Failure> {
         // SAFETY: a decoder that lives, and a picture of it that is mapped and that nobody reads any more.
         check("cuvidUnmapVideoFrame64", unsafe {
             (self.functions.cuvidUnmapVideoFrame64)(decoder.0, mapped.address)

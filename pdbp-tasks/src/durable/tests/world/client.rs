@@ -18,6 +18,8 @@ pub(super) struct Client {
     /// Values by number, of the job that it waits for.
     pub(super) came: BTreeMap<u64, u64>,
     pub(super) done: u32,
+    /// It wants what has failed to run again.
+    pub(super) retries: bool,
 }
 
 impl World {
@@ -33,19 +35,27 @@ impl World {
                 let options = Options { retries: 1000, once, ..Options::default() };
                 Chunk { options, ..Chunk::new(KindId(0), inputs) }
             };
+            let retries = self.client.stage > 3
+                && (std::mem::take(&mut self.client.retries) || self.faults && self.random(8) == 0);
             let request = match self.client.stage {
                 0 => Request::Begin {
                     fingerprint: FINGERPRINT,
                     nonce: u128::from(job) + 50,
                     name: "job".into(),
                 },
-                1 => Request::Add { job, first: 0, chunks: vec![chunk(true, 1)] },
+                1 => Request::Add { fingerprint: FINGERPRINT, job, first: 0, chunks: vec![chunk(true, 1)] },
                 2 => {
                     let join = Chunk { join: Some(JOINED.to_vec()), ..chunk(false, 1) };
                     let later = Chunk { after: AFTER.to_vec(), ..chunk(false, 1) };
-                    Request::Add { job, first: 1, chunks: vec![chunk(false, JOIN - 1), join, later] }
+                    Request::Add {
+                        fingerprint: FINGERPRINT,
+                        job,
+                        first: 1,
+                        chunks: vec![chunk(false, JOIN - 1), join, later],
+                    }
                 }
                 3 => Request::Close { job },
+                _ if retries => Request::Retry { job },
                 _ => Request::Read { job, by: By::Completion, from: self.client.read, most: 2 },
             };
             self.client.up.push_back(Up::Request { id, request });
@@ -66,6 +76,8 @@ impl World {
                 assert_eq!(job, self.client.done, "a job that was begun is another");
                 self.client.stage += 1;
             }
+            // So many run again.
+            Answer::Done(_) if self.client.stage > 3 => {}
             Answer::Done(count) => {
                 let stage = self.client.stage;
                 assert!(
@@ -78,11 +90,15 @@ impl World {
                 for wire::ResultOf { number, result } in results {
                     let value = result.map_or(0, |bytes| wire::decode(&bytes).unwrap());
                     let name = Name { job: self.client.done, number, sub: 0 };
-                    assert_eq!(self.values.get(&name), Some(&value), "{name}");
-                    assert!(self.client.came.insert(number, value).is_none(), "{name} has come twice");
+                    let has_failed = value == 0 && self.failed.contains(&name);
+                    assert!(has_failed || self.values.get(&name) == Some(&value), "{name}: {value}");
+                    let before = self.client.came.insert(number, value);
+                    assert!(before.is_none_or(|before| before == 0), "{name} has come twice");
                 }
                 self.client.read = next;
-                if over {
+                if over && self.client.came.values().any(|value| *value == 0) && self.random(2) == 0 {
+                    self.client.retries = true;
+                } else if over {
                     let came = std::mem::take(&mut self.client.came);
                     assert_eq!(came.len() as u64, TASKS, "results of job {}", self.client.done);
                     self.client.done += 1;

@@ -8,7 +8,11 @@ use crate::wire::{Inputs, Request};
 
 /// The second task adds another, whose result is its own.
 pub(super) fn behave(name: Name, value: Ending) -> (Ending, Vec<SubTask>) {
-    if (name.number, name.sub) == (1, 0) { (Ending::Of(0), vec![sub(None)]) } else { (value, Vec::new()) }
+    if (name.number, name.sub) == (1, 0) {
+        (Ending::Of(0), vec![sub(None, 1000)])
+    } else {
+        (value, Vec::new())
+    }
 }
 
 /// What happens next.
@@ -52,6 +56,8 @@ impl Clone for World {
             values: self.values.clone(),
             took: self.took.clone(),
             started: self.started.clone(),
+            failed: self.failed.clone(),
+            failing: self.failing.clone(),
             used: self.used.clone(),
             ..*self
         }
@@ -68,7 +74,7 @@ impl World {
         let chunks = vec![plain(), Chunk { join: Some(vec![0]), options, ..plain() }];
         for request in [
             Request::Begin { fingerprint: FINGERPRINT, nonce: 1, name: "job".into() },
-            Request::Add { job: 0, first: 0, chunks },
+            Request::Add { fingerprint: FINGERPRINT, job: 0, first: 0, chunks },
             Request::Close { job: 0 },
         ] {
             world.pool.receive(world.now, CLIENT, Up::Request { id: 1, request });

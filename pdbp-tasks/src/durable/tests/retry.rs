@@ -1,0 +1,149 @@
+//! Failed tasks that run again: places in the order of results, and sub-tasks of the run that has failed.
+
+use super::*;
+use crate::store::Change;
+use crate::wire::SubTask;
+
+fn fails(_: u64) -> Ending {
+    Ending::Failed(Failure::Said("no".into()))
+}
+
+fn retry(store: &mut Memory, durable: &mut super::super::Durable) -> u64 {
+    said(durable);
+    ask(durable, Request::Retry { job: 0 });
+    sync(store, durable);
+    let answers = said(durable);
+    let count = answers.iter().find_map(|down| match down {
+        Down::Answer { answer: Answer::Done(count), .. } => Some(*count),
+        _ => None,
+    });
+    count.unwrap_or_else(|| panic!("{answers:?}"))
+}
+
+/// Reads results in the order in which they came, from a place. Returns their numbers, the place behind and whether they are all.
+fn read(durable: &mut super::super::Durable, from: u64) -> (Vec<u64>, u64, bool) {
+    said(durable);
+    ask(durable, Request::Read { job: 0, by: By::Completion, from, most: 100 });
+    let reading = std::iter::from_fn(|| durable.poll(NOW)).find_map(|out| match out {
+        super::super::Out::Read(_, reading) => Some(reading),
+        super::super::Out::Down(..) => None,
+    });
+    let reading = reading.unwrap();
+    let numbers = reading.items.iter().map(|(number, _)| *number).collect();
+    (numbers, reading.items.last().map_or(from, |(_, next)| *next), reading.over)
+}
+
+#[test]
+fn who_reads_results_gets_all_of_them_though_failed_ones_run_again_and_the_pool_is_killed() {
+    let (mut store, mut durable) = begun();
+    job_of(&mut durable, 3, Options::default());
+    sync(&mut store, &mut durable);
+    let value = |number| if number == 2 { fails(2) } else { Ending::Value(Bytes::from(&[1][..])) };
+    work(&mut store, &mut durable, &mut 0, value);
+    let (numbers, place, over) = read(&mut durable, 0);
+    assert_eq!((numbers.len(), place, over), (3, 3, true));
+    assert_eq!(retry(&mut store, &mut durable), 1);
+    // The last place is that of the one that runs again.
+    let mut durable = world::take_up(&mut store);
+    work(&mut store, &mut durable, &mut 0, |_| Ending::Value(Bytes::from(&[2][..])));
+    assert_eq!(read(&mut durable, place), (vec![2], 4, true));
+    // The journal says so as well, once more.
+    let mut durable = world::take_up(&mut store);
+    assert_eq!(read(&mut durable, place), (vec![2], 4, true));
+}
+
+#[test]
+fn a_journal_whose_tasks_have_run_again_and_again_is_sound() {
+    const TASKS: u64 = 1 << 12;
+    let (mut store, mut durable) = begun();
+    job_of(&mut durable, TASKS, Options::default());
+    sync(&mut store, &mut durable);
+    // As if each had failed 300 times: that takes longer than it tells.
+    store.commit(&[Change::Places(0, 300 * TASKS)]).unwrap();
+    let mut durable = world::take_up(&mut store);
+    let chunk = |durable: &super::super::Durable| durable.jobs[&0].positions() as u64;
+    assert_eq!(chunk(&durable), 300 * TASKS);
+    work(&mut store, &mut durable, &mut 0, fails);
+    let mut durable = world::take_up(&mut store);
+    assert_eq!(chunk(&durable), 301 * TASKS);
+    assert_eq!(read(&mut durable, 300 * TASKS + 1).0.len(), 100);
+}
+
+/// Task 0 has added two sub-tasks, one of which has failed while the other one runs.
+fn half_failed() -> (Memory, super::super::Durable) {
+    let (mut store, mut durable) = begun();
+    job_of(&mut durable, 1, Options::default());
+    sync(&mut store, &mut durable);
+    add_two(&mut store, &mut durable, 0);
+    assert!(store.ended(0, 0).unwrap().unwrap().result.is_err());
+    assert_eq!(store.load().steps.len(), 2);
+    (store, durable)
+}
+
+/// Task 0 runs and adds two sub-tasks; the first that is given out fails, and the other one runs on.
+fn add_two(store: &mut Memory, durable: &mut super::super::Durable, mut first: u64) {
+    let term = durable.term;
+    let report = |durable: &mut super::super::Durable, first: u64, room, results| {
+        durable.receive(NOW, WORKER, Up::Report { term, first, room, results });
+    };
+    let given = |store: &mut Memory, durable: &mut super::super::Durable| {
+        sync(store, durable);
+        let downs = said(durable);
+        let tasks =
+            downs.iter().find_map(|down| if let Down::Tasks(tasks) = down { Some(tasks) } else { None });
+        tasks.unwrap_or_else(|| panic!("{downs:?}"))[0].clone()
+    };
+    said(durable);
+    report(durable, first, 1, Vec::new());
+    let root = given(store, durable);
+    assert_eq!(root.name.unwrap(), crate::wire::Name { job: 0, number: 0, sub: 0 });
+    let sub = |join| SubTask {
+        kind: root.kind,
+        options: Options::default(),
+        needs: Resources::none(),
+        input: Bytes::from(&[1][..]),
+        join,
+        after: Vec::new(),
+    };
+    let tasks = vec![sub(None), sub(None), sub(Some(vec![0, 1]))];
+    let submit = |task: &crate::wire::Assignment, ending, tasks| Submission {
+        task: task.task,
+        attempt: task.attempt,
+        ran_ns: 1,
+        large: Vec::new(),
+        ending,
+        tasks,
+    };
+    report(durable, first, 1, vec![submit(&root, Ending::Of(2), tasks)]);
+    first += 1;
+    let one = given(store, durable);
+    report(durable, first, 1, vec![submit(&one, fails(0), Vec::new())]);
+    // That is the other one.
+    given(store, durable);
+}
+
+#[test]
+fn a_task_runs_again_while_sub_tasks_of_the_run_that_failed_are_not_over() {
+    let (mut store, mut durable) = half_failed();
+    assert_eq!(retry(&mut store, &mut durable), 1);
+    assert_eq!(store.load().steps, [], "the family of the run that has failed is over");
+    add_two(&mut store, &mut durable, 2);
+    // It can be made anew with the sub-tasks of the second run, and runs a third time.
+    let mut durable = world::take_up(&mut store);
+    assert!(store.ended(0, 0).unwrap().unwrap().result.is_err());
+    assert_eq!(retry(&mut store, &mut durable), 1);
+    let ran = work(&mut store, &mut durable, &mut 0, |_| Ending::Value(Bytes::from(&[2][..])));
+    assert_eq!(ran.len(), 1);
+    assert_eq!(store.ended(0, 0).unwrap().unwrap().result, Ok(Bytes::from(&[2][..])));
+}
+
+#[test]
+fn a_retry_that_was_answered_is_not_lost_with_the_pool() {
+    let (mut store, mut durable) = half_failed();
+    assert_eq!(retry(&mut store, &mut durable), 1);
+    let mut durable = world::take_up(&mut store);
+    assert!(store.ended(0, 0).unwrap().is_none());
+    let ran = work(&mut store, &mut durable, &mut 0, |_| Ending::Value(Bytes::from(&[2][..])));
+    assert_eq!(ran.len(), 1, "it runs, and nothing else");
+    assert_eq!(store.ended(0, 0).unwrap().unwrap().result, Ok(Bytes::from(&[2][..])));
+}
