@@ -418,14 +418,7 @@ impl Settings {
 
     /// Refuses values that `set` would not take, since the fields can be written without it, and those for which this was not built.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let built = [
-            ("desk", cfg!(feature = "desk")),
-            ("metrics", cfg!(feature = "metrics")),
-            ("net", cfg!(feature = "net")),
-            ("rapidio", cfg!(feature = "rapidio")),
-            ("tls", cfg!(feature = "tls")),
-        ];
-        self.check_for(|feature| built.contains(&(feature, true)))
+        self.check_for(is_built)
     }
 
     /// The same, of a library with the features for which `has` says so.
@@ -507,6 +500,18 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+/// Whether this library has a feature.
+fn is_built(feature: &str) -> bool {
+    let built = [
+        ("desk", cfg!(feature = "desk")),
+        ("metrics", cfg!(feature = "metrics")),
+        ("net", cfg!(feature = "net")),
+        ("rapidio", cfg!(feature = "rapidio")),
+        ("tls", cfg!(feature = "tls")),
+    ];
+    built.contains(&(feature, true))
 }
 
 impl fmt::Display for Settings {

@@ -1,9 +1,11 @@
 //! What becomes of messages when a cluster of a grid ends: each is delivered, or comes back.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use pdbp::{Cluster, Event, Part, PartKind, Shared};
+use pdbp::{Cluster, Event, Node, Part, PartKind, Shared, Target};
 
 use super::SOON;
 use super::grid::{builder, two, until};
@@ -25,6 +27,8 @@ fn add(numbers: &mut Numbers, message: &[u8]) {
 struct Grid {
     clusters: [Option<Cluster>; 2],
     parts: [Part<Shared>; 2],
+    /// The part of the other cluster, as either has found it.
+    found: [OnceCell<Target>; 2],
 }
 
 impl Grid {
@@ -37,17 +41,22 @@ impl Grid {
         let parts = clusters
             .each_ref()
             .map(|cluster| cluster.node(1).unwrap().register_shared("part", PartKind::Cpu).unwrap());
-        Self { clusters: clusters.map(Some), parts }
+        Self { clusters: clusters.map(Some), parts, found: Default::default() }
     }
 
     /// Sends numbers to the part of the other cluster, which does not read.
     fn fill(&self, from: usize) {
+        self.send(from, 0..COUNT);
+    }
+
+    fn send(&self, from: usize, numbers: Range<u64>) {
         let (part, name) = (&self.parts[from], ["part@node1.east", "part@node1.west"][from]);
-        let to = part.find(name, SOON).unwrap();
+        // Who was found before is known, also while the line is cut.
+        let to = self.found[from].get_or_init(|| part.find(name, SOON).unwrap());
         let mut message = [0; LENGTH];
-        for number in 0..COUNT {
+        for number in numbers {
             message[..8].copy_from_slice(&number.to_le_bytes());
-            part.send(to, &message).unwrap();
+            part.send(*to, &message).unwrap();
         }
         part.flush();
     }
@@ -225,6 +234,43 @@ fn a_cluster_ends_while_a_part_sends_to_one_that_has_gone() {
     });
 }
 
+/// Waits until a cluster is down; how many messages are in doubt.
+fn until_down(gateway: &Node, cluster: &str) -> u64 {
+    until(|| {
+        gateway.take_events().into_iter().find_map(|event| match event {
+            Event::ClusterDown { name, in_doubt } if name.as_str() == cluster => Some(in_doubt),
+            _ => None,
+        })
+    })
+}
+
+/// A cluster ends in order, but its line is cut before, and nobody hears its farewell: all that it had not got comes back.
+#[test]
+fn what_was_sent_to_a_cluster_that_ends_while_its_line_is_cut_comes_back() {
+    const LATE: u64 = 50;
+    let west = builder("west").listen("127.0.0.1:0".to_owned()).set("trunk_bytes", "4194304");
+    let west = west.start().unwrap();
+    let line = Proxy::to(west.address().unwrap().to_string());
+    let east = builder("east").trunk("west", line.address()).outage(Duration::from_millis(300));
+    let mut grid = Grid::of([west, east.set("trunk_bytes", "4194304").start().unwrap()]);
+    grid.fill(1);
+    let (mut worker, mut asker) = (Got::default(), Got::default());
+    until(|| {
+        worker.read(&grid.parts[0]);
+        (!worker.came.is_empty()).then_some(())
+    });
+    line.close();
+    grid.send(1, COUNT..COUNT + LATE);
+    end(&mut grid, [0], |grid| worker.read(&grid.parts[0]));
+    let in_doubt = until_down(&grid.clusters[1].as_ref().unwrap().node(0).unwrap(), "west");
+    assert!(in_doubt <= COUNT, "{in_doubt}: what was sent later cannot have been taken");
+    until(|| {
+        worker.read(&grid.parts[0]);
+        asker.read(&grid.parts[1]);
+        (COUNT..COUNT + LATE).all(|number| asker.returned.contains(&number)).then_some(())
+    });
+}
+
 /// A cluster whose part does not read, until it is killed.
 #[test]
 #[ignore = "the program of a process that another test starts"]
@@ -258,12 +304,7 @@ fn of_a_gateway_that_is_killed_what_is_not_known_is_counted() {
         (since.elapsed() > Duration::from_millis(300)).then_some(())
     });
     drop(east);
-    let in_doubt = until(|| {
-        west.node(0).unwrap().take_events().into_iter().find_map(|event| match event {
-            Event::ClusterDown { name, in_doubt } if name.as_str() == "east" => Some(in_doubt),
-            _ => None,
-        })
-    });
+    let in_doubt = until_down(&west.node(0).unwrap(), "east");
     let mut got = Got::default();
     until(|| {
         got.read(&part);
