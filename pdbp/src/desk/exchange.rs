@@ -149,7 +149,6 @@ impl Exchanges {
     /// Begins when one of the desk's parts is free. There are as many as clients are served, at most.
     pub(super) fn begin(&mut self, order: Order) {
         self.orders.push_back((order, Instant::now()));
-        self.bell.rung.store(true, Ordering::Release);
     }
 
     /// Gives up what nobody waits for. What was sent is on its way.
@@ -163,6 +162,8 @@ impl Exchanges {
     /// Goes on with all. Returns when to be called again if nothing has come before.
     pub(super) fn advance(&mut self, done: &mut Vec<(Ticket, Outcome)>) -> Option<Instant> {
         let now = Instant::now();
+        // Pairs with that of the bell, and goes before all looks: what comes from here on rings it again.
+        let mut is_due = self.bell.rung.swap(false, Ordering::AcqRel);
         while let Ok(registered) = self.registered.try_recv() {
             self.coming -= 1;
             match registered {
@@ -175,13 +176,13 @@ impl Exchanges {
         {
             if let Some((order, began)) = self.orders.pop_front() {
                 self.under_way.push(self.exchange(part, order, began));
+                is_due = true;
             }
         }
         while self.coming < self.orders.len() {
             self.register();
         }
-        // Pairs with that of the bell: what comes from here on rings it again.
-        if self.bell.rung.swap(false, Ordering::AcqRel) {
+        if is_due {
             self.poll(done);
         }
         self.give_up(now, done);
