@@ -62,8 +62,8 @@ impl Drop for Run {
     }
 }
 
-/// Whether everything that the page has to show is there: pictures, lines of the scores, and of rows. These are looked at once a second, and
-/// which of them has blocks then is chance.
+/// Whether everything that the page has to show is there: pictures, lines of the scores, and of rows, which come once a second; which of them had
+/// blocks when they were looked at is chance.
 fn is_whole(view: &str) -> bool {
     view.contains("data:image/bmp") && view.matches("<svg").count() == 5 && view.contains("send: node")
 }

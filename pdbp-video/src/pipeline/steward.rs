@@ -1,7 +1,8 @@
 //! The steward of a node: says at the start what its process has been given, looks whether other nodes fail, writes down the
-//! state of the buffer rows, and reports it at the end; now and then also what it is at that moment.
+//! state of the buffer rows, and reports it at the end; now and then also what it was last.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::Instant;
 
@@ -54,6 +55,8 @@ fn watch(part: &Part, console: Target, job: &Job<'_>) -> Result<Vec<RowSample>, 
     let mut samples = Vec::new();
     let mut interval = INTERVAL;
     let mut told = Instant::now();
+    // Of each row that has had blocks since, as it was last.
+    let mut news = BTreeMap::new();
     loop {
         match hear(part, interval) {
             Some(message) => match Order::read(&message) {
@@ -71,11 +74,13 @@ fn watch(part: &Part, console: Target, job: &Job<'_>) -> Result<Vec<RowSample>, 
         look_at_peers(part.node())?;
         let before = samples.len();
         look(part.node(), job, &mut samples);
+        let now = samples.get(before..).unwrap_or_default();
+        news.extend(now.iter().map(|sample| ((sample.peer, sample.pool), *sample)));
         if told.elapsed() >= NEWS {
             told = Instant::now();
-            let now = samples.get(before..).unwrap_or_default();
-            let news = part.sender(console).command(command::NOW);
-            news.send(bytemuck::cast_slice(now)).map_err(|error| error.to_string())?;
+            let rows: Vec<RowSample> = std::mem::take(&mut news).into_values().collect();
+            let message = part.sender(console).command(command::NOW);
+            message.send(bytemuck::cast_slice(&rows)).map_err(|error| error.to_string())?;
         }
         if samples.len() > MOST_SAMPLES {
             let mut keep = false;
