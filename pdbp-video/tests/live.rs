@@ -77,7 +77,7 @@ fn the_page_can_be_fetched_while_the_program_runs() {
     assert!(page.starts_with("<!doctype html>") && page.contains("96 streams (96 QCIF)"), "{page}");
     assert!(!page.contains("src=http") && !page.contains("href="), "nothing from outside");
     let view = run.wait_for(is_whole);
-    assert!(view.contains("passes done") && view.contains("<td>QCIF<td>96<td>"), "{view}");
+    assert!(view.contains("passes done") && view.contains("<td>QCIF<td>"), "{view}");
     // It goes on.
     let passes =
         |view: &str| view.split_once(" of 1,000,000").unwrap().0.rsplit_once('>').unwrap().1.to_owned();
