@@ -83,6 +83,9 @@ fn the_page_can_be_fetched_while_the_program_runs() {
         |view: &str| view.split_once(" of 1,000,000").unwrap().0.rsplit_once('>').unwrap().1.to_owned();
     let before = passes(&view);
     run.wait_for(|view| passes(view) != before);
+    // In every 36 pictures some are black, and some are frozen.
+    run.wait_for(|view| view.contains("<b>black</b>"));
+    run.wait_for(|view| view.contains("<b>frozen</b>"));
 }
 
 /// It looks for no servers of its maker: where these cannot be had it waits for ever.

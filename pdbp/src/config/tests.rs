@@ -164,3 +164,16 @@ fn settings_for_which_it_was_not_built_are_named_with_the_remedy() {
     }
     Settings::default().check_for(|_| false).unwrap();
 }
+
+/// What the environment says of other processes is nothing to a cluster in this one.
+#[test]
+fn a_cluster_within_a_process_is_one_wherever_others_would_listen() {
+    let start = || crate::Cluster::builder().nodes(2).set("listen", "127.0.0.1:0").set("join", "127.0.0.1:1");
+    let cluster = start().transport(TransportKind::Local).start().unwrap();
+    assert!(cluster.node(1).is_ok());
+    #[cfg(not(feature = "net"))]
+    {
+        let said = start().start().map(|_| ()).unwrap_err().to_string();
+        assert!(said.contains("feature `net`"), "{said}");
+    }
+}
