@@ -26,6 +26,7 @@ use crate::ring::Ring;
 use crate::ring::codec::Codec;
 use crate::ring::workers::{Done, Work};
 use crate::rows::{Incoming, Outgoing};
+use crate::start::after;
 use crate::stats::{LinkState, LinkStats};
 
 mod receive;
@@ -264,7 +265,7 @@ impl<S: Read + Write> Link<S> {
         if self.state != State::Up || self.connection.is_some() {
             return;
         }
-        let give_up_at = *self.give_up_at.get_or_insert(now + self.limits.outage);
+        let give_up_at = *self.give_up_at.get_or_insert_with(|| after(now, self.limits.outage));
         if now >= give_up_at {
             self.fail(NetError::OutOfReach { address: self.address, outage: self.limits.outage }, ring);
         }

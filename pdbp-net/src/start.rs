@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::door::greeting::Id;
 use crate::door::roster::{Member, Roster};
-use crate::door::{Door, Founding, Shared, join};
+use crate::door::join::{self, Tries};
+use crate::door::{Door, Founding, Shared};
 use crate::error::{StartError, TlsError};
 use crate::net::Net;
 use crate::options::{Options, Tls};
@@ -64,13 +65,20 @@ impl Founder {
             nodes: self.nodes,
             waited,
         })?;
-        let deadline = Instant::now() + waited;
+        let deadline = after(Instant::now(), waited);
         Ok(Net::assemble(roster, self.door, self.address, &self.options, deadline)?)
     }
 }
 
 /// How long a process that joins an open cluster waits for connections to those that are there.
 const CONNECT: Duration = Duration::from_secs(2);
+/// What is longer ends no sooner: clocks do not reach as far as a [`Duration`].
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// When a wait of any length is over.
+pub(crate) fn after(now: Instant, wait: Duration) -> Instant {
+    now + wait.min(LONGEST)
+}
 
 impl Net {
     /// Founds an open cluster of at most `places` nodes, this process' being node 0, alone: others [join](Self::join) at `listen`, a host and
@@ -101,9 +109,29 @@ impl Net {
     /// # Errors
     /// See [`StartError`].
     pub fn join(address: &str, listen: Option<&str>, options: &Options) -> Result<Self, StartError> {
-        let deadline = Instant::now() + options.timeout;
+        Self::enter(address, listen, options, Reach::All)
+    }
+
+    /// Joins an open cluster that is there, as one that talks to its founder alone: it has a link to node 0 and to no other, so that nobody else
+    /// need be in its reach. What others are members it knows all the same, and is known to them. Tries once, for as long as
+    /// [`Options::timeout`] says.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn dial(address: &str, options: &Options) -> Result<Self, StartError> {
+        Self::enter(address, None, options, Reach::Founder)
+    }
+
+    fn enter(
+        address: &str,
+        listen: Option<&str>,
+        options: &Options,
+        reach: Reach,
+    ) -> Result<Self, StartError> {
+        let deadline = after(Instant::now(), options.timeout);
         let shared = shared(options)?;
-        let (listener, roster) = join::join(address, &shared, deadline, |own| {
+        let tries = if reach == Reach::All { Tries::Again } else { Tries::Once };
+        let (listener, mut roster) = join::join(address, &shared, (deadline, tries), |own| {
             let listener = match listen {
                 Some(listen) => bind(listen)?,
                 None => TcpListener::bind((own.ip(), 0))
@@ -112,16 +140,33 @@ impl Net {
             protect(&listener, options)?;
             Ok(listener)
         })?;
+        if reach == Reach::Founder {
+            if !roster.open {
+                return Err(StartError::NotOpen { address: address.to_owned() });
+            }
+            let own = roster.place;
+            let others = roster.members.iter_mut().enumerate().filter(|(place, _)| *place > 0 && *place != own);
+            others.for_each(|(_, member)| *member = None);
+        }
         let own = listener.local_addr()?;
         let door = Door::open(shared, listener, None)?;
         let open = roster.open;
-        let mut net = Self::assemble(roster, door, own, options, Instant::now() + options.timeout)?;
+        let mut net = Self::assemble(roster, door, own, options, after(Instant::now(), options.timeout))?;
+        net.reach = reach;
         if open {
             // Before it is let in, so that others can talk to it when they hear of it.
             net.wait_for_links(deadline.min(Instant::now() + CONNECT));
         }
         Ok(net)
     }
+}
+
+/// To which nodes a process has links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    All,
+    /// To node 0 of an open cluster only.
+    Founder,
 }
 
 fn shared(options: &Options) -> Result<Arc<Shared>, StartError> {

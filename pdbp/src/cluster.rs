@@ -12,6 +12,8 @@ use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options, Threads};
 use crate::config::{Builder, ConfigError, Progress, Settings, TransportKind};
 use crate::error::{NoSuchNode, SettingsDiffer, Timeout};
 use crate::launch::Launch;
+#[cfg(feature = "net")]
+use crate::net::Joins;
 use crate::node::{self, Backend, Driver, Late, Memory, Node, NodeEngine, Seen, Shared};
 use crate::served::Listeners;
 use crate::trace::Trace;
@@ -300,15 +302,15 @@ impl Builder {
 
     #[cfg(feature = "net")]
     fn start_net(self) -> Result<Cluster, StartError> {
-        Ok(self.start_net_at()?.0)
+        Ok(self.start_net_at(Joins::All)?.0)
     }
 
     /// Starts this process' node of a cluster over sockets; with the address at which it listens.
     #[cfg(feature = "net")]
-    pub(crate) fn start_net_at(self) -> Result<(Cluster, std::net::SocketAddr), StartError> {
+    pub(crate) fn start_net_at(self, joins: Joins) -> Result<(Cluster, std::net::SocketAddr), StartError> {
         let mut settings = self.settings;
         settings.prepare_for_net();
-        let end = crate::net::connect(&settings)?;
+        let end = crate::net::connect(&settings, joins)?;
         settings.nodes = pdbp_core::Transport::capabilities(&end).nodes;
         if end.is_open() {
             // The founder alone votes on the tables, so that all others may go at any time.
@@ -482,10 +484,11 @@ impl Builder {
     }
 }
 
-/// Where nodes come and go, the members that a node cannot talk to yet.
+/// Where nodes come and go, the members that a node is to talk to and cannot yet.
 fn unlinked(engine: &NodeEngine) -> impl Iterator<Item = NodeId> {
     let (me, is_open) = (engine.config().node, engine.config().is_open());
-    engine.members().filter(move |node| is_open && *node != me && engine.has_failed(*node))
+    let is_due = move |node: &NodeId| node.index() == 0 || !engine.transport().reaches_founder_only;
+    engine.members().filter(move |node| is_open && *node != me && is_due(node) && engine.has_failed(*node))
 }
 
 fn trace(settings: &Settings, hosted: &[NodeId]) -> Result<Option<Arc<Trace>>, StartError> {

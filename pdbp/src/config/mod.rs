@@ -199,6 +199,8 @@ pub struct Settings {
     pub trace: Option<PathBuf>,
     /// The most events of a trace.
     pub trace_events: usize,
+    /// How long masters wait for each other's messages, and who is to be let in for an answer: several times what a message and its answer take.
+    pub(crate) patience: Duration,
     origins: Vec<Origin>,
 }
 
@@ -257,6 +259,8 @@ impl Default for Settings {
             client_token_file: None,
             trace: None,
             trace_events: 1_000_000,
+            // Also where nodes outnumber processors.
+            patience: Duration::from_millis(100),
             origins: vec![Origin::Default; KEYS.len()],
         }
     }

@@ -1,6 +1,5 @@
 //! The thread of a gateway: what its proxies have got goes out by frames, what comes by frames goes out by proxies.
 
-use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use super::Common;
 use super::session::Session;
 use super::trunk::{Domain, Receiver};
 use super::wire::Head;
+use crate::cluster::StartError;
 use crate::config::Settings;
 use crate::node::{Node, NodeEngine};
 use crate::part::{Part, Shared, Target};
@@ -26,20 +26,12 @@ const TURNS: u32 = 2;
 /// Between two tries to send where there was no room.
 const RETRY: Duration = Duration::from_micros(200);
 
-/// Carries trunks until the gateway ends.
-pub(super) fn run(
-    common: &Arc<Common>,
-    node: &Node,
-    settings: &Settings,
-    mut open: impl FnMut(&Common) -> Option<Domain>,
-) {
-    while let Some(domain) = open(common) {
-        let here = Arc::downgrade(&domain.node.shared);
+/// Carries trunks until the gateway ends. `open` gives the next domain when one has ended, and gives up by `None`.
+pub(super) fn run(common: &Arc<Common>, mut open: impl FnMut(&Arc<Common>) -> Option<Gate>) {
+    while let Some(gate) = open(common) {
+        let here = Arc::downgrade(&gate.domain.node.shared);
         common.domains().push(Weak::clone(&here));
-        match Gate::new(domain, node, settings) {
-            Ok(gate) => gate.run(common),
-            Err(error) => common.note("", error.to_string()),
-        }
+        gate.run(common);
         common.domains().retain(|domain| !domain.ptr_eq(&here));
         if common.is_over() {
             return;
@@ -59,7 +51,8 @@ pub(super) fn has_left(engine: &NodeEngine) -> bool {
     rows.all(|row| row.waiting == 0)
 }
 
-struct Gate {
+/// What a gateway has of a domain: its sessions with the others in it.
+pub(super) struct Gate {
     sessions: Vec<Session>,
     /// Its messages wake this thread.
     bell: Part<Shared>,
@@ -80,12 +73,20 @@ struct Ending {
 }
 
 impl Gate {
-    fn new(mut domain: Domain, node: &Node, settings: &Settings) -> Result<Self, Box<dyn Error>> {
+    /// # Errors
+    /// The cluster has no place for the gateway's parts, or there can be no thread.
+    pub(super) fn new(mut domain: Domain, node: &Node, settings: &Settings) -> Result<Self, StartError> {
         static DOMAINS: AtomicU64 = AtomicU64::new(0);
         let number = DOMAINS.fetch_add(1, Ordering::Relaxed);
-        let register = |what| node.register_shared(&format!("pdbp.{what}.{number}"), PartKind::Communication);
+        let register = |what| {
+            let part = node.register_shared(&format!("pdbp.{what}.{number}"), PartKind::Communication);
+            part.map_err(|error| {
+                let says = format!("the gateway has no place for its own parts: {error} (`local_parts`, `private_pipes`)");
+                StartError::Sockets(says.into())
+            })
+        };
         let (bell, waker) = (register("trunk")?, register("waker")?);
-        let receiver = domain.receive(waker, bell.id())?;
+        let receiver = domain.receive(waker, bell.id()).map_err(StartError::Thread)?;
         let room = settings.trunk_bytes as u64 / 2;
         Ok(Self {
             sessions: Vec::new(),
@@ -98,6 +99,7 @@ impl Gate {
         })
     }
 
+    /// Until the gateway is to end, or who listens has gone.
     fn run(mut self, common: &Arc<Common>) {
         let mut looked: Option<Instant> = None;
         let mut ends: Option<Ending> = None;

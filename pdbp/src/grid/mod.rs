@@ -47,7 +47,9 @@
 //! How a trunk is called its URL says ([`Scheme`](crate::Scheme)): in frames or by SOAP. The gateway that listens takes either.
 //!
 //! Behind the trunk stands an [open cluster](crate::Settings::found) of gateways, founded by who listens, in which each gateway is a node. When
-//! a node has gone, the session with that cluster is over.
+//! a node has gone, the session with that cluster is over. Who dials has a link to who listens and to nobody else ([`pdbp_net::Net::dial`]): so
+//! many clusters may dial one, each from behind a firewall of its own, and there is no trunk, and are no names, between two of which neither
+//! has named the other. A try to dial has as long as `timeout_ms` says; a round trip may take seconds.
 
 mod farewell;
 mod flow;
@@ -197,12 +199,12 @@ impl Gateway {
         if let Some(listen) = listens {
             let (domain, address) = trunk::Domain::listen(&listen, settings, &own)?;
             gateway.address = Some(address);
-            let mut domain = Some(domain);
-            gateway.spawn(node, settings, move |_| domain.take())?;
+            let mut first = Some(gate::Gate::new(domain, node, settings)?);
+            gateway.spawn(move |_| first.take())?;
         }
         for trunk in settings.trunks.clone() {
-            let (own, of) = (own.clone(), settings.clone());
-            gateway.spawn(node, settings, move |common| trunk::Domain::dial(&trunk, &of, &own, common))?;
+            let (node, own, of) = (node.clone(), own.clone(), settings.clone());
+            gateway.spawn(move |common| trunk::dial(&trunk, &node, &of, &own, common))?;
         }
         Ok(Some(gateway))
     }
@@ -210,13 +212,11 @@ impl Gateway {
     /// A thread for the trunks of one domain; `open` is called again when it has ended, and gives up by `None`.
     fn spawn(
         &mut self,
-        node: &Node,
-        settings: &Settings,
-        open: impl FnMut(&Common) -> Option<trunk::Domain> + Send + 'static,
+        open: impl FnMut(&Arc<Common>) -> Option<gate::Gate> + Send + 'static,
     ) -> Result<(), StartError> {
-        let (common, node, settings) = (Arc::clone(&self.common), node.clone(), settings.clone());
+        let common = Arc::clone(&self.common);
         let thread = std::thread::Builder::new().name("pdbp-gate".to_owned());
-        let thread = thread.spawn(move || gate::run(&common, &node, &settings, open));
+        let thread = thread.spawn(move || gate::run(&common, open));
         self.threads.push(thread.map_err(StartError::Thread)?);
         Ok(())
     }

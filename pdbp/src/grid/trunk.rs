@@ -13,9 +13,11 @@ use pdbp_core::id::NodeId;
 use pdbp_core::tables::PartKind;
 
 use super::Common;
+use super::gate::Gate;
 use crate::cluster::{Cluster, StartError};
 use crate::config::{Builder, Framing, Progress, Scheme, Settings, Tls, TransportKind, Trunk};
-use crate::node::Node;
+use crate::net::Joins;
+use crate::node::{Node, interruptible};
 use crate::part::{Message, Part, Shared, Target};
 
 /// Bytes of a block on a trunk, the same everywhere: a block of a cluster with the defaults, and a frame's head.
@@ -24,11 +26,35 @@ const BLOCK: usize = 132 << 10;
 const PLACES: u16 = 16;
 /// What the names of gateways' parts begin with.
 pub(super) const NAME: &str = "gate.";
-/// How long a try to dial takes, and the pause behind it.
-const TRY: Duration = Duration::from_secs(2);
+/// How long who has dialled waits to be let in before it asks again: lines may be slow, and links lose nothing. The founder alone votes, so that
+/// no election waits for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two tries to dial.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long the receiver sleeps at most before it looks whether it is to end.
 const NAP: Duration = Duration::from_millis(50);
+
+/// Dials until the gateway there is reached, or this one is to end.
+pub(super) fn dial(
+    trunk: &Trunk,
+    node: &Node,
+    settings: &Settings,
+    own: &str,
+    common: &Arc<Common>,
+) -> Option<Gate> {
+    while !common.is_over() {
+        let builder = by_scheme(builder(settings), trunk, settings).join(trunk.address.clone());
+        let here = Arc::clone(common);
+        let reach = || Domain::enter(builder.start_net_at(Joins::Founder)?.0, own, NodeId::new(0));
+        let tried = interruptible(move || here.is_over(), || Gate::new(reach()?, node, settings));
+        match tried {
+            Ok(gate) => return Some(gate),
+            Err(error) => common.note(&trunk.cluster, error.to_string()),
+        }
+        std::thread::sleep(PAUSE);
+    }
+    None
+}
 
 /// One end of a domain of trunks.
 pub(super) struct Domain {
@@ -45,22 +71,8 @@ pub(super) struct Domain {
 impl Domain {
     /// Listens for gateways of other clusters.
     pub(super) fn listen(at: &str, settings: &Settings, own: &str) -> Result<(Self, SocketAddr), StartError> {
-        let (cluster, address) = builder(settings).listen(at.to_owned()).found(true).start_net_at()?;
+        let (cluster, address) = builder(settings).listen(at.to_owned()).found(true).start_net_at(Joins::All)?;
         Ok((Self::enter(cluster, own, None)?, address))
-    }
-
-    /// Dials until the gateway there is reached, or this one is to end.
-    pub(super) fn dial(trunk: &Trunk, settings: &Settings, own: &str, common: &Common) -> Option<Self> {
-        while !common.is_over() {
-            let tried = by_scheme(builder(settings), trunk, settings);
-            let tried = tried.join(trunk.address.clone()).timeout(TRY).start_net_at();
-            match tried.and_then(|(cluster, _)| Self::enter(cluster, own, NodeId::new(0))) {
-                Ok(domain) => return Some(domain),
-                Err(error) => common.note(&trunk.cluster, error.to_string()),
-            }
-            std::thread::sleep(PAUSE);
-        }
-        None
     }
 
     fn enter(cluster: Cluster, own: &str, founder: Option<NodeId>) -> Result<Self, StartError> {
@@ -72,11 +84,15 @@ impl Domain {
         Ok(Self { node, out, receiver, own: own.to_owned(), founder })
     }
 
-    /// Gateways in reach: their clusters' names, and the parts that take frames.
+    /// Gateways that this one has trunks to: their clusters' names, and the parts that take frames. Who has dialled has one to who listens, and
+    /// none to others who have dialled there.
     pub(super) fn peers(&self) -> Vec<(String, Target)> {
         let engine = self.node.shared.engine();
-        let (me, out) = (engine.config().node, |node| engine.has_failed(node));
-        let others = engine.parts().filter(|part| part.id.node() != me && !out(part.id.node()));
+        let me = engine.config().node;
+        let is_peer = |node: NodeId| {
+            node != me && self.founder.is_none_or(|founder| founder == node) && !engine.has_failed(node)
+        };
+        let others = engine.parts().filter(|part| is_peer(part.id.node()));
         let named =
             others.filter_map(|part| Some((part.name.as_str().strip_prefix(NAME)?.to_owned(), part.id)));
         named.collect()
@@ -114,6 +130,7 @@ fn builder(settings: &Settings) -> Builder {
     of.tls.clone_from(&settings.tls);
     (of.plain, of.codec) = (settings.plain, settings.codec);
     (of.timeout, of.outage) = (settings.timeout, settings.trunk_outage());
+    of.patience = PATIENCE;
     (of.local_parts, of.private_pipes, of.parts) = (8, 8, 8 * usize::from(PLACES));
     (of.block_bytes, of.progress, of.lease) = (BLOCK, Progress::Inline, Duration::ZERO);
     // The founder is not asked which it takes.

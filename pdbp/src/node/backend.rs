@@ -26,10 +26,6 @@ impl fmt::Display for BackendError {
 
 impl Error for BackendError {}
 
-/// Nanoseconds that a standby master waits before it stands for election: several times what a message and its answer take
-/// where nodes outnumber processors.
-const PATIENCE: u64 = 100_000_000;
-
 /// A transport, and what is known of it beside that.
 trait Carrier: Transport<Error = BackendError> + Send {
     /// Figures of its links, if it is one over sockets.
@@ -64,6 +60,8 @@ pub struct Backend {
     pub(crate) crowded: bool,
     /// In a cluster in which nodes come and go: how many processes have had this node's place before.
     pub(crate) generation: Option<u32>,
+    /// In such a cluster: whether the node has a link to node 0 and to no other.
+    pub(crate) reaches_founder_only: bool,
     #[cfg(feature = "mpi")]
     pub(crate) direct: Option<Direct>,
     /// The fabric that the node is on.
@@ -107,6 +105,7 @@ impl Backend {
             bell,
             crowded: false,
             generation: None,
+            reaches_founder_only: false,
             #[cfg(feature = "mpi")]
             direct: None,
             #[cfg(feature = "rapidio")]
@@ -119,11 +118,13 @@ impl Backend {
     pub(crate) fn over_sockets(end: pdbp_net::Net) -> Self {
         let (bell, crowded) = (end.bell(), end.is_crowded());
         let generation = end.is_open().then(|| end.generation());
+        let reaches_founder_only = end.reaches_founder_only();
         Self {
             transport: Box::new(Erased(end, |end| Some(end.stats()))),
             bell,
             crowded,
             generation,
+            reaches_founder_only,
             #[cfg(feature = "mpi")]
             direct: None,
             #[cfg(feature = "rapidio")]
@@ -149,6 +150,7 @@ impl Backend {
     /// Records what the transport does.
     pub(crate) fn traced(self, ring: Arc<Ring>) -> Self {
         let (bell, crowded, generation) = (Arc::clone(&self.bell), self.crowded, self.generation);
+        let reaches_founder_only = self.reaches_founder_only;
         Self {
             #[cfg(feature = "mpi")]
             direct: self.direct.clone(),
@@ -158,6 +160,7 @@ impl Backend {
             bell,
             crowded,
             generation,
+            reaches_founder_only,
         }
     }
 
@@ -312,7 +315,7 @@ pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings, backend: &Back
     config.checksum = settings.checksum;
     config.masters = settings.masters_there_are();
     config.lease = settings.lease.as_nanos() as u64;
-    config.patience = PATIENCE;
+    config.patience = settings.patience.as_nanos() as u64;
     config.routing = settings.routing;
     if backend.generation.is_some() {
         config.voters = config.masters;

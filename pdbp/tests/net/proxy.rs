@@ -1,10 +1,11 @@
 //! A line between two processes that can be cut.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Passes connections on to an address.
 pub(crate) struct Proxy {
@@ -22,34 +23,40 @@ struct Lines {
 
 impl Proxy {
     pub(crate) fn to(target: String) -> Self {
+        Self::by(Duration::ZERO, move || TcpStream::connect(&target))
+    }
+
+    /// Whatever passes takes so long.
+    pub(crate) fn slow(target: String, delay: Duration) -> Self {
+        Self::by(delay, move || TcpStream::connect(&target))
+    }
+
+    /// Whoever is behind it seems to be at `source`, an address of this host, and cannot be reached there.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn hiding(target: std::net::SocketAddr, source: std::net::Ipv4Addr) -> Self {
+        Self::by(Duration::ZERO, move || {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+            socket.bind(&std::net::SocketAddr::from((source, 0)).into())?;
+            socket.connect(&target.into())?;
+            Ok(socket.into())
+        })
+    }
+
+    fn by(delay: Duration, connect: impl Fn() -> io::Result<TcpStream> + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let lines = Arc::new(Mutex::new(Lines::default()));
         let shared = Arc::clone(&lines);
         thread::spawn(move || {
             for from in listener.incoming() {
-                let (Ok(from), Ok(to)) = (from, TcpStream::connect(&target)) else { continue };
+                let (Ok(from), Ok(to)) = (from, connect()) else { continue };
                 let mut lines = shared.lock().unwrap();
                 if lines.is_closed {
                     continue;
                 }
                 lines.count += 1;
-                for (mut from, mut to) in [(clone(&from), clone(&to)), (clone(&to), clone(&from))] {
-                    let shared = Arc::clone(&shared);
-                    thread::spawn(move || {
-                        let mut bytes = vec![0; 4096];
-                        while let Ok(count) = from.read(&mut bytes)
-                            && count > 0
-                        {
-                            while shared.lock().unwrap().is_stalled {
-                                thread::sleep(Duration::from_millis(1));
-                            }
-                            if to.write_all(&bytes[..count]).is_err() {
-                                break;
-                            }
-                        }
-                        let _ = to.shutdown(Shutdown::Both);
-                    });
+                for (from, to) in [(clone(&from), clone(&to)), (clone(&to), clone(&from))] {
+                    pass_on(from, to, &shared, delay);
                 }
                 lines.open.extend([from, to]);
             }
@@ -90,6 +97,32 @@ impl Proxy {
     pub(crate) fn lines(&self) -> usize {
         self.lines.lock().unwrap().count
     }
+}
+
+/// Passes on what comes, each piece when it has been under way for so long.
+fn pass_on(mut from: TcpStream, mut to: TcpStream, lines: &Arc<Mutex<Lines>>, delay: Duration) {
+    let under_way = if delay.is_zero() { 1 } else { 4096 };
+    let (sender, pieces) = sync_channel::<(Instant, Vec<u8>)>(under_way);
+    let lines = Arc::clone(lines);
+    thread::spawn(move || {
+        let mut bytes = vec![0; 4096];
+        while let Ok(count) = from.read(&mut bytes)
+            && count > 0
+            && sender.send((Instant::now() + delay, bytes[..count].to_vec())).is_ok()
+        {}
+    });
+    thread::spawn(move || {
+        for (due, piece) in pieces {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            while lines.lock().unwrap().is_stalled {
+                thread::sleep(Duration::from_millis(1));
+            }
+            if to.write_all(&piece).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    });
 }
 
 fn clone(stream: &TcpStream) -> TcpStream {
