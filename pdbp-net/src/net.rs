@@ -21,7 +21,6 @@ use crate::ring::codec::Codec;
 use crate::ring::workers::Workers;
 use crate::ring::{Ring, Size};
 use crate::socket::Socket;
-use crate::start::Reach;
 use crate::stats::Stats;
 
 /// Completions of links between two questions to the system what is new.
@@ -38,7 +37,6 @@ pub struct Net {
     codec: Codec,
     linger: Duration,
     open: bool,
-    pub(crate) reach: Reach,
     generation: u32,
     /// By node. In an open cluster those to places that nobody has had are still to come.
     links: Vec<Option<Link<Socket<TcpStream>>>>,
@@ -99,7 +97,6 @@ impl Net {
             codec,
             linger,
             open,
-            reach: Reach::All,
             generation,
             links,
             ring,
@@ -129,11 +126,6 @@ impl Net {
     /// Whether processes may come and go while the cluster runs: [`found`](Self::found).
     pub fn is_open(&self) -> bool {
         self.open
-    }
-
-    /// Whether this node has a link to the founder of an open cluster and to no other node: [`dial`](Self::dial).
-    pub fn reaches_founder_only(&self) -> bool {
-        self.reach == Reach::Founder
     }
 
     /// How many processes have had the place of this node before. Parts of this process get ids of that generation

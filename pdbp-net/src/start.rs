@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use crate::door::greeting::Id;
-use crate::door::roster::{Member, Roster};
 use crate::door::join::{self, Tries};
+use crate::door::roster::{Member, Roster};
 use crate::door::{Door, Founding, Shared};
 use crate::error::{StartError, TlsError};
 use crate::net::Net;
@@ -65,20 +65,13 @@ impl Founder {
             nodes: self.nodes,
             waited,
         })?;
-        let deadline = after(Instant::now(), waited);
+        let deadline = after(waited);
         Ok(Net::assemble(roster, self.door, self.address, &self.options, deadline)?)
     }
 }
 
 /// How long a process that joins an open cluster waits for connections to those that are there.
 const CONNECT: Duration = Duration::from_secs(2);
-/// What is longer ends no sooner: clocks do not reach as far as a [`Duration`].
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
-
-/// When a wait of any length is over.
-pub(crate) fn after(now: Instant, wait: Duration) -> Instant {
-    now + wait.min(LONGEST)
-}
 
 impl Net {
     /// Founds an open cluster of at most `places` nodes, this process' being node 0, alone: others [join](Self::join) at `listen`, a host and
@@ -128,7 +121,7 @@ impl Net {
         options: &Options,
         reach: Reach,
     ) -> Result<Self, StartError> {
-        let deadline = after(Instant::now(), options.timeout);
+        let deadline = after(options.timeout);
         let shared = shared(options)?;
         let tries = if reach == Reach::All { Tries::Again } else { Tries::Once };
         let (listener, mut roster) = join::join(address, &shared, (deadline, tries), |own| {
@@ -145,14 +138,14 @@ impl Net {
                 return Err(StartError::NotOpen { address: address.to_owned() });
             }
             let own = roster.place;
-            let others = roster.members.iter_mut().enumerate().filter(|(place, _)| *place > 0 && *place != own);
+            let others =
+                roster.members.iter_mut().enumerate().filter(|(place, _)| *place > 0 && *place != own);
             others.for_each(|(_, member)| *member = None);
         }
         let own = listener.local_addr()?;
         let door = Door::open(shared, listener, None)?;
         let open = roster.open;
-        let mut net = Self::assemble(roster, door, own, options, after(Instant::now(), options.timeout))?;
-        net.reach = reach;
+        let mut net = Self::assemble(roster, door, own, options, after(options.timeout))?;
         if open {
             // Before it is let in, so that others can talk to it when they hear of it.
             net.wait_for_links(deadline.min(Instant::now() + CONNECT));
@@ -163,10 +156,17 @@ impl Net {
 
 /// To which nodes a process has links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+enum Reach {
     All,
     /// To node 0 of an open cluster only.
     Founder,
+}
+
+/// When so long will have passed, or so late that nobody waits for it.
+pub(crate) fn after(time: Duration) -> Instant {
+    const LATE: Duration = Duration::from_secs(1 << 32);
+    let now = Instant::now();
+    now.checked_add(time).unwrap_or(now + LATE)
 }
 
 fn shared(options: &Options) -> Result<Arc<Shared>, StartError> {

@@ -12,8 +12,6 @@ use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options, Threads};
 use crate::config::{Builder, ConfigError, Progress, Settings, TransportKind};
 use crate::error::{NoSuchNode, SettingsDiffer, Timeout};
 use crate::launch::Launch;
-#[cfg(feature = "net")]
-use crate::net::Joins;
 use crate::node::{self, Backend, Driver, Late, Memory, Node, NodeEngine, Seen, Shared};
 use crate::served::Listeners;
 use crate::trace::Trace;
@@ -302,15 +300,15 @@ impl Builder {
 
     #[cfg(feature = "net")]
     fn start_net(self) -> Result<Cluster, StartError> {
-        Ok(self.start_net_at(Joins::All)?.0)
+        Ok(self.start_net_at()?.0)
     }
 
     /// Starts this process' node of a cluster over sockets; with the address at which it listens.
     #[cfg(feature = "net")]
-    pub(crate) fn start_net_at(self, joins: Joins) -> Result<(Cluster, std::net::SocketAddr), StartError> {
+    pub(crate) fn start_net_at(self) -> Result<(Cluster, std::net::SocketAddr), StartError> {
         let mut settings = self.settings;
         settings.prepare_for_net();
-        let end = crate::net::connect(&settings, joins)?;
+        let end = crate::net::connect(&settings)?;
         settings.nodes = pdbp_core::Transport::capabilities(&end).nodes;
         if end.is_open() {
             // The founder alone votes on the tables, so that all others may go at any time.
@@ -466,9 +464,12 @@ impl Builder {
                 "reported to the master",
                 |engine| match engine.disagreement() {
                     Some(found) => Some(Err(SettingsDiffer::of(&found, settings.nodes))),
-                    None => (engine.is_ready() && unlinked(engine).next().is_none()).then_some(Ok(())),
+                    None => {
+                        let is_there = engine.is_ready() && unlinked(engine, &settings).next().is_none();
+                        is_there.then_some(Ok(()))
+                    }
                 },
-                |engine| unlinked(engine).collect(),
+                |engine| unlinked(engine, &settings).collect(),
             );
             match ready {
                 Ok(agreed) => agreed.map_err(StartError::SettingsDiffer)?,
@@ -484,11 +485,13 @@ impl Builder {
     }
 }
 
-/// Where nodes come and go, the members that a node is to talk to and cannot yet.
-fn unlinked(engine: &NodeEngine) -> impl Iterator<Item = NodeId> {
+/// Where nodes come and go, the members that a node cannot talk to yet and has to.
+fn unlinked(engine: &NodeEngine, settings: &Settings) -> impl Iterator<Item = NodeId> {
     let (me, is_open) = (engine.config().node, engine.config().is_open());
-    let is_due = move |node: &NodeId| node.index() == 0 || !engine.transport().reaches_founder_only;
-    engine.members().filter(move |node| is_open && *node != me && is_due(node) && engine.has_failed(*node))
+    let is_needed = move |node: NodeId| !settings.needs_founder_only || node.index() == 0;
+    engine
+        .members()
+        .filter(move |node| is_open && *node != me && is_needed(*node) && engine.has_failed(*node))
 }
 
 fn trace(settings: &Settings, hosted: &[NodeId]) -> Result<Option<Arc<Trace>>, StartError> {

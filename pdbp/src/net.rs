@@ -8,17 +8,8 @@ use crate::cluster::StartError;
 use crate::config::{Codec, Framing, Settings, Tls};
 use crate::node;
 
-/// How a process joins a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Joins {
-    /// As a node that talks to all others. Tries until there is somebody.
-    All,
-    /// As one that talks to the founder of an open cluster alone. Tries once.
-    Founder,
-}
-
 /// Founds a cluster or joins one, and returns when all its processes are there, or with an open one when this process has a place.
-pub(crate) fn connect(settings: &Settings, joins: Joins) -> Result<Net, StartError> {
+pub(crate) fn connect(settings: &Settings) -> Result<Net, StartError> {
     if settings.found && settings.join.is_some() {
         return Err(StartError::FoundsAndJoins);
     }
@@ -48,9 +39,9 @@ pub(crate) fn connect(settings: &Settings, joins: Joins) -> Result<Net, StartErr
     options.outage = settings.outage;
     options.timeout = settings.timeout;
     let (join, listen, nodes) = (settings.join.clone(), settings.listen.clone(), settings.nodes);
-    let founds_open = settings.found;
+    let (founds_open, founder_only) = (settings.found, settings.needs_founder_only);
     let joined = node::ask_beside(move || match (join, listen) {
-        (Some(join), _) if joins == Joins::Founder => Net::dial(&join, &options).map_err(failed),
+        (Some(join), _) if founder_only => Net::dial(&join, &options).map_err(failed),
         (Some(join), listen) => Net::join(&join, listen.as_deref(), &options).map_err(failed),
         (None, Some(listen)) if founds_open => Net::found(&listen, nodes, &options).map_err(failed),
         (None, Some(listen)) => Founder::new(&listen, nodes, options).and_then(Founder::wait).map_err(failed),

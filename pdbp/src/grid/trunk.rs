@@ -1,5 +1,8 @@
 //! A trunk's domain: an open cluster over sockets, in which each gateway is a node with two parts.
 //!
+//! **A trunk concerns two**: the gateway that listens, which founds the domain, and one that has dialled. Those that have dialled have nothing to do with
+//! each other, and need not reach each other: one open port, that of the founder, is enough for all.
+//!
 //! `gate.NAME` receives, on a thread of its own, which is the one that polls; by the other part the gateway sends.
 
 use std::collections::VecDeque;
@@ -13,10 +16,9 @@ use pdbp_core::id::NodeId;
 use pdbp_core::tables::PartKind;
 
 use super::Common;
-use super::gate::Gate;
+use super::gate::{self, Gate};
 use crate::cluster::{Cluster, StartError};
 use crate::config::{Builder, Framing, Progress, Scheme, Settings, Tls, TransportKind, Trunk};
-use crate::net::Joins;
 use crate::node::{Node, interruptible};
 use crate::part::{Message, Part, Shared, Target};
 
@@ -45,15 +47,38 @@ pub(super) fn dial(
     while !common.is_over() {
         let builder = by_scheme(builder(settings), trunk, settings).join(trunk.address.clone());
         let here = Arc::clone(common);
-        let reach = || Domain::enter(builder.start_net_at(Joins::Founder)?.0, own, NodeId::new(0));
-        let tried = interruptible(move || here.is_over(), || Gate::new(reach()?, node, settings));
-        match tried {
-            Ok(gate) => return Some(gate),
-            Err(error) => common.note(&trunk.cluster, error.to_string()),
-        }
+        let reach = || Domain::enter(builder.start_net_at()?.0, own, NodeId::new(0));
+        let error = match interruptible(move || here.is_over(), reach) {
+            Ok(domain) => match begin(domain, trunk, node, settings, common) {
+                Ok(gate) => return Some(gate),
+                Err(error) => error,
+            },
+            Err(error) => error,
+        };
+        common.note(&trunk.cluster, error.to_string());
         std::thread::sleep(PAUSE);
     }
     None
+}
+
+/// Begins with who has been reached. As long as there is no place for its own parts a gateway keeps the other, and says so.
+fn begin(
+    domain: Domain,
+    trunk: &Trunk,
+    node: &Node,
+    settings: &Settings,
+    common: &Common,
+) -> Result<Gate, StartError> {
+    loop {
+        match gate::parts(node) {
+            Ok(parts) => return Gate::new(domain, parts, node, settings).map_err(StartError::Thread),
+            Err(error) if common.is_over() || domain.is_over() => return Err(error),
+            Err(error) => common.note(&trunk.cluster, error.to_string()),
+        }
+        // Nobody else does so far.
+        domain.node.poll();
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// One end of a domain of trunks.
@@ -71,7 +96,7 @@ pub(super) struct Domain {
 impl Domain {
     /// Listens for gateways of other clusters.
     pub(super) fn listen(at: &str, settings: &Settings, own: &str) -> Result<(Self, SocketAddr), StartError> {
-        let (cluster, address) = builder(settings).listen(at.to_owned()).found(true).start_net_at(Joins::All)?;
+        let (cluster, address) = builder(settings).listen(at.to_owned()).found(true).start_net_at()?;
         Ok((Self::enter(cluster, own, None)?, address))
     }
 
@@ -84,15 +109,13 @@ impl Domain {
         Ok(Self { node, out, receiver, own: own.to_owned(), founder })
     }
 
-    /// Gateways that this one has trunks to: their clusters' names, and the parts that take frames. Who has dialled has one to who listens, and
-    /// none to others who have dialled there.
+    /// Gateways in reach: their clusters' names, and the parts that take frames. Of who has dialled that is the one that listens.
     pub(super) fn peers(&self) -> Vec<(String, Target)> {
         let engine = self.node.shared.engine();
         let me = engine.config().node;
-        let is_peer = |node: NodeId| {
-            node != me && self.founder.is_none_or(|founder| founder == node) && !engine.has_failed(node)
-        };
-        let others = engine.parts().filter(|part| is_peer(part.id.node()));
+        let is_peer = |node| node != me && self.founder.is_none_or(|founder| founder == node);
+        let others =
+            engine.parts().filter(|part| is_peer(part.id.node()) && !engine.has_failed(part.id.node()));
         let named =
             others.filter_map(|part| Some((part.name.as_str().strip_prefix(NAME)?.to_owned(), part.id)));
         named.collect()
@@ -133,6 +156,7 @@ fn builder(settings: &Settings) -> Builder {
     of.patience = PATIENCE;
     (of.local_parts, of.private_pipes, of.parts) = (8, 8, 8 * usize::from(PLACES));
     (of.block_bytes, of.progress, of.lease) = (BLOCK, Progress::Inline, Duration::ZERO);
+    of.needs_founder_only = true;
     // The founder is not asked which it takes.
     Builder::from(of).nodes(PLACES).transport(TransportKind::Net).row_blocks(16)
 }

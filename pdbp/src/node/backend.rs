@@ -60,8 +60,6 @@ pub struct Backend {
     pub(crate) crowded: bool,
     /// In a cluster in which nodes come and go: how many processes have had this node's place before.
     pub(crate) generation: Option<u32>,
-    /// In such a cluster: whether the node has a link to node 0 and to no other.
-    pub(crate) reaches_founder_only: bool,
     #[cfg(feature = "mpi")]
     pub(crate) direct: Option<Direct>,
     /// The fabric that the node is on.
@@ -105,7 +103,6 @@ impl Backend {
             bell,
             crowded: false,
             generation: None,
-            reaches_founder_only: false,
             #[cfg(feature = "mpi")]
             direct: None,
             #[cfg(feature = "rapidio")]
@@ -118,13 +115,11 @@ impl Backend {
     pub(crate) fn over_sockets(end: pdbp_net::Net) -> Self {
         let (bell, crowded) = (end.bell(), end.is_crowded());
         let generation = end.is_open().then(|| end.generation());
-        let reaches_founder_only = end.reaches_founder_only();
         Self {
             transport: Box::new(Erased(end, |end| Some(end.stats()))),
             bell,
             crowded,
             generation,
-            reaches_founder_only,
             #[cfg(feature = "mpi")]
             direct: None,
             #[cfg(feature = "rapidio")]
@@ -150,7 +145,6 @@ impl Backend {
     /// Records what the transport does.
     pub(crate) fn traced(self, ring: Arc<Ring>) -> Self {
         let (bell, crowded, generation) = (Arc::clone(&self.bell), self.crowded, self.generation);
-        let reaches_founder_only = self.reaches_founder_only;
         Self {
             #[cfg(feature = "mpi")]
             direct: self.direct.clone(),
@@ -160,7 +154,6 @@ impl Backend {
             bell,
             crowded,
             generation,
-            reaches_founder_only,
         }
     }
 

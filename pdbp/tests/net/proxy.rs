@@ -1,6 +1,6 @@
 //! A line between two processes that can be cut.
 
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
@@ -23,26 +23,30 @@ struct Lines {
 
 impl Proxy {
     pub(crate) fn to(target: String) -> Self {
-        Self::by(Duration::ZERO, move || TcpStream::connect(&target))
+        Self::connecting(Duration::ZERO, move || TcpStream::connect(&target))
     }
 
-    /// Whatever passes takes so long.
+    /// Whatever passes is under way for so long.
     pub(crate) fn slow(target: String, delay: Duration) -> Self {
-        Self::by(delay, move || TcpStream::connect(&target))
+        Self::connecting(delay, move || TcpStream::connect(&target))
     }
 
-    /// Whoever is behind it seems to be at `source`, an address of this host, and cannot be reached there.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn hiding(target: std::net::SocketAddr, source: std::net::Ipv4Addr) -> Self {
-        Self::by(Duration::ZERO, move || {
-            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
-            socket.bind(&std::net::SocketAddr::from((source, 0)).into())?;
-            socket.connect(&target.into())?;
-            Ok(socket.into())
+    /// Calls from another address of this host, where nobody listens who listens at 127.0.0.1.
+    pub(crate) fn from_elsewhere(target: std::net::SocketAddr) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        Self::connecting(Duration::ZERO, move || {
+            let socket = tokio::net::TcpSocket::new_v4()?;
+            socket.bind(([127, 0, 0, 2], 0).into())?;
+            let stream = runtime.block_on(socket.connect(target))?.into_std()?;
+            stream.set_nonblocking(false)?;
+            Ok(stream)
         })
     }
 
-    fn by(delay: Duration, connect: impl Fn() -> io::Result<TcpStream> + Send + 'static) -> Self {
+    fn connecting(
+        delay: Duration,
+        connect: impl Fn() -> std::io::Result<TcpStream> + Send + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let lines = Arc::new(Mutex::new(Lines::default()));
