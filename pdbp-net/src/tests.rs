@@ -120,7 +120,8 @@ fn until_connected(founder: &mut Net, other: &mut Net, connections: u64) {
     let began = std::time::Instant::now();
     while other.stats().links[0].connections < connections || other.stats().links[0].state != LinkState::Up {
         assert!(began.elapsed() < SOON, "{:?}", other.stats().links[0]);
-        (founder.poll_completion(), other.poll_completion());
+        founder.poll_completion();
+        other.poll_completion();
         std::thread::sleep(Duration::from_micros(100));
     }
 }
