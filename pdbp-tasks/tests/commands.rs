@@ -1,15 +1,23 @@
 //! The program `pdbp-tasks`.
 
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
+mod common;
 
-fn run(arguments: &[&str], input: &str) -> Output {
+use std::io::Write;
+use std::process::{Child, Command, Output, Stdio};
+
+use common::{Held, finish};
+
+fn spawn(arguments: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"));
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PDBP_")) {
         command.env_remove(name);
     }
-    let mut child = command.spawn().unwrap();
+    command.spawn().unwrap()
+}
+
+fn run(arguments: &[&str], input: &str) -> Output {
+    let mut child = spawn(arguments);
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     child.wait_with_output().unwrap()
 }
@@ -79,6 +87,34 @@ fn commands_that_need_a_gpu_have_one_each_and_wait_for_it() {
     seen.sort_unstable();
     seen.dedup();
     assert!(seen.iter().all(|gpu| ["0", "1"].contains(gpu)), "{seen:?}");
+}
+
+#[test]
+fn a_command_that_leaves_something_behind_which_holds_its_output_ends() {
+    let mut held = Held::new();
+    let script = format!("{} & echo printed", held.command());
+    let ended = finish(spawn(&["run", "--array", "1-1", "--", "sh", "-c", &script]));
+    held.await_begun(1);
+    assert!(held.is_held(), "what it has left behind is left alone");
+    assert!(ended.status.success() && text(&ended.stdout) == "printed\n", "{ended:?}");
+    assert!(text(&ended.stderr).contains("still holds its output"), "{ended:?}");
+}
+
+#[test]
+fn what_ignores_sigterm_is_killed_though_the_command_itself_has_ended() {
+    let mut held = Held::new();
+    let script = format!("(trap '' TERM; exec {}) & wait", held.command());
+    let ended = finish(spawn(&["run", "--array", "1-1", "--limit", "2s", "--", "sh", "-c", &script]));
+    assert!(text(&ended.stderr).contains("within its limit of 2s"), "{ended:?}");
+    held.await_free();
+}
+
+#[test]
+fn what_has_left_the_group_of_a_command_does_not_hold_up_its_end() {
+    let held = Held::new();
+    let script = format!("setsid {} & wait", held.command());
+    let ended = finish(spawn(&["run", "--array", "1-1", "--limit", "2s", "--", "sh", "-c", &script]));
+    assert!(text(&ended.stderr).contains("within its limit of 2s"), "{ended:?}");
 }
 
 #[test]

@@ -1,20 +1,13 @@
 //! A command as a task.
 
-use std::io::Read;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use pdbp_tasks::wire::Bytes;
 use pdbp_tasks::{Kind, Program};
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 
-/// A command that has been told to end is killed after this time.
-pub(crate) const GRACE: Duration = Duration::from_secs(5);
-/// Between two looks whether a command has ended.
-const LOOK: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
+use crate::child::{Ended, GRACE, Running, Stopped};
 
 /// What all commands of a job have in common.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -94,80 +87,29 @@ fn execute_once(
         return Some(could_not("there is no command"));
     };
     let mut command = Command::new(program);
-    // A group of its own, so that what it starts is stopped with it.
-    command.args(arguments).process_group(0).envs(gpus.map(|gpus| (VISIBLE, gpus)));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = match command.spawn() {
-        Ok(child) => child,
+    command.args(arguments).envs(gpus.map(|gpus| (VISIBLE, gpus)));
+    let running = match Running::start(&mut command) {
+        Ok(running) => running,
         Err(error) => return Some(could_not(&format!("cannot run `{program}`: {error}"))),
     };
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    thread::scope(|scope| {
-        let stderr = scope.spawn(|| read(stderr));
-        let stdout = scope.spawn(|| read(stdout));
-        let limit = Duration::from_millis(template.limit_ms.into());
-        let (ended, why) = wait(&mut child, limit, is_unwanted);
-        let [stdout, stderr] = [stdout, stderr].map(|reader| reader.join().unwrap_or_default().into());
-        let failure = match (why, ended) {
-            (Some(Stopped::Unwanted), _) => return None,
-            (Some(Stopped::Limit), _) => {
-                Some(format!("`{}` did not end within its limit of {limit:?}", words.join(" ")))
-            }
-            (None, Ok(status)) if status.success() => None,
-            (None, Ok(status)) => Some(format!("`{}` ended with {status}", words.join(" "))),
-            (None, Err(error)) => Some(format!("cannot wait for `{program}`: {error}")),
-        };
-        Some(Output { failure, stdout, stderr })
-    })
-}
-
-fn read(from: Option<impl Read>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    if let Some(mut from) = from {
-        // What was read before an error is what there is.
-        let _ = from.read_to_end(&mut bytes);
+    let limit = Duration::from_millis(template.limit_ms.into());
+    let Ended { status, stopped, stdout, mut stderr, is_held } = running.wait(limit, is_unwanted);
+    let words = words.join(" ");
+    let failure = match (stopped, status) {
+        (Some(Stopped::Unwanted), _) => return None,
+        (Some(Stopped::Limit), _) => Some(format!("`{words}` did not end within its limit of {limit:?}")),
+        (None, Ok(status)) if status.success() => None,
+        (None, Ok(status)) => Some(format!("`{words}` ended with {status}")),
+        (None, Err(error)) => Some(format!("cannot wait for `{program}`: {error}")),
+    };
+    if is_held && stopped.is_none() {
+        let note = format!(
+            "pdbp-tasks: `{words}` has ended, and what it has started still holds its output {GRACE:?} later: nobody reads that any more. \
+             Let it write to a file\n"
+        );
+        stderr.extend(note.bytes());
     }
-    bytes
-}
-
-/// Why a command was stopped.
-#[derive(Clone, Copy)]
-enum Stopped {
-    Unwanted,
-    Limit,
-}
-
-/// Waits until it has ended, and stops it when it is time.
-fn wait(
-    child: &mut Child,
-    limit: Duration,
-    is_unwanted: &dyn Fn() -> bool,
-) -> (std::io::Result<ExitStatus>, Option<Stopped>) {
-    let (began, mut pause) = (Instant::now(), LOOK.0);
-    let mut stopped: Option<(Stopped, Instant)> = None;
-    loop {
-        match child.try_wait() {
-            Ok(None) => {}
-            Ok(Some(status)) => return (Ok(status), stopped.map(|(why, _)| why)),
-            Err(error) => return (Err(error), None),
-        }
-        let group = Pid::from_child(child);
-        match stopped {
-            Some((_, since)) if since.elapsed() >= GRACE => drop(kill_process_group(group, Signal::KILL)),
-            Some(_) => {}
-            None => {
-                let is_late = !limit.is_zero() && began.elapsed() >= limit;
-                if is_late || is_unwanted() {
-                    let why = if is_late { Stopped::Limit } else { Stopped::Unwanted };
-                    stopped = Some((why, Instant::now()));
-                    // It may have ended meanwhile.
-                    let _ = kill_process_group(group, Signal::TERM);
-                }
-            }
-        }
-        thread::sleep(pause);
-        pause = (pause * 2).min(LOOK.1);
-    }
+    Some(Output { failure, stdout: stdout.into(), stderr: stderr.into() })
 }
 
 fn could_not(why: &str) -> Output {

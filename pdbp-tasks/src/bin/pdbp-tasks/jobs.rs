@@ -12,7 +12,8 @@ use pdbp_tasks::net::{Answer, By, Chunk, Inputs, JobStatus, Remote, Request, Res
 use pdbp_tasks::wire::{Bytes, Options};
 use pdbp_tasks::{Error, Resources, timeline};
 
-use crate::execute::{self, GRACE, Output, Template};
+use crate::child::GRACE;
+use crate::execute::{self, Output, Template};
 use crate::items::{self, Items, duration, lines};
 use crate::pool::Reach;
 use crate::run::print_one;

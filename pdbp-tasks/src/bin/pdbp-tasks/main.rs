@@ -1,6 +1,7 @@
 //! `pdbp-tasks`: commands as tasks, here (`run`), or for a pool that outlives whoever works for it (`serve`, `work`, `submit` and so on).
 #![forbid(unsafe_code)]
 
+mod child;
 mod execute;
 mod items;
 #[cfg(feature = "net")]

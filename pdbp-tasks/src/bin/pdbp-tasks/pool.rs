@@ -12,7 +12,8 @@ use pdbp_tasks::net::{Serving, WhenLost, Working};
 use pdbp_tasks::{Error, Limits, Resources};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::execute::{self, GRACE, Output};
+use crate::child::GRACE;
+use crate::execute::{self, Output};
 use crate::items::duration;
 use crate::{Wrong, ended, help_or_version};
 

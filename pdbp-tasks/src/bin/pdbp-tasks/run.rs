@@ -17,7 +17,8 @@ Usage: pdbp-tasks run (--each-line FILE | --array FIRST-LAST) [OPTIONS] -- COMMA
 
 The command runs once for each line of the file, or each number, in whose place {} stands in its arguments; without {} it is the last
 argument. No shell is between; with `-- sh -c '… {} …'` there is one, and what is in the lines is code for it.
-Its output is printed when it has ended, so that outputs are not mixed.
+Its output is printed when it has ended, so that outputs are not mixed. What it leaves behind runs on; if that holds its output, nobody reads it
+any more 5 seconds after the end of the command.
 
 Options:
   --each-line FILE  A command for each line that is not empty; - is the standard input
