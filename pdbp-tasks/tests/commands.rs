@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 
 use common::{Held, finish};
@@ -115,6 +116,59 @@ fn what_has_left_the_group_of_a_command_does_not_hold_up_its_end() {
     let script = format!("setsid {} & wait", held.command());
     let ended = finish(spawn(&["run", "--array", "1-1", "--limit", "2s", "--", "sh", "-c", &script]));
     assert!(text(&ended.stderr).contains("within its limit of 2s"), "{ended:?}");
+}
+
+/// Sends it to this process alone.
+fn send(signal: &str, to: &Child) {
+    let sent = Command::new("kill").args([&format!("-{signal}"), &to.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+}
+
+#[test]
+fn a_signal_stops_commands_before_the_process_that_runs_them_dies_of_it() {
+    for (signal, number) in [("HUP", 1), ("INT", 2), ("TERM", 15)] {
+        let mut held = Held::new();
+        let cleaned = held.file("cleaned");
+        // It takes its time, and has it.
+        let script =
+            format!("trap 'sleep 0.1; touch {}; exit' TERM; {} & wait", cleaned.display(), held.command());
+        let process = spawn(&["run", "--array", "1-3", "--slots", "1", "--", "sh", "-c", &script]);
+        held.await_begun(1);
+        send(signal, &process);
+        let ended = finish(process);
+        assert_eq!(ended.status.signal(), Some(number), "{signal}: {ended:?}");
+        assert!(cleaned.exists(), "{signal}: it has ended before its command");
+        held.await_free();
+    }
+}
+
+#[test]
+fn commands_end_with_a_run_that_is_killed() {
+    let mut held = Held::new();
+    let script = format!("(trap '' TERM; exec {}) & {} & wait", held.command(), held.command());
+    let mut process = spawn(&["run", "--array", "1-1", "--", "sh", "-c", &script]);
+    held.await_begun(2);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    held.await_free();
+}
+
+#[test]
+fn a_run_that_was_started_to_ignore_a_signal_ignores_it() {
+    let mut held = Held::new();
+    let program = env!("CARGO_BIN_EXE_pdbp-tasks");
+    let go = held.file("go");
+    let script = format!("echo >&9; until test -e {}; do sleep 0.01; done; echo went on", go.display());
+    let ignoring = format!("trap '' HUP INT; exec 9>{}; exec {program} \"$@\"", held.file("pipe").display());
+    let mut command = Command::new("sh");
+    command.args(["-c", &ignoring, "sh", "run", "--array", "1-1", "--", "sh", "-c", &script]);
+    let process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    held.await_begun(1);
+    send("HUP", &process);
+    send("INT", &process);
+    std::fs::write(go, "").unwrap();
+    let ended = finish(process);
+    assert!(ended.status.success() && text(&ended.stdout) == "went on\n", "{ended:?}");
 }
 
 #[test]

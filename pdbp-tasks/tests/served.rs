@@ -253,6 +253,19 @@ fn a_cancelled_command_that_ignores_sigterm_in_the_background_frees_its_processo
 }
 
 #[test]
+fn commands_end_with_a_process_that_is_killed() {
+    let place = Place::new();
+    let _pool = place.serve();
+    let work = place.work();
+    let mut held = Held::new();
+    let script = format!("(trap '' TERM; exec {}) & {} & wait", held.command(), held.command());
+    assert!(place.ask(&["submit", "--array", "1-1", "--", "sh", "-c", &script]).status.success());
+    held.await_begun(2);
+    drop(work);
+    held.await_free();
+}
+
+#[test]
 fn processes_that_are_idle_or_at_their_time_go_and_outputs_are_followed_into_files() {
     let place = Place::new();
     let _pool = place.serve();

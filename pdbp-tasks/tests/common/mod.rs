@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Output};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -46,9 +47,14 @@ impl Held {
         Self { folder, pipe, said: String::new() }
     }
 
+    /// In a folder that goes with this.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// A command for a shell.
     pub(crate) fn command(&self) -> String {
-        format!("sh {}", self.folder.path().join("hold").display())
+        format!("sh {}", self.file("hold").display())
     }
 
     /// Whether somebody has it open now.

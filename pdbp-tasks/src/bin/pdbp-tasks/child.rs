@@ -97,6 +97,10 @@ impl Running {
         Ok(Self { child, group, outputs, began, status: None, stopped: None, killed: false, pause })
     }
 
+    pub(crate) fn group(&self) -> i32 {
+        self.group.as_raw_nonzero().get()
+    }
+
     /// Waits until it has ended, and nobody has its output open; or, since some leave a process behind that does, until a while later. One that
     /// runs for longer than `limit` (0: any), or is not wanted, is stopped with all that is in its group.
     pub(crate) fn wait(mut self, limit: Duration, is_unwanted: &dyn Fn() -> bool) -> Ended {

@@ -1,13 +1,15 @@
 //! A command as a task.
 
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pdbp_tasks::wire::Bytes;
 use pdbp_tasks::{Kind, Program};
 use serde::{Deserialize, Serialize};
 
-use crate::child::{Ended, GRACE, Running, Stopped};
+use crate::child::{Ended, GRACE, Stopped};
+use crate::guard::Commands;
 
 /// What all commands of a job have in common.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -36,12 +38,18 @@ impl Output {
 }
 
 /// The program whose tasks are commands. Each has what all of its job have, and the item that stands for `{}`.
-pub(crate) fn program() -> (Program, Kind<(Template, String), Output>) {
+pub(crate) fn program(commands: Arc<Commands>) -> (Program, Kind<(Template, String), Output>) {
     let mut program = Program::new("pdbp-tasks");
     let kind = program.declare::<(Template, String), Output>("execute");
-    program.define(kind, |scope, (template, item)| {
-        let gpus = names_of(scope.gpus().collect());
-        match execute(&template, &words(&template.words, &item), gpus.as_deref(), &|| scope.is_unwanted()) {
+    program.define(kind, move |scope, (template, item)| {
+        let execution = Execution {
+            commands: &commands,
+            words: words(&template.words, &item),
+            limit: Duration::from_millis(template.limit_ms.into()),
+            gpus: names_of(scope.gpus().collect()),
+            is_unwanted: &|| scope.is_unwanted(),
+        };
+        match execution.tries(template.retries) {
             Some(output) => scope.done(output),
             None => scope.fail("it was stopped"),
         }
@@ -60,56 +68,57 @@ fn names_of(gpus: Vec<u32>) -> Option<String> {
     (!gpus.is_empty()).then(|| gpus.into_iter().map(name).collect::<Vec<_>>().join(","))
 }
 
-/// Runs a command, again if it fails and may be. It waits until it has ended. `None`: it was not wanted any more, and has been stopped.
-fn execute(
-    template: &Template,
-    words: &[String],
-    gpus: Option<&str>,
-    is_unwanted: &dyn Fn() -> bool,
-) -> Option<Output> {
-    let mut output = execute_once(template, words, gpus, is_unwanted)?;
-    for _ in 0..template.retries {
-        if output.failure.is_none() {
-            break;
-        }
-        output = execute_once(template, words, gpus, is_unwanted)?;
-    }
-    Some(output)
+/// A command and its surroundings.
+struct Execution<'e> {
+    commands: &'e Commands,
+    words: Vec<String>,
+    /// 0: any.
+    limit: Duration,
+    gpus: Option<String>,
+    is_unwanted: &'e dyn Fn() -> bool,
 }
 
-fn execute_once(
-    template: &Template,
-    words: &[String],
-    gpus: Option<&str>,
-    is_unwanted: &dyn Fn() -> bool,
-) -> Option<Output> {
-    let Some((program, arguments)) = words.split_first() else {
-        return Some(could_not("there is no command"));
-    };
-    let mut command = Command::new(program);
-    command.args(arguments).envs(gpus.map(|gpus| (VISIBLE, gpus)));
-    let running = match Running::start(&mut command) {
-        Ok(running) => running,
-        Err(error) => return Some(could_not(&format!("cannot run `{program}`: {error}"))),
-    };
-    let limit = Duration::from_millis(template.limit_ms.into());
-    let Ended { status, stopped, stdout, mut stderr, is_held } = running.wait(limit, is_unwanted);
-    let words = words.join(" ");
-    let failure = match (stopped, status) {
-        (Some(Stopped::Unwanted), _) => return None,
-        (Some(Stopped::Limit), _) => Some(format!("`{words}` did not end within its limit of {limit:?}")),
-        (None, Ok(status)) if status.success() => None,
-        (None, Ok(status)) => Some(format!("`{words}` ended with {status}")),
-        (None, Err(error)) => Some(format!("cannot wait for `{program}`: {error}")),
-    };
-    if is_held && stopped.is_none() {
-        let note = format!(
-            "pdbp-tasks: `{words}` has ended, and what it has started still holds its output {GRACE:?} later: nobody reads that any more. \
-             Let it write to a file\n"
-        );
-        stderr.extend(note.bytes());
+impl Execution<'_> {
+    /// Runs it, again if it fails and may be. It waits until it has ended. `None`: it was not wanted any more, and has been stopped.
+    fn tries(&self, retries: u16) -> Option<Output> {
+        let mut output = self.once()?;
+        for _ in 0..retries {
+            if output.failure.is_none() {
+                break;
+            }
+            output = self.once()?;
+        }
+        Some(output)
     }
-    Some(Output { failure, stdout: stdout.into(), stderr: stderr.into() })
+
+    fn once(&self) -> Option<Output> {
+        let Some((program, arguments)) = self.words.split_first() else {
+            return Some(could_not("there is no command"));
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).envs(self.gpus.iter().map(|gpus| (VISIBLE, gpus)));
+        let ended = match self.commands.run(&mut command, self.limit, self.is_unwanted) {
+            Ok(ended) => ended?,
+            Err(error) => return Some(could_not(&format!("cannot run `{program}`: {error}"))),
+        };
+        let Ended { status, stopped, stdout, mut stderr, is_held } = ended;
+        let (words, limit) = (self.words.join(" "), self.limit);
+        let failure = match (stopped, status) {
+            (Some(Stopped::Unwanted), _) => return None,
+            (Some(Stopped::Limit), _) => Some(format!("`{words}` did not end within its limit of {limit:?}")),
+            (None, Ok(status)) if status.success() => None,
+            (None, Ok(status)) => Some(format!("`{words}` ended with {status}")),
+            (None, Err(error)) => Some(format!("cannot wait for `{program}`: {error}")),
+        };
+        if is_held && stopped.is_none() {
+            let note = format!(
+                "pdbp-tasks: `{words}` has ended, and what it has started still holds its output {GRACE:?} later: nobody reads that any \
+                 more. Let it write to a file\n"
+            );
+            stderr.extend(note.bytes());
+        }
+        Some(Output { failure, stdout: stdout.into(), stderr: stderr.into() })
+    }
 }
 
 fn could_not(why: &str) -> Output {
