@@ -214,7 +214,7 @@ impl Program {
                 let served = &served;
                 scope.spawn(move || {
                     let _guard = served.guard("the thread of large values");
-                    large::keep(node, served, store).inspect_err(|e| served.fail(Error::other(e.to_string())))
+                    large::keep(node, served, store).inspect_err(|e| served.fail(e.to_string()))
                 })
             });
             let names = (0..slots).map(|i| format!("tasks.slot{i}"));
@@ -262,7 +262,7 @@ fn is_over_sockets(settings: &Settings) -> bool {
 /// The pool's thread.
 fn host(node: &Node, served: &Served) -> Result<(), Error> {
     let _guard = served.guard("the pool's thread");
-    serve::serve(node, served).inspect_err(|e| served.fail(Error::other(e.to_string())))
+    serve::serve(node, served).inspect_err(|e| served.fail(e.to_string()))
 }
 
 /// The thread of a processor.
@@ -274,8 +274,7 @@ fn compute(
 ) -> Result<(), Error> {
     let place = format!("{name}@{}", node.name());
     let _guard = served.guard(&place);
-    slot::run(node, name, kinds, offer, keeps_large)
-        .inspect_err(|e| served.fail(Error::other(format!("{place}: {e}"))))
+    slot::run(node, name, kinds, offer, keeps_large).inspect_err(|e| served.fail(format!("{place}: {e}")))
 }
 
 /// Calls the client. The others wait for what comes behind, whatever happens to it.

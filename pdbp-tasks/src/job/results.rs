@@ -95,38 +95,61 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
                 self.over = true;
                 return;
             }
-            if let Some(error) = served.take_error() {
+            if let Some(error) = served.error() {
                 (self.error, self.over) = (Some(error), true);
                 return;
             }
             pool = served.wait(pool);
+            // Others have had all the room: there may be some now.
+            if self.job.fed.is_empty() && !self.job.feeds.is_empty() {
+                return;
+            }
         }
     }
 
     /// Adds as many tasks as there is room for.
     fn fill(&mut self) -> Result<(), Error> {
-        let mut added = 0;
+        let before = self.job.fed.len();
+        let filled = self.fill_more();
+        if self.job.fed.len() > before {
+            self.job.tasks.wake();
+        }
+        filled
+    }
+
+    fn fill_more(&mut self) -> Result<(), Error> {
         while let Some(feed) = self.job.feeds.front_mut() {
-            let room = WINDOW.saturating_sub(self.job.fed.len()).min(AT_ONCE);
+            let after = match &feed.after {
+                Ok(after) => after,
+                Err(refused) => {
+                    let refused = *refused;
+                    self.job.feeds.pop_front();
+                    return Err(refused.into());
+                }
+            };
             let few = self.job.fed.len() < FEW;
-            if room == 0 || !(few || self.job.tasks.served.pool().bytes() < BYTES) {
+            let room = {
+                let pool = self.job.tasks.served.pool();
+                let window = WINDOW.saturating_sub(self.job.fed.len()).min(AT_ONCE);
+                if few || pool.bytes() < BYTES { window.min(pool.room()) } else { 0 }
+            };
+            if room == 0 {
                 break;
             }
             // Some first, so that nobody waits for an iterator that takes its time; and not under the lock.
             let most = if few { FEW.min(room) } else { room };
-            let inputs = feed.inputs.by_ref().take(most).collect::<Result<Vec<Bytes>, _>>()?;
-            let is_last = inputs.len() < most;
-            added += inputs.len();
-            add(self.job.tasks, self.job.id, feed, inputs, &mut self.job.fed)?;
+            let mut inputs = Vec::with_capacity(most);
+            // What came before one that cannot be encoded is added.
+            let encoded = feed.inputs.by_ref().take(most).try_for_each(|input| input.map(|i| inputs.push(i)));
+            let is_last = encoded.is_ok() && inputs.len() < most;
+            add(self.job.tasks, self.job.id, (feed, after), inputs, &mut self.job.fed)?;
+            encoded?;
             if is_last {
                 self.job.feeds.pop_front();
             }
             if few {
                 self.job.tasks.wake();
             }
-        }
-        if added > 0 {
-            self.job.tasks.wake();
         }
         Ok(())
     }
@@ -135,15 +158,14 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
 fn add(
     tasks: &super::Tasks<'_>,
     job: crate::pool::JobId,
-    feed: &Feed<'_>,
+    (feed, after): (&Feed<'_>, &[u64]),
     inputs: Vec<Bytes>,
     fed: &mut BTreeSet<u64>,
 ) -> Result<(), Error> {
     let mut pool = tasks.served.pool();
     for input in inputs {
         let (kind, options) = (feed.kind, feed.options);
-        let new =
-            NewTask { kind, options, needs: &feed.needs, input, join: None, after: &feed.after, keep: false };
+        let new = NewTask { kind, options, needs: &feed.needs, input, join: None, after, keep: false };
         fed.insert(pool.add(job, &new)?);
     }
     Ok(())

@@ -111,7 +111,7 @@ pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<Exi
         "wait" => wait(remote, job()?, asked.timeout),
         "output" => output(remote, job()?, &asked),
         "cancel" => count(remote, &Request::Cancel { job: job()? }, "cancelled"),
-        "retry" => count(remote, &Request::Retry { job: job()? }, "run again"),
+        "retry" => remote.retry(job()?).map(|count| told(count, "run again")),
         "forget" => count(remote, &Request::Forget { job: job()? }, "forgotten"),
         "explain" => explain(remote, job()?, asked.numbers.get(1).copied()),
         _ => report(remote, asked.to.as_deref().unwrap_or("pdbp-tasks.html")),
@@ -370,12 +370,14 @@ fn none() -> Bytes {
 
 fn count(remote: &mut Remote, request: &Request, what: &str) -> Result<u64, Error> {
     match remote.ask(request)? {
-        Answer::Done(count) => {
-            println!("{count} tasks {what}");
-            Ok(0)
-        }
+        Answer::Done(count) => Ok(told(count, what)),
         other => Err(strange(&other)),
     }
+}
+
+fn told(count: u64, what: &str) -> u64 {
+    println!("{count} tasks {what}");
+    0
 }
 
 fn explain(remote: &mut Remote, job: u32, number: Option<u64>) -> Result<u64, Error> {
