@@ -98,3 +98,87 @@ fn a_command_line_that_cannot_be_used_says_why() {
     let ended = run(&["run", "--each-line", "/no/such/file", "--", "x"], "");
     assert!(ended.status.code() == Some(1) && text(&ended.stderr).contains("cannot read /no/such/file"));
 }
+
+/// Whether there is such a process, and it is not only waiting to be forgotten.
+fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+}
+
+/// Waits for it, on a busy machine too, but not for ever.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = std::time::Instant::now();
+    while !is_so() {
+        assert!(began.elapsed().as_secs() < 300, "{what}: not yet");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_command_that_leaves_something_behind_which_has_its_output_open_is_over_when_it_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let leaves = "(until [ -e go ]; do sleep 0.1; done) & echo started {}";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"));
+    command.current_dir(&folder).args(["run", "--array", "1-2", "--keep-order", "--", "sh", "-c", leaves]);
+    let output = command.output().unwrap();
+    std::fs::write(folder.path().join("go"), "").unwrap();
+    assert_eq!(
+        (text(&output.stdout), output.status.code()),
+        ("started 1\nstarted 2\n", Some(0)),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn a_command_above_its_limit_is_stopped_with_what_does_not_heed_that_it_should_end() {
+    let folder = tempfile::tempdir().unwrap();
+    for open in ["", ">/dev/null 2>&1"] {
+        let deaf = format!(
+            "sh -c 'trap \"\" TERM; echo $$ > pid; until [ -e go ]; do sleep 0.1; done' {open} & wait"
+        );
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"));
+        command
+            .current_dir(&folder)
+            .args(["run", "--limit", "2s", "--array", "1-1", "--", "sh", "-c", &deaf]);
+        let output = command.output().unwrap();
+        assert!(text(&output.stderr).contains("did not end within its limit of 2s"), "{output:?}");
+        assert_eq!(output.status.code(), Some(1));
+        let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap();
+        until("it is killed", || !is_alive(&pid));
+    }
+}
+
+#[test]
+fn a_run_that_is_told_to_end_takes_its_commands_along() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"));
+    let runs = "echo $$ > pid.{}; mv pid.{} began.{}; until [ -e go ]; do sleep 0.1; done";
+    command.current_dir(&folder).args(["run", "--slots", "2", "--array", "1-9", "--", "sh", "-c", runs]);
+    let mut run = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let began = [1, 2].map(|number| folder.path().join(format!("began.{number}")));
+    until("two run", || began.iter().all(|file| file.exists()));
+    let pid = rustix::process::Pid::from_child(&run);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let code = run.wait().unwrap().code();
+    for file in began {
+        let pid = std::fs::read_to_string(file).unwrap();
+        until("its commands have ended", || !is_alive(&pid));
+    }
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut run.stderr.take().unwrap(), &mut said).unwrap();
+    assert!(code == Some(1) && said.contains("stopped by a signal"), "{code:?} {said}");
+    assert!(!folder.path().join("began.9").exists());
+}
+
+#[test]
+fn what_a_command_prints_without_end_stops_it_and_no_other() {
+    let prints = "if [ {} = 1 ]; then yes; else echo {}; fi";
+    let output = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"))
+        .args(["run", "--slots", "2", "--array", "1-3", "--", "sh", "-c", prints])
+        .output()
+        .unwrap();
+    assert!(text(&output.stderr).contains("more than 256 MiB"), "{}", text(&output.stderr));
+    let others = |line: &str| output.stdout.split(|byte| *byte == b'\n').any(|one| one == line.as_bytes());
+    assert!(others("2") && others("3"));
+    assert_eq!(output.status.code(), Some(1));
+}

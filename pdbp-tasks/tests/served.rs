@@ -144,6 +144,35 @@ fn a_command_that_runs_while_the_pool_is_killed_is_known_to_the_next_and_not_sta
     assert!(text(&status.stdout).contains("term 2"), "{status:?}");
 }
 
+#[test]
+fn the_output_of_a_task_is_that_of_no_other_and_command_lines_that_mean_nothing_say_so() {
+    let place = Place::new();
+    let _pool = place.serve();
+    let _work = place.work();
+    let runs = "[ {} = 1 ] && until [ -e go ]; do sleep 0.05; done; echo output {}";
+    place.ask(&["submit", "--array", "1-3", "--", "sh", "-c", runs]);
+    until("two have ended", || {
+        let output = place.ask(&["output", "0"]);
+        text(&output.stdout).lines().count() == 2
+    });
+    place.ask(&["cancel", "0"]);
+    for words in [&["output", "0", "0"][..], &["output", "0", "0", "--follow"], &["output", "0", "77"]] {
+        let output = place.ask(words);
+        assert_eq!((text(&output.stdout), output.status.code()), ("", Some(1)), "{output:?}");
+        assert!(text(&output.stderr).contains("has not ended"), "{output:?}");
+    }
+    assert_eq!(text(&place.ask(&["output", "0", "1"]).stdout), "output 2\n");
+    for (words, code, why) in [
+        (&["cancel", "0", "1"][..], 2, "unexpected argument"),
+        (&["wait", "5000000000"], 2, "there is no job 5000000000"),
+        (&["output", "0", "--to", "out.txt"], 1, "write {} where its number is to be"),
+        (&["output", "0", "--to", "no/such/{}"], 1, "cannot write no/such/1"),
+    ] {
+        let output = place.ask(words);
+        assert!(output.status.code() == Some(code) && text(&output.stderr).contains(why), "{output:?}");
+    }
+}
+
 /// Ends a pool and processors, whatever happens.
 struct Stops<'a>(&'a AtomicBool);
 

@@ -214,7 +214,7 @@ impl Shared<'_> {
         say: &dyn Fn(&str),
         is_done: &dyn Fn() -> bool,
     ) {
-        let (mut number, mut lost_since) = (0, Instant::now());
+        let (mut number, mut lost_since, mut why) = (0, Instant::now(), None);
         while !is_done() {
             match builder.clone().start() {
                 Ok(cluster) => {
@@ -236,9 +236,14 @@ impl Shared<'_> {
                     if !is_done() {
                         say("the pool is gone; what is here runs on");
                     }
-                    lost_since = Instant::now();
+                    (lost_since, why) = (Instant::now(), None);
                 }
                 Err(error) => {
+                    let text = error.to_string();
+                    if why.as_ref() != Some(&text) {
+                        say(&format!("not at the pool yet: {text}"));
+                        why = Some(text);
+                    }
                     if !error.may_pass() {
                         self.fail(error.into());
                     }
@@ -258,9 +263,8 @@ impl Shared<'_> {
             if self.session().is_none() && lost_since.elapsed() >= patience {
                 if number == 0 || matches!(working.when_lost, WhenLost::Wait(_)) {
                     let waited = lost_since.elapsed();
-                    self.fail(Error::other(format!(
-                        "there has been no pool for {waited:.0?}; is `serve` running there?"
-                    )));
+                    let why = why.as_deref().unwrap_or("is `serve` running there?");
+                    self.fail(Error::other(format!("there has been no pool for {waited:.0?}: {why}")));
                 }
                 self.alone.store(true, Ordering::Release);
             }

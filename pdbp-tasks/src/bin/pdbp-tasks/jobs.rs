@@ -90,7 +90,10 @@ pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<Exi
         }
     };
     let builder = asked.reach.joins()?;
-    let number = asked.numbers.first().map(|number| u32::try_from(*number)).transpose()?;
+    let number = match asked.numbers.first() {
+        Some(number) => Some(u32::try_from(*number).map_err(|_| format!("there is no job {number}"))?),
+        None => None,
+    };
     let job =
         || number.ok_or_else(|| Wrong::from(format!("{name} which job? `pdbp-tasks status` lists them")));
     let long = name == "wait" || asked.wait || asked.follow;
@@ -157,7 +160,7 @@ fn parse(name: &str, arguments: &mut lexopt::Parser) -> Result<Result<Asked, Str
                     asked.command.push(word.string()?);
                 }
             }
-            Value(number) if asked.numbers.len() < 2 => {
+            Value(number) if asked.numbers.len() < most_numbers(name) => {
                 let text = number.string()?;
                 let number = text.parse().map_err(|_| format!("\"{text}\" is no number of a job or task"))?;
                 asked.numbers.push(number);
@@ -169,6 +172,15 @@ fn parse(name: &str, arguments: &mut lexopt::Parser) -> Result<Result<Asked, Str
         }
     }
     Ok(Ok(asked))
+}
+
+/// How many numbers a command takes: that of a job, and that of a task of it.
+fn most_numbers(name: &str) -> usize {
+    match name {
+        "output" | "explain" => 2,
+        "submit" | "report" => 0,
+        _ => 1,
+    }
 }
 
 fn strange(answer: &Answer) -> Error {
@@ -190,7 +202,8 @@ fn submit(
     let template =
         Template { words: asked.command.clone(), retries: asked.retries, limit_ms: asked.limit_ms };
     // The pool's own limit lies behind that of the process which runs it.
-    let runs = u64::from(asked.limit_ms) * (u64::from(asked.retries) + 1) + GRACE.as_millis() as u64;
+    let longest = u64::from(asked.limit_ms) + 2 * GRACE.as_millis() as u64;
+    let runs = longest.saturating_mul(u64::from(asked.retries) + 1);
     let limit_ms = if asked.limit_ms == 0 { 0 } else { u32::try_from(runs).unwrap_or(u32::MAX) };
     let options = Options { priority: asked.priority, exclusive: true, limit_ms, ..Options::default() };
     let prefix = encode(&template)?;
@@ -322,12 +335,20 @@ fn wait(remote: &mut Remote, job: u32, timeout: Option<Duration>) -> Result<u64,
 fn output(remote: &mut Remote, job: u32, asked: &Asked) -> Result<u64, Error> {
     let (mut out, mut failed) = (BufWriter::new(io::stdout()), 0);
     let single = asked.numbers.get(1).copied();
+    if let Some(to) = asked.to.as_ref().filter(|to| single.is_none() && !to.contains("{}")) {
+        let why = format!(
+            "--to {to}: each task would overwrite the one before; write {{}} where its number is to be"
+        );
+        return Err(Error::other(why));
+    }
     let by = if asked.keep_order || single.is_some() { By::Number } else { By::Completion };
     let (mut from, mut pause) = (single.unwrap_or(0), Duration::from_millis(5));
     loop {
         let most = if single.is_some() { 1 } else { 1024 };
         let answer = remote.ask(&Request::Read { job, by, from, most })?;
-        let Answer::Results { next, over, results } = answer else { return Err(strange(&answer)) };
+        let Answer::Results { next, over, mut results } = answer else { return Err(strange(&answer)) };
+        // Of a job that was cancelled the next one comes that has ended.
+        results.retain(|done| single.is_none_or(|number| number == done.number));
         for ResultOf { number, result } in &results {
             let output = match result {
                 Ok(bytes) => postcard::from_bytes(bytes)?,
@@ -338,12 +359,15 @@ fn output(remote: &mut Remote, job: u32, asked: &Asked) -> Result<u64, Error> {
             failed += u64::from(match &asked.to {
                 None => print_one(&mut out, &output)?,
                 Some(to) => {
-                    print_one(&mut fs::File::create(to.replace("{}", &number.to_string()))?, &output)?
+                    let path = to.replace("{}", &number.to_string());
+                    let file = fs::File::create(&path);
+                    let named = |error| Error::other(format!("cannot write {path}: {error}"));
+                    print_one(&mut file.map_err(named)?, &output)?
                 }
             });
         }
         let is_done = match single {
-            Some(number) if results.is_empty() && !asked.follow => {
+            Some(number) if results.is_empty() && (over || !asked.follow) => {
                 return Err(Error::other(format!(
                     "task {number} of job {job} has not ended; `pdbp-tasks explain` says why"
                 )));

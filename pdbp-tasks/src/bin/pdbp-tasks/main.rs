@@ -11,9 +11,12 @@ mod run;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use lexopt::prelude::*;
 use pdbp::Launch;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 const HELP: &str = "\
 pdbp-tasks: commands as tasks, run by whatever processors there are
@@ -82,7 +85,10 @@ fn dispatch(mut arguments: lexopt::Parser, is_first: bool) -> Result<ExitCode, W
     };
     match &*name {
         "run" => match run::parse(&mut arguments)? {
-            Ok(options) => Ok(ended(run::run(&options))),
+            Ok(options) => {
+                execute::stop_by(stops()?);
+                Ok(ended(run::run(&options)))
+            }
             Err(text) => show(&text),
         },
         #[cfg(feature = "net")]
@@ -101,6 +107,17 @@ fn dispatch(mut arguments: lexopt::Parser, is_first: bool) -> Result<ExitCode, W
         )
         .into()),
     }
+}
+
+/// Set when it is time to end.
+fn stops() -> Result<Arc<AtomicBool>, Wrong> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        // The second one ends it at once.
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
 }
 
 /// What a command comes to: how many have failed, or why it could not be done.

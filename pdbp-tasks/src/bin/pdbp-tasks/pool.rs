@@ -2,19 +2,16 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use lexopt::prelude::*;
 use pdbp::{Builder, Settings};
 use pdbp_tasks::net::{Serving, WhenLost, Working};
 use pdbp_tasks::{Error, Limits, Resources};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::execute::{self, GRACE, Output};
 use crate::items::duration;
-use crate::{Wrong, ended, help_or_version};
+use crate::{Wrong, ended, help_or_version, stops};
 
 const SERVE: &str = "\
 pdbp-tasks serve: keeps jobs in a file, and hands their commands to whoever works
@@ -107,17 +104,6 @@ impl Reach {
             .ok_or("where is the pool? Name the address at which it listens, such as 127.0.0.1:7210")?;
         Ok(self.builder()?.found(false).join(address))
     }
-}
-
-/// Set when it is time to end.
-fn stops() -> Result<Arc<AtomicBool>, Wrong> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
-        // The second one ends it at once.
-        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
 }
 
 pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<ExitCode, Wrong> {

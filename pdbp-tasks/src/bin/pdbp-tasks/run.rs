@@ -36,6 +36,9 @@ Under an MPI launcher the first process reads the lines and prints; all others c
 again if the process that ran one is lost. A command with gpus=N sees its GPUs only, by CUDA_VISIBLE_DEVICES. What a command needs is the
 first process' to say, what there is each process'; when nobody offers what a command needs it fails after half a minute.
 
+SIGINT (Ctrl-C), SIGTERM and SIGHUP stop all commands, by SIGTERM. What a command has started and left behind when it ends is not waited for;
+what is stopped is stopped with all that it has started. More than 256 MiB that a command prints are too many.
+
 Exit codes: 0 all commands ended with 0, 1 some did not, or could not be run, 2 the command line cannot be used
 ";
 
@@ -147,7 +150,20 @@ pub(crate) fn print_one(out: &mut impl Write, output: &Output) -> io::Result<boo
 fn print(results: impl Iterator<Item = Result<Done<Output>, Error>>) -> Result<u64, Error> {
     let (mut out, mut failed) = (BufWriter::new(io::stdout()), 0);
     for done in results {
-        failed += u64::from(print_one(&mut out, &done?.value)?);
+        if execute::is_stopped() {
+            out.flush()?;
+            return Err(Error::other("stopped by a signal, with all commands"));
+        }
+        failed += u64::from(match done {
+            Ok(done) => print_one(&mut out, &done.value)?,
+            // The others run on.
+            Err(error @ Error::Task { .. }) => {
+                out.flush()?;
+                eprintln!("pdbp-tasks: {error}");
+                true
+            }
+            Err(error) => return Err(error),
+        });
     }
     out.flush()?;
     Ok(failed)

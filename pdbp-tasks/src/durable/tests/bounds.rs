@@ -136,6 +136,49 @@ fn tasks_that_cannot_run_end_by_some_thousands_in_a_group() {
     assert!(durable.pool.is_empty());
 }
 
+#[test]
+fn a_task_behind_one_that_has_added_more_sub_tasks_than_the_window_runs_when_they_are_over() {
+    const SUB_TASKS: usize = 17_000;
+    let (mut store, mut durable) = begun();
+    ask(&mut durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: 7, name: "job".into() });
+    let behind = Chunk { after: vec![0], ..numbers(1, 1, Options::default()) };
+    add(&mut durable, 0, vec![numbers(1, 1, Options::default()), behind]);
+    ask(&mut durable, Request::Close { job: 0 });
+    sync(&mut store, &mut durable);
+    let (mut first, mut results) = (0, Vec::new());
+    loop {
+        let sent: Vec<Submission> = std::mem::take(&mut results);
+        let count = sent.len() as u64;
+        durable.receive(NOW, WORKER, Up::Report { term: 1, first, room: 256, results: sent });
+        first += count;
+        let mut given = said(&mut durable);
+        sync(&mut store, &mut durable);
+        given.extend(said(&mut durable));
+        let tasks = given.into_iter().filter_map(|down| match down {
+            Down::Tasks(tasks) => Some(tasks),
+            _ => None,
+        });
+        for task in tasks.flatten() {
+            let name = task.name.unwrap();
+            let adds = if (name.number, name.sub) == (0, 0) { SUB_TASKS } else { 0 };
+            let sub = SubTask {
+                kind: KindId(0),
+                options: Options::default(),
+                needs: Resources::none(),
+                input: Bytes::from(&[1][..]),
+                join: None,
+                after: Vec::new(),
+            };
+            let (attempt, tasks, large) = (task.attempt, vec![sub; adds], Vec::new());
+            results.push(Submission { task: task.task, attempt, ran_ns: 1, ending: value(1), tasks, large });
+        }
+        if results.is_empty() {
+            break;
+        }
+    }
+    assert!(durable.pool.is_empty() && store.ended(0, 1).unwrap().is_some(), "it has run");
+}
+
 fn status(durable: &mut super::super::Durable, job: Option<u32>) -> Option<Status> {
     said(durable);
     durable.receive(NOW, CLIENT, Up::Request { id: 99, request: Request::Status { job } });
