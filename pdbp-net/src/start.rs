@@ -64,7 +64,7 @@ impl Founder {
             nodes: self.nodes,
             waited,
         })?;
-        let deadline = Instant::now() + waited;
+        let deadline = after(waited);
         Ok(Net::assemble(roster, self.door, self.address, &self.options, deadline)?)
     }
 }
@@ -101,7 +101,7 @@ impl Net {
     /// # Errors
     /// See [`StartError`].
     pub fn join(address: &str, listen: Option<&str>, options: &Options) -> Result<Self, StartError> {
-        let deadline = Instant::now() + options.timeout;
+        let deadline = after(options.timeout);
         let shared = shared(options)?;
         let (listener, roster) = join::join(address, &shared, deadline, |own| {
             let listener = match listen {
@@ -115,13 +115,20 @@ impl Net {
         let own = listener.local_addr()?;
         let door = Door::open(shared, listener, None)?;
         let open = roster.open;
-        let mut net = Self::assemble(roster, door, own, options, Instant::now() + options.timeout)?;
+        let mut net = Self::assemble(roster, door, own, options, after(options.timeout))?;
         if open {
             // Before it is let in, so that others can talk to it when they hear of it.
             net.wait_for_links(deadline.min(Instant::now() + CONNECT));
         }
         Ok(net)
     }
+}
+
+/// When so long will have passed, or so late that nobody waits for it.
+pub(crate) fn after(time: Duration) -> Instant {
+    const LATE: Duration = Duration::from_secs(1 << 32);
+    let now = Instant::now();
+    now.checked_add(time).unwrap_or(now + LATE)
 }
 
 fn shared(options: &Options) -> Result<Arc<Shared>, StartError> {

@@ -91,6 +91,8 @@ pub struct Settings {
     /// Bytes that a gateway holds for each trunk: half of it for what goes out, half for what comes in. Of either half one part has at most as
     /// much as all leave free. What exceeds it waits with its senders.
     pub trunk_bytes: usize,
+    /// How long a gateway that ends waits for parts of its own cluster that do not read what comes back to them. After that it is lost.
+    pub farewell: Duration,
     /// A file with the secret that all processes of a cluster over sockets know: 32 characters or more. A founder writes it if it
     /// does not exist.
     pub token_file: Option<PathBuf>,
@@ -200,6 +202,8 @@ pub struct Settings {
     /// The most events of a trace.
     pub trace_events: usize,
     origins: Vec<Origin>,
+    /// In an open cluster, a node begins when it has a link to the founder: those that come and go do not need each other.
+    pub(crate) needs_founder_only: bool,
 }
 
 impl Default for Settings {
@@ -214,6 +218,7 @@ impl Default for Settings {
             grid: None,
             trunks: Vec::new(),
             trunk_bytes: 64 << 20,
+            farewell: Duration::from_secs(1),
             token_file: None,
             tls: Tls::Off,
             plain: false,
@@ -258,6 +263,7 @@ impl Default for Settings {
             trace: None,
             trace_events: 1_000_000,
             origins: vec![Origin::Default; KEYS.len()],
+            needs_founder_only: false,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The thread of a gateway: what its proxies have got goes out by frames, what comes by frames goes out by proxies.
 
-use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -12,10 +11,10 @@ use pdbp_core::tables::{Name, PartKind};
 use super::Common;
 use super::session::Session;
 use super::trunk::{Domain, Receiver};
-use super::wire::Head;
+use super::wire::{Head, Kind};
 use crate::config::Settings;
 use crate::node::{Node, NodeEngine};
-use crate::part::{Part, Shared, Target};
+use crate::part::{Message, Part, Shared, Target};
 
 /// Between two looks at who is there.
 const LOOK: Duration = Duration::from_millis(10);
@@ -23,6 +22,8 @@ const LOOK: Duration = Duration::from_millis(10);
 const LINGER: Duration = Duration::from_secs(1);
 /// Turns until what was taken back of rows has come back to who has put it there.
 const TURNS: u32 = 2;
+/// Before a gateway tries again for which there was no place.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Between two tries to send where there was no room.
 const RETRY: Duration = Duration::from_micros(200);
 
@@ -36,9 +37,11 @@ pub(super) fn run(
     while let Some(domain) = open(common) {
         let here = Arc::downgrade(&domain.node.shared);
         common.domains().push(Weak::clone(&here));
-        match Gate::new(domain, node, settings) {
-            Ok(gate) => gate.run(common),
-            Err(error) => common.note("", error.to_string()),
+        if let Some(parts) = parts(common, node) {
+            match Gate::new(domain, parts, node, settings) {
+                Ok(gate) => gate.run(common),
+                Err(error) => common.note_all(&error.to_string()),
+            }
         }
         common.domains().retain(|domain| !domain.ptr_eq(&here));
         if common.is_over() {
@@ -47,9 +50,33 @@ pub(super) fn run(
     }
 }
 
+/// Parts of the gate's own, which wake it; waits until there is a place for them, or it is to end.
+fn parts(common: &Common, node: &Node) -> Option<[Part<Shared>; 2]> {
+    static DOMAINS: AtomicU64 = AtomicU64::new(0);
+    let number = DOMAINS.fetch_add(1, Ordering::Relaxed);
+    let register = |what| node.register_shared(&format!("pdbp.{what}.{number}"), PartKind::Communication);
+    while !common.is_over() {
+        match (register("trunk"), register("waker")) {
+            (Ok(bell), Ok(waker)) => return Some([bell, waker]),
+            (Err(error), _) | (_, Err(error)) => {
+                common.note_all(&format!("the gateway has no place for parts of its own: {error}"));
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+    None
+}
+
 /// Whether all was put into the queue that had come when so many rounds had ended: the one that was under way may have looked before.
 fn has_all(since: u64, rounds: u64) -> bool {
     rounds >= since + 2
+}
+
+/// The session that a gateway's frame is of: `begins` says that it is the first. Of one that was started anew in the place of another that comes behind
+/// all frames of the other, whose session may not have ended yet.
+fn session_of(sessions: &mut [Session], from: NodeId, begins: bool) -> Option<&mut Session> {
+    let mut its = sessions.iter_mut().filter(|session| session.peer() == from);
+    if begins { its.find(|session| !session.has_begun()) } else { its.rfind(|session| session.has_begun()) }
 }
 
 /// Whether nothing waits in the rows of a node for room at others.
@@ -80,11 +107,12 @@ struct Ending {
 }
 
 impl Gate {
-    fn new(mut domain: Domain, node: &Node, settings: &Settings) -> Result<Self, Box<dyn Error>> {
-        static DOMAINS: AtomicU64 = AtomicU64::new(0);
-        let number = DOMAINS.fetch_add(1, Ordering::Relaxed);
-        let register = |what| node.register_shared(&format!("pdbp.{what}.{number}"), PartKind::Communication);
-        let (bell, waker) = (register("trunk")?, register("waker")?);
+    fn new(
+        mut domain: Domain,
+        [bell, waker]: [Part<Shared>; 2],
+        node: &Node,
+        settings: &Settings,
+    ) -> std::io::Result<Self> {
         let receiver = domain.receive(waker, bell.id())?;
         let room = settings.trunk_bytes as u64 / 2;
         Ok(Self {
@@ -117,14 +145,7 @@ impl Gate {
             let mut worked = false;
             for frame in self.receiver.take() {
                 worked = true;
-                let from = frame.source().node();
-                if self.sessions.iter().all(|session| session.peer() != from) {
-                    // It knows of this end before this end has looked.
-                    self.look(common);
-                }
-                if let Some(session) = self.sessions.iter_mut().find(|session| session.peer() == from) {
-                    session.take_in(&self.node, &self.domain.out, frame);
-                }
+                self.take_in(common, frame);
             }
             self.end_sessions(common, rounds);
             if self.domain.is_over() && has_all(*over.get_or_insert_with(|| self.receiver.rounds()), rounds) {
@@ -142,6 +163,19 @@ impl Gate {
         self.take_returned();
         for session in std::mem::take(&mut self.sessions) {
             self.end(common, session);
+        }
+    }
+
+    /// Gives a frame to its session.
+    fn take_in(&mut self, common: &Arc<Common>, frame: Message<Shared>) {
+        let from = frame.source().node();
+        let begins = Head::read(&frame).is_some_and(|(head, _)| head.kind == Kind::Room);
+        if session_of(&mut self.sessions, from, begins).is_none() {
+            // It knows of this end before this end has looked.
+            self.look(common);
+        }
+        if let Some(session) = session_of(&mut self.sessions, from, begins) {
+            session.take_in(&self.node, &self.domain.out, frame);
         }
     }
 
@@ -199,7 +233,8 @@ impl Gate {
 
     /// A session is over: what had come is handed on by a thread of its own, if that does not go at once.
     fn end(&self, common: &Arc<Common>, mut session: Session) {
-        let in_doubt = session.end(&self.node);
+        let in_doubt = session.end();
+        common.notices().take_over(&mut session.notices);
         self.note_session(&session, |name| Event::ClusterDown { name, in_doubt });
         session.advance_end();
         if session.proxies.is_empty() {
@@ -234,6 +269,7 @@ impl Gate {
         for session in &mut self.sessions {
             session.look(&self.node);
         }
+        common.notices().take_down(&self.node);
     }
 
     fn note_session(&self, session: &Session, event: impl FnOnce(Name) -> Event) {
@@ -250,3 +286,6 @@ impl Gate {
         self.node.wait_for_any(&parts, if hurries { RETRY } else { LOOK });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,8 @@
 //! A trunk's domain: an open cluster over sockets, in which each gateway is a node with two parts.
 //!
+//! **A trunk concerns two**: the gateway that listens, which founds the domain, and one that has dialled. Those that have dialled have nothing to do with
+//! each other, and need not reach each other: one open port, that of the founder, is enough for all.
+//!
 //! `gate.NAME` receives, on a thread of its own, which is the one that polls; by the other part the gateway sends.
 
 use std::collections::VecDeque;
@@ -15,6 +18,7 @@ use pdbp_core::tables::PartKind;
 use super::Common;
 use crate::cluster::{Cluster, StartError};
 use crate::config::{Builder, Framing, Progress, Scheme, Settings, Tls, TransportKind, Trunk};
+use crate::error::RegisterError;
 use crate::node::Node;
 use crate::part::{Message, Part, Shared, Target};
 
@@ -24,7 +28,7 @@ const BLOCK: usize = 132 << 10;
 const PLACES: u16 = 16;
 /// What the names of gateways' parts begin with.
 pub(super) const NAME: &str = "gate.";
-/// How long a try to dial takes, and the pause behind it.
+/// How long a try to dial takes at first, and the pause behind it.
 const TRY: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long the receiver sleeps at most before it looks whether it is to end.
@@ -51,12 +55,22 @@ impl Domain {
 
     /// Dials until the gateway there is reached, or this one is to end.
     pub(super) fn dial(trunk: &Trunk, settings: &Settings, own: &str, common: &Common) -> Option<Self> {
+        let mut patience = TRY;
         while !common.is_over() {
             let tried = by_scheme(builder(settings), trunk, settings);
-            let tried = tried.join(trunk.address.clone()).timeout(TRY).start_net_at();
+            let tried = tried.join(trunk.address.clone()).timeout(patience).start_net_at();
             match tried.and_then(|(cluster, _)| Self::enter(cluster, own, NodeId::new(0))) {
                 Ok(domain) => return Some(domain),
-                Err(error) => common.note(&trunk.cluster, error.to_string()),
+                Err(error) => {
+                    common.note(&trunk.cluster, error.to_string());
+                    let was_let_in = match &error {
+                        StartError::Timeout(_) => true,
+                        StartError::Sockets(error) => error.is::<RegisterError>(),
+                        _ => false,
+                    };
+                    // Somebody is there, and the line is slow, or a machine busy.
+                    patience = if was_let_in { (2 * patience).min(settings.timeout.max(TRY)) } else { TRY };
+                }
             }
             std::thread::sleep(PAUSE);
         }
@@ -72,11 +86,13 @@ impl Domain {
         Ok(Self { node, out, receiver, own: own.to_owned(), founder })
     }
 
-    /// Gateways in reach: their clusters' names, and the parts that take frames.
+    /// Gateways in reach: their clusters' names, and the parts that take frames. Of who has dialled that is the one that listens.
     pub(super) fn peers(&self) -> Vec<(String, Target)> {
         let engine = self.node.shared.engine();
-        let (me, out) = (engine.config().node, |node| engine.has_failed(node));
-        let others = engine.parts().filter(|part| part.id.node() != me && !out(part.id.node()));
+        let me = engine.config().node;
+        let is_peer = |node| node != me && self.founder.is_none_or(|founder| founder == node);
+        let others =
+            engine.parts().filter(|part| is_peer(part.id.node()) && !engine.has_failed(part.id.node()));
         let named =
             others.filter_map(|part| Some((part.name.as_str().strip_prefix(NAME)?.to_owned(), part.id)));
         named.collect()
@@ -116,6 +132,7 @@ fn builder(settings: &Settings) -> Builder {
     (of.timeout, of.outage) = (settings.timeout, settings.trunk_outage());
     (of.local_parts, of.private_pipes, of.parts) = (8, 8, 8 * usize::from(PLACES));
     (of.block_bytes, of.progress, of.lease) = (BLOCK, Progress::Inline, Duration::ZERO);
+    of.needs_founder_only = true;
     // The founder is not asked which it takes.
     Builder::from(of).nodes(PLACES).transport(TransportKind::Net).row_blocks(16)
 }

@@ -22,13 +22,29 @@ struct Lines {
 
 impl Proxy {
     pub(crate) fn to(target: String) -> Self {
+        Self::connecting(move || TcpStream::connect(&target))
+    }
+
+    /// Calls from another address of this host, where nobody listens who listens at 127.0.0.1.
+    pub(crate) fn from_elsewhere(target: std::net::SocketAddr) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        Self::connecting(move || {
+            let socket = tokio::net::TcpSocket::new_v4()?;
+            socket.bind(([127, 0, 0, 2], 0).into())?;
+            let stream = runtime.block_on(socket.connect(target))?.into_std()?;
+            stream.set_nonblocking(false)?;
+            Ok(stream)
+        })
+    }
+
+    fn connecting(connect: impl Fn() -> std::io::Result<TcpStream> + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let lines = Arc::new(Mutex::new(Lines::default()));
         let shared = Arc::clone(&lines);
         thread::spawn(move || {
             for from in listener.incoming() {
-                let (Ok(from), Ok(to)) = (from, TcpStream::connect(&target)) else { continue };
+                let (Ok(from), Ok(to)) = (from, connect()) else { continue };
                 let mut lines = shared.lock().unwrap();
                 if lines.is_closed {
                     continue;
