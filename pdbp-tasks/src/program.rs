@@ -206,6 +206,7 @@ impl Program {
         let served = Served::new(pool, self.large.map(large::Store::new));
         let keeps_large = served.large.is_some();
         let offer = &self.offer.or_cpus(slots);
+        let grace = self.limits.grace;
         let join_when = &self.join_when;
         thread::scope(|scope| {
             let server = first.map(|node| scope.spawn(|| host(node, &served)));
@@ -220,14 +221,26 @@ impl Program {
             let names = (0..slots).map(|i| format!("tasks.slot{i}"));
             let slots = others.iter().flat_map(|node| names.clone().map(|name| (*node, name)));
             let slots: Vec<_> = slots
-                .map(|(node, name)| {
+                .flat_map(|(node, name)| {
                     let (kinds, served) = (&kinds, &served);
-                    scope.spawn(move || {
+                    let run = move |name: &str, watch: &slot::Watch| {
+                        compute(node, name, (kinds, offer, keeps_large), watch, served)
+                    };
+                    let watch = Arc::new(slot::Watch::new(grace));
+                    let (watched, instead) = (Arc::clone(&watch), format!("{name}.instead"));
+                    let first = scope.spawn(move || {
+                        let _over = watched.thread();
                         while !join_when() {
                             thread::sleep(LOOK);
                         }
-                        compute(node, &name, (kinds, offer, keeps_large), served)
-                    })
+                        run(&name, &watched)
+                    });
+                    // Nobody takes the place of that one.
+                    let instead = move || match watch.hangs() {
+                        true => run(&instead, &slot::Watch::new(grace)),
+                        false => Ok(()),
+                    };
+                    [first, scope.spawn(instead)]
                 })
                 .collect();
             let result = first.map(|node| attend(node, &served, client));
@@ -270,11 +283,13 @@ fn compute(
     node: &Node,
     name: &str,
     (kinds, offer, keeps_large): (&Kinds, &Resources, bool),
+    watch: &slot::Watch,
     served: &Served,
 ) -> Result<(), Error> {
     let place = format!("{name}@{}", node.name());
     let _guard = served.guard(&place);
-    slot::run(node, name, kinds, offer, keeps_large).inspect_err(|e| served.fail(format!("{place}: {e}")))
+    slot::run(node, name, kinds, (offer, keeps_large), watch)
+        .inspect_err(|e| served.fail(format!("{place}: {e}")))
 }
 
 /// Calls the client. The others wait for what comes behind, whatever happens to it.

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pdbp::{Node, Part, PartKind, RecvError, SendError, Share, Target};
@@ -17,6 +18,8 @@ use crate::worker::{Over, Step, Worker};
 
 /// How long a processor looks for the pool.
 const MEETING: Duration = Duration::from_secs(60);
+/// How often it is looked whether a function hangs.
+const WATCH: Duration = Duration::from_millis(50);
 /// Least time between two looks for messages while there are tasks to run.
 const LOOK: Duration = Duration::from_micros(200);
 
@@ -25,13 +28,64 @@ pub(crate) struct Slot {
     pub(crate) joined: pieces::Joined,
 }
 
+/// Looks whether a function hangs: nobody can stop it, so that another thread takes the place of its own, once.
+pub(crate) struct Watch {
+    began: Instant,
+    /// How long after its limit a function that has not ended hangs.
+    grace: Duration,
+    /// Milliseconds since then until what runs hangs; 0: it has all the time in the world.
+    hangs_at: AtomicU64,
+    is_over: AtomicBool,
+}
+
+/// Says that the thread which is watched ends, whatever happens to it.
+pub(crate) struct Living<'a>(&'a Watch);
+
+impl Drop for Living<'_> {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Release);
+    }
+}
+
+impl Watch {
+    pub(crate) fn new(grace: Duration) -> Self {
+        Self { began: Instant::now(), grace, hangs_at: AtomicU64::new(0), is_over: AtomicBool::new(false) }
+    }
+
+    fn begin(&self, limit: Duration) {
+        let at = self.began.elapsed().saturating_add(limit).saturating_add(self.grace).as_millis();
+        self.hangs_at.store(u64::try_from(at).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.hangs_at.store(0, Ordering::Relaxed);
+    }
+
+    /// Until this is dropped the thread lives.
+    pub(crate) fn thread(&self) -> Living<'_> {
+        Living(self)
+    }
+
+    /// Waits until what runs hangs. `false`: the thread has ended before.
+    pub(crate) fn hangs(&self) -> bool {
+        while !self.is_over.load(Ordering::Acquire) {
+            let at = self.hangs_at.load(Ordering::Relaxed);
+            if at > 0 && self.began.elapsed().as_millis() > at.into() {
+                return true;
+            }
+            std::thread::sleep(WATCH);
+        }
+        false
+    }
+}
+
 /// Runs tasks of the pool until it says that the job is done.
 pub(crate) fn run(
     node: &Node,
     name: &str,
     kinds: &Kinds,
-    offer: &Resources,
-    keeps_large: bool,
+    (offer, keeps_large): (&Resources, bool),
+    watch: &Watch,
 ) -> Result<(), Error> {
     let part = node.register(name, PartKind::Cpu)?;
     let pool = part.find(serve::ADDRESS, MEETING)?;
@@ -56,7 +110,7 @@ pub(crate) fn run(
                     take_in(&part, &slot);
                     slot.borrow().worker.is_dropped()
                 };
-                let (ending, tasks) = call(large.as_ref(), kinds, &assignment, &is_unwanted);
+                let (ending, tasks) = call(large.as_ref(), (kinds, watch), &assignment, &is_unwanted);
                 now = began.elapsed();
                 slot.borrow_mut().worker.ended(now, ending, tasks);
                 continue;
@@ -114,15 +168,22 @@ pub(crate) fn send<S: Share>(part: &Part<S>, pool: Target, message: &Up) -> Resu
 /// Runs a task. Without a link it keeps no large values.
 pub(crate) fn call(
     large: Option<&Link<'_>>,
-    kinds: &Kinds,
+    (kinds, watch): (&Kinds, &Watch),
     task: &Assignment,
     is_unwanted: &dyn Fn() -> bool,
 ) -> (Ending, Vec<SubTask>) {
-    let deadline = (task.limit_ms > 0).then(|| Instant::now() + Duration::from_millis(task.limit_ms.into()));
+    let limit = (task.limit_ms > 0).then(|| Duration::from_millis(task.limit_ms.into()));
+    let deadline = limit.map(|limit| Instant::now() + limit);
+    if let Some(limit) = limit {
+        watch.begin(limit);
+    }
     let is_unwanted = || is_unwanted() || deadline.is_some_and(|deadline| Instant::now() >= deadline);
     let mut scope = Scope::new(task, &is_unwanted, large.map(|large| large.of(task)));
     // What a function leaves half done of its own is its own: the next call is as good as in another process.
     let ending = catch_unwind(AssertUnwindSafe(|| kinds.call(task.kind, &mut scope, &task.input)));
+    if limit.is_some() {
+        watch.end();
+    }
     let (ending, tasks) = match (ending, scope.wrong) {
         (Err(panic), _) => (Ending::Failed(Failure::Panicked(words_of(&*panic))), Vec::new()),
         (Ok(_), Some(wrong)) => (Ending::Failed(wrong), Vec::new()),

@@ -1,15 +1,24 @@
 //! The program `pdbp-tasks`.
 
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
+mod common;
 
-fn run(arguments: &[&str], input: &str) -> Output {
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Output, Stdio};
+
+use common::{Held, finish};
+
+fn spawn(arguments: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"));
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PDBP_")) {
         command.env_remove(name);
     }
-    let mut child = command.spawn().unwrap();
+    command.spawn().unwrap()
+}
+
+fn run(arguments: &[&str], input: &str) -> Output {
+    let mut child = spawn(arguments);
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     child.wait_with_output().unwrap()
 }
@@ -82,6 +91,87 @@ fn commands_that_need_a_gpu_have_one_each_and_wait_for_it() {
 }
 
 #[test]
+fn a_command_that_leaves_something_behind_which_holds_its_output_ends() {
+    let mut held = Held::new();
+    let script = format!("{} & echo printed", held.command());
+    let ended = finish(spawn(&["run", "--array", "1-1", "--", "sh", "-c", &script]));
+    held.await_begun(1);
+    assert!(held.is_held(), "what it has left behind is left alone");
+    assert!(ended.status.success() && text(&ended.stdout) == "printed\n", "{ended:?}");
+    assert!(text(&ended.stderr).contains("still holds its output"), "{ended:?}");
+}
+
+#[test]
+fn what_ignores_sigterm_is_killed_though_the_command_itself_has_ended() {
+    let mut held = Held::new();
+    let script = format!("(trap '' TERM; exec {}) & wait", held.command());
+    let ended = finish(spawn(&["run", "--array", "1-1", "--limit", "2s", "--", "sh", "-c", &script]));
+    assert!(text(&ended.stderr).contains("within its limit of 2s"), "{ended:?}");
+    held.await_free();
+}
+
+#[test]
+fn what_has_left_the_group_of_a_command_does_not_hold_up_its_end() {
+    let held = Held::new();
+    let script = format!("setsid {} & wait", held.command());
+    let ended = finish(spawn(&["run", "--array", "1-1", "--limit", "2s", "--", "sh", "-c", &script]));
+    assert!(text(&ended.stderr).contains("within its limit of 2s"), "{ended:?}");
+}
+
+/// Sends it to this process alone.
+fn send(signal: &str, to: &Child) {
+    let sent = Command::new("kill").args([&format!("-{signal}"), &to.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+}
+
+#[test]
+fn a_signal_stops_commands_before_the_process_that_runs_them_dies_of_it() {
+    for (signal, number) in [("HUP", 1), ("INT", 2), ("TERM", 15)] {
+        let mut held = Held::new();
+        let cleaned = held.file("cleaned");
+        // It takes its time, and has it.
+        let script =
+            format!("trap 'sleep 0.1; touch {}; exit' TERM; {} & wait", cleaned.display(), held.command());
+        let process = spawn(&["run", "--array", "1-3", "--slots", "1", "--", "sh", "-c", &script]);
+        held.await_begun(1);
+        send(signal, &process);
+        let ended = finish(process);
+        assert_eq!(ended.status.signal(), Some(number), "{signal}: {ended:?}");
+        assert!(cleaned.exists(), "{signal}: it has ended before its command");
+        held.await_free();
+    }
+}
+
+#[test]
+fn commands_end_with_a_run_that_is_killed() {
+    let mut held = Held::new();
+    let script = format!("(trap '' TERM; exec {}) & {} & wait", held.command(), held.command());
+    let mut process = spawn(&["run", "--array", "1-1", "--", "sh", "-c", &script]);
+    held.await_begun(2);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    held.await_free();
+}
+
+#[test]
+fn a_run_that_was_started_to_ignore_a_signal_ignores_it() {
+    let mut held = Held::new();
+    let program = env!("CARGO_BIN_EXE_pdbp-tasks");
+    let go = held.file("go");
+    let script = format!("echo >&9; until test -e {}; do sleep 0.01; done; echo went on", go.display());
+    let ignoring = format!("trap '' HUP INT; exec 9>{}; exec {program} \"$@\"", held.file("pipe").display());
+    let mut command = Command::new("sh");
+    command.args(["-c", &ignoring, "sh", "run", "--array", "1-1", "--", "sh", "-c", &script]);
+    let process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    held.await_begun(1);
+    send("HUP", &process);
+    send("INT", &process);
+    std::fs::write(go, "").unwrap();
+    let ended = finish(process);
+    assert!(ended.status.success() && text(&ended.stdout) == "went on\n", "{ended:?}");
+}
+
+#[test]
 fn a_command_line_that_cannot_be_used_says_why() {
     for (arguments, why) in [
         (&["run", "--array", "9-3", "--", "x"] as &[&str], "above the last"),
@@ -99,86 +189,12 @@ fn a_command_line_that_cannot_be_used_says_why() {
     assert!(ended.status.code() == Some(1) && text(&ended.stderr).contains("cannot read /no/such/file"));
 }
 
-/// Whether there is such a process, and it is not only waiting to be forgotten.
-fn is_alive(pid: &str) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
-}
-
-/// Waits for it, on a busy machine too, but not for ever.
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let began = std::time::Instant::now();
-    while !is_so() {
-        assert!(began.elapsed().as_secs() < 300, "{what}: not yet");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-}
-
-#[test]
-fn a_command_that_leaves_something_behind_which_has_its_output_open_is_over_when_it_has_ended() {
-    let folder = tempfile::tempdir().unwrap();
-    let leaves = "(until [ -e go ]; do sleep 0.1; done) & echo started {}";
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"));
-    command.current_dir(&folder).args(["run", "--array", "1-2", "--keep-order", "--", "sh", "-c", leaves]);
-    let output = command.output().unwrap();
-    std::fs::write(folder.path().join("go"), "").unwrap();
-    assert_eq!(
-        (text(&output.stdout), output.status.code()),
-        ("started 1\nstarted 2\n", Some(0)),
-        "{output:?}"
-    );
-}
-
-#[test]
-fn a_command_above_its_limit_is_stopped_with_what_does_not_heed_that_it_should_end() {
-    let folder = tempfile::tempdir().unwrap();
-    for open in ["", ">/dev/null 2>&1"] {
-        let deaf = format!(
-            "sh -c 'trap \"\" TERM; echo $$ > pid; until [ -e go ]; do sleep 0.1; done' {open} & wait"
-        );
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"));
-        command
-            .current_dir(&folder)
-            .args(["run", "--limit", "2s", "--array", "1-1", "--", "sh", "-c", &deaf]);
-        let output = command.output().unwrap();
-        assert!(text(&output.stderr).contains("did not end within its limit of 2s"), "{output:?}");
-        assert_eq!(output.status.code(), Some(1));
-        let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap();
-        until("it is killed", || !is_alive(&pid));
-    }
-}
-
-#[test]
-fn a_run_that_is_told_to_end_takes_its_commands_along() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"));
-    let runs = "echo $$ > pid.{}; mv pid.{} began.{}; until [ -e go ]; do sleep 0.1; done";
-    command.current_dir(&folder).args(["run", "--slots", "2", "--array", "1-9", "--", "sh", "-c", runs]);
-    let mut run = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
-    let began = [1, 2].map(|number| folder.path().join(format!("began.{number}")));
-    until("two run", || began.iter().all(|file| file.exists()));
-    let pid = rustix::process::Pid::from_child(&run);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let code = run.wait().unwrap().code();
-    for file in began {
-        let pid = std::fs::read_to_string(file).unwrap();
-        until("its commands have ended", || !is_alive(&pid));
-    }
-    let mut said = String::new();
-    std::io::Read::read_to_string(&mut run.stderr.take().unwrap(), &mut said).unwrap();
-    assert!(code == Some(1) && said.contains("stopped by a signal"), "{code:?} {said}");
-    assert!(!folder.path().join("began.9").exists());
-}
-
 #[test]
 fn what_a_command_prints_without_end_stops_it_and_no_other() {
     let prints = "if [ {} = 1 ]; then yes; else echo {}; fi";
-    let output = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"))
-        .args(["run", "--slots", "2", "--array", "1-3", "--", "sh", "-c", prints])
-        .output()
-        .unwrap();
-    assert!(text(&output.stderr).contains("more than 256 MiB"), "{}", text(&output.stderr));
-    let others = |line: &str| output.stdout.split(|byte| *byte == b'\n').any(|one| one == line.as_bytes());
-    assert!(others("2") && others("3"));
-    assert_eq!(output.status.code(), Some(1));
+    let ended = run(&["run", "--slots", "2", "--array", "1-3", "--", "sh", "-c", prints], "");
+    assert!(text(&ended.stderr).contains("more than 256 MiB"), "{}", text(&ended.stderr));
+    let has = |line: &str| ended.stdout.split(|byte| *byte == b'\n').any(|one| one == line.as_bytes());
+    assert!(has("2") && has("3"));
+    assert_eq!(ended.status.code(), Some(1));
 }

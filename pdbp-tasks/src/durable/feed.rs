@@ -71,8 +71,12 @@ impl Durable {
     /// Where sub-tasks were in the way there may be room: their ends are no outcomes.
     pub(super) fn feed_crowded(&mut self) {
         let pool = &self.pool;
-        let freed: Vec<_> = self.crowded.extract_if(.., |job| pool.live(JobId(*job)) < WINDOW).collect();
-        freed.into_iter().for_each(|job| self.feed(job));
+        let has_room = |job: &u32| pool.live(JobId(*job)) < WINDOW;
+        let freed: Vec<u32> = self.crowded.iter().copied().filter(has_room).collect();
+        for job in freed {
+            self.crowded.remove(&job);
+            self.feed(job);
+        }
     }
 
     /// Tasks of a job are over: that goes into the journal, and is shown when it is durable.

@@ -447,3 +447,35 @@ fn what_a_processor_has_of_another_journal_is_no_result_of_this_one() {
     let results = [0, 1].map(|number| first.ended(0, number).unwrap().unwrap().result.unwrap().to_vec());
     assert!(results.contains(&vec![7]), "{results:?}");
 }
+
+#[test]
+fn a_processor_that_comes_back_with_what_it_runs_has_not_died_of_it() {
+    let mut store = Memory::default();
+    let mut durable = numbered(&mut store, 1);
+    job_of(&mut durable, 1, Options::default());
+    sync(&mut store, &mut durable);
+    durable.receive(NOW, WORKER, Up::Report { term: 1, first: 0, room: 1, results: Vec::new() });
+    let given = said(&mut durable);
+    let name = given.iter().find_map(|down| if let Down::Tasks(tasks) = down { tasks[0].name } else { None });
+    let (name, mut node) = (name.unwrap(), WORKER.node);
+    for _ in 0..5 {
+        durable.lose_node(node);
+        node += 1;
+        let (fingerprint, offer) = (world::FINGERPRINT, Resources::none().cpus(1));
+        let hello = Up::Hello { fingerprint, offer, held: vec![name], of: 1 };
+        durable.receive(NOW, Processor { node, number: node.into() }, hello);
+        let welcome = said(&mut durable);
+        assert!(matches!(&*welcome, [Down::Welcome { held, .. }] if held.len() == 1), "{welcome:?}");
+    }
+    // Those that do not come back may have.
+    for _ in 0..3 {
+        durable.lose_node(node);
+        node += 1;
+        let asker = Processor { node, number: node.into() };
+        durable.receive(NOW, asker, Up::Report { term: 1, first: 0, room: 1, results: Vec::new() });
+        said(&mut durable);
+    }
+    sync(&mut store, &mut durable);
+    let error = store.ended(0, 0).unwrap().expect("it is given up").result.unwrap_err();
+    assert!(matches!(error, crate::pool::TaskError::Crashed { .. }), "{error}");
+}

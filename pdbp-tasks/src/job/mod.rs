@@ -60,6 +60,7 @@ impl<'a> Tasks<'a> {
             fed: BTreeSet::new(),
             came: VecDeque::new(),
             early: BTreeMap::new(),
+            sizes: results::Sizes::default(),
             types: PhantomData,
         }
     }
@@ -197,6 +198,7 @@ pub struct Job<'t, O = ()> {
     /// Outcomes that were not given yet: as they came, and what came too early for who wants them in order.
     came: VecDeque<Outcome>,
     early: BTreeMap<u64, Outcome>,
+    sizes: results::Sizes,
     types: PhantomData<fn() -> O>,
 }
 

@@ -17,6 +17,28 @@ const FEW: usize = 64;
 /// Inputs that are read before they are added.
 const AT_ONCE: usize = 512;
 
+/// How long results are: those that nobody has read yet are all in memory.
+#[derive(Default)]
+pub(super) struct Sizes {
+    count: usize,
+    bytes: usize,
+}
+
+impl Sizes {
+    fn note(&mut self, bytes: usize) {
+        (self.count, self.bytes) = (self.count + 1, self.bytes.saturating_add(bytes));
+    }
+
+    /// How many tasks may be added whose results were not given.
+    fn window(&self) -> usize {
+        match self.count {
+            // Nobody knows.
+            0 => AT_ONCE,
+            count => (BYTES / (self.bytes / count).max(1)).clamp(FEW, WINDOW),
+        }
+    }
+}
+
 /// A task that is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -86,6 +108,7 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
         let mut pool = served.pool();
         loop {
             while let Some(outcome) = pool.take_outcome(self.job.id) {
+                self.job.sizes.note(outcome.result.as_ref().map_or(0, |bytes| bytes.len()));
                 self.job.came.push_back(outcome);
             }
             if !self.job.came.is_empty() {
@@ -130,14 +153,14 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
             let few = self.job.fed.len() < FEW;
             let room = {
                 let pool = self.job.tasks.served.pool();
-                let window = WINDOW.saturating_sub(self.job.fed.len()).min(AT_ONCE);
+                let window = self.job.sizes.window().saturating_sub(self.job.fed.len()).min(AT_ONCE);
                 if few || pool.bytes() < BYTES { window.min(pool.room()) } else { 0 }
             };
             if room == 0 {
                 break;
             }
-            // Some first, so that nobody waits for an iterator that takes its time; and not under the lock.
-            let most = if few { FEW.min(room) } else { room };
+            // One by one first, so that no processor waits for an iterator that takes its time; and not under the lock.
+            let most = if few { 1 } else { room };
             let mut inputs = Vec::with_capacity(most);
             // What came before one that cannot be encoded is added.
             let encoded = feed.inputs.by_ref().take(most).try_for_each(|input| input.map(|i| inputs.push(i)));
@@ -212,5 +235,23 @@ impl<O: DeserializeOwned> Iterator for InOrder<'_, '_, O> {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.results.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_results_let_fewer_tasks_in() {
+        let mut sizes = Sizes::default();
+        assert_eq!(sizes.window(), AT_ONCE, "nobody knows");
+        (0..9).for_each(|_| sizes.note(8));
+        assert_eq!(sizes.window(), WINDOW);
+        let mut sizes = Sizes::default();
+        (0..2).for_each(|_| sizes.note(BYTES / 200));
+        assert_eq!(sizes.window(), 200);
+        sizes.note(usize::MAX);
+        assert_eq!(sizes.window(), FEW);
     }
 }

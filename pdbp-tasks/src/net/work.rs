@@ -49,6 +49,7 @@ struct Seat {
     name: String,
     slot: Mutex<Slot>,
     running: Mutex<Running>,
+    watch: slot::Watch,
 }
 
 /// Whether the slot runs a task, and its part then, if it has one.
@@ -63,11 +64,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Seat {
-    fn new(number: usize, worker: Worker) -> Self {
+    fn new(name: String, worker: Worker, grace: Duration) -> Self {
         Self {
-            name: format!("tasks.slot{number}"),
+            name,
             slot: Mutex::new(Slot { worker, joined: pieces::Joined::default() }),
             running: Mutex::default(),
+            watch: slot::Watch::new(grace),
         }
     }
 
@@ -129,6 +131,8 @@ impl Seat {
 struct Shared<'p> {
     kinds: &'p Kinds,
     seats: Vec<Seat>,
+    /// Each takes the place of one whose function hangs.
+    spares: Vec<Seat>,
     /// The cluster that there is now, with a number.
     session: Mutex<Option<(u64, Node)>>,
     changed: Condvar,
@@ -164,9 +168,11 @@ impl Program {
         let row_blocks = builder.settings().row_blocks.max(2 * slots as u32);
         let builder = builder.row_blocks(row_blocks).timeout(TRY);
         let worker = Worker::keeping(self.kinds.fingerprint(), self.offer.or_cpus(slots));
+        let seat = |name| Seat::new(name, worker.clone(), self.limits.grace);
         let shared = Shared {
             kinds: &self.kinds,
-            seats: (0..slots).map(|number| Seat::new(number, worker.clone())).collect(),
+            seats: (0..slots).map(|number| seat(format!("tasks.slot{number}"))).collect(),
+            spares: (0..slots).map(|number| seat(format!("tasks.slot{number}.instead"))).collect(),
             session: Mutex::new(None),
             changed: Condvar::new(),
             lost: AtomicU64::new(0),
@@ -179,8 +185,15 @@ impl Program {
         };
         thread::scope(|scope| {
             let shared = &shared;
-            let slots: Vec<_> =
+            let mut slots: Vec<_> =
                 shared.seats.iter().map(|seat| scope.spawn(move || shared.compute(seat))).collect();
+            slots.extend(shared.seats.iter().zip(&shared.spares).map(|(seat, spare)| {
+                scope.spawn(move || {
+                    if seat.watch.hangs() {
+                        shared.compute(spare);
+                    }
+                })
+            }));
             let is_done = || slots.iter().all(thread::ScopedJoinHandle::is_finished);
             shared.manage(&builder, working, stop, say, &is_done);
             for slot in slots {
@@ -226,7 +239,12 @@ impl Shared<'_> {
                     while !is_done() && !has_lost_pool(&node) && self.lost.load(Ordering::Acquire) < number {
                         self.look(working, stop);
                         let now = self.began.elapsed();
-                        if self.seats.iter().any(|seat| seat.speak_for(number, &node, now).is_err()) {
+                        if self
+                            .seats
+                            .iter()
+                            .chain(&self.spares)
+                            .any(|seat| seat.speak_for(number, &node, now).is_err())
+                        {
                             break;
                         }
                         thread::sleep(LOOK);
@@ -285,6 +303,7 @@ impl Shared<'_> {
 
     /// The thread of a slot.
     fn compute(&self, seat: &Seat) {
+        let _over = seat.watch.thread();
         let later = |after| self.later(after);
         let large = large::Link::new(&later, &seat.name);
         let (mut last, mut link) = (0, None);
@@ -398,7 +417,8 @@ impl Shared<'_> {
         let stops = || self.leaving.load(Ordering::Acquire);
         self.running.fetch_add(1, Ordering::Relaxed);
         *lock(&seat.running) = Running { runs: true, link };
-        let (ending, tasks) = slot::call(Some(large), self.kinds, task, &|| stops() || seat.is_unwanted());
+        let (ending, tasks) =
+            slot::call(Some(large), (self.kinds, &seat.watch), task, &|| stops() || seat.is_unwanted());
         let link = std::mem::take(&mut *lock(&seat.running)).link;
         let now = self.began.elapsed();
         self.busy.store(now.as_millis() as u64, Ordering::Relaxed); // the age of a process in milliseconds

@@ -311,6 +311,7 @@ impl Pool {
     /// A processor says that it has this task of an earlier pool, or of this one before its link was lost. `None`: it is not wanted.
     pub(crate) fn adopt(&mut self, now: Duration, processor: Processor, name: Name) -> Option<Held> {
         let task = self.named(name).filter(|_| !self.banned.contains(&processor))?;
+        self.acquit(task);
         self.meet(now, processor);
         let entry = self.tasks.get(task)?;
         match entry.state {

@@ -153,7 +153,7 @@ impl fmt::Display for StoreError {
             Self::Damaged { why } => {
                 write!(
                     f,
-                    "it is damaged ({why}); take a copy that is not, or another file: what is in this one is left as it is"
+                    "it is damaged ({why}); take a copy that is not, or another file; what was torn at the end of this one may have been taken back"
                 )
             }
             Self::Io(error) => error.fmt(f),

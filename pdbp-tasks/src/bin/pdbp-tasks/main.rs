@@ -1,22 +1,22 @@
 //! `pdbp-tasks`: commands as tasks, here (`run`), or for a pool that outlives whoever works for it (`serve`, `work`, `submit` and so on).
 #![forbid(unsafe_code)]
 
+mod child;
 mod execute;
+mod guard;
 mod items;
 #[cfg(feature = "net")]
 mod jobs;
 #[cfg(feature = "net")]
 mod pool;
 mod run;
+mod signals;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use lexopt::prelude::*;
 use pdbp::Launch;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 const HELP: &str = "\
 pdbp-tasks: commands as tasks, run by whatever processors there are
@@ -84,11 +84,9 @@ fn dispatch(mut arguments: lexopt::Parser, is_first: bool) -> Result<ExitCode, W
         None => return Err("which command? There are run, serve, work, submit, status and more".into()),
     };
     match &*name {
+        guard::NAME => Ok(guard::guard()),
         "run" => match run::parse(&mut arguments)? {
-            Ok(options) => {
-                execute::stop_by(stops()?);
-                Ok(ended(run::run(&options)))
-            }
+            Ok(options) => Ok(ended(run::run(&options))),
             Err(text) => show(&text),
         },
         #[cfg(feature = "net")]
@@ -107,17 +105,6 @@ fn dispatch(mut arguments: lexopt::Parser, is_first: bool) -> Result<ExitCode, W
         )
         .into()),
     }
-}
-
-/// Set when it is time to end.
-fn stops() -> Result<Arc<AtomicBool>, Wrong> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
-        // The second one ends it at once.
-        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
 }
 
 /// What a command comes to: how many have failed, or why it could not be done.

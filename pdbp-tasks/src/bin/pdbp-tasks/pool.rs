@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lexopt::prelude::*;
@@ -9,9 +10,10 @@ use pdbp::{Builder, Settings};
 use pdbp_tasks::net::{Serving, WhenLost, Working};
 use pdbp_tasks::{Error, Limits, Resources};
 
-use crate::execute::{self, GRACE, Output};
+use crate::child::GRACE;
+use crate::execute::{self, Output};
 use crate::items::duration;
-use crate::{Wrong, ended, help_or_version, stops};
+use crate::{Wrong, ended, help_or_version, signals};
 
 const SERVE: &str = "\
 pdbp-tasks serve: keeps jobs in a file, and hands their commands to whoever works
@@ -31,7 +33,9 @@ Options:
   --crashes N       Give a command up after so many processes were lost that ran it and nothing else [default: 3]
   -h, --help        Print this
 
-It ends, when all is in the journal, by SIGTERM or SIGINT (Ctrl-C).
+What nobody offers that a command needs it waits for, since processes come and go; `explain` says what it lacks.
+
+It ends, when all is in the journal, by SIGTERM, SIGINT (Ctrl-C) or SIGHUP.
 ";
 
 const WORK: &str = "\
@@ -54,7 +58,7 @@ Options:
   --quiet           Say nothing of pools that come and go
   -h, --help        Print this
 
-SIGTERM and SIGINT stop what runs, which runs elsewhere then.
+SIGTERM, SIGINT (Ctrl-C) and SIGHUP stop what runs, which runs elsewhere then; so does a second one, or SIGKILL, at once.
 ";
 
 /// How long a link without a connection is only slow.
@@ -147,9 +151,10 @@ fn serve(arguments: &mut lexopt::Parser) -> Ran {
         );
     }
     let builder = reach.builder()?.listen(listen).nodes(places);
-    let stop = stops()?;
-    let (mut program, _) = execute::program();
-    program.limits(Limits { crashes, grace: 2 * GRACE, ..Limits::default() });
+    let stop = signals::stop()?;
+    let (mut program, _) = execute::program(Arc::default());
+    // Who offers what is needed may come later.
+    program.limits(Limits { crashes, grace: 2 * GRACE, offer_wait: Duration::MAX, ..Limits::default() });
     let mut serving = Serving::default();
     (serving.journal, serving.is_failure) = (journal, Output::is_failure);
     Ok(Ok(program.serve(builder, &serving, &stop, |node, term| {
@@ -181,8 +186,8 @@ fn work(arguments: &mut lexopt::Parser) -> Ran {
         }
     }
     let builder = reach.joins()?;
-    let stop = stops()?;
-    let (mut program, _) = execute::program();
+    let stop = signals::stop()?;
+    let (mut program, _) = execute::program(Arc::default());
     program.offer(offer);
     if let Some(slots) = slots {
         program.slots(slots);

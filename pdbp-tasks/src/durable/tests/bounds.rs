@@ -53,11 +53,10 @@ fn a_sub_task_whose_input_is_too_long_is_no_damage_for_the_next_pool_whenever_th
         let report = |durable: &mut super::super::Durable, first, results| {
             let term = durable.term;
             durable.receive(NOW, WORKER, Up::Report { term, first, room: 1, results });
-            let given = said(durable).into_iter().find_map(|down| match down {
+            said(durable).into_iter().find_map(|down| match down {
                 Down::Tasks(mut tasks) => tasks.pop(),
                 _ => None,
-            });
-            given
+            })
         };
         let sub = |join| SubTask {
             kind: KindId(0),
