@@ -3,83 +3,15 @@
 mod common;
 
 use std::fs::File;
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use common::place::{Place, Running, command, text};
 use common::{Held, finish, until};
 use pdbp::Builder;
 use pdbp_tasks::net::{Remote, Serving, Working};
 use pdbp_tasks::{Kind, Program};
-
-/// Somewhere to listen, a journal and a token.
-struct Place {
-    folder: tempfile::TempDir,
-    address: String,
-    tls: &'static str,
-}
-
-/// A process that is killed at the end.
-struct Running(Child);
-
-impl Drop for Running {
-    /// By SIGKILL.
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-fn command(folder: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"));
-    command.args(words).current_dir(folder).stdin(Stdio::null());
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PDBP_")) {
-        command.env_remove(name);
-    }
-    command.env("PDBP_OUTAGE_MS", "200");
-    command
-}
-
-impl Place {
-    fn new() -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { folder: tempfile::tempdir().unwrap(), address: format!("127.0.0.1:{port}"), tls: "off" }
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = command(self.folder.path(), words);
-        command.env("PDBP_TLS", self.tls);
-        command
-    }
-
-    fn start(&self, words: &[&str]) -> Running {
-        let log = File::create(self.folder.path().join(format!("{}.log", words[0]))).unwrap();
-        Running(self.command(words).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
-    }
-
-    fn serve(&self) -> Running {
-        self.start(&["serve", "--journal", "jobs", "--token-file", "token", "--listen", &self.address])
-    }
-
-    fn await_token(&self) {
-        until("there is a token", || self.folder.path().join("token").exists());
-    }
-
-    fn work(&self) -> Running {
-        self.await_token();
-        self.start(&["work", &self.address, "--token-file", "token", "--slots", "2"])
-    }
-
-    fn ask(&self, words: &[&str]) -> Output {
-        let reach = [words[0], &self.address, "--token-file", "token", "--patience", "60s"];
-        self.command(&[&reach[..], &words[1..]].concat()).output().unwrap()
-    }
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
 
 #[test]
 fn a_pool_that_is_killed_and_started_again_has_each_output_once() {
@@ -136,35 +68,6 @@ fn a_command_that_runs_while_the_pool_is_killed_is_known_to_the_next_and_not_sta
     assert_eq!(std::fs::read_to_string(&ran).unwrap(), "1\n", "it was started once");
     let status = place.ask(&["status", "0"]);
     assert!(text(&status.stdout).contains("term 2"), "{status:?}");
-}
-
-#[test]
-fn the_output_of_a_task_is_that_of_no_other_and_command_lines_that_mean_nothing_say_so() {
-    let place = Place::new();
-    let _pool = place.serve();
-    let _work = place.work();
-    let runs = "[ {} = 1 ] && until [ -e go ]; do sleep 0.05; done; echo output {}";
-    place.ask(&["submit", "--array", "1-3", "--", "sh", "-c", runs]);
-    until("two have ended", || {
-        let output = place.ask(&["output", "0"]);
-        text(&output.stdout).lines().count() == 2
-    });
-    place.ask(&["cancel", "0"]);
-    for words in [&["output", "0", "0"][..], &["output", "0", "0", "--follow"], &["output", "0", "77"]] {
-        let output = place.ask(words);
-        assert_eq!((text(&output.stdout), output.status.code()), ("", Some(1)), "{output:?}");
-        assert!(text(&output.stderr).contains("has not ended"), "{output:?}");
-    }
-    assert_eq!(text(&place.ask(&["output", "0", "1"]).stdout), "output 2\n");
-    for (words, code, why) in [
-        (&["cancel", "0", "1"][..], 2, "unexpected argument"),
-        (&["wait", "5000000000"], 2, "there is no job 5000000000"),
-        (&["output", "0", "--to", "out.txt"], 1, "write {} where its number is to be"),
-        (&["output", "0", "--to", "no/such/{}"], 1, "cannot write no/such/1"),
-    ] {
-        let output = place.ask(words);
-        assert!(output.status.code() == Some(code) && text(&output.stderr).contains(why), "{output:?}");
-    }
 }
 
 /// Ends a pool and processors, whatever happens.

@@ -101,6 +101,11 @@ impl Remote {
         }
     }
 
+    /// From now on whatever is asked takes no longer than this without a pool.
+    pub fn patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
     /// Asks, again and again until there is an answer.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use super::Common;
 use super::session::Session;
 use super::trunk::{Domain, Receiver};
 use super::wire::{Head, Kind};
+use crate::cluster::StartError;
 use crate::config::Settings;
 use crate::node::{Node, NodeEngine};
 use crate::part::{Message, Part, Shared, Target};
@@ -22,27 +23,15 @@ const LOOK: Duration = Duration::from_millis(10);
 const LINGER: Duration = Duration::from_secs(1);
 /// Turns until what was taken back of rows has come back to who has put it there.
 const TURNS: u32 = 2;
-/// Before a gateway tries again for which there was no place.
-const PAUSE: Duration = Duration::from_millis(100);
 /// Between two tries to send where there was no room.
 const RETRY: Duration = Duration::from_micros(200);
 
-/// Carries trunks until the gateway ends.
-pub(super) fn run(
-    common: &Arc<Common>,
-    node: &Node,
-    settings: &Settings,
-    mut open: impl FnMut(&Common) -> Option<Domain>,
-) {
-    while let Some(domain) = open(common) {
-        let here = Arc::downgrade(&domain.node.shared);
+/// Carries trunks until the gateway ends. `open` gives the next domain when one has ended, and gives up by `None`.
+pub(super) fn run(common: &Arc<Common>, mut open: impl FnMut(&Arc<Common>) -> Option<Gate>) {
+    while let Some(gate) = open(common) {
+        let here = Arc::downgrade(&gate.domain.node.shared);
         common.domains().push(Weak::clone(&here));
-        if let Some(parts) = parts(common, node) {
-            match Gate::new(domain, parts, node, settings) {
-                Ok(gate) => gate.run(common),
-                Err(error) => common.note_all(&error.to_string()),
-            }
-        }
+        gate.run(common);
         common.domains().retain(|domain| !domain.ptr_eq(&here));
         if common.is_over() {
             return;
@@ -50,21 +39,23 @@ pub(super) fn run(
     }
 }
 
-/// Parts of the gate's own, which wake it; waits until there is a place for them, or it is to end.
-fn parts(common: &Common, node: &Node) -> Option<[Part<Shared>; 2]> {
+/// Parts of a gate's own, which wake it.
+///
+/// # Errors
+/// The cluster has no place for them.
+pub(super) fn parts(node: &Node) -> Result<[Part<Shared>; 2], StartError> {
     static DOMAINS: AtomicU64 = AtomicU64::new(0);
     let number = DOMAINS.fetch_add(1, Ordering::Relaxed);
-    let register = |what| node.register_shared(&format!("pdbp.{what}.{number}"), PartKind::Communication);
-    while !common.is_over() {
-        match (register("trunk"), register("waker")) {
-            (Ok(bell), Ok(waker)) => return Some([bell, waker]),
-            (Err(error), _) | (_, Err(error)) => {
-                common.note_all(&format!("the gateway has no place for parts of its own: {error}"));
-            }
-        }
-        std::thread::sleep(PAUSE);
-    }
-    None
+    let register = |what| {
+        let part = node.register_shared(&format!("pdbp.{what}.{number}"), PartKind::Communication);
+        part.map_err(|error| {
+            let says = format!(
+                "the gateway has no place for parts of its own: {error} (`local_parts`, `private_pipes`)"
+            );
+            StartError::Sockets(says.into())
+        })
+    };
+    Ok([register("trunk")?, register("waker")?])
 }
 
 /// Whether all was put into the queue that had come when so many rounds had ended: the one that was under way may have looked before.
@@ -86,7 +77,8 @@ pub(super) fn has_left(engine: &NodeEngine) -> bool {
     rows.all(|row| row.waiting == 0)
 }
 
-struct Gate {
+/// What a gateway has of a domain: its sessions with the others in it.
+pub(super) struct Gate {
     sessions: Vec<Session>,
     /// Its messages wake this thread.
     bell: Part<Shared>,
@@ -107,7 +99,7 @@ struct Ending {
 }
 
 impl Gate {
-    fn new(
+    pub(super) fn new(
         mut domain: Domain,
         [bell, waker]: [Part<Shared>; 2],
         node: &Node,
@@ -126,6 +118,7 @@ impl Gate {
         })
     }
 
+    /// Until the gateway is to end, or who listens has gone.
     fn run(mut self, common: &Arc<Common>) {
         let mut looked: Option<Instant> = None;
         let mut ends: Option<Ending> = None;
