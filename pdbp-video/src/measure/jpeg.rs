@@ -142,7 +142,7 @@ fn absolute_differences(a: &[u8], b: &[u8]) -> u64 {
     u64::from(sum)
 }
 
-const LANES: usize = 16;
+const LANES: usize = 32;
 
 /// How many `b` are strict local extrema of the triples (a, b, c): where the differences b − a and c − b have opposite
 /// signs. Stops at the end of the shortest.
