@@ -23,7 +23,7 @@ impl Settings {
         Ok(settings)
     }
 
-    fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
+    pub(super) fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let fail = |reason: String| ConfigError::File { path: path.to_path_buf(), reason };
         let text = std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))?;
         let table = DeTable::parse(&text).map_err(|e| fail(e.message().to_owned()))?;
