@@ -104,6 +104,11 @@ pub enum StartError {
         /// What came of the last try.
         error: io::Error,
     },
+    /// The cluster has a fixed number of nodes, each of which has links to all others.
+    NotOpen {
+        /// Where its founder is.
+        address: String,
+    },
     /// The founder closes the connection, or does not prove that it knows the token.
     WrongToken {
         /// Where it is.
@@ -219,7 +224,11 @@ impl fmt::Display for StartError {
             ),
             Self::NoFounder { address, waited, error } => write!(
                 f,
-                "nobody has let this process join at {address} for {waited:?} ({error}); start one process with `listen` there"
+                "nobody has let this process join at {address} for {waited:.0?} ({error}); start one process with `listen` there"
+            ),
+            Self::NotOpen { address } => write!(
+                f,
+                "the process at {address} founds a cluster of a fixed number of nodes; dial one that is open, such as the gateway of a grid"
             ),
             Self::WrongToken { address } => write!(
                 f,

@@ -1,6 +1,5 @@
 //! The thread of a gateway: what its proxies have got goes out by frames, what comes by frames goes out by proxies.
 
-use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -12,10 +11,11 @@ use pdbp_core::tables::{Name, PartKind};
 use super::Common;
 use super::session::Session;
 use super::trunk::{Domain, Receiver};
-use super::wire::Head;
+use super::wire::{Head, Kind};
+use crate::cluster::StartError;
 use crate::config::Settings;
 use crate::node::{Node, NodeEngine};
-use crate::part::{Part, Shared, Target};
+use crate::part::{Message, Part, Shared, Target};
 
 /// Between two looks at who is there.
 const LOOK: Duration = Duration::from_millis(10);
@@ -26,20 +26,12 @@ const TURNS: u32 = 2;
 /// Between two tries to send where there was no room.
 const RETRY: Duration = Duration::from_micros(200);
 
-/// Carries trunks until the gateway ends.
-pub(super) fn run(
-    common: &Arc<Common>,
-    node: &Node,
-    settings: &Settings,
-    mut open: impl FnMut(&Common) -> Option<Domain>,
-) {
-    while let Some(domain) = open(common) {
-        let here = Arc::downgrade(&domain.node.shared);
+/// Carries trunks until the gateway ends. `open` gives the next domain when one has ended, and gives up by `None`.
+pub(super) fn run(common: &Arc<Common>, mut open: impl FnMut(&Arc<Common>) -> Option<Gate>) {
+    while let Some(gate) = open(common) {
+        let here = Arc::downgrade(&gate.domain.node.shared);
         common.domains().push(Weak::clone(&here));
-        match Gate::new(domain, node, settings) {
-            Ok(gate) => gate.run(common),
-            Err(error) => common.note("", error.to_string()),
-        }
+        gate.run(common);
         common.domains().retain(|domain| !domain.ptr_eq(&here));
         if common.is_over() {
             return;
@@ -47,9 +39,35 @@ pub(super) fn run(
     }
 }
 
+/// Parts of a gate's own, which wake it.
+///
+/// # Errors
+/// The cluster has no place for them.
+pub(super) fn parts(node: &Node) -> Result<[Part<Shared>; 2], StartError> {
+    static DOMAINS: AtomicU64 = AtomicU64::new(0);
+    let number = DOMAINS.fetch_add(1, Ordering::Relaxed);
+    let register = |what| {
+        let part = node.register_shared(&format!("pdbp.{what}.{number}"), PartKind::Communication);
+        part.map_err(|error| {
+            let says = format!(
+                "the gateway has no place for parts of its own: {error} (`local_parts`, `private_pipes`)"
+            );
+            StartError::Sockets(says.into())
+        })
+    };
+    Ok([register("trunk")?, register("waker")?])
+}
+
 /// Whether all was put into the queue that had come when so many rounds had ended: the one that was under way may have looked before.
 fn has_all(since: u64, rounds: u64) -> bool {
     rounds >= since + 2
+}
+
+/// The session that a gateway's frame is of: `begins` says that it is the first. Of one that was started anew in the place of another that comes behind
+/// all frames of the other, whose session may not have ended yet.
+fn session_of(sessions: &mut [Session], from: NodeId, begins: bool) -> Option<&mut Session> {
+    let mut its = sessions.iter_mut().filter(|session| session.peer() == from);
+    if begins { its.find(|session| !session.has_begun()) } else { its.rfind(|session| session.has_begun()) }
 }
 
 /// Whether nothing waits in the rows of a node for room at others.
@@ -59,7 +77,8 @@ pub(super) fn has_left(engine: &NodeEngine) -> bool {
     rows.all(|row| row.waiting == 0)
 }
 
-struct Gate {
+/// What a gateway has of a domain: its sessions with the others in it.
+pub(super) struct Gate {
     sessions: Vec<Session>,
     /// Its messages wake this thread.
     bell: Part<Shared>,
@@ -80,11 +99,12 @@ struct Ending {
 }
 
 impl Gate {
-    fn new(mut domain: Domain, node: &Node, settings: &Settings) -> Result<Self, Box<dyn Error>> {
-        static DOMAINS: AtomicU64 = AtomicU64::new(0);
-        let number = DOMAINS.fetch_add(1, Ordering::Relaxed);
-        let register = |what| node.register_shared(&format!("pdbp.{what}.{number}"), PartKind::Communication);
-        let (bell, waker) = (register("trunk")?, register("waker")?);
+    pub(super) fn new(
+        mut domain: Domain,
+        [bell, waker]: [Part<Shared>; 2],
+        node: &Node,
+        settings: &Settings,
+    ) -> std::io::Result<Self> {
         let receiver = domain.receive(waker, bell.id())?;
         let room = settings.trunk_bytes as u64 / 2;
         Ok(Self {
@@ -98,6 +118,7 @@ impl Gate {
         })
     }
 
+    /// Until the gateway is to end, or who listens has gone.
     fn run(mut self, common: &Arc<Common>) {
         let mut looked: Option<Instant> = None;
         let mut ends: Option<Ending> = None;
@@ -117,14 +138,7 @@ impl Gate {
             let mut worked = false;
             for frame in self.receiver.take() {
                 worked = true;
-                let from = frame.source().node();
-                if self.sessions.iter().all(|session| session.peer() != from) {
-                    // It knows of this end before this end has looked.
-                    self.look(common);
-                }
-                if let Some(session) = self.sessions.iter_mut().find(|session| session.peer() == from) {
-                    session.take_in(&self.node, &self.domain.out, frame);
-                }
+                self.take_in(common, frame);
             }
             self.end_sessions(common, rounds);
             if self.domain.is_over() && has_all(*over.get_or_insert_with(|| self.receiver.rounds()), rounds) {
@@ -142,6 +156,19 @@ impl Gate {
         self.take_returned();
         for session in std::mem::take(&mut self.sessions) {
             self.end(common, session);
+        }
+    }
+
+    /// Gives a frame to its session.
+    fn take_in(&mut self, common: &Arc<Common>, frame: Message<Shared>) {
+        let from = frame.source().node();
+        let begins = Head::read(&frame).is_some_and(|(head, _)| head.kind == Kind::Room);
+        if session_of(&mut self.sessions, from, begins).is_none() {
+            // It knows of this end before this end has looked.
+            self.look(common);
+        }
+        if let Some(session) = session_of(&mut self.sessions, from, begins) {
+            session.take_in(&self.node, &self.domain.out, frame);
         }
     }
 
@@ -199,7 +226,8 @@ impl Gate {
 
     /// A session is over: what had come is handed on by a thread of its own, if that does not go at once.
     fn end(&self, common: &Arc<Common>, mut session: Session) {
-        let in_doubt = session.end(&self.node);
+        let in_doubt = session.end();
+        common.notices().take_over(&mut session.notices);
         self.note_session(&session, |name| Event::ClusterDown { name, in_doubt });
         session.advance_end();
         if session.proxies.is_empty() {
@@ -234,6 +262,7 @@ impl Gate {
         for session in &mut self.sessions {
             session.look(&self.node);
         }
+        common.notices().take_down(&self.node);
     }
 
     fn note_session(&self, session: &Session, event: impl FnOnce(Name) -> Event) {
@@ -250,3 +279,6 @@ impl Gate {
         self.node.wait_for_any(&parts, if hurries { RETRY } else { LOOK });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,8 @@
 //! A trunk's domain: an open cluster over sockets, in which each gateway is a node with two parts.
 //!
+//! **A trunk concerns two**: the gateway that listens, which founds the domain, and one that has dialled. Those that have dialled have nothing to do with
+//! each other, and need not reach each other: one open port, that of the founder, is enough for all.
+//!
 //! `gate.NAME` receives, on a thread of its own, which is the one that polls; by the other part the gateway sends.
 
 use std::collections::VecDeque;
@@ -13,9 +16,10 @@ use pdbp_core::id::NodeId;
 use pdbp_core::tables::PartKind;
 
 use super::Common;
+use super::gate::{self, Gate};
 use crate::cluster::{Cluster, StartError};
 use crate::config::{Builder, Framing, Progress, Scheme, Settings, Tls, TransportKind, Trunk};
-use crate::node::Node;
+use crate::node::{Node, interruptible};
 use crate::part::{Message, Part, Shared, Target};
 
 /// Bytes of a block on a trunk, the same everywhere: a block of a cluster with the defaults, and a frame's head.
@@ -24,11 +28,58 @@ const BLOCK: usize = 132 << 10;
 const PLACES: u16 = 16;
 /// What the names of gateways' parts begin with.
 pub(super) const NAME: &str = "gate.";
-/// How long a try to dial takes, and the pause behind it.
-const TRY: Duration = Duration::from_secs(2);
+/// How long who has dialled waits to be let in before it asks again: lines may be slow, and links lose nothing. The founder alone votes, so that
+/// no election waits for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two tries to dial.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long the receiver sleeps at most before it looks whether it is to end.
 const NAP: Duration = Duration::from_millis(50);
+
+/// Dials until the gateway there is reached, or this one is to end.
+pub(super) fn dial(
+    trunk: &Trunk,
+    node: &Node,
+    settings: &Settings,
+    own: &str,
+    common: &Arc<Common>,
+) -> Option<Gate> {
+    while !common.is_over() {
+        let builder = by_scheme(builder(settings), trunk, settings).join(trunk.address.clone());
+        let here = Arc::clone(common);
+        let reach = || Domain::enter(builder.start_net_at()?.0, own, NodeId::new(0));
+        let error = match interruptible(move || here.is_over(), reach) {
+            Ok(domain) => match begin(domain, trunk, node, settings, common) {
+                Ok(gate) => return Some(gate),
+                Err(error) => error,
+            },
+            Err(error) => error,
+        };
+        common.note(&trunk.cluster, error.to_string());
+        std::thread::sleep(PAUSE);
+    }
+    None
+}
+
+/// Begins with who has been reached. As long as there is no place for its own parts a gateway keeps the other, and says so.
+fn begin(
+    domain: Domain,
+    trunk: &Trunk,
+    node: &Node,
+    settings: &Settings,
+    common: &Common,
+) -> Result<Gate, StartError> {
+    loop {
+        match gate::parts(node) {
+            Ok(parts) => return Gate::new(domain, parts, node, settings).map_err(StartError::Thread),
+            Err(error) if common.is_over() || domain.is_over() => return Err(error),
+            Err(error) => common.note(&trunk.cluster, error.to_string()),
+        }
+        // Nobody else does so far.
+        domain.node.poll();
+        std::thread::sleep(PAUSE);
+    }
+}
 
 /// One end of a domain of trunks.
 pub(super) struct Domain {
@@ -49,20 +100,6 @@ impl Domain {
         Ok((Self::enter(cluster, own, None)?, address))
     }
 
-    /// Dials until the gateway there is reached, or this one is to end.
-    pub(super) fn dial(trunk: &Trunk, settings: &Settings, own: &str, common: &Common) -> Option<Self> {
-        while !common.is_over() {
-            let tried = by_scheme(builder(settings), trunk, settings);
-            let tried = tried.join(trunk.address.clone()).timeout(TRY).start_net_at();
-            match tried.and_then(|(cluster, _)| Self::enter(cluster, own, NodeId::new(0))) {
-                Ok(domain) => return Some(domain),
-                Err(error) => common.note(&trunk.cluster, error.to_string()),
-            }
-            std::thread::sleep(PAUSE);
-        }
-        None
-    }
-
     fn enter(cluster: Cluster, own: &str, founder: Option<NodeId>) -> Result<Self, StartError> {
         let failed = |error| StartError::Sockets(Box::new(error));
         let node = cluster.into_nodes().pop().ok_or(StartError::NoAddress)?;
@@ -72,11 +109,13 @@ impl Domain {
         Ok(Self { node, out, receiver, own: own.to_owned(), founder })
     }
 
-    /// Gateways in reach: their clusters' names, and the parts that take frames.
+    /// Gateways in reach: their clusters' names, and the parts that take frames. Of who has dialled that is the one that listens.
     pub(super) fn peers(&self) -> Vec<(String, Target)> {
         let engine = self.node.shared.engine();
-        let (me, out) = (engine.config().node, |node| engine.has_failed(node));
-        let others = engine.parts().filter(|part| part.id.node() != me && !out(part.id.node()));
+        let me = engine.config().node;
+        let is_peer = |node| node != me && self.founder.is_none_or(|founder| founder == node);
+        let others =
+            engine.parts().filter(|part| is_peer(part.id.node()) && !engine.has_failed(part.id.node()));
         let named =
             others.filter_map(|part| Some((part.name.as_str().strip_prefix(NAME)?.to_owned(), part.id)));
         named.collect()
@@ -114,8 +153,10 @@ fn builder(settings: &Settings) -> Builder {
     of.tls.clone_from(&settings.tls);
     (of.plain, of.codec) = (settings.plain, settings.codec);
     (of.timeout, of.outage) = (settings.timeout, settings.trunk_outage());
+    of.patience = PATIENCE;
     (of.local_parts, of.private_pipes, of.parts) = (8, 8, 8 * usize::from(PLACES));
     (of.block_bytes, of.progress, of.lease) = (BLOCK, Progress::Inline, Duration::ZERO);
+    of.needs_founder_only = true;
     // The founder is not asked which it takes.
     Builder::from(of).nodes(PLACES).transport(TransportKind::Net).row_blocks(16)
 }
