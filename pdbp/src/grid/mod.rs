@@ -188,6 +188,11 @@ impl Common {
         self.dialled.iter().for_each(|cluster| self.note(cluster, error.to_owned()));
     }
 
+    /// The cluster's trunk is there.
+    fn forget(&self, cluster: &str) {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
+    }
+
     fn note(&self, cluster: &str, error: String) {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.to_owned(), error);
     }
