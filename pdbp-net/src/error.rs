@@ -113,6 +113,11 @@ pub enum StartError {
         /// How long this process has waited.
         waited: Duration,
     },
+    /// The cluster has a fixed number of nodes, each of which has links to all others.
+    NotOpen {
+        /// Where its founder is.
+        address: String,
+    },
     /// The founder closes the connection, or does not prove that it knows the token.
     WrongToken {
         /// Where it is.
@@ -234,6 +239,10 @@ impl fmt::Display for StartError {
                 f,
                 "the founder at {address} has let this process in, and after {waited:?} not all of the {nodes} nodes are there; start the others \
                  with `join`, lower `nodes` of the founder, or raise `timeout_ms`"
+            ),
+            Self::NotOpen { address } => write!(
+                f,
+                "the process at {address} founds a cluster of a fixed number of nodes; dial one that is open, such as the gateway of a grid"
             ),
             Self::WrongToken { address } => write!(
                 f,

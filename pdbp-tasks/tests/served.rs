@@ -1,11 +1,14 @@
 //! A pool that is served by one process and worked for by others: `pdbp-tasks serve`, `work`, `submit` and so on.
 
+mod common;
+
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use common::{Held, finish, until};
 use pdbp::Builder;
 use pdbp_tasks::net::{Remote, Serving, Working};
 use pdbp_tasks::{Kind, Program};
@@ -15,15 +18,6 @@ struct Place {
     folder: tempfile::TempDir,
     address: String,
     tls: &'static str,
-}
-
-/// Waits for it, on a busy machine too, but not for ever.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(300), "{what}: not yet");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// A process that is killed at the end.
@@ -239,6 +233,36 @@ fn a_command_above_its_limit_is_stopped_with_what_it_has_started() {
     let output = place.ask(&["output", "0"]);
     assert_eq!(text(&output.stdout), "begun\n");
     assert!(text(&output.stderr).contains("within its limit of 200ms"), "{output:?}");
+}
+
+#[test]
+fn a_cancelled_command_that_ignores_sigterm_in_the_background_frees_its_processor() {
+    let place = Place::new();
+    let _pool = place.serve();
+    place.await_token();
+    let _work = place.start(&["work", &place.address, "--token-file", "token", "--slots", "1"]);
+    let mut held = Held::new();
+    let script = format!("(trap '' TERM; exec {}) & wait", held.command());
+    assert!(place.ask(&["submit", "--array", "1-1", "--", "sh", "-c", &script]).status.success());
+    held.await_begun(1);
+    assert!(place.ask(&["cancel", "0"]).status.success());
+    held.await_free();
+    let reach = ["submit", &place.address, "--token-file", "token"];
+    let other = place.command(&[&reach[..], &["--array", "1-1", "--wait", "--", "true"]].concat()).spawn();
+    assert!(finish(other.unwrap()).status.success());
+}
+
+#[test]
+fn commands_end_with_a_process_that_is_killed() {
+    let place = Place::new();
+    let _pool = place.serve();
+    let work = place.work();
+    let mut held = Held::new();
+    let script = format!("(trap '' TERM; exec {}) & {} & wait", held.command(), held.command());
+    assert!(place.ask(&["submit", "--array", "1-1", "--", "sh", "-c", &script]).status.success());
+    held.await_begun(2);
+    drop(work);
+    held.await_free();
 }
 
 #[test]

@@ -25,6 +25,14 @@ const TLS_ALERT: u8 = 21;
 /// Bytes of the longest list of nodes, as hexBinary in its envelope.
 const LONGEST_ROSTER: usize = 8 << 20;
 
+/// Whether a try that has come to nothing is the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tries {
+    /// There are others until the time is over.
+    Again,
+    Once,
+}
+
 /// Why a try has come to nothing.
 enum Try {
     /// Nobody is there, or not yet.
@@ -49,7 +57,7 @@ impl From<io::Error> for Try {
 pub(crate) fn join(
     address: &str,
     shared: &Shared,
-    deadline: Instant,
+    (deadline, tries): (Instant, Tries),
     mut listen: impl FnMut(SocketAddr) -> Result<TcpListener, StartError>,
 ) -> Result<(TcpListener, Roster), StartError> {
     let began = Instant::now();
@@ -63,7 +71,7 @@ pub(crate) fn join(
                 StartError::NoFounder { address, waited, error }
             }
         };
-        if Instant::now() + PAUSE >= deadline {
+        if tries == Tries::Once || Instant::now() + PAUSE >= deadline {
             return Err(error);
         }
         std::thread::sleep(PAUSE);

@@ -99,10 +99,10 @@ impl Group {
         if members.is_empty() {
             return Err(JoinError::Empty);
         }
-        let deadline = Instant::now() + patience;
+        let began = Instant::now();
         let mut targets: Vec<Target> = Vec::with_capacity(members.len());
         for address in members {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = patience.saturating_sub(began.elapsed());
             let target = part.find(address, left).map_err(|e| match e {
                 LookupError::Interrupted => JoinError::Interrupted,
                 other => JoinError::Lookup(other),
@@ -116,7 +116,7 @@ impl Group {
         let rank = rank.ok_or_else(|| JoinError::NotInList { part: part.name().to_owned() })?;
         let nodes: Vec<_> = targets.iter().map(|target| target.node()).collect();
         let list = sum(targets.iter().map(|target| target.to_bits()));
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = patience.saturating_sub(began.elapsed());
         let mut group = join(part.node(), name, &nodes, rank, list, left)?;
         group.patience = patience;
         Ok(group)

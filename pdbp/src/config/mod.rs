@@ -201,8 +201,11 @@ pub struct Settings {
     pub trace: Option<PathBuf>,
     /// The most events of a trace.
     pub trace_events: usize,
+    /// How long masters wait for each other's messages, and who is to be let in for an answer: several times what a message and its answer take.
+    pub(crate) patience: Duration,
     origins: Vec<Origin>,
-    /// In an open cluster, a node begins when it has a link to the founder: those that come and go do not need each other.
+    /// In an open cluster, a node that joins has a link to the founder alone, and begins when that is there: those that come and go do not need
+    /// each other. It tries to join once.
     pub(crate) needs_founder_only: bool,
 }
 
@@ -262,6 +265,8 @@ impl Default for Settings {
             client_token_file: None,
             trace: None,
             trace_events: 1_000_000,
+            // Also where nodes outnumber processors.
+            patience: Duration::from_millis(100),
             origins: vec![Origin::Default; KEYS.len()],
             needs_founder_only: false,
         }

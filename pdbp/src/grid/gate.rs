@@ -15,6 +15,7 @@ use super::Common;
 use super::session::Session;
 use super::trunk::{Domain, Receiver};
 use super::wire::{Head, Kind};
+use crate::cluster::StartError;
 use crate::config::Settings;
 use crate::node::{Node, NodeEngine};
 use crate::part::{Message, Part, Shared, Target};
@@ -25,24 +26,15 @@ const LOOK: Duration = Duration::from_millis(10);
 const LINGER: Duration = Duration::from_secs(1);
 /// Turns until what was taken back of rows has come back to who has put it there.
 const TURNS: u32 = 2;
-/// Before a gateway tries again for which there was no place.
-const PAUSE: Duration = Duration::from_millis(100);
 /// Between two tries to send where there was no room.
 const RETRY: Duration = Duration::from_micros(200);
 
-/// Carries trunks until the gateway ends.
-pub(super) fn run(
-    common: &Arc<Common>,
-    node: &Node,
-    settings: &Settings,
-    mut open: impl FnMut(&Common) -> Option<Domain>,
-) {
-    while let Some(domain) = open(common) {
-        let here = Arc::downgrade(&domain.node.shared);
+/// Carries trunks until the gateway ends. `open` gives the next domain when one has ended, and gives up by `None`.
+pub(super) fn run(common: &Arc<Common>, mut open: impl FnMut(&Arc<Common>) -> Option<Gate>) {
+    while let Some(gate) = open(common) {
+        let here = Arc::downgrade(&gate.domain.node.shared);
         common.domains().push(Weak::clone(&here));
-        if let Some(parts) = parts(common, node) {
-            carry(common, Gate::new(domain, parts, node, settings));
-        }
+        carry(common, gate);
         common.domains().retain(|domain| !domain.ptr_eq(&here));
         if common.is_over() {
             return;
@@ -50,24 +42,26 @@ pub(super) fn run(
     }
 }
 
-/// Parts of the gate's own, which wake it; waits until there is a place for them, or it is to end.
-fn parts(common: &Common, node: &Node) -> Option<[Part<Shared>; 2]> {
+/// Parts of a gate's own, which wake it.
+///
+/// # Errors
+/// The cluster has no place for them.
+pub(super) fn parts(node: &Node) -> Result<[Part<Shared>; 2], StartError> {
     static DOMAINS: AtomicU64 = AtomicU64::new(0);
     let number = DOMAINS.fetch_add(1, Ordering::Relaxed);
-    let register = |what| node.register_shared(&format!("pdbp.{what}.{number}"), PartKind::Communication);
-    while !common.is_over() {
-        match (register("trunk"), register("waker")) {
-            (Ok(bell), Ok(waker)) => return Some([bell, waker]),
-            (Err(error), _) | (_, Err(error)) => {
-                common.note_all(&format!("the gateway has no place for parts of its own: {error}"));
-            }
-        }
-        std::thread::sleep(PAUSE);
-    }
-    None
+    let register = |what| {
+        let part = node.register_shared(&format!("pdbp.{what}.{number}"), PartKind::Communication);
+        part.map_err(|error| {
+            let says = format!(
+                "the gateway has no place for parts of its own: {error} (`local_parts`, `private_pipes`)"
+            );
+            StartError::Sockets(says.into())
+        })
+    };
+    Ok([register("trunk")?, register("waker")?])
 }
 
-/// Whether all was taken in that had come when so many rounds had ended: the one that was under way may have looked before.
+/// Whether all was put into the queue that had come when so many rounds had ended: the one that was under way may have looked before.
 fn has_all(since: u64, rounds: u64) -> bool {
     rounds >= since + 2
 }
@@ -92,7 +86,7 @@ fn carry(common: &Arc<Common>, gate: Gate) {
     let gate = Arc::new(Mutex::new(gate));
     let receiver = match receive(common, &gate) {
         Ok(receiver) => receiver,
-        Err(error) => return common.note_all(&error.to_string()),
+        Err(error) => return lock(&gate).note(common, error.to_string()),
     };
     let mut progress = Progress::default();
     loop {
@@ -165,7 +159,8 @@ struct Progress {
     over: Option<u64>,
 }
 
-struct Gate {
+/// What a gateway has of a domain: its sessions with the others in it.
+pub(super) struct Gate {
     sessions: Vec<Session>,
     /// Its messages wake the thread that sleeps where messages come.
     bell: Part<Shared>,
@@ -191,7 +186,12 @@ struct Ending {
 }
 
 impl Gate {
-    fn new(domain: Domain, [bell, waker]: [Part<Shared>; 2], node: &Node, settings: &Settings) -> Self {
+    pub(super) fn new(
+        domain: Domain,
+        [bell, waker]: [Part<Shared>; 2],
+        node: &Node,
+        settings: &Settings,
+    ) -> Self {
         Self {
             sessions: Vec::new(),
             bell,
@@ -357,11 +357,11 @@ impl Gate {
                     &cluster,
                     format!("two clusters have the name \"{cluster}\" (`grid`); give each its own"),
                 );
-            } else if let Some(expected) = self.domain.expected.as_ref().filter(|name| **name != cluster) {
+            } else if self.domain.expected.as_ref().is_some_and(|expected| *expected != cluster) {
                 let why = format!(
                     "that is the gateway of cluster \"{cluster}\"; correct the name or the address in `trunks`"
                 );
-                common.note(expected, why);
+                self.note(common, why);
             } else if self.sessions.iter().all(|session| session.target() != part) {
                 common.forget(&cluster);
                 let session = Session::new(&cluster, part, self.room);
@@ -373,6 +373,13 @@ impl Gate {
             session.look(&self.node);
         }
         common.notices().take_down(&self.node);
+    }
+
+    /// What keeps the trunk from being there that this gateway has dialled.
+    fn note(&self, common: &Common, why: String) {
+        if let Some(expected) = &self.domain.expected {
+            common.note(expected, why);
+        }
     }
 
     fn note_session(&self, session: &Session, event: impl FnOnce(Name) -> Event) {

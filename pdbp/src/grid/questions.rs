@@ -27,17 +27,19 @@ impl Session {
     /// Somebody in the other cluster looks for a part of this one.
     pub(super) fn answer(&mut self, node: &Node, number: u32, address: &str) {
         let found = crate::node::find_here(node, address);
-        // It repeats what was asked for, which may be of any length.
-        let why: String = found.as_ref().err().into_iter().flat_map(|why| why.chars()).take(PIECE).collect();
-        let head = match found {
+        let (head, bytes) = match &found {
             Ok(part) => {
                 self.told.insert(part.to_bits());
-                Head { dest: part.to_bits(), ..Head::new(Kind::Found) }
+                (Head { dest: part.to_bits(), ..Head::new(Kind::Found) }, &[][..])
             }
-            Err(_) => Head::new(Kind::Unknown),
+            // It repeats what was asked for, which may be of any length.
+            Err(error) => {
+                let end = (0..=PIECE.min(error.len())).rfind(|end| error.is_char_boundary(*end));
+                (Head::new(Kind::Unknown), error.as_bytes().get(..end.unwrap_or(0)).unwrap_or(&[]))
+            }
         };
         let head = Head { length: number, ..head }.to_bytes();
-        self.line.waiting.push_back([&head[..], why.as_bytes()].concat());
+        self.line.waiting.push_back([&head[..], bytes].concat());
     }
 
     /// The other cluster has answered a question.

@@ -212,8 +212,9 @@ impl Session {
         // What it has sent goes before: all of it was there when it had gone.
         let emptied = self.proxies.values().map(|proxy| proxy.emptied).min().unwrap_or(u64::MAX);
         let is_held = |part: &u64| self.proxies.values().any(|proxy| proxy.holds_of(*part));
-        let sent = |(part, since): &(&u64, &u64)| **since < emptied && !is_held(part);
-        for part in self.gone.iter().filter(sent).map(|(part, _)| *part).collect::<Vec<_>>() {
+        let sent: Vec<u64> =
+            self.gone.iter().filter(|(_, since)| **since < emptied).map(|(part, _)| *part).collect();
+        for part in sent.into_iter().filter(|part| !is_held(part)).collect::<Vec<_>>() {
             self.gone.remove(&part);
             self.told.remove(&part);
             self.line.waiting.push_back(Head { origin: part, ..Head::new(Kind::Gone) }.to_bytes().to_vec());

@@ -16,10 +16,10 @@ use pdbp_core::id::NodeId;
 use pdbp_core::tables::PartKind;
 
 use super::Common;
+use super::gate::{self, Gate};
 use crate::cluster::{Cluster, StartError};
 use crate::config::{Builder, Framing, Progress, Scheme, Settings, Tls, TransportKind, Trunk};
-use crate::error::RegisterError;
-use crate::node::Node;
+use crate::node::{Node, interruptible};
 use crate::part::{Message, Part, Shared, Target};
 
 /// Bytes of a block on a trunk, the same everywhere: a block of a cluster with the defaults, and a frame's head.
@@ -28,13 +28,60 @@ const BLOCK: usize = 132 << 10;
 const PLACES: u16 = 16;
 /// What the names of gateways' parts begin with.
 pub(super) const NAME: &str = "gate.";
-/// How long a try to dial takes at first, and the pause behind it.
-const TRY: Duration = Duration::from_secs(2);
+/// How long who has dialled waits to be let in before it asks again: lines may be slow, and links lose nothing. The founder alone votes, so that
+/// no election waits for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two tries to dial.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Frames that the receiver takes in before what goes the other way has its turn.
 const FRAMES: usize = 32;
 /// How long the receiver sleeps at most before it looks whether it is to end.
 const NAP: Duration = Duration::from_millis(50);
+
+/// Dials until the gateway there is reached, or this one is to end.
+pub(super) fn dial(
+    trunk: &Trunk,
+    node: &Node,
+    settings: &Settings,
+    own: &str,
+    common: &Arc<Common>,
+) -> Option<Gate> {
+    while !common.is_over() {
+        let builder = by_scheme(builder(settings), trunk, settings).join(trunk.address.clone());
+        let here = Arc::clone(common);
+        let reach = || Domain::enter(builder.start_net_at()?.0, own, Some(&trunk.cluster));
+        let error = match interruptible(move || here.is_over(), reach) {
+            Ok(domain) => match begin(domain, trunk, node, settings, common) {
+                Ok(gate) => return Some(gate),
+                Err(error) => error,
+            },
+            Err(error) => error,
+        };
+        common.note(&trunk.cluster, error.to_string());
+        std::thread::sleep(PAUSE);
+    }
+    None
+}
+
+/// Begins with who has been reached. As long as there is no place for its own parts a gateway keeps the other, and says so.
+fn begin(
+    domain: Domain,
+    trunk: &Trunk,
+    node: &Node,
+    settings: &Settings,
+    common: &Common,
+) -> Result<Gate, StartError> {
+    loop {
+        match gate::parts(node) {
+            Ok(parts) => return Ok(Gate::new(domain, parts, node, settings)),
+            Err(error) if common.is_over() || domain.is_over() => return Err(error),
+            Err(error) => common.note(&trunk.cluster, error.to_string()),
+        }
+        // Nobody else does so far.
+        domain.node.poll();
+        std::thread::sleep(PAUSE);
+    }
+}
 
 /// One end of a domain of trunks.
 pub(super) struct Domain {
@@ -57,33 +104,9 @@ impl Domain {
         Ok((Self::enter(cluster, own, None)?, address))
     }
 
-    /// Dials until the gateway there is reached, or this one is to end.
-    pub(super) fn dial(trunk: &Trunk, settings: &Settings, own: &str, common: &Common) -> Option<Self> {
-        let mut patience = TRY;
-        while !common.is_over() {
-            let tried = by_scheme(builder(settings), trunk, settings);
-            let tried = tried.join(trunk.address.clone()).timeout(patience).start_net_at();
-            match tried.and_then(|(cluster, _)| Self::enter(cluster, own, Some(&trunk.cluster))) {
-                Ok(domain) => return Some(domain),
-                Err(error) => {
-                    common.note(&trunk.cluster, error.to_string());
-                    let was_let_in = match &error {
-                        StartError::Timeout(_) => true,
-                        StartError::Sockets(error) => error.is::<RegisterError>(),
-                        _ => false,
-                    };
-                    // Somebody is there, and the line is slow, or a machine busy.
-                    patience = if was_let_in { (2 * patience).min(settings.timeout.max(TRY)) } else { TRY };
-                }
-            }
-            std::thread::sleep(PAUSE);
-        }
-        None
-    }
-
     fn enter(cluster: Cluster, own: &str, expected: Option<&str>) -> Result<Self, StartError> {
-        let failed = |error| StartError::Sockets(Box::new(error));
         let (founder, expected) = (expected.and_then(|_| NodeId::new(0)), expected.map(str::to_owned));
+        let failed = |error| StartError::Sockets(Box::new(error));
         let node = cluster.into_nodes().pop().ok_or(StartError::NoAddress)?;
         let out = node.register_shared("out", PartKind::Communication).map_err(failed)?;
         let receiver = node.register_shared(&format!("{NAME}{own}"), PartKind::Communication);
@@ -149,6 +172,7 @@ fn builder(settings: &Settings) -> Builder {
     of.tls.clone_from(&settings.tls);
     (of.plain, of.codec) = (settings.plain, settings.codec);
     (of.timeout, of.outage) = (settings.timeout, settings.trunk_outage());
+    of.patience = PATIENCE;
     (of.local_parts, of.private_pipes, of.parts) = (8, 8, 8 * usize::from(PLACES));
     (of.block_bytes, of.progress, of.lease) = (BLOCK, Progress::Inline, Duration::ZERO);
     of.needs_founder_only = true;

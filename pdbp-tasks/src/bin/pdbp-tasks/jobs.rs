@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -12,7 +13,8 @@ use pdbp_tasks::net::{Answer, By, Chunk, Inputs, JobStatus, Remote, Request, Res
 use pdbp_tasks::wire::{Bytes, Options};
 use pdbp_tasks::{Error, Resources, timeline};
 
-use crate::execute::{self, GRACE, Output, Template};
+use crate::child::GRACE;
+use crate::execute::{self, Output, Template};
 use crate::items::{self, Items, duration, lines};
 use crate::pool::Reach;
 use crate::run::print_one;
@@ -95,7 +97,7 @@ pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<Exi
         || number.ok_or_else(|| Wrong::from(format!("{name} which job? `pdbp-tasks status` lists them")));
     let long = name == "wait" || asked.wait || asked.follow;
     let patience = asked.patience.unwrap_or(Duration::from_secs(if long { 600 } else { 10 }));
-    let (program, kind) = execute::program();
+    let (program, kind) = execute::program(Arc::default());
     let remote = &mut Remote::new(&program, builder, patience);
     Ok(ended(match name {
         "submit" => {

@@ -1,13 +1,16 @@
 //! `pdbp-tasks`: commands as tasks, here (`run`), or for a pool that outlives whoever works for it (`serve`, `work`, `submit` and so on).
 #![forbid(unsafe_code)]
 
+mod child;
 mod execute;
+mod guard;
 mod items;
 #[cfg(feature = "net")]
 mod jobs;
 #[cfg(feature = "net")]
 mod pool;
 mod run;
+mod signals;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -81,6 +84,7 @@ fn dispatch(mut arguments: lexopt::Parser, is_first: bool) -> Result<ExitCode, W
         None => return Err("which command? There are run, serve, work, submit, status and more".into()),
     };
     match &*name {
+        guard::NAME => Ok(guard::guard()),
         "run" => match run::parse(&mut arguments)? {
             Ok(options) => Ok(ended(run::run(&options))),
             Err(text) => show(&text),

@@ -1,13 +1,16 @@
 //! `pdbp-tasks run`: commands on all processors of this machine, or of an MPI job.
 
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use lexopt::prelude::*;
 use pdbp_tasks::{Done, Error, Job, Kind, Resources};
 
 use crate::execute::{self, Output, Template};
+use crate::guard::Commands;
 use crate::items::{self, Items, lines};
-use crate::{Wrong, help_or_version};
+use crate::{Wrong, help_or_version, signals};
 
 const HELP: &str = "\
 pdbp-tasks run: runs commands on all processors
@@ -17,7 +20,8 @@ Usage: pdbp-tasks run (--each-line FILE | --array FIRST-LAST) [OPTIONS] -- COMMA
 
 The command runs once for each line of the file, or each number, in whose place {} stands in its arguments; without {} it is the last
 argument. No shell is between; with `-- sh -c '… {} …'` there is one, and what is in the lines is code for it.
-Its output is printed when it has ended, so that outputs are not mixed.
+Its output is printed when it has ended, so that outputs are not mixed. What it leaves behind runs on; if that holds its output, nobody reads it
+any more 5 seconds after the end of the command.
 
 Options:
   --each-line FILE  A command for each line that is not empty; - is the standard input
@@ -35,6 +39,9 @@ Options:
 Under an MPI launcher the first process reads the lines and prints; all others compute. Commands are never run twice at the same time, but
 again if the process that ran one is lost. A command with gpus=N sees its GPUs only, by CUDA_VISIBLE_DEVICES. What a command needs is the
 first process' to say, what there is each process'; when nobody offers what a command needs it fails after half a minute.
+
+SIGINT (Ctrl-C), SIGTERM and SIGHUP stop what runs, by SIGTERM and 5 seconds later by SIGKILL, before this process dies of them; a second one, or
+SIGKILL, does so at once. What commands have left behind that have ended runs on.
 
 Exit codes: 0 all commands ended with 0, 1 some did not, or could not be run, 2 the command line cannot be used
 ";
@@ -86,7 +93,15 @@ pub(crate) fn parse(arguments: &mut lexopt::Parser) -> Result<Result<Options, St
 
 /// Returns how many commands have failed.
 pub(crate) fn run(options: &Options) -> Result<u64, Error> {
-    let (mut program, execute) = execute::program();
+    let commands = Arc::<Commands>::default();
+    let (mut program, execute) = execute::program(Arc::clone(&commands));
+    let out = Arc::new(Mutex::new(BufWriter::new(io::stdout())));
+    let flushed = Arc::clone(&out);
+    signals::stop_commands(Arc::clone(&commands), move || {
+        // Whoever writes now may wait for somebody who does not read.
+        drop(flushed.try_lock().map(|mut out| out.flush()));
+    })?;
+    let printer = Printer { commands, out };
     program.offer(options.offer.clone());
     if let Some(slots) = options.slots {
         program.slots(slots);
@@ -106,10 +121,10 @@ pub(crate) fn run(options: &Options) -> Result<u64, Error> {
         // A bar among outputs would be in their way.
         let shows = !io::stdout().is_terminal();
         failed = match (options.keep_order, shows) {
-            (false, false) => print(results),
-            (false, true) => print(results.progress()),
-            (true, false) => print(results.in_order()),
-            (true, true) => print(results.in_order().progress()),
+            (false, false) => printer.print(results),
+            (false, true) => printer.print(results.progress()),
+            (true, false) => printer.print(results.in_order()),
+            (true, true) => printer.print(results.in_order().progress()),
         }?;
         for refusal in tasks.refusals() {
             eprintln!("pdbp-tasks: {refusal}");
@@ -143,12 +158,27 @@ pub(crate) fn print_one(out: &mut impl Write, output: &Output) -> io::Result<boo
     Ok(output.failure.is_some())
 }
 
-/// Prints outputs. Returns how many commands have failed.
-fn print(results: impl Iterator<Item = Result<Done<Output>, Error>>) -> Result<u64, Error> {
-    let (mut out, mut failed) = (BufWriter::new(io::stdout()), 0);
-    for done in results {
-        failed += u64::from(print_one(&mut out, &done?.value)?);
+/// Prints outputs as they come.
+struct Printer {
+    commands: Arc<Commands>,
+    out: Arc<Mutex<BufWriter<Stdout>>>,
+}
+
+impl Printer {
+    /// Returns how many commands have failed.
+    fn print(&self, results: impl Iterator<Item = Result<Done<Output>, Error>>) -> Result<u64, Error> {
+        let mut failed = 0;
+        for done in results {
+            if self.commands.is_stopping() {
+                // By a signal, of which this process dies when they have stopped.
+                loop {
+                    thread::park();
+                }
+            }
+            let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+            failed += u64::from(print_one(&mut *out, &done?.value)?);
+        }
+        self.out.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
+        Ok(failed)
     }
-    out.flush()?;
-    Ok(failed)
 }
