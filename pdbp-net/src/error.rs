@@ -233,7 +233,7 @@ impl fmt::Display for StartError {
             ),
             Self::NoFounder { address, waited, error } => write!(
                 f,
-                "nobody has let this process join at {address} for {waited:?} ({error}); start one process with `listen` there"
+                "nobody has let this process join at {address} for {waited:.0?} ({error}); start one process with `listen` there"
             ),
             Self::Incomplete { address, nodes, waited } => write!(
                 f,
