@@ -265,6 +265,8 @@ impl Server<'_> {
                 self.peers.lose_node(node);
             }
         }
+        // Who had it has gone: it would keep the room of the next one in that place.
+        while let Ok(Some(_)) = self.part.try_returned() {}
         while let Some(out) = self.durable.poll(now) {
             match out {
                 Out::Down(to, down) => self.peers.queue(to, &down),
