@@ -48,7 +48,8 @@
 //!
 //! Behind the trunk stands an [open cluster](crate::Settings::found) of gateways, founded by who listens, in which each gateway is a node. When
 //! a node has gone, the session with that cluster is over. Clusters that dial the same one have nothing to do with each other, and need
-//! not reach each other: one port that is open, that of the gateway which listens, is enough for all of them.
+//! not reach each other: each has a link to the gateway that listens and to no other ([`pdbp_net::Net::dial`]), and its open port is enough for all.
+//! A try to dial has as long as `timeout_ms` says; a round trip may take seconds.
 
 mod farewell;
 mod flow;
@@ -183,9 +184,9 @@ impl Common {
         self.notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What keeps all trunks of this gateway from being there.
-    fn note_all(&self, error: &str) {
-        self.dialled.iter().for_each(|cluster| self.note(cluster, error.to_owned()));
+    /// The cluster's trunk is there.
+    fn forget(&self, cluster: &str) {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
     }
 
     fn note(&self, cluster: &str, error: String) {
@@ -212,12 +213,13 @@ impl Gateway {
         if let Some(listen) = listens {
             let (domain, address) = trunk::Domain::listen(&listen, settings, &own)?;
             gateway.address = Some(address);
-            let mut domain = Some(domain);
-            gateway.spawn(node, settings, move |_| domain.take())?;
+            let gate = gate::Gate::new(domain, gate::parts(node)?, node, settings);
+            let mut first = Some(gate);
+            gateway.spawn(move |_| first.take())?;
         }
         for trunk in settings.trunks.clone() {
-            let (own, of) = (own.clone(), settings.clone());
-            gateway.spawn(node, settings, move |common| trunk::Domain::dial(&trunk, &of, &own, common))?;
+            let (node, own, of) = (node.clone(), own.clone(), settings.clone());
+            gateway.spawn(move |common| trunk::dial(&trunk, &node, &of, &own, common))?;
         }
         Ok(Some(gateway))
     }
@@ -225,13 +227,11 @@ impl Gateway {
     /// A thread for the trunks of one domain; `open` is called again when it has ended, and gives up by `None`.
     fn spawn(
         &mut self,
-        node: &Node,
-        settings: &Settings,
-        open: impl FnMut(&Common) -> Option<trunk::Domain> + Send + 'static,
+        open: impl FnMut(&Arc<Common>) -> Option<gate::Gate> + Send + 'static,
     ) -> Result<(), StartError> {
-        let (common, node, settings) = (Arc::clone(&self.common), node.clone(), settings.clone());
+        let common = Arc::clone(&self.common);
         let thread = std::thread::Builder::new().name("pdbp-gate".to_owned());
-        let thread = thread.spawn(move || gate::run(&common, &node, &settings, open));
+        let thread = thread.spawn(move || gate::run(&common, open));
         self.threads.push(thread.map_err(StartError::Thread)?);
         Ok(())
     }

@@ -34,8 +34,8 @@ impl Session {
             }
             // It repeats what was asked for, which may be of any length.
             Err(error) => {
-                let end = error.floor_char_boundary(PIECE);
-                (Head::new(Kind::Unknown), error.as_bytes().get(..end).unwrap_or(&[]))
+                let end = (0..=PIECE.min(error.len())).rfind(|end| error.is_char_boundary(*end));
+                (Head::new(Kind::Unknown), error.as_bytes().get(..end.unwrap_or(0)).unwrap_or(&[]))
             }
         };
         let head = Head { length: number, ..head }.to_bytes();

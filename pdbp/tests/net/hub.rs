@@ -31,6 +31,47 @@ fn clusters_that_dial_the_same_one_need_not_reach_each_other() {
     }
 }
 
+/// A message and its answer take half a second, and many are needed until there is a trunk.
+#[test]
+fn a_trunk_over_a_slow_line_comes_up() {
+    let west = builder("west").listen("127.0.0.1:0".to_owned()).start().unwrap();
+    let line = Proxy::slow(west.address().unwrap().to_string(), Duration::from_millis(250));
+    let east = builder("east").trunk("west", line.address()).start().unwrap();
+    let part = west.node(1).unwrap().register_shared("part", PartKind::Cpu).unwrap();
+    let own = east.node(1).unwrap().register("own", PartKind::Cpu).unwrap();
+    own.send(own.find("part@node1.west", SOON).unwrap(), b"here I am").unwrap();
+    own.flush();
+    assert_eq!(*part.recv_timeout(SOON).unwrap(), *b"here I am");
+}
+
+/// A gateway takes places for parts of its own.
+#[test]
+fn a_gateway_that_has_no_place_for_its_parts_says_so() {
+    let crowded = |name| builder(name).local_parts(1);
+    let refused = crowded("west").listen("127.0.0.1:0".to_owned()).start().err().unwrap().to_string();
+    assert!(refused.contains("local_parts"), "{refused}");
+    let west = builder("west").listen("127.0.0.1:0".to_owned()).start().unwrap();
+    let east = crowded("east").trunk("west", west.address().unwrap()).start().unwrap();
+    let said = until(|| match east.node(0).unwrap().lookup("part@node1.west") {
+        Err(LookupError::NoTrunk { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    });
+    assert!(said.contains("local_parts"), "{said}");
+}
+
+#[test]
+fn a_gateway_of_another_cluster_than_was_meant_is_named() {
+    let west = builder("west").nodes(1).listen("127.0.0.1:0".to_owned()).start().unwrap();
+    let east = builder("east").nodes(1).trunk("north", west.address().unwrap()).start().unwrap();
+    let node = east.node(0).unwrap();
+    until(|| {
+        let error = node.lookup("part@node0.north").unwrap_err();
+        assert!(matches!(&error, LookupError::NoTrunk { .. }), "{error}");
+        error.to_string().contains("\"west\"").then_some(())
+    });
+    assert_eq!(node.clusters(), [""; 0]);
+}
+
 #[test]
 fn who_has_no_room_for_an_answer_keeps_no_other_waiting() {
     let dials = |address| builder("east").nodes(3).trunk("west", address).set("trunk_bytes", "4194304");
