@@ -184,6 +184,11 @@ impl Common {
         self.notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The cluster's trunk is there.
+    fn forget(&self, cluster: &str) {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
+    }
+
     fn note(&self, cluster: &str, error: String) {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.to_owned(), error);
     }
@@ -209,7 +214,7 @@ impl Gateway {
             let (domain, address) = trunk::Domain::listen(&listen, settings, &own)?;
             gateway.address = Some(address);
             let gate = gate::Gate::new(domain, gate::parts(node)?, node, settings);
-            let mut first = Some(gate.map_err(StartError::Thread)?);
+            let mut first = Some(gate);
             gateway.spawn(move |_| first.take())?;
         }
         for trunk in settings.trunks.clone() {

@@ -60,6 +60,19 @@ fn a_gateway_that_has_no_place_for_its_parts_says_so() {
 }
 
 #[test]
+fn a_gateway_of_another_cluster_than_was_meant_is_named() {
+    let west = builder("west").nodes(1).listen("127.0.0.1:0".to_owned()).start().unwrap();
+    let east = builder("east").nodes(1).trunk("north", west.address().unwrap()).start().unwrap();
+    let node = east.node(0).unwrap();
+    until(|| {
+        let error = node.lookup("part@node0.north").unwrap_err();
+        assert!(matches!(&error, LookupError::NoTrunk { .. }), "{error}");
+        error.to_string().contains("\"west\"").then_some(())
+    });
+    assert_eq!(node.clusters(), [""; 0]);
+}
+
+#[test]
 fn who_has_no_room_for_an_answer_keeps_no_other_waiting() {
     let dials = |address| builder("east").nodes(3).trunk("west", address).set("trunk_bytes", "4194304");
     let west = builder("west").listen("127.0.0.1:0".to_owned()).start().unwrap();
