@@ -256,6 +256,7 @@ impl Gate {
             } else if self.sessions.iter().all(|session| session.target() != part) {
                 let session = Session::new(&cluster, part, self.room);
                 self.note_session(&session, |name| Event::ClusterUp { name });
+                common.forget_error(session.cluster());
                 self.sessions.push(session);
             }
         }

@@ -14,7 +14,8 @@
 //! * Clusters share nothing: each has its own tables, master, settings and programs. A part `pdbp.gate.west` in the tables says that west is in
 //!   reach; look-ups go there as commands, and are answered in the tables.
 //! * A gateway hands on what comes over a trunk, and keeps for each pair of parts what finds no room: a part that does not read holds up others of
-//!   its node, as it does inside a cluster, and neither the trunk nor other nodes. How much a gateway may have to keep is bounded by a
+//!   its node, as it does inside a cluster, and neither the trunk nor other nodes; but for messages longer than a block, of which a sender far
+//!   away has one on its way to a part at a time. How much a gateway may have to keep is bounded by a
 //!   window, the lesser half of both ends' [`Settings::trunk_bytes`]; it is given back when a message has been handed on.
 //! * **A gateway always takes** what its own cluster has for the other, so that a part far away that does not read, or a line that is cut, does not
 //!   fill the links of this cluster: as much as the other half of `trunk_bytes`. Before that is full it tells all nodes for which part nothing is to be
@@ -182,6 +183,11 @@ impl Common {
 
     fn notices(&self) -> MutexGuard<'_, Notices> {
         self.notices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// There is a trunk to the cluster.
+    fn forget_error(&self, cluster: &str) {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
     }
 
     fn note(&self, cluster: &str, error: String) {

@@ -148,6 +148,10 @@ impl<'a> Remote<'a> {
                     _ => LookupError::Remote { cluster: cluster(), reason },
                 });
             }
+            if !node.shared.engine().has_part(gate) {
+                // The trunk has gone, and with it the question.
+                return Err(self.no_trunk(node));
+            }
             if left.is_zero() {
                 return Err(LookupError::NoAnswer { cluster: cluster(), waited: timeout });
             }

@@ -60,6 +60,40 @@ fn a_gateway_that_has_no_place_for_its_parts_says_so() {
 }
 
 #[test]
+fn a_gateway_of_another_cluster_than_was_meant_is_named() {
+    let west = builder("west").listen("127.0.0.1:0".to_owned()).start().unwrap();
+    let east = builder("east").trunk("north", west.address().unwrap()).start().unwrap();
+    let node = east.node(0).unwrap();
+    let said = until(|| match node.lookup("part@node1.north") {
+        Err(LookupError::NoTrunk { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    });
+    assert!(said.contains("\"west\"") && said.contains("\"north\""), "{said}");
+    assert_eq!([node, west.node(0).unwrap()].map(|node| node.clusters()), [[""; 0]; 2]);
+}
+
+/// The trunk goes while the other cluster is asked, and there is another.
+#[test]
+fn who_asks_while_a_trunk_goes_asks_the_next() {
+    let west = builder("west").listen("127.0.0.1:0".to_owned()).outage(Duration::from_millis(300));
+    let west = west.start().unwrap();
+    let line = Proxy::to(west.address().unwrap().to_string());
+    let east = builder("east").trunk("west", line.address()).outage(Duration::from_millis(300));
+    let east = east.start().unwrap();
+    let _part = west.node(1).unwrap().register_shared("part", PartKind::Cpu).unwrap();
+    let node = east.node(1).unwrap();
+    node.find("part@node1.west", SOON).unwrap();
+    line.close();
+    std::thread::scope(|scope| {
+        let finds = scope.spawn(|| node.clone().find("part@node1.west", SOON));
+        let error = node.lookup("part@node1.west").unwrap_err();
+        assert!(matches!(error, LookupError::NoTrunk { .. }), "{error}");
+        line.open();
+        finds.join().unwrap().unwrap();
+    });
+}
+
+#[test]
 fn who_has_no_room_for_an_answer_keeps_no_other_waiting() {
     let dials = |address| builder("east").nodes(3).trunk("west", address).set("trunk_bytes", "4194304");
     let west = builder("west").listen("127.0.0.1:0".to_owned()).start().unwrap();
