@@ -226,6 +226,7 @@ impl Gate {
 
     /// A session is over: what had come is handed on by a thread of its own, if that does not go at once.
     fn end(&self, common: &Arc<Common>, mut session: Session) {
+        common.end_session(session.cluster());
         let in_doubt = session.end();
         common.notices().take_over(&mut session.notices);
         self.note_session(&session, |name| Event::ClusterDown { name, in_doubt });
@@ -256,7 +257,7 @@ impl Gate {
             } else if self.sessions.iter().all(|session| session.target() != part) {
                 let session = Session::new(&cluster, part, self.room);
                 self.note_session(&session, |name| Event::ClusterUp { name });
-                common.forget_error(session.cluster());
+                common.begin_session(session.cluster());
                 self.sessions.push(session);
             }
         }

@@ -50,7 +50,8 @@
 //! Behind the trunk stands an [open cluster](crate::Settings::found) of gateways, founded by who listens, in which each gateway is a node. When
 //! a node has gone, the session with that cluster is over. Clusters that dial the same one have nothing to do with each other, and need
 //! not reach each other: each has a link to the gateway that listens and to no other ([`pdbp_net::Net::dial`]), and its open port is enough for all.
-//! A try to dial has as long as `timeout_ms` says; a round trip may take seconds.
+//! A try to dial has as long as `timeout_ms` says; a round trip may take seconds. Of two clusters that dial each other one has a trunk to the other first,
+//! and as long as that is there the other does not dial.
 
 mod farewell;
 mod flow;
@@ -126,6 +127,8 @@ pub(crate) struct Common {
     domains: Mutex<Vec<Weak<Shared>>>,
     /// What keeps a cluster's trunk from being there.
     errors: Mutex<HashMap<String, String>>,
+    /// The clusters that there are sessions with, each as often.
+    sessions: Mutex<Vec<String>>,
     /// What was answered in sessions that have ended.
     notices: Mutex<Notices>,
     /// Threads that hand on what has come of clusters that have gone.
@@ -185,9 +188,26 @@ impl Common {
         self.notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// There is a trunk to the cluster.
-    fn forget_error(&self, cluster: &str) {
+    fn sessions(&self) -> MutexGuard<'_, Vec<String>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// There is a trunk to the cluster: what has kept it from being there is over.
+    fn begin_session(&self, cluster: &str) {
+        self.sessions().push(cluster.to_owned());
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
+    }
+
+    fn end_session(&self, cluster: &str) {
+        let mut sessions = self.sessions();
+        if let Some(at) = sessions.iter().position(|session| session == cluster) {
+            sessions.swap_remove(at);
+        }
+    }
+
+    /// Whether there is a trunk to the cluster, whoever has dialled.
+    fn has_session(&self, cluster: &str) -> bool {
+        self.sessions().iter().any(|session| session == cluster)
     }
 
     fn note(&self, cluster: &str, error: String) {
@@ -204,6 +224,7 @@ impl Gateway {
             dialled: settings.trunks.iter().map(|trunk| trunk.cluster.clone()).collect(),
             domains: Mutex::default(),
             errors: Mutex::default(),
+            sessions: Mutex::default(),
             notices: Mutex::default(),
             remains: Mutex::default(),
         });

@@ -45,9 +45,14 @@ pub(super) fn dial(
     common: &Arc<Common>,
 ) -> Option<Gate> {
     while !common.is_over() {
+        if common.has_session(&trunk.cluster) {
+            // It has dialled this one.
+            std::thread::sleep(PAUSE);
+            continue;
+        }
         let builder = by_scheme(builder(settings), trunk, settings).join(trunk.address.clone());
         let here = Arc::clone(common);
-        let reach = || Domain::enter(builder.start_net_at()?.0, own, Some(trunk));
+        let reach = || Domain::enter(builder.start_net_at()?.0, own, Some((trunk, &**common)));
         let error = match interruptible(move || here.is_over(), reach) {
             Ok(domain) => match begin(domain, trunk, node, settings, common) {
                 Ok(gate) => return Some(gate),
@@ -55,7 +60,9 @@ pub(super) fn dial(
             },
             Err(error) => error,
         };
-        common.note(&trunk.cluster, error.to_string());
+        if !matches!(error, StartError::Interrupted) {
+            common.note(&trunk.cluster, error.to_string());
+        }
         std::thread::sleep(PAUSE);
     }
     None
@@ -101,12 +108,12 @@ impl Domain {
     }
 
     /// `dialled` is what this end has called, which has to be the cluster that it was taken for.
-    fn enter(cluster: Cluster, own: &str, dialled: Option<&Trunk>) -> Result<Self, StartError> {
+    fn enter(cluster: Cluster, own: &str, dialled: Option<(&Trunk, &Common)>) -> Result<Self, StartError> {
         let failed = |error| StartError::Sockets(Box::new(error));
         let node = cluster.into_nodes().pop().ok_or(StartError::NoAddress)?;
         let founder = NodeId::new(0).filter(|_| dialled.is_some());
         // Before the other knows of this one.
-        if let Some((trunk, founder)) = dialled.zip(founder) {
+        if let Some(((trunk, common), founder)) = dialled.zip(founder) {
             let name = name_of(&node, founder)?;
             if name != trunk.cluster {
                 let says = format!(
@@ -114,6 +121,10 @@ impl Domain {
                     trunk.address, trunk.cluster
                 );
                 return Err(StartError::Sockets(says.into()));
+            }
+            if common.has_session(&name) {
+                // It has dialled this one meanwhile.
+                return Err(StartError::Interrupted);
             }
         }
         let out = node.register_shared("out", PartKind::Communication).map_err(failed)?;
@@ -167,12 +178,11 @@ fn name_of(node: &Node, gateway: NodeId) -> Result<String, StartError> {
         its.find_map(|part| part.name.as_str().strip_prefix(NAME).map(str::to_owned))
     };
     let patience = node.settings().timeout;
-    node.wait_for(patience, "said which cluster it is of", name, |_| vec![gateway]).map_err(
-        |late| match late {
-            Late::Timeout(late) => StartError::Timeout(late),
-            Late::Interrupted => StartError::Interrupted,
-        },
-    )
+    node.wait_for(patience, "said which cluster it is of", name, |_| vec![gateway]).map_err(|late| match late
+    {
+        Late::Timeout(late) => StartError::Timeout(late),
+        Late::Interrupted => StartError::Interrupted,
+    })
 }
 
 fn builder(settings: &Settings) -> Builder {

@@ -1,8 +1,9 @@
 //! Several clusters that dial one, and many who ask there.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use pdbp::{LookupError, PartKind};
+use pdbp::{Event, LookupError, PartKind};
 
 use super::SOON;
 use super::grid::{builder, two, until};
@@ -70,6 +71,29 @@ fn a_gateway_of_another_cluster_than_was_meant_is_named() {
     });
     assert!(said.contains("\"west\"") && said.contains("\"north\""), "{said}");
     assert_eq!([node, west.node(0).unwrap()].map(|node| node.clusters()), [[""; 0]; 2]);
+}
+
+/// One has a trunk before the other reaches it.
+#[test]
+fn of_clusters_that_dial_each_other_one_has_dialled() {
+    let to_east = Arc::new(OnceLock::new());
+    let line = Proxy::later(Arc::clone(&to_east));
+    let west = builder("west").listen("127.0.0.1:0".to_owned()).trunk("east", line.address());
+    let west = west.start().unwrap();
+    let east = builder("east").listen("127.0.0.1:0".to_owned()).trunk("west", west.address().unwrap());
+    let east = east.start().unwrap();
+    let nodes = [&west, &east].map(|cluster| cluster.node(0).unwrap());
+    let others = ["east", "west"];
+    for (node, other) in nodes.iter().zip(others) {
+        until(|| (node.clusters() == [other]).then_some(()));
+    }
+    to_east.set(east.address().unwrap()).unwrap();
+    // It would have dialled by now.
+    std::thread::sleep(Duration::from_millis(500));
+    for node in nodes {
+        let ups = node.take_events().into_iter().filter(|event| matches!(event, Event::ClusterUp { .. }));
+        assert_eq!(ups.count(), 1, "one trunk");
+    }
 }
 
 /// The trunk goes while the other cluster is asked, and there is another.
