@@ -6,7 +6,8 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 
-use common::{Held, finish};
+use common::place::text;
+use common::{Held, finish, send};
 
 fn spawn(arguments: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"));
@@ -17,14 +18,10 @@ fn spawn(arguments: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-fn run(arguments: &[&str], input: &str) -> Output {
+fn run(arguments: &[&str], input: impl AsRef<[u8]>) -> Output {
     let mut child = spawn(arguments);
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.stdin.take().unwrap().write_all(input.as_ref()).unwrap();
     child.wait_with_output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
 }
 
 #[test]
@@ -91,6 +88,16 @@ fn commands_that_need_a_gpu_have_one_each_and_wait_for_it() {
 }
 
 #[test]
+fn lines_are_whatever_bytes_they_are_as_names_of_files_may_be() {
+    let input = b"one\nt\xffwo\r\nthree";
+    let ended = run(&["run", "--each-line", "-", "--keep-order", "--", "printf", "%s,", "<{}>"], input);
+    assert!(ended.status.success() && ended.stdout == b"<one>,<t\xffwo>,<three>,", "{ended:?}");
+    // What cannot be read is named, and what has failed before is counted.
+    let ended = run(&["run", "--each-line", "/", "--", "false"], "");
+    assert!(ended.status.code() == Some(1) && text(&ended.stderr).contains("cannot read / behind line 0"));
+}
+
+#[test]
 fn a_command_that_leaves_something_behind_which_holds_its_output_ends() {
     let mut held = Held::new();
     let script = format!("{} & echo printed", held.command());
@@ -116,12 +123,6 @@ fn what_has_left_the_group_of_a_command_does_not_hold_up_its_end() {
     let script = format!("setsid {} & wait", held.command());
     let ended = finish(spawn(&["run", "--array", "1-1", "--limit", "2s", "--", "sh", "-c", &script]));
     assert!(text(&ended.stderr).contains("within its limit of 2s"), "{ended:?}");
-}
-
-/// Sends it to this process alone.
-fn send(signal: &str, to: &Child) {
-    let sent = Command::new("kill").args([&format!("-{signal}"), &to.id().to_string()]).status();
-    assert!(sent.unwrap().success());
 }
 
 #[test]
@@ -187,4 +188,14 @@ fn a_command_line_that_cannot_be_used_says_why() {
     }
     let ended = run(&["run", "--each-line", "/no/such/file", "--", "x"], "");
     assert!(ended.status.code() == Some(1) && text(&ended.stderr).contains("cannot read /no/such/file"));
+}
+
+#[test]
+fn what_a_command_prints_without_end_stops_it_and_no_other() {
+    let prints = "if [ {} = 1 ]; then yes; else echo {}; fi";
+    let ended = run(&["run", "--slots", "2", "--array", "1-3", "--", "sh", "-c", prints], "");
+    assert!(text(&ended.stderr).contains("more than 256 MiB"), "{}", text(&ended.stderr));
+    let has = |line: &str| ended.stdout.split(|byte| *byte == b'\n').any(|one| one == line.as_bytes());
+    assert!(has("2") && has("3"));
+    assert_eq!(ended.status.code(), Some(1));
 }

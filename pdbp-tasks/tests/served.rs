@@ -3,83 +3,15 @@
 mod common;
 
 use std::fs::File;
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use common::place::{Place, Running, command, text};
 use common::{Held, finish, until};
 use pdbp::Builder;
 use pdbp_tasks::net::{Remote, Serving, Working};
 use pdbp_tasks::{Kind, Program};
-
-/// Somewhere to listen, a journal and a token.
-struct Place {
-    folder: tempfile::TempDir,
-    address: String,
-    tls: &'static str,
-}
-
-/// A process that is killed at the end.
-struct Running(Child);
-
-impl Drop for Running {
-    /// By SIGKILL.
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-fn command(folder: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"));
-    command.args(words).current_dir(folder).stdin(Stdio::null());
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PDBP_")) {
-        command.env_remove(name);
-    }
-    command.env("PDBP_OUTAGE_MS", "200");
-    command
-}
-
-impl Place {
-    fn new() -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { folder: tempfile::tempdir().unwrap(), address: format!("127.0.0.1:{port}"), tls: "off" }
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = command(self.folder.path(), words);
-        command.env("PDBP_TLS", self.tls);
-        command
-    }
-
-    fn start(&self, words: &[&str]) -> Running {
-        let log = File::create(self.folder.path().join(format!("{}.log", words[0]))).unwrap();
-        Running(self.command(words).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
-    }
-
-    fn serve(&self) -> Running {
-        self.start(&["serve", "--journal", "jobs", "--token-file", "token", "--listen", &self.address])
-    }
-
-    fn await_token(&self) {
-        until("there is a token", || self.folder.path().join("token").exists());
-    }
-
-    fn work(&self) -> Running {
-        self.await_token();
-        self.start(&["work", &self.address, "--token-file", "token", "--slots", "2"])
-    }
-
-    fn ask(&self, words: &[&str]) -> Output {
-        let reach = [words[0], &self.address, "--token-file", "token", "--patience", "60s"];
-        self.command(&[&reach[..], &words[1..]].concat()).output().unwrap()
-    }
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
 
 #[test]
 fn a_pool_that_is_killed_and_started_again_has_each_output_once() {
@@ -110,6 +42,32 @@ fn a_pool_that_is_killed_and_started_again_has_each_output_once() {
     let page = place.ask(&["report", "--to", "page.html"]);
     let page = (page, std::fs::read_to_string(place.folder.path().join("page.html")).unwrap());
     assert!(page.1.contains("<rect"), "{page:?}");
+}
+
+#[test]
+fn a_command_that_runs_while_the_pool_is_killed_is_known_to_the_next_and_not_started_beside_itself() {
+    let place = Place::new();
+    let pool = place.serve();
+    let _work = place.work();
+    let runs = "echo {} >> ran; until [ -e go ]; do sleep 0.05; done; echo output {}";
+    let submitted = place.ask(&["submit", "--array", "1-1", "--", "sh", "-c", runs]);
+    assert_eq!(submitted.status.code(), Some(0), "{submitted:?}");
+    let ran = place.folder.path().join("ran");
+    until("it runs", || std::fs::read_to_string(&ran).is_ok_and(|ran| ran.ends_with('\n')));
+    drop(pool);
+    let _pool = place.serve();
+    // The other slot of the process is idle, and would be given it.
+    until("the next pool knows who has it", || {
+        let explained = place.ask(&["explain", "0", "0"]);
+        text(&explained.stdout).contains("is with processor")
+    });
+    File::create(place.folder.path().join("go")).unwrap();
+    let waited = place.ask(&["wait", "0"]);
+    assert!(waited.status.success(), "{waited:?}");
+    assert_eq!(text(&place.ask(&["output", "0"]).stdout), "output 1\n");
+    assert_eq!(std::fs::read_to_string(&ran).unwrap(), "1\n", "it was started once");
+    let status = place.ask(&["status", "0"]);
+    assert!(text(&status.stdout).contains("term 2"), "{status:?}");
 }
 
 /// Ends a pool and processors, whatever happens.
@@ -159,15 +117,21 @@ fn a_client_adds_tasks_that_need_others_and_finds_them_again() {
         let (program, one, sum, fails) = adds();
         let mut remote =
             Remote::new(&program, builder().join(place.address.clone()), Duration::from_secs(60));
+        let foreign = remote.job_of::<u64>(1).handle::<u64>(0);
         let mut job = remote.job::<u64>("graph").unwrap();
         let parts: Vec<_> = (0..10).map(|n| job.add(one, n).unwrap()).collect();
         let total = job.join(sum, (), &parts).unwrap();
         job.task().after(&total).each(one, [70, 80]).unwrap();
         let bad = job.add(fails, ()).unwrap();
         let never = job.join(sum, (), &[parts[0], bad]).unwrap();
-        let foreign = job.handle::<u64>(1000);
-        let error = job.join(sum, (), &[foreign]).unwrap_err().to_string();
-        assert!(error.contains("task 1000 is of another job"), "{error}");
+        let later = job.handle::<u64>(1000);
+        let error = job.join(sum, (), &[later]).unwrap_err().to_string();
+        assert!(error.contains("was not added before"), "{error}");
+        let error = job.wait(&later).unwrap_err().to_string();
+        assert!(error.contains("there is no task 1000 of job 0: it has 15, from 0 on"), "{error}");
+        for error in [job.wait(&foreign), job.join(sum, (), &[foreign]).map(|_| 0)] {
+            assert!(error.unwrap_err().to_string().contains("task 0 is of another job"));
+        }
         job.close().unwrap();
         let (number, total, never) = (job.number(), total.number(), never.number());
         let mut results = Vec::new();

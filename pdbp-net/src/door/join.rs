@@ -62,7 +62,7 @@ pub(crate) fn join(
 ) -> Result<(TcpListener, Roster), StartError> {
     let began = Instant::now();
     loop {
-        let error = match attempt(address, shared, deadline, &mut listen) {
+        let error = match attempt(address, shared, (began, deadline), &mut listen) {
             Ok(joined) => return Ok(joined),
             Err(Try::Never(error)) => return Err(error),
             Err(Try::Later(error)) => error,
@@ -81,7 +81,7 @@ pub(crate) fn join(
 fn attempt(
     address: &str,
     shared: &Shared,
-    deadline: Instant,
+    (began, deadline): (Instant, Instant),
     listen: &mut impl FnMut(SocketAddr) -> Result<TcpListener, StartError>,
 ) -> Result<(TcpListener, Roster), Try> {
     let stream = connect(address)?;
@@ -111,9 +111,16 @@ fn attempt(
         return Err(if later { Try::Later(error) } else { Try::Never(error) });
     }
     let roster = match &speech {
-        Speech::Soap(role) => ask_roster(&mut socket, role, founder, deadline)?,
-        _ => read_roster(&mut socket, founder, deadline)?,
+        Speech::Soap(role) => ask_roster(&mut socket, role, founder, deadline),
+        _ => read_roster(&mut socket, founder, deadline),
     };
+    let roster = roster.map_err(|error| match error {
+        Try::Again(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            let (address, nodes, waited) = (address.to_owned(), answer.nodes, began.elapsed());
+            Try::Later(StartError::Incomplete { address, nodes, waited })
+        }
+        other => other,
+    })?;
     Ok((listener, roster))
 }
 

@@ -86,7 +86,12 @@ impl Porter {
         loop {
             let (stream, address) = match self.listener.accept() {
                 Ok(call) => call,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                // Of somebody who has gone again: there may be others behind it.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) =>
+                {
+                    continue;
+                }
                 // Of those that wait, none; or there are no more sockets, and the next call tries again.
                 Err(_) => return,
             };

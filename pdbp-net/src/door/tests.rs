@@ -177,6 +177,21 @@ fn who_founds_alone_is_told_how_many_are_missing() {
     assert!(matches!(missing, StartError::Missing { here: 1, nodes: 3, .. }), "{missing}");
 }
 
+#[test]
+fn who_waits_with_the_founder_is_told_how_many_there_are_to_be() {
+    let founder = Founder::new("127.0.0.1:0", 3, options()).unwrap();
+    let address = founder.address().to_string();
+    for framing in [crate::Framing::Tcp, crate::Framing::Soap] {
+        // On a busy machine so little time may not be enough to be let in.
+        let times = [100, 1_000, 10_000].map(Duration::from_millis);
+        let joins = |timeout| Net::join(&address, None, &Options { timeout, framing, ..options() });
+        let errors = times.into_iter().map(|timeout| joins(timeout).err().unwrap());
+        let told = errors.into_iter().find(|error| matches!(error, StartError::Incomplete { nodes: 3, .. }));
+        let said = told.unwrap().to_string();
+        assert!(said.contains("3 nodes") && said.contains(&address), "{said}");
+    }
+}
+
 /// An open cluster, a process that has joined it and that its founder has called, and what others join with.
 fn open_pair() -> (Net, Net, Options) {
     let outage = 10 * SOON;

@@ -1,5 +1,9 @@
 //! For tests of the program: processes that end, and some that do not by themselves.
 
+#![allow(dead_code, reason = "each test uses some of it")]
+
+pub(crate) mod place;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -27,6 +31,12 @@ pub(crate) fn finish(child: Child) -> Output {
     let (ended, has_ended) = mpsc::channel();
     std::thread::spawn(move || ended.send(child.wait_with_output()));
     has_ended.recv_timeout(LONG).expect("it does not end").unwrap()
+}
+
+/// Sends it to this process alone.
+pub(crate) fn send(signal: &str, to: &Child) {
+    let sent = Command::new("kill").args([&format!("-{signal}"), &to.id().to_string()]).status();
+    assert!(sent.unwrap().success());
 }
 
 /// A script for processes that do not end by themselves, and a pipe that they have open for as long as they live.

@@ -1,11 +1,14 @@
-//! The thread of a gateway: what its proxies have got goes out by frames, what comes by frames goes out by proxies.
+//! The threads of a gateway: what its proxies have got goes out by frames, what comes by frames goes out by proxies.
+//!
+//! One sleeps where messages of its cluster come, the other where frames do, and whoever wakes does what there is to do: so that between a part and
+//! the line there is one thread, each way.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use pdbp_core::Event;
-use pdbp_core::id::NodeId;
+use pdbp_core::id::{NodeId, PipeId};
 use pdbp_core::tables::{Name, PartKind};
 
 use super::Common;
@@ -31,7 +34,7 @@ pub(super) fn run(common: &Arc<Common>, mut open: impl FnMut(&Arc<Common>) -> Op
     while let Some(gate) = open(common) {
         let here = Arc::downgrade(&gate.domain.node.shared);
         common.domains().push(Weak::clone(&here));
-        gate.run(common);
+        carry(common, gate);
         common.domains().retain(|domain| !domain.ptr_eq(&here));
         if common.is_over() {
             return;
@@ -77,12 +80,96 @@ pub(super) fn has_left(engine: &NodeEngine) -> bool {
     rows.all(|row| row.waiting == 0)
 }
 
+/// The thread that sleeps where messages come; it begins sessions, and ends them.
+fn carry(common: &Arc<Common>, gate: Gate) {
+    let node = gate.node.clone();
+    let gate = Arc::new(Mutex::new(gate));
+    let receiver = match receive(common, &gate) {
+        Ok(receiver) => receiver,
+        Err(error) => return lock(&gate).note(common, error.to_string()),
+    };
+    let mut progress = Progress::default();
+    loop {
+        let next = lock(&gate).advance(common, &mut progress);
+        match next {
+            Next::Again => {}
+            Next::Sleep(waits) => node.wait_for_any(&waits.pipes, waits.patience()),
+            Next::End => break,
+        }
+    }
+    drop(receiver);
+    let mut gate = lock(&gate);
+    gate.take_returned();
+    for session in std::mem::take(&mut gate.sessions) {
+        gate.end(common, session);
+    }
+}
+
+/// Nothing is left half done by a thread that has panicked.
+fn lock(gate: &Mutex<Gate>) -> MutexGuard<'_, Gate> {
+    gate.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread that sleeps where frames come.
+fn receive(common: &Arc<Common>, gate: &Arc<Mutex<Gate>>) -> std::io::Result<Receiver> {
+    let (common, taker) = (Arc::clone(common), Arc::clone(gate));
+    let mut gate = lock(gate);
+    let rounds = Arc::clone(&gate.rounds);
+    gate.domain.receive(rounds, move |frames| {
+        let mut gate = lock(&taker);
+        frames.for_each(|frame| gate.take_in(&common, frame));
+        gate.turn();
+        gate.wake();
+    })
+}
+
+/// What the thread of [`carry`] does next.
+enum Next {
+    Again,
+    Sleep(Waits),
+    End,
+}
+
+/// What there is to wait for.
+#[derive(Clone)]
+struct Waits {
+    /// Where messages may come.
+    pipes: Vec<PipeId>,
+    /// For room as well, so that it is only a moment.
+    hurries: bool,
+}
+
+impl Waits {
+    fn patience(&self) -> Duration {
+        if self.hurries { RETRY } else { LOOK }
+    }
+
+    /// Whether who waits for this misses what there is to wait for now.
+    fn is_too_long(&self, now: &Self) -> bool {
+        (now.hurries && !self.hurries) || now.pipes != self.pipes
+    }
+}
+
+/// How far that thread has come.
+#[derive(Default)]
+struct Progress {
+    looked: Option<Instant>,
+    ends: Option<Ending>,
+    /// Rounds when the domain was seen to be over.
+    over: Option<u64>,
+}
+
 /// What a gateway has of a domain: its sessions with the others in it.
 pub(super) struct Gate {
     sessions: Vec<Session>,
-    /// Its messages wake this thread.
+    /// Its messages wake the thread that sleeps where messages come.
     bell: Part<Shared>,
-    receiver: Receiver,
+    /// Sends them.
+    waker: Part<Shared>,
+    /// What that thread waits for, if it sleeps.
+    sleeps: Option<Waits>,
+    /// How often all frames were taken in that had come.
+    rounds: Arc<AtomicU64>,
     domain: Domain,
     node: Node,
     /// What a session may hold, in either direction.
@@ -100,62 +187,79 @@ struct Ending {
 
 impl Gate {
     pub(super) fn new(
-        mut domain: Domain,
+        domain: Domain,
         [bell, waker]: [Part<Shared>; 2],
         node: &Node,
         settings: &Settings,
-    ) -> std::io::Result<Self> {
-        let receiver = domain.receive(waker, bell.id())?;
-        let room = settings.trunk_bytes as u64 / 2;
-        Ok(Self {
+    ) -> Self {
+        Self {
             sessions: Vec::new(),
             bell,
-            receiver,
+            waker,
+            sleeps: None,
+            rounds: Arc::default(),
             domain,
             node: node.clone(),
-            room,
+            room: settings.trunk_bytes as u64 / 2,
             ending: Vec::new(),
-        })
+        }
     }
 
-    /// Until the gateway is to end, or who listens has gone.
-    fn run(mut self, common: &Arc<Common>) {
-        let mut looked: Option<Instant> = None;
-        let mut ends: Option<Ending> = None;
-        let mut over: Option<u64> = None;
-        loop {
-            let rounds = self.receiver.rounds();
-            if common.is_over() {
-                let ending = ends.get_or_insert_with(|| Ending { since: Instant::now(), turns: None });
-                if self.leave(ending) {
-                    break;
-                }
-            }
-            if looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
-                looked = Some(Instant::now());
-                self.look(common);
-            }
-            let mut worked = false;
-            for frame in self.receiver.take() {
-                worked = true;
-                self.take_in(common, frame);
-            }
-            self.end_sessions(common, rounds);
-            if self.domain.is_over() && has_all(*over.get_or_insert_with(|| self.receiver.rounds()), rounds) {
-                break;
-            }
-            while self.bell.try_recv().is_some() {}
-            for session in &mut self.sessions {
-                worked |= session.turn(&self.domain.out);
-            }
-            self.domain.out.flush();
-            if !worked && self.receiver.sleep() {
-                self.sleep();
+    /// How often all frames were taken in that had come.
+    fn rounds(&self) -> u64 {
+        // Pairs with the addition of the thread that takes them.
+        self.rounds.load(Ordering::Acquire)
+    }
+
+    fn advance(&mut self, common: &Arc<Common>, progress: &mut Progress) -> Next {
+        let rounds = self.rounds();
+        self.sleeps = None;
+        if common.is_over() {
+            let ending = progress.ends.get_or_insert_with(|| Ending { since: Instant::now(), turns: None });
+            if self.leave(ending) {
+                return Next::End;
             }
         }
-        self.take_returned();
-        for session in std::mem::take(&mut self.sessions) {
-            self.end(common, session);
+        if progress.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
+            progress.looked = Some(Instant::now());
+            self.look(common);
+        }
+        self.end_sessions(common, rounds);
+        if self.domain.is_over() && has_all(*progress.over.get_or_insert_with(|| self.rounds()), rounds) {
+            return Next::End;
+        }
+        while self.bell.try_recv().is_some() {}
+        if self.turn() {
+            return Next::Again;
+        }
+        let waits = self.waits();
+        self.sleeps = Some(waits.clone());
+        Next::Sleep(waits)
+    }
+
+    /// Does what there is to do. Whether there was anything.
+    fn turn(&mut self) -> bool {
+        let mut worked = false;
+        for session in &mut self.sessions {
+            worked |= session.turn(&self.domain.out);
+        }
+        self.domain.out.flush();
+        worked
+    }
+
+    fn waits(&self) -> Waits {
+        let pipes = self.sessions.iter().flat_map(Session::pipes).chain(self.bell.pipe_id()).collect();
+        Waits { pipes, hurries: self.sessions.iter().any(Session::has_waiting) }
+    }
+
+    /// Wakes the thread that sleeps where messages come, if it sleeps for something else than there is to wait for now.
+    fn wake(&mut self) {
+        if let Some(sleeps) = &self.sleeps
+            && sleeps.is_too_long(&self.waits())
+            && self.waker.try_send(self.bell.id(), &[]).is_ok()
+        {
+            self.waker.flush();
+            self.sleeps = None;
         }
     }
 
@@ -200,7 +304,7 @@ impl Gate {
     fn leave(&mut self, ending: &mut Ending) -> bool {
         let waited = ending.since.elapsed();
         let hurries = waited >= LINGER;
-        let has_returned = self.sessions.iter().any(Session::has_returned);
+        let has_returned = self.sessions.iter_mut().fold(false, |has, session| has | session.has_returned());
         ending.turns = match ending.turns {
             None if hurries => {
                 self.node.shared.engine().withdraw();
@@ -245,7 +349,7 @@ impl Gate {
         for session in &self.sessions {
             let target = session.target();
             if !is_there(target) && self.ending.iter().all(|(of, _)| *of != target) {
-                self.ending.push((target, self.receiver.rounds()));
+                self.ending.push((target, self.rounds()));
             }
         }
         for (cluster, part) in peers {
@@ -267,18 +371,17 @@ impl Gate {
         common.notices().take_down(&self.node);
     }
 
+    /// What keeps the trunk from being there that this gateway has dialled.
+    fn note(&self, common: &Common, why: String) {
+        if let Some(expected) = &self.domain.expected {
+            common.note(expected, why);
+        }
+    }
+
     fn note_session(&self, session: &Session, event: impl FnOnce(Name) -> Event) {
         if let Ok(name) = Name::new(session.cluster()) {
             self.node.shared.note(event(name));
         }
-    }
-
-    /// Until there is something to do, or it is time to look.
-    fn sleep(&self) {
-        let parts = self.sessions.iter().flat_map(Session::parts).chain([&self.bell]);
-        let parts: Vec<_> = parts.collect();
-        let hurries = self.sessions.iter().any(Session::has_waiting);
-        self.node.wait_for_any(&parts, if hurries { RETRY } else { LOOK });
     }
 }
 

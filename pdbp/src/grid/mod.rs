@@ -236,7 +236,7 @@ impl Gateway {
             let (domain, address) = trunk::Domain::listen(&listen, settings, &own)?;
             gateway.address = Some(address);
             let gate = gate::Gate::new(domain, gate::parts(node)?, node, settings);
-            let mut first = Some(gate.map_err(StartError::Thread)?);
+            let mut first = Some(gate);
             gateway.spawn(move |_| first.take())?;
         }
         for trunk in settings.trunks.clone() {

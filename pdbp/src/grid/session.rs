@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pdbp_core::id::NodeId;
+use pdbp_core::id::{NodeId, PipeId};
 use pdbp_core::tables::PartKind;
 
 use super::farewell::Farewell;
@@ -170,11 +170,11 @@ impl Session {
         self.has_begun
     }
 
-    /// Parts that there is something to be read of, as far as the window allows.
-    pub(super) fn parts(&self) -> impl Iterator<Item = &Part<Shared>> {
+    /// Where something is to be read, as far as the window allows.
+    pub(super) fn pipes(&self) -> impl Iterator<Item = PipeId> {
         let line = &self.line;
         let open = self.proxies.values().filter(|_| Proxy::may_read(line));
-        open.map(|proxy| &proxy.part).chain(&self.gate)
+        open.map(|proxy| &proxy.part).chain(&self.gate).filter_map(Part::pipe_id)
     }
 
     /// Whether something waits for room.
@@ -190,9 +190,9 @@ impl Session {
         self.line.waiting.is_empty() && self.line.in_flight == 0 && self.proxies.values().all(is_done)
     }
 
-    /// Whether messages that this node had not got rid of have come back in the last turn.
-    pub(super) fn has_returned(&self) -> bool {
-        self.has_returned
+    /// Whether messages that this node had not got rid of have come back since the last call.
+    pub(super) fn has_returned(&mut self) -> bool {
+        std::mem::take(&mut self.has_returned)
     }
 
     /// Looks who has come and gone.
@@ -348,7 +348,6 @@ impl Session {
         let mut worked = self.line.advance(out);
         worked |= self.ask(out) | self.pass_answers();
         let (mut taken, mut refused) = (Vec::new(), Vec::new());
-        self.has_returned = false;
         for (remote, proxy) in &mut self.proxies {
             worked |= proxy.read(*remote, &mut self.line, out, &mut self.told);
             worked |= proxy.read_streams(*remote, &mut self.line, out, &mut self.told);
@@ -382,6 +381,9 @@ impl Session {
             }
             !is_done
         });
+        if let Some(gate) = &self.gate {
+            gate.flush();
+        }
         worked
     }
 }

@@ -5,10 +5,10 @@
 //!
 //! `gate.NAME` receives, on a thread of its own, which is the one that polls; by the other part the gateway sends.
 
-use std::collections::VecDeque;
+use std::cell::Cell;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub(super) const NAME: &str = "gate.";
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two tries to dial.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Frames that the receiver takes in before what goes the other way has its turn.
+const FRAMES: usize = 32;
 /// How long the receiver sleeps at most before it looks whether it is to end.
 const NAP: Duration = Duration::from_millis(50);
 
@@ -78,7 +80,7 @@ fn begin(
 ) -> Result<Gate, StartError> {
     loop {
         match gate::parts(node) {
-            Ok(parts) => return Gate::new(domain, parts, node, settings).map_err(StartError::Thread),
+            Ok(parts) => return Ok(Gate::new(domain, parts, node, settings)),
             Err(error) if common.is_over() || domain.is_over() => return Err(error),
             Err(error) => common.note(&trunk.cluster, error.to_string()),
         }
@@ -98,6 +100,8 @@ pub(super) struct Domain {
     pub(super) own: String,
     /// If this end has dialled.
     founder: Option<NodeId>,
+    /// The cluster that it has meant then.
+    pub(super) expected: Option<String>,
 }
 
 impl Domain {
@@ -112,6 +116,7 @@ impl Domain {
         let failed = |error| StartError::Sockets(Box::new(error));
         let node = cluster.into_nodes().pop().ok_or(StartError::NoAddress)?;
         let founder = NodeId::new(0).filter(|_| dialled.is_some());
+        let expected = dialled.map(|(trunk, _)| trunk.cluster.clone());
         // Before the other knows of this one.
         if let Some(((trunk, common), founder)) = dialled.zip(founder) {
             let name = name_of(&node, founder)?;
@@ -130,7 +135,7 @@ impl Domain {
         let out = node.register_shared("out", PartKind::Communication).map_err(failed)?;
         let receiver = node.register_shared(&format!("{NAME}{own}"), PartKind::Communication);
         let receiver = Some(receiver.map_err(failed)?);
-        Ok(Self { node, out, receiver, own: own.to_owned(), founder })
+        Ok(Self { node, out, receiver, own: own.to_owned(), founder, expected })
     }
 
     /// Gateways in reach: their clusters' names, and the parts that take frames. Of who has dialled that is the one that listens.
@@ -158,16 +163,30 @@ impl Domain {
         self.founder.is_some_and(|founder| engine.has_failed(founder))
     }
 
-    /// Starts the thread that receives, and wakes the gateway by messages to its part.
-    pub(super) fn receive(&mut self, waker: Part<Shared>, gate: Target) -> std::io::Result<Receiver> {
-        let frames = Arc::new(Frames::default());
-        let (here, part) = (Arc::clone(&frames), self.receiver.take());
+    /// Starts the thread that receives: it calls `take` with frames that have come, and adds one to `rounds` when there is none left.
+    pub(super) fn receive(
+        &mut self,
+        rounds: Arc<AtomicU64>,
+        mut take: impl FnMut(&mut dyn Iterator<Item = Message<Shared>>) + Send + 'static,
+    ) -> std::io::Result<Receiver> {
+        let (stop, part) = (Arc::new(AtomicBool::new(false)), self.receiver.take());
+        let stops = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("pdbp-trunk".to_owned()).spawn(move || {
-            if let Some(part) = part {
-                here.fill(&part, &waker, gate);
+            let Some(part) = part else { return };
+            while !stops.load(Ordering::Relaxed) {
+                let is_empty = Cell::new(true);
+                if let Ok(first) = part.recv_timeout(NAP) {
+                    is_empty.set(false);
+                    let next = || part.try_recv().or_else(|| (is_empty.set(true), None).1);
+                    take(&mut std::iter::once(first).chain(std::iter::from_fn(next)).take(FRAMES));
+                }
+                if is_empty.get() {
+                    // Pairs with the load in `Gate::rounds`.
+                    rounds.fetch_add(1, Ordering::Release);
+                }
             }
         })?;
-        Ok(Receiver { frames, thread: Some(thread) })
+        Ok(Receiver { stop, thread: Some(thread) })
     }
 }
 
@@ -207,70 +226,15 @@ fn by_scheme(builder: Builder, trunk: &Trunk, settings: &Settings) -> Builder {
     if needs_tls && settings.tls == Tls::Off { builder.tls(Tls::Token) } else { builder }
 }
 
-/// Frames that have come and that the gateway has not taken yet. They keep their blocks, so there are no more than the link has room for.
-#[derive(Default)]
-struct Frames {
-    queue: Mutex<VecDeque<Message<Shared>>>,
-    /// Whether the gateway sleeps.
-    sleeps: AtomicBool,
-    /// How often all that had come was put into the queue.
-    rounds: AtomicU64,
-    stop: AtomicBool,
-}
-
-impl Frames {
-    fn fill(&self, part: &Part<Shared>, waker: &Part<Shared>, gate: Target) {
-        while !self.stop.load(Ordering::Relaxed) {
-            let first = part.recv_timeout(NAP);
-            let has_come = first.is_ok();
-            if let Ok(first) = first {
-                let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-                queue.push_back(first);
-                queue.extend(std::iter::from_fn(|| part.try_recv()));
-            }
-            // Pairs with the load in `rounds`.
-            self.rounds.fetch_add(1, Ordering::Release);
-            if !has_come {
-                continue;
-            }
-            // Pairs with the store in `sleep`.
-            if self.sleeps.swap(false, Ordering::SeqCst) && waker.try_send(gate, &[]).is_ok() {
-                waker.flush();
-            }
-        }
-    }
-}
-
 /// The receiving end of a domain; it ends when this is dropped.
 pub(super) struct Receiver {
-    frames: Arc<Frames>,
+    stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-}
-
-impl Receiver {
-    /// All frames that have come.
-    pub(super) fn take(&self) -> VecDeque<Message<Shared>> {
-        self.frames.sleeps.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *self.frames.queue.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// How often all that had come was put into the queue.
-    pub(super) fn rounds(&self) -> u64 {
-        // Pairs with the addition in `fill`.
-        self.frames.rounds.load(Ordering::Acquire)
-    }
-
-    /// From now on frames that come are announced. Whether there is none yet.
-    pub(super) fn sleep(&self) -> bool {
-        // Pairs with the swap in `fill`: a frame that was put in place before it is seen below.
-        self.frames.sleeps.store(true, Ordering::SeqCst);
-        self.frames.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-    }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.frames.stop.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // One that has panicked has said so.
             let _ = thread.join();

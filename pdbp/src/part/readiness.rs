@@ -67,7 +67,9 @@ impl<S: Share> Part<S> {
         }
         self.flush();
         let peers = interest.target().map(|t| t.node()).into_iter().collect();
-        self.wait_until(timeout, peers, "made room or sent anything", ready)
+        // What lies unread is no reason to look again at once, when nothing is to be received.
+        let pipe = self.pipe().ok().filter(|_| interest.wants_recv());
+        self.wait_on(pipe, timeout, peers, "made room or sent anything", ready)
     }
 
     /// Waits until something can be received, or whoever has its [`sleeper`](Self::sleeper) wakes it.
@@ -100,14 +102,14 @@ impl<S: Share> Part<S> {
 }
 
 impl Node {
-    /// Waits until anything comes for any of the parts, a segment of a stream that was accepted as well.
+    /// Waits until anything comes in any of the pipes, a segment of a stream that was accepted as well.
     #[cfg(feature = "net")]
-    pub(crate) fn wait_for_any<S: Share>(&self, parts: &[&Part<S>], timeout: Duration) {
-        let pipes: Vec<&Pipe> = parts.iter().filter_map(|part| part.pipe().ok()).collect();
-        parts.iter().for_each(|part| part.flush());
+    pub(crate) fn wait_for_any(&self, pipes: &[pdbp_core::id::PipeId], timeout: Duration) {
+        let pipes = pipes.iter().filter_map(|pipe| self.shared.pipes.get(usize::from(pipe.0)));
+        let pipes: Vec<&Pipe> = pipes.collect();
         let mut waiter = Waiter::new(timeout, &self.shared);
         while pipes.iter().all(|pipe| pipe.is_empty()) && !waiter.is_over() {
-            if parts.iter().map(|part| part.poll()).sum::<u32>() > 0 {
+            if self.shared.poll() > 0 {
                 waiter.worked(self);
             } else {
                 waiter.pause(self, &pipes);
@@ -166,7 +168,11 @@ impl Node {
             if worked > 0 {
                 waiter.worked(self);
             } else {
-                let pipes: Vec<&Pipe> = parts.iter().filter_map(|(part, _)| part.pipe().ok()).collect();
+                let pipes: Vec<&Pipe> = parts
+                    .iter()
+                    .filter(|(_, interest)| interest.wants_recv())
+                    .filter_map(|(part, _)| part.pipe().ok())
+                    .collect();
                 waiter.pause(self, &pipes);
             }
         }

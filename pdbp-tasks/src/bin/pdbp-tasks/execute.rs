@@ -1,5 +1,7 @@
 //! A command as a task.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +10,7 @@ use pdbp_tasks::wire::Bytes;
 use pdbp_tasks::{Kind, Program};
 use serde::{Deserialize, Serialize};
 
-use crate::child::{Ended, GRACE, Stopped};
+use crate::child::{Ended, GRACE, MOST, Stopped};
 use crate::guard::Commands;
 
 /// What all commands of a job have in common.
@@ -30,6 +32,11 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// There is none, for this reason.
+    pub(crate) fn failed(why: String) -> Self {
+        Self { failure: Some(why), stdout: Vec::new().into(), stderr: Vec::new().into() }
+    }
+
     /// Whether an encoded one is that of a command that has failed.
     #[cfg(feature = "net")]
     pub(crate) fn is_failure(encoded: &[u8]) -> bool {
@@ -38,9 +45,9 @@ impl Output {
 }
 
 /// The program whose tasks are commands. Each has what all of its job have, and the item that stands for `{}`.
-pub(crate) fn program(commands: Arc<Commands>) -> (Program, Kind<(Template, String), Output>) {
+pub(crate) fn program(commands: Arc<Commands>) -> (Program, Kind<(Template, Bytes), Output>) {
     let mut program = Program::new("pdbp-tasks");
-    let kind = program.declare::<(Template, String), Output>("execute");
+    let kind = program.declare::<(Template, Bytes), Output>("execute");
     program.define(kind, move |scope, (template, item)| {
         let execution = Execution {
             commands: &commands,
@@ -71,7 +78,7 @@ fn names_of(gpus: Vec<u32>) -> Option<String> {
 /// A command and its surroundings.
 struct Execution<'e> {
     commands: &'e Commands,
-    words: Vec<String>,
+    words: Vec<OsString>,
     /// 0: any.
     limit: Duration,
     gpus: Option<String>,
@@ -93,22 +100,29 @@ impl Execution<'_> {
 
     fn once(&self) -> Option<Output> {
         let Some((program, arguments)) = self.words.split_first() else {
-            return Some(could_not("there is no command"));
+            return Some(Output::failed("there is no command".to_owned()));
         };
         let mut command = Command::new(program);
         command.args(arguments).envs(self.gpus.iter().map(|gpus| (VISIBLE, gpus)));
         let ended = match self.commands.run(&mut command, self.limit, self.is_unwanted) {
             Ok(ended) => ended?,
-            Err(error) => return Some(could_not(&format!("cannot run `{program}`: {error}"))),
+            Err(error) => {
+                return Some(Output::failed(format!("cannot run `{}`: {error}", program.display())));
+            }
         };
         let Ended { status, stopped, stdout, mut stderr, is_held } = ended;
-        let (words, limit) = (self.words.join(" "), self.limit);
+        let (words, limit) = (self.words.join(OsStr::new(" ")), self.limit);
+        let words = words.display();
         let failure = match (stopped, status) {
             (Some(Stopped::Unwanted), _) => return None,
+            (Some(Stopped::TooLong), _) => Some(format!(
+                "`{words}` was stopped: it has printed more than {} MiB, which are kept in memory; let it write to a file",
+                MOST >> 20
+            )),
             (Some(Stopped::Limit), _) => Some(format!("`{words}` did not end within its limit of {limit:?}")),
             (None, Ok(status)) if status.success() => None,
             (None, Ok(status)) => Some(format!("`{words}` ended with {status}")),
-            (None, Err(error)) => Some(format!("cannot wait for `{program}`: {error}")),
+            (None, Err(error)) => Some(format!("cannot wait for `{}`: {error}", program.display())),
         };
         if is_held && stopped.is_none() {
             let note = format!(
@@ -121,15 +135,15 @@ impl Execution<'_> {
     }
 }
 
-fn could_not(why: &str) -> Output {
-    Output { failure: Some(why.to_owned()), stdout: Vec::new().into(), stderr: Vec::new().into() }
-}
-
-/// The command for an item.
-fn words(command: &[String], item: &str) -> Vec<String> {
-    let mut words: Vec<_> = command.iter().map(|word| word.replace("{}", item)).collect();
+/// The command for an item, which need not be text: names of files are not always.
+fn words(command: &[String], item: &[u8]) -> Vec<OsString> {
+    let word = |word: &String| {
+        let parts: Vec<_> = word.split("{}").map(str::as_bytes).collect();
+        OsString::from_vec(parts.join(item))
+    };
+    let mut words: Vec<_> = command.iter().map(word).collect();
     if !command.iter().any(|word| word.contains("{}")) {
-        words.push(item.to_owned());
+        words.push(OsString::from_vec(item.to_vec()));
     }
     words
 }

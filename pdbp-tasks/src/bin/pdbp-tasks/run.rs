@@ -1,10 +1,12 @@
 //! `pdbp-tasks run`: commands on all processors of this machine, or of an MPI job.
 
+use std::cell::Cell;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use lexopt::prelude::*;
+use pdbp_tasks::wire::Bytes;
 use pdbp_tasks::{Done, Error, Job, Kind, Resources};
 
 use crate::execute::{self, Output, Template};
@@ -101,26 +103,26 @@ pub(crate) fn run(options: &Options) -> Result<u64, Error> {
         // Whoever writes now may wait for somebody who does not read.
         drop(flushed.try_lock().map(|mut out| out.flush()));
     })?;
-    let printer = Printer { commands, out };
+    let printer = Printer { commands, out, failed: Cell::new(0) };
     program.offer(options.offer.clone());
     if let Some(slots) = options.slots {
         program.slots(slots);
     }
-    let mut failed = 0;
-    program.run(|tasks| {
+    let ran = program.run(|tasks| {
         // Closed when the job has ended, so it is declared before.
-        let broken = std::cell::Cell::new(None);
+        let broken = Cell::new(None);
         let mut job = tasks.job("commands");
         match &options.items {
             Items::Numbers(numbers) => {
-                add(&mut job, execute, options, numbers.clone().map(|number| number.to_string()));
+                let numbers = numbers.clone().map(|number| Bytes::from(number.to_string().into_bytes()));
+                add(&mut job, execute, options, numbers);
             }
             Items::Lines(path) => add(&mut job, execute, options, lines(path, &broken)?),
         }
         let results = job.results();
         // A bar among outputs would be in their way.
         let shows = !io::stdout().is_terminal();
-        failed = match (options.keep_order, shows) {
+        match (options.keep_order, shows) {
             (false, false) => printer.print(results),
             (false, true) => printer.print(results.progress()),
             (true, false) => printer.print(results.in_order()),
@@ -129,16 +131,20 @@ pub(crate) fn run(options: &Options) -> Result<u64, Error> {
         for refusal in tasks.refusals() {
             eprintln!("pdbp-tasks: {refusal}");
         }
-        broken.take().map_or(Ok(()), |error: io::Error| Err(error.into()))
-    })?;
-    Ok(failed)
+        broken.take().map_or(Ok(()), Err)
+    });
+    let failed = printer.failed.get();
+    if ran.is_err() && failed > 0 {
+        eprintln!("pdbp-tasks: {failed} failed");
+    }
+    ran.map(|()| failed)
 }
 
 fn add<'t>(
     job: &mut Job<'t, Output>,
-    execute: Kind<(Template, String), Output>,
+    execute: Kind<(Template, Bytes), Output>,
     options: &'t Options,
-    items: impl Iterator<Item = String> + 't,
+    items: impl Iterator<Item = Bytes> + 't,
 ) {
     let inputs = items.map(|item| (options.template.clone(), item));
     job.task().exclusive().needs(options.needs.clone()).each(execute, inputs);
@@ -162,12 +168,14 @@ pub(crate) fn print_one(out: &mut impl Write, output: &Output) -> io::Result<boo
 struct Printer {
     commands: Arc<Commands>,
     out: Arc<Mutex<BufWriter<Stdout>>>,
+    /// Commands that have failed.
+    failed: Cell<u64>,
 }
 
 impl Printer {
-    /// Returns how many commands have failed.
-    fn print(&self, results: impl Iterator<Item = Result<Done<Output>, Error>>) -> Result<u64, Error> {
-        let mut failed = 0;
+    /// # Errors
+    /// Something that is no command's: those that fail, or have no result, are counted.
+    fn print(&self, results: impl Iterator<Item = Result<Done<Output>, Error>>) -> Result<(), Error> {
         for done in results {
             if self.commands.is_stopping() {
                 // By a signal, of which this process dies when they have stopped.
@@ -175,10 +183,18 @@ impl Printer {
                     thread::park();
                 }
             }
-            let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-            failed += u64::from(print_one(&mut *out, &done?.value)?);
+            let output = match done {
+                Ok(done) => done.value,
+                Err(error @ Error::Task { .. }) => Output::failed(error.to_string()),
+                Err(error) => return Err(error),
+            };
+            let has_failed = print_one(&mut *self.out(), &output)?;
+            self.failed.set(self.failed.get() + u64::from(has_failed));
         }
-        self.out.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
-        Ok(failed)
+        Ok(self.out().flush()?)
+    }
+
+    fn out(&self) -> MutexGuard<'_, BufWriter<Stdout>> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
