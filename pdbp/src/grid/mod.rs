@@ -42,8 +42,10 @@
 //!   ([`SendError::ClusterGone`](crate::SendError::ClusterGone)), a reader that the stream is broken.
 //!
 //! Measured by `cargo run --release -p pdbp --features net --example trunk` on two cores that had other work, medians of five: messages of 128 KiB
-//! cross at 1,416 MB/s, 0.77 of what one link over sockets carries (1,846); a round trip of 64 bytes takes 263 µs, 5.2 times that of a link (51),
-//! where 4 times was the aim: each way two gateways hand it from one thread to another.
+//! cross at 1,416 MB/s, 0.77 of what one link over sockets carries (1,846); a round trip of 64 bytes took 263 µs, 5.2 times that of a link (51),
+//! where 4 times was the aim: each way two gateways handed it from one thread to another. Since whichever thread takes a message hands it
+//! on, it takes 0.72 of that (debug builds in turn, `chrt -r 1`, two runs each: 1,076 and 1,053 µs before, 752 and 791 since). With 25 other threads to run
+//! for the two cores, `chrt -r 1`, three runs of today's build: 0.59 to 0.65 of what a link carries, and 6.4 to 8.1 times its round trip (268 to 320 µs, 38 to 50).
 //!
 //! How a trunk is called its URL says ([`Scheme`](crate::Scheme)): in frames or by SOAP. The gateway that listens takes either.
 //!
