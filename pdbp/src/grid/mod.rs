@@ -14,7 +14,8 @@
 //! * Clusters share nothing: each has its own tables, master, settings and programs. A part `pdbp.gate.west` in the tables says that west is in
 //!   reach; look-ups go there as commands, and are answered in the tables.
 //! * A gateway hands on what comes over a trunk, and keeps for each pair of parts what finds no room: a part that does not read holds up others of
-//!   its node, as it does inside a cluster, and neither the trunk nor other nodes. How much a gateway may have to keep is bounded by a
+//!   its node, as it does inside a cluster, and neither the trunk nor other nodes; but for messages longer than a block, of which a sender far
+//!   away has one on its way to a part at a time. How much a gateway may have to keep is bounded by a
 //!   window, the lesser half of both ends' [`Settings::trunk_bytes`]; it is given back when a message has been handed on.
 //! * **A gateway always takes** what its own cluster has for the other, so that a part far away that does not read, or a line that is cut, does not
 //!   fill the links of this cluster: as much as the other half of `trunk_bytes`. Before that is full it tells all nodes for which part nothing is to be
@@ -51,7 +52,8 @@
 //! Behind the trunk stands an [open cluster](crate::Settings::found) of gateways, founded by who listens, in which each gateway is a node. When
 //! a node has gone, the session with that cluster is over. Clusters that dial the same one have nothing to do with each other, and need
 //! not reach each other: each has a link to the gateway that listens and to no other ([`pdbp_net::Net::dial`]), and its open port is enough for all.
-//! A try to dial has as long as `timeout_ms` says; a round trip may take seconds.
+//! A try to dial has as long as `timeout_ms` says; a round trip may take seconds. Of two clusters that dial each other one has a trunk to the other first,
+//! and as long as that is there the other does not dial.
 
 mod farewell;
 mod flow;
@@ -127,6 +129,8 @@ pub(crate) struct Common {
     domains: Mutex<Vec<Weak<Shared>>>,
     /// What keeps a cluster's trunk from being there.
     errors: Mutex<HashMap<String, String>>,
+    /// The clusters that there are sessions with, each as often.
+    sessions: Mutex<Vec<String>>,
     /// What was answered in sessions that have ended.
     notices: Mutex<Notices>,
     /// Threads that hand on what has come of clusters that have gone.
@@ -186,9 +190,26 @@ impl Common {
         self.notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The cluster's trunk is there.
-    fn forget(&self, cluster: &str) {
+    fn sessions(&self) -> MutexGuard<'_, Vec<String>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// There is a trunk to the cluster: what has kept it from being there is over.
+    fn begin_session(&self, cluster: &str) {
+        self.sessions().push(cluster.to_owned());
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
+    }
+
+    fn end_session(&self, cluster: &str) {
+        let mut sessions = self.sessions();
+        if let Some(at) = sessions.iter().position(|session| session == cluster) {
+            sessions.swap_remove(at);
+        }
+    }
+
+    /// Whether there is a trunk to the cluster, whoever has dialled.
+    fn has_session(&self, cluster: &str) -> bool {
+        self.sessions().iter().any(|session| session == cluster)
     }
 
     fn note(&self, cluster: &str, error: String) {
@@ -205,6 +226,7 @@ impl Gateway {
             dialled: settings.trunks.iter().map(|trunk| trunk.cluster.clone()).collect(),
             domains: Mutex::default(),
             errors: Mutex::default(),
+            sessions: Mutex::default(),
             notices: Mutex::default(),
             remains: Mutex::default(),
         });
