@@ -65,6 +65,8 @@ pub(crate) struct RemoteLinks {
     ending: usize,
     linger: Duration,
     lifelines: Lifelines,
+    /// Nodes of the domain on the same machine, on this host and on others.
+    beside: usize,
     /// Links whose lifelines have ended: which, when that or the last block was seen, and how many had come by then.
     cut: Vec<(usize, Instant, u64)>,
     polls: u32,
@@ -107,6 +109,7 @@ impl RemoteLinks {
             ending: 0,
             linger,
             lifelines,
+            beside: 0,
             cut: Vec::new(),
             polls: 0,
             looked: Instant::now(),
@@ -122,6 +125,15 @@ impl RemoteLinks {
             self.track(request, Use::GoodbyeIn(node));
         }
         Ok(())
+    }
+
+    /// Notes how many other nodes of the domain there are on this machine.
+    pub(crate) fn note_machines(&mut self, beside: usize) {
+        self.beside = beside;
+    }
+
+    pub(crate) fn beside(&self) -> usize {
+        self.beside
     }
 
     /// Gets to know by what the processes have told each other how to see that one dies.

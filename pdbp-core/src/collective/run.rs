@@ -303,6 +303,10 @@ impl Running {
                 Ok(state) => state,
                 Err(fault) => break Err(fault),
             };
+            if state != Polled::Done && core::mem::take(&mut sent) {
+                // Before this member looks for an answer, which takes some carriers as long as to send.
+                carrier.flush();
+            }
             let mut arrived = Ok(());
             if state != Polled::Done
                 && carrier.try_recv(|message| arrived = self.arrive(member, message, data))

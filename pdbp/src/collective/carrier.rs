@@ -282,7 +282,7 @@ impl Carrier for Line {
 
     fn flush(&mut self) {
         if self.slate.is_none() {
-            self.part.flush();
+            self.part.flush_only();
         }
     }
 }
