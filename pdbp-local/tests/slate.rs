@@ -113,7 +113,7 @@ fn a_slot_is_not_overwritten_before_it_was_read() {
 #[test]
 fn who_sleeps_is_woken_or_has_seen_the_message() {
     loom::model(|| {
-        let [mut from, mut to] = ends();
+        let [mut from, to] = ends();
         let sleeper = thread::spawn(move || to.doze());
         let put = from.put(1, &[1; 8], &[]);
         let sleeps = sleeper.join().unwrap();

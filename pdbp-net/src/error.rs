@@ -104,6 +104,20 @@ pub enum StartError {
         /// What came of the last try.
         error: io::Error,
     },
+    /// The founder has let this process in, and others have not come in time.
+    Incomplete {
+        /// Where the founder is.
+        address: String,
+        /// Those that make up the cluster.
+        nodes: u16,
+        /// How long this process has waited.
+        waited: Duration,
+    },
+    /// The cluster has a fixed number of nodes, each of which has links to all others.
+    NotOpen {
+        /// Where its founder is.
+        address: String,
+    },
     /// The founder closes the connection, or does not prove that it knows the token.
     WrongToken {
         /// Where it is.
@@ -219,7 +233,16 @@ impl fmt::Display for StartError {
             ),
             Self::NoFounder { address, waited, error } => write!(
                 f,
-                "nobody has let this process join at {address} for {waited:?} ({error}); start one process with `listen` there"
+                "nobody has let this process join at {address} for {waited:.0?} ({error}); start one process with `listen` there"
+            ),
+            Self::Incomplete { address, nodes, waited } => write!(
+                f,
+                "the founder at {address} has let this process in, and after {waited:?} not all of the {nodes} nodes are there; start the others \
+                 with `join`, lower `nodes` of the founder, or raise `timeout_ms`"
+            ),
+            Self::NotOpen { address } => write!(
+                f,
+                "the process at {address} founds a cluster of a fixed number of nodes; dial one that is open, such as the gateway of a grid"
             ),
             Self::WrongToken { address } => write!(
                 f,

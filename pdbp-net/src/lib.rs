@@ -61,6 +61,8 @@
 //! (`lease_ms` of the crate `pdbp`), which is what it waits for, and not the connection, which the other host refuses at once: on three hosts of
 //! `benches/virtual-cluster --no-mpi` it has taken 0.5 s with a lease of 500 ms, 2.0 s with the default of 2,000, 3.6 s with 4,000, and 0.06 s without leases.
 //!
+//! A process that needs the founder alone [dials](Net::dial) it: then nobody else has to be in its reach, nor it in theirs.
+//!
 //! **The founder alone votes**, and gives the places: the cluster ends with it, and all others may go at any time. One that is started again
 //! founds another cluster, with another id, and those of the former one are refused.
 //!

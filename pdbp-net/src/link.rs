@@ -28,7 +28,10 @@ use crate::ring::workers::{Done, Work};
 use crate::rows::{Incoming, Outgoing};
 use crate::stats::{LinkState, LinkStats};
 
+mod farewell;
 mod receive;
+
+pub(crate) use farewell::Haste;
 
 /// Blocks taken after which the peer is told before more is read.
 const UNTOLD: u64 = 4;
@@ -264,8 +267,11 @@ impl<S: Read + Write> Link<S> {
         if self.state != State::Up || self.connection.is_some() {
             return;
         }
-        let give_up_at = *self.give_up_at.get_or_insert(now + self.limits.outage);
-        if now >= give_up_at {
+        // None is so late that nobody waits for it.
+        if self.give_up_at.is_none() {
+            self.give_up_at = now.checked_add(self.limits.outage);
+        }
+        if self.give_up_at.is_some_and(|give_up_at| now >= give_up_at) {
             self.fail(NetError::OutOfReach { address: self.address, outage: self.limits.outage }, ring);
         }
     }
@@ -470,40 +476,10 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    /// This node is about to end. Blocks that come from now on are not taken, so that their sender gets them back.
-    pub(crate) fn begin_farewell(&mut self, ring: &mut Ring) {
-        self.incoming.row.forget(ring);
-        self.leaving = Some(vec![0; self.limits.longest].into());
-    }
-
-    /// Hands over what was submitted, or no more than is on its way with `Haste::Much`, then says goodbye, on the next connection if
-    /// this one ends meanwhile. Whether the peer knows, or there is nothing to be known.
-    pub(crate) fn poll_farewell(&mut self, haste: Haste, ring: &mut Ring) -> bool {
-        while self.out.pop_taken().is_some() {}
-        if self.ended || self.state != State::Up {
-            return true;
-        }
-        self.write(ring);
-        let _ = self.read(ring);
-        let done = self.out.queue.is_empty() || haste == Haste::Much;
-        if let Some(connection) = self.connection.as_mut().filter(|c| done && c.opened && !c.said_bye) {
-            connection.say_bye(self.incoming.taken);
-            self.write(ring);
-        }
-        self.ended
-    }
-
     #[cfg(test)]
     pub(crate) fn cut(&mut self, ring: &mut Ring) {
         self.drop_connection(ring);
     }
-}
-
-/// How much is left to do for a node that ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Haste {
-    Little,
-    Much,
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use crate::door::greeting::Id;
+use crate::door::join::{self, Tries};
 use crate::door::roster::{Member, Roster};
-use crate::door::{Door, Founding, Shared, join};
+use crate::door::{Door, Founding, Shared};
 use crate::error::{StartError, TlsError};
 use crate::net::Net;
 use crate::options::{Options, Tls};
@@ -64,7 +65,7 @@ impl Founder {
             nodes: self.nodes,
             waited,
         })?;
-        let deadline = Instant::now() + waited;
+        let deadline = after(waited);
         Ok(Net::assemble(roster, self.door, self.address, &self.options, deadline)?)
     }
 }
@@ -101,9 +102,29 @@ impl Net {
     /// # Errors
     /// See [`StartError`].
     pub fn join(address: &str, listen: Option<&str>, options: &Options) -> Result<Self, StartError> {
-        let deadline = Instant::now() + options.timeout;
+        Self::enter(address, listen, options, Reach::All)
+    }
+
+    /// Joins an open cluster that is there, as one that talks to its founder alone: it has a link to node 0 and to no other, so that nobody else
+    /// need be in its reach. What others are members it knows all the same, and is known to them. Tries once, for as long as
+    /// [`Options::timeout`] says.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn dial(address: &str, options: &Options) -> Result<Self, StartError> {
+        Self::enter(address, None, options, Reach::Founder)
+    }
+
+    fn enter(
+        address: &str,
+        listen: Option<&str>,
+        options: &Options,
+        reach: Reach,
+    ) -> Result<Self, StartError> {
+        let deadline = after(options.timeout);
         let shared = shared(options)?;
-        let (listener, roster) = join::join(address, &shared, deadline, |own| {
+        let tries = if reach == Reach::All { Tries::Again } else { Tries::Once };
+        let (listener, mut roster) = join::join(address, &shared, (deadline, tries), |own| {
             let listener = match listen {
                 Some(listen) => bind(listen)?,
                 None => TcpListener::bind((own.ip(), 0))
@@ -112,16 +133,40 @@ impl Net {
             protect(&listener, options)?;
             Ok(listener)
         })?;
+        if reach == Reach::Founder {
+            if !roster.open {
+                return Err(StartError::NotOpen { address: address.to_owned() });
+            }
+            let own = roster.place;
+            let others =
+                roster.members.iter_mut().enumerate().filter(|(place, _)| *place > 0 && *place != own);
+            others.for_each(|(_, member)| *member = None);
+        }
         let own = listener.local_addr()?;
         let door = Door::open(shared, listener, None)?;
         let open = roster.open;
-        let mut net = Self::assemble(roster, door, own, options, Instant::now() + options.timeout)?;
+        let mut net = Self::assemble(roster, door, own, options, after(options.timeout))?;
         if open {
             // Before it is let in, so that others can talk to it when they hear of it.
             net.wait_for_links(deadline.min(Instant::now() + CONNECT));
         }
         Ok(net)
     }
+}
+
+/// To which nodes a process has links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    All,
+    /// To node 0 of an open cluster only.
+    Founder,
+}
+
+/// When so long will have passed, or so late that nobody waits for it.
+pub(crate) fn after(time: Duration) -> Instant {
+    const LATE: Duration = Duration::from_secs(1 << 32);
+    let now = Instant::now();
+    now.checked_add(time).unwrap_or(now + LATE)
 }
 
 fn shared(options: &Options) -> Result<Arc<Shared>, StartError> {

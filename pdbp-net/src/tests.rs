@@ -9,7 +9,7 @@ use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Arrival, Capabilities, Completion, Op, Refused, Transport};
 use pdbp_sim::conformance::Node;
 
-use crate::{Codec, Founder, Net, NetError, Options};
+use crate::{Codec, Founder, LinkState, Net, NetError, Options, StartError};
 
 /// Long enough for a loaded machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -114,6 +114,46 @@ pdbp_sim::conformance!(
     zstd_with_workers_that_is_cut_all_the_time,
     domain(Cutting::ends_with(2, 40, Codec::Zstd, 2))
 );
+
+/// Polls both until the second has had so many connections to the first.
+fn until_connected(founder: &mut Net, other: &mut Net, connections: u64) {
+    let began = std::time::Instant::now();
+    while other.stats().links[0].connections < connections || other.stats().links[0].state != LinkState::Up {
+        assert!(began.elapsed() < SOON, "{:?}", other.stats().links[0]);
+        founder.poll_completion();
+        other.poll_completion();
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+#[test]
+fn waits_of_any_length_are_taken() {
+    let options = Options { timeout: Duration::MAX, outage: Duration::MAX, ..Options::new(1000) };
+    let mut founder = Net::found("127.0.0.1:0", 2, &options).unwrap();
+    let mut other = Net::join(&founder.address().to_string(), None, &options).unwrap();
+    until_connected(&mut founder, &mut other, 1);
+    other.cut(0);
+    until_connected(&mut founder, &mut other, 2);
+}
+
+#[test]
+fn who_dials_has_a_link_to_the_founder_alone() {
+    let options = Options { timeout: SOON, ..Options::new(1000) };
+    let mut founder = Net::found("127.0.0.1:0", 4, &options).unwrap();
+    let address = founder.address().to_string();
+    let mut others = [(); 2].map(|()| Net::dial(&address, &options).unwrap());
+    for other in &mut others {
+        until_connected(&mut founder, other, 1);
+    }
+    let connections = |net: &Net| net.stats().links.iter().map(|link| link.connections).collect::<Vec<_>>();
+    assert_eq!(others.each_ref().map(connections), [[1, 0, 0, 0], [1, 0, 0, 0]]);
+    // Nobody is there, and it does not wait for somebody.
+    drop((others, founder));
+    assert!(matches!(Net::dial(&address, &options), Err(StartError::NoFounder { .. })));
+    let fixed = Founder::new("127.0.0.1:0", 2, options.clone()).unwrap();
+    let dialled = Net::dial(&fixed.address().to_string(), &options).err().unwrap();
+    assert!(matches!(dialled, StartError::NotOpen { .. }), "{dialled}");
+}
 
 mod soap {
     use pdbp_sim::fault::{Chance, FaultInjector, Faults};

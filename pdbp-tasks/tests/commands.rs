@@ -1,21 +1,27 @@
 //! The program `pdbp-tasks`.
 
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
+mod common;
 
-fn run(arguments: &[&str], input: &str) -> Output {
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Output, Stdio};
+
+use common::place::text;
+use common::{Held, finish, send};
+
+fn spawn(arguments: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"));
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PDBP_")) {
         command.env_remove(name);
     }
-    let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
+    command.spawn().unwrap()
 }
 
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
+fn run(arguments: &[&str], input: impl AsRef<[u8]>) -> Output {
+    let mut child = spawn(arguments);
+    child.stdin.take().unwrap().write_all(input.as_ref()).unwrap();
+    child.wait_with_output().unwrap()
 }
 
 #[test]
@@ -79,6 +85,91 @@ fn commands_that_need_a_gpu_have_one_each_and_wait_for_it() {
     seen.sort_unstable();
     seen.dedup();
     assert!(seen.iter().all(|gpu| ["0", "1"].contains(gpu)), "{seen:?}");
+}
+
+#[test]
+fn lines_are_whatever_bytes_they_are_as_names_of_files_may_be() {
+    let input = b"one\nt\xffwo\r\nthree";
+    let ended = run(&["run", "--each-line", "-", "--keep-order", "--", "printf", "%s,", "<{}>"], input);
+    assert!(ended.status.success() && ended.stdout == b"<one>,<t\xffwo>,<three>,", "{ended:?}");
+    // What cannot be read is named, and what has failed before is counted.
+    let ended = run(&["run", "--each-line", "/", "--", "false"], "");
+    assert!(ended.status.code() == Some(1) && text(&ended.stderr).contains("cannot read / behind line 0"));
+}
+
+#[test]
+fn a_command_that_leaves_something_behind_which_holds_its_output_ends() {
+    let mut held = Held::new();
+    let script = format!("{} & echo printed", held.command());
+    let ended = finish(spawn(&["run", "--array", "1-1", "--", "sh", "-c", &script]));
+    held.await_begun(1);
+    assert!(held.is_held(), "what it has left behind is left alone");
+    assert!(ended.status.success() && text(&ended.stdout) == "printed\n", "{ended:?}");
+    assert!(text(&ended.stderr).contains("still holds its output"), "{ended:?}");
+}
+
+#[test]
+fn what_ignores_sigterm_is_killed_though_the_command_itself_has_ended() {
+    let mut held = Held::new();
+    let script = format!("(trap '' TERM; exec {}) & wait", held.command());
+    let ended = finish(spawn(&["run", "--array", "1-1", "--limit", "2s", "--", "sh", "-c", &script]));
+    assert!(text(&ended.stderr).contains("within its limit of 2s"), "{ended:?}");
+    held.await_free();
+}
+
+#[test]
+fn what_has_left_the_group_of_a_command_does_not_hold_up_its_end() {
+    let held = Held::new();
+    let script = format!("setsid {} & wait", held.command());
+    let ended = finish(spawn(&["run", "--array", "1-1", "--limit", "2s", "--", "sh", "-c", &script]));
+    assert!(text(&ended.stderr).contains("within its limit of 2s"), "{ended:?}");
+}
+
+#[test]
+fn a_signal_stops_commands_before_the_process_that_runs_them_dies_of_it() {
+    for (signal, number) in [("HUP", 1), ("INT", 2), ("TERM", 15)] {
+        let mut held = Held::new();
+        let cleaned = held.file("cleaned");
+        // It takes its time, and has it.
+        let script =
+            format!("trap 'sleep 0.1; touch {}; exit' TERM; {} & wait", cleaned.display(), held.command());
+        let process = spawn(&["run", "--array", "1-3", "--slots", "1", "--", "sh", "-c", &script]);
+        held.await_begun(1);
+        send(signal, &process);
+        let ended = finish(process);
+        assert_eq!(ended.status.signal(), Some(number), "{signal}: {ended:?}");
+        assert!(cleaned.exists(), "{signal}: it has ended before its command");
+        held.await_free();
+    }
+}
+
+#[test]
+fn commands_end_with_a_run_that_is_killed() {
+    let mut held = Held::new();
+    let script = format!("(trap '' TERM; exec {}) & {} & wait", held.command(), held.command());
+    let mut process = spawn(&["run", "--array", "1-1", "--", "sh", "-c", &script]);
+    held.await_begun(2);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    held.await_free();
+}
+
+#[test]
+fn a_run_that_was_started_to_ignore_a_signal_ignores_it() {
+    let mut held = Held::new();
+    let program = env!("CARGO_BIN_EXE_pdbp-tasks");
+    let go = held.file("go");
+    let script = format!("echo >&9; until test -e {}; do sleep 0.01; done; echo went on", go.display());
+    let ignoring = format!("trap '' HUP INT; exec 9>{}; exec {program} \"$@\"", held.file("pipe").display());
+    let mut command = Command::new("sh");
+    command.args(["-c", &ignoring, "sh", "run", "--array", "1-1", "--", "sh", "-c", &script]);
+    let process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    held.await_begun(1);
+    send("HUP", &process);
+    send("INT", &process);
+    std::fs::write(go, "").unwrap();
+    let ended = finish(process);
+    assert!(ended.status.success() && text(&ended.stdout) == "went on\n", "{ended:?}");
 }
 
 #[test]

@@ -1,91 +1,17 @@
 //! A pool that is served by one process and worked for by others: `pdbp-tasks serve`, `work`, `submit` and so on.
 
-use std::fs::File;
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+mod common;
 
+use std::fs::File;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::place::{Place, Running, command, text};
+use common::{Held, finish, until};
 use pdbp::Builder;
 use pdbp_tasks::net::{Remote, Serving, Working};
 use pdbp_tasks::{Kind, Program};
-
-/// Somewhere to listen, a journal and a token.
-struct Place {
-    folder: tempfile::TempDir,
-    address: String,
-    tls: &'static str,
-}
-
-/// Waits for it, on a busy machine too, but not for ever.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(300), "{what}: not yet");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// A process that is killed at the end.
-struct Running(Child);
-
-impl Drop for Running {
-    /// By SIGKILL.
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-fn command(folder: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"));
-    command.args(words).current_dir(folder).stdin(Stdio::null());
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PDBP_")) {
-        command.env_remove(name);
-    }
-    command.env("PDBP_OUTAGE_MS", "200");
-    command
-}
-
-impl Place {
-    fn new() -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { folder: tempfile::tempdir().unwrap(), address: format!("127.0.0.1:{port}"), tls: "off" }
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = command(self.folder.path(), words);
-        command.env("PDBP_TLS", self.tls);
-        command
-    }
-
-    fn start(&self, words: &[&str]) -> Running {
-        let log = File::create(self.folder.path().join(format!("{}.log", words[0]))).unwrap();
-        Running(self.command(words).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
-    }
-
-    fn serve(&self) -> Running {
-        self.start(&["serve", "--journal", "jobs", "--token-file", "token", "--listen", &self.address])
-    }
-
-    fn await_token(&self) {
-        until("there is a token", || self.folder.path().join("token").exists());
-    }
-
-    fn work(&self) -> Running {
-        self.await_token();
-        self.start(&["work", &self.address, "--token-file", "token", "--slots", "2"])
-    }
-
-    fn ask(&self, words: &[&str]) -> Output {
-        let reach = [words[0], &self.address, "--token-file", "token", "--patience", "60s"];
-        self.command(&[&reach[..], &words[1..]].concat()).output().unwrap()
-    }
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
 
 #[test]
 fn a_pool_that_is_killed_and_started_again_has_each_output_once() {
@@ -239,6 +165,36 @@ fn a_command_above_its_limit_is_stopped_with_what_it_has_started() {
     let output = place.ask(&["output", "0"]);
     assert_eq!(text(&output.stdout), "begun\n");
     assert!(text(&output.stderr).contains("within its limit of 200ms"), "{output:?}");
+}
+
+#[test]
+fn a_cancelled_command_that_ignores_sigterm_in_the_background_frees_its_processor() {
+    let place = Place::new();
+    let _pool = place.serve();
+    place.await_token();
+    let _work = place.start(&["work", &place.address, "--token-file", "token", "--slots", "1"]);
+    let mut held = Held::new();
+    let script = format!("(trap '' TERM; exec {}) & wait", held.command());
+    assert!(place.ask(&["submit", "--array", "1-1", "--", "sh", "-c", &script]).status.success());
+    held.await_begun(1);
+    assert!(place.ask(&["cancel", "0"]).status.success());
+    held.await_free();
+    let reach = ["submit", &place.address, "--token-file", "token"];
+    let other = place.command(&[&reach[..], &["--array", "1-1", "--wait", "--", "true"]].concat()).spawn();
+    assert!(finish(other.unwrap()).status.success());
+}
+
+#[test]
+fn commands_end_with_a_process_that_is_killed() {
+    let place = Place::new();
+    let _pool = place.serve();
+    let work = place.work();
+    let mut held = Held::new();
+    let script = format!("(trap '' TERM; exec {}) & {} & wait", held.command(), held.command());
+    assert!(place.ask(&["submit", "--array", "1-1", "--", "sh", "-c", &script]).status.success());
+    held.await_begun(2);
+    drop(work);
+    held.await_free();
 }
 
 #[test]

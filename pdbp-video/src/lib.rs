@@ -80,6 +80,12 @@
 //! comes, as libavcodec is (Debian 12: `libavformat59`, which the package `ffmpeg` brings). Without it they are refused by name. Of each file the best
 //! video track is read. A file that is cut off is measured as far as it goes, and named. libavformat reads in this process, with `--isolate`, too.
 //!
+//! # Sizes
+//! A stream says in a few bytes how large its pictures are, and a decoder keeps up to 17 of them. Those of more samples than `--largest` allows, before
+//! they are cropped, are refused by name, whether in files or from live sources; [`decode::Largest`] is 4096×2304 unless it is said otherwise: 4K, and all
+//! that openh264 decodes. Such a decoder takes up to 240 MB. libavcodec and NVDEC have the limit themselves besides, for streams that change their size
+//! where nobody looks.
+//!
 //! # Live sources
 //! `pdbp-video rtsp://camera/stream rtp://0.0.0.0:5004 clip.sdp` decodes every picture that is sent, as it comes ([`sources`]); a pass is a second, and a
 //! stream that gives no picture in one has fallen behind. When a source breaks, the reason is a fault of its stream, and it is tried again: after 1 s,

@@ -7,13 +7,17 @@
 //! ```
 //!
 //! `numbered OWN OTHER SECONDS LENGTH`: registers the part OWN on the last node of this process, and sends messages of LENGTH bytes to OTHER for so
-//! many seconds (0: only receives). With a fifth argument `text` they are text, else random. It ends with an error if any is lost, doubled, altered or
-//! out of order, and says how many came, how fast, and the longest time between two, with the time of day at which that ended.
+//! many seconds (0: only receives). OWN and OTHER may be as many names, with commas between them: each pair has a thread. SECONDS may be `9+1000000`: for so
+//! long, and so many messages at least. With more arguments: `text`, they are text, else random; `stream`, each pair has a stream of numbers each way
+//! besides, from the part OWN-out to OTHER-in. It ends with an error if anything is lost, doubled, altered or
+//! out of order, and says how much came, how fast, and the longest time between two messages, with the time of day at which that ended. When
+//! messages have come it makes the file that the variable BEGAN names.
 
 use std::error::Error;
+use std::io::{Read, Write};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use pdbp::{Cluster, Interest, Part, PartKind, SendError, Target};
+use pdbp::{Cluster, Interest, Node, Part, PartKind, SendError, Target};
 
 const SOON: Duration = Duration::from_secs(120);
 /// Command: so many were sent.
@@ -23,22 +27,36 @@ const GOT: u16 = 2;
 /// A number goes before the bytes of a message.
 const HEAD: usize = 8;
 
+/// Numbers that a stream is given at a time.
+const NUMBERS: u64 = 512;
+/// What a stream ends with.
+const END: u64 = u64::MAX;
+
 type Failed = Box<dyn Error + Send + Sync>;
 
 fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [own, other, seconds, length, kind @ ..] = &*arguments else {
-        return Err("usage: numbered OWN OTHER SECONDS LENGTH [text]".into());
+    let [own, others, amount, length, kinds @ ..] = &*arguments else {
+        return Err("usage: numbered OWN OTHER SECONDS[+MESSAGES] LENGTH [text] [stream]".into());
     };
+    let has = |kind: &str| kinds.iter().any(|given| given == kind);
+    let (amount, length) = (Amount::read(amount)?, length.parse::<usize>()?.max(HEAD));
+    let body = if has("text") { text(length) } else { random(length) };
+    let pairs: Vec<_> = own.split(',').zip(others.split(',')).collect();
     let cluster = Cluster::from_env()?;
     let node = cluster.nodes().last().ok_or("no node")?;
-    let part = node.register(own, PartKind::Cpu)?;
-    let to = part.find(other, SOON)?;
-    let length = length.parse::<usize>()?.max(HEAD);
-    let body = if kind.is_empty() { random(length) } else { text(length) };
-    let mut talk = Talk { part: &part, to, body, sent: 0, received: Received::default() };
-    talk.run(Duration::from_secs(seconds.parse()?))?;
-    println!("{own}: {} sent; {}", talk.sent, talk.received);
+    std::thread::scope(|scope| {
+        let (body, amount) = (&body, &amount);
+        let mut threads = Vec::new();
+        for (own, other) in pairs {
+            threads.push(scope.spawn(move || talk(node, own, other, body, amount)));
+            if has("stream") {
+                threads.push(scope.spawn(move || write(node, own, other, amount)));
+                threads.push(scope.spawn(move || read(node, own)));
+            }
+        }
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread has panicked")?)
+    })?;
     // The gateway is that of node 0: it stays until the others have had the last word.
     node.barrier(SOON)?;
     // What was said last is still on its way.
@@ -46,10 +64,74 @@ fn main() -> Result<(), Failed> {
     Ok(())
 }
 
+/// How much is sent: until the time is over and as many are sent.
+struct Amount {
+    time: Duration,
+    least: u64,
+}
+
+impl Amount {
+    fn read(given: &str) -> Result<Self, Failed> {
+        let (seconds, least) = given.split_once('+').unwrap_or((given, "0"));
+        Ok(Self { time: Duration::from_secs(seconds.parse()?), least: least.parse()? })
+    }
+
+    fn is_over(&self, began: Instant, sent: u64) -> bool {
+        sent >= self.least && began.elapsed() >= self.time
+    }
+}
+
+/// Messages of one pair.
+fn talk(node: &Node, own: &str, other: &str, body: &[u8], amount: &Amount) -> Result<(), Failed> {
+    let part = node.register(own, PartKind::Cpu)?;
+    let to = part.find(other, SOON)?;
+    let mut talk = Talk { part: &part, to, body, sent: 0, received: Received::default() };
+    talk.run(amount)?;
+    println!("{own}: {} sent; {}", talk.sent, talk.received);
+    Ok(())
+}
+
+/// Writes numbers to the part that reads streams beside OTHER.
+fn write(node: &Node, own: &str, other: &str, amount: &Amount) -> Result<(), Failed> {
+    let part = node.register(&format!("{own}-out"), PartKind::Cpu)?;
+    let to = part.find(&other.replacen('@', "-in@", 1), SOON)?;
+    let mut stream = part.open_stream(to)?;
+    let (began, mut written) = (Instant::now(), 0);
+    while !amount.is_over(began, written) {
+        let numbers: Vec<u8> = (written..written + NUMBERS).flat_map(u64::to_le_bytes).collect();
+        stream.write_all(&numbers)?;
+        written += NUMBERS;
+    }
+    stream.write_all(&END.to_le_bytes())?;
+    stream.finish()?;
+    println!("{own}: {written} numbers written to a stream");
+    Ok(())
+}
+
+/// Reads the numbers that come to the part beside OWN.
+fn read(node: &Node, own: &str) -> Result<(), Failed> {
+    let part = node.register(&format!("{own}-in"), PartKind::Cpu)?;
+    let mut stream = part.accept_stream(2 * SOON)?;
+    let (mut number, mut count) = ([0; 8], 0);
+    loop {
+        stream.read_exact(&mut number)?;
+        match u64::from_le_bytes(number) {
+            END => break,
+            found if found == count => count += 1,
+            found => return Err(format!("number {found} of a stream instead of {count}").into()),
+        }
+    }
+    if stream.read(&mut number)? > 0 {
+        return Err("a stream goes on behind its end".into());
+    }
+    println!("{own}: {count} numbers read of a stream in order");
+    Ok(())
+}
+
 struct Talk<'p> {
     part: &'p Part,
     to: Target,
-    body: Vec<u8>,
+    body: &'p [u8],
     sent: u64,
     received: Received,
 }
@@ -66,12 +148,12 @@ struct Received {
 }
 
 impl Talk<'_> {
-    fn run(&mut self, seconds: Duration) -> Result<(), Failed> {
-        let end = Instant::now() + seconds;
+    fn run(&mut self, amount: &Amount) -> Result<(), Failed> {
+        let began = Instant::now();
         let (mut said, mut expected, mut told, mut got) = (false, None, false, false);
         while !(told && got) {
-            while Instant::now() < end && self.send_next()? {}
-            if Instant::now() >= end && !said {
+            while !amount.is_over(began, self.sent) && self.send_next()? {}
+            if !said && amount.is_over(began, self.sent) {
                 self.part.flush();
                 said = self.tell(ALL)?;
             }
@@ -80,7 +162,7 @@ impl Talk<'_> {
             let _ = self.part.wait(interest, Duration::from_millis(20));
             while let Some(message) = self.part.try_recv() {
                 match (message.is_command(), message.command()) {
-                    (false, _) => self.received.take(&message, &self.body)?,
+                    (false, _) => self.received.take(&message, self.body)?,
                     (true, ALL) => expected = message.value::<u64>(),
                     (true, GOT) => got = true,
                     (true, other) => return Err(format!("command {other}").into()),
@@ -109,7 +191,7 @@ impl Talk<'_> {
             Err(SendError::WouldBlock) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        loan.copy_from_slice(&self.body);
+        loan.copy_from_slice(self.body);
         loan.get_mut(..HEAD).ok_or("it is longer")?.copy_from_slice(&self.sent.to_le_bytes());
         loan.send();
         self.sent += 1;
@@ -135,7 +217,12 @@ impl Received {
             self.pause = pause;
             self.ended = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
         }
-        self.first.get_or_insert(now);
+        if self.first.is_none() {
+            self.first = Some(now);
+            if let Some(file) = std::env::var_os("BEGAN") {
+                std::fs::write(file, "")?;
+            }
+        }
         self.last = Some(now);
         self.count += 1;
         self.bytes += message.len() as u64;

@@ -464,9 +464,12 @@ impl Builder {
                 "reported to the master",
                 |engine| match engine.disagreement() {
                     Some(found) => Some(Err(SettingsDiffer::of(&found, settings.nodes))),
-                    None => (engine.is_ready() && unlinked(engine).next().is_none()).then_some(Ok(())),
+                    None => {
+                        let is_there = engine.is_ready() && unlinked(engine, &settings).next().is_none();
+                        is_there.then_some(Ok(()))
+                    }
                 },
-                |engine| unlinked(engine).collect(),
+                |engine| unlinked(engine, &settings).collect(),
             );
             match ready {
                 Ok(agreed) => agreed.map_err(StartError::SettingsDiffer)?,
@@ -482,10 +485,13 @@ impl Builder {
     }
 }
 
-/// Where nodes come and go, the members that a node cannot talk to yet.
-fn unlinked(engine: &NodeEngine) -> impl Iterator<Item = NodeId> {
+/// Where nodes come and go, the members that a node cannot talk to yet and has to.
+fn unlinked(engine: &NodeEngine, settings: &Settings) -> impl Iterator<Item = NodeId> {
     let (me, is_open) = (engine.config().node, engine.config().is_open());
-    engine.members().filter(move |node| is_open && *node != me && engine.has_failed(*node))
+    let is_needed = move |node: NodeId| !settings.needs_founder_only || node.index() == 0;
+    engine
+        .members()
+        .filter(move |node| is_open && *node != me && is_needed(*node) && engine.has_failed(*node))
 }
 
 fn trace(settings: &Settings, hosted: &[NodeId]) -> Result<Option<Arc<Trace>>, StartError> {

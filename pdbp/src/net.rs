@@ -1,6 +1,7 @@
 //! What the settings say to `pdbp-net`.
 
 use std::error::Error;
+use std::io::ErrorKind;
 
 use pdbp_net::{Founder, Net, Options, Token};
 
@@ -39,8 +40,9 @@ pub(crate) fn connect(settings: &Settings) -> Result<Net, StartError> {
     options.outage = settings.outage;
     options.timeout = settings.timeout;
     let (join, listen, nodes) = (settings.join.clone(), settings.listen.clone(), settings.nodes);
-    let founds_open = settings.found;
+    let (founds_open, founder_only) = (settings.found, settings.needs_founder_only);
     let joined = node::ask_beside(move || match (join, listen) {
+        (Some(join), _) if founder_only => Net::dial(&join, &options).map_err(failed),
         (Some(join), listen) => Net::join(&join, listen.as_deref(), &options).map_err(failed),
         (None, Some(listen)) if founds_open => Net::found(&listen, nodes, &options).map_err(failed),
         (None, Some(listen)) => Founder::new(&listen, nodes, options).and_then(Founder::wait).map_err(failed),
@@ -55,20 +57,25 @@ fn failed(error: impl Error + Send + Sync + 'static) -> StartError {
 
 impl StartError {
     /// Whether trying again with the same settings may help, since it lies with the other processes: they may come, or be others. What this process'
-    /// settings say wrong stays wrong, and so does speaking in the clear to one that encrypts.
+    /// settings say wrong stays wrong, and so does speaking in the clear to one that encrypts. A token that is not there may be: the founder
+    /// writes it. One that seems to be another one passes as well: a founder that ends just then looks the same.
     pub fn may_pass(&self) -> bool {
-        use pdbp_net::{Refusal, StartError as Why};
+        use pdbp_net::{Refusal, StartError as Why, TokenError};
         match self {
             Self::Config(_) | Self::SettingsDiffer(_) | Self::NoAddress | Self::FoundsAndJoins => false,
-            Self::Sockets(error) => !matches!(
-                error.downcast_ref(),
-                Some(
-                    Why::Unprotected { .. }
-                        | Why::Encrypted { .. }
-                        | Why::Tls(_)
-                        | Why::Refused { refusal: Refusal::Version { .. } | Refusal::Block { .. }, .. }
-                )
-            ),
+            Self::Sockets(error) => match (error.downcast_ref(), error.downcast_ref()) {
+                (Some(TokenError::File { error, .. }), _) => error.kind() == ErrorKind::NotFound,
+                (Some(_), _) => false,
+                (None, why) => !matches!(
+                    why,
+                    Some(
+                        Why::Unprotected { .. }
+                            | Why::Encrypted { .. }
+                            | Why::Tls(_)
+                            | Why::Refused { refusal: Refusal::Version { .. } | Refusal::Block { .. }, .. }
+                    )
+                ),
+            },
             _ => true,
         }
     }

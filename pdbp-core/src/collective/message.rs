@@ -75,6 +75,8 @@ pub(super) enum What {
     Left = 5,
     /// The sender is there.
     Greeting = 6,
+    /// The sender has given up joining: it has made no call, and nothing follows.
+    Withdrawn = 7,
 }
 
 /// The rank that a message says it is from; `None` if it is none of a group's. Whether it is right is for the carrier to know.
@@ -86,6 +88,11 @@ pub fn sender(message: &[u8]) -> Option<usize> {
 pub fn greeting(message: &[u8]) -> Option<&[u8]> {
     let (header, rest) = Header::read_from_prefix(message).ok()?;
     (header.what() == Some(What::Greeting)).then_some(rest)
+}
+
+/// Whether a message says that its sender [has given up joining](super::Member::withdraw).
+pub fn is_withdrawal(message: &[u8]) -> bool {
+    Header::read_from_prefix(message).is_ok_and(|(header, _)| header.what() == Some(What::Withdrawn))
 }
 
 /// In front of the bytes of a message. It is 24 bytes long, so that values behind it lie on their alignment as blocks do.
@@ -124,6 +131,7 @@ impl Header {
             4 => What::Fault,
             5 => What::Left,
             6 => What::Greeting,
+            7 => What::Withdrawn,
             _ => return None,
         })
     }

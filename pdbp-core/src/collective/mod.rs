@@ -104,6 +104,6 @@ pub use choose::Algorithm;
 pub use element::{Element, Left, Op, combine};
 pub use fault::{Cause, Fault};
 pub use member::{Member, MemberStorage, Stats, WINDOW};
-pub use message::{HEADER, greeting, sender};
+pub use message::{HEADER, greeting, is_withdrawal, sender};
 pub use run::{Carrier, Data, Fold, Message, Polled, Running, Sent, StartError, Tagged};
 pub use steps::{Place, Step, Steps, Then};

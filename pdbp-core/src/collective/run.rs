@@ -277,7 +277,7 @@ impl Running {
     pub fn attend(&self, member: &mut Member<'_>, carrier: &mut impl Carrier) -> Result<(), Fault> {
         let mut result = member.fault().map_or(Ok(()), Err);
         while result.is_ok() && carrier.try_recv(|message| result = member.accept(message)) {}
-        result = result.and_then(|()| member.look_at_others());
+        result = result.and_then(|()| member.look_at_others(None));
         if result.is_err() {
             member.tell_fault(carrier);
         }
@@ -320,7 +320,11 @@ impl Running {
                 }
                 continue;
             }
-            let looked = member.look_at_others();
+            let awaited = match &self.step {
+                Some(Step::Recv { from, .. }) => Some((*from, self.into)),
+                _ => None,
+            };
+            let looked = member.look_at_others(awaited);
             break looked.and_then(|()| self.whether_it_can_come(member, state));
         };
         sent |= member.tell_taken(carrier);

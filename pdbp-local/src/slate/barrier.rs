@@ -115,8 +115,8 @@ impl End {
     }
 
     /// Whether this member waits at a barrier, and needs not: all have come, or one to another.
-    pub(super) fn may_pass(&mut self) -> bool {
-        self.barriers.first_missing < self.slate.members && !matches!(self.met(), Met::Missing(_))
+    pub(super) fn may_pass(&self) -> bool {
+        self.barriers.first_missing < self.slate.members && self.missing().next().is_none()
     }
 
     #[inline]

@@ -292,7 +292,7 @@ impl End {
 
     /// Says that this member is about to sleep. Returns whether it may: nothing has come, and not all to a barrier at which it waits. It then
     /// has to [`rouse`](Self::rouse) itself.
-    pub fn doze(&mut self) -> bool {
+    pub fn doze(&self) -> bool {
         if let Some(asleep) = self.slate.asleep() {
             asleep.fetch_or(bit(self.rank), Ordering::Relaxed);
         }

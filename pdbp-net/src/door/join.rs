@@ -25,6 +25,14 @@ const TLS_ALERT: u8 = 21;
 /// Bytes of the longest list of nodes, as hexBinary in its envelope.
 const LONGEST_ROSTER: usize = 8 << 20;
 
+/// Whether a try that has come to nothing is the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tries {
+    /// There are others until the time is over.
+    Again,
+    Once,
+}
+
 /// Why a try has come to nothing.
 enum Try {
     /// Nobody is there, or not yet.
@@ -49,12 +57,12 @@ impl From<io::Error> for Try {
 pub(crate) fn join(
     address: &str,
     shared: &Shared,
-    deadline: Instant,
+    (deadline, tries): (Instant, Tries),
     mut listen: impl FnMut(SocketAddr) -> Result<TcpListener, StartError>,
 ) -> Result<(TcpListener, Roster), StartError> {
     let began = Instant::now();
     loop {
-        let error = match attempt(address, shared, deadline, &mut listen) {
+        let error = match attempt(address, shared, (began, deadline), &mut listen) {
             Ok(joined) => return Ok(joined),
             Err(Try::Never(error)) => return Err(error),
             Err(Try::Later(error)) => error,
@@ -63,7 +71,7 @@ pub(crate) fn join(
                 StartError::NoFounder { address, waited, error }
             }
         };
-        if Instant::now() + PAUSE >= deadline {
+        if tries == Tries::Once || Instant::now() + PAUSE >= deadline {
             return Err(error);
         }
         std::thread::sleep(PAUSE);
@@ -73,7 +81,7 @@ pub(crate) fn join(
 fn attempt(
     address: &str,
     shared: &Shared,
-    deadline: Instant,
+    (began, deadline): (Instant, Instant),
     listen: &mut impl FnMut(SocketAddr) -> Result<TcpListener, StartError>,
 ) -> Result<(TcpListener, Roster), Try> {
     let stream = connect(address)?;
@@ -103,9 +111,16 @@ fn attempt(
         return Err(if later { Try::Later(error) } else { Try::Never(error) });
     }
     let roster = match &speech {
-        Speech::Soap(role) => ask_roster(&mut socket, role, founder, deadline)?,
-        _ => read_roster(&mut socket, founder, deadline)?,
+        Speech::Soap(role) => ask_roster(&mut socket, role, founder, deadline),
+        _ => read_roster(&mut socket, founder, deadline),
     };
+    let roster = roster.map_err(|error| match error {
+        Try::Again(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            let (address, nodes, waited) = (address.to_owned(), answer.nodes, began.elapsed());
+            Try::Later(StartError::Incomplete { address, nodes, waited })
+        }
+        other => other,
+    })?;
     Ok((listener, roster))
 }
 

@@ -186,10 +186,15 @@ impl Members {
 
     /// The process of that incarnation has a link, and with it the place that it was given.
     pub(super) fn take(&self, node: usize, incarnation: u32) {
+        self.note(node, incarnation, Seats::take);
+    }
+
+    /// Notes something of the place of the process of that incarnation, if it was the last to be given that.
+    fn note(&self, node: usize, incarnation: u32, note: impl FnOnce(&mut Seats, usize)) {
         let latest = &mut *self.latest();
         let is_it = latest.members.get(node).copied().flatten().is_some_and(|m| m.incarnation == incarnation);
         if let Some(seats) = latest.seats.as_mut().filter(|_| is_it) {
-            seats.take(node);
+            note(seats, node);
         }
     }
 
@@ -246,6 +251,7 @@ impl Members {
     pub(super) fn hand_over(&self, new: Arrived) {
         let founder = self.own.as_ref().filter(|_| self.open && self.place == 0);
         self.kin.has_come(new.node, &new.member, founder);
+        self.note(new.node, new.member.incarnation, Seats::arrive);
         let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         self.settle(new.node, HANDED_OVER);
         // The latest is the one that the other end goes on with.
@@ -266,7 +272,12 @@ impl Members {
         }
         let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         self.has_arrived.store(false, Ordering::Relaxed);
-        arrived.iter().for_each(|new| self.settle(new.node, SETTLED));
-        Some(std::mem::take(&mut arrived))
+        let arrived = std::mem::take(&mut *arrived);
+        let now = Instant::now();
+        for new in &arrived {
+            self.settle(new.node, SETTLED);
+            self.note(new.node, new.member.incarnation, |seats, place| seats.connect(place, now));
+        }
+        Some(arrived)
     }
 }

@@ -86,7 +86,12 @@ impl Porter {
         loop {
             let (stream, address) = match self.listener.accept() {
                 Ok(call) => call,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                // Of somebody who has gone again: there may be others behind it.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) =>
+                {
+                    continue;
+                }
                 // Of those that wait, none; or there are no more sockets, and the next call tries again.
                 Err(_) => return,
             };
@@ -101,21 +106,22 @@ impl Porter {
 
     /// Lets the stranger that has been silent for longest go, if there are too many.
     fn make_room(&mut self, address: IpAddr) {
-        let same = |guest: &&mut Option<Guest>| guest.as_ref().is_some_and(|g| g.stranger_from(address));
-        let any = |guest: &&mut Option<Guest>| guest.as_ref().is_some_and(Guest::is_stranger);
-        let crowded = self.guests.iter_mut().filter(same).count() >= PER_ADDRESS;
-        let full = self.guests.iter_mut().filter(any).count() >= STRANGERS;
-        let silent = |guest: &&mut Option<Guest>| guest.as_ref().map(Guest::last_heard);
-        let oldest = if crowded {
-            self.guests.iter_mut().filter(same).min_by_key(silent)
-        } else if full {
-            self.guests.iter_mut().filter(any).min_by_key(silent)
-        } else {
-            None
+        let slots = |is_one: &dyn Fn(&Guest) -> bool| -> Vec<_> {
+            let guests = self.guests.iter().enumerate();
+            let ones = guests.filter_map(|(slot, guest)| Some((guest.as_ref().filter(|g| is_one(g))?, slot)));
+            ones.map(|(guest, slot)| (guest.last_heard(), slot)).collect()
         };
+        let (same, any) = (slots(&|guest| guest.stranger_from(address)), slots(&Guest::is_stranger));
+        let oldest = match (same.len() >= PER_ADDRESS, any.len() >= STRANGERS) {
+            (true, _) => same.iter().min(),
+            (false, true) => any.iter().min(),
+            _ => None,
+        };
+        let oldest = oldest.and_then(|(_, slot)| self.guests.get_mut(*slot)?.take());
         if let Some(oldest) = oldest {
-            *oldest = None;
             self.shared.counters.crowded_out.fetch_add(1, Ordering::Relaxed);
+            // It may be one that this node has called.
+            self.dismiss(&oldest);
         }
     }
 

@@ -10,6 +10,8 @@ enum Seat {
     Vacant,
     /// A process was told that it may have the place. It is vacant again after that time.
     Offered(Instant),
+    /// Its connection is there, and waits for a poll.
+    Arrived,
     Taken,
 }
 
@@ -55,15 +57,15 @@ impl Seats {
         self.places.get(place).is_some_and(|place| match place.seat {
             Seat::Vacant => true,
             Seat::Offered(until) => until <= now,
-            Seat::Taken => false,
+            Seat::Arrived | Seat::Taken => false,
         })
     }
 
     /// The place that is given next: the one that has been vacant for longest, so that a process that was out of reach for a while finds its own
-    /// vacant as long as there are others.
+    /// vacant as long as there are others. One that is still offered to a process comes last, since that may be on its way.
     fn next(&self, now: Instant) -> Option<usize> {
         let free = (0..self.places.len()).filter(|place| self.is_free(*place, now));
-        free.min_by_key(|place| self.places.get(*place).map_or(0, |place| place.left))
+        free.min_by_key(|place| self.places.get(*place).map(|place| (place.seat != Seat::Vacant, place.left)))
     }
 
     /// Whether there is a place for one more.
@@ -87,11 +89,25 @@ impl Seats {
         !self.is_free(place, now)
     }
 
+    /// The process that was given the place last has a connection. It keeps the place until somebody polls, however long that takes.
+    pub(crate) fn arrive(&mut self, place: usize) {
+        self.change(place, |seat| matches!(seat, Seat::Offered(_)), Seat::Arrived);
+    }
+
+    /// Its connection has been taken, and is to become a link.
+    pub(crate) fn connect(&mut self, place: usize, now: Instant) {
+        self.change(place, |seat| seat == Seat::Arrived, Seat::Offered(now + OFFER));
+    }
+
+    fn change(&mut self, place: usize, from: impl FnOnce(Seat) -> bool, to: Seat) {
+        if let Some(found) = self.places.get_mut(place).filter(|found| from(found.seat)) {
+            found.seat = to;
+        }
+    }
+
     /// The process that was given the place last has a link.
     pub(crate) fn take(&mut self, place: usize) {
-        if let Some(found) = self.places.get_mut(place) {
-            found.seat = Seat::Taken;
-        }
+        self.change(place, |_| true, Seat::Taken);
     }
 
     /// The place may be given to another.
@@ -136,6 +152,30 @@ mod tests {
         assert!(!seats.has_room(now + OFFER - Duration::from_millis(1)));
         let given = seats.give(now + OFFER);
         assert_eq!(given, Some(Given { place: 1, generation: 1, incarnation: 2 }));
+    }
+
+    #[test]
+    fn a_place_that_was_offered_in_vain_is_given_again_when_no_other_is_vacant() {
+        let (mut seats, now) = (Seats::new(3), Instant::now());
+        let places = [(); 3].map(|()| seats.give(now + OFFER).map(|given| given.place));
+        assert_eq!(places, [Some(1), Some(2), None]);
+        let (mut seats, later) = (Seats::new(3), now + OFFER);
+        let places = [now, later, later, later].map(|at| seats.give(at).map(|given| given.place));
+        assert_eq!(places, [Some(1), Some(2), Some(1), None]);
+    }
+
+    /// Also if that is later than it was told.
+    #[test]
+    fn a_process_whose_connection_is_there_keeps_its_place_until_it_is_taken() {
+        let (mut seats, now) = (Seats::new(2), Instant::now());
+        assert!(seats.give(now).is_some());
+        let late = now + 100 * OFFER;
+        seats.arrive(1);
+        assert!(!seats.has_room(late));
+        seats.connect(1, late);
+        assert!(!seats.has_room(late) && seats.has_room(late + OFFER));
+        seats.take(1);
+        assert!(!seats.has_room(late + OFFER));
     }
 
     #[test]

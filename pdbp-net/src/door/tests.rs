@@ -8,6 +8,7 @@ use pdbp_core::{Completion, Transport};
 
 use super::PER_ADDRESS;
 use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Purpose, Taker, VERSION, Verdict};
+use super::roster::{Member, Roster};
 use crate::token::Token;
 use crate::{Founder, Net, NetError, Options, Refusal, StartError};
 
@@ -176,6 +177,21 @@ fn who_founds_alone_is_told_how_many_are_missing() {
     assert!(matches!(missing, StartError::Missing { here: 1, nodes: 3, .. }), "{missing}");
 }
 
+#[test]
+fn who_waits_with_the_founder_is_told_how_many_there_are_to_be() {
+    let founder = Founder::new("127.0.0.1:0", 3, options()).unwrap();
+    let address = founder.address().to_string();
+    for framing in [crate::Framing::Tcp, crate::Framing::Soap] {
+        // On a busy machine so little time may not be enough to be let in.
+        let times = [100, 1_000, 10_000].map(Duration::from_millis);
+        let joins = |timeout| Net::join(&address, None, &Options { timeout, framing, ..options() });
+        let errors = times.into_iter().map(|timeout| joins(timeout).err().unwrap());
+        let told = errors.into_iter().find(|error| matches!(error, StartError::Incomplete { nodes: 3, .. }));
+        let said = told.unwrap().to_string();
+        assert!(said.contains("3 nodes") && said.contains(&address), "{said}");
+    }
+}
+
 /// An open cluster, a process that has joined it and that its founder has called, and what others join with.
 fn open_pair() -> (Net, Net, Options) {
     let outage = 10 * SOON;
@@ -296,4 +312,53 @@ fn a_place_that_was_left_is_free_again() {
     nodes.sort_by_key(|net| net.capabilities().node.index());
     let numbers: Vec<_> = nodes.iter().map(|net| net.capabilities().node.index()).collect();
     assert_eq!(numbers, [0, 1, 2]);
+}
+
+/// A program that does not poll for long, in which the process that it was given to is connected all the time.
+#[test]
+fn a_place_whose_process_is_connected_is_not_given_to_another() {
+    let options = Options { linger: Duration::ZERO, ..options() };
+    let founder = Net::found("127.0.0.1:0", 2, &options).unwrap();
+    let _joined = Net::join(&founder.address().to_string(), None, &options).unwrap();
+    let members = founder.door.shared().members.get().unwrap();
+    let loopback = founder.address().ip();
+    until("it is connected", || {
+        let now = Instant::now();
+        // An offer is over then, and what is connected stays.
+        members.judge_join(loopback, now + SOON) == Verdict::NoPlace
+    });
+}
+
+/// A node is called, answers with a wrong proof, and gives way to strangers before its connection would have been closed for that.
+#[test]
+fn who_gives_way_to_strangers_is_called_again() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let right = options().token.unwrap();
+    let wrong = Token::from_text(&"guess!".repeat(6)).unwrap();
+    let answer = |proof: &Token| {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut taker, mut hello, mut claim) = (Taker::new([9; 32]), [0; HELLO], [0; CLAIM]);
+        stream.read_exact(&mut hello).unwrap();
+        stream.write_all(&taker.hello(&hello, [0; 32]).unwrap()).unwrap();
+        stream.read_exact(&mut claim).unwrap();
+        let claim = taker.claim(&claim, &right).unwrap();
+        let (verdict, process) = (Verdict::Welcome as u8, Id([4; 16]));
+        let answer = Answer { verdict, version: VERSION, nodes: 2, longest: 1000, process };
+        stream.write_all(&taker.answer(answer, proof)).unwrap();
+        (stream, claim)
+    };
+    let joining = std::thread::spawn(move || Net::join(&address.to_string(), None, &options()).unwrap());
+    let (mut stream, claim) = answer(&right);
+    let own = Member { process: Id([4; 16]), address, incarnation: 0 };
+    let other = SocketAddr::new(address.ip(), claim.port);
+    let other = Member { process: claim.process, address: other, incarnation: 1 };
+    let members = vec![Some(own), Some(other)];
+    let roster = Roster { cluster: Id([8; 16]), place: 0, generation: 0, open: false, members };
+    stream.write_all(&roster.to_bytes(1, 0)).unwrap();
+    let net = joining.join().unwrap();
+    let _called = answer(&wrong);
+    let _silent: Vec<_> = (0..PER_ADDRESS).map(|_| dial(net.address())).collect();
+    listener.set_nonblocking(true).unwrap();
+    until("it is called again", || listener.accept().is_ok());
 }

@@ -91,6 +91,11 @@ impl Remote {
         Self { builder: builder.timeout(TRY.min(patience)), fingerprint, patience, session: None, id: 0 }
     }
 
+    /// From now on whatever is asked takes no longer than this without a pool.
+    pub fn patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
     /// Asks, again and again until there is an answer.
     ///
     /// # Errors

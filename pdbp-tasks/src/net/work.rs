@@ -122,6 +122,8 @@ impl Shared<'_> {
         is_done: &dyn Fn() -> bool,
     ) {
         let (mut number, mut lost_since) = (0, Instant::now());
+        // Why it is not at the pool, as people were told.
+        let mut told = None;
         while !is_done() {
             match builder.clone().start() {
                 Ok(cluster) => {
@@ -139,11 +141,15 @@ impl Shared<'_> {
                     if !is_done() {
                         say("the pool is gone; what is here runs on");
                     }
-                    lost_since = Instant::now();
+                    (lost_since, told) = (Instant::now(), None);
                 }
                 Err(error) => {
+                    let why = error.to_string();
                     if !error.may_pass() {
                         self.fail(error.into());
+                    } else if told.as_ref() != Some(&why) {
+                        say(&format!("not at the pool yet: {why}"));
+                        told = Some(why);
                     }
                     thread::sleep(AGAIN);
                 }
@@ -161,9 +167,8 @@ impl Shared<'_> {
             if self.session().is_none() && lost_since.elapsed() >= patience {
                 if number == 0 || matches!(working.when_lost, WhenLost::Wait(_)) {
                     let waited = lost_since.elapsed();
-                    self.fail(Error::other(format!(
-                        "there has been no pool for {waited:.0?}; is `serve` running there?"
-                    )));
+                    let why = told.as_deref().unwrap_or("it is gone, and it was not tried again");
+                    self.fail(Error::other(format!("there has been no pool for {waited:.0?}: {why}")));
                 }
                 self.alone.store(true, Ordering::Release);
             }

@@ -54,6 +54,8 @@ struct Sps {
     id: u32,
     vps: u32,
     size: PictureSize,
+    /// Before cropping.
+    coded: PictureSize,
     refused: Option<Unsupported>,
 }
 
@@ -79,6 +81,7 @@ fn sps(payload: &[u8]) -> Option<Sps> {
     let (luma_bits, chroma_bits) = (bits.ue()?.checked_add(8)?, bits.ue()?.checked_add(8)?);
     let (unit_x, unit_y) = (if matches!(chroma, 1 | 2) { 2 } else { 1 }, if chroma == 1 { 2 } else { 1 });
     let [left, right, top, bottom] = window;
+    let coded = PictureSize::saturating(width, height);
     let width = width.checked_sub(left.checked_add(right)?.checked_mul(unit_x)?)?;
     let height = height.checked_sub(top.checked_add(bottom)?.checked_mul(unit_y)?)?;
     let size = PictureSize { width: width.try_into().ok()?, height: height.try_into().ok()? };
@@ -87,7 +90,7 @@ fn sps(payload: &[u8]) -> Option<Sps> {
     } else {
         is_interlaced.then_some(Unsupported::Interlaced)
     };
-    (size.width > 0 && size.height > 0).then_some(Sps { id, vps, size, refused })
+    (size.width > 0 && size.height > 0).then_some(Sps { id, vps, size, coded, refused })
 }
 
 /// Skips §7.3.3; whether the pictures were interlaced.
@@ -132,7 +135,8 @@ struct Open {
 #[derive(Default)]
 struct Builder {
     vps: BTreeMap<u32, Range<usize>>,
-    sps: BTreeMap<u32, (Range<usize>, u32, PictureSize)>,
+    /// With the VPS that each refers to, and the sizes of its pictures, after cropping and before.
+    sps: BTreeMap<u32, (Range<usize>, u32, [PictureSize; 2])>,
     /// With the SPS that each refers to.
     pps: BTreeMap<u32, (Range<usize>, u32)>,
     refused: Option<Unsupported>,
@@ -195,12 +199,12 @@ impl Builder {
         match kind {
             Kind::Vps => _ = bits.bits(4).map(|id| self.vps.insert(id, range.clone())),
             Kind::Sps => {
-                let Some(Sps { id, vps, size, refused }) = sps(payload) else { return };
+                let Some(Sps { id, vps, size, coded, refused }) = sps(payload) else { return };
                 if refused.is_some() {
                     self.refused = self.refused.or(refused);
                     self.sps.remove(&id);
                 } else {
-                    self.sps.insert(id, (range.clone(), vps, size));
+                    self.sps.insert(id, (range.clone(), vps, [size, coded]));
                 }
             }
             Kind::Pps => {
@@ -245,11 +249,11 @@ impl Builder {
 
     fn entry(&self, range: &Range<usize>, pps: u32) -> Option<EntryPoint> {
         let (pps, sps) = self.pps.get(&pps)?;
-        let (sps, vps, size) = self.sps.get(sps)?;
+        let (sps, vps, [size, coded]) = self.sps.get(sps)?;
         let vps = self.vps.get(vps)?;
         let outside = |set: &&Range<usize>| !(range.start <= set.start && set.end <= range.end);
         let pieces = [vps, sps, pps].into_iter().filter(outside).chain([range]).cloned().collect();
         let picture = u32::try_from(self.index.pictures.len()).ok()?;
-        Some(EntryPoint { picture, size: *size, pieces })
+        Some(EntryPoint { picture, size: *size, coded: *coded, pieces })
     }
 }

@@ -62,6 +62,8 @@ pub struct EntryPoint {
     pub picture: u32,
     /// Size of the picture.
     pub size: PictureSize,
+    /// The same before cropping, which is what a decoder needs memory for; a side of 65,535 may be longer.
+    pub coded: PictureSize,
     /// Parts of the stream to feed to a decoder, in order; adjacent units are one piece. The last is the picture itself.
     pub pieces: Box<[Range<usize>]>,
 }
@@ -131,6 +133,11 @@ impl Index {
         }
     }
 
+    /// The size before cropping of that entry point which has the most samples.
+    pub fn largest(&self) -> Option<PictureSize> {
+        self.entries.iter().map(|entry| entry.coded).max_by_key(|size| size.samples())
+    }
+
     /// Size of the first picture at which decoding can begin.
     pub fn size(&self) -> Option<PictureSize> {
         self.entries.first().map(|entry| entry.size)
@@ -151,7 +158,8 @@ struct Open {
 struct Builder<'a> {
     data: &'a [u8],
     nals: usize,
-    sps: BTreeMap<u8, (Range<usize>, PictureSize)>,
+    /// With the sizes of its pictures, after cropping and before.
+    sps: BTreeMap<u8, (Range<usize>, [PictureSize; 2])>,
     pps: BTreeMap<u8, (Range<usize>, u8)>,
     /// Of the first sequence parameter set that is not supported.
     refused: Option<Unsupported>,
@@ -185,7 +193,7 @@ impl Builder<'_> {
                     self.refused.get_or_insert(refused);
                     self.sps.remove(&sps.id);
                 } else {
-                    self.sps.insert(sps.id, (nal.range.clone(), sps.size));
+                    self.sps.insert(sps.id, (nal.range.clone(), [sps.size, sps.coded]));
                 }
             }
             NalKind::Pps => {
@@ -241,13 +249,13 @@ impl Builder<'_> {
 
     fn entry(&self, open: &Open, pps: u8) -> Option<EntryPoint> {
         let (pps_range, sps) = self.pps.get(&pps)?;
-        let (sps_range, size) = self.sps.get(sps)?;
+        let (sps_range, [size, coded]) = self.sps.get(sps)?;
         let outside =
             |range: &&Range<usize>| !(open.range.start <= range.start && range.end <= open.range.end);
         let pieces =
             [sps_range, pps_range].into_iter().filter(outside).chain([&open.range]).cloned().collect();
         let picture = u32::try_from(self.index.pictures.len()).ok()?;
-        Some(EntryPoint { picture, size: *size, pieces })
+        Some(EntryPoint { picture, size: *size, coded: *coded, pieces })
     }
 
     fn finish(self) -> Result<Index, IndexError> {

@@ -2,13 +2,26 @@
 
 use super::bits::Bits;
 
-/// The size of the pictures of a stream, in luma samples, after cropping.
+/// The size of the pictures of a stream, in luma samples; after cropping, unless something else is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PictureSize {
     /// Samples per row, never 0.
     pub width: u16,
     /// Rows, never 0.
     pub height: u16,
+}
+
+impl PictureSize {
+    /// Luma samples.
+    pub fn samples(self) -> u64 {
+        u64::from(self.width) * u64::from(self.height)
+    }
+
+    /// Sides that are longer than can be told are cut.
+    pub(crate) fn saturating(width: u32, height: u32) -> Self {
+        let side = |length: u32| u16::try_from(length).unwrap_or(u16::MAX);
+        Self { width: side(width), height: side(height) }
+    }
 }
 
 impl core::fmt::Display for PictureSize {
@@ -21,6 +34,8 @@ impl core::fmt::Display for PictureSize {
 pub(super) struct Sps {
     pub(super) id: u8,
     pub(super) size: PictureSize,
+    /// Before cropping.
+    pub(super) coded: PictureSize,
     /// Why its pictures are not decoded.
     pub(super) refused: Option<Unsupported>,
 }
@@ -105,10 +120,16 @@ pub(super) fn sps(payload: &[u8]) -> Option<Sps> {
     let unit_x = if matches!(chroma, 1 | 2) { 2 } else { 1 };
     let unit_y = if chroma == 1 { 2 } else { 1 } * if frames_only { 1 } else { 2 };
     let [left, right, top, bottom] = crop;
+    let coded = PictureSize::saturating(width, height);
     let width = width.checked_sub(left.checked_add(right)?.checked_mul(unit_x)?)?;
     let height = height.checked_sub(top.checked_add(bottom)?.checked_mul(unit_y)?)?;
     let size = PictureSize { width: width.try_into().ok()?, height: height.try_into().ok()? };
-    (size.width > 0 && size.height > 0).then_some(Sps { id, size, refused: samples.refused(frames_only) })
+    (size.width > 0 && size.height > 0).then_some(Sps {
+        id,
+        size,
+        coded,
+        refused: samples.refused(frames_only),
+    })
 }
 
 fn has_chroma_format(profile: u32) -> bool {

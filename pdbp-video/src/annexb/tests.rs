@@ -40,6 +40,7 @@ fn cropping_is_taken_off() {
     ];
     let parsed = params::sps(&sps).unwrap();
     assert_eq!(parsed.size, PictureSize { width: 1920, height: 1080 });
+    assert_eq!(parsed.coded, PictureSize { width: 1920, height: 1088 });
 }
 
 #[test]

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use pdbp::Launch;
 use pdbp_tasks::{Error, Limits, Program, Tasks, timeline};
 use pdbp_video::clips::{self, Clip, ClipError};
-use pdbp_video::decode::{Codec, Wanted};
+use pdbp_video::decode::{Codec, Largest, Wanted};
 use pdbp_video::elastic::{self, Kinds, Total};
 
 /// Measures blur, blockiness and smoothness of all pictures of H.264 files, finds black and frozen ones, and writes a table.
@@ -31,6 +31,9 @@ struct Cli {
     /// libavcodec. Tables of undamaged files without B pictures are the same
     #[arg(long, value_name = "NAME", default_value_t)]
     decoder: Wanted,
+    /// The largest pictures that are decoded here, in samples; a piece with larger ones is reported and not measured
+    #[arg(long, value_name = "WIDTHxHEIGHT", default_value_t)]
+    largest: Largest,
     /// Pieces at a time: of each process that computes [default: one per processor; one in a process of an MPI job]
     #[arg(long, value_name = "N")]
     slots: Option<usize>,
@@ -69,7 +72,7 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<Option<Total>, Error> {
     let mut program = Program::new("pdbp-clips");
-    let codec = Codec::choose(&cli.decoder).map_err(Error::other)?;
+    let codec = Codec::choose(&cli.decoder).map_err(Error::other)?.up_to(cli.largest);
     let kinds = elastic::kinds(&mut program, codec);
     if let Some(slots) = cli.slots {
         program.slots(slots);

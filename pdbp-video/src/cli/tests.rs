@@ -57,6 +57,23 @@ fn what_cannot_be_analysed_is_said_with_its_reason() {
 }
 
 #[test]
+fn clips_with_larger_pictures_than_are_allowed_are_refused_by_name() {
+    let refused = cli(&["--largest", "200x200"]).setup(None).unwrap_err().0.to_string();
+    assert!(
+        refused.contains("bbb_cif") && refused.contains("352×288") && refused.contains("--largest"),
+        "{refused}"
+    );
+    let setup = cli(&["--largest", "200x200", "-k"]).setup(None).unwrap();
+    assert_eq!((setup.streams.clips().len(), setup.refused.len()), (1, 4));
+    assert!(
+        Cli::try_parse_from(["pdbp-video", "--largest", "big"])
+            .unwrap_err()
+            .to_string()
+            .contains("7680x4320")
+    );
+}
+
+#[test]
 fn continuous_runs_are_cut_to_the_memory_there_is() {
     let streams = Streams::new(clips::bundled().clips, 1000);
     let mut notices = Vec::new();

@@ -4,8 +4,8 @@
 //! every NAL unit is preceded by its length (ISO/IEC 14496-15 §5.3); an Annex B stream has start codes instead, and the
 //! parameter sets before each key frame.
 //!
-//! Work is bounded by the length of the file, whatever its tables say: samples are taken only while they lie inside it,
-//! and no more of them than it has bytes.
+//! Work is bounded by the length of the file, whatever its tables say and however many tracks it has: samples are taken only while they lie
+//! inside it, and of all tracks together no more of them than it has bytes, nor more bytes than [`MOST_GROWTH`] for each of its own.
 //!
 //! It needs [`crate::annexb`] and nothing else of the program, so that a fuzz target compiles it alone.
 
@@ -16,7 +16,7 @@ use mp4parse::{SampleEntry, SampleToChunk, Track, TrackType, VideoCodecSpecific}
 use crate::annexb::Standard;
 
 const START_CODE: [u8; 4] = [0, 0, 0, 1];
-/// How many times as long as the file its stream may get, by start codes and by parameter sets before every key picture; one that gets
+/// How many times as long as the file its streams together may get, by start codes and by parameter sets before every key picture; one that gets
 /// longer is no video, but made to fill memory.
 pub const MOST_GROWTH: usize = 64;
 
@@ -58,6 +58,8 @@ pub fn h264_tracks(data: &[u8]) -> Result<Vec<H264Track>, Refusal> {
     let context = mp4parse::read_mp4(&mut reader).map_err(|error| damaged(error.to_string()))?;
     let mut streams = Vec::new();
     let mut found = Vec::new();
+    // What is left for the tracks that follow.
+    let (mut samples_left, mut bytes_left) = (data.len(), data.len().saturating_mul(MOST_GROWTH));
     for track in context.tracks.iter() {
         let Some(config) = avc_config(track) else {
             found.push(format!("{:?}", track.track_type).to_lowercase());
@@ -65,13 +67,14 @@ pub fn h264_tracks(data: &[u8]) -> Result<Vec<H264Track>, Refusal> {
         };
         let config =
             Record::parse(Standard::H264, config).ok_or_else(|| damaged("the avcC box is cut off".into()))?;
-        let (samples, is_whole) = samples(data, track);
+        let (samples, is_whole) = samples(data, track, samples_left);
+        samples_left -= samples.len();
         let sync: Option<BTreeSet<u32>> =
             track.stss.as_ref().map(|stss| stss.samples.iter().copied().collect());
-        let stream = annex_b(&samples, sync.as_ref(), &config, data.len().saturating_mul(MOST_GROWTH))
-            .ok_or_else(|| {
-                damaged(format!("its parameter sets make more than {MOST_GROWTH} bytes of each"))
-            })?;
+        let stream = annex_b(&samples, sync.as_ref(), &config, bytes_left).ok_or_else(|| {
+            damaged(format!("its tracks and their parameter sets make more than {MOST_GROWTH} bytes of each"))
+        })?;
+        bytes_left -= stream.len();
         streams.push(H264Track { number: track.track_id.unwrap_or_default(), stream, is_whole });
     }
     if streams.is_empty() {
@@ -184,8 +187,8 @@ fn push_nal(out: &mut Vec<u8>, nal: &[u8]) {
 }
 
 /// The samples of a track in order, from its chunk and size tables (ISO/IEC 14496-12 §8.7), up to the first that lies outside the
-/// file, and whether there is none.
-fn samples<'a>(data: &'a [u8], track: &Track) -> (Vec<&'a [u8]>, bool) {
+/// file, or is one more than `most`, and whether there is none.
+fn samples<'a>(data: &'a [u8], track: &Track, most: usize) -> (Vec<&'a [u8]>, bool) {
     let (Some(chunks), Some(runs), Some(sizes)) = (&track.stco, &track.stsc, &track.stsz) else {
         return (Vec::new(), true);
     };
@@ -199,7 +202,7 @@ fn samples<'a>(data: &'a [u8], track: &Track) -> (Vec<&'a [u8]>, bool) {
             let Some(size) = size else { return (samples, true) };
             let end = usize::try_from(*size).ok().and_then(|size| position.checked_add(size));
             let sample = end.and_then(|end| data.get(position..end));
-            let Some(sample) = sample.filter(|_| samples.len() < data.len()) else { return (samples, false) };
+            let Some(sample) = sample.filter(|_| samples.len() < most) else { return (samples, false) };
             samples.push(sample);
             position += sample.len();
         }
@@ -229,5 +232,63 @@ mod tests {
             annex_b(&samples, Some(&none), &config, usize::MAX).map(|stream| stream.len()),
             Some(31 * 60_004)
         );
+    }
+
+    fn atom(name: &str, parts: &[&[u8]]) -> Vec<u8> {
+        let content = parts.concat();
+        let length = u32::try_from(content.len() + 8).unwrap().to_be_bytes();
+        [&length[..], name.as_bytes(), &content].concat()
+    }
+
+    fn numbers(numbers: &[u32]) -> Vec<u8> {
+        numbers.iter().flat_map(|number| number.to_be_bytes()).collect()
+    }
+
+    /// A track of `count` samples of a byte each, with a parameter set of that length before each of them.
+    fn track(number: u32, count: u32, set: usize) -> Vec<u8> {
+        let head = [1, 66, 0, 30, 0xff, 0xe1];
+        let length = u16::try_from(set).unwrap().to_be_bytes();
+        let avc = atom("avcC", &[&head, &length, &vec![0x67; set], &[0]]);
+        let entry = atom("avc1", &[&[0; 6], &[0, 1], &[0; 16], &[0, 16, 0, 16], &[0; 50], &avc]);
+        let tables = [
+            atom("stsd", &[&numbers(&[0, 1]), &entry]),
+            atom("stts", &[&numbers(&[0, 1, count, 1])]),
+            atom("stsc", &[&numbers(&[0, 1, 1, count, 1])]),
+            atom("stsz", &[&numbers(&[0, 1, count])]),
+            atom("stco", &[&numbers(&[0, 1, PLACE])]),
+        ];
+        let header = atom("tkhd", &[&numbers(&[3, 0, 0, number, 0, 1]), &[0; 60]]);
+        let handler = atom("hdlr", &[&numbers(&[0, 0]), b"vide", &[0; 13]]);
+        let media = atom("mdhd", &[&numbers(&[0, 0, 0, 1000, count, 0])]);
+        let table = atom("minf", &[&atom("stbl", &[&tables.concat()])]);
+        atom("trak", &[&header, &atom("mdia", &[&media, &handler, &table])])
+    }
+
+    fn file(tracks: &[Vec<u8>]) -> Vec<u8> {
+        let start = atom("ftyp", &[b"isom", &[0; 4], b"isom"]);
+        let header = atom("mvhd", &[&numbers(&[0, 0, 0, 1000, 0]), &[0; 80]]);
+        [start, atom("mdat", &[&[0, 0, 0, 0]]), atom("moov", &[&header, &tracks.concat()])].concat()
+    }
+
+    /// Where in `file` the samples of all tracks begin.
+    const PLACE: u32 = 20 + 8;
+
+    /// Each of them stays below what is allowed for one.
+    #[test]
+    fn a_file_of_many_tracks_gives_no_more_bytes_than_one_with_one() {
+        let tracks = |count| -> Vec<_> { (1..=40).map(|number| track(number, count, 500)).collect() };
+        let read = |data: &[u8]| {
+            h264_tracks(data).map(|tracks| tracks.iter().map(|track| track.stream.len()).sum::<usize>())
+        };
+        assert_eq!(read(&file(&tracks(100)[..1])), Ok(100 * 504));
+        assert_eq!(read(&file(&tracks(100))), Ok(40 * 100 * 504));
+        let data = file(&tracks(1_000));
+        assert!(1_000 * 504 < MOST_GROWTH * data.len() && 40 * 1_000 * 504 > MOST_GROWTH * data.len());
+        let refusal = read(&data).unwrap_err().to_string();
+        assert!(refusal.contains("more than 64 bytes of each"), "{refusal}");
+        // Nor more samples than bytes, though each track has less of them.
+        let data = file(&(1..=40).map(|number| track(number, 10_000, 1)).collect::<Vec<_>>());
+        let found = h264_tracks(&data).unwrap();
+        assert!(found[0].is_whole && !found[39].is_whole, "{} bytes", data.len());
     }
 }

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 #[cfg(target_os = "linux")]
 use super::isolated::Isolation;
+use super::largest::{LEVEL_5_2, Largest};
 use super::libav::{Libav, NoLibav};
 #[cfg(feature = "cuda")]
 use super::nvdec::{NoNvdec, Nvdec};
 use super::openh264::OpenH264;
 use super::{DecodeError, Yuv};
-use crate::annexb::Standard;
+use crate::annexb::{Index, PictureSize, Standard};
 
 /// Where pictures go.
 pub(super) type Take<'a> = dyn FnMut(&Yuv<'_>) + 'a;
@@ -173,6 +174,7 @@ pub struct Codec {
     nvdec: Option<&'static Nvdec>,
     /// Why it is not libavcodec, which was looked for.
     why_not: Option<&'static str>,
+    largest: Largest,
     #[cfg(target_os = "linux")]
     isolation: Option<&'static Isolation>,
 }
@@ -239,6 +241,35 @@ impl Codec {
         self.is_libav() || standard == Standard::H264
     }
 
+    /// The same for pictures of up to that size. Without it the limit is that of [`Largest::default`].
+    #[must_use]
+    pub fn up_to(self, largest: Largest) -> Self {
+        Self { largest, ..self }
+    }
+
+    /// Whether pictures of that size, before they are cropped, are decoded.
+    ///
+    /// # Errors
+    /// [`DecodeError::TooLarge`] if not.
+    pub fn admits(&self, coded: PictureSize) -> Result<(), DecodeError> {
+        let (largest, remedy) = if !self.largest.admits(coded) {
+            (self.largest, "if this is as it should be, allow it with --largest WIDTHxHEIGHT")
+        } else if !self.is_exact() && !LEVEL_5_2.admits(coded) {
+            (LEVEL_5_2, "those of openh264 end there, use --decoder libav")
+        } else {
+            return Ok(());
+        };
+        Err(DecodeError::TooLarge { coded, largest, remedy })
+    }
+
+    /// The same of all entry points of a stream.
+    ///
+    /// # Errors
+    /// As above, of the largest.
+    pub fn admits_all(&self, index: &Index) -> Result<(), DecodeError> {
+        index.largest().map_or(Ok(()), |coded| self.admits(coded))
+    }
+
     /// Bytes that the device has left, if decoders live in its memory.
     pub(super) fn device_memory_left(&self) -> Option<u64> {
         #[cfg(feature = "cuda")]
@@ -250,13 +281,16 @@ impl Codec {
     /// The same with its decoders in processes of their own, which are `program`: one that begins with [`serve_isolated`](super::serve_isolated). A
     /// decoder that crashes then ends no more than its process.
     ///
+    /// It is what is done last: another limit of sizes is not heard of there.
+    ///
     /// # Errors
     /// On other systems than Linux.
     #[cfg(target_os = "linux")]
     pub fn isolated(self, program: &Path) -> Result<Self, NotIsolated> {
         let other = if self.is_nvdec() { NVDEC } else { OPENH264 };
         let decoder = self.libav.map_or(Path::new(other), Libav::file);
-        let isolation = Box::leak(Box::new(Isolation::new(program.to_owned(), decoder.to_owned())));
+        let isolation =
+            Box::leak(Box::new(Isolation::new(program.to_owned(), decoder.to_owned(), self.largest)));
         Ok(Self { isolation: Some(isolation), ..self })
     }
 
@@ -316,11 +350,14 @@ impl Codec {
         }
         #[cfg(feature = "cuda")]
         if let Some(nvdec) = self.nvdec {
-            let made = nvdec.decoder(standard).map(|decoder| Box::new(decoder) as Box<dyn Decoder>);
+            let made =
+                nvdec.decoder(standard, self.largest).map(|decoder| Box::new(decoder) as Box<dyn Decoder>);
             return made.map_err(|reason| DecodeError::NoDecoder { reason });
         }
         let made = match self.libav {
-            Some(libav) => libav.decoder(standard).map(|decoder| Box::new(decoder) as Box<dyn Decoder>),
+            Some(libav) => {
+                libav.decoder(standard, self.largest).map(|decoder| Box::new(decoder) as Box<dyn Decoder>)
+            }
             None => OpenH264::new().map(|decoder| Box::new(decoder) as Box<dyn Decoder>),
         };
         made.map_err(|reason| DecodeError::NoDecoder { reason: format!("{reason}; {FEWER}") })

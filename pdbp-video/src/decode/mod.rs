@@ -14,6 +14,7 @@
 mod decoder;
 #[cfg(target_os = "linux")]
 mod isolated;
+mod largest;
 mod libav;
 pub(crate) mod library;
 pub mod memory;
@@ -30,6 +31,7 @@ use std::collections::VecDeque;
 pub use decoder::{Codec, NoCodec, NotIsolated, UnknownDecoder, Wanted};
 #[cfg(target_os = "linux")]
 pub use isolated::serve as serve_isolated;
+pub use largest::{Largest, NotLargest};
 pub(crate) use libav::file_name;
 pub use libav::{Libav, NoLibav};
 #[cfg(feature = "cuda")]
@@ -41,7 +43,7 @@ pub(crate) use yuv::OnDevice;
 pub use yuv::Yuv;
 
 use self::decoder::{Company, Decoder, Fault};
-use crate::annexb::{EntryPoint, Index, Standard};
+use crate::annexb::{EntryPoint, Index, PictureSize, Standard};
 use crate::clips::Clip;
 use crate::sources::Source;
 use crate::streams::{StreamNo, Streams};
@@ -64,6 +66,18 @@ pub enum DecodeError {
     NotDecoded {
         /// How the stream is coded.
         standard: Standard,
+    },
+    /// Its pictures are larger than what is decoded.
+    #[error(
+        "its pictures of {coded} samples are larger than {largest}, the largest that are decoded; {remedy}"
+    )]
+    TooLarge {
+        /// Their size before they are cropped.
+        coded: PictureSize,
+        /// The limit.
+        largest: Largest,
+        /// What helps.
+        remedy: &'static str,
     },
     /// Something happened to a live source.
     #[error("{reason}")]
@@ -143,6 +157,7 @@ impl Sampler {
         entry: &EntryPoint,
         take: impl FnOnce(&Yuv<'_>) -> R,
     ) -> Result<R, DecodeError> {
+        self.codec.admits(entry.coded)?;
         // Taken out while in use: only a decoder that succeeded goes back.
         let standard = clip.standard();
         let mut decoder = match self.decoder.take() {
@@ -266,6 +281,14 @@ impl Follower {
             pieces.extend_from_slice(entry.pieces.split_last().map_or(&[], |(_, headers)| headers));
         }
         let Some(range) = index.pictures.get(self.next) else { return Ok(None) };
+        if let Some(coded) = coded_at(index, self.next)
+            && let Err(error) = self.codec.admits(coded)
+        {
+            // From the next entry point.
+            self.decoder = None;
+            self.next += 1;
+            return Err(error);
+        }
         pieces.push(range.clone());
         self.feed(clip.standard(), clip.data(), &pieces, take)
     }
@@ -289,8 +312,10 @@ impl Follower {
             // What it is may have changed.
             let refused = match Index::new(&unit.bytes) {
                 Err(error) => Some(error.to_string()),
-                Ok(_) if self.codec.decodes(unit.standard) => None,
-                Ok(_) => Some(DecodeError::NotDecoded { standard: unit.standard }.to_string()),
+                Ok(_) if !self.codec.decodes(unit.standard) => {
+                    Some(DecodeError::NotDecoded { standard: unit.standard }.to_string())
+                }
+                Ok(index) => self.codec.admits_all(&index).err().map(|error| error.to_string()),
             };
             if let Some(reason) = refused {
                 self.decoder = None;
@@ -344,6 +369,12 @@ impl Follower {
         self.decoder = Some(decoder);
         Ok(result)
     }
+}
+
+/// The size before cropping of this picture, if it is an entry point.
+fn coded_at(index: &Index, picture: usize) -> Option<PictureSize> {
+    let place = index.entries.binary_search_by_key(&picture, |entry| entry.picture as usize).ok()?;
+    Some(index.entries.get(place)?.coded)
 }
 
 #[cfg(test)]

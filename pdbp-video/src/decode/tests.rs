@@ -189,6 +189,129 @@ fn decoders_that_begin_at_an_open_group_leave_out_what_refers_to_the_one_before_
     }
 }
 
+/// A NAL unit: its header, and codes of so many bits, or Exp-Golomb codes (0 bits).
+fn unit(header: u8, codes: &[(u32, u32)]) -> Vec<u8> {
+    let code = |(bits, value): &(u32, u32)| match bits {
+        0 => format!("{:0width$b}", value + 1, width = 2 * (value + 1).ilog2() as usize + 1),
+        _ => format!("{value:0width$b}", width = *bits as usize),
+    };
+    let mut text = codes.iter().map(code).collect::<String>() + "1";
+    text.extend(core::iter::repeat_n('0', text.len().next_multiple_of(8) - text.len()));
+    let bytes = text.as_bytes().chunks(8).map(|byte| byte.iter().fold(0, |all, bit| all << 1 | bit & 1));
+    [0, 0, 0, 1, header].into_iter().chain(bytes).collect()
+}
+
+/// Of some 30 bytes: pictures of 16,000×16,000 samples, of which one macroblock is shown, and 16 of which are kept.
+fn enormous() -> Vec<u8> {
+    let (ue, crop) = (0, 16_000 / 2 - 8);
+    let mut sps = vec![(8, 66), (8, 0), (8, 62), (ue, 0), (ue, 0), (ue, 2), (ue, 16), (1, 0)];
+    sps.extend([
+        (ue, 999),
+        (ue, 999),
+        (1, 1),
+        (1, 1),
+        (1, 1),
+        (ue, 0),
+        (ue, crop),
+        (ue, 0),
+        (ue, crop),
+        (1, 0),
+    ]);
+    let pps = [
+        (ue, 0),
+        (ue, 0),
+        (1, 0),
+        (1, 0),
+        (ue, 0),
+        (ue, 0),
+        (ue, 0),
+        (3, 0),
+        (ue, 0),
+        (ue, 0),
+        (ue, 0),
+        (3, 0),
+    ];
+    let slice = [(ue, 0), (ue, 7), (ue, 0), (4, 0), (ue, 0), (2, 0), (ue, 0), (16, 0xffff)];
+    [unit(0x67, &sps), unit(0x68, &pps), unit(0x65, &slice)].concat()
+}
+
+#[test]
+fn a_small_stream_of_enormous_pictures_is_refused_by_name_before_a_decoder_sees_it() {
+    let data = enormous();
+    assert!(data.len() < 60);
+    let clip = Clip::new("enormous", data.clone()).unwrap();
+    assert_eq!(clip.size(), PictureSize { width: 16, height: 16 });
+    let is_named = |error: DecodeError| {
+        let text = error.to_string();
+        assert!(
+            text.contains("16000×16000") && text.contains("4096×2304") && text.contains("--largest"),
+            "{text}"
+        );
+        text
+    };
+    let source = Source::new(crate::sources::Address::parse("rtp://127.0.0.1:0").unwrap().unwrap());
+    source.feed(Ok(crate::sources::AccessUnit { standard: Standard::H264, bytes: data, is_key: true }));
+    let live = Streams::new(vec![Clip::live(source)], 1);
+    for codec in codecs() {
+        let entry = &clip.index().entries[0];
+        is_named(Sampler::new(codec).sample(&clip, entry, |_| ()).unwrap_err());
+        is_named(Follower::new(codec, entry).step(&clip, |_, _| ()).unwrap_err());
+        is_named(whole(codec, &clip, |_| ()).unwrap_err());
+    }
+    let mut follower = Follower::of(Codec::default(), &live, StreamNo(0)).unwrap();
+    is_named(follower.step(live.clip(StreamNo(0)).unwrap(), |_, _| ()).unwrap_err());
+    // What openh264 cannot do is no matter of the limit.
+    let codec = Codec::default().up_to("16000x16000".parse().unwrap());
+    let text = whole(codec, &clip, |_| ()).unwrap_err().to_string();
+    assert!(text.contains("4096×2304") && text.contains("--decoder libav"), "{text}");
+}
+
+#[test]
+fn a_clip_whose_pictures_grow_is_followed_up_to_there_and_from_the_next_small_one_on() {
+    let [small, large] = [0, 4].map(|clip: usize| BUNDLED[clip].data);
+    let pictures = |data: &[u8]| Index::new(data).unwrap().pictures[29].end;
+    let data = [&small[..pictures(small)], &large[..pictures(large)], small].concat();
+    let clip = Clip::new("grows", data).unwrap();
+    for codec in codecs() {
+        let (expected, _) = follow(codec, &clip, 0, 140);
+        assert!(expected.iter().any(|(number, _)| *number == 31));
+        let (pictures, errors) = follow(codec.up_to("176x144".parse().unwrap()), &clip, 0, 80);
+        let numbers = numbers(&pictures);
+        assert_eq!(errors, 1, "{codec}: {numbers:?}");
+        assert!(numbers.contains(&20) && numbers.contains(&70), "{codec}: {numbers:?}");
+        assert!(numbers.iter().all(|number| !(30..60).contains(number)), "{codec}: {numbers:?}");
+    }
+}
+
+/// The second line, for sizes that a stream changes to when they have been looked at.
+#[test]
+fn decoders_that_are_given_larger_pictures_than_are_allowed_refuse_them() {
+    let clip = Clip::new("cif", BUNDLED[1].data).unwrap();
+    let entry = &clip.index().entries[0];
+    for codec in codecs().into_iter().filter(Codec::is_exact) {
+        let decode = |codec: Codec| {
+            let mut decoder = codec.own_decoder(Standard::H264).unwrap();
+            let mut shown = 0;
+            let decoded = decoder.decode(clip.data(), &entry.pieces, &mut |_| shown += 1);
+            decoded.and_then(|()| decoder.drain(&mut |_| shown += 1)).map(|()| shown)
+        };
+        assert_eq!(decode(codec), Ok(1), "{codec}");
+        assert!(decode(codec.up_to("64x64".parse().unwrap())).is_err(), "{codec}");
+    }
+}
+
+#[test]
+fn the_largest_size_is_one_of_samples() {
+    let largest = Largest::default();
+    let admits = |width, height| largest.admits(PictureSize { width, height });
+    assert!(admits(3840, 2160) && admits(2160, 3840) && admits(4096, 2304));
+    assert!(!admits(4096, 2320) && !admits(65_535, 65_535));
+    for text in ["", "4096", "x", "0x10", "10x0", "70000x1", "-1x5", "1x2x3"] {
+        assert!(text.parse::<Largest>().is_err(), "{text}");
+    }
+    assert_eq!(largest.to_string().parse(), Ok(largest));
+}
+
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(40))]
 

@@ -25,6 +25,7 @@ use super::{Codec, DecodeError, Yuv};
 pub fn whole(codec: Codec, clip: &Clip, mut take: impl FnMut(&Yuv<'_>)) -> Result<(), DecodeError> {
     let index = clip.index();
     let Some(entry) = index.entries.first() else { return Ok(()) };
+    codec.admits_all(index)?;
     let mut decoder = codec.decoder(index.standard, Company::Others)?;
     let mut shown = entry.picture;
     let mut take = |yuv: &Yuv<'_>| {

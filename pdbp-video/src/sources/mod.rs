@@ -206,6 +206,12 @@ impl Source {
         if self.waiting() == 0 { None } else { self.shared.take() }
     }
 
+    /// As if it had been received.
+    #[cfg(test)]
+    pub(crate) fn feed(&self, unit: Unit) {
+        self.shared.put(unit);
+    }
+
     /// How much waits to be taken.
     pub fn waiting(&self) -> usize {
         // Relaxed: `take` looks again under the lock.

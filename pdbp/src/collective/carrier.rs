@@ -151,20 +151,37 @@ impl Line {
 
     /// Sleeps until the call has ended or gone on in switches, or a message comes.
     pub(super) fn sleep_for_switches(&self, time: Duration) -> Result<(), RecvError> {
-        self.switches.as_ref().map_or(Ok(()), |switches| switches.sleep(&self.part, time))
+        let slept = self.switches.as_ref().map_or(Ok(()), |switches| switches.sleep(&self.part, time));
+        self.refuse_streams();
+        slept
     }
 
     /// Sleeps until something comes, or, where a member has had no room, may have room.
     pub(super) fn sleep(&mut self, rank: usize, is_full: bool, time: Duration) -> Result<(), RecvError> {
         let interest = if is_full { self.room_for(rank) } else { Interest::Recv };
-        let Some(end) = &mut self.slate else { return self.part.wait(interest, time).map(|_| ()) };
+        let Some(end) = &self.slate else { return self.wait(interest, time) };
         if !end.doze() {
             return Ok(());
         }
-        let slept = self.part.wait(Interest::Recv, if is_full { NAP.min(time) } else { time });
+        let slept = self.wait(Interest::Recv, if is_full { NAP.min(time) } else { time });
         end.rouse();
         self.polls = LOOKS;
-        slept.map(|_| ())
+        slept
+    }
+
+    /// Waits for what comes for the part.
+    pub(super) fn wait(&self, interest: Interest, time: Duration) -> Result<(), RecvError> {
+        if self.part.wait(interest, time)?.stream {
+            self.refuse_streams();
+        }
+        Ok(())
+    }
+
+    /// Whoever knows the name of the part may open streams to it, which would keep their blocks, and end each wait.
+    fn refuse_streams(&self) {
+        while let Ok(Some(stream)) = self.part.try_accept_stream() {
+            drop(stream);
+        }
     }
 
     /// Wakes a member that sleeps: a byte that is no message of a group. Without room for it the member wakes by itself before long.
@@ -207,6 +224,11 @@ impl Line {
         node.is_some_and(|node| self.part.shared().engine().has_failed(node))
     }
 
+    /// Whether the part of a member is.
+    pub(super) fn is_gone(&self, rank: usize) -> bool {
+        self.target(rank).is_some_and(|target| !self.part.shared().engine().has_part(target))
+    }
+
     /// Whether a message is of the member that it says it is of. Others are dropped: the part has a name, and anybody can send to it.
     pub(super) fn is_of_member(&self, message: &Message) -> bool {
         sender(message).and_then(|rank| self.target(rank)).is_some_and(|target| target == message.source())
@@ -219,7 +241,7 @@ impl Line {
             // Whoever has no room for it may be waiting for room itself.
             while self.part.try_recv().is_some() {}
             while self.slate.as_mut().is_some_and(|end| end.take(|_, _| ())) {}
-            let _ = self.part.wait(Interest::Recv, Duration::from_millis(2));
+            let _ = self.wait(Interest::Recv, Duration::from_millis(2));
         }
     }
 }

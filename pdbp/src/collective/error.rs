@@ -146,7 +146,7 @@ pub enum JoinError {
         /// The length of pieces there and here, in bytes.
         piece: (u32, u32),
     },
-    /// The node of a member has failed.
+    /// The node of a member has failed, or the member has given up joining when all others were there.
     Lost {
         /// Its rank.
         rank: usize,

@@ -83,6 +83,7 @@ use pdbp_core::collective::{Carrier, Fault, Member};
 use carrier::Line;
 pub use error::{GroupError, JoinError};
 pub use request::Request;
+use split::Made;
 pub use started::Started;
 pub use value::{Number, Operation, With};
 
@@ -94,8 +95,9 @@ pub struct Group {
     member: Member<'static>,
     patience: Duration,
     name: String,
-    /// How many groups were made of members of this one.
-    made: u32,
+    made: Made,
+    /// Before that nobody can have heard more of this member than that it joins.
+    has_joined: bool,
 }
 
 impl Group {
@@ -295,12 +297,13 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let Self { line, member, .. } = self;
+        let Self { line, member, has_joined, .. } = self;
         // Those who have left need not be told.
         while line.try_recv(|message| _ = member.accept(message)) {}
         line.tell(|line| {
             let all_know = member.tell_fault(line);
-            member.leave(line) && all_know
+            let all_know_end = if *has_joined { member.leave(line) } else { member.withdraw(line) };
+            all_know && all_know_end
         });
     }
 }

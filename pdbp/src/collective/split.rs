@@ -6,6 +6,13 @@ use super::join::{join, sum};
 use super::switches::Switches;
 use super::{Group, JoinError};
 
+/// How many groups were made of members of one: of those that are near each other, who need not call it as often as those elsewhere, and of all.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Made {
+    local: u32,
+    split: u32,
+}
+
 impl Group {
     /// The group of the members that are where this one is, in the order of their ranks here: those whose nodes share memory with this
     /// one's (threads of a process, MPI processes of one host on Linux), and on a [fabric](crate::Settings::fabric) those on its board.
@@ -40,7 +47,8 @@ impl Group {
         let is_near = |other| node.shared.engine().shares_memory(other);
         let ranks = self
             .ranks(|_, other| is_near(other) || (board.is_some() && Switches::board(node, other) == board));
-        self.of_ranks(&ranks)
+        self.made.local += 1;
+        self.of_ranks(&ranks, &format!("{}:{}", self.name, self.made.local - 1))
     }
 
     /// Divides the group: a new one of all members that give the same colour, in the order of their ranks here. All members call it. This
@@ -53,7 +61,8 @@ impl Group {
         let mut colours = vec![0; self.size()];
         self.all_gather(&[colour], &mut colours).map_err(JoinError::Call)?;
         let ranks = self.ranks(|rank, _| colours.get(rank) == Some(&colour));
-        self.of_ranks(&ranks)
+        self.made.split += 1;
+        self.of_ranks(&ranks, &format!("{}/{}", self.name, self.made.split - 1))
     }
 
     fn ranks(&self, is_member: impl Fn(usize, NodeId) -> bool) -> Vec<usize> {
@@ -62,15 +71,14 @@ impl Group {
     }
 
     /// The group of members of this one, of which this member is one, and which all give the same list.
-    fn of_ranks(&mut self, ranks: &[usize]) -> Result<Self, JoinError> {
+    fn of_ranks(&self, ranks: &[usize], name: &str) -> Result<Self, JoinError> {
         let node = self.line.part().node();
         let nodes: Vec<_> = ranks.iter().filter_map(|rank| self.line.nodes().get(*rank).copied()).collect();
         let own = self.rank();
         let rank = ranks.iter().position(|rank| *rank == own);
         let rank = rank.ok_or_else(|| JoinError::NotInList { part: self.line.part().name().to_owned() })?;
         // Its number keeps it from those made before and after, its first member from those that are made at the same time.
-        let name = format!("{}/{}.{}", self.name, self.made, ranks.first().unwrap_or(&0));
-        self.made += 1;
+        let name = format!("{name}.{}", ranks.first().unwrap_or(&0));
         join(node, &name, &nodes, rank, sum(ranks.iter().map(|rank| *rank as u64)), self.patience)
     }
 }

@@ -63,7 +63,11 @@ impl<'g> Started<'g> {
                 };
                 Ok(Self { group, request, running, by, is_done: false })
             }
-            Err(e) => Err(GroupError::from_start(e, group)),
+            Err(e) => {
+                // There may be room by now for who does not know yet what has ended the group.
+                group.member.tell_fault(&mut group.line);
+                Err(GroupError::from_start(e, group))
+            }
         }
     }
 
@@ -82,7 +86,16 @@ impl<'g> Started<'g> {
     /// # Errors
     /// See [`GroupError`]; never [`GroupError::TimedOut`].
     pub fn poll(&mut self) -> Result<bool, GroupError> {
-        Ok(self.advance()? == Polled::Done)
+        match self.advance() {
+            Ok(polled) => Ok(polled == Polled::Done),
+            Err(fault) => {
+                let Group { line, member, .. } = &mut *self.group;
+                let fault = member.fail(fault);
+                // Those that have no room hear it with the next call, or when the group is dropped.
+                member.tell_fault(line);
+                Err(GroupError::from_fault(fault, self.group))
+            }
+        }
     }
 
     /// Waits until it is done, as long as something moves once in this time.
@@ -90,12 +103,12 @@ impl<'g> Started<'g> {
     /// # Errors
     /// See [`GroupError`]. After [`GroupError::Interrupted`] it may be called again.
     pub fn wait(&mut self, patience: Duration) -> Result<(), GroupError> {
-        // When it was first seen that nothing moves any more.
+        // When it was first seen that nothing moves any more, and when it was looked last why.
         let mut since = None;
         let mut moved = self.moved();
         let (mut is_shown, mut idle) = (false, 0);
         loop {
-            let (is_full, rank) = match self.advance()? {
+            let (is_full, rank) = match self.advance().map_err(|fault| self.end(fault))? {
                 Polled::Done => return Ok(()),
                 Polled::Waits(rank) => (false, rank),
                 Polled::Full(rank) => (true, rank),
@@ -115,29 +128,32 @@ impl<'g> Started<'g> {
             if lingered {
                 continue;
             }
-            let since = *since.get_or_insert_with(Instant::now);
-            let waited = since.elapsed();
+            let (began, looked) = since.get_or_insert_with(|| {
+                let now = Instant::now();
+                (now, now)
+            });
+            let waited = began.elapsed();
             if waited >= patience {
                 return Err(self.time_out(rank, patience));
             }
-            let time = LOOK.min(patience.saturating_sub(waited));
             let Group { line, member, .. } = &mut *self.group;
+            // Who has called nothing where this member waits is ahead, and nobody hears of it: it is asked before long.
+            let is_soon = self.by.is_switches() && !is_shown && line.is_behind(member.number());
+            let time = if is_soon { NAP } else { LOOK }.min(patience.saturating_sub(waited));
             let slept = match self.by {
                 By::Messages | By::FlagsFirst | By::Flags => line.sleep(rank, is_full, time),
-                // Who has called nothing where this member waits is ahead, and nobody hears of it: it is asked before long.
-                _ if !is_shown && line.is_behind(member.number()) => line.sleep_for_switches(NAP.min(time)),
-                _ => line.sleep_for_switches(time),
+                By::SwitchesFirst | By::Switches => line.sleep_for_switches(time),
             };
-            match slept {
-                Ok(()) => {}
-                Err(RecvError::Interrupted) => return Err(GroupError::Interrupted),
-                // The part keeps its pipe as long as the group lives, so that it is the time.
-                Err(_) => {
-                    if !is_shown {
-                        is_shown = self.show();
-                    }
-                    self.look_for(rank)?;
+            if let Err(RecvError::Interrupted) = slept {
+                return Err(GroupError::Interrupted);
+            }
+            // Also if something has woken it all the time that is none of the group's.
+            if slept.is_err() || looked.elapsed() >= time {
+                *looked = Instant::now();
+                if !is_shown {
+                    is_shown = self.show();
                 }
+                self.look_for(rank)?;
             }
         }
     }
@@ -147,7 +163,7 @@ impl<'g> Started<'g> {
         *self.running.call()
     }
 
-    fn advance(&mut self) -> Result<Polled, GroupError> {
+    fn advance(&mut self) -> Result<Polled, Fault> {
         if self.is_done {
             return Ok(Polled::Done);
         }
@@ -160,28 +176,23 @@ impl<'g> Started<'g> {
         let Self { group, request, running, .. } = self;
         let fold = request.fold.as_mut().map(|fold| &mut **fold as _);
         let mut data = Data { input: request.input, output: &mut *request.output, fold };
-        let polled = running.poll(&mut group.member, &mut group.line, &mut data);
-        let polled = polled.map_err(|fault| self.end(fault))?;
+        let polled = running.poll(&mut group.member, &mut group.line, &mut data)?;
         self.is_done = polled == Polled::Done;
         Ok(polled)
     }
 
     /// The same of a barrier of members that share memory.
-    fn advance_at_flags(&mut self) -> Result<Polled, GroupError> {
+    fn advance_at_flags(&mut self) -> Result<Polled, Fault> {
         let Group { line, member, .. } = &mut *self.group;
         if self.by == By::FlagsFirst {
             // What has come by now is of calls before this one.
-            if let Err(fault) = self.running.attend(member, line) {
-                return Err(self.end(fault));
-            }
+            self.running.attend(member, line)?;
             line.arrive(member.number());
             self.by = By::Flags;
         }
         if line.meet() != Met::All {
             // What another has put there before it came to another barrier, or left, says more.
-            if let Err(fault) = self.running.attend(member, line) {
-                return Err(self.end(fault));
-            }
+            self.running.attend(member, line)?;
         }
         match line.meet() {
             Met::All => {
@@ -189,24 +200,19 @@ impl<'g> Started<'g> {
                 self.is_done = true;
                 Ok(Polled::Done)
             }
-            Met::Another { rank, number } => {
-                let fault = member.met_another(rank, number);
-                Err(self.end(fault))
-            }
+            Met::Another { rank, number } => Err(member.met_another(rank, number)),
             Met::Missing(first) => {
                 let lost = line.missing().find(|rank| member.has_left(*rank));
-                lost.map_or(Ok(Polled::Waits(first)), |rank| Err(self.end(Fault::Lost { rank })))
+                lost.map_or(Ok(Polled::Waits(first)), |rank| Err(Fault::Lost { rank }))
             }
         }
     }
 
     /// The same where switches do it: it waits for those that have not begun it.
-    fn advance_in_switches(&mut self) -> Result<Polled, GroupError> {
+    fn advance_in_switches(&mut self) -> Result<Polled, Fault> {
         let Self { group, request, running, .. } = self;
         let Group { line, member, .. } = &mut **group;
-        if let Err(fault) = running.attend(member, line) {
-            return Err(self.end(fault));
-        }
+        running.attend(member, line)?;
         let (number, call) = (member.number(), *running.call());
         let Some(switches) = line.switches() else { return Ok(Polled::Waits(member.rank())) };
         if self.by == By::SwitchesFirst {
@@ -220,16 +226,18 @@ impl<'g> Started<'g> {
                     self.is_done = true;
                     return Ok(Polled::Done);
                 }
-                Some(Err(fault)) => return Err(self.end(fault)),
+                Some(Err(fault)) => return Err(fault),
                 None if !switches.advance() => break,
                 None => {}
             }
         }
         // Who has begun it before it has left will not be missed.
         let lost = switches.missing(number).find(|rank| member.has_left(*rank));
-        let waits = switches.missing(number).next().unwrap_or(member.rank());
+        // If none is missing, some have called something else that has the same number.
+        let others = (0..member.members()).filter(|rank| *rank != member.rank());
+        let waits = switches.missing(number).chain(others).next().unwrap_or(member.rank());
         match lost {
-            Some(rank) => Err(self.end(Fault::Lost { rank })),
+            Some(rank) => Err(Fault::Lost { rank }),
             None => Ok(Polled::Waits(waits)),
         }
     }
@@ -268,7 +276,7 @@ impl<'g> Started<'g> {
             return Ok(());
         }
         let moved = self.moved();
-        match self.advance()? {
+        match self.advance().map_err(|fault| self.end(fault))? {
             Polled::Waits(still) | Polled::Full(still) if still == rank && moved == self.moved() => {
                 Err(self.end(Fault::Lost { rank }))
             }
@@ -292,7 +300,10 @@ impl<'g> Started<'g> {
 
     fn time_out(&mut self, rank: usize, waited: Duration) -> GroupError {
         let call = self.what();
-        match fail(self.group, Fault::TimedOut { rank }) {
+        // One that had no room to say that it has left.
+        let is_gone = self.group.line.is_gone(rank);
+        let fault = if is_gone { Fault::Lost { rank } } else { Fault::TimedOut { rank } };
+        match fail(self.group, fault) {
             Fault::TimedOut { rank } => {
                 GroupError::TimedOut { rank, address: self.group.line.address(rank), waited, call }
             }

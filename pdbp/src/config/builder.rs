@@ -68,6 +68,7 @@ setters! {
     grid: grid, "grid", String;
     trunks: trunks, "trunks", Vec<Trunk>;
     trunk_bytes: trunk_bytes, "trunk_bytes", usize;
+    farewell: farewell, "farewell_ms", Duration;
     token_file: token_file, "token_file", PathBuf;
     tls: tls, "tls", Tls;
     plain: plain, "plain", bool;

@@ -183,6 +183,17 @@ pub(crate) const KEYS: &[Key] = &[
         show: |s| s.trunk_bytes.to_string(),
     },
     Key {
+        name: "farewell_ms",
+        expected: "milliseconds up to 86400000 that a gateway that ends waits for parts of its cluster that do not read what comes back",
+        set: |s, v| {
+            let mut n = 0;
+            number(v, 0..=86_400_000, &mut n)?;
+            s.farewell = Duration::from_millis(n);
+            Some(())
+        },
+        show: |s| s.farewell.as_millis().to_string(),
+    },
+    Key {
         name: "token_file",
         expected: "\"off\", or a file with a secret of 32 characters or more that all processes of a cluster over sockets know; a \
                    founder writes it if there is none",

@@ -91,6 +91,8 @@ pub struct Settings {
     /// Bytes that a gateway holds for each trunk: half of it for what goes out, half for what comes in. Of either half one part has at most as
     /// much as all leave free. What exceeds it waits with its senders.
     pub trunk_bytes: usize,
+    /// How long a gateway that ends waits for parts of its own cluster that do not read what comes back to them. After that it is lost.
+    pub farewell: Duration,
     /// A file with the secret that all processes of a cluster over sockets know: 32 characters or more. A founder writes it if it
     /// does not exist.
     pub token_file: Option<PathBuf>,
@@ -199,7 +201,12 @@ pub struct Settings {
     pub trace: Option<PathBuf>,
     /// The most events of a trace.
     pub trace_events: usize,
+    /// How long masters wait for each other's messages, and who is to be let in for an answer: several times what a message and its answer take.
+    pub(crate) patience: Duration,
     origins: Vec<Origin>,
+    /// In an open cluster, a node that joins has a link to the founder alone, and begins when that is there: those that come and go do not need
+    /// each other. It tries to join once.
+    pub(crate) needs_founder_only: bool,
 }
 
 impl Default for Settings {
@@ -214,6 +221,7 @@ impl Default for Settings {
             grid: None,
             trunks: Vec::new(),
             trunk_bytes: 64 << 20,
+            farewell: Duration::from_secs(1),
             token_file: None,
             tls: Tls::Off,
             plain: false,
@@ -257,7 +265,10 @@ impl Default for Settings {
             client_token_file: None,
             trace: None,
             trace_events: 1_000_000,
+            // Also where nodes outnumber processors.
+            patience: Duration::from_millis(100),
             origins: vec![Origin::Default; KEYS.len()],
+            needs_founder_only: false,
         }
     }
 }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use pdbp_core::tables::PartKind;
 
 use super::envelope::CONTENT;
+use super::far::Far;
 use super::fault::{Code, Fault, Reason};
 use crate::error::{RecvError, SendError};
 use crate::http::Ticket;
@@ -29,6 +30,8 @@ use crate::part::{Part, Shared, Target};
 const NAME: &str = "pdbp.desk";
 /// How long a message waits for room before the client is told that the part is busy.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a part of the desk is kept that has no more calls.
+const IDLE: Duration = Duration::from_secs(60);
 /// How often to look whether a part that was called is still there.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -38,7 +41,6 @@ pub(super) type Outcome = Result<Option<Vec<u8>>, Fault>;
 /// What a client wants of a part.
 pub(super) struct Order {
     pub(super) ticket: Ticket,
-    pub(super) to: Target,
     /// As the client wrote it.
     pub(super) address: String,
     pub(super) content: Vec<u8>,
@@ -72,9 +74,10 @@ pub(super) struct Exchanges {
     node: Node,
     bell: Arc<Bell>,
     waker: Waker,
-    /// Parts without a call, the one that has been idle for the longest time first.
-    idle: VecDeque<Part<Shared>>,
-    orders: VecDeque<(Order, Instant)>,
+    /// Parts without a call, the one that has been idle for the longest time first; since when, if it has had one.
+    idle: VecDeque<(Part<Shared>, Option<Instant>)>,
+    orders: VecDeque<(Order, Target, Instant)>,
+    far: Far,
     under_way: Vec<Exchange>,
     tasks: Sender<Task>,
     registered: Receiver<Result<Part<Shared>, String>>,
@@ -86,9 +89,16 @@ pub(super) struct Exchanges {
 }
 
 /// Wakes the server when something has come for one of the exchanges.
-struct Bell {
+pub(super) struct Bell {
     rung: AtomicBool,
     waker: Arc<mio::Waker>,
+}
+
+impl Bell {
+    /// Something has come that is no message.
+    pub(super) fn ring(self: &Arc<Self>) {
+        self.wake_by_ref();
+    }
 }
 
 impl Wake for Bell {
@@ -131,6 +141,7 @@ impl Exchanges {
             bell,
             idle: VecDeque::new(),
             orders: VecDeque::new(),
+            far: Far::new(),
             under_way: Vec::new(),
             tasks,
             registered,
@@ -146,14 +157,21 @@ impl Exchanges {
         &self.node
     }
 
-    /// Begins when one of the desk's parts is free. There are as many as clients are served, at most.
-    pub(super) fn begin(&mut self, order: Order) {
-        self.orders.push_back((order, Instant::now()));
+    /// Begins when it is known whom an order is for, and one of the desk's parts is free. There are as many as clients are served, at most.
+    ///
+    /// # Errors
+    /// It is for nobody.
+    pub(super) fn find(&mut self, order: Order) -> Result<(), Fault> {
+        if let Some((order, to)) = self.far.find(&self.node, &self.bell, order)? {
+            self.orders.push_back((order, to, Instant::now()));
+        }
+        Ok(())
     }
 
     /// Gives up what nobody waits for. What was sent is on its way.
     pub(super) fn abandon(&mut self, ticket: Ticket) {
-        self.orders.retain(|(order, _)| order.ticket != ticket);
+        self.far.abandon(ticket);
+        self.orders.retain(|(order, ..)| order.ticket != ticket);
         if let Some(i) = self.under_way.iter().position(|exchange| exchange.ticket == ticket) {
             let _ = self.tasks.send(Task::Free(self.under_way.swap_remove(i).run));
         }
@@ -167,15 +185,21 @@ impl Exchanges {
         while let Ok(registered) = self.registered.try_recv() {
             self.coming -= 1;
             match registered {
-                Ok(part) => self.idle.push_back(part),
+                Ok(part) => self.idle.push_back((part, None)),
                 Err(error) => self.refuse(&error, done),
             }
         }
+        while let Some((order, found)) = self.far.next() {
+            match found {
+                Ok(to) => self.orders.push_back((order, to, Instant::now())),
+                Err(fault) => done.push((order.ticket, Err(fault))),
+            }
+        }
         while !self.orders.is_empty()
-            && let Some(part) = self.idle.pop_front()
+            && let Some((part, _)) = self.idle.pop_front()
         {
-            if let Some((order, began)) = self.orders.pop_front() {
-                self.under_way.push(self.exchange(part, order, began));
+            if let Some((order, to, began)) = self.orders.pop_front() {
+                self.under_way.push(self.exchange(part, order, to, began));
                 is_due = true;
             }
         }
@@ -186,9 +210,11 @@ impl Exchanges {
             self.poll(done);
         }
         self.give_up(now, done);
+        self.tend_idle(now);
         let ends = self.under_way.iter().map(Exchange::end);
-        let orders = self.orders.iter().map(|(_, began)| *began + PATIENCE);
-        let look = (!self.under_way.is_empty()).then(|| self.looked + LOOK);
+        let orders = self.orders.iter().map(|(.., began)| *began + PATIENCE);
+        let waits = !self.under_way.is_empty() || self.idle.iter().any(|(_, since)| since.is_some());
+        let look = waits.then(|| self.looked + LOOK);
         ends.chain(orders).chain(look).min()
     }
 
@@ -199,9 +225,9 @@ impl Exchanges {
         let _ = self.tasks.send(Task::Register(self.count));
     }
 
-    fn exchange(&self, part: Part<Shared>, order: Order, began: Instant) -> Exchange {
+    fn exchange(&self, part: Part<Shared>, order: Order, to: Target, began: Instant) -> Exchange {
         let sent = Arc::new(AtomicBool::new(false));
-        let (to, said, content) = (order.to, Arc::clone(&sent), order.content);
+        let (said, content) = (Arc::clone(&sent), order.content);
         let is_call = order.answer.is_some();
         let run = async move {
             let mut part = part;
@@ -229,11 +255,27 @@ impl Exchanges {
                 Poll::Ready((part, outcome)) => {
                     let ticket = exchange.ticket;
                     self.under_way.swap_remove(i);
-                    self.idle.push_back(part);
+                    self.idle.push_back((part, Some(Instant::now())));
                     done.push((ticket, outcome));
                 }
                 Poll::Pending => i += 1,
             }
+        }
+    }
+
+    /// Reads what still comes for parts whose calls are over, so that others of their nodes are not held up; those that have had none for long are freed.
+    fn tend_idle(&mut self, now: Instant) {
+        if self.looked != now {
+            return;
+        }
+        for (part, _) in &mut self.idle {
+            discard(part);
+        }
+        let is_over = |since: &Option<Instant>| since.is_some_and(|since| now >= since + IDLE);
+        while let Some(at) = self.idle.iter().position(|(_, since)| is_over(since))
+            && let Some((part, _)) = self.idle.remove(at)
+        {
+            let _ = self.tasks.send(Task::Free(Box::pin(async move { (part, Ok(None)) })));
         }
     }
 
@@ -262,14 +304,14 @@ impl Exchanges {
                 None => i += 1,
             }
         }
-        while self.orders.front().is_some_and(|(_, began)| now >= *began + PATIENCE) {
+        while self.orders.front().is_some_and(|(.., began)| now >= *began + PATIENCE) {
             self.refuse("the desk has no part left to send it by", done);
         }
     }
 
     /// Tells the client that has waited longest for a part of the desk that there is none.
     fn refuse(&mut self, why: &str, done: &mut Vec<(Ticket, Outcome)>) {
-        if let Some((order, _)) = self.orders.pop_front() {
+        if let Some((order, ..)) = self.orders.pop_front() {
             let why = format!("nothing was sent to {}: {why}; try again", order.address);
             done.push((order.ticket, Err(Fault::receiver(Reason::Busy, why))));
         }
@@ -296,9 +338,15 @@ impl Exchange {
 }
 
 /// Whether the tables have the part, and its node can be reached.
-fn is_there(node: &Node, part: Target) -> bool {
+pub(super) fn is_there(node: &Node, part: Target) -> bool {
     let engine = node.shared.engine();
     engine.part(part).is_some_and(|entry| entry.id == part) && !engine.has_failed(part.node())
+}
+
+/// Takes what was said to an earlier client: a second answer, or what came back.
+fn discard(part: &Part<Shared>) {
+    while part.try_recv().is_some() {}
+    while let Ok(Some(_)) = part.try_returned() {}
 }
 
 async fn carry_out(
@@ -308,9 +356,7 @@ async fn carry_out(
     is_call: bool,
     sent: &AtomicBool,
 ) -> Outcome {
-    // What was said to an earlier client: a second answer, or what came back.
-    while part.try_recv().is_some() {}
-    while let Ok(Some(_)) = part.try_returned() {}
+    discard(part);
     part.send_async(to, &content).await.map_err(|error| not_sent(&error))?;
     drop(content);
     sent.store(true, Ordering::Relaxed);

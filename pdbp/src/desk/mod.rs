@@ -23,7 +23,7 @@
 //! | `Malformed` | sender | no envelope of SOAP 1.1 or 1.2, or none with such an operation |
 //! | `TooLong` | sender, receiver | a message of more than 4 MiB, there or back |
 //! | `NoSuchPart` | sender | no part has the address, or several have the name |
-//! | `Busy` | receiver | the part does not read, or too many calls are under way: nothing was sent; with `Retry-After` |
+//! | `Busy` | receiver | the part does not read, its cluster is out of reach, or too many calls are under way: nothing was sent; with `Retry-After` |
 //! | `Timeout` | receiver | sent, and no answer has come in time |
 //! | `PartGone` | receiver | the part or its node has gone before it answered |
 //! | `Failed` | receiver | anything else, as the message says |
@@ -31,6 +31,7 @@
 mod answer;
 mod envelope;
 mod exchange;
+mod far;
 mod fault;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
@@ -44,12 +45,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Progress, Settings};
-use crate::error::LookupError;
 use crate::http::{Answer, Certificate, Hosts, Limits, Method, Request, Secret, Service, Site, Ticket};
 use crate::node::Node;
 use envelope::{Operation, Version};
 use exchange::{Exchanges, Order};
-use fault::{Code, Fault, Reason};
+use fault::Fault;
 pub use stats::DeskStats;
 use stats::Done;
 
@@ -219,13 +219,12 @@ impl Site for Counter {
             Operation::Send { to, content } => (to, content, None),
             Operation::Call { to, content, timeout } => (to, content, Some(timeout.unwrap_or(self.timeout))),
         };
-        match exchanges.node().lookup(&to) {
-            Ok(target) => {
+        match exchanges.find(Order { ticket, address: to, content, answer: wait }) {
+            Ok(()) => {
                 self.versions.push((ticket, version));
-                exchanges.begin(Order { ticket, to: target, address: to, content, answer: wait });
                 None
             }
-            Err(error) => Some(self.fault(version, &unknown(&to, &error))),
+            Err(fault) => Some(self.fault(version, &fault)),
         }
     }
 
@@ -276,19 +275,4 @@ impl Counter {
             _ => Answer::text("200 OK", INDEX),
         }
     }
-}
-
-/// The most characters of an address that a fault repeats.
-const REPEATED: usize = 100;
-
-fn unknown(address: &str, error: &LookupError) -> Fault {
-    let shown: String = address.chars().take(REPEATED).collect();
-    // Which parts there are says `Parts`; there may be a thousand.
-    let why = match error {
-        LookupError::Ambiguous { .. } => {
-            format!("several parts are called \"{shown}\": name the node, as in \"{shown}@node0\"")
-        }
-        _ => format!("no part has the address \"{shown}\"; the operation Parts lists those there are"),
-    };
-    Fault::new(Code::Sender, Reason::NoSuchPart, why)
 }

@@ -39,11 +39,18 @@ pub enum LookupError {
         /// What keeps the gateway from having one, where it is in this process.
         reason: Option<String>,
     },
-    /// The other cluster has not got the part, or cannot give it to this one.
+    /// The other cluster has not got the part.
     Remote {
         /// The cluster.
         cluster: String,
         /// What it says.
+        reason: String,
+    },
+    /// This cluster has no place for a part that asks, or for the part of the other cluster.
+    NoRoom {
+        /// The other cluster.
+        cluster: String,
+        /// What is missing.
         reason: String,
     },
     /// The gateway, or that of the other cluster, has not answered in time.
@@ -85,6 +92,9 @@ impl fmt::Display for LookupError {
                 }
             }
             Self::Remote { cluster, reason } => write!(f, "cluster \"{cluster}\" says: {reason}"),
+            Self::NoRoom { cluster, reason } => {
+                write!(f, "no room for a part of cluster \"{cluster}\": {reason}")
+            }
             Self::NoAnswer { cluster, waited } => write!(
                 f,
                 "no answer from cluster \"{cluster}\" after {waited:?}: its line is slow or cut; wait longer, or see what `outage_ms` gives it"

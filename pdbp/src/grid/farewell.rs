@@ -20,8 +20,6 @@ use super::wire::{Head, Kind, bye};
 use crate::node::Node;
 use crate::part::{Part, Shared};
 
-/// How long a gateway that ends waits for parts that do not read: they get nothing back.
-pub(super) const ENDING: Duration = Duration::from_secs(1);
 /// Between two tries to hand on what there is no room for.
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -96,7 +94,7 @@ impl Session {
     /// The session is over: what the other gateway has not got is on its way back to those who have sent it, as far as this end still has it;
     /// what links have given back went to [`Session::undo`] before. Returns how many messages that had taken and not said what has become of
     /// them. What had come is handed on by [`Session::advance_end`].
-    pub(super) fn end(&mut self, node: &Node) -> u64 {
+    pub(super) fn end(&mut self) -> u64 {
         for frame in std::mem::take(&mut self.line.waiting) {
             if let Some((head, bytes)) = Head::read(&frame) {
                 self.undo(&head, bytes);
@@ -109,7 +107,6 @@ impl Session {
                 }
             }
         }
-        self.notices.take_down_all(node);
         // Another session may have the name.
         self.gate = None;
         self.proxies.values().map(|proxy| proxy.unconfirmed).sum()
@@ -157,7 +154,7 @@ impl Session {
 
     /// Hands on what had come until that is done, or a part has not read for too long; then as little is waited for as `hurries` says.
     pub(super) fn finish(mut self, node: &Node, hurries: impl Fn() -> bool) {
-        let most = node.settings().timeout;
+        let (most, least) = (node.settings().timeout, node.settings().farewell);
         let (mut handed_on, mut worked) = (Instant::now(), Instant::now());
         while !self.proxies.is_empty() {
             let progress = self.advance_end();
@@ -167,7 +164,7 @@ impl Session {
             if progress.has_handed_on {
                 handed_on = Instant::now();
             }
-            let patience = if hurries() { most.min(ENDING) } else { most };
+            let patience = if hurries() { most.min(least) } else { most };
             // Of those who go on sending, and have it back, there is no end, whether others read or not.
             if worked.elapsed() >= patience || handed_on.elapsed() >= most {
                 break;

@@ -1,21 +1,24 @@
-//! The thread of a gateway: what its proxies have got goes out by frames, what comes by frames goes out by proxies.
+//! The threads of a gateway: what its proxies have got goes out by frames, what comes by frames goes out by proxies.
+//!
+//! One sleeps where messages of its cluster come, the other where frames do, and whoever wakes does what there is to do: so that between a part and
+//! the line there is one thread, each way.
 
-use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use pdbp_core::Event;
-use pdbp_core::id::NodeId;
+use pdbp_core::id::{NodeId, PipeId};
 use pdbp_core::tables::{Name, PartKind};
 
 use super::Common;
 use super::session::Session;
 use super::trunk::{Domain, Receiver};
-use super::wire::Head;
+use super::wire::{Head, Kind};
+use crate::cluster::StartError;
 use crate::config::Settings;
 use crate::node::{Node, NodeEngine};
-use crate::part::{Part, Shared, Target};
+use crate::part::{Message, Part, Shared, Target};
 
 /// Between two looks at who is there.
 const LOOK: Duration = Duration::from_millis(10);
@@ -26,20 +29,12 @@ const TURNS: u32 = 2;
 /// Between two tries to send where there was no room.
 const RETRY: Duration = Duration::from_micros(200);
 
-/// Carries trunks until the gateway ends.
-pub(super) fn run(
-    common: &Arc<Common>,
-    node: &Node,
-    settings: &Settings,
-    mut open: impl FnMut(&Common) -> Option<Domain>,
-) {
-    while let Some(domain) = open(common) {
-        let here = Arc::downgrade(&domain.node.shared);
+/// Carries trunks until the gateway ends. `open` gives the next domain when one has ended, and gives up by `None`.
+pub(super) fn run(common: &Arc<Common>, mut open: impl FnMut(&Arc<Common>) -> Option<Gate>) {
+    while let Some(gate) = open(common) {
+        let here = Arc::downgrade(&gate.domain.node.shared);
         common.domains().push(Weak::clone(&here));
-        match Gate::new(domain, node, settings) {
-            Ok(gate) => gate.run(common),
-            Err(error) => common.note("", error.to_string()),
-        }
+        carry(common, gate);
         common.domains().retain(|domain| !domain.ptr_eq(&here));
         if common.is_over() {
             return;
@@ -47,9 +42,35 @@ pub(super) fn run(
     }
 }
 
+/// Parts of a gate's own, which wake it.
+///
+/// # Errors
+/// The cluster has no place for them.
+pub(super) fn parts(node: &Node) -> Result<[Part<Shared>; 2], StartError> {
+    static DOMAINS: AtomicU64 = AtomicU64::new(0);
+    let number = DOMAINS.fetch_add(1, Ordering::Relaxed);
+    let register = |what| {
+        let part = node.register_shared(&format!("pdbp.{what}.{number}"), PartKind::Communication);
+        part.map_err(|error| {
+            let says = format!(
+                "the gateway has no place for parts of its own: {error} (`local_parts`, `private_pipes`)"
+            );
+            StartError::Sockets(says.into())
+        })
+    };
+    Ok([register("trunk")?, register("waker")?])
+}
+
 /// Whether all was put into the queue that had come when so many rounds had ended: the one that was under way may have looked before.
 fn has_all(since: u64, rounds: u64) -> bool {
     rounds >= since + 2
+}
+
+/// The session that a gateway's frame is of: `begins` says that it is the first. Of one that was started anew in the place of another that comes behind
+/// all frames of the other, whose session may not have ended yet.
+fn session_of(sessions: &mut [Session], from: NodeId, begins: bool) -> Option<&mut Session> {
+    let mut its = sessions.iter_mut().filter(|session| session.peer() == from);
+    if begins { its.find(|session| !session.has_begun()) } else { its.rfind(|session| session.has_begun()) }
 }
 
 /// Whether nothing waits in the rows of a node for room at others.
@@ -59,11 +80,96 @@ pub(super) fn has_left(engine: &NodeEngine) -> bool {
     rows.all(|row| row.waiting == 0)
 }
 
-struct Gate {
+/// The thread that sleeps where messages come; it begins sessions, and ends them.
+fn carry(common: &Arc<Common>, gate: Gate) {
+    let node = gate.node.clone();
+    let gate = Arc::new(Mutex::new(gate));
+    let receiver = match receive(common, &gate) {
+        Ok(receiver) => receiver,
+        Err(error) => return lock(&gate).note(common, error.to_string()),
+    };
+    let mut progress = Progress::default();
+    loop {
+        let next = lock(&gate).advance(common, &mut progress);
+        match next {
+            Next::Again => {}
+            Next::Sleep(waits) => node.wait_for_any(&waits.pipes, waits.patience()),
+            Next::End => break,
+        }
+    }
+    drop(receiver);
+    let mut gate = lock(&gate);
+    gate.take_returned();
+    for session in std::mem::take(&mut gate.sessions) {
+        gate.end(common, session);
+    }
+}
+
+/// Nothing is left half done by a thread that has panicked.
+fn lock(gate: &Mutex<Gate>) -> MutexGuard<'_, Gate> {
+    gate.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread that sleeps where frames come.
+fn receive(common: &Arc<Common>, gate: &Arc<Mutex<Gate>>) -> std::io::Result<Receiver> {
+    let (common, taker) = (Arc::clone(common), Arc::clone(gate));
+    let mut gate = lock(gate);
+    let rounds = Arc::clone(&gate.rounds);
+    gate.domain.receive(rounds, move |frames| {
+        let mut gate = lock(&taker);
+        frames.for_each(|frame| gate.take_in(&common, frame));
+        gate.turn();
+        gate.wake();
+    })
+}
+
+/// What the thread of [`carry`] does next.
+enum Next {
+    Again,
+    Sleep(Waits),
+    End,
+}
+
+/// What there is to wait for.
+#[derive(Clone)]
+struct Waits {
+    /// Where messages may come.
+    pipes: Vec<PipeId>,
+    /// For room as well, so that it is only a moment.
+    hurries: bool,
+}
+
+impl Waits {
+    fn patience(&self) -> Duration {
+        if self.hurries { RETRY } else { LOOK }
+    }
+
+    /// Whether who waits for this misses what there is to wait for now.
+    fn is_too_long(&self, now: &Self) -> bool {
+        (now.hurries && !self.hurries) || now.pipes != self.pipes
+    }
+}
+
+/// How far that thread has come.
+#[derive(Default)]
+struct Progress {
+    looked: Option<Instant>,
+    ends: Option<Ending>,
+    /// Rounds when the domain was seen to be over.
+    over: Option<u64>,
+}
+
+/// What a gateway has of a domain: its sessions with the others in it.
+pub(super) struct Gate {
     sessions: Vec<Session>,
-    /// Its messages wake this thread.
+    /// Its messages wake the thread that sleeps where messages come.
     bell: Part<Shared>,
-    receiver: Receiver,
+    /// Sends them.
+    waker: Part<Shared>,
+    /// What that thread waits for, if it sleeps.
+    sleeps: Option<Waits>,
+    /// How often all frames were taken in that had come.
+    rounds: Arc<AtomicU64>,
     domain: Domain,
     node: Node,
     /// What a session may hold, in either direction.
@@ -80,68 +186,93 @@ struct Ending {
 }
 
 impl Gate {
-    fn new(mut domain: Domain, node: &Node, settings: &Settings) -> Result<Self, Box<dyn Error>> {
-        static DOMAINS: AtomicU64 = AtomicU64::new(0);
-        let number = DOMAINS.fetch_add(1, Ordering::Relaxed);
-        let register = |what| node.register_shared(&format!("pdbp.{what}.{number}"), PartKind::Communication);
-        let (bell, waker) = (register("trunk")?, register("waker")?);
-        let receiver = domain.receive(waker, bell.id())?;
-        let room = settings.trunk_bytes as u64 / 2;
-        Ok(Self {
+    pub(super) fn new(
+        domain: Domain,
+        [bell, waker]: [Part<Shared>; 2],
+        node: &Node,
+        settings: &Settings,
+    ) -> Self {
+        Self {
             sessions: Vec::new(),
             bell,
-            receiver,
+            waker,
+            sleeps: None,
+            rounds: Arc::default(),
             domain,
             node: node.clone(),
-            room,
+            room: settings.trunk_bytes as u64 / 2,
             ending: Vec::new(),
-        })
+        }
     }
 
-    fn run(mut self, common: &Arc<Common>) {
-        let mut looked: Option<Instant> = None;
-        let mut ends: Option<Ending> = None;
-        let mut over: Option<u64> = None;
-        loop {
-            let rounds = self.receiver.rounds();
-            if common.is_over() {
-                let ending = ends.get_or_insert_with(|| Ending { since: Instant::now(), turns: None });
-                if self.leave(ending) {
-                    break;
-                }
-            }
-            if looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
-                looked = Some(Instant::now());
-                self.look(common);
-            }
-            let mut worked = false;
-            for frame in self.receiver.take() {
-                worked = true;
-                let from = frame.source().node();
-                if self.sessions.iter().all(|session| session.peer() != from) {
-                    // It knows of this end before this end has looked.
-                    self.look(common);
-                }
-                if let Some(session) = self.sessions.iter_mut().find(|session| session.peer() == from) {
-                    session.take_in(&self.node, &self.domain.out, frame);
-                }
-            }
-            self.end_sessions(common, rounds);
-            if self.domain.is_over() && has_all(*over.get_or_insert_with(|| self.receiver.rounds()), rounds) {
-                break;
-            }
-            while self.bell.try_recv().is_some() {}
-            for session in &mut self.sessions {
-                worked |= session.turn(&self.domain.out);
-            }
-            self.domain.out.flush();
-            if !worked && self.receiver.sleep() {
-                self.sleep();
+    /// How often all frames were taken in that had come.
+    fn rounds(&self) -> u64 {
+        // Pairs with the addition of the thread that takes them.
+        self.rounds.load(Ordering::Acquire)
+    }
+
+    fn advance(&mut self, common: &Arc<Common>, progress: &mut Progress) -> Next {
+        let rounds = self.rounds();
+        self.sleeps = None;
+        if common.is_over() {
+            let ending = progress.ends.get_or_insert_with(|| Ending { since: Instant::now(), turns: None });
+            if self.leave(ending) {
+                return Next::End;
             }
         }
-        self.take_returned();
-        for session in std::mem::take(&mut self.sessions) {
-            self.end(common, session);
+        if progress.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
+            progress.looked = Some(Instant::now());
+            self.look(common);
+        }
+        self.end_sessions(common, rounds);
+        if self.domain.is_over() && has_all(*progress.over.get_or_insert_with(|| self.rounds()), rounds) {
+            return Next::End;
+        }
+        while self.bell.try_recv().is_some() {}
+        if self.turn() {
+            return Next::Again;
+        }
+        let waits = self.waits();
+        self.sleeps = Some(waits.clone());
+        Next::Sleep(waits)
+    }
+
+    /// Does what there is to do. Whether there was anything.
+    fn turn(&mut self) -> bool {
+        let mut worked = false;
+        for session in &mut self.sessions {
+            worked |= session.turn(&self.domain.out);
+        }
+        self.domain.out.flush();
+        worked
+    }
+
+    fn waits(&self) -> Waits {
+        let pipes = self.sessions.iter().flat_map(Session::pipes).chain(self.bell.pipe_id()).collect();
+        Waits { pipes, hurries: self.sessions.iter().any(Session::has_waiting) }
+    }
+
+    /// Wakes the thread that sleeps where messages come, if it sleeps for something else than there is to wait for now.
+    fn wake(&mut self) {
+        if let Some(sleeps) = &self.sleeps
+            && sleeps.is_too_long(&self.waits())
+            && self.waker.try_send(self.bell.id(), &[]).is_ok()
+        {
+            self.waker.flush();
+            self.sleeps = None;
+        }
+    }
+
+    /// Gives a frame to its session.
+    fn take_in(&mut self, common: &Arc<Common>, frame: Message<Shared>) {
+        let from = frame.source().node();
+        let begins = Head::read(&frame).is_some_and(|(head, _)| head.kind == Kind::Room);
+        if session_of(&mut self.sessions, from, begins).is_none() {
+            // It knows of this end before this end has looked.
+            self.look(common);
+        }
+        if let Some(session) = session_of(&mut self.sessions, from, begins) {
+            session.take_in(&self.node, &self.domain.out, frame);
         }
     }
 
@@ -173,7 +304,7 @@ impl Gate {
     fn leave(&mut self, ending: &mut Ending) -> bool {
         let waited = ending.since.elapsed();
         let hurries = waited >= LINGER;
-        let has_returned = self.sessions.iter().any(Session::has_returned);
+        let has_returned = self.sessions.iter_mut().fold(false, |has, session| has | session.has_returned());
         ending.turns = match ending.turns {
             None if hurries => {
                 self.node.shared.engine().withdraw();
@@ -199,7 +330,8 @@ impl Gate {
 
     /// A session is over: what had come is handed on by a thread of its own, if that does not go at once.
     fn end(&self, common: &Arc<Common>, mut session: Session) {
-        let in_doubt = session.end(&self.node);
+        let in_doubt = session.end();
+        common.notices().take_over(&mut session.notices);
         self.note_session(&session, |name| Event::ClusterDown { name, in_doubt });
         session.advance_end();
         if session.proxies.is_empty() {
@@ -216,7 +348,7 @@ impl Gate {
         for session in &self.sessions {
             let target = session.target();
             if !is_there(target) && self.ending.iter().all(|(of, _)| *of != target) {
-                self.ending.push((target, self.receiver.rounds()));
+                self.ending.push((target, self.rounds()));
             }
         }
         for (cluster, part) in peers {
@@ -225,7 +357,13 @@ impl Gate {
                     &cluster,
                     format!("two clusters have the name \"{cluster}\" (`grid`); give each its own"),
                 );
+            } else if self.domain.expected.as_ref().is_some_and(|expected| *expected != cluster) {
+                let why = format!(
+                    "that is the gateway of cluster \"{cluster}\"; correct the name or the address in `trunks`"
+                );
+                self.note(common, why);
             } else if self.sessions.iter().all(|session| session.target() != part) {
+                common.forget(&cluster);
                 let session = Session::new(&cluster, part, self.room);
                 self.note_session(&session, |name| Event::ClusterUp { name });
                 self.sessions.push(session);
@@ -234,6 +372,14 @@ impl Gate {
         for session in &mut self.sessions {
             session.look(&self.node);
         }
+        common.notices().take_down(&self.node);
+    }
+
+    /// What keeps the trunk from being there that this gateway has dialled.
+    fn note(&self, common: &Common, why: String) {
+        if let Some(expected) = &self.domain.expected {
+            common.note(expected, why);
+        }
     }
 
     fn note_session(&self, session: &Session, event: impl FnOnce(Name) -> Event) {
@@ -241,12 +387,7 @@ impl Gate {
             self.node.shared.note(event(name));
         }
     }
-
-    /// Until there is something to do, or it is time to look.
-    fn sleep(&self) {
-        let parts = self.sessions.iter().flat_map(Session::parts).chain([&self.bell]);
-        let parts: Vec<_> = parts.collect();
-        let hurries = self.sessions.iter().any(Session::has_waiting);
-        self.node.wait_for_any(&parts, if hurries { RETRY } else { LOOK });
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,7 +26,7 @@
 //! * **A gateway that ends loses nothing of others.** It says farewell ([`farewell`]): for a second it hands on what it has taken, and returns the
 //!   rest to the other cluster, which gives it to those who have sent it. What it has sent is handed on after it has gone, as long as parts read it
 //!   (`timeout_ms` after they have read last it is given up). Both may end at once. Lost is only what comes back to parts of the very cluster that
-//!   ends, if they do not read it; what of messages longer than a block, and of streams, lay in rows inside the cluster; and, if the line is
+//!   ends, if they do not read it for [`Settings::farewell`]; what of messages longer than a block, and of streams, lay in rows inside the cluster; and, if the line is
 //!   cut at that moment and for a second more, what the gateway had taken and not handed on.
 //!   A gateway whose other end is connected and says nothing (a process that was stopped) waits for it for `timeout_ms` before it ends.
 //! * What is sent to a part of another cluster in the moment in which that part goes has no receiver, as inside a cluster, and does not come back.
@@ -47,7 +47,9 @@
 //! How a trunk is called its URL says ([`Scheme`](crate::Scheme)): in frames or by SOAP. The gateway that listens takes either.
 //!
 //! Behind the trunk stands an [open cluster](crate::Settings::found) of gateways, founded by who listens, in which each gateway is a node. When
-//! a node has gone, the session with that cluster is over.
+//! a node has gone, the session with that cluster is over. Clusters that dial the same one have nothing to do with each other, and need
+//! not reach each other: each has a link to the gateway that listens and to no other ([`pdbp_net::Net::dial`]), and its open port is enough for all.
+//! A try to dial has as long as `timeout_ms` says; a round trip may take seconds.
 
 mod farewell;
 mod flow;
@@ -55,6 +57,7 @@ mod gate;
 mod hold;
 mod names;
 mod proxy;
+mod questions;
 mod session;
 mod streams;
 mod trunk;
@@ -69,6 +72,7 @@ use std::thread::JoinHandle;
 use pdbp_core::tables::Name;
 
 pub(crate) use flow::{Flow, NAME as FLOW};
+use names::Notices;
 pub(crate) use names::Remote;
 pub use proxy::RETURNED;
 
@@ -121,6 +125,8 @@ pub(crate) struct Common {
     domains: Mutex<Vec<Weak<Shared>>>,
     /// What keeps a cluster's trunk from being there.
     errors: Mutex<HashMap<String, String>>,
+    /// What was answered in sessions that have ended.
+    notices: Mutex<Notices>,
     /// Threads that hand on what has come of clusters that have gone.
     remains: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -174,6 +180,15 @@ impl Common {
         remains.extend(thread);
     }
 
+    fn notices(&self) -> MutexGuard<'_, Notices> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cluster's trunk is there.
+    fn forget(&self, cluster: &str) {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
+    }
+
     fn note(&self, cluster: &str, error: String) {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.to_owned(), error);
     }
@@ -188,6 +203,7 @@ impl Gateway {
             dialled: settings.trunks.iter().map(|trunk| trunk.cluster.clone()).collect(),
             domains: Mutex::default(),
             errors: Mutex::default(),
+            notices: Mutex::default(),
             remains: Mutex::default(),
         });
         let first = node.shared.gateway.set(Arc::clone(&common)).is_ok();
@@ -197,12 +213,13 @@ impl Gateway {
         if let Some(listen) = listens {
             let (domain, address) = trunk::Domain::listen(&listen, settings, &own)?;
             gateway.address = Some(address);
-            let mut domain = Some(domain);
-            gateway.spawn(node, settings, move |_| domain.take())?;
+            let gate = gate::Gate::new(domain, gate::parts(node)?, node, settings);
+            let mut first = Some(gate);
+            gateway.spawn(move |_| first.take())?;
         }
         for trunk in settings.trunks.clone() {
-            let (own, of) = (own.clone(), settings.clone());
-            gateway.spawn(node, settings, move |common| trunk::Domain::dial(&trunk, &of, &own, common))?;
+            let (node, own, of) = (node.clone(), own.clone(), settings.clone());
+            gateway.spawn(move |common| trunk::dial(&trunk, &node, &of, &own, common))?;
         }
         Ok(Some(gateway))
     }
@@ -210,13 +227,11 @@ impl Gateway {
     /// A thread for the trunks of one domain; `open` is called again when it has ended, and gives up by `None`.
     fn spawn(
         &mut self,
-        node: &Node,
-        settings: &Settings,
-        open: impl FnMut(&Common) -> Option<trunk::Domain> + Send + 'static,
+        open: impl FnMut(&Arc<Common>) -> Option<gate::Gate> + Send + 'static,
     ) -> Result<(), StartError> {
-        let (common, node, settings) = (Arc::clone(&self.common), node.clone(), settings.clone());
+        let common = Arc::clone(&self.common);
         let thread = std::thread::Builder::new().name("pdbp-gate".to_owned());
-        let thread = thread.spawn(move || gate::run(&common, &node, &settings, open));
+        let thread = thread.spawn(move || gate::run(&common, open));
         self.threads.push(thread.map_err(StartError::Thread)?);
         Ok(())
     }
@@ -246,7 +261,8 @@ impl Drop for Gateway {
         }
         // What was given back to parts of other nodes leaves before the node does, if they read.
         let has_left = |engine: &mut NodeEngine| gate::has_left(engine).then_some(());
-        let _ = self.node.wait_for(farewell::ENDING, "taken what comes back", has_left, |_| Vec::new());
+        let patience = self.node.settings().farewell;
+        let _ = self.node.wait_for(patience, "taken what comes back", has_left, |_| Vec::new());
     }
 }
 

@@ -13,6 +13,8 @@ use pdbp_core::tables::PartKind;
 
 /// Between two questions for a part that is not there yet.
 const AGAIN: Duration = Duration::from_millis(20);
+/// Bytes of the longest address that is asked for: names have fewer.
+const ADDRESS: usize = 256;
 
 /// An address in another cluster.
 pub(crate) struct Remote<'a> {
@@ -35,22 +37,33 @@ impl<'a> Remote<'a> {
         Self { address: "", cluster }
     }
 
-    pub(crate) fn lookup(&self, node: &Node) -> Result<Target, LookupError> {
+    /// Waits at most so long for the answer.
+    pub(crate) fn lookup_within(&self, node: &Node, timeout: Duration) -> Result<Target, LookupError> {
         let gate = self.gate(node).ok_or_else(|| self.no_trunk(node))?;
-        self.ask(node, gate, node.settings().timeout)
+        self.ask(node, &self.asker(node)?, gate, (Instant::now(), timeout))
     }
 
     /// Asks until there is such a part.
     pub(crate) fn find(&self, node: &Node, timeout: Duration) -> Result<Target, LookupError> {
-        let end = Instant::now() + timeout;
+        let began = Instant::now();
+        // One for all questions: ids of parts come round.
+        let mut asker = None;
         loop {
-            let left = end.saturating_duration_since(Instant::now());
             let (found, known) = match self.gate(node) {
-                Some(gate) => (self.ask(node, gate, left), true),
+                Some(gate) => {
+                    let asker = match &mut asker {
+                        Some(asker) => asker,
+                        none => none.insert(self.asker(node)?),
+                    };
+                    (self.ask(node, asker, gate, (began, timeout)), true)
+                }
                 None => (Err(self.no_trunk(node)), false),
             };
-            let left = end.saturating_duration_since(Instant::now());
-            let again = matches!(found, Err(LookupError::NoTrunk { .. } | LookupError::Remote { .. }));
+            let left = timeout.saturating_sub(began.elapsed());
+            let again = matches!(
+                found,
+                Err(LookupError::NoTrunk { .. } | LookupError::Remote { .. } | LookupError::NoRoom { .. })
+            );
             if !again || left.is_zero() {
                 return found;
             }
@@ -80,35 +93,48 @@ impl<'a> Remote<'a> {
         LookupError::NoTrunk { cluster: self.cluster.to_owned(), known: node.clusters(), reason }
     }
 
-    fn failed(&self, error: &dyn std::fmt::Display) -> LookupError {
-        LookupError::Remote {
+    fn no_room(&self, error: &dyn std::fmt::Display) -> LookupError {
+        LookupError::NoRoom {
             cluster: self.cluster.to_owned(),
             reason: format!("it cannot be asked: {error}"),
         }
     }
 
-    /// Puts a question to the gateway, by a part made for it.
-    fn question(&self, node: &Node, gate: Target, number: u16) -> Result<Part, LookupError> {
+    /// A part that puts questions.
+    fn asker(&self, node: &Node) -> Result<Part, LookupError> {
         static QUESTIONS: AtomicU64 = AtomicU64::new(0);
         let name = format!("pdbp.ask.{}", QUESTIONS.fetch_add(1, Ordering::Relaxed));
-        let asker = match node.register(&name, PartKind::Communication) {
-            Ok(part) => part,
-            Err(RegisterError::Interrupted) => return Err(LookupError::Interrupted),
-            Err(error) => return Err(self.failed(&error)),
-        };
+        match node.register(&name, PartKind::Communication) {
+            Ok(part) => Ok(part),
+            Err(RegisterError::Interrupted) => Err(LookupError::Interrupted),
+            Err(error) => Err(self.no_room(&error)),
+        }
+    }
+
+    /// Puts a question to the gateway.
+    fn question(&self, asker: &Part, gate: Target, number: u16) -> Result<(), LookupError> {
+        if self.address.len() > ADDRESS {
+            let reason = format!("no address has {} bytes, and {ADDRESS} are the most", self.address.len());
+            return Err(LookupError::Remote { cluster: self.cluster.to_owned(), reason });
+        }
         let asks = asker.sender(gate).command(number).send(self.address.as_bytes());
-        asks.map_err(|error| self.failed(&error))?;
+        asks.map_err(|error| self.no_room(&error))?;
         asker.flush();
-        Ok(asker)
+        Ok(())
     }
 
     /// Asks the gateway for the part.
-    fn ask(&self, node: &Node, gate: Target, timeout: Duration) -> Result<Target, LookupError> {
+    fn ask(
+        &self,
+        node: &Node,
+        asker: &Part,
+        gate: Target,
+        (began, timeout): (Instant, Duration),
+    ) -> Result<Target, LookupError> {
         let cluster = || self.cluster.to_owned();
-        let asker = self.question(node, gate, command::FIND)?;
-        let end = Instant::now() + timeout;
+        self.question(asker, gate, command::FIND)?;
         loop {
-            let left = end.saturating_duration_since(Instant::now());
+            let left = timeout.saturating_sub(began.elapsed());
             let found = |engine: &mut NodeEngine| Notices::look(engine, asker.id());
             match node.wait_for(left.min(AGAIN), "answered", found, |_| Vec::new()) {
                 Ok(target) => return Ok(target),
@@ -117,7 +143,10 @@ impl<'a> Remote<'a> {
             }
             if let Some(answer) = asker.try_recv() {
                 let reason = String::from_utf8_lossy(&answer).into_owned();
-                return Err(LookupError::Remote { cluster: cluster(), reason });
+                return Err(match answer.command() {
+                    command::NO_ROOM => LookupError::NoRoom { cluster: cluster(), reason },
+                    _ => LookupError::Remote { cluster: cluster(), reason },
+                });
             }
             if left.is_zero() {
                 return Err(LookupError::NoAnswer { cluster: cluster(), waited: timeout });
@@ -128,11 +157,12 @@ impl<'a> Remote<'a> {
     /// Asks the gateway which parts its cluster has; their addresses, each as it is found from here.
     pub(crate) fn list(&self, node: &Node) -> Result<Vec<String>, LookupError> {
         let gate = self.gate(node).ok_or_else(|| self.no_trunk(node))?;
-        let asker = self.question(node, gate, command::LIST)?;
+        let asker = self.asker(node)?;
+        self.question(&asker, gate, command::LIST)?;
         let timeout = node.settings().timeout;
-        let (end, mut text) = (Instant::now() + timeout, String::new());
+        let (began, mut text) = (Instant::now(), String::new());
         loop {
-            match asker.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            match asker.recv_timeout(timeout.saturating_sub(began.elapsed())) {
                 Ok(some) => {
                     text.push_str(&String::from_utf8_lossy(&some));
                     if some.command() == command::LISTED {
@@ -143,7 +173,7 @@ impl<'a> Remote<'a> {
                 Err(RecvError::Timeout(_)) => {
                     return Err(LookupError::NoAnswer { cluster: self.cluster.to_owned(), waited: timeout });
                 }
-                Err(error) => return Err(self.failed(&error)),
+                Err(error) => return Err(self.no_room(&error)),
             }
         }
     }
@@ -152,22 +182,33 @@ impl<'a> Remote<'a> {
 /// Answers to questions, in the tables: as parts with names that only who has asked looks for. Messages to a node could be stuck behind others that
 /// wait for the very part that asks.
 #[derive(Default)]
-pub(super) struct Notices(VecDeque<(Target, Instant)>);
+pub(super) struct Notices(VecDeque<Notice>);
+
+struct Notice {
+    part: Target,
+    asker: Target,
+    since: Instant,
+    /// The asker was seen in the tables: when it has gone from there, it has read this.
+    is_known: bool,
+}
 
 impl Notices {
-    /// How long one stays.
+    /// How long one stays whose asker has not been seen.
     const STAYS: Duration = Duration::from_secs(2);
 
     fn name(asker: Target) -> String {
-        format!("pdbp.at.{:08x}.", asker.raw())
+        format!("pdbp.a.{:016x}.", asker.to_bits())
     }
 
     /// Puts an answer up; whether there was room for it.
     pub(super) fn put(&mut self, node: &Node, asker: Target, target: &[u8]) -> bool {
         let Ok(target) = target.try_into().map(u64::from_le_bytes) else { return true };
         let name = format!("{}{target:016x}", Self::name(asker));
-        let put = node.shared.engine().register(&name, PartKind::Communication);
-        put.map(|part| self.0.push_back((part, Instant::now()))).is_ok()
+        let mut engine = node.shared.engine();
+        let Ok(part) = engine.register(&name, PartKind::Communication) else { return false };
+        let is_known = engine.has_part(asker);
+        self.0.push_back(Notice { part, asker, since: Instant::now(), is_known });
+        true
     }
 
     fn look(engine: &NodeEngine, asker: Target) -> Option<Target> {
@@ -178,19 +219,58 @@ impl Notices {
 
     /// Takes those down that have been read.
     pub(super) fn take_down(&mut self, node: &Node) {
-        while let Some((part, since)) = self.0.front()
-            && since.elapsed() >= Self::STAYS
-            && node.shared.engine().free(*part).is_ok()
-        {
-            self.0.pop_front();
+        if self.0.is_empty() {
+            return;
         }
+        let mut engine = node.shared.engine();
+        self.0.retain_mut(|notice| {
+            let is_there = engine.has_part(notice.asker);
+            notice.is_known |= is_there;
+            let is_read = !is_there && (notice.is_known || notice.since.elapsed() >= Self::STAYS);
+            // While requests wait for the master, later.
+            !(is_read && engine.free(notice.part).is_ok())
+        });
     }
 
-    /// The session has ended.
-    pub(super) fn take_down_all(&mut self, node: &Node) {
-        for (part, _) in self.0.drain(..) {
-            // The master is asked as soon as it can be; a notice that stays up is nobody's.
-            let _ = node.shared.engine().free(part);
+    /// Takes over those of a session that has ended.
+    pub(super) fn take_over(&mut self, others: &mut Self) {
+        self.0.append(&mut others.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Cluster;
+
+    /// More than wait for the master at a time.
+    #[test]
+    fn answers_that_have_been_read_make_room_however_many() {
+        const COUNT: u64 = 100;
+        let cluster = Cluster::builder().nodes(1).start().unwrap();
+        let node = cluster.node(0).unwrap();
+        let register = |number| node.register(&format!("asker{number}"), PartKind::Communication).unwrap();
+        let askers: Vec<_> = (0..COUNT).map(register).collect();
+        let mut notices = Notices::default();
+        let target = askers[0].id().to_bits().to_le_bytes();
+        let until = |is_so: &mut dyn FnMut() -> bool| {
+            let began = Instant::now();
+            while !is_so() {
+                assert!(began.elapsed() < Duration::from_secs(60), "it has not happened");
+                node.shared.poll();
+            }
+        };
+        for asker in &askers {
+            until(&mut || notices.put(&node, asker.id(), &target));
+            until(&mut || Notices::look(&node.shared.engine(), asker.id()) == Some(askers[0].id()));
         }
+        notices.take_down(&node);
+        assert_eq!(notices.0.len(), askers.len(), "nobody has read them");
+        drop(askers);
+        until(&mut || {
+            notices.take_down(&node);
+            let engine = node.shared.engine();
+            notices.0.is_empty() && !engine.parts().any(|part| part.name.as_str().starts_with("pdbp.a."))
+        });
     }
 }

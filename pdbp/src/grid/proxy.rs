@@ -34,6 +34,8 @@ pub(super) struct Proxy {
     /// Messages for it that were sent, and of which the other gateway has not said what has become of them.
     pub(super) unconfirmed: u64,
     pub(super) streams: Streams,
+    /// The last turn after which there was nothing to be read of it.
+    pub(super) emptied: u64,
     /// The part has gone.
     pub(super) is_leaving: bool,
 }
@@ -156,6 +158,7 @@ impl Proxy {
             in_flight: 0,
             unconfirmed: 0,
             streams: Streams::default(),
+            emptied: 0,
             is_leaving: false,
         }
     }

@@ -4,23 +4,20 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pdbp_core::id::NodeId;
+use pdbp_core::id::{NodeId, PipeId};
 use pdbp_core::tables::PartKind;
 
 use super::farewell::Farewell;
 use super::names::Notices;
 use super::proxy::{Bytes, Handed, Parcel, Proxy, messages};
-use super::wire::{HEAD, Head, Kind, MORE, command};
+use super::questions::Answer;
+use super::wire::{HEAD, Head, Kind, MORE};
 use super::{PROXY, gate_of};
-use crate::error::SendError;
 use crate::node::Node;
 use crate::part::{Message, Part, Shared, Target};
 
 /// What every gateway has room for, until it has said for how much.
 const LEAST: u64 = 2 << 20;
-
-/// Bytes of addresses that are said at a time.
-const PIECE: usize = 512;
 
 /// A session with a gateway of another cluster; it ends when one of the two does.
 pub(super) struct Session {
@@ -31,12 +28,15 @@ pub(super) struct Session {
     /// Parts of the other cluster, by what they are there.
     pub(super) proxies: BTreeMap<u64, Proxy>,
     /// Parts of this cluster that the other has heard of.
-    told: BTreeSet<u64>,
+    pub(super) told: BTreeSet<u64>,
+    /// Those of them that have gone, of which it is still to be told, and in which turn that was seen.
+    gone: BTreeMap<u64, u64>,
+    /// Turns so far.
+    turns: u64,
     /// Who has asked, by the number of the question.
-    questions: BTreeMap<u32, Target>,
-    next_question: u32,
-    /// Answers, to whom and by which command.
-    answers: VecDeque<(Target, u16, Vec<u8>)>,
+    pub(super) questions: BTreeMap<u32, Target>,
+    pub(super) next_question: u32,
+    pub(super) answers: VecDeque<Answer>,
     /// What the other gateway is to be told of, by the part that it was for.
     pub(super) taken: BTreeMap<u64, Taken>,
     pub(super) notices: Notices,
@@ -46,6 +46,7 @@ pub(super) struct Session {
     pub(super) farewell: Farewell,
     /// What there is of a message that takes several frames.
     partial: Vec<u8>,
+    has_begun: bool,
 }
 
 /// What was handed on or returned.
@@ -128,6 +129,8 @@ impl Session {
             gate: None,
             proxies: BTreeMap::new(),
             told: BTreeSet::new(),
+            gone: BTreeMap::new(),
+            turns: 0,
             questions: BTreeMap::new(),
             next_question: 0,
             answers: VecDeque::new(),
@@ -137,6 +140,7 @@ impl Session {
             has_returned: false,
             farewell: Farewell::default(),
             partial: Vec::new(),
+            has_begun: false,
         }
     }
 
@@ -155,11 +159,22 @@ impl Session {
         self.line.to
     }
 
-    /// Parts that there is something to be read of, as far as the window allows.
-    pub(super) fn parts(&self) -> impl Iterator<Item = &Part<Shared>> {
+    /// The other gateway's first frame has come: it has room for so many KiB.
+    pub(super) fn begin(&mut self, room: u32) {
+        self.has_begun = true;
+        self.line.window = self.line.room.min(u64::from(room) * 1024);
+    }
+
+    /// Whether that has come.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Where something is to be read, as far as the window allows.
+    pub(super) fn pipes(&self) -> impl Iterator<Item = PipeId> {
         let line = &self.line;
         let open = self.proxies.values().filter(|_| Proxy::may_read(line));
-        open.map(|proxy| &proxy.part).chain(&self.gate)
+        open.map(|proxy| &proxy.part).chain(&self.gate).filter_map(Part::pipe_id)
     }
 
     /// Whether something waits for room.
@@ -175,9 +190,9 @@ impl Session {
         self.line.waiting.is_empty() && self.line.in_flight == 0 && self.proxies.values().all(is_done)
     }
 
-    /// Whether messages that this node had not got rid of have come back in the last turn.
-    pub(super) fn has_returned(&self) -> bool {
-        self.has_returned
+    /// Whether messages that this node had not got rid of have come back since the last call.
+    pub(super) fn has_returned(&mut self) -> bool {
+        std::mem::take(&mut self.has_returned)
     }
 
     /// Looks who has come and gone.
@@ -188,16 +203,19 @@ impl Session {
         }
         self.notices.take_down(node);
         self.return_stuck(node.settings().timeout);
-        if !self.proxies.values().all(Proxy::is_read) {
-            // What it has sent goes before.
-            return;
-        }
         let engine = node.shared.engine();
         let gone = |part: &u64| !Target::from_bits(*part).is_some_and(|part| engine.has_part(part));
-        let is_held = |part: &u64| self.proxies.values().any(|proxy| proxy.holds_of(*part));
-        let gone: Vec<u64> = self.told.iter().copied().filter(|part| gone(part) && !is_held(part)).collect();
+        for part in self.told.iter().filter(|part| gone(part)) {
+            self.gone.entry(*part).or_insert(self.turns);
+        }
         drop(engine);
-        for part in gone {
+        // What it has sent goes before: all of it was there when it had gone.
+        let emptied = self.proxies.values().map(|proxy| proxy.emptied).min().unwrap_or(u64::MAX);
+        let is_held = |part: &u64| self.proxies.values().any(|proxy| proxy.holds_of(*part));
+        let sent: Vec<u64> =
+            self.gone.iter().filter(|(_, since)| **since < emptied).map(|(part, _)| *part).collect();
+        for part in sent.into_iter().filter(|part| !is_held(part)).collect::<Vec<_>>() {
+            self.gone.remove(&part);
             self.told.remove(&part);
             self.line.waiting.push_back(Head { origin: part, ..Head::new(Kind::Gone) }.to_bytes().to_vec());
         }
@@ -251,76 +269,13 @@ impl Session {
                 }
             }
             Kind::Bye => self.take_farewell(head.count, out),
-            Kind::Room => self.line.window = self.line.room.min(u64::from(head.length) * 1024),
+            Kind::Room => self.begin(head.length),
             Kind::Data | Kind::Return | Kind::Stream => {}
         }
     }
 
-    /// Somebody in the other cluster looks for a part of this one.
-    fn answer(&mut self, node: &Node, number: u32, address: &str) {
-        let found = crate::node::find_here(node, address);
-        let (head, bytes) = match &found {
-            Ok(part) => {
-                self.told.insert(part.to_bits());
-                (Head { dest: part.to_bits(), ..Head::new(Kind::Found) }, &[][..])
-            }
-            Err(error) => (Head::new(Kind::Unknown), error.as_bytes()),
-        };
-        let head = Head { length: number, ..head }.to_bytes();
-        self.line.waiting.push_back([&head[..], bytes].concat());
-    }
-
-    /// The other cluster has answered a question.
-    fn tell(&mut self, node: &Node, head: &Head, bytes: &[u8]) {
-        let Some(asker) = self.questions.remove(&head.length) else { return };
-        let found = match head.kind {
-            Kind::Found => self.proxy(node, head.dest).map(|proxy| proxy.part.id()),
-            _ => Err(String::from_utf8_lossy(bytes).into_owned()),
-        };
-        self.answers.push_back(match found {
-            Ok(part) => (asker, command::FOUND, part.to_bits().to_le_bytes().to_vec()),
-            Err(reason) => (asker, command::UNKNOWN, reason.into_bytes()),
-        });
-    }
-
-    /// Somebody in the other cluster asks which parts there are.
-    fn list(&mut self, node: &Node, number: u32) {
-        for (piece, flags) in pieces(&node.parts()) {
-            let head = Head { flags, length: number, ..Head::new(Kind::Listed) }.to_bytes();
-            self.line.waiting.push_back([&head[..], piece.as_bytes()].concat());
-        }
-    }
-
-    /// The other cluster has named parts.
-    fn tell_some(&mut self, head: &Head, bytes: &[u8]) {
-        let (asker, number) = match head.flags & MORE {
-            0 => (self.questions.remove(&head.length), command::LISTED),
-            _ => (self.questions.get(&head.length).copied(), command::SOME),
-        };
-        self.answers.extend(asker.map(|asker| (asker, number, bytes.to_vec())));
-    }
-
-    /// Passes answers on to who has asked.
-    fn pass_answers(&mut self) -> bool {
-        let before = self.answers.len();
-        while let Some(((asker, number, answer), gate)) = self.answers.front().zip(self.gate.as_ref()) {
-            // Who has gone needs no answer.
-            let sent = if *number == command::FOUND {
-                self.notices.put(gate.node(), *asker, answer)
-            } else {
-                // Who has gone needs no answer.
-                gate.sender(*asker).no_wait().command(*number).send(answer) != Err(SendError::WouldBlock)
-            };
-            if !sent {
-                break;
-            }
-            self.answers.pop_front();
-        }
-        self.answers.len() < before
-    }
-
     /// The proxy of a part of the other cluster.
-    fn proxy(&mut self, node: &Node, remote: u64) -> Result<&mut Proxy, String> {
+    pub(super) fn proxy(&mut self, node: &Node, remote: u64) -> Result<&mut Proxy, String> {
         static PROXIES: AtomicU64 = AtomicU64::new(0);
         match self.proxies.entry(remote) {
             Entry::Occupied(known) => Ok(known.into_mut()),
@@ -389,14 +344,17 @@ impl Session {
 
     /// Does what can be done now. Whether there was anything.
     pub(super) fn turn(&mut self, out: &Part<Shared>) -> bool {
+        self.turns += 1;
         let mut worked = self.line.advance(out);
         worked |= self.ask(out) | self.pass_answers();
         let (mut taken, mut refused) = (Vec::new(), Vec::new());
-        self.has_returned = false;
         for (remote, proxy) in &mut self.proxies {
             worked |= proxy.read(*remote, &mut self.line, out, &mut self.told);
             worked |= proxy.read_streams(*remote, &mut self.line, out, &mut self.told);
             worked |= proxy.hand_on_all(&mut taken, &mut refused).worked;
+            if proxy.is_read() {
+                proxy.emptied = self.turns;
+            }
             self.has_returned |= proxy.take_returned(*remote, &mut self.returns);
             proxy.part.flush();
             if let Some(gate) = &self.gate {
@@ -423,51 +381,11 @@ impl Session {
             }
             !is_done
         });
-        worked
-    }
-
-    /// Passes questions on.
-    fn ask(&mut self, out: &Part<Shared>) -> bool {
-        let mut worked = false;
-        while let Some(question) = self.gate.as_ref().and_then(Part::try_recv) {
-            worked = true;
-            if question.command() == command::STOPPED {
-                let bits = <[u8; 8]>::try_from(&*question).map(u64::from_le_bytes);
-                let part = bits.ok().and_then(Target::from_bits);
-                let told = self.proxies.values_mut().filter(|proxy| Some(proxy.part.id()) == part);
-                told.for_each(|proxy| proxy.hold.note_stopped(question.source().node()));
-            }
-            let kind = match question.command() {
-                command::FIND => Kind::Find,
-                command::LIST => Kind::List,
-                _ => continue,
-            };
-            let number = self.next_question;
-            self.next_question = number.wrapping_add(1);
-            self.questions.insert(number, question.source());
-            self.line.send(out, Head { length: number, ..Head::new(kind) }, &question);
+        if let Some(gate) = &self.gate {
+            gate.flush();
         }
         worked
     }
-}
-
-/// Addresses, each with a line end behind it, in pieces that any block takes, with their flags.
-fn pieces(addresses: &[String]) -> Vec<(String, u8)> {
-    let mut pieces = vec![(String::new(), 0)];
-    for address in addresses {
-        if let Some((last, flags)) = pieces.last_mut()
-            && !last.is_empty()
-            && last.len() + address.len() >= PIECE
-        {
-            *flags = MORE;
-            pieces.push((String::new(), 0));
-        }
-        if let Some((last, _)) = pieces.last_mut() {
-            last.push_str(address);
-            last.push('\n');
-        }
-    }
-    pieces
 }
 
 /// A number of bytes in numbers that fit a head.

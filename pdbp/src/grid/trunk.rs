@@ -1,11 +1,14 @@
 //! A trunk's domain: an open cluster over sockets, in which each gateway is a node with two parts.
 //!
+//! **A trunk concerns two**: the gateway that listens, which founds the domain, and one that has dialled. Those that have dialled have nothing to do with
+//! each other, and need not reach each other: one open port, that of the founder, is enough for all.
+//!
 //! `gate.NAME` receives, on a thread of its own, which is the one that polls; by the other part the gateway sends.
 
-use std::collections::VecDeque;
+use std::cell::Cell;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,9 +16,10 @@ use pdbp_core::id::NodeId;
 use pdbp_core::tables::PartKind;
 
 use super::Common;
+use super::gate::{self, Gate};
 use crate::cluster::{Cluster, StartError};
 use crate::config::{Builder, Framing, Progress, Scheme, Settings, Tls, TransportKind, Trunk};
-use crate::node::Node;
+use crate::node::{Node, interruptible};
 use crate::part::{Message, Part, Shared, Target};
 
 /// Bytes of a block on a trunk, the same everywhere: a block of a cluster with the defaults, and a frame's head.
@@ -24,11 +28,60 @@ const BLOCK: usize = 132 << 10;
 const PLACES: u16 = 16;
 /// What the names of gateways' parts begin with.
 pub(super) const NAME: &str = "gate.";
-/// How long a try to dial takes, and the pause behind it.
-const TRY: Duration = Duration::from_secs(2);
+/// How long who has dialled waits to be let in before it asks again: lines may be slow, and links lose nothing. The founder alone votes, so that
+/// no election waits for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two tries to dial.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Frames that the receiver takes in before what goes the other way has its turn.
+const FRAMES: usize = 32;
 /// How long the receiver sleeps at most before it looks whether it is to end.
 const NAP: Duration = Duration::from_millis(50);
+
+/// Dials until the gateway there is reached, or this one is to end.
+pub(super) fn dial(
+    trunk: &Trunk,
+    node: &Node,
+    settings: &Settings,
+    own: &str,
+    common: &Arc<Common>,
+) -> Option<Gate> {
+    while !common.is_over() {
+        let builder = by_scheme(builder(settings), trunk, settings).join(trunk.address.clone());
+        let here = Arc::clone(common);
+        let reach = || Domain::enter(builder.start_net_at()?.0, own, Some(&trunk.cluster));
+        let error = match interruptible(move || here.is_over(), reach) {
+            Ok(domain) => match begin(domain, trunk, node, settings, common) {
+                Ok(gate) => return Some(gate),
+                Err(error) => error,
+            },
+            Err(error) => error,
+        };
+        common.note(&trunk.cluster, error.to_string());
+        std::thread::sleep(PAUSE);
+    }
+    None
+}
+
+/// Begins with who has been reached. As long as there is no place for its own parts a gateway keeps the other, and says so.
+fn begin(
+    domain: Domain,
+    trunk: &Trunk,
+    node: &Node,
+    settings: &Settings,
+    common: &Common,
+) -> Result<Gate, StartError> {
+    loop {
+        match gate::parts(node) {
+            Ok(parts) => return Ok(Gate::new(domain, parts, node, settings)),
+            Err(error) if common.is_over() || domain.is_over() => return Err(error),
+            Err(error) => common.note(&trunk.cluster, error.to_string()),
+        }
+        // Nobody else does so far.
+        domain.node.poll();
+        std::thread::sleep(PAUSE);
+    }
+}
 
 /// One end of a domain of trunks.
 pub(super) struct Domain {
@@ -40,6 +93,8 @@ pub(super) struct Domain {
     pub(super) own: String,
     /// If this end has dialled.
     founder: Option<NodeId>,
+    /// The cluster that it has meant then.
+    pub(super) expected: Option<String>,
 }
 
 impl Domain {
@@ -49,34 +104,23 @@ impl Domain {
         Ok((Self::enter(cluster, own, None)?, address))
     }
 
-    /// Dials until the gateway there is reached, or this one is to end.
-    pub(super) fn dial(trunk: &Trunk, settings: &Settings, own: &str, common: &Common) -> Option<Self> {
-        while !common.is_over() {
-            let tried = by_scheme(builder(settings), trunk, settings);
-            let tried = tried.join(trunk.address.clone()).timeout(TRY).start_net_at();
-            match tried.and_then(|(cluster, _)| Self::enter(cluster, own, NodeId::new(0))) {
-                Ok(domain) => return Some(domain),
-                Err(error) => common.note(&trunk.cluster, error.to_string()),
-            }
-            std::thread::sleep(PAUSE);
-        }
-        None
-    }
-
-    fn enter(cluster: Cluster, own: &str, founder: Option<NodeId>) -> Result<Self, StartError> {
+    fn enter(cluster: Cluster, own: &str, expected: Option<&str>) -> Result<Self, StartError> {
+        let (founder, expected) = (expected.and_then(|_| NodeId::new(0)), expected.map(str::to_owned));
         let failed = |error| StartError::Sockets(Box::new(error));
         let node = cluster.into_nodes().pop().ok_or(StartError::NoAddress)?;
         let out = node.register_shared("out", PartKind::Communication).map_err(failed)?;
         let receiver = node.register_shared(&format!("{NAME}{own}"), PartKind::Communication);
         let receiver = Some(receiver.map_err(failed)?);
-        Ok(Self { node, out, receiver, own: own.to_owned(), founder })
+        Ok(Self { node, out, receiver, own: own.to_owned(), founder, expected })
     }
 
-    /// Gateways in reach: their clusters' names, and the parts that take frames.
+    /// Gateways in reach: their clusters' names, and the parts that take frames. Of who has dialled that is the one that listens.
     pub(super) fn peers(&self) -> Vec<(String, Target)> {
         let engine = self.node.shared.engine();
-        let (me, out) = (engine.config().node, |node| engine.has_failed(node));
-        let others = engine.parts().filter(|part| part.id.node() != me && !out(part.id.node()));
+        let me = engine.config().node;
+        let is_peer = |node| node != me && self.founder.is_none_or(|founder| founder == node);
+        let others =
+            engine.parts().filter(|part| is_peer(part.id.node()) && !engine.has_failed(part.id.node()));
         let named =
             others.filter_map(|part| Some((part.name.as_str().strip_prefix(NAME)?.to_owned(), part.id)));
         named.collect()
@@ -95,16 +139,30 @@ impl Domain {
         self.founder.is_some_and(|founder| engine.has_failed(founder))
     }
 
-    /// Starts the thread that receives, and wakes the gateway by messages to its part.
-    pub(super) fn receive(&mut self, waker: Part<Shared>, gate: Target) -> std::io::Result<Receiver> {
-        let frames = Arc::new(Frames::default());
-        let (here, part) = (Arc::clone(&frames), self.receiver.take());
+    /// Starts the thread that receives: it calls `take` with frames that have come, and adds one to `rounds` when there is none left.
+    pub(super) fn receive(
+        &mut self,
+        rounds: Arc<AtomicU64>,
+        mut take: impl FnMut(&mut dyn Iterator<Item = Message<Shared>>) + Send + 'static,
+    ) -> std::io::Result<Receiver> {
+        let (stop, part) = (Arc::new(AtomicBool::new(false)), self.receiver.take());
+        let stops = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("pdbp-trunk".to_owned()).spawn(move || {
-            if let Some(part) = part {
-                here.fill(&part, &waker, gate);
+            let Some(part) = part else { return };
+            while !stops.load(Ordering::Relaxed) {
+                let is_empty = Cell::new(true);
+                if let Ok(first) = part.recv_timeout(NAP) {
+                    is_empty.set(false);
+                    let next = || part.try_recv().or_else(|| (is_empty.set(true), None).1);
+                    take(&mut std::iter::once(first).chain(std::iter::from_fn(next)).take(FRAMES));
+                }
+                if is_empty.get() {
+                    // Pairs with the load in `Gate::rounds`.
+                    rounds.fetch_add(1, Ordering::Release);
+                }
             }
         })?;
-        Ok(Receiver { frames, thread: Some(thread) })
+        Ok(Receiver { stop, thread: Some(thread) })
     }
 }
 
@@ -114,8 +172,10 @@ fn builder(settings: &Settings) -> Builder {
     of.tls.clone_from(&settings.tls);
     (of.plain, of.codec) = (settings.plain, settings.codec);
     (of.timeout, of.outage) = (settings.timeout, settings.trunk_outage());
+    of.patience = PATIENCE;
     (of.local_parts, of.private_pipes, of.parts) = (8, 8, 8 * usize::from(PLACES));
     (of.block_bytes, of.progress, of.lease) = (BLOCK, Progress::Inline, Duration::ZERO);
+    of.needs_founder_only = true;
     // The founder is not asked which it takes.
     Builder::from(of).nodes(PLACES).transport(TransportKind::Net).row_blocks(16)
 }
@@ -128,70 +188,15 @@ fn by_scheme(builder: Builder, trunk: &Trunk, settings: &Settings) -> Builder {
     if needs_tls && settings.tls == Tls::Off { builder.tls(Tls::Token) } else { builder }
 }
 
-/// Frames that have come and that the gateway has not taken yet. They keep their blocks, so there are no more than the link has room for.
-#[derive(Default)]
-struct Frames {
-    queue: Mutex<VecDeque<Message<Shared>>>,
-    /// Whether the gateway sleeps.
-    sleeps: AtomicBool,
-    /// How often all that had come was put into the queue.
-    rounds: AtomicU64,
-    stop: AtomicBool,
-}
-
-impl Frames {
-    fn fill(&self, part: &Part<Shared>, waker: &Part<Shared>, gate: Target) {
-        while !self.stop.load(Ordering::Relaxed) {
-            let first = part.recv_timeout(NAP);
-            let has_come = first.is_ok();
-            if let Ok(first) = first {
-                let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-                queue.push_back(first);
-                queue.extend(std::iter::from_fn(|| part.try_recv()));
-            }
-            // Pairs with the load in `rounds`.
-            self.rounds.fetch_add(1, Ordering::Release);
-            if !has_come {
-                continue;
-            }
-            // Pairs with the store in `sleep`.
-            if self.sleeps.swap(false, Ordering::SeqCst) && waker.try_send(gate, &[]).is_ok() {
-                waker.flush();
-            }
-        }
-    }
-}
-
 /// The receiving end of a domain; it ends when this is dropped.
 pub(super) struct Receiver {
-    frames: Arc<Frames>,
+    stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-}
-
-impl Receiver {
-    /// All frames that have come.
-    pub(super) fn take(&self) -> VecDeque<Message<Shared>> {
-        self.frames.sleeps.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *self.frames.queue.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// How often all that had come was put into the queue.
-    pub(super) fn rounds(&self) -> u64 {
-        // Pairs with the addition in `fill`.
-        self.frames.rounds.load(Ordering::Acquire)
-    }
-
-    /// From now on frames that come are announced. Whether there is none yet.
-    pub(super) fn sleep(&self) -> bool {
-        // Pairs with the swap in `fill`: a frame that was put in place before it is seen below.
-        self.frames.sleeps.store(true, Ordering::SeqCst);
-        self.frames.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-    }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.frames.stop.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // One that has panicked has said so.
             let _ = thread.join();

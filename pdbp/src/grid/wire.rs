@@ -159,6 +159,8 @@ pub(crate) mod command {
     pub(crate) const SOME: u16 = 8;
     /// The last of them.
     pub(crate) const LISTED: u16 = 9;
+    /// The answer: why this cluster has no place for the part that was found.
+    pub(crate) const NO_ROOM: u16 = 10;
 }
 
 #[cfg(test)]

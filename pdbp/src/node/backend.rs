@@ -26,10 +26,6 @@ impl fmt::Display for BackendError {
 
 impl Error for BackendError {}
 
-/// Nanoseconds that a standby master waits before it stands for election: several times what a message and its answer take
-/// where nodes outnumber processors.
-const PATIENCE: u64 = 100_000_000;
-
 /// A transport, and what is known of it beside that.
 trait Carrier: Transport<Error = BackendError> + Send {
     /// Figures of its links, if it is one over sockets.
@@ -312,7 +308,7 @@ pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings, backend: &Back
     config.checksum = settings.checksum;
     config.masters = settings.masters_there_are();
     config.lease = settings.lease.as_nanos() as u64;
-    config.patience = PATIENCE;
+    config.patience = settings.patience.as_nanos() as u64;
     config.routing = settings.routing;
     if backend.generation.is_some() {
         config.voters = config.masters;

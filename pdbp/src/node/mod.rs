@@ -184,10 +184,17 @@ impl Node {
     /// # Errors
     /// See [`LookupError`]; it lists what there is.
     pub fn lookup(&self, address: &str) -> Result<Target, LookupError> {
+        self.lookup_within(address, self.settings().timeout)
+    }
+
+    /// As [`lookup`](Self::lookup), and waits at most so long for the answer of another cluster.
+    pub(crate) fn lookup_within(&self, address: &str, timeout: Duration) -> Result<Target, LookupError> {
         #[cfg(feature = "net")]
         if let Some(remote) = crate::grid::Remote::of(self, address) {
-            return remote.lookup(self);
+            return remote.lookup_within(self, timeout);
         }
+        #[cfg(not(feature = "net"))]
+        let _ = timeout;
         names::lookup(&self.shared.engine(), names::here(address, self.settings()))
     }
 

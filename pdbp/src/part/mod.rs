@@ -371,6 +371,12 @@ impl<S: Share> Part<S> {
         &self.node.shared
     }
 
+    /// The pipe that its messages come in.
+    #[cfg(feature = "net")]
+    pub(crate) fn pipe_id(&self) -> Option<PipeId> {
+        self.pipe.get()
+    }
+
     #[inline]
     pub(crate) fn pipe(&self) -> Result<&Pipe, RecvError> {
         let pipe = self.pipe.get().and_then(|p| self.shared().pipes.get(usize::from(p.0)));

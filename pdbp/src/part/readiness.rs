@@ -100,14 +100,14 @@ impl<S: Share> Part<S> {
 }
 
 impl Node {
-    /// Waits until anything comes for any of the parts, a segment of a stream that was accepted as well.
+    /// Waits until anything comes in any of the pipes, a segment of a stream that was accepted as well.
     #[cfg(feature = "net")]
-    pub(crate) fn wait_for_any<S: Share>(&self, parts: &[&Part<S>], timeout: Duration) {
-        let pipes: Vec<&Pipe> = parts.iter().filter_map(|part| part.pipe().ok()).collect();
-        parts.iter().for_each(|part| part.flush());
+    pub(crate) fn wait_for_any(&self, pipes: &[pdbp_core::id::PipeId], timeout: Duration) {
+        let pipes = pipes.iter().filter_map(|pipe| self.shared.pipes.get(usize::from(pipe.0)));
+        let pipes: Vec<&Pipe> = pipes.collect();
         let mut waiter = Waiter::new(timeout, &self.shared);
         while pipes.iter().all(|pipe| pipe.is_empty()) && !waiter.is_over() {
-            if parts.iter().map(|part| part.poll()).sum::<u32>() > 0 {
+            if self.shared.poll() > 0 {
                 waiter.worked(self);
             } else {
                 waiter.pause(self, &pipes);

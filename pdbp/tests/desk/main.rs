@@ -1,6 +1,8 @@
 //! Clients that are no part of the cluster: what they get, and what those get that are none.
 
 #[cfg(feature = "net")]
+mod far;
+#[cfg(feature = "net")]
 mod net;
 mod strangers;
 #[cfg(feature = "tls")]
@@ -302,6 +304,40 @@ fn a_part_that_cannot_answer_is_named_by_a_fault() {
     }
     drop(mute);
     assert_fault(&answer(&mut waiting), "500", "Receiver", "PartGone");
+}
+
+/// A part that answers one call by many messages keeps those of its node from nobody.
+#[test]
+fn what_comes_behind_an_answer_is_in_nobodys_way() {
+    let settings =
+        [("block_bytes", "1024"), ("pack_bytes", "512"), ("memory_bytes", "262144"), ("pipe_depth", "2")];
+    let cluster = cluster(&settings);
+    let (address, node) = (address(&cluster), &cluster.nodes()[1]);
+    let (talks, quiet) = (part(node, "talks"), part(node, "quiet"));
+    // Two calls at a time, so that the desk has a part for each.
+    let mut clients = [connect(address), connect(address)];
+    for client in &mut clients {
+        client.write_all(request(&call("quiet", b"x"), "").as_bytes()).unwrap();
+    }
+    let calls = [(); 2].map(|()| quiet.recv_timeout(SOON).unwrap().source());
+    calls.into_iter().for_each(|to| quiet.send(to, b"y").unwrap());
+    quiet.flush();
+    for client in &mut clients {
+        assert!(answer(client).0.starts_with("HTTP/1.1 200"));
+    }
+    let served = serve(quiet, <[u8]>::to_vec);
+    let talking = std::thread::spawn(move || {
+        let to = talks.recv_timeout(SOON).unwrap().source();
+        for _ in 0..2_000 {
+            talks.send(to, &[7; 400]).unwrap();
+        }
+        talks.flush();
+    });
+    assert!(ask(address, &request(&call("talks", b"x"), "")).0.starts_with("HTTP/1.1 200"));
+    talking.join().unwrap();
+    assert_eq!(content(&ask(address, &request(&call("quiet", b"z"), "")).1), base64(b"z"));
+    ask(address, &request(&call("quiet", b"end").replace("Call", "Send"), ""));
+    served.join().unwrap();
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use pdbp::{Cluster, Event, Node, Part, PartKind, Shared, Target};
+use pdbp::{Builder, Cluster, Event, Node, Part, PartKind, Shared, Target};
 
 use super::SOON;
 use super::grid::{builder, two, until};
@@ -33,7 +33,11 @@ struct Grid {
 
 impl Grid {
     fn new() -> Self {
-        let (west, east) = two(|builder| builder.set("trunk_bytes", "4194304"));
+        Self::with(|builder| builder)
+    }
+
+    fn with(change: impl Fn(Builder) -> Builder) -> Self {
+        let (west, east) = two(|builder| change(builder.set("trunk_bytes", "4194304")));
         Self::of([west, east])
     }
 
@@ -129,7 +133,8 @@ fn what_a_part_has_not_read_comes_back_when_its_cluster_ends() {
 /// What a cluster has sent that has ended is delivered afterwards, however late it is read.
 #[test]
 fn what_a_cluster_has_sent_before_it_ended_is_delivered() {
-    let mut grid = Grid::new();
+    // What its own gateway gives back to the part that has sent it is lost if that does not read.
+    let mut grid = Grid::with(|builder| builder.farewell(SOON));
     grid.fill(0);
     let (mut sender, mut reader) = (Got::default(), Got::default());
     end(&mut grid, [0], |grid| sender.read(&grid.parts[0]));
@@ -146,9 +151,9 @@ fn what_a_cluster_has_sent_before_it_ended_is_delivered() {
 /// Both end at once.
 #[test]
 fn two_clusters_that_end_at_once_lose_nothing() {
-    let mut grid = Grid::new();
-    [0, 1].into_iter().for_each(|from| grid.fill(from));
     // Both parts have something back from their own gateways, which is lost if nobody reads.
+    let mut grid = Grid::with(|builder| builder.farewell(SOON));
+    [0, 1].into_iter().for_each(|from| grid.fill(from));
     let mut got = [Got::default(), Got::default()];
     let read = |got: &mut [Got; 2], grid: &Grid| {
         got.iter_mut().zip(&grid.parts).for_each(|(got, part)| got.read(part));

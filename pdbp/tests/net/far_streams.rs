@@ -28,7 +28,8 @@ fn streams_cross_in_order_and_to_their_ends() {
     let talk = |node: Node, own: &str, other: &str| {
         let part = node.register(own, PartKind::Cpu).unwrap();
         let to = part.find(other, SOON).unwrap();
-        std::thread::scope(|scope| {
+        // What has gone is of no cluster: it stays until the other has read all.
+        let _writer = std::thread::scope(|scope| {
             let writer = node.register_shared(&format!("{own}-writer"), PartKind::Cpu).unwrap();
             let to = writer.find(other, SOON).unwrap();
             let writer = scope.spawn(move || {
@@ -40,6 +41,7 @@ fn streams_cross_in_order_and_to_their_ends() {
                     }
                 }
                 streams.into_iter().for_each(|stream| stream.finish().unwrap());
+                writer
             });
             let (mut readers, mut came) = (Vec::new(), Vec::new());
             let patience = Patience::new();
@@ -66,7 +68,7 @@ fn streams_cross_in_order_and_to_their_ends() {
             let mut sent: Vec<_> = LENGTHS.iter().enumerate().map(|(i, n)| pattern(i, *n)).collect();
             sent.sort_by_key(Vec::len);
             assert!(came == sent, "{:?}", came.iter().map(Vec::len).collect::<Vec<_>>());
-            writer.join().unwrap();
+            writer.join().unwrap()
         });
         part.send(to, b"a message").unwrap();
         part.flush();

@@ -5,6 +5,7 @@ mod far_flow;
 mod far_streams;
 mod grid;
 mod groups;
+mod hub;
 mod open;
 mod proxy;
 mod soap;

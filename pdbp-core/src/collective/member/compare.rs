@@ -35,13 +35,16 @@ impl Member<'_> {
     }
 
     /// Looks whether a member has called something else: one that waits, in this call or in the one before, or one of which this member has
-    /// kept what it had no use for.
+    /// kept what it had no use for. What it has received of whom it waits for has been used or kept.
     #[inline]
-    pub(in crate::collective) fn look_at_others(&mut self) -> Result<(), Fault> {
+    pub(in crate::collective) fn look_at_others(
+        &mut self,
+        awaited: Option<(usize, Stamp)>,
+    ) -> Result<(), Fault> {
         if !self.are_kept_seen {
             self.look_at_kept()?;
         }
-        if self.is_waited_for { self.compare_with_waiting() } else { Ok(()) }
+        if self.is_waited_for { self.compare_with_waiting(awaited) } else { Ok(()) }
     }
 
     /// Whether a piece is of a call that this member has done. It has taken all that it had to receive.
@@ -59,7 +62,14 @@ impl Member<'_> {
         }
     }
 
-    fn compare_with_waiting(&mut self) -> Result<(), Fault> {
+    fn compare_with_waiting(&mut self, awaited: Option<(usize, Stamp)>) -> Result<(), Fault> {
+        // Messages come in order: who says that it waits in a later call sends nothing more of this one.
+        if let Some((from, ours)) = awaited.filter(|(_, ours)| !ours.is_tagged())
+            && let Some(theirs) = self.peers.get(from).and_then(|peer| peer.waits)
+            && theirs.number().wrapping_sub(ours.number()) as i32 > 0
+        {
+            return self.compare(from, theirs, ours);
+        }
         self.is_waited_for = false;
         let found = self.peers.iter_mut().enumerate().find_map(|(rank, peer)| {
             let theirs = peer.waits?;

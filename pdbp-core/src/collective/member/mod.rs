@@ -162,7 +162,16 @@ impl<'m> Member<'m> {
     /// Tells all that this member has left and sends nothing more: who needs it then has [lost](Fault::Lost) it. Returns whether all
     /// know, as [`tell_fault`](Self::tell_fault).
     pub fn leave(&mut self, carrier: &mut impl Carrier) -> bool {
-        let header = Header::new(What::Left, self.rank, 0, Stamp::default());
+        self.tell_end(carrier, What::Left)
+    }
+
+    /// The same of a member that has given up joining, so that those that still join know that it has made no call.
+    pub fn withdraw(&mut self, carrier: &mut impl Carrier) -> bool {
+        self.tell_end(carrier, What::Withdrawn)
+    }
+
+    fn tell_end(&mut self, carrier: &mut impl Carrier, what: What) -> bool {
+        let header = Header::new(what, self.rank, 0, Stamp::default());
         self.tell(carrier, &header, |peer| &mut peer.knows_leave)
     }
 
@@ -297,7 +306,7 @@ impl<'m> Member<'m> {
                 peer.waits = Some(header.stamp);
                 self.is_waited_for = true;
             }
-            Some(What::Left) => peer.has_left = true,
+            Some(What::Left | What::Withdrawn) => peer.has_left = true,
             Some(What::Greeting) => {}
             Some(What::Fault) => {
                 peer.knows_fault = true;

@@ -96,6 +96,27 @@ fn who_called_something_else_with_nothing_to_send_is_found_at_the_next_call() {
     assert!(faults.iter().flatten().any(|fault| matches!(fault, Fault::Mismatch { .. })), "{faults:?}");
 }
 
+/// It sends nothing in any of its calls, and waits in one that the other has yet to make.
+#[test]
+fn who_waits_for_one_that_is_in_a_later_call_is_told_so() {
+    let mut world = World::new(2, 64, 1);
+    let nothing = Call::moving(Kind::Broadcast, 0, 0);
+    for _ in 0..2 {
+        world.start(0, &nothing, Vec::new(), Vec::new()).unwrap();
+        world.run();
+    }
+    let reduce = Call::reducing(Kind::Reduce, 0, Element::U32, Op::Sum, 4);
+    world.start(0, &reduce, Vec::new(), vec![0; 4]).unwrap();
+    world.start(1, &Call { bytes: 8, ..nothing }, Vec::new(), vec![0; 8]).unwrap();
+    world.run();
+    world.show();
+    world.run();
+    let fault = world.faults()[1];
+    let is_told = matches!(fault, Some(Fault::Mismatch { rank: 0, number: 3, theirs, own_number: 1, .. }) if theirs == reduce);
+    assert!(is_told, "{fault:?}");
+    assert_eq!(world.faults()[0], Some(Fault::Ended { by: 1, cause: Cause::Mismatch }));
+}
+
 /// A piece of a call that is over, and that nobody will ever take: it came some calls later, or before this member made that call.
 #[test]
 fn who_called_something_else_some_calls_ago_is_told_so() {

@@ -1,12 +1,15 @@
 //! What stands in the place of `{}`, and durations.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
+use std::iter;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pdbp_tasks::Error;
+use pdbp_tasks::wire::Bytes;
 
 use crate::Wrong;
 
@@ -41,24 +44,34 @@ pub(crate) fn limit(text: &str) -> Result<u32, Wrong> {
     ms.ok_or_else(|| format!("a limit of {text}: there are 1ms to 1193h").into())
 }
 
-/// The lines of a file that are not empty. One that cannot be read is the last, and its error is kept.
+/// The lines of a file that are not empty, whatever bytes they are. One that cannot be read is the last, and its error is kept.
 pub(crate) fn lines<'a>(
-    path: &PathBuf,
-    broken: &'a std::cell::Cell<Option<io::Error>>,
-) -> Result<impl Iterator<Item = String> + use<'a>, Error> {
-    let input: Box<dyn BufRead> = if path.as_os_str() == "-" {
+    path: &Path,
+    broken: &'a Cell<Option<Error>>,
+) -> Result<impl Iterator<Item = Bytes> + use<'a>, Error> {
+    let is_stdin = path.as_os_str() == "-";
+    let name = if is_stdin { "the standard input".to_owned() } else { path.display().to_string() };
+    let mut input: Box<dyn BufRead> = if is_stdin {
         Box::new(BufReader::new(io::stdin()))
     } else {
-        let file =
-            File::open(path).map_err(|e| Error::other(format!("cannot read {}: {e}", path.display())))?;
+        let file = File::open(path).map_err(|error| Error::other(format!("cannot read {name}: {error}")))?;
         Box::new(BufReader::new(file))
     };
-    let lines = input.lines().map_while(move |line| match line {
-        Ok(line) => Some(line),
-        Err(error) => {
-            broken.set(Some(error));
-            None
+    let mut count = 0u64;
+    let lines = iter::from_fn(move || {
+        let mut line = Vec::new();
+        match input.read_until(b'\n', &mut line) {
+            Ok(0) => None,
+            Ok(_) => {
+                count += 1;
+                let text = line.strip_suffix(b"\n").unwrap_or(&line);
+                Some(Bytes::from(text.strip_suffix(b"\r").unwrap_or(text)))
+            }
+            Err(error) => {
+                broken.set(Some(Error::other(format!("cannot read {name} behind line {count}: {error}"))));
+                None
+            }
         }
     });
-    Ok(lines.filter(|line| !line.is_empty()))
+    Ok(lines.fuse().filter(|line| !line.is_empty()))
 }

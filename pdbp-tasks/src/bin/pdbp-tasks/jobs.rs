@@ -4,31 +4,35 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use lexopt::prelude::*;
-use pdbp_tasks::net::{Answer, By, Chunk, Inputs, JobStatus, Remote, Request, ResultOf, Status};
+use pdbp_tasks::net::{Answer, Chunk, Inputs, JobStatus, Remote, Request, Status};
 use pdbp_tasks::wire::{Bytes, Options};
 use pdbp_tasks::{Error, Resources, timeline};
 
-use crate::execute::{self, GRACE, Output, Template};
+use crate::child::GRACE;
+use crate::execute::{self, Output, Template};
 use crate::items::{self, Items, duration, lines};
+use crate::output::Printed;
 use crate::pool::Reach;
-use crate::run::print_one;
-use crate::{Wrong, ended, help_or_version};
+use crate::{Wrong, ended, help_or_version, signals};
 
 const HELP: &str = "\
 Usage: pdbp-tasks submit ADDRESS (--each-line FILE | --array FIRST-LAST) [OPTIONS] -- COMMAND [ARGUMENT…]
        pdbp-tasks status ADDRESS [JOB]
        pdbp-tasks wait ADDRESS JOB [--timeout TIME]
        pdbp-tasks output ADDRESS JOB [TASK] [--keep-order] [--follow] [--to 'out-{}.txt']
-       pdbp-tasks cancel | retry | forget ADDRESS JOB
+       pdbp-tasks cancel | close | retry | forget ADDRESS JOB
        pdbp-tasks explain ADDRESS JOB [TASK]
        pdbp-tasks report ADDRESS [--to FILE]
 
 ADDRESS is where the pool listens. What is submitted is in the pool's journal when the command ends, and its output is the number of the job.
-Tasks have numbers from 0 on, in the order of the lines or numbers.
+Tasks have numbers from 0 on, in the order of the lines or numbers. A job whose `submit` was interrupted is open, and not over before `close` says
+that nothing more is added.
 
 submit:
   --each-line FILE  A command for each line that is not empty; - is the standard input
@@ -43,12 +47,12 @@ submit:
   --wait            Wait until it is over, as `wait` does
 
 wait:
-  --timeout TIME    Give up after so long
+  --timeout TIME    Give up after so long, with or without the pool
 
 output:
   --keep-order      By the numbers of the tasks, not as they ended: up to the first that has not ended
   --follow          Until the job is over
-  --to FILE         To a file for each task, with its number for {}
+  --to FILE         To a file for each task, with its number for {}, which must be there unless TASK is
 
 report:
   --to FILE         A page of HTML: who has run what when since the pool was started [default: pdbp-tasks.html]
@@ -61,6 +65,10 @@ all:
 Exit codes: 0 it went well, and of wait and output all commands ended with 0; 1 some commands failed or were cancelled, or it could not be done;
 2 the command line cannot be used
 ";
+
+/// How long there may be no pool: when one asks something, and when one waits for something.
+const SHORT: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(600);
 
 #[derive(Default)]
 struct Asked {
@@ -90,13 +98,25 @@ pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<Exi
         }
     };
     let builder = asked.reach.joins()?;
-    let number = asked.numbers.first().map(|number| u32::try_from(*number)).transpose()?;
+    let number = asked.numbers.first().map(|number| {
+        let none = || format!("there is no job {number}; `pdbp-tasks status` lists them");
+        u32::try_from(*number).map_err(|_| none())
+    });
+    let number = number.transpose()?;
     let job =
         || number.ok_or_else(|| Wrong::from(format!("{name} which job? `pdbp-tasks status` lists them")));
-    let long = name == "wait" || asked.wait || asked.follow;
-    let patience = asked.patience.unwrap_or(Duration::from_secs(if long { 600 } else { 10 }));
-    let (program, kind) = execute::program();
-    let remote = &mut Remote::new(&program, builder, patience);
+    let waits = name == "wait" || asked.wait || asked.follow;
+    let patience = asked.patience.unwrap_or(if waits { LONG } else { SHORT });
+    let patience = asked.timeout.map_or(patience, |timeout| patience.min(timeout));
+    let (program, kind) = execute::program(Arc::default());
+    let remote = &mut Remote::new(&program, builder, patience.min(SHORT));
+    let first = Request::Status { job: None };
+    match (patience > SHORT).then(|| remote.ask(&first)) {
+        Some(Err(Error::Start(error))) if !error.may_pass() => return Ok(ended(Err(error.into()))),
+        Some(Err(error)) => eprintln!("pdbp-tasks: {error}; for {patience:?} it is tried again"),
+        None | Some(Ok(_)) => {}
+    }
+    remote.patience(patience);
     Ok(ended(match name {
         "submit" => {
             let Some(items) = &asked.items else {
@@ -109,13 +129,34 @@ pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<Exi
         }
         "status" => status(remote, number),
         "wait" => wait(remote, job()?, asked.timeout),
-        "output" => output(remote, job()?, &asked),
+        "output" => {
+            let Asked { keep_order, follow, .. } = asked;
+            let (job, task, to) = (job()?, asked.numbers.get(1).copied(), asked.to.as_deref());
+            if let Some(to) = to.filter(|to| task.is_none() && !to.contains("{}")) {
+                return Err(format!(
+                    "--to {to}: put {{}} where the number of the task is to stand, or name one task"
+                )
+                .into());
+            }
+            Printed { job, task, keep_order, follow, to }.print(remote)
+        }
         "cancel" => count(remote, &Request::Cancel { job: job()? }, "cancelled"),
+        "close" => count(remote, &Request::Close { job: job()? }, "in all"),
         "retry" => count(remote, &Request::Retry { job: job()? }, "run again"),
-        "forget" => count(remote, &Request::Forget { job: job()? }, "forgotten"),
+        "forget" => forget(remote, job()?),
         "explain" => explain(remote, job()?, asked.numbers.get(1).copied()),
         _ => report(remote, asked.to.as_deref().unwrap_or("pdbp-tasks.html")),
     }))
+}
+
+/// How many numbers, of a job and a task, a command takes; `None`: it is none of these.
+pub(crate) fn most_numbers(name: &str) -> Option<usize> {
+    match name {
+        "submit" | "report" => Some(0),
+        "status" | "wait" | "cancel" | "close" | "retry" | "forget" => Some(1),
+        "output" | "explain" => Some(2),
+        _ => None,
+    }
 }
 
 fn parse(name: &str, arguments: &mut lexopt::Parser) -> Result<Result<Asked, String>, Wrong> {
@@ -157,7 +198,7 @@ fn parse(name: &str, arguments: &mut lexopt::Parser) -> Result<Result<Asked, Str
                     asked.command.push(word.string()?);
                 }
             }
-            Value(number) if asked.numbers.len() < 2 => {
+            Value(number) if Some(asked.numbers.len()) < most_numbers(name) => {
                 let text = number.string()?;
                 let number = text.parse().map_err(|_| format!("\"{text}\" is no number of a job or task"))?;
                 asked.numbers.push(number);
@@ -171,7 +212,7 @@ fn parse(name: &str, arguments: &mut lexopt::Parser) -> Result<Result<Asked, Str
     Ok(Ok(asked))
 }
 
-fn strange(answer: &Answer) -> Error {
+pub(crate) fn strange(answer: &Answer) -> Error {
     Error::other(format!("the pool has answered something else than was asked: {answer:?}"))
 }
 
@@ -189,8 +230,9 @@ fn submit(
     const MOST: (usize, usize) = (4096, 256 << 10);
     let template =
         Template { words: asked.command.clone(), retries: asked.retries, limit_ms: asked.limit_ms };
-    // The pool's own limit lies behind that of the process which runs it.
-    let runs = u64::from(asked.limit_ms) * (u64::from(asked.retries) + 1) + GRACE.as_millis() as u64;
+    // The pool's own limit lies behind those of the process which runs it: each time it may take a while more until it is killed.
+    let run = u64::from(asked.limit_ms) + GRACE.as_millis() as u64;
+    let runs = run * (u64::from(asked.retries) + 1);
     let limit_ms = if asked.limit_ms == 0 { 0 } else { u32::try_from(runs).unwrap_or(u32::MAX) };
     let options = Options { priority: asked.priority, exclusive: true, limit_ms, ..Options::default() };
     let prefix = encode(&template)?;
@@ -207,26 +249,40 @@ fn submit(
         Items::Numbers(_) => None,
     };
     let mut job = remote.job::<Output>(&name)?;
-    if let Items::Numbers(numbers) = items {
-        let (first, count) = (*numbers.start(), (numbers.end() - numbers.start()).saturating_add(1));
-        job.add_chunk(chunk(Inputs::Numbers { first, count }))?;
-    }
-    while let Some(lines) = &mut lines {
-        let (mut list, mut bytes) = (Vec::new(), 0);
-        while list.len() < MOST.0
-            && bytes < MOST.1
-            && let Some(line) = lines.next()
-        {
-            bytes += line.len();
-            list.push(encode(&line)?);
-        }
-        if list.is_empty() {
-            break;
-        }
-        job.add_chunk(chunk(Inputs::List(list)))?;
-    }
-    job.close()?;
     let number = job.number();
+    let left = format!(
+        "job {number} is open, with what was added: `pdbp-tasks cancel` stops it, `pdbp-tasks close` says that nothing is added any more"
+    );
+    let is_open = Arc::new(AtomicBool::new(true));
+    let (is_left, says) = (Arc::clone(&is_open), left.clone());
+    signals::stop_commands(Arc::default(), move || {
+        if is_left.load(Ordering::Acquire) {
+            eprintln!("pdbp-tasks: {says}");
+        }
+    })?;
+    let mut add = || {
+        if let Items::Numbers(numbers) = items {
+            let (first, count) = (*numbers.start(), (numbers.end() - numbers.start()).saturating_add(1));
+            job.add_chunk(chunk(Inputs::Numbers { first, count }))?;
+        }
+        while let Some(lines) = &mut lines {
+            let (mut list, mut bytes) = (Vec::new(), 0);
+            while list.len() < MOST.0
+                && bytes < MOST.1
+                && let Some(line) = lines.next()
+            {
+                bytes += line.len();
+                list.push(encode(&line)?);
+            }
+            if list.is_empty() {
+                break;
+            }
+            job.add_chunk(chunk(Inputs::List(list)))?;
+        }
+        job.close()
+    };
+    add().map_err(|error| Error::other(format!("{error}; {left}")))?;
+    is_open.store(false, Ordering::Release);
     println!("{number}");
     if let Some(error) = broken.take() {
         return Err(Error::other(format!(
@@ -243,7 +299,7 @@ fn ask_status(remote: &mut Remote, job: Option<u32>) -> Result<Status, Error> {
     }
 }
 
-fn ask_job(remote: &mut Remote, job: u32) -> Result<(Status, JobStatus), Error> {
+pub(crate) fn ask_job(remote: &mut Remote, job: u32) -> Result<(Status, JobStatus), Error> {
     let mut status = ask_status(remote, Some(job))?;
     let found = status.jobs.pop().ok_or_else(|| Error::other(format!("there is no job {job}")))?;
     Ok((status, found))
@@ -286,7 +342,7 @@ fn wait(remote: &mut Remote, job: u32, timeout: Option<Duration>) -> Result<u64,
         bar.set_style(style);
     }
     bar.set_message(job.to_string());
-    let (mut pause, mut told) = (Duration::from_millis(5), None);
+    let (mut pause, mut told, mut says_open) = (Duration::from_millis(5), None, false);
     loop {
         let (status, found) = ask_job(remote, job)?;
         bar.set_length(found.tasks);
@@ -298,6 +354,12 @@ fn wait(remote: &mut Remote, job: u32, timeout: Option<Duration>) -> Result<u64,
             );
         }
         told = status.stalled;
+        if found.open && found.ended == found.tasks && !found.cancelled && !says_open {
+            eprintln!(
+                "pdbp-tasks: job {job} is open, and has nothing to do; `pdbp-tasks close` says that nothing is added any more"
+            );
+            says_open = true;
+        }
         if found.is_over() {
             bar.finish();
             if found.cancelled {
@@ -319,55 +381,6 @@ fn wait(remote: &mut Remote, job: u32, timeout: Option<Duration>) -> Result<u64,
     }
 }
 
-fn output(remote: &mut Remote, job: u32, asked: &Asked) -> Result<u64, Error> {
-    let (mut out, mut failed) = (BufWriter::new(io::stdout()), 0);
-    let single = asked.numbers.get(1).copied();
-    let by = if asked.keep_order || single.is_some() { By::Number } else { By::Completion };
-    let (mut from, mut pause) = (single.unwrap_or(0), Duration::from_millis(5));
-    loop {
-        let most = if single.is_some() { 1 } else { 1024 };
-        let answer = remote.ask(&Request::Read { job, by, from, most })?;
-        let Answer::Results { next, over, results } = answer else { return Err(strange(&answer)) };
-        for ResultOf { number, result } in &results {
-            let output = match result {
-                Ok(bytes) => postcard::from_bytes(bytes)?,
-                Err(why) => {
-                    Output { failure: Some(format!("task {number}: {why}")), stdout: none(), stderr: none() }
-                }
-            };
-            failed += u64::from(match &asked.to {
-                None => print_one(&mut out, &output)?,
-                Some(to) => {
-                    print_one(&mut fs::File::create(to.replace("{}", &number.to_string()))?, &output)?
-                }
-            });
-        }
-        let is_done = match single {
-            Some(number) if results.is_empty() && !asked.follow => {
-                return Err(Error::other(format!(
-                    "task {number} of job {job} has not ended; `pdbp-tasks explain` says why"
-                )));
-            }
-            Some(_) => !results.is_empty(),
-            None => over || results.is_empty() && !asked.follow,
-        };
-        from = next;
-        if is_done {
-            out.flush()?;
-            return Ok(failed);
-        }
-        if results.is_empty() {
-            out.flush()?;
-            std::thread::sleep(pause);
-            pause = (2 * pause).min(Duration::from_millis(200));
-        }
-    }
-}
-
-fn none() -> Bytes {
-    Vec::new().into()
-}
-
 fn count(remote: &mut Remote, request: &Request, what: &str) -> Result<u64, Error> {
     match remote.ask(request)? {
         Answer::Done(count) => {
@@ -376,6 +389,21 @@ fn count(remote: &mut Remote, request: &Request, what: &str) -> Result<u64, Erro
         }
         other => Err(strange(&other)),
     }
+}
+
+/// The answer may have been lost, and the request asked again: then there is no such job any more.
+fn forget(remote: &mut Remote, job: u32) -> Result<u64, Error> {
+    let (_, found) = ask_job(remote, job)?;
+    let forgotten = match remote.ask(&Request::Forget { job }) {
+        Ok(Answer::Done(count)) => count,
+        Ok(other) => return Err(strange(&other)),
+        Err(error) => match ask_status(remote, None)?.jobs.iter().any(|there| there.job == job) {
+            true => return Err(error),
+            false => found.tasks,
+        },
+    };
+    println!("{forgotten} tasks forgotten");
+    Ok(0)
 }
 
 fn explain(remote: &mut Remote, job: u32, number: Option<u64>) -> Result<u64, Error> {

@@ -1,13 +1,18 @@
 //! `pdbp-tasks`: commands as tasks, here (`run`), or for a pool that outlives whoever works for it (`serve`, `work`, `submit` and so on).
 #![forbid(unsafe_code)]
 
+mod child;
 mod execute;
+mod guard;
 mod items;
 #[cfg(feature = "net")]
 mod jobs;
 #[cfg(feature = "net")]
+mod output;
+#[cfg(feature = "net")]
 mod pool;
 mod run;
+mod signals;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -29,6 +34,7 @@ Usage: pdbp-tasks COMMAND …
   wait      Wait until a job is over
   output    Print what the commands of a job have printed
   cancel    Stop a job
+  close     Say that nothing more is added to a job
   retry     Run commands again that have failed
   forget    Remove a job and what its commands have printed
   explain   Say why a job, or a command of it, is not over
@@ -81,6 +87,7 @@ fn dispatch(mut arguments: lexopt::Parser, is_first: bool) -> Result<ExitCode, W
         None => return Err("which command? There are run, serve, work, submit, status and more".into()),
     };
     match &*name {
+        guard::NAME => Ok(guard::guard()),
         "run" => match run::parse(&mut arguments)? {
             Ok(options) => Ok(ended(run::run(&options))),
             Err(text) => show(&text),
@@ -88,12 +95,10 @@ fn dispatch(mut arguments: lexopt::Parser, is_first: bool) -> Result<ExitCode, W
         #[cfg(feature = "net")]
         "serve" | "work" => pool::dispatch(&name, &mut arguments),
         #[cfg(feature = "net")]
-        "submit" | "status" | "wait" | "output" | "cancel" | "retry" | "forget" | "explain" | "report" => {
-            jobs::dispatch(&name, &mut arguments)
-        }
+        name if jobs::most_numbers(name).is_some() => jobs::dispatch(name, &mut arguments),
         #[cfg(not(feature = "net"))]
-        "serve" | "work" | "submit" | "status" | "wait" | "output" | "cancel" | "retry" | "forget"
-        | "explain" | "report" => {
+        "serve" | "work" | "submit" | "status" | "wait" | "output" | "cancel" | "close" | "retry"
+        | "forget" | "explain" | "report" => {
             Err(format!("this program was built without `{name}`; build it with `--features net`").into())
         }
         other => Err(format!(

@@ -3,18 +3,17 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use lexopt::prelude::*;
 use pdbp::{Builder, Settings};
 use pdbp_tasks::net::{Serving, WhenLost, Working};
 use pdbp_tasks::{Error, Limits, Resources};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::execute::{self, GRACE, Output};
+use crate::child::GRACE;
+use crate::execute::{self, Output};
 use crate::items::duration;
-use crate::{Wrong, ended, help_or_version};
+use crate::{Wrong, ended, help_or_version, signals};
 
 const SERVE: &str = "\
 pdbp-tasks serve: keeps jobs in a file, and hands their commands to whoever works
@@ -34,7 +33,7 @@ Options:
   --crashes N       Give a command up after so many processes were lost that ran it and nothing else [default: 3]
   -h, --help        Print this
 
-It ends, when all is in the journal, by SIGTERM or SIGINT (Ctrl-C).
+It ends, when all is in the journal, by SIGTERM, SIGINT (Ctrl-C) or SIGHUP.
 ";
 
 const WORK: &str = "\
@@ -57,7 +56,7 @@ Options:
   --quiet           Say nothing of pools that come and go
   -h, --help        Print this
 
-SIGTERM and SIGINT stop what runs, which runs elsewhere then.
+SIGTERM, SIGINT (Ctrl-C) and SIGHUP stop what runs, which runs elsewhere then; so does a second one, or SIGKILL, at once.
 ";
 
 /// How long a link without a connection is only slow.
@@ -109,17 +108,6 @@ impl Reach {
     }
 }
 
-/// Set when it is time to end.
-fn stops() -> Result<Arc<AtomicBool>, Wrong> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
-        // The second one ends it at once.
-        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
-}
-
 pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<ExitCode, Wrong> {
     let parsed = if name == "serve" { serve(arguments)? } else { work(arguments)? };
     Ok(match parsed {
@@ -161,8 +149,8 @@ fn serve(arguments: &mut lexopt::Parser) -> Ran {
         );
     }
     let builder = reach.builder()?.listen(listen).nodes(places);
-    let stop = stops()?;
-    let (mut program, _) = execute::program();
+    let stop = signals::stop()?;
+    let (mut program, _) = execute::program(Arc::default());
     program.limits(Limits { crashes, grace: 2 * GRACE, ..Limits::default() });
     let mut serving = Serving::default();
     (serving.journal, serving.is_failure) = (journal, Output::is_failure);
@@ -195,8 +183,8 @@ fn work(arguments: &mut lexopt::Parser) -> Ran {
         }
     }
     let builder = reach.joins()?;
-    let stop = stops()?;
-    let (mut program, _) = execute::program();
+    let stop = signals::stop()?;
+    let (mut program, _) = execute::program(Arc::default());
     program.offer(offer);
     if let Some(slots) = slots {
         program.slots(slots);

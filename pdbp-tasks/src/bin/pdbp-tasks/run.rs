@@ -1,13 +1,18 @@
 //! `pdbp-tasks run`: commands on all processors of this machine, or of an MPI job.
 
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::cell::Cell;
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use lexopt::prelude::*;
+use pdbp_tasks::wire::Bytes;
 use pdbp_tasks::{Done, Error, Job, Kind, Resources};
 
 use crate::execute::{self, Output, Template};
+use crate::guard::Commands;
 use crate::items::{self, Items, lines};
-use crate::{Wrong, help_or_version};
+use crate::{Wrong, help_or_version, signals};
 
 const HELP: &str = "\
 pdbp-tasks run: runs commands on all processors
@@ -17,7 +22,8 @@ Usage: pdbp-tasks run (--each-line FILE | --array FIRST-LAST) [OPTIONS] -- COMMA
 
 The command runs once for each line of the file, or each number, in whose place {} stands in its arguments; without {} it is the last
 argument. No shell is between; with `-- sh -c '… {} …'` there is one, and what is in the lines is code for it.
-Its output is printed when it has ended, so that outputs are not mixed.
+Its output is printed when it has ended, so that outputs are not mixed. What it leaves behind runs on; if that holds its output, nobody reads it
+any more 5 seconds after the end of the command.
 
 Options:
   --each-line FILE  A command for each line that is not empty; - is the standard input
@@ -35,6 +41,9 @@ Options:
 Under an MPI launcher the first process reads the lines and prints; all others compute. Commands are never run twice at the same time, but
 again if the process that ran one is lost. A command with gpus=N sees its GPUs only, by CUDA_VISIBLE_DEVICES. What a command needs is the
 first process' to say, what there is each process'; when nobody offers what a command needs it fails after half a minute.
+
+SIGINT (Ctrl-C), SIGTERM and SIGHUP stop what runs, by SIGTERM and 5 seconds later by SIGKILL, before this process dies of them; a second one, or
+SIGKILL, does so at once. What commands have left behind that have ended runs on.
 
 Exit codes: 0 all commands ended with 0, 1 some did not, or could not be run, 2 the command line cannot be used
 ";
@@ -86,44 +95,56 @@ pub(crate) fn parse(arguments: &mut lexopt::Parser) -> Result<Result<Options, St
 
 /// Returns how many commands have failed.
 pub(crate) fn run(options: &Options) -> Result<u64, Error> {
-    let (mut program, execute) = execute::program();
+    let commands = Arc::<Commands>::default();
+    let (mut program, execute) = execute::program(Arc::clone(&commands));
+    let out = Arc::new(Mutex::new(BufWriter::new(io::stdout())));
+    let flushed = Arc::clone(&out);
+    signals::stop_commands(Arc::clone(&commands), move || {
+        // Whoever writes now may wait for somebody who does not read.
+        drop(flushed.try_lock().map(|mut out| out.flush()));
+    })?;
+    let printer = Printer { commands, out, failed: Cell::new(0) };
     program.offer(options.offer.clone());
     if let Some(slots) = options.slots {
         program.slots(slots);
     }
-    let mut failed = 0;
-    program.run(|tasks| {
+    let ran = program.run(|tasks| {
         // Closed when the job has ended, so it is declared before.
-        let broken = std::cell::Cell::new(None);
+        let broken = Cell::new(None);
         let mut job = tasks.job("commands");
         match &options.items {
             Items::Numbers(numbers) => {
-                add(&mut job, execute, options, numbers.clone().map(|number| number.to_string()));
+                let numbers = numbers.clone().map(|number| Bytes::from(number.to_string().into_bytes()));
+                add(&mut job, execute, options, numbers);
             }
             Items::Lines(path) => add(&mut job, execute, options, lines(path, &broken)?),
         }
         let results = job.results();
         // A bar among outputs would be in their way.
         let shows = !io::stdout().is_terminal();
-        failed = match (options.keep_order, shows) {
-            (false, false) => print(results),
-            (false, true) => print(results.progress()),
-            (true, false) => print(results.in_order()),
-            (true, true) => print(results.in_order().progress()),
+        match (options.keep_order, shows) {
+            (false, false) => printer.print(results),
+            (false, true) => printer.print(results.progress()),
+            (true, false) => printer.print(results.in_order()),
+            (true, true) => printer.print(results.in_order().progress()),
         }?;
         for refusal in tasks.refusals() {
             eprintln!("pdbp-tasks: {refusal}");
         }
-        broken.take().map_or(Ok(()), |error: io::Error| Err(error.into()))
-    })?;
-    Ok(failed)
+        broken.take().map_or(Ok(()), Err)
+    });
+    let failed = printer.failed.get();
+    if ran.is_err() && failed > 0 {
+        eprintln!("pdbp-tasks: {failed} failed");
+    }
+    ran.map(|()| failed)
 }
 
 fn add<'t>(
     job: &mut Job<'t, Output>,
-    execute: Kind<(Template, String), Output>,
+    execute: Kind<(Template, Bytes), Output>,
     options: &'t Options,
-    items: impl Iterator<Item = String> + 't,
+    items: impl Iterator<Item = Bytes> + 't,
 ) {
     let inputs = items.map(|item| (options.template.clone(), item));
     job.task().exclusive().needs(options.needs.clone()).each(execute, inputs);
@@ -143,12 +164,37 @@ pub(crate) fn print_one(out: &mut impl Write, output: &Output) -> io::Result<boo
     Ok(output.failure.is_some())
 }
 
-/// Prints outputs. Returns how many commands have failed.
-fn print(results: impl Iterator<Item = Result<Done<Output>, Error>>) -> Result<u64, Error> {
-    let (mut out, mut failed) = (BufWriter::new(io::stdout()), 0);
-    for done in results {
-        failed += u64::from(print_one(&mut out, &done?.value)?);
+/// Prints outputs as they come.
+struct Printer {
+    commands: Arc<Commands>,
+    out: Arc<Mutex<BufWriter<Stdout>>>,
+    /// Commands that have failed.
+    failed: Cell<u64>,
+}
+
+impl Printer {
+    /// # Errors
+    /// Something that is no command's: those that fail, or have no result, are counted.
+    fn print(&self, results: impl Iterator<Item = Result<Done<Output>, Error>>) -> Result<(), Error> {
+        for done in results {
+            if self.commands.is_stopping() {
+                // By a signal, of which this process dies when they have stopped.
+                loop {
+                    thread::park();
+                }
+            }
+            let output = match done {
+                Ok(done) => done.value,
+                Err(error @ Error::Task { .. }) => Output::failed(error.to_string()),
+                Err(error) => return Err(error),
+            };
+            let has_failed = print_one(&mut *self.out(), &output)?;
+            self.failed.set(self.failed.get() + u64::from(has_failed));
+        }
+        Ok(self.out().flush()?)
     }
-    out.flush()?;
-    Ok(failed)
+
+    fn out(&self) -> MutexGuard<'_, BufWriter<Stdout>> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

@@ -20,12 +20,14 @@ mod serve;
 
 use core::ops::Range;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
-use self::process::{Process, Trouble};
+use self::process::{ANSWER, Process, Trouble};
 pub use self::serve::serve;
+use super::Largest;
 use super::decoder::{Company, Decoder, Fault, Take};
 use crate::annexb::Standard;
 
@@ -37,6 +39,7 @@ pub(super) struct Isolation {
     program: PathBuf,
     /// What decodes: `openh264`, or the file of a libavcodec.
     decoder: PathBuf,
+    largest: Largest,
     /// As many as there are threads at work, at most.
     processes: Mutex<Vec<Weak<Process>>>,
 }
@@ -48,14 +51,14 @@ impl core::fmt::Debug for Isolation {
 }
 
 impl Isolation {
-    pub(super) fn new(program: PathBuf, decoder: PathBuf) -> Self {
-        Self { program, decoder, processes: Mutex::default() }
+    pub(super) fn new(program: PathBuf, decoder: PathBuf, largest: Largest) -> Self {
+        Self { program, decoder, largest, processes: Mutex::default() }
     }
 
     /// A decoder in another process.
     pub(super) fn decoder(&self, standard: Standard, company: Company) -> Result<Remote, String> {
         let process = match company {
-            Company::Alone => Arc::new(Process::start(&self.program, &self.decoder)?),
+            Company::Alone => Arc::new(self.start()?),
             Company::Others => self.process()?,
         };
         Remote::open(process, standard)
@@ -74,9 +77,15 @@ impl Isolation {
         {
             return Ok(Arc::clone(least));
         }
-        let new = Arc::new(Process::start(&self.program, &self.decoder)?);
+        let new = Arc::new(self.start()?);
         all.push(Arc::downgrade(&new));
         Ok(new)
+    }
+
+    fn start(&self) -> Result<Process, String> {
+        let mut command = Command::new(&self.program);
+        command.arg(ARGUMENT).arg(&self.decoder).arg(self.largest.to_string());
+        Process::start(command, self.largest, ANSWER)
     }
 
     /// Of the processes that threads share.

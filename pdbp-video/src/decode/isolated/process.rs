@@ -9,26 +9,26 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{ARGUMENT, thread_number};
+use super::thread_number;
 use crate::annexb::{PictureSize, Standard};
-use crate::decode::Yuv;
 use crate::decode::decoder::{FEWER, Take};
+use crate::decode::{Largest, Yuv};
 
-/// The longest that a decoder may take for a picture.
+/// The longest that a decoder may take for a picture: for its whole reply.
 pub(super) const ANSWER: Duration = Duration::from_secs(20);
 /// Pictures that a reply may have, and bytes of its text: more is no reply.
 pub(super) const MOST_PICTURES: u32 = 64;
 pub(super) const MOST_TEXT: u32 = 4_096;
-/// And samples, of all of its pictures.
-const MOST_SAMPLES: usize = 1 << 29;
+/// And of pictures as large as they may be: as many as a decoder keeps, and the one it was given.
+const MOST_LARGEST: u64 = 17;
 
 /// What is asked for.
 pub(super) mod ask {
@@ -112,23 +112,26 @@ struct Inner {
     next: u32,
     request: Vec<u8>,
     planes: Vec<u8>,
+    largest: Largest,
+    /// The longest that it may take for an answer.
+    answer: Duration,
 }
 
 impl Process {
-    /// Starts `program`, to decode by `decoder`.
-    pub(super) fn start(program: &Path, decoder: &Path) -> Result<Self, String> {
-        let begin = || -> io::Result<Inner> {
+    /// Starts `command`, which serves decoders for pictures of up to that size and takes so long for an answer at most.
+    pub(super) fn start(mut command: Command, largest: Largest, answer: Duration) -> Result<Self, String> {
+        let mut begin = || -> io::Result<Inner> {
             let (socket, theirs) = UnixStream::pair()?;
-            socket.set_read_timeout(Some(ANSWER))?;
-            socket.set_write_timeout(Some(ANSWER))?;
+            socket.set_write_timeout(Some(answer))?;
             let memory = File::from(memfd_create("pictures", MemfdFlags::CLOEXEC)?);
-            let mut command = Command::new(program);
-            command.arg(ARGUMENT).arg(decoder).stdin(Stdio::from(OwnedFd::from(theirs)));
+            command.stdin(Stdio::from(OwnedFd::from(theirs)));
             let child = command.stdout(Stdio::from(memory.try_clone()?)).spawn()?;
-            Ok(Inner { child, socket, memory, next: 0, request: Vec::new(), planes: Vec::new() })
+            let (request, planes) = (Vec::new(), Vec::new());
+            Ok(Inner { child, socket, memory, next: 0, request, planes, largest, answer })
         };
-        let inner = begin()
-            .map_err(|error| format!("no process for decoders: {}: {error}; {FEWER}", program.display()))?;
+        let begun = begin();
+        let program = command.get_program().display();
+        let inner = begun.map_err(|error| format!("no process for decoders: {program}: {error}; {FEWER}"))?;
         let (id, user) = (inner.child.id(), AtomicU64::new(thread_number()));
         Ok(Self { inner: Mutex::new(inner), id, is_well: AtomicBool::new(true), user })
     }
@@ -252,25 +255,30 @@ impl Inner {
 
     /// The sizes of pictures that are in the memory now, and what went wrong.
     fn receive(&mut self) -> io::Result<(Vec<PictureSize>, Option<Trouble>)> {
+        let end = Instant::now() + self.answer;
+        let nonsense = || io::Error::from(io::ErrorKind::InvalidData);
         let mut reply = Reply { failed: 0, pictures: 0, text: 0 };
-        self.socket.read_exact(reply.as_mut_bytes())?;
+        self.read(reply.as_mut_bytes(), end)?;
         if reply.pictures > MOST_PICTURES || reply.text > MOST_TEXT {
-            return Err(io::Error::other("its reply makes no sense"));
+            return Err(nonsense());
         }
         let mut sizes = Vec::new();
         let mut length = 0;
         for _ in 0..reply.pictures {
             let mut size = [0u16; 2];
-            self.socket.read_exact(size.as_mut_bytes())?;
+            self.read(size.as_mut_bytes(), end)?;
             let size = PictureSize { width: size[0], height: size[1] };
+            if !self.largest.admits(size) {
+                return Err(nonsense());
+            }
             length += plane_lengths(size).iter().sum::<usize>();
             sizes.push(size);
         }
-        if length > MOST_SAMPLES {
-            return Err(io::Error::other("its reply makes no sense"));
+        if length as u64 > MOST_LARGEST.saturating_mul(self.largest.bytes()) {
+            return Err(nonsense());
         }
         let mut text = vec![0; reply.text as usize]; // 4 KiB at most
-        self.socket.read_exact(&mut text)?;
+        self.read(&mut text, end)?;
         self.planes.resize(length, 0);
         self.memory.read_exact_at(&mut self.planes, 0)?;
         let reason = String::from_utf8_lossy(&text).into_owned();
@@ -280,6 +288,24 @@ impl Inner {
             _ => Some(Trouble::Refused(reason)),
         };
         Ok((sizes, failure))
+    }
+
+    /// Fills `to` before `end`, however slowly it comes.
+    fn read(&self, mut to: &mut [u8], end: Instant) -> io::Result<()> {
+        while !to.is_empty() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.socket.set_read_timeout(Some(left))?;
+            match (&self.socket).read(to) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(length) => to = to.get_mut(length..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// The pictures that were received, one after the other.
@@ -292,18 +318,19 @@ impl Inner {
         })
     }
 
-    /// Ends the process, which does not answer, and says how it ended.
+    /// Ends the process, which does not answer as it should, and says how it ended.
     fn end(&mut self, error: &io::Error) -> String {
-        let is_slow = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
-        if is_slow {
-            let _ = self.child.kill();
-        }
+        // One that has ended keeps its status. One that has not would be waited for without an end: it waits for requests.
+        let _ = self.child.kill();
         // What cannot be waited for has been.
         let status = self.child.wait();
-        match status.ok().map(|status| (status.signal(), status.code())) {
-            _ if is_slow => format!("gave no answer for {} s, and was ended", ANSWER.as_secs()),
-            Some((Some(signal), _)) => format!("crashed ({})", signal_name(signal)),
-            Some((_, Some(code))) => format!("ended with status {code}"),
+        match (error.kind(), status.ok().map(|status| (status.signal(), status.code()))) {
+            (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, _) => {
+                format!("gave no answer for {:?}, and was ended", self.answer)
+            }
+            (io::ErrorKind::InvalidData, _) => "gave an answer that makes no sense, and was ended".to_owned(),
+            (_, Some((Some(signal), _))) => format!("crashed ({})", signal_name(signal)),
+            (_, Some((_, Some(code)))) => format!("ended with status {code}"),
             _ => format!("is gone: {error}"),
         }
     }
@@ -321,4 +348,46 @@ fn signal_name(signal: i32) -> String {
     ];
     let name = names.iter().find(|(number, _)| *number == signal);
     name.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of a decoder in a process that reads a request and answers with this script.
+    fn answered(script: &str, answer: Duration) -> Trouble {
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(format!("head -c 12 >/dev/null; {script}"));
+        let process = Process::start(command, Largest::default(), answer).unwrap();
+        let trouble = process.open(Standard::H264).unwrap_err();
+        assert!(!process.is_well());
+        assert_eq!(process.open(Standard::H264), Err(Trouble::Gone));
+        trouble
+    }
+
+    /// It stays there: who waited for its end would wait for a minute, and be told of its status.
+    #[test]
+    fn a_process_whose_answer_makes_no_sense_is_ended_and_not_waited_for() {
+        let picture = |size: &str| format!(r"\1\0\0\0\1\0\0\0\0\0\0\0{size}");
+        for reply in
+            [r"\0\0\0\0\377\377\377\377\0\0\0\0", r"\1\0\0\0\0\0\0\0\0\0\0\1", &picture(r"\377\377\377\377")]
+        {
+            let trouble = answered(&format!("printf '{reply}' >&0; sleep 60; exit 3"), ANSWER);
+            assert!(trouble.to_string().contains("makes no sense"), "{reply}: {trouble}");
+        }
+    }
+
+    /// Each byte comes in time; all of them would take hours.
+    #[test]
+    fn a_process_that_answers_byte_by_byte_is_late() {
+        let drip = r"printf '\1\0\0\0\0\0\0\0\0\20\0\0' >&0; while sleep 0.1; do printf x >&0 || exit; done";
+        let trouble = answered(drip, Duration::from_secs(1));
+        assert!(trouble.to_string().contains("no answer for 1s"), "{trouble}");
+    }
+
+    #[test]
+    fn a_process_that_ends_says_how() {
+        assert_eq!(answered("exit 3", ANSWER).to_string(), "its decoder ended with status 3");
+        assert_eq!(answered("kill -SEGV $$", ANSWER).to_string(), "its decoder crashed (SIGSEGV)");
+    }
 }

@@ -30,8 +30,11 @@ pub fn serve() -> Option<ExitCode> {
         return None;
     }
     let decoder = arguments.next().unwrap_or_default();
-    let served =
-        Codec::named(Path::new(&decoder)).and_then(|codec| answer(codec).map_err(|error| error.to_string()));
+    let largest = arguments.next().and_then(|largest| largest.to_str()?.parse().ok());
+    let served = Codec::named(Path::new(&decoder)).and_then(|codec| {
+        let codec = largest.map_or(codec, |largest| codec.up_to(largest));
+        answer(codec).map_err(|error| error.to_string())
+    });
     Some(match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

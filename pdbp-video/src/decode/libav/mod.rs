@@ -15,10 +15,12 @@ mod zeros;
 use core::ffi::CStr;
 use core::fmt;
 use core::ops::Range;
+use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use self::sys::{Received, Session, VERSIONS, Version};
+use super::Largest;
 use super::decoder::{Decoder, Take};
 use super::library::is_absence;
 use crate::annexb::Standard;
@@ -148,10 +150,16 @@ impl Libav {
     }
 
     /// A decoder.
-    pub(super) fn decoder(&'static self, standard: Standard) -> Result<LibavDecoder, String> {
+    pub(super) fn decoder(
+        &'static self,
+        standard: Standard,
+        largest: Largest,
+    ) -> Result<LibavDecoder, String> {
+        let most = CString::new(largest.padded_samples().to_string()).unwrap_or_default(); // digits
+        let limit = [(c"max_pixels", most.as_c_str())];
         let session = match standard {
-            Standard::H264 => Session::open(&self.api, c"h264", &OPTIONS),
-            Standard::H265 => Session::open(&self.api, c"hevc", &[&OPTIONS[..], &STRICTLY].concat()),
+            Standard::H264 => Session::open(&self.api, c"h264", &[&OPTIONS[..], &limit].concat()),
+            Standard::H265 => Session::open(&self.api, c"hevc", &[&OPTIONS[..], &STRICTLY, &limit].concat()),
         };
         Ok(LibavDecoder { session: session? })
     }

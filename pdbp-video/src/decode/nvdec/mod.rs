@@ -39,6 +39,7 @@ use pdbp_cuda::kernel::{Kernel, Module};
 
 use self::desk::Desk;
 pub(super) use self::session::NvdecDecoder;
+use super::Largest;
 use crate::annexb::{PictureSize, Standard};
 
 /// What the system calls the library.
@@ -151,8 +152,12 @@ impl Nvdec {
     }
 
     /// A decoder.
-    pub(super) fn decoder(&'static self, standard: Standard) -> Result<NvdecDecoder, String> {
-        NvdecDecoder::new(self, standard)
+    pub(super) fn decoder(
+        &'static self,
+        standard: Standard,
+        largest: Largest,
+    ) -> Result<NvdecDecoder, String> {
+        NvdecDecoder::new(self, standard, largest)
     }
 
     /// Room for a picture of that size.

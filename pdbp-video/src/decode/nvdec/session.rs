@@ -12,6 +12,7 @@ use super::Nvdec;
 use super::desk::Desk;
 use super::sys::{self, CreateInfo, DisplayInfo, Failure, Handle, Parser, ParserParams, VideoFormat};
 use crate::annexb::{PictureSize, Standard, nals};
+use crate::decode::Largest;
 use crate::decode::decoder::{Decoder, Fault, Take};
 
 /// Decoders of different sizes that a stream, or a sampler of many, keeps.
@@ -41,6 +42,7 @@ unsafe impl Send for NvdecDecoder {}
 struct State {
     nvdec: &'static Nvdec,
     standard: Standard,
+    largest: Largest,
     /// By what they decode; the last is in use.
     decoders: Vec<(Shape, Handle)>,
     /// Pictures that were shown and that nobody has taken yet. The parser may show several in one call: at an IDR picture all that it has held back.
@@ -112,10 +114,10 @@ impl Shape {
 }
 
 impl NvdecDecoder {
-    pub(super) fn new(nvdec: &'static Nvdec, standard: Standard) -> Result<Self, String> {
+    pub(super) fn new(nvdec: &'static Nvdec, standard: Standard, largest: Largest) -> Result<Self, String> {
         nvdec.device.bind().map_err(|error| error.to_string())?;
         let (decoders, shown) = (Vec::new(), VecDeque::new());
-        let state = State { nvdec, standard, decoders, shown, decoded: 0, error: None };
+        let state = State { nvdec, standard, largest, decoders, shown, decoded: 0, error: None };
         let state = NonNull::from(Box::leak(Box::new(state)));
         let params = ParserParams {
             codec: codec_of(standard),
@@ -321,6 +323,13 @@ impl State {
             return Ok(shape.surfaces.into());
         }
         let [width, height] = shape.coded;
+        let coded = PictureSize::saturating(width, height);
+        if !self.largest.admits(coded) {
+            return Err(Trouble::Stream(format!(
+                "pictures of {coded} samples, more than the {} that are allowed",
+                self.largest
+            )));
+        }
         nvdec.check_size(self.standard, width, height).map_err(Trouble::Device)?;
         if self.decoders.len() == MOST_SIZES {
             let (_, oldest) = self.decoders.remove(0);

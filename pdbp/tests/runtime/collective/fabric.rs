@@ -1,10 +1,12 @@
 //! Groups, and programs, on a fabric of switches.
 
-use pdbp::collective::{Group, Max, Sum, With};
+use std::sync::atomic::AtomicUsize;
+
+use pdbp::collective::{Group, GroupError, Max, Sum, With};
 use pdbp::{Builder, Cluster, PartKind, Progress, TransportKind};
 
-use super::suite;
-use crate::{SOON, part};
+use super::{meet, suite};
+use crate::{BRIEFLY, SOON, part};
 
 fn on(fabric: &str, progress: Progress) -> Builder {
     let builder = Cluster::builder().transport(TransportKind::Rapidio).fabric(fabric.to_owned());
@@ -47,6 +49,25 @@ fn sixteen_endpoints_are_a_cluster_by_themselves() {
             node.barrier(SOON).unwrap();
         });
     }
+}
+
+/// Member 0 has nothing to send, and has done a call that the other waits for in vain.
+#[test]
+fn a_call_that_does_not_end_though_all_have_begun_it_names_another_member() {
+    let done = AtomicUsize::new(0);
+    on("boards=1", Progress::Inline).nodes(2).start().unwrap().run(|node| {
+        let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
+        if all.rank() == 0 {
+            all.broadcast::<u8>(0, &mut []).unwrap();
+        }
+        meet(&done, 2);
+        if all.rank() == 1 {
+            all.set_patience(BRIEFLY);
+            let error = all.broadcast(0, &mut [0u8; 8]).unwrap_err();
+            assert!(matches!(error, GroupError::TimedOut { rank: 0, .. }), "{error:?}");
+        }
+        meet(&done, 4);
+    });
 }
 
 /// What switches do not do goes by messages, and figures say so.

@@ -4,12 +4,13 @@
 mod fabric;
 mod suite;
 
+use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use pdbp::collective::{Group, GroupError, JoinError, Request, Sum};
-use pdbp::{Backend, Cluster, Doorbell, HeapMemory, Memory, NodeId, Progress};
+use pdbp::collective::{Cause, Group, GroupError, JoinError, Request, Sum};
+use pdbp::{Backend, Cluster, Doorbell, HeapMemory, Memory, NodeId, Progress, RecvError};
 use pdbp_core::Arrival;
 use pdbp_core::umb::stride;
 use pdbp_local::Local;
@@ -175,6 +176,13 @@ fn members_on_one_node_are_of_one_local_group() {
             let mut ranks = [0; 2];
             here.all_gather(&[all.rank()], &mut ranks).unwrap();
             assert_eq!(ranks, [[0, 3], [1, 2]][me]);
+            // As often as they like on each host, which the other one has nothing to do with.
+            for _ in 0..me {
+                assert_eq!(all.local().unwrap().size(), 2);
+            }
+            let mut half = all.split(all.rank() as u64 % 2).unwrap();
+            half.all_gather(&[all.rank()], &mut ranks).unwrap();
+            assert_eq!(ranks, [all.rank() % 2, all.rank() % 2 + 2]);
             all.barrier().unwrap();
         };
         std::thread::scope(|scope| {
@@ -312,6 +320,39 @@ fn groups_with_one_name_follow_each_other() {
     }
 }
 
+/// Nobody waits for anybody in them: who is ahead joins again before others have joined.
+#[test]
+fn groups_in_which_members_only_send_follow_each_other() {
+    for is_on in [false, true] {
+        for progress in [Progress::Inline, Progress::Thread] {
+            let builder = small_builder(3, progress).group_shared_memory(is_on);
+            builder.start().unwrap().run(|node| {
+                for i in 0..40u32 {
+                    drop(Group::of_nodes(&node, "idle", SOON).unwrap());
+                    let mut all = Group::of_nodes(&node, "again", SOON).unwrap();
+                    let mut value = [i * u32::from(all.rank() == 1)];
+                    all.broadcast(1, &mut value).unwrap();
+                    assert_eq!(value, [i]);
+                }
+                node.barrier(SOON).unwrap();
+            });
+        }
+    }
+}
+
+#[test]
+fn a_group_may_wait_for_ever() {
+    for cluster in clusters(2) {
+        cluster.run(|node| {
+            let own = part(&node, "p");
+            let mut all = Group::of(&own, "all", &["p@node1", "p@node0"], Duration::MAX).unwrap();
+            all.barrier().unwrap();
+            assert_eq!(all.patience(), Duration::MAX);
+            node.barrier(SOON).unwrap();
+        });
+    }
+}
+
 #[test]
 fn who_does_not_join_is_named() {
     for cluster in clusters(3) {
@@ -350,6 +391,29 @@ fn messages_of_strangers_change_nothing() {
     }
 }
 
+/// A stream that somebody opens to a member's part is refused, and neither it nor what comes all the time keeps a member from seeing why nothing
+/// moves.
+#[test]
+fn streams_of_strangers_do_not_hide_that_members_differ() {
+    for is_on in [false, true] {
+        let cluster = small_builder(2, Progress::Inline).group_shared_memory(is_on).start().unwrap();
+        cluster.run(|node| {
+            let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
+            let stranger = part(&node, "stranger");
+            let to = stranger.find(&format!("all#{}@node{}", 1 - all.rank(), 1 - all.rank()), SOON).unwrap();
+            let mut stream = stranger.open_stream(to).unwrap();
+            stream.write_all(&[1; 100]).unwrap();
+            stream.flush_segment().unwrap();
+            node.barrier(SOON).unwrap();
+            let error = all.broadcast(1 - all.rank(), &mut [0u8; 8]).unwrap_err();
+            let is_mismatch = matches!(error, GroupError::Mismatch { .. })
+                || matches!(error, GroupError::Ended { cause: Cause::Mismatch, .. });
+            assert!(is_mismatch, "{error:?}");
+            node.barrier(SOON).unwrap();
+        });
+    }
+}
+
 /// A call that was started goes on after somebody has ended a wait for it; one that was not is given up.
 #[test]
 fn a_wait_for_a_call_can_be_ended() {
@@ -382,6 +446,33 @@ fn a_wait_for_a_call_can_be_ended() {
             meet(&come, 6);
         });
     }
+}
+
+/// Another member has no room to hear that a call was given up, and gets some later.
+#[test]
+fn who_had_no_room_to_hear_what_has_ended_a_group_is_told_by_a_later_call() {
+    let cluster = small_builder(2, Progress::Inline).group_shared_memory(false).start().unwrap();
+    let (come, is_told) = (AtomicUsize::new(0), AtomicBool::new(false));
+    cluster.run(|node| {
+        let sink = part(&node, "sink");
+        let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
+        if node.id().index() == 0 {
+            let to = sink.find("sink@node1", SOON).unwrap();
+            // Nobody polls there before this is full.
+            while sink.try_send(to, &[0; 1000]).is_ok() {}
+            drop(all.start(Request::barrier()).unwrap());
+            meet(&come, 2);
+            while !is_told.load(Ordering::SeqCst) {
+                assert!(matches!(all.barrier(), Err(GroupError::Broken(_))));
+                std::thread::yield_now();
+            }
+        } else {
+            meet(&come, 2);
+            while !matches!(sink.recv_timeout(BRIEFLY), Err(RecvError::Timeout(_))) {}
+            assert!(matches!(all.barrier(), Err(GroupError::Ended { by: 0, cause: Cause::GivenUp, .. })));
+            is_told.store(true, Ordering::SeqCst);
+        }
+    });
 }
 
 /// Small rows, and a group that nobody polls beside one that is used: neither takes the other's room.

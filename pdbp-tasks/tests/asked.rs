@@ -1,0 +1,141 @@
+//! What is asked of a pool: `pdbp-tasks submit`, `output` and so on.
+
+mod common;
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use common::place::{Place, command, text};
+use common::{finish, send, until};
+
+#[test]
+fn the_output_of_a_task_that_has_none_is_not_that_of_another() {
+    let place = Place::new();
+    let _pool = place.serve();
+    place.await_token();
+    let _work = place.start(&["work", &place.address, "--token-file", "token", "--slots", "4"]);
+    let script = "test {} = 3 && exec echo three; exec sleep 1000";
+    assert!(place.ask(&["submit", "--array", "0-9", "--", "sh", "-c", script]).status.success());
+    let three = place.ask(&["output", "0", "3", "--follow"]);
+    assert_eq!((text(&three.stdout), three.status.code()), ("three\n", Some(0)), "{three:?}");
+    let early = place.ask(&["output", "0", "1"]);
+    assert!(early.status.code() == Some(1) && text(&early.stderr).contains("has not ended"), "{early:?}");
+    assert!(place.ask(&["cancel", "0"]).status.success());
+    for words in [&["output", "0", "1"] as &[&str], &["output", "0", "1", "--follow"]] {
+        let none = place.ask(&[words, &["--to", "out-{}.txt"]].concat());
+        assert!(none.stdout.is_empty() && none.status.code() == Some(1), "{words:?}: {none:?}");
+        let why = "task 1 had not ended when job 0 was cancelled";
+        assert!(text(&none.stderr).contains(why), "{words:?}: {none:?}");
+    }
+    assert!(!place.folder.path().join("out-3.txt").exists());
+    assert_eq!(text(&place.ask(&["output", "0", "3"]).stdout), "three\n");
+    let unknown = place.ask(&["output", "0", "10", "--follow"]);
+    let why = text(&unknown.stderr);
+    assert!(unknown.status.code() == Some(1) && why.contains("no task 10 in job 0, which has 10"), "{why}");
+    let nowhere = place.ask(&["output", "0", "--to", "no/such/out-{}.txt"]);
+    let why = text(&nowhere.stderr);
+    assert!(nowhere.status.code() == Some(1) && why.contains("cannot write no/such/out-3.txt"), "{why}");
+}
+
+#[test]
+fn a_job_whose_submission_was_interrupted_can_be_closed() {
+    let place = Place::new();
+    let _pool = place.serve();
+    place.await_token();
+    let submit = ["submit", &place.address, "--token-file", "token", "--each-line", "-", "--", "true"];
+    let submit = place.command(&submit).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until("the job is begun", || text(&place.ask(&["status"]).stdout).contains("open"));
+    send("INT", &submit);
+    let ended = finish(submit);
+    assert_eq!(ended.status.signal(), Some(2), "{ended:?}");
+    assert!(text(&ended.stderr).contains("job 0 is open"), "{ended:?}");
+    assert_eq!(text(&place.ask(&["close", "0"]).stdout), "0 tasks in all\n");
+    assert!(place.ask(&["wait", "0"]).status.success());
+}
+
+#[test]
+fn each_try_of_a_command_has_its_limit_and_the_time_until_it_is_killed() {
+    let place = Place::new();
+    let _pool = place.serve();
+    let _work = place.work();
+    let script = "trap '' TERM; echo begun; sleep 1000";
+    let limited =
+        ["--array", "1-1", "--limit", "100ms", "--retries", "1", "--wait", "--", "sh", "-c", script];
+    let ended = place.ask(&[&["submit"], &limited[..]].concat());
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    let output = place.ask(&["output", "0"]);
+    assert!(text(&output.stderr).contains("within its limit of 100ms"), "{output:?}");
+}
+
+#[test]
+fn a_process_that_cannot_join_says_why() {
+    let place = Place::new();
+    let _pool = place.serve();
+    place.await_token();
+    let work = |token: &str, lost: &str| {
+        let words = ["work", &place.address, "--token-file", token, "--when-lost", lost];
+        place.command(&words).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    fs::write(place.folder.path().join("other"), "a secret of more than thirty-two characters").unwrap();
+    let ended = finish(work("other", "wait=1s"));
+    let why = text(&ended.stderr);
+    assert!(ended.status.code() == Some(1) && why.matches("does not know the token").count() >= 2, "{why}");
+    // That the file is not there may pass; that there is no secret in it does not, however long one waits.
+    let ended = finish(work("nowhere", "wait=1s"));
+    assert!(text(&ended.stderr).contains("cannot use the token in nowhere"), "{ended:?}");
+    fs::write(place.folder.path().join("short"), "12345").unwrap();
+    let ended = finish(work("short", "wait=100h"));
+    assert!(text(&ended.stderr).contains("a token of 5 characters"), "{ended:?}");
+}
+
+#[test]
+fn a_command_that_has_no_result_does_not_end_the_others() {
+    // Three processes die of it: it is given up.
+    let place = Place::new();
+    let run = ["run", "--array", "0-19", "--slots", "1", "--", "sh", "-c"];
+    let script = "test {} != 3 || kill -KILL $PPID; echo {}";
+    let start = |reach: &str| {
+        let mut command = place.command(&[&run[..], &[script]].concat());
+        command
+            .env(reach, &place.address)
+            .env("PDBP_NODES", "6")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let others: Vec<_> = (0..5).map(|_| start("PDBP_JOIN")).collect();
+    let ended = finish(start("PDBP_LISTEN"));
+    others.into_iter().for_each(|other| drop(finish(other)));
+    let mut lines: Vec<u32> = text(&ended.stdout).lines().map(|line| line.parse().unwrap()).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, (0..20).filter(|number| *number != 3).collect::<Vec<_>>(), "{ended:?}");
+    let why = text(&ended.stderr);
+    assert!(ended.status.code() == Some(1), "{ended:?}");
+    assert!(why.contains("task 3: ") && why.contains("1 failed"), "{why}");
+}
+
+#[test]
+fn a_question_that_cannot_be_asked_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("t"), "a secret of more than thirty-two characters").unwrap();
+    let ask = |words: &[&str]| {
+        let reach = [words[0], "127.0.0.1:1", "--token-file", "t"];
+        command(folder.path(), &[&reach, &words[1..]].concat()).output().unwrap()
+    };
+    for (words, why) in [
+        (&["cancel", "1", "2"] as &[&str], "\"2\""),
+        (&["retry", "1", "2"], "\"2\""),
+        (&["status", "1", "2"], "\"2\""),
+        (&["report", "1"], "\"1\""),
+        (&["wait", "5000000000"], "there is no job 5000000000"),
+        (&["output", "1", "--to", "out.txt"], "--to out.txt: put {}"),
+    ] {
+        let ended = ask(words);
+        assert_eq!(ended.status.code(), Some(2), "{words:?}: {ended:?}");
+        assert!(text(&ended.stderr).contains(why), "{words:?}: {}", text(&ended.stderr));
+    }
+    // Without the pool, too, it is no longer than that.
+    let waited = ask(&["wait", "1", "--timeout", "200ms"]);
+    assert!(waited.status.code() == Some(1) && text(&waited.stderr).contains("127.0.0.1:1"), "{waited:?}");
+}

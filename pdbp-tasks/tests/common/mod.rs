@@ -1,0 +1,102 @@
+//! For tests of the program: processes that end, and some that do not by themselves.
+
+#![allow(dead_code, reason = "each test uses some of it")]
+
+pub(crate) mod place;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Far more than anything takes on a busy machine.
+const LONG: Duration = Duration::from_secs(300);
+/// `O_NONBLOCK` of Linux.
+const NONBLOCK: i32 = 0o4000;
+
+/// Waits for it, on a busy machine too, but not for ever.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < LONG, "{what}: not yet");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits for the end of a process, but not for ever.
+pub(crate) fn finish(child: Child) -> Output {
+    let (ended, has_ended) = mpsc::channel();
+    std::thread::spawn(move || ended.send(child.wait_with_output()));
+    has_ended.recv_timeout(LONG).expect("it does not end").unwrap()
+}
+
+/// Sends it to this process alone.
+pub(crate) fn send(signal: &str, to: &Child) {
+    let sent = Command::new("kill").args([&format!("-{signal}"), &to.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+}
+
+/// A script for processes that do not end by themselves, and a pipe that they have open for as long as they live.
+pub(crate) struct Held {
+    folder: tempfile::TempDir,
+    pipe: File,
+    said: String,
+}
+
+impl Held {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let script = format!("exec 9>{}; echo $$ >&9; exec sleep 1000", pipe.display());
+        fs::write(folder.path().join("hold"), script).unwrap();
+        let pipe = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(pipe).unwrap();
+        Self { folder, pipe, said: String::new() }
+    }
+
+    /// In a folder that goes with this.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A command for a shell.
+    pub(crate) fn command(&self) -> String {
+        format!("sh {}", self.file("hold").display())
+    }
+
+    /// Whether somebody has it open now.
+    pub(crate) fn is_held(&mut self) -> bool {
+        match self.pipe.read_to_string(&mut self.said) {
+            Ok(_) => false,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+                true
+            }
+        }
+    }
+
+    /// Waits until so many have begun.
+    pub(crate) fn await_begun(&mut self, count: usize) {
+        until("it has begun", || {
+            self.is_held();
+            self.said.lines().count() >= count
+        });
+    }
+
+    /// Waits until nobody has it open.
+    pub(crate) fn await_free(&mut self) {
+        until("it has ended", || !self.is_held());
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.is_held() {
+            let pids = self.said.split_whitespace();
+            let _ = Command::new("kill").arg("-KILL").args(pids).status();
+        }
+    }
+}

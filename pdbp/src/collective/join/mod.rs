@@ -1,0 +1,410 @@
+//! How members find each other.
+//!
+//! Each registers a part of its own, `name#rank` on its node, looks for those of the others, and greets them: with a sum over the list,
+//! the number of members and the length of pieces. Where to send to it takes from the greetings, not from the tables, in which a part of an
+//! older group of that name may still be. When all have greeted it, it tells all which parts it takes for the members, by a sum. **A member
+//! has joined when all have told it the sum that it has told them**, so that those that join each other are the same parts at all.
+//!
+//! Who gives up joining says so, and may join again with another part, which takes the place of the first as long as nobody can have joined
+//! with that. Who was told the sum may have joined, made its calls and left, and greets for the *next* group of this name: it is not heard
+//! before this member has left, too.
+
+mod greeting;
+
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+use pdbp_core::collective::{HEADER, Member, MemberStorage, WINDOW, greeting, is_withdrawal, sender};
+use pdbp_core::id::NodeId;
+use pdbp_core::tables::PartKind;
+use pdbp_local::slate::End;
+
+use greeting::{Answer, Greeting};
+
+use super::carrier::Line;
+use super::split::Made;
+use super::switches::Switches;
+use super::{Group, JoinError, slate};
+use crate::error::{LookupError, RecvError};
+use crate::node::Node;
+use crate::part::{Interest, Part, Target};
+
+/// The most memory for what comes too early; with more members pieces are shorter.
+const EARLY: usize = 64 << 20;
+/// The longest piece, so that its block has 60 KiB with all headers: MPI sends longer ones between hosts after it has asked, and then two that send
+/// to each other have half of the link each way.
+const LONGEST: usize = (60 << 10) - 256;
+/// Pieces are multiples of this.
+pub(super) const GRAIN: usize = 64;
+/// How long a member waits for greetings before it looks into the tables again.
+const LOOK: Duration = Duration::from_millis(5);
+
+impl Group {
+    /// A group of one part on each node of the cluster; the rank is the index of the node. Each node calls it, with the same name.
+    ///
+    /// Calls of the group wait for `patience` while nothing moves; so does this.
+    ///
+    /// # Errors
+    /// See [`JoinError`].
+    pub fn of_nodes(node: &Node, name: &str, patience: Duration) -> Result<Self, JoinError> {
+        let nodes: Vec<_> = (0..node.settings().nodes).filter_map(NodeId::new).collect();
+        let list = sum(nodes.iter().map(|node| node.raw().into()));
+        join(node, name, &nodes, node.id().index(), list, patience)
+    }
+
+    /// A group of the parts that are named: the rank is the place in the list, which all give alike. Each of them calls it, with the same
+    /// name; `part` is the one that does so here, and itself receives nothing of the group. Several may be on one node, in threads of
+    /// their own.
+    ///
+    /// # Errors
+    /// See [`JoinError`].
+    pub fn of(part: &Part, name: &str, members: &[&str], patience: Duration) -> Result<Self, JoinError> {
+        if members.is_empty() {
+            return Err(JoinError::Empty);
+        }
+        let began = Instant::now();
+        let left = || patience.saturating_sub(began.elapsed());
+        let mut targets: Vec<Target> = Vec::with_capacity(members.len());
+        for address in members {
+            let target = part.find(address, left()).map_err(|e| match e {
+                LookupError::Interrupted => JoinError::Interrupted,
+                other => JoinError::Lookup(other),
+            })?;
+            if targets.contains(&target) {
+                return Err(JoinError::Twice { address: (*address).to_owned() });
+            }
+            targets.push(target);
+        }
+        let rank = targets.iter().position(|target| *target == part.id());
+        let rank = rank.ok_or_else(|| JoinError::NotInList { part: part.name().to_owned() })?;
+        let nodes: Vec<_> = targets.iter().map(|target| target.node()).collect();
+        let list = sum(targets.iter().map(|target| target.to_bits()));
+        let mut group = join(part.node(), name, &nodes, rank, list, left())?;
+        group.patience = patience;
+        Ok(group)
+    }
+}
+
+pub(super) fn join(
+    node: &Node,
+    name: &str,
+    nodes: &[NodeId],
+    rank: usize,
+    list: u64,
+    patience: Duration,
+) -> Result<Group, JoinError> {
+    let own_name = format!("{name}#{rank}");
+    let part = node.register(&own_name, PartKind::Cpu).map_err(JoinError::Register)?;
+    let addresses = nodes.iter().enumerate().map(|(rank, node)| format!("{name}#{rank}@{node}"));
+    let line = Line::new(part, addresses.collect(), nodes);
+    let block_bytes = node.settings().block_bytes;
+    let too_short = || JoinError::Blocks { block_bytes };
+    let piece = piece(line.part().longest(), nodes.len()).ok_or_else(too_short)?;
+    let member = Member::new(rank, nodes.len(), piece, MemberStorage::allocate(nodes.len(), piece));
+    let member = member.map_err(|_| too_short())?;
+    let by_switches = Switches::are_offered(node, nodes).then(slate::process);
+    let place = by_switches.or_else(|| slate::place(node, nodes));
+    let members = nodes.len() as u32;
+    let piece = piece as u32;
+    let greeting = Greeting { list, members, piece, place, answer: None, at: 0, parts: None };
+    // From here on whoever has heard of this member is told if it leaves.
+    let group =
+        Group { line, member, patience, name: name.to_owned(), made: Made::default(), has_joined: false };
+    Joining { peers: vec![Peer::default(); nodes.len()], greeting, group, end: None }.join(patience)
+}
+
+/// The longest piece that fits a message.
+fn piece(longest: usize, members: usize) -> Option<usize> {
+    let most = longest.checked_sub(HEADER)?.min(EARLY / members.max(1) / (2 * WINDOW)).min(LONGEST);
+    Some(most / GRAIN * GRAIN).filter(|piece| *piece > 0)
+}
+
+/// FNV-1a over numbers: the same in all builds.
+pub(super) fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    let bytes = numbers.flat_map(u64::to_le_bytes);
+    bytes.fold(0xCBF2_9CE4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
+}
+
+/// What members share besides messages.
+enum Shared {
+    Slate(End),
+    Switches(Switches),
+}
+
+/// What a member that joins knows of another.
+#[derive(Clone, Copy, Debug, Default)]
+struct Peer {
+    /// What it was told last, and at which address.
+    told: Option<(Target, Greeting)>,
+    /// What it has said last.
+    said: Option<Greeting>,
+    /// It has given up joining.
+    has_withdrawn: bool,
+}
+
+impl Peer {
+    /// Whether it was told who all are: then it may have joined.
+    fn may_have_joined(&self) -> bool {
+        self.told.is_some_and(|(_, told)| told.parts.is_some())
+    }
+}
+
+/// A member that is getting to know the others.
+struct Joining {
+    group: Group,
+    greeting: Greeting,
+    peers: Vec<Peer>,
+    /// This member's end of what they share.
+    end: Option<Shared>,
+}
+
+impl Joining {
+    fn join(mut self, patience: Duration) -> Result<Group, JoinError> {
+        let began = Instant::now();
+        loop {
+            self.take()?;
+            let missing: Vec<usize> =
+                self.others().filter(|rank| !self.greet(*rank) || !self.is_there(*rank)).collect();
+            self.group.line.part().flush();
+            let missing = if !missing.is_empty() {
+                missing
+            } else if let Some(rank) = self.others().find(|rank| self.peer(*rank).has_withdrawn) {
+                return Err(self.lost(rank));
+            } else if self.has_settled() {
+                return self.into_group();
+            } else {
+                self.unsettled()
+            };
+            let Group { line, member, .. } = &self.group;
+            let is_gone = |rank: &usize| line.has_failed(*rank) || member.has_left(*rank);
+            if let Some(rank) = missing.iter().copied().find(is_gone) {
+                return Err(self.lost(rank));
+            }
+            let waited = began.elapsed();
+            if waited >= patience {
+                let missing = missing.into_iter().map(|rank| line.address(rank)).collect();
+                return Err(JoinError::TimedOut { waited: patience, missing });
+            }
+            let left = patience.saturating_sub(waited);
+            if let Err(RecvError::Interrupted) = line.wait(Interest::Recv, LOOK.min(left)) {
+                return Err(JoinError::Interrupted);
+            }
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let own = self.group.rank();
+        (0..self.group.size()).filter(move |rank| *rank != own)
+    }
+
+    fn peer(&self, rank: usize) -> Peer {
+        self.peers.get(rank).copied().unwrap_or_default()
+    }
+
+    fn said(&self, rank: usize) -> Option<Greeting> {
+        self.peer(rank).said
+    }
+
+    /// Whether a member has greeted this one. Of one that has withdrawn it is hoped that it joins again as long as others are missing.
+    fn is_there(&self, rank: usize) -> bool {
+        self.said(rank).is_some()
+    }
+
+    fn lost(&self, rank: usize) -> JoinError {
+        JoinError::Lost { rank, address: self.group.line.address(rank) }
+    }
+
+    /// Those that could not be told who all are and what this member shares, or that have not said the same.
+    fn unsettled(&self) -> Vec<usize> {
+        let is_told = |rank| {
+            let target = self.group.line.target(rank);
+            self.peer(rank).told == target.map(|target| (target, self.greeting))
+        };
+        let has_said = |rank| self.said(rank).is_some_and(|said| said.parts == self.greeting.parts);
+        let others = self.others();
+        others.filter(|rank| self.greeting.parts.is_none() || !has_said(*rank) || !is_told(*rank)).collect()
+    }
+
+    /// All have greeted this member: whether all know the same of each other, and of the slate.
+    fn has_settled(&mut self) -> bool {
+        let place = |rank| self.said(rank).and_then(|said| said.place);
+        if self.greeting.place.is_some()
+            && self.others().all(|rank| place(rank).is_some())
+            && !self.has_answered()
+        {
+            return false;
+        }
+        let parts = (0..self.group.size()).map(|rank| {
+            let own = self.group.line.part().id();
+            self.group.line.target(rank).filter(|_| rank != self.group.rank()).unwrap_or(own).to_bits()
+        });
+        self.greeting.parts = NonZeroU64::new(sum(parts)).or(Some(NonZeroU64::MIN));
+        self.others().for_each(|rank| _ = self.greet(rank));
+        self.group.line.part().flush();
+        self.unsettled().is_empty()
+    }
+
+    /// All could share something: whether this member has found out if it does.
+    fn has_answered(&mut self) -> bool {
+        if self.greeting.answer.is_some() {
+            return true;
+        }
+        let found = if self.group.rank() == 0 {
+            // On one host, but in several processes.
+            let is_far =
+                self.others().any(|rank| self.said(rank).and_then(|said| said.place) != self.greeting.place);
+            self.make(is_far)
+        } else {
+            let Some((answer, at)) = self.said(0).and_then(|said| Some((said.answer?, said.at))) else {
+                return false;
+            };
+            let key = if let Answer::Has(key) = answer { Some(key) } else { None };
+            key.and_then(|key| Some((key, 0, self.find(key, at)?)))
+        };
+        self.greeting.answer = Some(Answer::HasNot);
+        if let Some((key, at, end)) = found {
+            self.greeting = Greeting { answer: Some(Answer::Has(key)), at, ..self.greeting };
+            self.end = Some(end);
+        }
+        true
+    }
+
+    /// Makes what all share, which others find by a key and in a place.
+    fn make(&self, is_far: bool) -> Option<(NonZeroU64, u64, Shared)> {
+        let (node, nodes) = (self.group.line.part().node(), self.group.line.nodes());
+        if Switches::are_offered(node, nodes) {
+            let (key, switches) = Switches::make(node, nodes)?;
+            return Some((key, 0, Shared::Switches(switches)));
+        }
+        let members = nodes.len();
+        let piece = slate::slot_piece(members, self.greeting.piece as usize)?;
+        let (key, at, end) = slate::make(members, piece, is_far)?;
+        Some((key, at, Shared::Slate(end)))
+    }
+
+    fn find(&self, key: NonZeroU64, at: u64) -> Option<Shared> {
+        let (node, nodes) = (self.group.line.part().node(), self.group.line.nodes());
+        let rank = self.group.rank();
+        if Switches::are_offered(node, nodes) {
+            return Some(Shared::Switches(Switches::find(node, nodes, rank, key)?));
+        }
+        let piece = slate::slot_piece(nodes.len(), self.greeting.piece as usize)?;
+        Some(Shared::Slate(slate::find(key, at, (rank, nodes.len()), piece)?))
+    }
+
+    /// The group, with what they share if all have it.
+    fn into_group(mut self) -> Result<Group, JoinError> {
+        self.group.has_joined = true;
+        let answer = self.greeting.answer.filter(|answer| *answer != Answer::HasNot);
+        let all = self.others().all(|rank| self.said(rank).is_some_and(|said| said.answer == answer));
+        let (rank, members) = (self.group.rank(), self.group.size());
+        let Some(end) = self.end.take().filter(|_| answer.is_some() && all) else { return Ok(self.group) };
+        match end {
+            Shared::Switches(switches) => self.group.line.set_switches(switches),
+            Shared::Slate(end) => {
+                if let Some(piece) = slate::slot_piece(members, self.greeting.piece as usize)
+                    // No call has come yet: those that have settled before use the slate.
+                    && let Ok(member) = Member::new(rank, members, piece, MemberStorage::allocate(members, piece))
+                {
+                    self.group.line.set_slate(end);
+                    self.group.member = member;
+                }
+            }
+        }
+        Ok(self.group)
+    }
+
+    /// Tells a member where it is what this one has to say, unless it was. Returns whether that is done.
+    fn greet(&mut self, rank: usize) -> bool {
+        let line = &mut self.group.line;
+        let Some(peer) = self.peers.get_mut(rank) else { return false };
+        if peer.said.is_none()
+            && let Ok(target) = line.part().lookup(&line.address(rank))
+        {
+            line.set_target(rank, target);
+        }
+        let Some(target) = line.target(rank) else { return false };
+        if peer.has_withdrawn || peer.told == Some((target, self.greeting)) {
+            return true;
+        }
+        let message =
+            [&self.group.member.greeting()[..], bytemuck::bytes_of(&self.greeting.to_words())].concat();
+        let sent = line.part().try_send(target, &message).is_ok();
+        if sent {
+            peer.told = Some((target, self.greeting));
+        }
+        sent
+    }
+
+    /// Takes what has come.
+    fn take(&mut self) -> Result<(), JoinError> {
+        let own = self.group.rank();
+        while let Some(message) = self.group.line.part().try_recv() {
+            let from = message.source();
+            // Parts of groups of the same name elsewhere may take this one for their member.
+            let is_of =
+                |rank: &usize| *rank != own && self.group.line.nodes().get(*rank) == Some(&from.node());
+            let Some(rank) = sender(&message).filter(is_of) else { continue };
+            if let Some(theirs) = greeting(&message) {
+                let theirs = bytemuck::try_pod_read_unaligned(theirs).unwrap_or_default();
+                self.hear(rank, from, Greeting::from_words(theirs))?;
+            } else if self.is_there(rank) && self.group.line.is_of_member(&message) {
+                if is_withdrawal(&message) {
+                    self.withdrawn(rank)?;
+                }
+                // Of one that has joined and begun. A fault is met again by the first call.
+                let _ = self.group.member.accept(&mut &message[..]);
+            }
+        }
+        Ok(())
+    }
+
+    /// A member has greeted this one.
+    fn hear(&mut self, rank: usize, from: Target, theirs: Greeting) -> Result<(), JoinError> {
+        let Peer { said, has_withdrawn, .. } = self.peer(rank);
+        if said.is_some() && self.group.line.target(rank) != Some(from) {
+            if !has_withdrawn && self.peer(rank).may_have_joined() {
+                // It has joined and left: this is for the next group of this name, for which this member has to have joined and left, too.
+                return Ok(());
+            }
+            // It has given up joining, and joins again.
+            self.withdrawn(rank)?;
+            self.group.member.forget(rank);
+            if let Some(peer) = self.peers.get_mut(rank) {
+                peer.told = None;
+            }
+            self.end = None;
+            self.greeting = Greeting { answer: None, at: 0, parts: None, ..self.greeting };
+        }
+        self.group.line.set_target(rank, from);
+        if let Some(peer) = self.peers.get_mut(rank) {
+            (peer.said, peer.has_withdrawn) = (Some(theirs), false);
+        }
+        self.compare(rank, theirs)
+    }
+
+    /// A member has given up joining. If another may have joined with it, it cannot be joined any more by who takes its place.
+    fn withdrawn(&mut self, rank: usize) -> Result<(), JoinError> {
+        if let Some(peer) = self.peers.get_mut(rank) {
+            peer.has_withdrawn = true;
+        }
+        let mut rest = self.others().filter(|other| *other != rank);
+        if rest.any(|other| self.peer(other).may_have_joined()) { Err(self.lost(rank)) } else { Ok(()) }
+    }
+
+    fn compare(&mut self, rank: usize, theirs: Greeting) -> Result<(), JoinError> {
+        let ours = self.greeting;
+        if theirs.agrees(&ours) {
+            return Ok(());
+        }
+        // So that it is told, too.
+        self.greet(rank);
+        self.group.line.part().flush();
+        let address = self.group.line.address(rank);
+        let (members, piece) = ((theirs.members, ours.members), (theirs.piece, ours.piece));
+        Err(JoinError::Differs { rank, address, members, piece })
+    }
+}
+
+#[cfg(test)]
+mod tests;

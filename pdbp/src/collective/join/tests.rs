@@ -1,0 +1,232 @@
+use pdbp_core::collective::{self, Carrier, Data, Kind, Polled, Running, Sent};
+
+use super::super::{Call, GroupError};
+use super::*;
+use crate::Cluster;
+
+const PATIENCE: Duration = Duration::from_secs(200);
+
+#[test]
+fn pieces_of_long_blocks_do_not_fill_them() {
+    let fits = |piece: usize| piece + HEADER + pdbp_core::cdu::BLOCK_HEADER + 64 <= 60 << 10;
+    assert!(piece(128 << 10, 2).is_some_and(|piece| fits(piece) && piece > 59 << 10));
+    assert_eq!(piece(1024, 2), Some(960));
+    assert_eq!((piece(GRAIN + HEADER - 1, 2), piece(1, 2)), (None, None));
+}
+
+/// A part that says to member 0, which is a real one, what another member would. All that those of one node say arrives in the order in which
+/// it was said.
+struct Actor {
+    part: Part,
+    to: Target,
+    rank: usize,
+    members: usize,
+    heard: Option<Greeting>,
+}
+
+impl Actor {
+    fn new(node: &Node, rank: usize, members: usize) -> Self {
+        let part = node.register(&format!("all#{rank}"), PartKind::Cpu).unwrap();
+        let to = part.find("all#0@node0", PATIENCE).unwrap();
+        Self { part, to, rank, members, heard: None }
+    }
+
+    fn say(&self, message: &[u8]) {
+        while self.part.try_send(self.to, message).is_err() {
+            std::thread::yield_now();
+        }
+        self.part.flush();
+    }
+
+    /// What member 0 has said of itself, as soon as it is what is wanted.
+    fn hear(&mut self, is_wanted: impl Fn(&Greeting) -> bool) -> Greeting {
+        loop {
+            if let Some(heard) = self.heard.filter(&is_wanted) {
+                return heard;
+            }
+            self.part.wait(Interest::Recv, PATIENCE).unwrap();
+            while let Some(message) = self.part.try_recv() {
+                let words = greeting(&message).map(bytemuck::pod_read_unaligned);
+                self.heard = words.map(Greeting::from_words).or(self.heard);
+            }
+        }
+    }
+
+    fn greet(&self, greeting: Greeting) {
+        self.say(&[&self.member().greeting()[..], bytemuck::bytes_of(&greeting.to_words())].concat());
+    }
+
+    /// Greets as one of the same group that has no memory to share and knows nobody else yet.
+    fn come(&mut self) {
+        let heard = self.hear(|_| true);
+        self.greet(Greeting { place: None, parts: None, ..heard });
+    }
+
+    /// Tells member 0 the same sum over all that that has told.
+    fn agree(&mut self) {
+        let heard = self.hear(|heard| heard.parts.is_some());
+        self.greet(Greeting { place: None, ..heard });
+    }
+
+    /// Makes the first call of a group.
+    fn broadcast(&mut self, value: u8) {
+        let mut member = self.member();
+        let call = Call::moving(Kind::Broadcast, member.rank(), 1);
+        let mut running = Running::start(&call, &mut member, 0, 1).unwrap();
+        let mut data = Data { input: &[], output: &mut [value], fold: None };
+        assert_eq!(running.poll(&mut member, self, &mut data), Ok(Polled::Done));
+    }
+
+    fn end(mut self, end: fn(&mut Member<'static>, &mut Self) -> bool) {
+        assert!(end(&mut self.member(), &mut self));
+    }
+
+    fn member(&self) -> Member<'static> {
+        Member::new(self.rank, self.members, GRAIN, MemberStorage::allocate(self.members, GRAIN)).unwrap()
+    }
+}
+
+impl Carrier for Actor {
+    fn try_send(&mut self, to: usize, header: &[u8], data: &[u8]) -> Sent {
+        if to == 0 {
+            self.say(&[header, data].concat());
+        }
+        Sent::Done
+    }
+
+    fn try_recv(&mut self, _take: impl FnOnce(&mut dyn collective::Message)) -> bool {
+        false
+    }
+
+    fn flush(&mut self) {}
+}
+
+/// Member 0 of a group with so many on other nodes, and what the others do meanwhile, in one thread.
+fn beside<R: Send>(
+    nodes: &[usize],
+    member: impl FnOnce(Result<Group, JoinError>) -> R + Send,
+    others: impl FnOnce(&[Node]),
+) -> R {
+    let cluster = Cluster::local(2).unwrap();
+    let at: Vec<_> = nodes.iter().map(|node| cluster.node(*node).unwrap()).collect();
+    let ids: Vec<_> = at.iter().map(Node::id).collect();
+    std::thread::scope(|scope| {
+        let node = at[0].clone();
+        let real = scope.spawn(move || member(join(&node, "all", &ids, 0, 1, PATIENCE)));
+        others(&at);
+        real.join().unwrap()
+    })
+}
+
+/// Member 1 greets, hears of the slate, and gives up instead of saying whether it has it.
+#[test]
+fn who_leaves_before_it_has_answered_is_lost_and_not_waited_for() {
+    let error = beside(
+        &[0, 1],
+        |group| group.unwrap_err(),
+        |nodes| {
+            let mut one = Actor::new(&nodes[1], 1, 2);
+            // What the other says of itself holds for a member of the same process.
+            let heard = one.hear(|_| true);
+            one.greet(heard);
+            one.hear(|heard| heard.answer.is_some());
+            one.end(Member::withdraw);
+        },
+    );
+    assert_eq!(error, JoinError::Lost { rank: 1, address: "all#1@node1".to_owned() });
+}
+
+/// Member 1 greets and gives up while member 2 is missing, and joins again: it is there.
+#[test]
+fn who_gives_up_and_joins_again_is_a_member() {
+    let has_left = beside(
+        &[0, 1, 1],
+        |group| group.unwrap().member.has_left(1),
+        |nodes| {
+            let mut one = Actor::new(&nodes[1], 1, 3);
+            one.come();
+            let heard = one.heard;
+            one.end(Member::withdraw);
+            // It is not looked for any more, and greets first.
+            let mut one = Actor { heard, ..Actor::new(&nodes[1], 1, 3) };
+            one.come();
+            let mut two = Actor::new(&nodes[2], 2, 3);
+            two.come();
+            one.agree();
+            two.agree();
+        },
+    );
+    assert!(!has_left);
+}
+
+/// Member 1 has joined, has made its call and has left, and joins the next group of this name while this member still waits for member 2.
+#[test]
+fn what_a_member_has_sent_before_it_left_is_not_taken_from_who_joins_after_it() {
+    let (data, error) = beside(
+        &[0, 1, 1],
+        |group| {
+            let (mut group, mut data) = (group.unwrap(), [0u8]);
+            let first = group.broadcast(1, &mut data).map(|()| data);
+            (first, group.broadcast(1, &mut data))
+        },
+        |nodes| {
+            let (mut one, mut two) = (Actor::new(&nodes[1], 1, 3), Actor::new(&nodes[2], 2, 3));
+            one.come();
+            two.come();
+            one.agree();
+            one.broadcast(7);
+            one.end(Member::leave);
+            let mut next = Actor::new(&nodes[1], 1, 3);
+            // Nobody answers this one, so that it takes from another what to say.
+            let heard = two.hear(|heard| heard.parts.is_some());
+            next.greet(Greeting { place: None, ..heard });
+            next.broadcast(8);
+            two.agree();
+        },
+    );
+    assert_eq!(data, Ok([7]));
+    assert_eq!(error, Err(GroupError::Lost { rank: 1, address: "all#1@node1".to_owned() }));
+}
+
+/// Members 0 and 1 may have joined when member 2 gives up: it can join again only in a group of all.
+#[test]
+fn who_gives_up_after_others_may_have_joined_ends_it() {
+    let error = beside(
+        &[0, 1, 1],
+        |group| group.unwrap_err(),
+        |nodes| {
+            let (mut one, mut two) = (Actor::new(&nodes[1], 1, 3), Actor::new(&nodes[2], 2, 3));
+            one.come();
+            two.come();
+            one.agree();
+            two.hear(|heard| heard.parts.is_some());
+            two.end(Member::withdraw);
+        },
+    );
+    assert_eq!(error, JoinError::Lost { rank: 2, address: "all#2@node1".to_owned() });
+}
+
+/// Somebody on another node says that it is member 1, of other members.
+#[test]
+fn a_member_is_on_its_node() {
+    let group = beside(
+        &[0, 0, 1],
+        |group| group.map(|group| group.size()),
+        |nodes| {
+            let mut stranger = Actor::new(&nodes[2], 1, 3);
+            let heard = {
+                let mut two = Actor::new(&nodes[2], 2, 3);
+                let heard = two.hear(|_| true);
+                stranger.greet(Greeting { list: heard.list + 1, ..heard });
+                two.come();
+                let mut one = Actor::new(&nodes[1], 1, 3);
+                one.come();
+                one.agree();
+                two.agree();
+                two.heard
+            };
+            assert!(heard.is_some() && stranger.heard.take().is_none());
+        },
+    );
+    assert_eq!(group, Ok(3));
+}
