@@ -59,6 +59,8 @@ fn hand_out(node: &Node, pieces: u64) -> Result<(), Box<dyn Error>> {
                 _ => {}
             }
         }
+        // What came back undelivered is in `left` again; it would keep the room of the next worker in that place.
+        while part.try_returned()?.is_some() {}
         while let Some((worker, piece)) = idle.last().copied().zip(left.front().copied()) {
             idle.pop();
             // A worker that cannot be reached has ended, or is about to be declared down.

@@ -6,7 +6,7 @@ use crate::matrix::RowSpace;
 use crate::pipe::PipeKind;
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
-use crate::umb::BlockMemory;
+use crate::umb::{BlockMemory, BlockState};
 
 /// Counts since the start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,6 +122,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// block that leaves half empty does not arrive earlier; it only takes the element that a full one could have.
     pub fn backlog(&self, peer: NodeId) -> u32 {
         self.links.backlog(peer)
+    }
+
+    /// Blocks of SCBP_peer, or of the row to its relay, with messages that came back undelivered and that their parts have not read. While
+    /// there are any, whoever has the peer's place next gets so many fewer. Looks at every block of the UMB.
+    pub fn unread_returns(&self, peer: NodeId) -> u32 {
+        let next = self.links.topology.relay_to(peer).unwrap_or(peer);
+        let row = self.links.id(next).raw();
+        let unread = |state| matches!(state, BlockState::Returned | BlockState::Reread);
+        self.umb.uses().filter(|used| used.row == row && unread(used.state)).count() as u32
     }
 
     /// Blocks of the UMB that no row has.

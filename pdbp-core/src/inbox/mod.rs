@@ -204,7 +204,8 @@ impl<'a, H, B> Inbox<'a, H, B> {
             self.lists.pop(&mut self.messages);
             self.forget_node(node, arrivals);
         }
-        let message = command || self.is_reading() || !self.messages.is_empty();
+        let message =
+            command || self.is_reading() || !self.messages.is_empty() || self.stalls_message(arrivals);
         Waiting { message, stream: self.streams.has_new() }
     }
 
@@ -232,6 +233,12 @@ impl<'a, H, B> Inbox<'a, H, B> {
     /// Whether there is something left of the delivery that was read last, commands aside.
     fn is_reading(&self) -> bool {
         self.current.as_ref().is_some_and(Cursor::has_more)
+    }
+
+    /// Whether what found no room among what is unread is a message, which can be read all the same.
+    fn stalls_message<A: Arrivals<Hold = H, Buffer = B>>(&self, arrivals: &A) -> bool {
+        let Some(Item::Hold(hold)) = &self.stalled else { return false };
+        matches!(arrivals.delivery(hold).map(Delivery::kind), Some(DeliveryKind::Messages { .. }) | None)
     }
 
     /// All that had come from a node has been read: what is left of its messages will not become whole.

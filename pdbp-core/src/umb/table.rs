@@ -147,6 +147,11 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         }
     }
 
+    /// What all blocks are used for.
+    pub(crate) fn uses(&self) -> impl Iterator<Item = &BlockUse> {
+        self.info.iter().map(|entry| &entry.used)
+    }
+
     #[inline]
     pub(crate) fn entry(&mut self, index: u32) -> Option<&mut BlockUse> {
         self.info.get_mut(index as usize).map(|entry| &mut entry.used)

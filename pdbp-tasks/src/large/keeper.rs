@@ -63,6 +63,8 @@ pub(crate) fn keep_with(
             count += 1;
             message = if count < AT_ONCE { part.try_recv() } else { None };
         }
+        // As in `serve`.
+        while let Ok(Some(_)) = part.try_returned() {}
         peers.send();
     }
     Ok(())

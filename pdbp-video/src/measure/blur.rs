@@ -54,6 +54,7 @@ impl BlurSums {
     }
 
     /// Adds row `row`: within the row, and between it and the rows around it.
+    #[inline(always)]
     pub(super) fn add_row(&mut self, picture: &Yuv<'_>, row: usize) {
         let here = picture.luma_row(row);
         let shifted = |by: usize| here.get(by..).unwrap_or_default();
@@ -85,6 +86,7 @@ const LANES: usize = 16;
 
 /// Sums over one row of samples: `next` is four ahead of the pair (`here`, `before`), `previous` four behind it.
 /// Stops at the end of the shortest, `next`.
+#[inline(always)]
 fn add(next: &[u8], here: &[u8], before: &[u8], previous: &[u8]) -> Direction {
     let length = next.len().min(here.len()).min(before.len()).min(previous.len());
     let rows = [next, here, before, previous].map(|row| &row[..length]);
@@ -99,7 +101,7 @@ fn add(next: &[u8], here: &[u8], before: &[u8], previous: &[u8]) -> Direction {
     sums
 }
 
-#[inline]
+#[inline(always)]
 fn add_chunk(next: &[u8], here: &[u8], before: &[u8], previous: &[u8]) -> Direction {
     let mut differences = [0u16; LANES];
     let mut variations = [0u16; LANES];

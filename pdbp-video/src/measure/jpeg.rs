@@ -76,6 +76,7 @@ impl JpegSums {
     }
 
     /// Adds row `row`: the differences within it, and those to the row above it.
+    #[inline(always)]
     pub(super) fn add_row(&mut self, picture: &Yuv<'_>, row: usize) {
         let here = picture.luma_row(row);
         if let Some((_, shifted)) = here.split_first() {
@@ -134,16 +135,18 @@ fn ratio(border: f64, activity: f64) -> f32 {
 }
 
 /// Σ |a − b| over the shorter of the two.
+#[inline(always)]
 fn absolute_differences(a: &[u8], b: &[u8]) -> u64 {
     // A row has fewer than 2¹⁶ samples of at most 255: the sum fits 32 bits.
     let sum: u32 = a.iter().zip(b).map(|(a, b)| u32::from(a.abs_diff(*b))).sum();
     u64::from(sum)
 }
 
-const LANES: usize = 16;
+const LANES: usize = 32;
 
 /// How many `b` are strict local extrema of the triples (a, b, c): where the differences b − a and c − b have opposite
 /// signs. Stops at the end of the shortest.
+#[inline(always)]
 fn extrema(a: &[u8], b: &[u8], c: &[u8]) -> u64 {
     let length = a.len().min(b.len()).min(c.len());
     let (a, a_rest) = a[..length].as_chunks::<LANES>();

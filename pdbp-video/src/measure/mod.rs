@@ -42,6 +42,7 @@ mod naive;
 
 use core::ops::Range;
 
+use multiversion::multiversion;
 use rayon::prelude::*;
 
 use crate::annexb::PictureSize;
@@ -69,14 +70,20 @@ struct Sums {
     jpeg: jpeg::JpegSums,
 }
 
+/// The sums over some rows.
+#[multiversion(targets("x86_64+avx2"))]
+fn sums_of_rows(picture: &Yuv<'_>, rows: Range<usize>) -> Sums {
+    let mut sums = Sums::default();
+    for row in rows {
+        sums.blur.add_row(picture, row);
+        sums.jpeg.add_row(picture, row);
+    }
+    sums
+}
+
 impl Sums {
     fn of_rows(picture: &Yuv<'_>, rows: Range<usize>) -> Self {
-        let mut sums = Self::default();
-        for row in rows {
-            sums.blur.add_row(picture, row);
-            sums.jpeg.add_row(picture, row);
-        }
-        sums
+        sums_of_rows(picture, rows)
     }
 
     fn plus(self, other: Self) -> Self {

@@ -13,6 +13,8 @@
 
 use core::ops::Range;
 
+use multiversion::multiversion;
+
 use crate::annexb::PictureSize;
 use crate::decode::Yuv;
 
@@ -88,19 +90,24 @@ impl Band<'_> {
 
     /// Fills the band from `picture`.
     pub(super) fn restore(self, picture: &Yuv<'_>) {
-        let mut chroma = Chroma::new(self.width);
-        let rows = self.rows();
-        let [red, green, blue] = self.planes.map(|plane| plane.chunks_exact_mut(self.width));
-        for (row, ((red, green), blue)) in rows.zip(red.zip(green).zip(blue)) {
-            if row.is_multiple_of(2) {
-                let (u, v) = picture.chroma_row(row / 2);
-                chroma.load(u, v);
-            }
-            let y = picture.luma_row(row);
-            convert(y, &chroma.red, red);
-            convert(y, &chroma.green, green);
-            convert(y, &chroma.blue, blue);
+        fill(self, picture);
+    }
+}
+
+#[multiversion(targets("x86_64+avx2"))]
+fn fill(band: Band<'_>, picture: &Yuv<'_>) {
+    let mut chroma = Chroma::new(band.width);
+    let rows = band.rows();
+    let [red, green, blue] = band.planes.map(|plane| plane.chunks_exact_mut(band.width));
+    for (row, ((red, green), blue)) in rows.zip(red.zip(green).zip(blue)) {
+        if row.is_multiple_of(2) {
+            let (u, v) = picture.chroma_row(row / 2);
+            chroma.load(u, v);
         }
+        let y = picture.luma_row(row);
+        convert(y, &chroma.red, red);
+        convert(y, &chroma.green, green);
+        convert(y, &chroma.blue, blue);
     }
 }
 
@@ -121,6 +128,7 @@ impl Chroma {
     }
 
     /// Computes the terms of a chroma row, each twice. The rounding constant is added here, once for two rows.
+    #[inline(always)]
     fn load(&mut self, u: &[u8], v: &[u8]) {
         let pairs = |row| <[i16]>::as_chunks_mut::<2>(row).0.iter_mut();
         for (to, v) in pairs(&mut self.red).zip(v) {
@@ -140,6 +148,7 @@ fn centred(chroma: u8) -> i16 {
     i16::from(chroma) - 128
 }
 
+#[inline(always)]
 fn convert(y: &[u8], chroma: &[i16], out: &mut [u8]) {
     for ((out, y), chroma) in out.iter_mut().zip(y).zip(chroma) {
         // 1.164 · 64 = 149 / 2; 149 · 255 fits u16 and half of it i16. 16 · 74.5 = 1192.

@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use multiversion::multiversion;
+
 use crate::annexb::PictureSize;
 use crate::decode::Yuv;
 
@@ -65,19 +67,25 @@ impl Watcher {
         let is_comparable = self.size == Some(picture.size());
         let samples = usize::from(picture.size().width) * usize::from(picture.size().height);
         self.luma.resize(samples, 0);
-        let (mut black, mut change) = (0u64, 0u64);
-        for (before, now) in self.luma.chunks_exact_mut(picture.size().width.into()).zip(picture.luma_rows())
-        {
-            // Rows have less than 65,536 samples: these sums have room in 32 bits, and so the loops become vectors.
-            black += u64::from(now.iter().map(|sample| u32::from(*sample <= BLACK)).sum::<u32>());
-            let apart = before.iter().zip(now).map(|(before, now)| u32::from(before.abs_diff(*now)));
-            change += u64::from(apart.sum::<u32>());
-            before.copy_from_slice(now);
-        }
+        let (black, change) = compare(picture, &mut self.luma);
         self.size = Some(picture.size());
         let share = |sum: u64| (sum as f64 / samples as f64) as f32;
         Sight { black: share(black), change: is_comparable.then(|| share(change)) }
     }
+}
+
+/// How many luma samples are black, and by how much all differ from those of the picture before, which they take the place of.
+#[multiversion(targets("x86_64+avx2"))]
+fn compare(picture: &Yuv<'_>, luma: &mut [u8]) -> (u64, u64) {
+    let (mut black, mut change) = (0u64, 0u64);
+    for (before, now) in luma.chunks_exact_mut(picture.size().width.into()).zip(picture.luma_rows()) {
+        // Rows have less than 65,536 samples: these sums have room in 32 bits, and so the loops become vectors.
+        black += u64::from(now.iter().map(|sample| u32::from(*sample <= BLACK)).sum::<u32>());
+        let apart = before.iter().zip(now).map(|(before, now)| u32::from(before.abs_diff(*now)));
+        change += u64::from(apart.sum::<u32>());
+        before.copy_from_slice(now);
+    }
+    (black, change)
 }
 
 /// Whether pictures are compared with the ones before.

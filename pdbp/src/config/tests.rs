@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use super::*;
 
 fn environment(pairs: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {

@@ -38,7 +38,7 @@ pub(crate) struct Pipe {
 }
 
 /// What its part is to know, in the order of what arrives.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// A stream has ended before its last segment.
     StreamBroken(NodeId, StreamNo),
@@ -107,10 +107,13 @@ impl Pipe {
         Ok(())
     }
 
-    /// Lets the part know, behind what has been put in. For whoever has the engine's lock.
+    /// Lets the part know, behind what has been put in. Said again before it was heard, it counts from now, so that there are no more
+    /// than nodes and streams, also where nobody listens. For whoever has the engine's lock.
     fn notify(&self, notice: Notice) {
         let behind = self.put.load(Ordering::Relaxed);
-        self.notices.lock().unwrap_or_else(PoisonError::into_inner).push_back((behind, notice));
+        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        notices.retain(|(_, other)| *other != notice);
+        notices.push_back((behind, notice));
         self.has_notices.store(true, Ordering::Release);
     }
 
@@ -263,5 +266,27 @@ impl Sink<'_> {
             pipe.notify(Notice::Failed(from));
             pipe.ring(self.shared);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_reads_is_noted_once() {
+        let pipe = Pipe::new(4);
+        let [first, second] = [1, 2].map(|n| NodeId::new(n).unwrap());
+        for _ in 0..1000 {
+            pipe.notify(Notice::Failed(first));
+            pipe.notify(Notice::Failed(second));
+            pipe.notify(Notice::StreamBroken(first, StreamNo(7)));
+        }
+        assert_eq!(pipe.notices.lock().unwrap().len(), 3);
+        let next = || pipe.pull();
+        assert!(matches!(next(), Some(Arrival::Failed(node)) if node == first));
+        assert!(matches!(next(), Some(Arrival::Failed(node)) if node == second));
+        assert!(matches!(next(), Some(Arrival::StreamBroken { number: StreamNo(7), .. })));
+        assert!(next().is_none() && pipe.is_empty());
     }
 }

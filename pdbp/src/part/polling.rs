@@ -352,6 +352,21 @@ impl<P: HoldsPart> StreamWriter<P> {
         )
     }
 
+    /// Sends what has been written so far, as [`flush_segment`](Self::flush_segment).
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        let until = Until::progress(Awaited::Writer(self.number()));
+        poll_until(
+            self,
+            |writer| writer.part.part(),
+            until,
+            cx,
+            |writer, _| unless_full(writer.without_waiting(Self::flush_segment)),
+        )
+    }
+
     /// Writes all of the bytes. A task that ends meanwhile has written the first of them.
     ///
     /// # Errors

@@ -67,7 +67,9 @@ impl<S: Share> Part<S> {
         }
         self.flush();
         let peers = interest.target().map(|t| t.node()).into_iter().collect();
-        self.wait_until(timeout, peers, "made room or sent anything", ready)
+        // What lies unread is no reason to look again at once, when nothing is to be received.
+        let pipe = self.pipe().ok().filter(|_| interest.wants_recv());
+        self.wait_on(pipe, timeout, peers, "made room or sent anything", ready)
     }
 
     /// Waits until something can be received, or whoever has its [`sleeper`](Self::sleeper) wakes it.
@@ -166,7 +168,11 @@ impl Node {
             if worked > 0 {
                 waiter.worked(self);
             } else {
-                let pipes: Vec<&Pipe> = parts.iter().filter_map(|(part, _)| part.pipe().ok()).collect();
+                let pipes: Vec<&Pipe> = parts
+                    .iter()
+                    .filter(|(_, interest)| interest.wants_recv())
+                    .filter_map(|(part, _)| part.pipe().ok())
+                    .collect();
                 waiter.pause(self, &pipes);
             }
         }

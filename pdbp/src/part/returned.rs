@@ -71,7 +71,8 @@ impl<S: Share> Part<S> {
     /// The next message that this part sent and that was not delivered because its target's node has failed. Messages come in
     /// the order sent to that node, except those a live process may still be reading when its link fails: these come once they
     /// have been given back. Does not wait, but lets the node make progress. The messages keep their blocks, as many as the row
-    /// to the failed node had, until they are dropped.
+    /// to the failed node had, until they are dropped: **a program that goes on when nodes fail, and whose places are taken by others, asks now and
+    /// then**, also if it wants none of them (`while part.try_returned()?.is_some() {}`), or the next process in that place cannot be sent to.
     ///
     /// Messages that had left this node are with the transport. Between processes of one host, those not delivered come back
     /// too; between hosts this cannot be known, and [`RowStats::in_doubt`](crate::RowStats::in_doubt) counts their blocks.

@@ -455,6 +455,8 @@ impl<S: Share> Part<S> {
 fn missing(engine: &NodeEngine, node: NodeId, error: outbox::SendError) -> &'static str {
     if error == outbox::SendError::AwaitsRoom {
         "got room for a long message: those before it have not been read (`assembly_bytes`)"
+    } else if engine.unread_returns(node) > 0 {
+        "got any block: messages for its place that came back undelivered fill its row; take them out with `try_returned`"
     } else if engine.backlog(node) > 0 {
         "read what was sent before, so that there is no room"
     } else {

@@ -305,6 +305,8 @@ pub struct StreamReader<P: HoldsPart> {
     current: Option<Pointer<P::Share>>,
     at: usize,
     over: bool,
+    /// It was over before its last segment.
+    broken: bool,
     #[cfg(feature = "mpi")]
     takes_announcements: bool,
     /// Number and bytes of a transfer that nobody has taken.
@@ -343,6 +345,7 @@ impl<P: HoldsPart> StreamReader<P> {
             current: None,
             at: 0,
             over: false,
+            broken: false,
             #[cfg(feature = "mpi")]
             takes_announcements: false,
             #[cfg(feature = "mpi")]
@@ -363,7 +366,7 @@ impl<P: HoldsPart> StreamReader<P> {
     /// The next segment, whole and in place; `None` at the end. Waits at most `timeout`.
     ///
     /// # Errors
-    /// [`RecvError::StreamBroken`] when the stream ended before its last segment, [`RecvError::Timeout`], and
+    /// [`RecvError::StreamBroken`] when the stream ended before its last segment, from then on each time; [`RecvError::Timeout`], and
     /// [`RecvError::NoPipe`].
     pub fn next_segment(&mut self, timeout: Duration) -> Result<Option<Segment<P::Share>>, RecvError> {
         if let Some(rest) = self.rest() {
@@ -436,7 +439,8 @@ impl<P: HoldsPart> StreamReader<P> {
     )]
     pub(super) fn take(&mut self) -> Result<Option<Option<Pointer<P::Share>>>, RecvError> {
         if self.over {
-            return Ok(Some(None));
+            // Whoever asks again must not take it for whole.
+            return if self.broken { Err(self.is_broken()) } else { Ok(Some(None)) };
         }
         #[cfg(feature = "mpi")]
         if self.announced.is_some() {
@@ -446,7 +450,9 @@ impl<P: HoldsPart> StreamReader<P> {
         self.part.part().pipe()?;
         loop {
             let next = self.part.part().inbox().next_segment(self.key, &mut Source(self.part.part()));
-            self.over = matches!(next, Next::End | Next::Broken | Next::Unknown);
+            // Unknown: the pipe was released in between.
+            self.broken = matches!(next, Next::Broken | Next::Unknown);
+            self.over = self.broken || matches!(next, Next::End);
             return match next {
                 Next::Data(run) => {
                     #[cfg(feature = "mpi")]
@@ -462,10 +468,13 @@ impl<P: HoldsPart> StreamReader<P> {
                 }
                 Next::End => Ok(Some(None)),
                 Next::Nothing => Ok(None),
-                // Unknown: the pipe was released in between.
-                Next::Broken | Next::Unknown => Err(RecvError::StreamBroken(self.key.number())),
+                Next::Broken | Next::Unknown => Err(self.is_broken()),
             };
         }
+    }
+
+    fn is_broken(&self) -> RecvError {
+        RecvError::StreamBroken(self.key.number())
     }
 }
 

@@ -38,7 +38,7 @@ impl<S: Share> Part<S> {
     /// One turn of a loop in which a part of each node sends and receives: `while part.advance(done)? { … }`. `done` says that this part
     /// sends nothing more of its own accord. The loop ends everywhere when all parts have said so, and all that they had sent before has
     /// been received. Call [`try_recv`](Self::try_recv) or [`try_recv_batch`](Self::try_recv_batch) in the loop until there is nothing, so that
-    /// others find room. When there is nothing to receive and nothing to send, a call waits for a moment.
+    /// others find room. Once this part is done and there is nothing to receive, a call waits for a moment; before, it returns at once.
     ///
     /// What is sent after `done`, such as an answer to what was received, arrives in this superstep or in the next one. So a program of
     /// requests and answers has two loops, the second one with `advance(true)`. Messages of the next superstep are not received
@@ -99,15 +99,19 @@ impl<S: Share> Part<S> {
             return Ok(false);
         }
         let timeout = self.shared().settings.timeout;
-        let waiter = waiter.get_or_insert_with(|| Waiter::new(timeout, self.shared()));
-        if waiter.is_over() {
+        let mut waits = waiter.take().unwrap_or_else(|| Waiter::new(timeout, self.shared()));
+        drop(waiter);
+        let is_over = waits.is_over();
+        if !is_over && worked == 0 {
+            // With nothing borrowed: it may call the program, which may use the part.
+            waits.pause(&self.node, &[pipe]);
+        }
+        let late = is_over.then(|| {
             let missing = "said that it is done, or received what was sent to it, in this superstep";
-            return Err(waiter.late(self.missing(stage), missing).into());
-        }
-        if worked == 0 {
-            waiter.pause(&self.node, &[pipe]);
-        }
-        Ok(true)
+            waits.late(self.missing(stage), missing)
+        });
+        self.superstep.waiter.replace(Some(waits));
+        late.map_or(Ok(true), |late| Err(late.into()))
     }
 
     /// Whether what arrives is for a superstep that has not begun here.

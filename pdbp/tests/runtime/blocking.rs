@@ -202,3 +202,26 @@ fn more_parts_than_blocks_all_get_their_turn() {
     });
     assert_eq!(receiver.join().unwrap(), [200; 12]);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn who_waits_to_send_sleeps_though_something_lies_unread() {
+    // Nanoseconds that this thread has had a processor.
+    let ran = || {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        text.split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        b.send(find(&b, "a@node0"), b"unread").unwrap();
+        b.flush();
+        assert!(a.wait(Interest::Recv, SOON).unwrap().recv);
+        // There may be room again, once the row has grown.
+        while a.try_send(to, &[0; 100]).is_ok() || a.wait(Interest::Send(to), BRIEFLY).is_ok() {}
+        let (before, time) = (ran(), Duration::from_millis(400));
+        assert!(matches!(a.wait(Interest::Send(to), time), Err(RecvError::Timeout(_))));
+        let took = Duration::from_nanos(ran() - before);
+        assert!(took < time / 2, "{took:?} of {time:?}");
+    }
+}

@@ -63,9 +63,8 @@ impl<P: HoldsPart + Unpin> AsyncWrite for StreamWriter<P> {
         self.get_mut().poll_write(data, cx).map_err(io::Error::from)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // What is written lies in a block that this has, so it can be sent at once.
-        Poll::Ready(self.get_mut().flush_segment().map_err(io::Error::from))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_flush(cx).map_err(io::Error::from)
     }
 
     /// Ends the stream, as [`finish`](StreamWriter::finish).

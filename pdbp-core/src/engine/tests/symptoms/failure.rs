@@ -208,6 +208,24 @@ fn a_writer_that_fills_a_block_for_a_failed_peer_can_submit_it() {
     c.settle();
 }
 
+/// Blocks with messages that came back are counted until they are read.
+#[test]
+fn what_came_back_and_is_not_read_is_counted() {
+    let mut c = setup(Links::InPlace).ready();
+    for _ in 0..2 {
+        push(&mut c, 0, 1, false);
+        c.submit(0, 1, false);
+    }
+    assert_eq!(c.host(0).engine.unread_returns(node(1)), 0);
+    c.kill(1);
+    rounds(&mut c, 3);
+    let unread = c.host(0).engine.unread_returns(node(1));
+    assert!(unread > 0 && unread <= 2, "{unread}");
+    c.read(0, 0, usize::MAX, false);
+    assert_eq!(c.host(0).engine.unread_returns(node(1)), 0);
+    c.settle();
+}
+
 /// Messages that were on the link when it failed come back; what is sent after it is up again arrives, however often that happens,
 /// and though readers and writers keep blocks of before.
 #[test]

@@ -1,0 +1,211 @@
+//! The end of a link.
+//!
+//! A node that leaves sends a *goodbye* with the number of blocks that it has sent, and goes on to receive until it has its
+//! peers' goodbyes and all that they count, for as long as it is ready to linger. A node that gets a goodbye sends nothing
+//! more, answers with its own, waits for the blocks that it counts, for which receives must be posted, unless the node has
+//! [disconnected](RemoteLinks::disconnect) the peer, and reports the peer failed when its own requests to it are complete. What MPI
+//! reports as an error ends a link at once.
+
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use pdbp_core::Completion;
+use pdbp_core::id::NodeId;
+
+use super::link::{GRACE, PATIENCE, State};
+use super::{BLOCK, Ready, RemoteLinks, Use};
+use crate::error::MpiError;
+use crate::process::{self, Gate};
+use crate::result::{Comm, Request};
+use crate::window::Region;
+
+pub(super) const GOODBYE: i32 = 2;
+
+impl RemoteLinks {
+    /// Nothing more of the peer is wanted: when it leaves, no receives are waited for that are not posted.
+    pub(crate) fn disconnect(&mut self, node: usize) {
+        if let Some(link) = self.links.get_mut(node) {
+            link.is_wanted = false;
+        }
+    }
+
+    /// Whether the node has said goodbye. Of one that merely cannot be reached nobody knows whether it still lives.
+    pub(crate) fn has_left(&self, peer: NodeId) -> bool {
+        self.links.get(peer.index()).is_some_and(|link| link.expected.is_some())
+    }
+
+    pub(super) fn told_goodbye(&mut self, gate: &Gate, node: usize) {
+        let words = self.region.own().goodbye_words(node);
+        let expected = words.get(1).map_or(0, |word| word.load(Ordering::Relaxed)).saturating_sub(1);
+        if let Some(link) = self.links.get_mut(node) {
+            link.expected = Some(expected);
+            if matches!(link.state, State::Up) {
+                link.state = State::Leaving(expected);
+                self.ending += 1;
+            }
+        }
+        self.answer(gate, node);
+    }
+
+    /// Sends the node a goodbye, once: the number of blocks sent to it, and one, since zero stands for a node that cannot say.
+    fn answer(&mut self, gate: &Gate, node: usize) {
+        let Some(link) = self.links.get_mut(node) else { return };
+        if std::mem::replace(&mut link.said_goodbye, true) {
+            return;
+        }
+        let words = self.region.own().goodbye_words(node);
+        words.iter().take(1).for_each(|word| word.store(link.sent + 1, Ordering::Relaxed));
+        let (from, _) = self.region.own().goodbye(node);
+        // SAFETY: a word of the region, written for the last time; the region outlives the request.
+        if let Ok(request) = unsafe { self.comm.isend(gate, (from, size_of::<u64>()), node, GOODBYE) } {
+            self.track(request, Use::GoodbyeOut);
+        }
+    }
+
+    /// Begins to end a link.
+    pub(super) fn end(&mut self, gate: &Gate, node: usize, cause: Option<MpiError>) {
+        let Some(link) = self.links.get_mut(node) else { return };
+        match link.state {
+            State::Up => self.ending += 1,
+            State::Leaving(_) => {}
+            State::Ending(..) | State::Down => return,
+        }
+        link.state = State::Ending(Instant::now(), cause);
+        cancel(gate, &self.uses, &mut self.requests, node);
+    }
+
+    /// Brings a link nearer to its end.
+    pub(super) fn advance_end(&mut self, gate: &Gate, node: usize, ready: &mut Ready) {
+        let Some(link) = self.links.get(node) else { return };
+        if let State::Leaving(expected) = link.state
+            && (link.received >= expected || (link.posted.is_empty() && !link.is_wanted))
+        {
+            self.end(gate, node, None);
+        }
+        let Some(link) = self.links.get_mut(node) else { return };
+        let State::Ending(since, cause) = &mut link.state else { return };
+        // A receive that MPI has begun to fill cannot be taken back, and never ends if its sender is dead: it is reported when it is.
+        let waited = since.elapsed();
+        if (link.posted.is_empty() && (link.sends == 0 || waited > GRACE)) || waited > PATIENCE {
+            let cause = cause.take();
+            link.state = State::Down;
+            self.ending -= 1;
+            ready.push_back(Completion::PeerFailed { peer: link.peer, cause });
+        }
+    }
+
+    /// Says goodbye to all that are still there, and takes what they send, so that nobody waits for this node for ever.
+    fn leave(&mut self, gate: &Gate) {
+        for node in self.region.remote.clone().into_iter().map(NodeId::index) {
+            if self.links.get(node).is_some_and(|l| !matches!(l.state, State::Down)) {
+                self.answer(gate, node);
+            }
+        }
+    }
+
+    /// One round of lingering: takes in what the peers have sent, which nobody will read. Whether nobody needs anything more of
+    /// this node.
+    fn drain(&mut self, gate: &Gate) -> bool {
+        self.test(gate, &mut Ready::new());
+        let mut drained = true;
+        for node in self.region.remote.clone().into_iter().map(NodeId::index) {
+            let Some(link) = self.links.get_mut(node) else { continue };
+            while link.posted.front().is_some_and(|p| p.outcome.is_some()) {
+                link.posted.pop_front();
+                link.received += 1;
+            }
+            if !link.is_drained() {
+                drained = false;
+                if link.posted.is_empty() && !link.has_scrap {
+                    link.has_scrap = true;
+                    self.take_in(gate, node, vec![0; self.largest].into());
+                }
+            }
+        }
+        drained
+    }
+
+    pub(super) fn take_in(&mut self, gate: &Gate, node: usize, mut scrap: Box<[u8]>) {
+        let buffer = (NonNull::from(&mut scrap[..]).cast(), scrap.len());
+        // SAFETY: the buffer travels with the request and is not touched before it is complete; if it never is, it is
+        // leaked (see `Drop`).
+        if let Ok(request) = unsafe { self.comm.irecv(gate, buffer, node, BLOCK) } {
+            self.track(request, Use::Scrap(node, scrap));
+        }
+    }
+
+    /// Leaves what is not complete to the process.
+    fn give_up(&mut self, mut gate: Gate) {
+        for (usage, request) in self.uses.iter().zip(&mut self.requests) {
+            let receives = matches!(usage, Use::Recv(..) | Use::GoodbyeIn(_) | Use::Scrap(..));
+            if receives && !request.is_null(&gate) {
+                request.cancel(&gate);
+            }
+        }
+        self.test(&gate, &mut Ready::new());
+        // Buffers that are not the region's must stay for ever then.
+        for usage in std::mem::take(&mut self.uses) {
+            if let Use::Scrap(_, scrap) = usage {
+                std::mem::forget(scrap);
+            }
+        }
+        gate.keep(self.serial, std::mem::take(&mut self.requests));
+    }
+}
+
+/// Asks for the end of the receives of a link; they complete in the next polls.
+fn cancel(gate: &Gate, uses: &[Use], requests: &mut [Request], node: usize) {
+    for (usage, request) in uses.iter().zip(requests) {
+        // What is complete, and not taken note of yet, is null.
+        if matches!(usage, Use::Recv(of, _) if *of == node) && !request.is_null(gate) {
+            request.cancel(gate);
+        }
+    }
+}
+
+/// Tells the remote peers of a domain that this process leaves it, when nobody knows any more what was sent to them.
+pub(crate) fn say_goodbye(gate: &Gate, comm: Comm, region: &Region) {
+    for node in region.remote.iter().map(|peer| peer.index()) {
+        let words = region.own().goodbye_words(node);
+        if words.first().is_some_and(|word| word.load(Ordering::Relaxed) == 0) {
+            let (from, _) = region.own().goodbye(node);
+            // SAFETY: a word of the region, which the caller keeps for ever.
+            let _ = unsafe { comm.isend(gate, (from, size_of::<u64>()), node, GOODBYE) };
+        }
+    }
+}
+
+impl Drop for RemoteLinks {
+    /// Lingers until all peers have what was sent to them and nothing is left of theirs, at most for the time that was
+    /// configured. What is not complete then is kept until it is (see [`process`]).
+    fn drop(&mut self) {
+        let until = Instant::now() + self.linger;
+        if let Some(gate) = process::enter() {
+            self.leave(&gate);
+        }
+        let mut rounds = 0;
+        loop {
+            // Entered anew in each round: other domains of this process must make progress too.
+            let Some(gate) = process::enter() else {
+                // MPI is finalised: it will not touch the blocks, and must not be called.
+                return;
+            };
+            let drained = self.drain(&gate);
+            if drained || Instant::now() >= until {
+                if !drained {
+                    self.note_deaths();
+                }
+                self.give_up(gate);
+                return;
+            }
+            drop(gate);
+            rounds += 1;
+            if rounds > 100 {
+                std::thread::sleep(Duration::from_micros(100));
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
