@@ -36,7 +36,7 @@
 //!
 //! # Decoders
 //! `--decoder auto`, the default, takes libavcodec where the system has one, and else openh264, which is part of the program; the last line of
-//! the table says which it was. libavcodec is loaded when the program starts, so that nothing of it is needed to build: versions 58 to 62, those
+//! the table says which it was. libavcodec is loaded when it is asked for, so that nothing of it is needed to build: versions 58 to 62, those
 //! of FFmpeg 4 to 8; Debian 12 has it as `libavcodec59`. Both give the same pictures (`tests/decoders.rs`: those that x264 reconstructed),
 //! but for B pictures, of which openh264 gets some samples wrong by a few levels; `--continuous` says so when it matters. Interlaced and
 //! lossless video, and any but 8-bit 4:2:0, is refused by name with either.
