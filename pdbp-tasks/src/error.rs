@@ -30,6 +30,13 @@ pub enum Error {
     },
     /// A task was not added.
     Add(Refused),
+    /// A job was asked for the result of a task of another one.
+    OtherJob {
+        /// The task's number there.
+        number: u64,
+    },
+    /// The pool that was lost is followed by one with another journal, whose jobs are others.
+    OtherJournal,
     /// An input or result does not fit its type, or cannot be written as one.
     Codec(postcard::Error),
     /// A kind was declared and never defined.
@@ -72,6 +79,18 @@ impl fmt::Display for Error {
             }
             Self::Add(Refused::TooManyNeeds) => f.write_str(
                 "tasks of this pool have had more than a thousand different needs; round them, so that there are fewer",
+            ),
+            Self::Add(Refused::TooLong { bytes, most }) => {
+                write!(
+                    f,
+                    "an input of {bytes} bytes is too long: {most} are the most; write it as a `Large`"
+                )
+            }
+            Self::OtherJob { number } => {
+                write!(f, "task {number} is of another job; ask the one that has added it for its result")
+            }
+            Self::OtherJournal => f.write_str(
+                "the pool there has another journal now, and its jobs are others; serve it with the one before, or ask anew",
             ),
             Self::Codec(e) => write!(f, "an input or result cannot be passed on: {e}"),
             Self::Undefined(kind) => write!(f, "kind `{kind}` was declared; define it before the program runs"),

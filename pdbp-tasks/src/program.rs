@@ -206,6 +206,7 @@ impl Program {
         let served = Served::new(pool, self.large.map(large::Store::new));
         let keeps_large = served.large.is_some();
         let offer = &self.offer.or_cpus(slots);
+        let grace = self.limits.grace;
         let join_when = &self.join_when;
         thread::scope(|scope| {
             let server = first.map(|node| scope.spawn(|| host(node, &served)));
@@ -214,20 +215,32 @@ impl Program {
                 let served = &served;
                 scope.spawn(move || {
                     let _guard = served.guard("the thread of large values");
-                    large::keep(node, served, store).inspect_err(|e| served.fail(Error::other(e.to_string())))
+                    large::keep(node, served, store).inspect_err(|e| served.fail(e.to_string()))
                 })
             });
             let names = (0..slots).map(|i| format!("tasks.slot{i}"));
             let slots = others.iter().flat_map(|node| names.clone().map(|name| (*node, name)));
             let slots: Vec<_> = slots
-                .map(|(node, name)| {
+                .flat_map(|(node, name)| {
                     let (kinds, served) = (&kinds, &served);
-                    scope.spawn(move || {
+                    let run = move |name: &str, watch: &slot::Watch| {
+                        compute(node, name, (kinds, offer, keeps_large), watch, served)
+                    };
+                    let watch = Arc::new(slot::Watch::new(grace));
+                    let (watched, instead) = (Arc::clone(&watch), format!("{name}.instead"));
+                    let first = scope.spawn(move || {
+                        let _over = watched.thread();
                         while !join_when() {
                             thread::sleep(LOOK);
                         }
-                        compute(node, &name, (kinds, offer, keeps_large), served)
-                    })
+                        run(&name, &watched)
+                    });
+                    // Nobody takes the place of that one.
+                    let instead = move || match watch.hangs() {
+                        true => run(&instead, &slot::Watch::new(grace)),
+                        false => Ok(()),
+                    };
+                    [first, scope.spawn(instead)]
                 })
                 .collect();
             let result = first.map(|node| attend(node, &served, client));
@@ -262,7 +275,7 @@ fn is_over_sockets(settings: &Settings) -> bool {
 /// The pool's thread.
 fn host(node: &Node, served: &Served) -> Result<(), Error> {
     let _guard = served.guard("the pool's thread");
-    serve::serve(node, served).inspect_err(|e| served.fail(Error::other(e.to_string())))
+    serve::serve(node, served).inspect_err(|e| served.fail(e.to_string()))
 }
 
 /// The thread of a processor.
@@ -270,12 +283,13 @@ fn compute(
     node: &Node,
     name: &str,
     (kinds, offer, keeps_large): (&Kinds, &Resources, bool),
+    watch: &slot::Watch,
     served: &Served,
 ) -> Result<(), Error> {
     let place = format!("{name}@{}", node.name());
     let _guard = served.guard(&place);
-    slot::run(node, name, kinds, offer, keeps_large)
-        .inspect_err(|e| served.fail(Error::other(format!("{place}: {e}"))))
+    slot::run(node, name, kinds, (offer, keeps_large), watch)
+        .inspect_err(|e| served.fail(format!("{place}: {e}")))
 }
 
 /// Calls the client. The others wait for what comes behind, whatever happens to it.

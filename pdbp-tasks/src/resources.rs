@@ -63,6 +63,11 @@ impl Resources {
         self.cpus <= 1 && self.gpus == 0 && self.memory == 0 && self.names.is_empty()
     }
 
+    /// Bytes that they take in a message, or a few more.
+    pub(crate) fn weight(&self) -> usize {
+        self.names.iter().map(|(name, _)| name.len() + 10).sum::<usize>() + 24
+    }
+
     /// The least that a task takes is a processor.
     pub(crate) fn count_cpus(&self) -> u32 {
         u32::from(self.cpus.max(1))

@@ -37,7 +37,7 @@ pub(crate) struct Served {
     /// A node was lost, for which nobody waits at the end.
     pub(crate) has_lost: AtomicBool,
     /// Why there will be no more outcomes.
-    pub(crate) error: Mutex<Option<Error>>,
+    error: Mutex<Option<String>>,
     /// Large values, if they are kept.
     pub(crate) large: Option<large::Store>,
 }
@@ -66,7 +66,7 @@ impl Served {
     }
 
     /// No outcomes will come any more, for a reason of which the first counts.
-    pub(crate) fn fail(&self, error: Error) {
+    pub(crate) fn fail(&self, error: String) {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.came.notify_all();
     }
@@ -77,16 +77,16 @@ impl Served {
         impl Drop for Guard<'_> {
             fn drop(&mut self) {
                 if std::thread::panicking() {
-                    self.0.fail(Error::other(format!("{} has panicked", self.1)));
+                    self.0.fail(format!("{} has panicked", self.1));
                 }
             }
         }
         Guard(self, what)
     }
 
-    /// The error that has ended it, once.
-    pub(crate) fn take_error(&self) -> Option<Error> {
-        self.error.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// The error that has ended it, for whoever asks.
+    pub(crate) fn error(&self) -> Option<Error> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone().map(Error::other)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use pdbp::{Node, Part, PartKind, RecvError, SendError, Target};
+use pdbp::{Node, Part, PartKind, RecvError, SendError, Share, Target};
 
 use crate::error::Error;
 use crate::kind::Kinds;
@@ -17,6 +18,8 @@ use crate::worker::{Over, Step, Worker};
 
 /// How long a processor looks for the pool.
 const MEETING: Duration = Duration::from_secs(60);
+/// How often it is looked whether a function hangs.
+const WATCH: Duration = Duration::from_millis(50);
 /// Least time between two looks for messages while there are tasks to run.
 const LOOK: Duration = Duration::from_micros(200);
 
@@ -25,16 +28,64 @@ pub(crate) struct Slot {
     pub(crate) joined: pieces::Joined,
 }
 
-/// Whether what runs is not wanted, for reasons of its process.
-pub(crate) type Stops<'a> = &'a dyn Fn() -> bool;
+/// Looks whether a function hangs: nobody can stop it, so that another thread takes the place of its own, once.
+pub(crate) struct Watch {
+    began: Instant,
+    /// How long after its limit a function that has not ended hangs.
+    grace: Duration,
+    /// Milliseconds since then until what runs hangs; 0: it has all the time in the world.
+    hangs_at: AtomicU64,
+    is_over: AtomicBool,
+}
+
+/// Says that the thread which is watched ends, whatever happens to it.
+pub(crate) struct Living<'a>(&'a Watch);
+
+impl Drop for Living<'_> {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Release);
+    }
+}
+
+impl Watch {
+    pub(crate) fn new(grace: Duration) -> Self {
+        Self { began: Instant::now(), grace, hangs_at: AtomicU64::new(0), is_over: AtomicBool::new(false) }
+    }
+
+    fn begin(&self, limit: Duration) {
+        let at = self.began.elapsed().saturating_add(limit).saturating_add(self.grace).as_millis();
+        self.hangs_at.store(u64::try_from(at).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.hangs_at.store(0, Ordering::Relaxed);
+    }
+
+    /// Until this is dropped the thread lives.
+    pub(crate) fn thread(&self) -> Living<'_> {
+        Living(self)
+    }
+
+    /// Waits until what runs hangs. `false`: the thread has ended before.
+    pub(crate) fn hangs(&self) -> bool {
+        while !self.is_over.load(Ordering::Acquire) {
+            let at = self.hangs_at.load(Ordering::Relaxed);
+            if at > 0 && self.began.elapsed().as_millis() > at.into() {
+                return true;
+            }
+            std::thread::sleep(WATCH);
+        }
+        false
+    }
+}
 
 /// Runs tasks of the pool until it says that the job is done.
 pub(crate) fn run(
     node: &Node,
     name: &str,
     kinds: &Kinds,
-    offer: &Resources,
-    keeps_large: bool,
+    (offer, keeps_large): (&Resources, bool),
+    watch: &Watch,
 ) -> Result<(), Error> {
     let part = node.register(name, PartKind::Cpu)?;
     let pool = part.find(serve::ADDRESS, MEETING)?;
@@ -55,8 +106,11 @@ pub(crate) fn run(
         let step = slot.borrow_mut().worker.step(now);
         match step {
             Step::Run(assignment) => {
-                let (ending, tasks) =
-                    call((Some(&part), large.as_ref()), &slot, kinds, &assignment, &|| false);
+                let is_unwanted = || {
+                    take_in(&part, &slot);
+                    slot.borrow().worker.is_dropped()
+                };
+                let (ending, tasks) = call(large.as_ref(), (kinds, watch), &assignment, &is_unwanted);
                 now = began.elapsed();
                 slot.borrow_mut().worker.ended(now, ending, tasks);
                 continue;
@@ -64,7 +118,7 @@ pub(crate) fn run(
             Step::Send(up) => send(&part, pool, &up)?,
             Step::Wait(time) => match part.recv_timeout(time) {
                 Ok(message) => {
-                    receive(&slot, &message);
+                    slot.borrow_mut().receive(&message);
                     take_in(&part, &slot);
                 }
                 Err(RecvError::Timeout(_)) => {}
@@ -80,22 +134,23 @@ pub(crate) fn run(
 }
 
 /// Takes in what has come.
-pub(crate) fn take_in(part: &Part, slot: &RefCell<Slot>) {
+fn take_in(part: &Part, slot: &RefCell<Slot>) {
     while let Some(message) = part.try_recv() {
-        receive(slot, &message);
+        slot.borrow_mut().receive(&message);
     }
 }
 
-pub(crate) fn receive(slot: &RefCell<Slot>, piece: &[u8]) {
-    let Slot { worker, joined } = &mut *slot.borrow_mut();
-    // What is no message of a pool changes nothing.
-    if let Some(Some(Ok(message))) = joined.add(piece, |whole| wire::decode(whole)) {
-        worker.receive(message);
+impl Slot {
+    pub(crate) fn receive(&mut self, piece: &[u8]) {
+        // What is no message of a pool changes nothing.
+        if let Some(Some(Ok(message))) = self.joined.add(piece, |whole| wire::decode(whole)) {
+            self.worker.receive(message);
+        }
     }
 }
 
 /// Waits for room as long as it takes: the pool always reads.
-pub(crate) fn send(part: &Part, pool: Target, message: &Up) -> Result<(), Error> {
+pub(crate) fn send<S: Share>(part: &Part<S>, pool: Target, message: &Up) -> Result<(), Error> {
     let bytes = postcard::to_stdvec(message)?;
     for piece in pieces::cut(&bytes, part.longest()) {
         loop {
@@ -110,32 +165,48 @@ pub(crate) fn send(part: &Part, pool: Target, message: &Up) -> Result<(), Error>
     Ok(())
 }
 
-/// Runs a task. Without a part there is no pool now that could say anything, and without a link it keeps no large values.
+/// Runs a task. Without a link it keeps no large values.
 pub(crate) fn call(
-    (part, large): (Option<&Part>, Option<&Link<'_>>),
-    slot: &RefCell<Slot>,
-    kinds: &Kinds,
+    large: Option<&Link<'_>>,
+    (kinds, watch): (&Kinds, &Watch),
     task: &Assignment,
-    stops: Stops<'_>,
+    is_unwanted: &dyn Fn() -> bool,
 ) -> (Ending, Vec<SubTask>) {
-    let deadline = (task.limit_ms > 0).then(|| Instant::now() + Duration::from_millis(task.limit_ms.into()));
-    let is_unwanted = || {
-        if let Some(part) = part {
-            take_in(part, slot);
-        }
-        stops()
-            || slot.borrow().worker.is_dropped()
-            || deadline.is_some_and(|deadline| Instant::now() >= deadline)
-    };
+    let limit = (task.limit_ms > 0).then(|| Duration::from_millis(task.limit_ms.into()));
+    let deadline = limit.map(|limit| Instant::now() + limit);
+    if let Some(limit) = limit {
+        watch.begin(limit);
+    }
+    let is_unwanted = || is_unwanted() || deadline.is_some_and(|deadline| Instant::now() >= deadline);
     let mut scope = Scope::new(task, &is_unwanted, large.map(|large| large.of(task)));
     // What a function leaves half done of its own is its own: the next call is as good as in another process.
     let ending = catch_unwind(AssertUnwindSafe(|| kinds.call(task.kind, &mut scope, &task.input)));
-    match (ending, scope.wrong) {
+    if limit.is_some() {
+        watch.end();
+    }
+    let (ending, tasks) = match (ending, scope.wrong) {
         (Err(panic), _) => (Ending::Failed(Failure::Panicked(words_of(&*panic))), Vec::new()),
         (Ok(_), Some(wrong)) => (Ending::Failed(wrong), Vec::new()),
         (Ok(failed @ Ending::Failed(_)), None) => (failed, Vec::new()),
         (Ok(ending), None) => (ending, scope.tasks),
+    };
+    match too_long(&ending, &tasks, pieces::VALUE) {
+        None => (ending, tasks),
+        Some(why) => (Ending::Failed(Failure::Unusable(why)), Vec::new()),
     }
+}
+
+/// Why what comes of a task cannot be sent to the pool, if it has more than so many bytes.
+pub(crate) fn too_long(ending: &Ending, tasks: &[SubTask], most: usize) -> Option<String> {
+    let value = ending.weight();
+    let all = tasks.iter().fold(value, |sum, task| sum.saturating_add(task.weight()));
+    (all > most).then(|| {
+        format!(
+            "its result has {value} bytes, and the {} sub-tasks that it adds {}; {most} in all are the most; write what is long as a `Large`",
+            tasks.len(),
+            all - value
+        )
+    })
 }
 
 fn words_of(panic: &(dyn std::any::Any + Send)) -> String {

@@ -120,6 +120,8 @@ pub struct Name {
     pub number: u64,
     /// 0 for what the client has added; of a sub-task a number that no other has.
     pub sub: u64,
+    /// 0, or above that of all runs before, when the client's task is run again after it had failed: what comes of an earlier run is not wanted.
+    pub run: u32,
 }
 
 impl fmt::Display for Name {
@@ -168,6 +170,8 @@ pub enum Up {
         offer: Resources,
         /// What it still has of a pool with a journal, in the order in which it runs it.
         held: Vec<Name>,
+        /// The number of that pool, by which it is told from one with another journal; 0: of none.
+        of: u64,
     },
     /// Results, perhaps none, and at the same time a request for tasks.
     Report {
@@ -277,6 +281,10 @@ pub enum Down {
     Welcome {
         /// The pool's term, above those of all pools that had the journal before.
         term: u32,
+        /// A number that no other pool has.
+        number: u64,
+        /// The pool before is one of those that had the journal. If not, names mean other tasks, and all that the processor has is nobody's.
+        is_known: bool,
         /// What the processor goes on with, by its names; the rest of what it had is not wanted any more.
         held: Vec<Held>,
     },
@@ -376,6 +384,32 @@ pub struct SubTask {
     pub after: Vec<u16>,
 }
 
+impl SubTask {
+    /// Bytes that it takes in a message, or a few more.
+    pub(crate) fn weight(&self) -> usize {
+        let needed = self.join.as_ref().map_or(0, Vec::len) + self.after.len();
+        self.input.len() + 3 * needed + self.needs.weight() + 32
+    }
+}
+
+impl Submission {
+    /// Bytes that it takes in a message, or a few more.
+    pub(crate) fn weight(&self) -> usize {
+        let ending = self.ending.weight() + 8 * self.large.len() + 64;
+        self.tasks.iter().fold(ending, |sum, task| sum.saturating_add(task.weight()))
+    }
+}
+
+impl Ending {
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Self::Value(bytes) => bytes.len(),
+            Self::Of(_) => 3,
+            Self::Failed(Failure::Panicked(why) | Failure::Said(why) | Failure::Unusable(why)) => why.len(),
+        }
+    }
+}
+
 /// Why a function gave no result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -410,6 +444,8 @@ pub(crate) mod pieces {
     const MORE: u8 = 1;
     /// The longest message that is put together.
     pub(crate) const MOST: usize = 1 << 30;
+    /// The longest input, and the most that comes of a task: with all that a processor sends beside it, it fits a message.
+    pub(crate) const VALUE: usize = MOST - (64 << 20);
 
     /// The pieces of a message, each at most `longest` bytes.
     pub(crate) fn cut(message: &[u8], longest: usize) -> impl Iterator<Item = Vec<u8>> {
@@ -457,31 +493,4 @@ pub(crate) fn decode<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, po
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_of_any_length_come_back() {
-        for length in [0, 1, SHORT - 1, SHORT, SHORT + 1, 1000] {
-            let bytes: Vec<u8> = (0..length).map(|i| i as u8).collect();
-            let encoded = postcard::to_stdvec(&Bytes::from(bytes.clone())).unwrap();
-            assert_eq!(*decode::<Bytes>(&encoded).unwrap(), *bytes);
-            assert!(decode::<Bytes>(&[encoded, vec![0]].concat()).is_err());
-        }
-    }
-
-    #[test]
-    fn messages_are_cut_and_put_together() {
-        for length in [0usize, 1, 9, 10, 11, 99, 100] {
-            let message: Vec<u8> = (0..length).map(|i| i as u8).collect();
-            let mut joined = pieces::Joined::default();
-            let pieces: Vec<_> = pieces::cut(&message, 10).collect();
-            assert!(pieces.iter().all(|piece| piece.len() <= 10));
-            let (last, first) = pieces.split_last().unwrap();
-            assert!(first.iter().all(|piece| joined.add(piece, |_| ()) == Some(None)));
-            assert_eq!(joined.add(last, |whole| whole == message), Some(Some(true)));
-        }
-        assert_eq!(pieces::Joined::default().add(&[7, 1, 2], |_| ()), None);
-        assert_eq!(pieces::Joined::default().add(&[], |_| ()), None);
-    }
-}
+mod tests;

@@ -59,6 +59,8 @@ struct Running {
 struct Keeps {
     /// The pool's, if it has said it.
     term: Option<u32>,
+    /// The number of the pool that has said it last.
+    of: u64,
     /// When it was last told who is here.
     greeted: Duration,
     /// Results that are not durable yet, the oldest first.
@@ -135,6 +137,7 @@ impl Worker {
             keeps.again = true;
         }
         let unsent = std::mem::take(&mut self.results);
+        self.bytes = 0;
         unsent.iter().for_each(|(name, result)| self.keep(*name, result));
     }
 
@@ -159,7 +162,7 @@ impl Worker {
     fn keep(&mut self, name: Option<Name>, result: &Submission) {
         let Some(keeps) = &mut self.keeps else { return };
         let Some(name) = name else { return };
-        keeps.bytes += weight(result);
+        keeps.bytes += result.weight();
         keeps.results.push_back((name, result.clone()));
     }
 
@@ -169,12 +172,18 @@ impl Worker {
         running.chain(self.queue.iter().filter_map(|task| task.name)).collect()
     }
 
-    fn welcome(&mut self, term: u32, held: &[crate::wire::Held]) {
+    fn welcome(&mut self, term: u32, (number, is_known): (u64, bool), held: &[crate::wire::Held]) {
         let Some(keeps) = &mut self.keeps else { return };
         if keeps.term.is_some_and(|known| known >= term) {
             return;
         }
-        keeps.term = Some(term);
+        (keeps.term, keeps.of) = (Some(term), number);
+        if !is_known {
+            // It has another journal, in which the names are those of other tasks.
+            keeps.results.clear();
+            keeps.bytes = 0;
+            self.results.clear();
+        }
         // What has ended since the first word has the ids of another term.
         self.keep_unsent();
         let of = |name: Option<Name>| held.iter().find(|held| Some(held.name) == name);
@@ -206,14 +215,14 @@ impl Worker {
             Down::Standby => {}
             Down::Stop => self.over = Some(Over::Done),
             Down::Refused { fingerprint } => self.over = Some(Over::Refused(fingerprint)),
-            Down::Welcome { term, held } => self.welcome(term, &held),
+            Down::Welcome { term, number, is_known, held } => self.welcome(term, (number, is_known), &held),
             Down::Taken { up_to } => {
                 let Some(keeps) = &mut self.keeps else { return };
                 while keeps.first < up_to
                     && let Some((_, result)) = keeps.results.pop_front()
                 {
                     keeps.first += 1;
-                    keeps.bytes -= weight(&result);
+                    keeps.bytes -= result.weight();
                 }
             }
             // That is for clients, and for the link to the store of large values.
@@ -242,14 +251,43 @@ impl Worker {
 
     /// What to do next.
     pub fn step(&mut self, now: Duration) -> Step {
-        if !std::mem::replace(&mut self.greeted, true) {
-            if let Some(keeps) = &mut self.keeps {
-                keeps.greeted = now;
-            }
-            let (fingerprint, offer, held) = (self.fingerprint, self.offer.clone(), self.held());
-            return Step::Send(Up::Hello { fingerprint, offer, held });
+        if let Some(hello) = self.hello(now) {
+            return Step::Send(hello);
         }
         self.step_before_reports(now).unwrap_or_else(|| self.step_greeted(now))
+    }
+
+    /// What has to be said to a pool with a journal while a task runs: that it is here, what it holds, and what an earlier one has not
+    /// acknowledged.
+    pub fn speak(&mut self, now: Duration) -> Option<Up> {
+        let keeps = self.keeps.as_ref()?;
+        if keeps.term.is_none() && now >= keeps.greeted + PATIENCE {
+            self.greeted = false;
+        }
+        self.hello(now).or_else(|| self.again())
+    }
+
+    fn hello(&mut self, now: Duration) -> Option<Up> {
+        if std::mem::replace(&mut self.greeted, true) {
+            return None;
+        }
+        if let Some(keeps) = &mut self.keeps {
+            keeps.greeted = now;
+        }
+        let (fingerprint, offer, held) = (self.fingerprint, self.offer.clone(), self.held());
+        let of = self.keeps.as_ref().map_or(0, |keeps| keeps.of);
+        Some(Up::Hello { fingerprint, offer, held, of })
+    }
+
+    /// What an earlier pool has not acknowledged, once for each pool.
+    fn again(&mut self) -> Option<Up> {
+        let keeps = self.keeps.as_mut()?;
+        let term = keeps.term?;
+        if !std::mem::replace(&mut keeps.again, false) || keeps.results.is_empty() {
+            return None;
+        }
+        let results = keeps.results.iter().cloned().collect();
+        Some(Up::Again { term, first: keeps.first, results })
     }
 
     /// What to do next while there is no pool: it never sends.
@@ -259,13 +297,9 @@ impl Worker {
 
     /// What comes before any report to a pool with a journal: its welcome, and what an earlier one has not acknowledged.
     fn step_before_reports(&mut self, now: Duration) -> Option<Step> {
-        let keeps = self.keeps.as_mut()?;
-        if let Some(term) = keeps.term {
-            if !std::mem::replace(&mut keeps.again, false) || keeps.results.is_empty() {
-                return None;
-            }
-            let results = keeps.results.iter().cloned().collect();
-            return Some(Step::Send(Up::Again { term, first: keeps.first, results }));
+        let keeps = self.keeps.as_ref()?;
+        if keeps.term.is_some() {
+            return self.again().map(Step::Send);
         }
         if let Some(over @ Over::Refused(_)) = self.over {
             return Some(Step::Over(over));
@@ -310,7 +344,8 @@ impl Worker {
     /// The next task, if there is one and room for what comes of it.
     fn run(&mut self, now: Duration) -> Option<Step> {
         let is_full = self.keeps.as_ref().is_some_and(|keeps| {
-            keeps.results.len() + self.results.len() >= UNACKNOWLEDGED.0 || keeps.bytes >= UNACKNOWLEDGED.1
+            keeps.results.len() + self.results.len() >= UNACKNOWLEDGED.0
+                || keeps.bytes + self.bytes >= UNACKNOWLEDGED.1
         });
         if is_full {
             return None;
@@ -346,15 +381,9 @@ impl Worker {
             // Nobody has to know.
             return;
         }
-        let inputs: usize = tasks.iter().map(|task| task.input.len()).sum();
-        let value = if let Ending::Value(bytes) = &ending { bytes.len() } else { 0 };
-        self.bytes += inputs + value;
         let ran_ns = u64::try_from(now.saturating_sub(since).as_nanos()).unwrap_or(u64::MAX);
-        self.results.push((name, Submission { task, attempt, ran_ns, ending, tasks, large }));
+        let result = Submission { task, attempt, ran_ns, ending, tasks, large };
+        self.bytes += result.weight();
+        self.results.push((name, result));
     }
-}
-
-fn weight(result: &Submission) -> usize {
-    let value = if let Ending::Value(bytes) = &result.ending { bytes.len() } else { 0 };
-    value + result.tasks.iter().map(|task| task.input.len()).sum::<usize>()
 }

@@ -189,3 +189,13 @@ fn a_command_line_that_cannot_be_used_says_why() {
     let ended = run(&["run", "--each-line", "/no/such/file", "--", "x"], "");
     assert!(ended.status.code() == Some(1) && text(&ended.stderr).contains("cannot read /no/such/file"));
 }
+
+#[test]
+fn what_a_command_prints_without_end_stops_it_and_no_other() {
+    let prints = "if [ {} = 1 ]; then yes; else echo {}; fi";
+    let ended = run(&["run", "--slots", "2", "--array", "1-3", "--", "sh", "-c", prints], "");
+    assert!(text(&ended.stderr).contains("more than 256 MiB"), "{}", text(&ended.stderr));
+    let has = |line: &str| ended.stdout.split(|byte| *byte == b'\n').any(|one| one == line.as_bytes());
+    assert!(has("2") && has("3"));
+    assert_eq!(ended.status.code(), Some(1));
+}

@@ -3,10 +3,11 @@
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use pdbp::{Builder, Cluster, Node, PartKind};
 use pdbp_tasks::wire::{self, Down, LargeAnswer, LargeBy, LargeRequest, Up};
-use pdbp_tasks::{Error, Large, Program, Refused, TaskError, Tasks};
+use pdbp_tasks::{Error, Large, Limits, Program, Refused, TaskError, Tasks};
 
 fn cluster(nodes: u16) -> Cluster {
     Builder::new().nodes(nodes).start().unwrap()
@@ -212,6 +213,60 @@ fn a_task_sees_that_its_limit_is_over() {
         assert!(job.wait(&task).unwrap_err().to_string().contains("stopped at its limit"));
         Ok(())
     });
+}
+
+#[test]
+fn a_task_runs_while_its_iterator_waits_for_the_next_input() {
+    let mut program = Program::new("test");
+    let (ran, has_run) = mpsc::channel();
+    let ran = std::sync::Mutex::new(ran);
+    let tell = program.kind("tell", move |n: u32| ran.lock().unwrap().send(n).unwrap());
+    run(program, &cluster(2), |tasks| {
+        let mut job = tasks.job("lines");
+        // Each input but the first comes when the one before has been used.
+        let inputs = (0..4).take_while(|n| *n == 0 || has_run.recv_timeout(Duration::from_secs(300)).is_ok());
+        job.each(tell, inputs);
+        assert_eq!(job.results().filter(|done| done.is_ok()).count(), 4);
+        Ok(())
+    });
+}
+
+/// Sets it at the end, whatever happens.
+struct Sets<'a>(&'a AtomicU32);
+
+impl Drop for Sets<'_> {
+    fn drop(&mut self) {
+        self.0.store(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn another_processor_takes_the_place_of_one_whose_function_hangs() {
+    let mut program = Program::new("test");
+    let goes_on = Arc::new(AtomicU32::new(0));
+    let waits = Arc::clone(&goes_on);
+    let hang = program.kind("hang", move |()| {
+        while waits.load(Ordering::SeqCst) == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let double = program.kind("double", |n: u32| 2 * n);
+    program.limits(Limits { grace: Duration::from_millis(100), ..Limits::default() });
+    let cluster = cluster(2);
+    program
+        .run_on(cluster.nodes(), 1, |tasks| {
+            let _sets = Sets(&goes_on);
+            let mut job = tasks.job::<()>("hangs");
+            let hangs = job.task().limit(Duration::from_millis(50)).add(hang, ())?;
+            // There is one processor, and its function does not end.
+            let next = job.add(double, 4)?;
+            assert_eq!(job.wait(&next)?, 8);
+            let Err(Error::Task { error, .. }) = job.wait(&hangs) else { panic!("it has a result") };
+            assert!(matches!(*error, TaskError::TimedOut { .. }), "{error}");
+            assert!(tasks.troubles().iter().any(|line| line.contains("has not ended a task long after")));
+            Ok(())
+        })
+        .unwrap();
 }
 
 #[test]

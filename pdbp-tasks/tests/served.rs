@@ -44,6 +44,32 @@ fn a_pool_that_is_killed_and_started_again_has_each_output_once() {
     assert!(page.1.contains("<rect"), "{page:?}");
 }
 
+#[test]
+fn a_command_that_runs_while_the_pool_is_killed_is_known_to_the_next_and_not_started_beside_itself() {
+    let place = Place::new();
+    let pool = place.serve();
+    let _work = place.work();
+    let runs = "echo {} >> ran; until [ -e go ]; do sleep 0.05; done; echo output {}";
+    let submitted = place.ask(&["submit", "--array", "1-1", "--", "sh", "-c", runs]);
+    assert_eq!(submitted.status.code(), Some(0), "{submitted:?}");
+    let ran = place.folder.path().join("ran");
+    until("it runs", || std::fs::read_to_string(&ran).is_ok_and(|ran| ran.ends_with('\n')));
+    drop(pool);
+    let _pool = place.serve();
+    // The other slot of the process is idle, and would be given it.
+    until("the next pool knows who has it", || {
+        let explained = place.ask(&["explain", "0", "0"]);
+        text(&explained.stdout).contains("is with processor")
+    });
+    File::create(place.folder.path().join("go")).unwrap();
+    let waited = place.ask(&["wait", "0"]);
+    assert!(waited.status.success(), "{waited:?}");
+    assert_eq!(text(&place.ask(&["output", "0"]).stdout), "output 1\n");
+    assert_eq!(std::fs::read_to_string(&ran).unwrap(), "1\n", "it was started once");
+    let status = place.ask(&["status", "0"]);
+    assert!(text(&status.stdout).contains("term 2"), "{status:?}");
+}
+
 /// Ends a pool and processors, whatever happens.
 struct Stops<'a>(&'a AtomicBool);
 
@@ -91,15 +117,21 @@ fn a_client_adds_tasks_that_need_others_and_finds_them_again() {
         let (program, one, sum, fails) = adds();
         let mut remote =
             Remote::new(&program, builder().join(place.address.clone()), Duration::from_secs(60));
+        let foreign = remote.job_of::<u64>(1).handle::<u64>(0);
         let mut job = remote.job::<u64>("graph").unwrap();
         let parts: Vec<_> = (0..10).map(|n| job.add(one, n).unwrap()).collect();
         let total = job.join(sum, (), &parts).unwrap();
         job.task().after(&total).each(one, [70, 80]).unwrap();
         let bad = job.add(fails, ()).unwrap();
         let never = job.join(sum, (), &[parts[0], bad]).unwrap();
-        let foreign = job.handle::<u64>(1000);
-        let error = job.join(sum, (), &[foreign]).unwrap_err().to_string();
-        assert!(error.contains("task 1000 is of another job"), "{error}");
+        let later = job.handle::<u64>(1000);
+        let error = job.join(sum, (), &[later]).unwrap_err().to_string();
+        assert!(error.contains("was not added before"), "{error}");
+        let error = job.wait(&later).unwrap_err().to_string();
+        assert!(error.contains("there is no task 1000 of job 0: it has 15, from 0 on"), "{error}");
+        for error in [job.wait(&foreign), job.join(sum, (), &[foreign]).map(|_| 0)] {
+            assert!(error.unwrap_err().to_string().contains("task 0 is of another job"));
+        }
         job.close().unwrap();
         let (number, total, never) = (job.number(), total.number(), never.number());
         let mut results = Vec::new();

@@ -239,7 +239,9 @@ impl Worker {
                 self.collect();
             }
             Ok(None) => {}
-            Err(error) => self.faults.push(Fault { stream, pass, reason: error.to_string() }),
+            Err(error) => {
+                self.faults.push(Fault { stream, pass, captured_ns, reason: error.to_string() });
+            }
         }
     }
 }

@@ -19,7 +19,8 @@
 //! * [`cli`]: the command line.
 //!
 //! # Figures
-//! On 2 cores of a virtual Intel Xeon at 2.6 GHz with nothing else to do; by openh264, built with `nasm`.
+//! They are of several machines, loads and versions, as each says: compare within a table, not from one to another. This first one is of openh264, which
+//! is what decodes where there is no libavcodec; [Decoders](#decoders) has libavcodec's. On 2 cores of a virtual Intel Xeon at 2.6 GHz with nothing else to do; by openh264, built with `nasm`.
 //!
 //! | command (`cargo run --release -p pdbp-video -- …`) | one pass | decoding / analysis per frame | outside both |
 //! |---|---|---|---|
@@ -36,7 +37,7 @@
 //!
 //! # Decoders
 //! `--decoder auto`, the default, takes libavcodec where the system has one, and else openh264, which is part of the program; the last line of
-//! the table says which it was. libavcodec is loaded when it is asked for, so that nothing of it is needed to build: versions 58 to 62, those
+//! the table says which it was. libavcodec is loaded when a [`Codec`](decode::Codec) asks for it, so that nothing of it is needed to build: versions 58 to 62, those
 //! of FFmpeg 4 to 8; Debian 12 has it as `libavcodec59`. Both give the same pictures (`tests/decoders.rs`: those that x264 reconstructed),
 //! but for B pictures, of which openh264 gets some samples wrong by a few levels; `--continuous` says so when it matters. Interlaced and
 //! lossless video, and any but 8-bit 4:2:0, is refused by name with either.
@@ -89,8 +90,18 @@
 //! # Live sources
 //! `pdbp-video rtsp://camera/stream rtp://0.0.0.0:5004 clip.sdp` decodes every picture that is sent, as it comes ([`sources`]); a pass is a second, and a
 //! stream that gives no picture in one has fallen behind. When a source breaks, the reason is a fault of its stream, and it is tried again: after 1 s,
-//! then 2, 4 and 8 s at most. What is kept is bounded: 100 pictures and 16 MiB for each source that wait for their decoder, 32 packets that wait for
-//! one that is late, and the scores of the last two million pictures. Sources are of H.264 and H.265 in 8-bit 4:2:0, progressive; interleaved packets
+//! then 2, 4 and 8 s at most, until a picture comes. What is kept is bounded: 100 pictures and 16 MiB for each source that wait for their decoder; for all
+//! sources of a process together a quarter of the memory that is available ([`sources::Room`], `--live-memory`), half of it in equal shares; the scores of the
+//! last two million pictures. Over UDP a packet that is late is waited for 200 ms, and 32 packets at most; of a server none, since they come in order or
+//! not at all. Reports of a sender (RTCP) are no sign of life, only packets of the stream are.
+//!
+//! A process that receives many sources needs a descriptor for each, of a server beside the connection three: it raises its own limit as far as it may,
+//! and says what is missing. A socket asks for 4 MiB for what comes at once; Linux gives 208 KiB (and as much for its own records) unless `sysctl -w net.core.rmem_max=4194304` allows more,
+//! and a fault of lost packets says so. Whoever can send to the address of `rtp://` can take a source over, by two packets in order; it is said that another
+//! sender has. Two that send at once disturb each other. Addresses are shown without user, password and parameters that look secret, and what
+//! servers say without what a terminal would obey.
+//!
+//! Sources are of H.264 and H.265 in 8-bit 4:2:0, progressive; interleaved packets
 //! (`packetization-mode=2`) are refused by name. RTSP over TLS is not there. `rtspu://` has the packets sent beside the connection; a server that
 //! refuses that is named. `rtp://239.1.2.3:5004` joins that group on the interface of the default route. Over MPI each source is received by the process
 //! that decodes it, and the first reports all; its live page shows the last pictures of the sources that it decodes itself.
@@ -98,7 +109,12 @@
 //! # Decoders that crash
 //! `--isolate` (Linux) puts decoders into processes of their own, one for each decoding thread: a decoder that crashes or hangs over a hostile stream ends
 //! no more than its process. The fault names the picture and the signal; the streams of that process go on at their next key pictures, the
-//! guilty one in a process for itself, and after three crashes not at all (`tests/isolate.rs`, with a libavcodec that crashes on purpose).
+//! guilty one in a process for itself, and after three crashes not at all, unless it has shown 5,000 pictures since the last (`tests/isolate.rs`, with a
+//! libavcodec that crashes on purpose). Without `--continuous`, where one decoder serves all streams, that is so for each key picture. The live page
+//! decodes what it shows once more, in a process that measures nothing; a picture that cannot be shown is not tried again. An answer has 20 s, during
+//! which the other streams of that thread wait; what makes no sense ends the process. **Without `--isolate` all of that, the page too, is in this process**:
+//! a decoder that crashes ends the run, and one that hangs its thread.
+//!
 //! It costs two copies of each picture and two switches between processes. Processor time of both, `--example speed`, libavcodec, in a build
 //! **without full optimisation while other programs used the machine** (load 25):
 //!
@@ -106,6 +122,10 @@
 //! |---|---|---|
 //! | P frame | 0.07, 0.22, 0.88 ms | 0.20, 0.69, 3.16 ms |
 //! | key frame | 0.52, 1.70, 5.02 ms | 0.64, 2.11, 7.27 ms |
+//!
+//! # Full range
+//! Whether samples are from 16 to 235 or from 0 to 255 is not looked at: all are taken for the former, by all decoders. Of streams that say they are of full
+//! range (`video_full_range_flag`) very dark pictures count as black, and what is restored to RGB has too much contrast.
 //!
 //! # Beside ffmpeg
 //! Processor time of the whole program, start included, for 1,320 pictures of one stream (the bundled clip ten times), each with libavcodec 59.37 on one
@@ -173,6 +193,7 @@ pub mod live;
 pub mod measure;
 pub mod outcome;
 pub mod pipeline;
+mod plain;
 pub mod plan;
 pub mod progress;
 pub mod report;

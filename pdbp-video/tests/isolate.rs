@@ -2,12 +2,20 @@
 #![cfg(target_os = "linux")]
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread;
 
+use pdbp_video::account::RunClock;
 use pdbp_video::annexb::Index;
-use pdbp_video::clips::BUNDLED;
-use pdbp_video::decode::{Codec, Follower, Wanted};
+use pdbp_video::clips::{BUNDLED, Clip};
+use pdbp_video::decode::{Codec, Follower, Sampler, Wanted};
+use pdbp_video::direct;
+use pdbp_video::live::Live;
+use pdbp_video::measure::Place;
+use pdbp_video::plan::{Mode, Plan};
 use pdbp_video::streams::{StreamNo, Streams};
 
 /// The program, whose decoders are to be started.
@@ -55,23 +63,32 @@ fn pictures_of_other_processes_are_the_same() {
     }
 }
 
-/// A clip whose pictures 40 and on, up to the next key picture, end the process that decodes them, in such a libavcodec.
+/// A clip whose picture 40, and all that follow up to the next key picture, end the process that decodes them, in such a libavcodec.
 fn hostile() -> Vec<u8> {
+    hostile_at(40)
+}
+
+fn hostile_at(picture: usize) -> Vec<u8> {
     let data = BUNDLED[0].data;
     let index = Index::new(data).unwrap();
-    let place = index.pictures[40].start;
+    let place = index.pictures[picture].start;
     let unit = b"\0\0\0\x01\x06\x05\x0cCRASH-HERE!!\x80";
     [&data[..place], unit, &data[place..]].concat()
 }
 
-/// Sends on what it is sent, unless it has that text.
+/// Sends on what it is sent, unless it has that text; then it writes a letter into the file CRASHES and crashes.
 const CRASHER: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 struct packet { void *buf; long pts, dts; unsigned char *data; int size; };
 int avcodec_send_packet(void *context, const struct packet *packet) {
-    if (packet && packet->data && memmem(packet->data, packet->size, "CRASH-HERE!!", 12)) *(volatile int *)0 = 1;
+    if (packet && packet->data && memmem(packet->data, packet->size, "CRASH-HERE!!", 12)) {
+        FILE *file = fopen(CRASHES, "a");
+        if (file) { fputc('x', file); fclose(file); }
+        *(volatile int *)0 = 1;
+    }
     static int (*real)(void *, const struct packet *);
     if (!real) real = (int (*)(void *, const struct packet *))dlsym(RTLD_NEXT, "avcodec_send_packet");
     return real(context, packet);
@@ -96,6 +113,7 @@ fn crasher(folder: &Path) -> Option<PathBuf> {
     let (source, library) = (folder.join("crasher.c"), folder.join("libcrasher.so"));
     fs::write(&source, CRASHER).unwrap();
     let mut command = Command::new("cc");
+    command.arg(format!("-DCRASHES=\"{}\"", folder.join("crashes").display()));
     command.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).args([
         "-Wl,--no-as-needed",
         file,
@@ -178,4 +196,81 @@ fn a_stream_that_crashes_again_and_again_is_given_up() {
         .collect();
     assert_eq!(errors.len(), 3, "{errors:?}");
     assert!(errors[0].contains("begins anew") && errors[2].contains("given up"), "{errors:?}");
+}
+
+/// How often that library has crashed.
+fn crashes(folder: &Path) -> usize {
+    fs::read(folder.join("crashes")).map_or(0, |letters| letters.len())
+}
+
+fn isolated(library: PathBuf) -> Codec {
+    Codec::choose(&Wanted::File(library)).unwrap().isolated(Path::new(PROGRAM)).unwrap()
+}
+
+#[test]
+fn a_page_that_shows_a_stream_that_crashes_decoders_disturbs_none_that_measures() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(library) = crasher(folder.path()) else { return };
+    let codec = isolated(library);
+    let clip = |name: &str, data: Vec<u8>| Clip::new(name, data).unwrap();
+    // As many processes as threads that decode may have; another thread would be given one of these.
+    let good = Streams::new(vec![clip("good", BUNDLED[0].data.to_vec())], 1);
+    let steps = |follower: &mut Follower, number| {
+        for _ in 0..number {
+            follower.step(good.clip(StreamNo(0)).unwrap(), |_, _| ()).unwrap();
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let mut followers: Vec<_> = thread::scope(|scope| {
+        let one = || {
+            let mut follower = Follower::of(codec, &good, StreamNo(0)).unwrap();
+            steps(&mut follower, 3);
+            follower
+        };
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(one)).collect();
+        running.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    // The last picture that is known of the bad stream comes behind the one over which decoders crash, as for a decoder that is spared it.
+    let bad = clip("bad", hostile());
+    let shown = clip("bad", BUNDLED[0].data.to_vec());
+    let plan = Plan { mode: Mode::Continuous, passes: 50, decoders: 1 };
+    let known = Streams::new(vec![shown], 1);
+    let outcome = direct::run(&known, plan, Codec::default(), &Place::cpu(), RunClock::start(), &()).unwrap();
+    let live = Live::new("title".into(), Streams::new(vec![bad], 1), plan, codec);
+    let last = outcome.arrivals.iter().filter(|arrival| arrival.record.id().frame > 42).copied();
+    pdbp_video::progress::Observer::scored(&live, &last.collect::<Vec<_>>());
+    let page = live.serve("127.0.0.1:0").unwrap();
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(page.address()).unwrap();
+        write!(stream, "GET /view HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut view = String::new();
+        stream.read_to_string(&mut view).unwrap();
+        assert!(view.contains("Stream 0") && !view.contains("data:image"), "{view}");
+        followers.iter_mut().for_each(|follower| steps(follower, 2));
+    }
+    // It is not tried again until there is another picture.
+    assert_eq!(crashes(folder.path()), 1);
+}
+
+#[test]
+fn an_entry_point_that_crashes_decoders_does_so_once_for_others_and_three_times_in_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(library) = crasher(folder.path()) else { return };
+    let codec = isolated(library);
+    let (bad, good) =
+        (Clip::new("bad", hostile_at(30)).unwrap(), Clip::new("good", BUNDLED[0].data).unwrap());
+    let mut sampler = Sampler::new(codec);
+    let streams = Streams::new(vec![good.clone()], 1);
+    let mut other = Follower::of(codec, &streams, StreamNo(0)).unwrap();
+    other.step(&good, |_, _| ()).unwrap();
+    let (mut errors, mut lost) = (Vec::new(), 0);
+    for _ in 0..5 {
+        sampler.sample(&good, &good.index().entries[0], |_| ()).unwrap();
+        errors.push(sampler.sample(&bad, &bad.index().entries[1], |_| ()).unwrap_err().to_string());
+        lost += usize::from(other.step(&good, |_, _| ()).is_err());
+    }
+    assert!(errors[0].contains("SIGSEGV") && errors[1].contains("SIGSEGV"), "{errors:?}");
+    assert!(errors[2..].iter().all(|error| error.contains("given up")), "{errors:?}");
+    assert_eq!((crashes(folder.path()), lost), (3, 1));
+    assert!(sampler.sample(&bad, &bad.index().entries[2], |_| ()).is_ok(), "its other pictures are shown");
 }

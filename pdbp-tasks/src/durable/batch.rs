@@ -14,6 +14,8 @@ use crate::wire::{self, Bytes, Chunk, KindId, Options};
 const NONE: u64 = u64::MAX;
 /// Chunks, or tasks that run again, that wait for others at most before no more tasks are looked at.
 const WAITING: usize = 1 << 14;
+/// Tasks that end together since they need one that has failed: there may be any number, and what ends together is written together.
+pub(super) const NOT_RUN: u64 = 4096;
 
 /// A task of a chunk.
 pub(super) struct Task<'b> {
@@ -87,6 +89,8 @@ impl Bits {
 #[derive(Clone, Debug)]
 pub(super) struct Batch {
     pub(super) record: JobRecord,
+    /// The same as it is in the journal; `None`: not yet.
+    pub(super) known: Option<JobRecord>,
     /// Encoded, by the number of the first task.
     chunks: BTreeMap<u64, Bytes>,
     /// The one that was looked at last.
@@ -114,6 +118,8 @@ pub(super) struct Batch {
     shown: usize,
     /// Places in `order` of those that have failed.
     failed: BTreeMap<u64, u64>,
+    /// Runs of tasks that run again and are not over.
+    runs: BTreeMap<u64, u32>,
     count: u64,
 }
 
@@ -121,6 +127,7 @@ impl Batch {
     pub(super) fn new(record: JobRecord) -> Self {
         Self {
             record,
+            known: None,
             chunks: BTreeMap::new(),
             open: None,
             unlocked: None,
@@ -136,6 +143,7 @@ impl Batch {
             order: Vec::new(),
             shown: 0,
             failed: BTreeMap::new(),
+            runs: BTreeMap::new(),
             count: 0,
         }
     }
@@ -182,8 +190,9 @@ impl Batch {
                     self.waiting.entry(needed).or_default().push(behind);
                 }
                 Needed::Failed(needed) => {
-                    self.step(behind.end);
-                    return Some(Next::NotRun { tasks: behind, needed });
+                    let tasks = number..behind.end.min(number.saturating_add(NOT_RUN));
+                    self.step(tasks.end);
+                    return Some(Next::NotRun { tasks, needed });
                 }
             }
         }
@@ -202,9 +211,9 @@ impl Batch {
         }
     }
 
-    /// It could not come into the pool now: it is the next again.
-    pub(super) fn put_back(&mut self, number: u64) {
-        self.first.push_front(number..number + 1);
+    /// These could not come into the pool, or end, now: they are the next again.
+    pub(super) fn put_back(&mut self, tasks: Range<u64>) {
+        self.first.push_front(tasks);
     }
 
     fn needed(&mut self, number: u64, flaw: Option<Hasty>) -> Needed {
@@ -293,6 +302,7 @@ impl Batch {
     pub(super) fn end_at(&mut self, number: u64, position: u64, failed: bool) {
         self.ended.set(number, true);
         self.begun.remove(&number);
+        self.runs.remove(&number);
         self.count += 1;
         if failed {
             self.failed.insert(number, position);
@@ -329,9 +339,10 @@ impl Batch {
         self.shown = shown;
     }
 
-    /// All that have failed run again. Returns which.
-    pub(super) fn retry(&mut self) -> Vec<u64> {
+    /// All that have failed run again, in this run. Returns which. Of these [`turns`](Self::turns) come when that is durable.
+    pub(super) fn retry(&mut self, run: u32) -> Vec<Range<u64>> {
         let failed = std::mem::take(&mut self.failed);
+        let mut ranges: Vec<Range<u64>> = Vec::new();
         for (number, position) in &failed {
             self.ended.set(*number, false);
             self.durable.set(*number, false);
@@ -339,12 +350,40 @@ impl Batch {
             if let Some(place) = usize::try_from(*position).ok().and_then(|at| self.order.get_mut(at)) {
                 *place = NONE;
             }
-            // One that ended before its turn has that still to come.
-            if *number < self.fed {
-                self.first.push_back(*number..*number + 1);
+            self.runs.insert(*number, run);
+            match ranges.last_mut().filter(|last| last.end == *number) {
+                Some(last) => last.end += 1,
+                None => ranges.push(*number..*number + 1),
             }
         }
-        failed.into_keys().collect()
+        ranges
+    }
+
+    /// Those of these tasks that have had their turn: one that ended before has it still to come.
+    pub(super) fn turns(&self, tasks: &[Range<u64>]) -> Vec<Range<u64>> {
+        let had = tasks.iter().map(|some| some.start.min(self.fed)..some.end.min(self.fed));
+        had.filter(|some| !some.is_empty()).collect()
+    }
+
+    /// These have their turn once more.
+    pub(super) fn turn_again(&mut self, tasks: Vec<Range<u64>>) {
+        self.first.extend(tasks);
+    }
+
+    /// These were to run again in this run, as the journal says. `false`: there are none such.
+    pub(super) fn run_again(&mut self, tasks: Range<u64>, run: u32) -> bool {
+        if tasks.end > self.next || run > self.record.again.runs {
+            return false;
+        }
+        for number in tasks.filter(|number| !self.ended.has(*number)) {
+            self.runs.insert(number, run);
+        }
+        true
+    }
+
+    /// The run of a task that is not over.
+    pub(super) fn run_of(&self, number: u64) -> u32 {
+        self.runs.get(&number).copied().unwrap_or(0)
     }
 
     /// How many tasks are over.
@@ -354,6 +393,15 @@ impl Batch {
 
     pub(super) fn failed(&self) -> u64 {
         self.failed.len() as u64
+    }
+
+    /// How many tasks are over, and how many of them have failed, as far as that is durable.
+    pub(super) fn ended_durably(&self) -> (u64, u64) {
+        let later = self.order.get(self.shown..).unwrap_or(&[]).iter().filter(|number| **number != NONE);
+        let (later, failed) = later.fold((0, 0), |(later, failed), number| {
+            (later + 1, failed + u64::from(self.failed.contains_key(number)))
+        });
+        (self.count - later, self.failed() - failed)
     }
 
     /// How many places there are in the order in which tasks end.

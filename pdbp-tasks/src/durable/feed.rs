@@ -1,6 +1,6 @@
 //! How tasks come from the chunks of a job into the pool, with the results that they need, and what becomes of those that cannot run.
 
-use super::batch::{Hasty, Next};
+use super::batch::{Hasty, NOT_RUN, Next};
 use super::{Batch, Durable, Waiting};
 use crate::pool::{Came, Flaw, JobId, Pool, TaskError, joined};
 use crate::store::{Change, Ended, Head, Reader, StoreError};
@@ -15,6 +15,8 @@ enum Unfed {
     Later(StoreError),
     /// The result of this one cannot be read at all, and why.
     Never(u64, String),
+    /// Its input would have more bytes than may be, at least so many.
+    TooLong(u64),
 }
 
 impl Durable {
@@ -27,17 +29,30 @@ impl Durable {
             && let Some(batch) = self.jobs.get_mut(&job).filter(|batch| !batch.record.cancelled)
             && let Some(next) = batch.next_to_feed(self.pool.has(Flaw::RunsTooEarly).then_some(Hasty))
         {
+            let name = |number| Name { job, number, sub: 0, run: batch.run_of(number) };
             match next {
-                Next::Task(number) => match bring(&mut self.pool, &*self.reader, (job, number), batch) {
+                Next::Task(number) => match bring(&mut self.pool, &*self.reader, name(number), batch) {
                     Ok(()) => {}
                     Err(Unfed::Never(needed, why)) => ended.push((number, not_run(needed, why))),
+                    Err(Unfed::TooLong(bytes)) => {
+                        let most = self.pool.most_input() as u64;
+                        ended.push((number, Err(TaskError::TooLong { bytes, most })));
+                    }
                     Err(Unfed::Later(_)) => {
-                        batch.put_back(number);
-                        self.unread.insert(job);
+                        batch.put_back(number..number + 1);
+                        self.unfed.insert(job);
                         break;
                     }
                 },
                 Next::NotRun { tasks, needed } => {
+                    let before = if self.not_run.0 == self.group { self.not_run.1 } else { 0 };
+                    let with_these = before + (tasks.end - tasks.start);
+                    if before > 0 && with_these > NOT_RUN {
+                        batch.put_back(tasks);
+                        self.unfed.insert(job);
+                        break;
+                    }
+                    self.not_run = (self.group, with_these);
                     let left = tasks.filter(|number| !batch.is_ended(*number));
                     ended.extend(left.map(|number| (number, not_run(needed, "has failed".into()))));
                 }
@@ -48,6 +63,20 @@ impl Durable {
             }
         }
         self.pool.rest_on(self.group);
+        if self.pool.live(JobId(job)) >= WINDOW {
+            self.crowded.insert(job);
+        }
+    }
+
+    /// Where sub-tasks were in the way there may be room: their ends are no outcomes.
+    pub(super) fn feed_crowded(&mut self) {
+        let pool = &self.pool;
+        let has_room = |job: &u32| pool.live(JobId(*job)) < WINDOW;
+        let freed: Vec<u32> = self.crowded.iter().copied().filter(has_room).collect();
+        for job in freed {
+            self.crowded.remove(&job);
+            self.feed(job);
+        }
     }
 
     /// Tasks of a job are over: that goes into the journal, and is shown when it is durable.
@@ -78,11 +107,16 @@ impl Durable {
         if self.pool.has_named(name) || name.number >= batch.next {
             return Ok(());
         }
-        match bring(&mut self.pool, &*self.reader, (name.job, name.number), batch) {
+        match bring(&mut self.pool, &*self.reader, name, batch) {
             Ok(()) => batch.is_begun(name.number),
             Err(Unfed::Later(error)) => return Err(error),
             Err(Unfed::Never(needed, why)) => {
                 return Err(StoreError::Damaged { why: format!("{name} needs task {needed}, which {why}") });
+            }
+            Err(Unfed::TooLong(bytes)) => {
+                let why =
+                    format!("{name} was handed out, with an input of {bytes} bytes, which are too many");
+                return Err(StoreError::Other(why));
             }
         }
         Ok(())
@@ -94,23 +128,25 @@ fn not_run(needed: u64, why: String) -> Result<Bytes, TaskError> {
 }
 
 /// Adds a task to the pool, if it is one of the job.
-fn bring(
-    pool: &mut Pool,
-    reader: &dyn Reader,
-    (job, number): (u32, u64),
-    batch: &mut Batch,
-) -> Result<(), Unfed> {
-    let Some(task) = batch.task(number) else { return Ok(()) };
+fn bring(pool: &mut Pool, reader: &dyn Reader, name: Name, batch: &mut Batch) -> Result<(), Unfed> {
+    let Some(task) = batch.task(name.number) else { return Ok(()) };
     let input = match task.join {
         None => task.own,
         Some(needed) => {
-            let parts = needed.iter().map(|needed| read(reader, job, *needed));
-            let parts = parts.collect::<Result<Vec<_>, _>>()?;
+            let (mut parts, mut bytes) = (Vec::with_capacity(needed.len()), task.own.len());
+            for needed in needed {
+                let part = read(reader, name.job, *needed)?;
+                bytes = bytes.saturating_add(part.len());
+                if bytes > pool.most_input() {
+                    return Err(Unfed::TooLong(bytes as u64));
+                }
+                parts.push(part);
+            }
             joined(&task.own, parts.len(), parts.iter())
         }
     };
     let came = if task.was_unlocked { Came::Unlocked } else { Came::New };
-    let added = pool.add_as((JobId(job), number), (task.kind, task.options, task.needs), input, came);
+    let added = pool.add_as(name, (task.kind, task.options, task.needs), input, came);
     // It was looked at when it was added.
     debug_assert!(added.is_ok(), "{added:?}");
     Ok(())

@@ -20,11 +20,11 @@ mod restore;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::pool::{Flaw, JobId, Outcome, Pool, Processor, Step, TaskError};
-use crate::resources::Resources;
-use crate::store::{Change, Reader};
+use crate::store::{Change, JobRecord, Reader};
 use crate::wire::{Down, Name, Submission, Up};
 use batch::Batch;
 
@@ -72,6 +72,10 @@ enum Waiting {
     Shown(u32, usize),
     /// So many tasks of a job may be handed out.
     There(u32, u64),
+    /// This is known of a job.
+    Known(u32, JobRecord),
+    /// These tasks of a job, which have had their turn, have it once more.
+    Again(u32, Vec<Range<u64>>),
 }
 
 /// See the [module](self).
@@ -81,6 +85,8 @@ pub(crate) struct Durable {
     fingerprint: u64,
     kinds: usize,
     term: u32,
+    /// The numbers of all pools that have had the journal, this one's last.
+    pools: Vec<u64>,
     judge: Judge,
     /// Results that tasks need.
     reader: Box<dyn Reader>,
@@ -101,15 +107,23 @@ pub(crate) struct Durable {
     /// Tasks that must not run twice and that an earlier pool has handed out, until when they are held back.
     orphans: BTreeMap<Name, Processor>,
     orphaned: Option<Duration>,
-    /// Jobs with tasks whose inputs could not be read just now.
-    unread: BTreeSet<u32>,
+    /// Jobs with tasks whose inputs could not be read just now, or that cannot run and of which there were too many for the group.
+    unfed: BTreeSet<u32>,
+    /// Jobs with as many tasks in the pool as may be, sub-tasks included.
+    crowded: BTreeSet<u32>,
+    /// Tasks that cannot run and have ended in this group.
+    not_run: (u64, u64),
 }
 
 impl Durable {
     /// A processor says something.
     pub(crate) fn receive(&mut self, now: Duration, from: Processor, message: Up) {
         match message {
-            Up::Hello { fingerprint, offer, held } => self.hello(now, from, fingerprint, offer, &held),
+            Up::Hello { fingerprint, offer, held, of } => {
+                if self.pool.hello(from, fingerprint, offer) {
+                    self.welcome(now, from, &held, of);
+                }
+            }
             Up::Report { term, first, room, results } => self.report(now, from, (term, first), room, results),
             Up::Again { term, first, results } => self.again(now, from, (term, first), results),
             Up::Bye => self.pool.leave(from),
@@ -120,13 +134,13 @@ impl Durable {
         self.collect();
     }
 
-    fn hello(&mut self, now: Duration, from: Processor, fingerprint: u64, offer: Resources, held: &[Name]) {
-        if !self.pool.hello(from, fingerprint, offer) {
-            return;
-        }
-        let held = held.iter().filter_map(|name| self.pool.adopt(now, from, *name)).collect::<Vec<_>>();
+    fn welcome(&mut self, now: Duration, from: Processor, held: &[Name], of: u64) {
+        let is_known = of == 0 || self.pools.contains(&of);
+        let held = held.iter().filter(|_| is_known);
+        let held = held.filter_map(|name| self.pool.adopt(now, from, *name)).collect::<Vec<_>>();
         self.orphans.retain(|name, _| !held.iter().any(|held| held.name == *name));
-        self.say(from, Down::Welcome { term: self.term, held });
+        let number = self.pools.last().copied().unwrap_or(0);
+        self.say(from, Down::Welcome { term: self.term, number, is_known, held });
     }
 
     fn report(
@@ -250,6 +264,7 @@ impl Durable {
         for job in active {
             self.collect_outcomes(job);
         }
+        self.feed_crowded();
         must_wait
     }
 
@@ -272,7 +287,7 @@ impl Durable {
     /// What goes out next, if there is something now.
     pub(crate) fn poll(&mut self, now: Duration) -> Option<Out> {
         self.give_up_orphans(now);
-        std::mem::take(&mut self.unread).into_iter().for_each(|job| self.feed(job));
+        std::mem::take(&mut self.unfed).into_iter().for_each(|job| self.feed(job));
         loop {
             if let Some(out) = self.ready.pop_front() {
                 return Some(out);
@@ -337,6 +352,17 @@ impl Durable {
                 Waiting::Shown(job, shown) => {
                     if let Some(batch) = self.jobs.get_mut(&job) {
                         batch.show(shown);
+                    }
+                    self.feed(job);
+                }
+                Waiting::Known(job, record) => {
+                    if let Some(batch) = self.jobs.get_mut(&job) {
+                        batch.known = Some(record);
+                    }
+                }
+                Waiting::Again(job, tasks) => {
+                    if let Some(batch) = self.jobs.get_mut(&job) {
+                        batch.turn_again(tasks);
                     }
                     self.feed(job);
                 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Batch, Durable, Out, Reading, Waiting};
-use crate::pool::{JobId, Processor};
+use crate::pool::{JobId, Processor, Refused};
 use crate::store::{Change, JobRecord};
 use crate::wire::{Answer, By, Bytes, Chunk, Down, Inputs, JobStatus, Name, Request, Status};
 
@@ -11,10 +11,13 @@ use crate::wire::{Answer, By, Bytes, Chunk, Down, Inputs, JobStatus, Name, Reque
 const MOST: usize = 4096;
 /// Holds of an answer at most.
 const SPANS: usize = 4096;
+/// Requests that something runs again which are known when they are asked once more.
+const ASKED: usize = 16;
 
 impl Durable {
     pub(super) fn request(&mut self, from: Processor, id: u64, request: Request) {
         let answer = match request {
+            Request::Journal => Answer::Journal(self.pools.first().copied().unwrap_or(0)),
             Request::Begin { fingerprint, nonce, name } => self.begin(fingerprint, nonce, name),
             Request::Add { fingerprint, job, first, chunks } => match self.is_other(fingerprint) {
                 Some(other) => other,
@@ -22,13 +25,18 @@ impl Durable {
             },
             Request::Close { job } => self.with(job, |batch| batch.record.closed = true),
             Request::Cancel { job } => self.cancel(job),
-            Request::Retry { job } => self.retry(job),
+            Request::Retry { job, nonce } => self.retry(job, nonce),
             Request::Forget { job } => self.forget(job),
-            Request::Status { job } => self.status(job),
-            Request::Explain { job, number } => self.explain(job, number),
-            Request::Spans { from } => {
-                let spans = self.pool.spans().iter().skip(usize::try_from(from).unwrap_or(usize::MAX));
-                Answer::Spans(spans.take(SPANS).copied().collect())
+            // These say what is durable, or of no account: nobody waits for the disk to learn that it is full.
+            Request::Status { job } => return self.answer_now(from, id, self.status(job)),
+            Request::Explain { job, number } => {
+                let answer = self.explain(job, number);
+                return self.answer_now(from, id, answer);
+            }
+            Request::Spans { from: first } => {
+                let spans = self.pool.spans().iter().skip(usize::try_from(first).unwrap_or(usize::MAX));
+                let spans = Answer::Spans(spans.take(SPANS).copied().collect());
+                return self.answer_now(from, id, spans);
             }
             Request::Read { job, by, from: place, most } => {
                 let Some(batch) = self.jobs.get(&job) else { return self.answer(from, id, no_job(job)) };
@@ -52,6 +60,10 @@ impl Durable {
         self.say_when_durable(to, Down::Answer { id, answer });
     }
 
+    fn answer_now(&mut self, to: Processor, id: u64, answer: Answer) {
+        self.ready.push_back(Out::Down(to, Down::Answer { id, answer }));
+    }
+
     /// What a client is told that knows other functions.
     fn is_other(&self, fingerprint: u64) -> Option<Answer> {
         (fingerprint != self.fingerprint).then(|| {
@@ -71,9 +83,9 @@ impl Durable {
         }
         let job = self.next_job;
         self.next_job += 1;
-        let record = JobRecord { nonce, name, closed: false, cancelled: false };
+        let record = JobRecord { nonce, name, ..JobRecord::default() };
         self.changes.push(Change::NextJob(self.next_job));
-        self.changes.push(Change::Job(job, record.clone()));
+        self.note_record(job, &record);
         self.nonces.insert(nonce, job);
         self.pool.begin_as(job);
         self.jobs.insert(job, Batch::new(record));
@@ -134,6 +146,11 @@ impl Durable {
                 "task {first} of the job needs task {later}, which was not added before it; a task can need those before it"
             ));
         }
+        let most = self.pool.most_input();
+        if let Some(bytes) = chunk.longest().filter(|bytes| *bytes > most) {
+            let refused = crate::Error::Add(Refused::TooLong { bytes, most });
+            return Some(format!("among the tasks from {first} on: {refused}"));
+        }
         if self.pool.refuses_needs(&chunk.needs) {
             return Some(
                 "tasks of this pool have had more than a thousand different needs; round them".into(),
@@ -147,13 +164,20 @@ impl Durable {
         let Some(batch) = self.jobs.get_mut(&job) else { return no_job(job) };
         let before = batch.record.clone();
         change(batch);
-        if batch.record != before {
-            self.changes.push(Change::Job(job, batch.record.clone()));
+        let (next, is_over, record) = (batch.next, batch.is_over(), batch.record.clone());
+        if record != before {
+            self.note_record(job, &record);
         }
-        if batch.is_over() {
+        if is_over {
             self.active.remove(&job);
         }
-        Answer::Done(batch.next)
+        Answer::Done(next)
+    }
+
+    /// This goes into the journal.
+    fn note_record(&mut self, job: u32, record: &JobRecord) {
+        self.changes.push(Change::Job(job, record.clone()));
+        self.wait(self.group, Waiting::Known(job, record.clone()));
     }
 
     fn cancel(&mut self, job: u32) -> Answer {
@@ -171,25 +195,38 @@ impl Durable {
         }
     }
 
-    fn retry(&mut self, job: u32) -> Answer {
+    fn retry(&mut self, job: u32, nonce: u128) -> Answer {
         let Some(batch) = self.jobs.get_mut(&job) else { return no_job(job) };
         if batch.record.cancelled {
             return Answer::No(format!("job {job} was cancelled; submit it again"));
         }
-        let failed = batch.retry();
-        let count = failed.len() as u64;
-        if count == 0 {
-            return Answer::Done(0);
+        let mut again = batch.record.again.clone();
+        if let Some((_, count)) = again.asked.iter().find(|(asked, _)| *asked == nonce) {
+            return Answer::Done(*count);
         }
+        let Some(run) = again.runs.checked_add(1) else {
+            return Answer::No(format!("tasks of job {job} have run again too often; submit it again"));
+        };
+        again.runs = run;
+        let failed = batch.retry(run);
+        let (turns, count) = (batch.turns(&failed), failed.iter().map(|some| some.end - some.start).sum());
+        again.asked.push((nonce, count));
+        let before = again.asked.len().saturating_sub(ASKED);
+        again.asked.drain(..before);
         // Sub-tasks that still run are those of the run that has failed: the next one adds others.
         self.pool.end_families(JobId(job), &failed);
         self.collect();
-        let Some(batch) = self.jobs.get(&job) else { return no_job(job) };
+        let Some(batch) = self.jobs.get_mut(&job) else { return no_job(job) };
         // No place is given twice, by a later pool neither: who reads results has a place in that order.
-        self.changes.push(Change::Places(job, batch.positions() as u64));
-        self.changes.extend(failed.into_iter().map(|number| Change::Unended(job, number)));
-        self.active.insert(job);
-        self.feed(job);
+        again.places = batch.positions() as u64;
+        batch.record.again = again;
+        let (record, is_over) = (batch.record.clone(), batch.is_over());
+        self.note_record(job, &record);
+        self.changes.extend(failed.into_iter().map(|numbers| Change::Unended(job, numbers, run)));
+        self.wait(self.group, Waiting::Again(job, turns));
+        if !is_over {
+            self.active.insert(job);
+        }
         Answer::Done(count)
     }
 
@@ -205,10 +242,11 @@ impl Durable {
     }
 
     fn status(&self, job: Option<u32>) -> Answer {
-        if let Some(job) = job.filter(|job| !self.jobs.contains_key(job)) {
+        let jobs = self.jobs.iter().filter(|(number, _)| job.is_none_or(|job| job == **number));
+        let jobs: Vec<_> = jobs.filter_map(|(number, batch)| self.job_status(*number, batch)).collect();
+        if let Some(job) = job.filter(|_| jobs.is_empty()) {
             return no_job(job);
         }
-        let jobs = self.jobs.iter().filter(|(number, _)| job.is_none_or(|job| job == **number));
         Answer::Status(Status {
             term: self.term,
             processors: self.pool.processors() as u64,
@@ -221,26 +259,29 @@ impl Durable {
                 .chain(self.pool.troubles())
                 .collect(),
             counts: self.pool.counts(),
-            jobs: jobs.map(|(number, batch)| self.job_status(*number, batch)).collect(),
+            jobs,
         })
     }
 
-    fn job_status(&self, job: u32, batch: &Batch) -> JobStatus {
-        JobStatus {
+    /// How far a job is, as the journal has it; `None`: it has it not.
+    fn job_status(&self, job: u32, batch: &Batch) -> Option<JobStatus> {
+        let record = batch.known.as_ref()?;
+        let (ended, failed) = batch.ended_durably();
+        Some(JobStatus {
             job,
-            name: batch.record.name.clone(),
-            tasks: batch.next,
-            ended: batch.ended(),
-            failed: batch.failed(),
+            name: record.name.clone(),
+            tasks: batch.there,
+            ended,
+            failed,
             live: self.pool.live(JobId(job)) as u64,
-            open: !batch.record.closed,
-            cancelled: batch.record.cancelled,
-        }
+            open: !record.closed,
+            cancelled: record.cancelled,
+        })
     }
 
     fn explain(&mut self, job: u32, number: Option<u64>) -> Answer {
         let Some(batch) = self.jobs.get(&job) else { return no_job(job) };
-        let status = self.job_status(job, batch);
+        let Some(status) = self.job_status(job, batch) else { return no_job(job) };
         let mut text = String::new();
         if let Some(why) = &self.stalled {
             // Nothing can fail in memory.
@@ -262,7 +303,7 @@ impl Durable {
             text.push_str(&self.pool.explain(JobId(job)));
             return Answer::Text(text);
         };
-        let name = Name { job, number, sub: 0 };
+        let name = Name { job, number, sub: 0, run: batch.run_of(number) };
         let line = if number >= batch.next {
             format!("there is no {name}: it has {} tasks, from 0 on", batch.next)
         } else if batch.is_ended(number) {
@@ -272,7 +313,7 @@ impl Durable {
         } else {
             match self.pool.explain_task(name) {
                 Some(why) => format!("{name} {why}"),
-                None => match self.pool.live_of(name) {
+                None => match self.pool.live_of(JobId(job), number) {
                     0 => match batch.waits_for(number) {
                         Some(needed) => format!("{name} waits for task {needed} of its job"),
                         None => format!("{name} waits in the journal until those before it are over"),

@@ -12,7 +12,7 @@ fn damaged(why: String) -> StoreError {
 }
 
 impl Durable {
-    /// The pool that a journal stands for. Its term, one above that of the journal, is durable already. `reader` is that of the same store.
+    /// The pool that a journal stands for. Its term, one above that of the journal, and its number are durable already. `reader` is that of the same store.
     ///
     /// # Errors
     /// What is in the journal cannot be.
@@ -45,6 +45,7 @@ impl Durable {
             fingerprint,
             kinds,
             term,
+            pools: Vec::new(),
             judge,
             reader,
             jobs: BTreeMap::new(),
@@ -60,18 +61,23 @@ impl Durable {
             stalled: None,
             orphans: BTreeMap::new(),
             orphaned: None,
-            unread: BTreeSet::new(),
+            unfed: BTreeSet::new(),
+            crowded: BTreeSet::new(),
+            not_run: (0, 0),
         }
     }
 
     pub(super) fn restore_jobs(&mut self, saved: Saved) -> Result<(), StoreError> {
-        let Saved { jobs, added, ended, places, steps, started, .. } = saved;
+        let Saved { jobs, added, ended, again, steps, started, pools, .. } = saved;
+        self.pools = pools;
         self.pool.rest_on(0);
         for (job, record) in jobs {
             self.nonces.insert(record.nonce, job);
             self.pool.begin_as(job);
             self.next_job = self.next_job.max(job.saturating_add(1));
-            self.jobs.insert(job, Batch::new(record));
+            let mut batch = Batch::new(record);
+            batch.known = Some(batch.record.clone());
+            self.jobs.insert(job, batch);
         }
         for (job, first, encoded) in added {
             let chunk: Chunk =
@@ -88,9 +94,9 @@ impl Durable {
             batch.add(encoded, chunk.inputs.len());
             batch.there = batch.next;
         }
-        let places: BTreeMap<_, _> = places.into_iter().collect();
-        for (job, places) in &places {
-            if !self.jobs.get_mut(job).is_some_and(|batch| batch.reserve(*places)) {
+        for (job, batch) in &mut self.jobs {
+            let places = batch.record.again.places;
+            if !batch.reserve(places) {
                 return Err(damaged(format!("{places} tasks of job {job} have ended")));
             }
         }
@@ -100,12 +106,16 @@ impl Durable {
                 return Err(damaged(format!("a result of task {number} of job {job}")));
             };
             // Since tasks ran again the last time each has ended once at most.
-            // (Journals of before that was noted have no more than this.)
-            let most = places.get(&job).copied().unwrap_or(1 << 20).saturating_add(batch.next);
+            let most = batch.record.again.places.saturating_add(batch.next);
             if head.position >= most || !batch.reserve(head.position + 1) {
                 return Err(damaged(format!("task {number} of job {job} ended as number {}", head.position)));
             }
             batch.end_at(number, head.position, head.failed);
+        }
+        for (job, numbers, run) in again {
+            if !self.jobs.get_mut(&job).is_some_and(|batch| batch.run_again(numbers.clone(), run)) {
+                return Err(damaged(format!("tasks {numbers:?} of job {job} ran again, for the time {run}")));
+            }
         }
         self.jobs.values_mut().for_each(|batch| batch.show(batch.positions()));
         self.restore_families(steps)?;
@@ -120,7 +130,9 @@ impl Durable {
                 self.orphans.insert(name, processor);
             }
         }
+        // What could not be decided before.
         self.pool.rest_on(self.group);
+        self.pool.ripen(0);
         let jobs: Vec<u32> =
             self.jobs.iter().filter(|(_, batch)| !batch.is_over()).map(|(job, _)| *job).collect();
         self.active = jobs.iter().copied().collect();

@@ -1,6 +1,7 @@
 //! Random worlds of the real pool with a journal, real processors and a client, in which the pool is killed: a disk that loses what was not synced,
 //! processors that crash or lose their link, requests and results that come again. What is said is held against what is on the disk at that moment.
 
+mod bounds;
 mod damage;
 mod exhaustive;
 mod retry;
@@ -12,10 +13,11 @@ use std::time::Duration;
 
 use crate::pool::{Flaw, Processor};
 use crate::resources::Resources;
-use crate::store::{Memory, Reader, Store};
+use crate::store::{Change, Memory, Reader, Store};
 use crate::wire::{
     Answer, By, Bytes, Chunk, Down, Ending, Failure, Inputs, KindId, Options, Request, Submission, Up,
 };
+use crate::worker::{Step, Worker};
 use world::World;
 
 const WORLDS: u64 = 3000;
@@ -45,6 +47,7 @@ fn each_planted_flaw_of_a_journal_is_found() {
         Flaw::RestartsOnce,
         Flaw::RunsTooEarly,
         Flaw::ReusesId,
+        Flaw::ForgetsRuns,
     ];
     let found = flaws.map(|flaw| (flaw, (0..WORLDS).find(|seed| !run(*seed, Some(flaw)))));
     let missed: Vec<_> = found.iter().filter(|(_, at)| at.is_none()).collect();
@@ -101,8 +104,12 @@ fn job_of(durable: &mut super::Durable, count: u64, options: Options) {
 fn nothing_is_answered_or_handed_out_before_it_is_durable() {
     let (mut store, mut durable) = begun();
     job_of(&mut durable, 3, Options::default());
-    let hello =
-        Up::Hello { fingerprint: world::FINGERPRINT, offer: Resources::none().cpus(1), held: Vec::new() };
+    let hello = Up::Hello {
+        fingerprint: world::FINGERPRINT,
+        offer: Resources::none().cpus(1),
+        held: Vec::new(),
+        of: 0,
+    };
     durable.receive(NOW, WORKER, hello);
     durable.receive(NOW, WORKER, Up::Report { term: 1, first: 0, room: 9, results: Vec::new() });
     let early = said(&mut durable);
@@ -255,7 +262,7 @@ fn what_needs_a_task_that_fails_is_not_run_and_all_of_it_runs_again() {
     assert!(error(5).contains("task 2 of the job, which it needs, has failed"), "{}", error(5));
 
     // All that has failed runs again, and a pool that is started anew knows what waits for what.
-    ask(&mut durable, Request::Retry { job: 0 });
+    ask(&mut durable, Request::Retry { job: 0, nonce: 1 });
     sync(&mut store, &mut durable);
     assert!(said(&mut durable).contains(&Down::Answer { id: 1, answer: Answer::Done(5) }));
     let mut durable = world::take_up(&mut store);
@@ -350,8 +357,12 @@ fn what_must_not_run_twice_is_recorded_before_it_leaves_and_held_back_after_a_st
         let other = Processor { node: 3, number: 3 };
         durable.receive(NOW, other, Up::Report { term: 2, first: 0, room: 9, results: Vec::new() });
         assert!(!said(&mut durable).iter().any(|down| matches!(down, Down::Tasks(_))), "it is held back");
-        let hello =
-            Up::Hello { fingerprint: world::FINGERPRINT, offer: Resources::none().cpus(1), held: vec![name] };
+        let hello = Up::Hello {
+            fingerprint: world::FINGERPRINT,
+            offer: Resources::none().cpus(1),
+            held: vec![name],
+            of: 0,
+        };
         durable.receive(NOW, WORKER, hello);
         let welcome = said(&mut durable);
         assert!(matches!(&*welcome, [Down::Welcome { held, .. }] if held[0].name == name), "{welcome:?}");
@@ -367,4 +378,104 @@ fn what_must_not_run_twice_is_recorded_before_it_leaves_and_held_back_after_a_st
         assert_eq!(again, usize::from(options.exclusive));
         assert_eq!(store.ended(0, 0).unwrap().is_some(), options.once);
     }
+}
+
+/// A pool of this number that takes a journal up.
+fn numbered(store: &mut Memory, number: u64) -> super::Durable {
+    let mut saved = store.load();
+    let term = saved.term + 1;
+    store.commit(&[Change::Term(term, number)]).unwrap();
+    saved.pools.push(number);
+    let kinds = (1, world::FINGERPRINT);
+    super::Durable::restore(saved, term, kinds, Default::default(), |_| false, Box::new(store.clone()))
+        .unwrap()
+}
+
+/// What the pool says goes to the processor, and what that says to the pool, until neither has more to say; all that it runs ends.
+fn talk(store: &mut Memory, durable: &mut super::Durable, worker: &mut Worker) {
+    for _ in 0..20 {
+        said(durable).into_iter().for_each(|down| worker.receive(down));
+        match worker.step(NOW) {
+            Step::Send(up) => durable.receive(NOW, WORKER, up),
+            Step::Run(_) => worker.ended(NOW, Ending::Value(Bytes::from(&[9][..])), Vec::new()),
+            Step::Wait(_) | Step::Over(_) => {}
+        }
+        sync(store, durable);
+    }
+}
+
+#[test]
+fn what_a_processor_has_of_another_journal_is_no_result_of_this_one() {
+    let (mut first, mut other) = (Memory::default(), Memory::default());
+    let mut durable = numbered(&mut first, 1);
+    job_of(&mut durable, 2, Options { exclusive: true, ..Options::default() });
+    sync(&mut first, &mut durable);
+    let copy = first.copy();
+    let mut worker = Worker::keeping(world::FINGERPRINT, Resources::none().cpus(1));
+    // It runs one task, and its pool is lost.
+    let began = |store: &mut Memory, durable: &mut super::Durable, worker: &mut Worker| loop {
+        said(durable).into_iter().for_each(|down| worker.receive(down));
+        match worker.step(NOW) {
+            Step::Send(up) => durable.receive(NOW, WORKER, up),
+            Step::Run(_) => break,
+            _ => {}
+        }
+        sync(store, durable);
+    };
+    let mut durable = numbered(&mut first, 2);
+    began(&mut first, &mut durable, &mut worker);
+    worker.lost();
+    worker.ended(NOW, Ending::Value(Bytes::from(&[7][..])), Vec::new());
+    assert_eq!(worker.has().0, 1);
+    // The next one at that address has another journal, with a job and tasks of the same numbers; or a copy of before.
+    let mut pool = numbered(&mut other, 3);
+    job_of(&mut pool, 2, Options::default());
+    sync(&mut other, &mut pool);
+    let mut older = copy;
+    let old_pool = numbered(&mut older, 4);
+    for (store, mut pool) in [(&mut other, pool), (&mut older, old_pool)] {
+        let mut worker = worker.clone();
+        talk(store, &mut pool, &mut worker);
+        let results = [0, 1].map(|number| store.ended(0, number).unwrap().unwrap().result.unwrap().to_vec());
+        assert_eq!(results, [[9], [9]], "both were run for this pool");
+        // While it runs one for this pool there is no confusion either.
+        assert!(worker.is_idle());
+    }
+    // The one that goes on from the journal has it.
+    let mut next = numbered(&mut first, 5);
+    talk(&mut first, &mut next, &mut worker);
+    let results = [0, 1].map(|number| first.ended(0, number).unwrap().unwrap().result.unwrap().to_vec());
+    assert!(results.contains(&vec![7]), "{results:?}");
+}
+
+#[test]
+fn a_processor_that_comes_back_with_what_it_runs_has_not_died_of_it() {
+    let mut store = Memory::default();
+    let mut durable = numbered(&mut store, 1);
+    job_of(&mut durable, 1, Options::default());
+    sync(&mut store, &mut durable);
+    durable.receive(NOW, WORKER, Up::Report { term: 1, first: 0, room: 1, results: Vec::new() });
+    let given = said(&mut durable);
+    let name = given.iter().find_map(|down| if let Down::Tasks(tasks) = down { tasks[0].name } else { None });
+    let (name, mut node) = (name.unwrap(), WORKER.node);
+    for _ in 0..5 {
+        durable.lose_node(node);
+        node += 1;
+        let (fingerprint, offer) = (world::FINGERPRINT, Resources::none().cpus(1));
+        let hello = Up::Hello { fingerprint, offer, held: vec![name], of: 1 };
+        durable.receive(NOW, Processor { node, number: node.into() }, hello);
+        let welcome = said(&mut durable);
+        assert!(matches!(&*welcome, [Down::Welcome { held, .. }] if held.len() == 1), "{welcome:?}");
+    }
+    // Those that do not come back may have.
+    for _ in 0..3 {
+        durable.lose_node(node);
+        node += 1;
+        let asker = Processor { node, number: node.into() };
+        durable.receive(NOW, asker, Up::Report { term: 1, first: 0, room: 1, results: Vec::new() });
+        said(&mut durable);
+    }
+    sync(&mut store, &mut durable);
+    let error = store.ended(0, 0).unwrap().expect("it is given up").result.unwrap_err();
+    assert!(matches!(error, crate::pool::TaskError::Crashed { .. }), "{error}");
 }

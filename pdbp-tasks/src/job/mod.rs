@@ -3,11 +3,13 @@
 #[cfg(feature = "cli")]
 mod progress;
 mod results;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::marker::PhantomData;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pdbp::{Node, Part, PartKind, Target};
@@ -17,7 +19,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{AddError, Error};
 use crate::kind::{self, Kind};
 use crate::large::{self, Large, LargeReader, LargeWriter, OfClient};
-use crate::pool::{Counts, JobId, NewTask, Outcome, Refusal};
+use crate::pool::{Counts, JobId, NewTask, Outcome, Refusal, Refused};
 use crate::resources::Resources;
 use crate::serve::{self, Served};
 use crate::timeline::Span;
@@ -47,14 +49,18 @@ impl<'a> Tasks<'a> {
     /// A new job, whose [results](Job::results) are of type `O`. When it is dropped, what is not over is cancelled.
     pub fn job<O>(&self, name: &str) -> Job<'_, O> {
         let id = self.served.pool().begin();
+        // Handles tell jobs apart, whatever pool of this process they are of; those of pools elsewhere have numbers of 32 bits.
+        static IDENTITY: AtomicU64 = AtomicU64::new(1 << 32);
         Job {
             tasks: self,
             id,
+            identity: IDENTITY.fetch_add(1, Ordering::Relaxed),
             name: name.to_owned(),
             feeds: VecDeque::new(),
             fed: BTreeSet::new(),
             came: VecDeque::new(),
             early: BTreeMap::new(),
+            sizes: results::Sizes::default(),
             types: PhantomData,
         }
     }
@@ -96,12 +102,12 @@ impl<'a> Tasks<'a> {
     /// # Errors
     /// The pool keeps none: see [`Program::large_in`](crate::Program::large_in). `read` says when there is no such value.
     pub fn read_large(&self, value: &Large) -> io::Result<LargeReader<'_>> {
-        Ok(LargeReader::new(Box::new(OfClient { store: self.large()?, job: 0 }), *value))
+        Ok(LargeReader::new(Box::new(self.large(0)?), *value))
     }
 
     /// A large value is not needed any more: its room on the disk is for others. Otherwise it goes with its job.
     pub fn discard(&self, value: Large) {
-        if let Ok(store) = self.large() {
+        if let Ok(OfClient { store, .. }) = self.large(0) {
             store.discard(value.number());
         }
     }
@@ -111,8 +117,9 @@ impl<'a> Tasks<'a> {
         self.served.large.as_ref().map_or(0, large::Store::bytes)
     }
 
-    fn large(&self) -> io::Result<&large::Store> {
-        self.served.large.as_ref().ok_or_else(large::not_kept)
+    fn large(&self, job: u32) -> io::Result<OfClient<'a>> {
+        let store = self.served.large.as_ref().ok_or_else(large::not_kept)?;
+        Ok(OfClient { store, served: self.served, job })
     }
 
     /// Lets the pool's thread look at what has changed.
@@ -129,13 +136,24 @@ impl<'a> Tasks<'a> {
 
 /// A task of a job, by which others of it can need it, and its result be had.
 pub struct Handle<T> {
+    job: u64,
     number: u64,
     types: PhantomData<fn() -> T>,
 }
 
 impl<T> Handle<T> {
-    pub(crate) fn new(number: u64) -> Self {
-        Self { number, types: PhantomData }
+    pub(crate) fn new(job: u64, number: u64) -> Self {
+        Self { job, number, types: PhantomData }
+    }
+
+    /// Its number, for a job that has it.
+    pub(crate) fn number_in(&self, job: u64) -> Result<u64, Refused> {
+        if self.job == job { Ok(self.number) } else { Err(Refused::UnknownTask(self.number)) }
+    }
+
+    /// The same for who waits for its result.
+    pub(crate) fn awaited_in(&self, job: u64) -> Result<u64, Error> {
+        self.number_in(job).map_err(|_| Error::OtherJob { number: self.number })
     }
 
     /// Its number in the job.
@@ -163,7 +181,7 @@ struct Feed<'t> {
     kind: KindId,
     options: Options,
     needs: Resources,
-    after: Vec<u64>,
+    after: Result<Vec<u64>, Refused>,
     inputs: Box<dyn Iterator<Item = Result<Bytes, postcard::Error>> + 't>,
 }
 
@@ -172,6 +190,7 @@ struct Feed<'t> {
 pub struct Job<'t, O = ()> {
     tasks: &'t Tasks<'t>,
     id: JobId,
+    identity: u64,
     name: String,
     feeds: VecDeque<Feed<'t>>,
     /// Numbers of tasks that `each` has added and whose results were not given yet.
@@ -179,6 +198,7 @@ pub struct Job<'t, O = ()> {
     /// Outcomes that were not given yet: as they came, and what came too early for who wants them in order.
     came: VecDeque<Outcome>,
     early: BTreeMap<u64, Outcome>,
+    sizes: results::Sizes,
     types: PhantomData<fn() -> O>,
 }
 
@@ -219,12 +239,12 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
         self.task().join(kind, own, parts)
     }
 
-    /// Begins a value of any length for inputs of this job, which is written by pieces and goes with the job.
+    /// Begins a value of any length for inputs of this job, which is written by pieces and goes with the job: what is written then is an error.
     ///
     /// # Errors
     /// The pool keeps no large values: see [`Program::large_in`](crate::Program::large_in).
     pub fn write_large(&self) -> io::Result<LargeWriter<'t>> {
-        Ok(LargeWriter::new(Box::new(OfClient { store: self.tasks.large()?, job: self.id.0 })))
+        Ok(LargeWriter::new(Box::new(self.tasks.large(self.id.0)?)))
     }
 
     /// Begins a task with options.
@@ -235,17 +255,18 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
     /// Waits for the result of a task.
     ///
     /// # Errors
-    /// [`Error::Task`]; and what has ended the pool.
+    /// [`Error::Task`]; [`Error::OtherJob`]; and what has ended the pool.
     pub fn wait<T: DeserializeOwned>(&self, task: &Handle<T>) -> Result<T, Error> {
+        let number = task.awaited_in(self.identity)?;
         let served = self.tasks.served;
         let mut pool = served.pool();
         loop {
-            match pool.result(self.id, task.number) {
+            match pool.result(self.id, number) {
                 Some(Ok(bytes)) => return Ok(wire::decode(&bytes)?),
-                Some(Err(error)) => return Err(Error::Task { number: task.number, error }),
+                Some(Err(error)) => return Err(Error::Task { number, error }),
                 None => {}
             }
-            if let Some(error) = served.take_error() {
+            if let Some(error) = served.error() {
                 return Err(error);
             }
             pool = served.wait(pool);
@@ -283,7 +304,7 @@ pub struct New<J> {
     pub(crate) job: J,
     pub(crate) options: Options,
     pub(crate) needs: Resources,
-    pub(crate) after: Vec<u64>,
+    after: Vec<Handle<()>>,
 }
 
 impl<J> New<J> {
@@ -329,10 +350,15 @@ impl<J> New<J> {
         self
     }
 
-    /// It runs when that one is over.
+    /// It runs when that one, which must be of the same job, is over.
     pub fn after<T>(mut self, task: &Handle<T>) -> Self {
-        self.after.push(task.number);
+        self.after.push(Handle::new(task.job, task.number));
         self
+    }
+
+    /// Numbers of those that must be over before, for a job that has them.
+    pub(crate) fn after_in(&self, job: u64) -> Result<Vec<u64>, Refused> {
+        self.after.iter().map(|task| task.number_in(job)).collect()
     }
 }
 
@@ -355,18 +381,19 @@ impl<'t, O: DeserializeOwned> New<&mut Job<'t, O>> {
         own: A,
         parts: &[Handle<T>],
     ) -> Result<Handle<R>, AddError<A>> {
-        let parts: Vec<_> = parts.iter().map(|part| part.number).collect();
-        self.push(kind.id, own, Some(&parts))
+        let parts = parts.iter().map(|part| part.number_in(self.job.identity)).collect();
+        self.push(kind.id, own, Some(parts))
     }
 
     /// As [`Job::each`].
     pub fn each<I: Serialize>(self, kind: Kind<I, O>, inputs: impl IntoIterator<Item = I, IntoIter: 't>) {
         let inputs = inputs.into_iter().map(|input| kind::encode(&input));
+        let after = self.after_in(self.job.identity);
         self.job.feeds.push_back(Feed {
             kind: kind.id,
             options: self.options,
             needs: self.needs,
-            after: self.after,
+            after,
             inputs: Box::new(inputs),
         });
     }
@@ -375,19 +402,26 @@ impl<'t, O: DeserializeOwned> New<&mut Job<'t, O>> {
         self,
         kind: KindId,
         input: I,
-        join: Option<&[u64]>,
+        join: Option<Result<Vec<u64>, Refused>>,
     ) -> Result<Handle<T>, AddError<I>> {
-        let Self { job, options, needs, after } = self;
-        let encoded = match kind::encode(&input) {
-            Ok(encoded) => encoded,
-            Err(error) => return Err(AddError { input, error: error.into() }),
-        };
-        let new = NewTask { kind, options, needs: &needs, input: encoded, join, after: &after, keep: true };
+        match self.push_encoded(kind, kind::encode(&input), join) {
+            Ok(handle) => Ok(handle),
+            Err(error) => Err(AddError { input, error }),
+        }
+    }
+
+    fn push_encoded<T>(
+        self,
+        kind: KindId,
+        input: Result<Bytes, postcard::Error>,
+        join: Option<Result<Vec<u64>, Refused>>,
+    ) -> Result<Handle<T>, Error> {
+        let (after, join, input) = (self.after_in(self.job.identity)?, join.transpose()?, input?);
+        let Self { job, options, needs, .. } = self;
+        let (join, after) = (join.as_deref(), &after);
+        let new = NewTask { kind, options, needs: &needs, input, join, after, keep: true };
         let added = job.tasks.served.pool().add(job.id, &new);
         job.tasks.wake();
-        match added {
-            Ok(number) => Ok(Handle::new(number)),
-            Err(error) => Err(AddError { input, error: error.into() }),
-        }
+        Ok(Handle::new(job.identity, added?))
     }
 }

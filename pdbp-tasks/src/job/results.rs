@@ -17,6 +17,28 @@ const FEW: usize = 64;
 /// Inputs that are read before they are added.
 const AT_ONCE: usize = 512;
 
+/// How long results are: those that nobody has read yet are all in memory.
+#[derive(Default)]
+pub(super) struct Sizes {
+    count: usize,
+    bytes: usize,
+}
+
+impl Sizes {
+    fn note(&mut self, bytes: usize) {
+        (self.count, self.bytes) = (self.count + 1, self.bytes.saturating_add(bytes));
+    }
+
+    /// How many tasks may be added whose results were not given.
+    fn window(&self) -> usize {
+        match self.count {
+            // Nobody knows.
+            0 => AT_ONCE,
+            count => (BYTES / (self.bytes / count).max(1)).clamp(FEW, WINDOW),
+        }
+    }
+}
+
 /// A task that is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -86,6 +108,7 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
         let mut pool = served.pool();
         loop {
             while let Some(outcome) = pool.take_outcome(self.job.id) {
+                self.job.sizes.note(outcome.result.as_ref().map_or(0, |bytes| bytes.len()));
                 self.job.came.push_back(outcome);
             }
             if !self.job.came.is_empty() {
@@ -95,38 +118,61 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
                 self.over = true;
                 return;
             }
-            if let Some(error) = served.take_error() {
+            if let Some(error) = served.error() {
                 (self.error, self.over) = (Some(error), true);
                 return;
             }
             pool = served.wait(pool);
+            // Others have had all the room: there may be some now.
+            if self.job.fed.is_empty() && !self.job.feeds.is_empty() {
+                return;
+            }
         }
     }
 
     /// Adds as many tasks as there is room for.
     fn fill(&mut self) -> Result<(), Error> {
-        let mut added = 0;
+        let before = self.job.fed.len();
+        let filled = self.fill_more();
+        if self.job.fed.len() > before {
+            self.job.tasks.wake();
+        }
+        filled
+    }
+
+    fn fill_more(&mut self) -> Result<(), Error> {
         while let Some(feed) = self.job.feeds.front_mut() {
-            let room = WINDOW.saturating_sub(self.job.fed.len()).min(AT_ONCE);
+            let after = match &feed.after {
+                Ok(after) => after,
+                Err(refused) => {
+                    let refused = *refused;
+                    self.job.feeds.pop_front();
+                    return Err(refused.into());
+                }
+            };
             let few = self.job.fed.len() < FEW;
-            if room == 0 || !(few || self.job.tasks.served.pool().bytes() < BYTES) {
+            let room = {
+                let pool = self.job.tasks.served.pool();
+                let window = self.job.sizes.window().saturating_sub(self.job.fed.len()).min(AT_ONCE);
+                if few || pool.bytes() < BYTES { window.min(pool.room()) } else { 0 }
+            };
+            if room == 0 {
                 break;
             }
-            // Some first, so that nobody waits for an iterator that takes its time; and not under the lock.
-            let most = if few { FEW.min(room) } else { room };
-            let inputs = feed.inputs.by_ref().take(most).collect::<Result<Vec<Bytes>, _>>()?;
-            let is_last = inputs.len() < most;
-            added += inputs.len();
-            add(self.job.tasks, self.job.id, feed, inputs, &mut self.job.fed)?;
+            // One by one first, so that no processor waits for an iterator that takes its time; and not under the lock.
+            let most = if few { 1 } else { room };
+            let mut inputs = Vec::with_capacity(most);
+            // What came before one that cannot be encoded is added.
+            let encoded = feed.inputs.by_ref().take(most).try_for_each(|input| input.map(|i| inputs.push(i)));
+            let is_last = encoded.is_ok() && inputs.len() < most;
+            add(self.job.tasks, self.job.id, (feed, after), inputs, &mut self.job.fed)?;
+            encoded?;
             if is_last {
                 self.job.feeds.pop_front();
             }
             if few {
                 self.job.tasks.wake();
             }
-        }
-        if added > 0 {
-            self.job.tasks.wake();
         }
         Ok(())
     }
@@ -135,15 +181,14 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
 fn add(
     tasks: &super::Tasks<'_>,
     job: crate::pool::JobId,
-    feed: &Feed<'_>,
+    (feed, after): (&Feed<'_>, &[u64]),
     inputs: Vec<Bytes>,
     fed: &mut BTreeSet<u64>,
 ) -> Result<(), Error> {
     let mut pool = tasks.served.pool();
     for input in inputs {
         let (kind, options) = (feed.kind, feed.options);
-        let new =
-            NewTask { kind, options, needs: &feed.needs, input, join: None, after: &feed.after, keep: false };
+        let new = NewTask { kind, options, needs: &feed.needs, input, join: None, after, keep: false };
         fed.insert(pool.add(job, &new)?);
     }
     Ok(())
@@ -190,5 +235,23 @@ impl<O: DeserializeOwned> Iterator for InOrder<'_, '_, O> {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.results.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_results_let_fewer_tasks_in() {
+        let mut sizes = Sizes::default();
+        assert_eq!(sizes.window(), AT_ONCE, "nobody knows");
+        (0..9).for_each(|_| sizes.note(8));
+        assert_eq!(sizes.window(), WINDOW);
+        let mut sizes = Sizes::default();
+        (0..2).for_each(|_| sizes.note(BYTES / 200));
+        assert_eq!(sizes.window(), 200);
+        sizes.note(usize::MAX);
+        assert_eq!(sizes.window(), FEW);
     }
 }

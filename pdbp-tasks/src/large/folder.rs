@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{PIECE, spool::gone};
+use crate::pool::Step;
 use crate::store::{Change, Reader, Saved, Store, StoreError};
 use crate::wire::{Bytes, LargeAnswer, LargeBy, LargeRequest, Name};
 
@@ -46,7 +47,10 @@ impl Of {
 
 #[derive(Default)]
 struct State {
+    /// Those that can still have values: neither forgotten nor cancelled.
     jobs: BTreeSet<u32>,
+    /// Tasks of clients with sub-tasks that are not over.
+    families: BTreeSet<(u32, u64)>,
     values: BTreeMap<u64, Of>,
     /// Those of runs.
     pending: BTreeSet<(Name, u64)>,
@@ -85,7 +89,11 @@ fn parse(name: &str) -> Option<(u64, Of)> {
     match numbers[1..] {
         [value] if is_client => Some((value, Of::Client(job))),
         [value] => Some((value, Of::Job(job))),
-        [value, number, sub] if !is_client => Some((value, Of::Run(Name { job, number, sub }))),
+        [value, number, sub] if !is_client => Some((value, Of::Run(Name { job, number, sub, run: 0 }))),
+        [value, number, sub, run] if !is_client => {
+            let run = u32::try_from(run).ok()?;
+            Some((value, Of::Run(Name { job, number, sub, run })))
+        }
         _ => None,
     }
 }
@@ -105,7 +113,8 @@ impl Folder {
             term,
             reader: Mutex::new(reader),
             state: Mutex::new(State {
-                jobs: saved.jobs.iter().map(|(job, _)| *job).collect(),
+                jobs: saved.jobs.iter().filter(|(_, job)| !job.cancelled).map(|(job, _)| *job).collect(),
+                families: saved.steps.iter().filter_map(crate::store::family).collect(),
                 ..State::default()
             }),
         };
@@ -113,26 +122,28 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(folder),
             entries => entries?,
         };
-        let cancelled: BTreeSet<u32> =
-            saved.jobs.iter().filter(|(_, record)| record.cancelled).map(|(job, _)| *job).collect();
+        let known: BTreeSet<u32> = saved.jobs.iter().map(|(job, _)| *job).collect();
         let ended: BTreeSet<(u32, u64)> =
             saved.ended.iter().map(|(job, number, _)| (*job, *number)).collect();
-        let families: BTreeSet<(u32, u64)> = saved.steps.iter().filter_map(crate::store::family).collect();
         for entry in entries {
             let entry = entry?;
             // Others are none of ours.
             let Some((value, of)) = entry.file_name().to_str().and_then(parse) else { continue };
-            let is_over = match of {
-                Of::Run(Name { job, number, sub }) => {
-                    let is_family = sub != 0 && families.contains(&(job, number));
-                    cancelled.contains(&job) || ended.contains(&(job, number)) && !is_family
+            let mut state = lock(&folder.state);
+            let is_wanted = match of {
+                Of::Run(Name { job, number, sub: 0, .. }) => {
+                    state.jobs.contains(&job) && !ended.contains(&(job, number))
                 }
-                _ => false,
+                Of::Run(Name { job, number, .. }) => {
+                    state.jobs.contains(&job) && state.families.contains(&(job, number))
+                }
+                Of::Client(job) => state.jobs.contains(&job),
+                Of::Job(job) => known.contains(&job),
             };
-            if is_over || !lock(&folder.state).jobs.contains(&of.job()) {
-                fs::remove_file(entry.path())?;
+            if is_wanted {
+                state.set(value, of);
             } else {
-                lock(&folder.state).set(value, of);
+                fs::remove_file(entry.path())?;
             }
         }
         Ok(folder)
@@ -140,7 +151,8 @@ impl Folder {
 
     fn path_of(&self, value: u64, of: Of) -> PathBuf {
         self.path.join(match of {
-            Of::Run(Name { job, number, sub }) => format!("{job}.{value}.{number}.{sub}"),
+            Of::Run(Name { job, number, sub, run: 0 }) => format!("{job}.{value}.{number}.{sub}"),
+            Of::Run(Name { job, number, sub, run }) => format!("{job}.{value}.{number}.{sub}.{run}"),
             Of::Client(job) => format!("{job}.{value}{CLIENT}"),
             Of::Job(job) => format!("{job}.{value}"),
         })
@@ -169,9 +181,16 @@ impl Folder {
     fn begin(&self, of: Of) -> io::Result<u64> {
         let mut state = lock(&self.state);
         if !state.jobs.contains(&of.job()) {
-            return Err(io::Error::other(format!("there is no job {}; it was forgotten", of.job())));
+            let why = format!("there is no job {} that takes them; it was cancelled or forgotten", of.job());
+            return Err(io::Error::other(why));
         }
-        if let Of::Run(Name { job, number, sub: 0 }) = of {
+        if let Of::Run(Name { job, number, sub, .. }) = of
+            && sub != 0
+            && !state.families.contains(&(job, number))
+        {
+            return Err(io::Error::other("the sub-task's result is not wanted any more"));
+        }
+        if let Of::Run(Name { job, number, sub: 0, .. }) = of {
             // Under the lock: what becomes of it is told later.
             let ended =
                 lock(&self.reader).ended(job, number).map_err(|error| io::Error::other(error.to_string()))?;
@@ -245,8 +264,13 @@ impl Folder {
     fn keep_one(&self, value: u64, of: Of) -> io::Result<()> {
         let (from, kept) = (self.path_of(value, of), Of::Job(of.job()));
         File::open(&from)?.sync_all()?;
+        // Under the lock: its job may be forgotten meanwhile, and nobody would look for the new name.
+        let mut state = lock(&self.state);
+        if state.values.get(&value) != Some(&of) {
+            return Err(gone(value));
+        }
         fs::rename(from, self.path_of(value, kept))?;
-        lock(&self.state).set(value, kept);
+        state.set(value, kept);
         Ok(())
     }
 
@@ -268,7 +292,14 @@ impl Folder {
                 // Kept before, or of nobody: a reader is told.
                 continue;
             }
-            self.keep_one(value, of)?;
+            match self.keep_one(value, of) {
+                // Somebody has removed the file: a reader is told, and nobody else waits for it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let mut state = lock(&self.state);
+                    self.discard(&mut state, value);
+                }
+                kept => kept?,
+            }
             has_kept = true;
         }
         if has_kept { self.sync() } else { Ok(()) }
@@ -278,26 +309,31 @@ impl Folder {
     fn settle(&self, changes: &[Change]) {
         let mut state = lock(&self.state);
         for change in changes {
-            let name = |number, sub| move |job| Name { job, number, sub };
+            let first_of = |number, sub| move |job| Name { job, number, sub, run: 0 };
+            let last_of = |number, sub| move |job| Name { job, number, sub, run: u32::MAX };
             let (job, first, last) = match change {
                 Change::Job(job, record) => {
-                    state.jobs.insert(*job);
                     if !record.cancelled {
+                        state.jobs.insert(*job);
                         continue;
                     }
-                    (*job, name(0, 0), name(u64::MAX, u64::MAX))
+                    state.jobs.remove(job);
+                    self.discard_all(&mut state, |of| of == Of::Client(*job));
+                    (*job, first_of(0, 0), last_of(u64::MAX, u64::MAX))
                 }
-                Change::Ended(job, number, _) => (*job, name(*number, 0), name(*number, 0)),
-                Change::FamilyOver(job, number) => (*job, name(*number, 1), name(*number, u64::MAX)),
+                Change::Ended(job, number, _) => (*job, first_of(*number, 0), last_of(*number, 0)),
+                Change::Step(Step::Took { name, tasks, .. }) if !tasks.is_empty() => {
+                    state.families.insert((name.job, name.number));
+                    continue;
+                }
+                Change::FamilyOver(job, number) => {
+                    state.families.remove(&(*job, *number));
+                    (*job, first_of(*number, 1), last_of(*number, u64::MAX))
+                }
                 Change::Forget(job) => {
                     state.jobs.remove(job);
-                    let gone: Vec<_> = state
-                        .values
-                        .iter()
-                        .filter(|(_, of)| of.job() == *job)
-                        .map(|(value, _)| *value)
-                        .collect();
-                    gone.into_iter().for_each(|value| self.discard(&mut state, value));
+                    state.families.retain(|(of, _)| of != job);
+                    self.discard_all(&mut state, |of| of.job() == *job);
                     continue;
                 }
                 _ => continue,
@@ -306,6 +342,11 @@ impl Folder {
             let over: Vec<_> = over.map(|(_, value)| *value).collect();
             over.into_iter().for_each(|value| self.discard(&mut state, value));
         }
+    }
+
+    fn discard_all(&self, state: &mut State, is_one: impl Fn(Of) -> bool) {
+        let gone = state.values.iter().filter(|(_, of)| is_one(**of)).map(|(value, _)| *value);
+        gone.collect::<Vec<_>>().into_iter().for_each(|value| self.discard(state, value));
     }
 
     fn discard(&self, state: &mut State, value: u64) {
@@ -339,139 +380,4 @@ impl Store for Keeping {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::{Ended, Head, JobRecord, Memory};
-
-    fn record(cancelled: bool) -> JobRecord {
-        JobRecord { nonce: 1, name: "large".into(), closed: false, cancelled }
-    }
-
-    fn ended(job: u32, number: u64) -> Change {
-        let head = Head { position: 0, failed: false };
-        Change::Ended(job, number, Ended { head, result: Ok(Bytes::from(&[][..])) })
-    }
-
-    const NAME: Name = Name { job: 0, number: 7, sub: 0 };
-
-    /// A journal with its folder, of which pools are killed: they are dropped as they are.
-    struct Place {
-        directory: tempfile::TempDir,
-        memory: Memory,
-        term: u32,
-    }
-
-    impl Place {
-        fn new() -> Self {
-            let mut memory = Memory::default();
-            memory.commit(&[Change::Job(0, record(false)), Change::Job(1, record(false))]).unwrap();
-            Self { directory: tempfile::tempdir().unwrap(), memory, term: 0 }
-        }
-
-        fn pool(&mut self) -> (Arc<Folder>, Keeping) {
-            self.term += 1;
-            let (reader, saved) = (Box::new(self.memory.clone()), self.memory.load());
-            let folder =
-                Folder::open(&self.directory.path().join("jobs"), self.term, reader, &saved).unwrap();
-            let folder = Arc::new(folder);
-            (Arc::clone(&folder), Keeping { store: Box::new(self.memory.clone()), folder })
-        }
-
-        fn files(&self) -> Vec<String> {
-            let folder = fs::read_dir(self.directory.path().join("jobs.large")).unwrap();
-            let mut names: Vec<_> =
-                folder.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
-            names.sort();
-            names
-        }
-    }
-
-    fn write(folder: &Folder, by: LargeBy, number: u64, from: u64, bytes: &[u8]) -> io::Result<u64> {
-        match folder.answer(LargeRequest::Write { by, number, from, bytes: Bytes::from(bytes) })? {
-            LargeAnswer::Wrote(number) => Ok(number),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn read(folder: &Folder, number: u64) -> io::Result<Vec<u8>> {
-        folder.read(number, 0).map(|bytes| bytes.to_vec())
-    }
-
-    #[test]
-    fn what_a_result_names_is_there_after_a_kill_at_any_moment_and_what_other_runs_wrote_is_not() {
-        let mut place = Place::new();
-        let (folder, _) = place.pool();
-        let [first, other] = [1, 2].map(|_| write(&folder, LargeBy::Task(NAME), 0, 0, b"one").unwrap());
-        assert_eq!(write(&folder, LargeBy::Task(NAME), first, 3, b"two").unwrap(), first);
-        // The answer was lost with the pool: it comes again at the next one, whose numbers are others.
-        let (folder, mut store) = place.pool();
-        write(&folder, LargeBy::Task(NAME), first, 3, b"two").unwrap();
-        assert_eq!(read(&folder, first).unwrap(), b"onetwo", "a run reads what it has written");
-        assert!(write(&folder, LargeBy::Task(NAME), 0, 0, b"").unwrap() > other);
-        // Killed between the values and the record of the result.
-        folder.keep(&[Change::Keeps(NAME, vec![first])]).unwrap();
-        let (folder, _) = place.pool();
-        assert_eq!((read(&folder, first).unwrap(), place.files().len()), (b"onetwo".to_vec(), 3));
-        store.folder = folder;
-        store.commit(&[Change::Keeps(NAME, vec![first]), ended(0, 7)]).unwrap();
-        assert_eq!(place.files(), [format!("0.{first}")]);
-        let late = write(&store.folder, LargeBy::Task(NAME), 0, 0, b"late").unwrap_err();
-        assert!(late.to_string().contains("not wanted any more"), "{late}");
-        assert!(write(&store.folder, LargeBy::Task(NAME), other, 3, b"late").is_err());
-        let (folder, mut store) = place.pool();
-        assert_eq!(read(&folder, first).unwrap(), b"onetwo");
-        store.commit(&[Change::Forget(0)]).unwrap();
-        assert!(place.files().is_empty() && read(&folder, first).is_err());
-        let error = write(&folder, LargeBy::Client(0), 0, 0, b"x").unwrap_err().to_string();
-        assert!(error.contains("there is no job 0"), "{error}");
-    }
-
-    #[test]
-    fn a_pool_that_was_killed_before_it_tidied_is_followed_by_one_that_does() {
-        let mut place = Place::new();
-        let (folder, _) = place.pool();
-        let of = |job, number, sub| LargeBy::Task(Name { job, number, sub });
-        for by in [of(0, 1, 0), of(0, 2, 0), of(0, 2, 9), of(1, 1, 0), LargeBy::Client(1)] {
-            write(&folder, by, 0, 0, b"bytes").unwrap();
-        }
-        // Behind the back of the folder, as if it had died after the commit: task 2 of job 0 is over, and job 1 forgotten.
-        place.memory.commit(&[ended(0, 2), Change::Forget(1)]).unwrap();
-        fs::write(place.directory.path().join("jobs.large/notes.txt"), "of somebody").unwrap();
-        place.pool();
-        assert_eq!(place.files(), [format!("0.{}.1.0", (1u64 << 32) + 1), "notes.txt".into()]);
-        // When its job is cancelled that of task 1 goes.
-        let (_, mut store) = place.pool();
-        store.commit(&[Change::Job(0, record(true))]).unwrap();
-        assert_eq!(place.files(), ["notes.txt"]);
-    }
-
-    #[test]
-    fn what_clients_write_stays_and_nobody_writes_to_values_of_others() {
-        let mut place = Place::new();
-        let (folder, _) = place.pool();
-        let value = write(&folder, LargeBy::Client(0), 0, 0, b"input").unwrap();
-        let strangers = [
-            LargeBy::Client(1),
-            LargeBy::Task(NAME),
-            LargeBy::Attempt(crate::wire::TaskId { index: 0, generation: 0 }, 1),
-        ];
-        for by in strangers {
-            assert!(write(&folder, by, value, 5, b"x").is_err(), "{by:?}");
-        }
-        let error = write(&folder, LargeBy::Client(0), value, 9, b"x").unwrap_err().to_string();
-        assert!(error.contains("has 5 bytes, not 9"), "{error}");
-        // The pool is killed, and killed again.
-        let (folder, _) = place.pool();
-        write(&folder, LargeBy::Client(0), value, 5, b"s").unwrap();
-        folder.answer(LargeRequest::Finish { number: value }).unwrap();
-        let (folder, _) = place.pool();
-        folder.answer(LargeRequest::Finish { number: value }).unwrap();
-        assert!(write(&folder, LargeBy::Client(0), value, 6, b"x").is_err(), "it is whole");
-        // A result of a task that has not written it does not take it, nor one that nobody has.
-        folder.keep(&[Change::Keeps(NAME, vec![value, 77])]).unwrap();
-        let (folder, _) = place.pool();
-        assert_eq!(read(&folder, value).unwrap(), b"inputs");
-        assert!(folder.answer(LargeRequest::Read { number: 77, from: 0 }).is_err());
-        assert_eq!(folder.read(value, 6).unwrap().len(), 0);
-    }
-}
+mod tests;

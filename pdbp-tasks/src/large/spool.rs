@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Access, PIECE};
+use crate::serve::Served;
 use crate::wire::{Bytes, TaskId};
 
 /// Bytes of the file that belong to one value.
@@ -256,6 +257,7 @@ impl Store {
 /// What a client does with the values of a job.
 pub(crate) struct OfClient<'a> {
     pub(crate) store: &'a Store,
+    pub(crate) served: &'a Served,
     pub(crate) job: u32,
 }
 
@@ -265,6 +267,11 @@ impl Access for OfClient<'_> {
     }
 
     fn write(&self, number: u64, from: u64, bytes: &[u8]) -> io::Result<u64> {
-        self.store.write(|| Ok(Writer::Client(self.job)), number, from, bytes)
+        let writer = || {
+            let is_there = self.served.pool().has_job(self.job);
+            let gone = || io::Error::other("its job is over: a large value goes with its job");
+            is_there.then_some(Writer::Client(self.job)).ok_or_else(gone)
+        };
+        self.store.write(writer, number, from, bytes)
     }
 }

@@ -13,7 +13,8 @@ use crate::error::Error;
 use crate::job::{Handle, New};
 use crate::kind::{self, Kind};
 use crate::large::{Large, LargeReader, LargeWriter};
-use crate::wire::{self, Answer, By, Bytes, Chunk, Inputs, KindId, Request, ResultOf};
+use crate::pool::Refused;
+use crate::wire::{self, Answer, By, Bytes, Chunk, Inputs, KindId, Request, ResultOf, pieces};
 
 /// Least and most time between two looks for results.
 const POLL: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
@@ -99,7 +100,7 @@ impl<'r, O: DeserializeOwned> RemoteJob<'r, O> {
 
     /// A task of the job, such as one that was added before this client was started, by its number: how many were added before it.
     pub fn handle<T>(&self, number: u64) -> Handle<T> {
-        Handle::new(number)
+        Handle::new(self.number.into(), number)
     }
 
     /// Adds tasks as they are. When it returns they are in the journal.
@@ -165,10 +166,11 @@ impl<'r, O: DeserializeOwned> RemoteJob<'r, O> {
     /// Waits for the result of a task.
     ///
     /// # Errors
-    /// As [`Remote::ask`]; the task has none, or its job was cancelled.
+    /// As [`Remote::ask`]; the task has none, its job was cancelled, or it is of another job.
     pub fn wait<T: DeserializeOwned>(&mut self, task: &Handle<T>) -> Result<T, Error> {
+        let number = task.awaited_in(self.number.into())?;
         self.flush()?;
-        let number = task.number();
+        self.check_added(number)?;
         let mut pause = POLL.0;
         loop {
             let (_, over, mut results) = self.read(By::Number, number, 1)?;
@@ -247,6 +249,20 @@ impl<'r, O> RemoteJob<'r, O> {
         }
     }
 
+    /// Another client may have added some since this one looked.
+    fn check_added(&mut self, number: u64) -> Result<(), Error> {
+        if number >= self.tasks()? {
+            self.tasks = None;
+        }
+        match self.tasks()? {
+            tasks if number < tasks => Ok(()),
+            tasks => Err(Error::other(format!(
+                "there is no task {number} of job {}: it has {tasks}, from 0 on; add it first",
+                self.number
+            ))),
+        }
+    }
+
     /// How many there are in the journal.
     fn tasks(&mut self) -> Result<u64, Error> {
         if let Some(tasks) = self.tasks {
@@ -264,13 +280,17 @@ impl<'r, O> RemoteJob<'r, O> {
     /// Takes a chunk that is to be sent, and returns the number of its first task.
     fn collect(&mut self, chunk: Chunk) -> Result<u64, Error> {
         let number = self.tasks()? + self.collected.0;
-        if let Some(later) = chunk.join.iter().flatten().chain(&chunk.after).find(|needed| **needed >= number)
-        {
+        if let Some(later) = chunk.needed().find(|needed| *needed >= number) {
             return Err(Error::other(format!(
-                "task {later} is of another job; only tasks of one job can need each other"
+                "task {later} of job {} was not added before task {number}, which needs it; add it first",
+                self.number
             )));
         }
-        let needed = chunk.join.iter().flatten().chain(&chunk.after).count();
+        let most = pieces::VALUE;
+        if let Some(bytes) = chunk.longest().filter(|bytes| *bytes > most) {
+            return Err(Refused::TooLong { bytes, most }.into());
+        }
+        let needed = chunk.needed().count();
         let bytes = match &chunk.inputs {
             Inputs::List(list) => list.iter().map(|input| input.len()).sum(),
             Inputs::Numbers { .. } => 0,
@@ -314,7 +334,8 @@ impl<O: DeserializeOwned> New<&mut RemoteJob<'_, O>> {
         kind: Kind<I, O>,
         inputs: impl IntoIterator<Item = I>,
     ) -> Result<(), Error> {
-        let Self { job, options, needs, after } = self;
+        let after = self.after_in(self.job.number.into())?;
+        let Self { job, options, needs, .. } = self;
         for input in inputs {
             let inputs = Inputs::List(vec![kind::encode(&input)?]);
             let (needs, after) = (needs.clone(), after.clone());
@@ -344,18 +365,20 @@ impl<O: DeserializeOwned> New<&mut RemoteJob<'_, O>> {
         own: A,
         parts: &[Handle<T>],
     ) -> Result<Handle<R>, Error> {
-        let parts = parts.iter().map(Handle::number).collect();
+        let parts =
+            parts.iter().map(|part| part.number_in(self.job.number.into())).collect::<Result<_, _>>()?;
         self.push(kind.id, kind::encode(&own)?, Some(parts))
     }
 
     fn push<T>(self, kind: KindId, input: Bytes, join: Option<Vec<u64>>) -> Result<Handle<T>, Error> {
-        let Self { job, options, needs, after } = self;
+        let after = self.after_in(self.job.number.into())?;
+        let Self { job, options, needs, .. } = self;
         let inputs = Inputs::List(vec![input]);
         let number = job.collect(Chunk { options, needs, join, after, ..Chunk::new(kind, inputs) })?;
         job.single.insert(number);
         if job.is_full() {
             job.flush()?;
         }
-        Ok(Handle::new(number))
+        Ok(Handle::new(job.number.into(), number))
     }
 }

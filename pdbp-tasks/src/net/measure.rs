@@ -42,7 +42,7 @@ fn take_up(path: &Path) -> Result<(Disk, Durable), Error> {
     let mut store = Disk::open(path).map_err(Error::other)?;
     let saved = store.load().map_err(Error::other)?;
     let term = saved.term + 1;
-    store.commit(&[Change::Term(term)]).map_err(Error::other)?;
+    store.commit(&[Change::Term(term, 1)]).map_err(Error::other)?;
     let judge = |_: &[u8]| false;
     let durable =
         Durable::restore(saved, term, (1, FINGERPRINT), Limits::default(), judge, Box::new(store.clone()))

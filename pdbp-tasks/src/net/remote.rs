@@ -9,6 +9,7 @@ use pdbp::{Builder, Node, Part, PartKind, RecvError, Target};
 use super::{RemoteJob, has_lost_pool};
 use crate::error::Error;
 use crate::large::{self, Access, Large, LargeReader};
+use crate::pool::Refused;
 use crate::program::Program;
 use crate::serve::ADDRESS;
 use crate::wire::{self, Answer, Bytes, Down, LargeAnswer, LargeBy, LargeRequest, Request, Up, pieces};
@@ -80,6 +81,8 @@ pub struct Remote {
     fingerprint: u64,
     patience: Duration,
     session: Option<Session>,
+    /// The number of the pool's journal, if it has said it.
+    journal: Option<u64>,
     id: u64,
 }
 
@@ -88,7 +91,14 @@ impl Remote {
     /// pool.
     pub fn new(program: &Program, builder: Builder, patience: Duration) -> Self {
         let fingerprint = program.kinds.fingerprint();
-        Self { builder: builder.timeout(TRY.min(patience)), fingerprint, patience, session: None, id: 0 }
+        Self {
+            builder: builder.timeout(TRY.min(patience)),
+            fingerprint,
+            patience,
+            session: None,
+            journal: None,
+            id: 0,
+        }
     }
 
     /// From now on whatever is asked takes no longer than this without a pool.
@@ -151,7 +161,19 @@ impl Remote {
     ) -> Result<A, Error> {
         let session = match &mut self.session {
             Some(session) => session,
-            None => self.session.insert(Session::begin(self.builder.clone())?),
+            None => {
+                let mut session = Session::begin(self.builder.clone())?;
+                // Numbers of jobs are those of a journal.
+                let of =
+                    |down| if let Down::Answer { id, answer } = down { Some((id, answer)) } else { None };
+                let request = Request::Journal;
+                match session.ask(0, (At::Pool, Up::Request { id: 0, request }), &of)? {
+                    Answer::Journal(new) if *self.journal.get_or_insert(new) == new => {}
+                    Answer::Journal(_) => return Err(Error::OtherJournal),
+                    other => return Err(strange(&other)),
+                }
+                self.session.insert(session)
+            }
         };
         session.ask(id, up, of)
     }
@@ -168,6 +190,17 @@ impl Remote {
         }
     }
 
+    /// All tasks of a job that have failed run again, once however often it has to be asked. Returns how many.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask); the job was cancelled.
+    pub fn retry(&mut self, job: u32) -> Result<u64, Error> {
+        match self.ask(&Request::Retry { job, nonce: nonce() })? {
+            Answer::Done(count) => Ok(count),
+            other => Err(strange(&other)),
+        }
+    }
+
     /// Of all functions of the program.
     pub(super) fn fingerprint(&self) -> u64 {
         self.fingerprint
@@ -180,7 +213,7 @@ impl Remote {
 }
 
 /// A number that no other job has.
-fn nonce() -> u128 {
+pub(super) fn nonce() -> u128 {
     use std::hash::{BuildHasher, RandomState};
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
     // Random keys of each.
@@ -196,7 +229,7 @@ pub(super) fn strange(answer: &Answer) -> Error {
 fn is_final(error: &Error) -> bool {
     match error {
         Error::Start(error) => !error.may_pass(),
-        error => matches!(error, Error::Codec(_)),
+        error => matches!(error, Error::Codec(_) | Error::Add(_) | Error::OtherJournal),
     }
 }
 
@@ -221,6 +254,9 @@ impl Session {
             (At::Store, None) => *self.store.insert(self.part.find(large::ADDRESS, TRY)?),
         };
         let bytes = postcard::to_stdvec(&up)?;
+        if bytes.len() > pieces::MOST {
+            return Err(Refused::TooLong { bytes: bytes.len(), most: pieces::MOST }.into());
+        }
         for piece in pieces::cut(&bytes, self.part.longest()) {
             self.part.send(target, &piece)?;
         }

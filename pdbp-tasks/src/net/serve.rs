@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use pdbp::{Builder, Event, Interest, Node, Part, PartKind, RecvError, Target};
 
 use super::Serving;
+use super::remote::nonce;
 use crate::durable::{Durable, Group, Out, Reading};
 use crate::error::Error;
 use crate::large::{self, Folder, Keeping};
@@ -89,7 +90,9 @@ impl Program {
         let failed = |error| Error::other(format!("the journal cannot be taken up: {error}"));
         let functions = (self.kinds.len(), self.kinds.fingerprint());
         saved.check_functions(functions.1).map_err(failed)?;
-        store.commit(&[Change::Term(term), Change::Functions(functions.1)]).map_err(failed)?;
+        let number = nonce() as u64; // of 128 random bits
+        saved.pools.push(number);
+        store.commit(&[Change::Term(term, number), Change::Functions(functions.1)]).map_err(failed)?;
         let folder = match &serving.journal {
             Some(path) => {
                 let failed =

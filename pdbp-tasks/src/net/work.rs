@@ -1,19 +1,20 @@
 //! Processors of a pool with a journal, which comes and goes.
+//!
+//! Each slot has a thread, which talks to the pool by a part of its own. While it runs a task, whose function may take hours and ask nothing, the thread
+//! that joins clusters talks for it: a pool that is started anew is told at once what runs here, and does not give it to others.
 
-use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pdbp::{Builder, Node, Part, PartKind, RecvError, Target};
+use pdbp::{Builder, Node, Part, PartKind, RecvError, Shared as Shares, Target};
 
 use super::{WhenLost, Working, has_lost_pool};
 use crate::error::Error;
 use crate::kind::Kinds;
-use crate::large::Link;
+use crate::large;
 use crate::program::Program;
-use crate::resources::Resources;
 use crate::serve::ADDRESS;
 use crate::slot::{self, Slot};
 use crate::wire::{Assignment, Ending, Up, pieces};
@@ -30,10 +31,108 @@ const MEETING: Duration = Duration::from_secs(2);
 /// How long a processor that goes waits until its results are acknowledged.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// The part of a slot in a cluster.
+struct Link {
+    session: u64,
+    part: Part<Shares>,
+    pool: Target,
+}
+
+impl Link {
+    fn say(&self, message: &Up) -> Result<(), Error> {
+        slot::send(&self.part, self.pool, message)
+    }
+}
+
+/// A slot, as the threads of its process see it.
+struct Seat {
+    name: String,
+    slot: Mutex<Slot>,
+    running: Mutex<Running>,
+    watch: slot::Watch,
+}
+
+/// Whether the slot runs a task, and its part then, if it has one.
+#[derive(Default)]
+struct Running {
+    runs: bool,
+    link: Option<Link>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Seat {
+    fn new(name: String, worker: Worker, grace: Duration) -> Self {
+        Self {
+            name,
+            slot: Mutex::new(Slot { worker, joined: pieces::Joined::default() }),
+            running: Mutex::default(),
+            watch: slot::Watch::new(grace),
+        }
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        lock(&self.slot)
+    }
+
+    fn take_in(&self, part: &Part<Shares>) {
+        while let Some(message) = part.try_recv() {
+            self.slot().receive(&message);
+        }
+    }
+
+    /// What there is was not told to the pool, or may not have been.
+    fn has_lost(&self) {
+        let mut slot = self.slot();
+        slot.worker.lost();
+        slot.joined = pieces::Joined::default();
+    }
+
+    /// Registers its part in a cluster.
+    fn connect(&self, session: u64, node: &Node) -> Result<Link, Error> {
+        let part = node.register_shared(&self.name, PartKind::Cpu)?;
+        let pool = part.find(ADDRESS, MEETING)?;
+        Ok(Link { session, part, pool })
+    }
+
+    /// If it runs a task, the pool of this cluster is told so, and what it says is heard.
+    fn speak_for(&self, session: u64, node: &Node, now: Duration) -> Result<(), Error> {
+        let mut running = lock(&self.running);
+        if !running.runs {
+            return Ok(());
+        }
+        if running.link.as_ref().is_none_or(|link| link.session < session) {
+            running.link = None;
+            self.has_lost();
+            running.link = Some(self.connect(session, node)?);
+        }
+        let Some(link) = &running.link else { return Ok(()) };
+        self.take_in(&link.part);
+        loop {
+            let Some(message) = self.slot().worker.speak(now) else { return Ok(()) };
+            link.say(&message)?;
+        }
+    }
+
+    /// Whether the pool does not want what runs.
+    fn is_unwanted(&self) -> bool {
+        if let Ok(running) = self.running.try_lock()
+            && let Some(link) = &running.link
+        {
+            self.take_in(&link.part);
+        }
+        self.slot().worker.is_dropped()
+    }
+}
+
 /// What the threads of a process share.
 struct Shared<'p> {
     kinds: &'p Kinds,
-    offer: Resources,
+    seats: Vec<Seat>,
+    /// Each takes the place of one whose function hangs.
+    spares: Vec<Seat>,
     /// The cluster that there is now, with a number.
     session: Mutex<Option<(u64, Node)>>,
     changed: Condvar,
@@ -68,9 +167,12 @@ impl Program {
         let slots = self.slots.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
         let row_blocks = builder.settings().row_blocks.max(2 * slots as u32);
         let builder = builder.row_blocks(row_blocks).timeout(TRY);
+        let worker = Worker::keeping(self.kinds.fingerprint(), self.offer.or_cpus(slots));
+        let seat = |name| Seat::new(name, worker.clone(), self.limits.grace);
         let shared = Shared {
             kinds: &self.kinds,
-            offer: self.offer.or_cpus(slots),
+            seats: (0..slots).map(|number| seat(format!("tasks.slot{number}"))).collect(),
+            spares: (0..slots).map(|number| seat(format!("tasks.slot{number}.instead"))).collect(),
             session: Mutex::new(None),
             changed: Condvar::new(),
             lost: AtomicU64::new(0),
@@ -82,12 +184,16 @@ impl Program {
             error: Mutex::new(None),
         };
         thread::scope(|scope| {
-            let slots: Vec<_> = (0..slots)
-                .map(|number| {
-                    let shared = &shared;
-                    scope.spawn(move || shared.compute(number))
+            let shared = &shared;
+            let mut slots: Vec<_> =
+                shared.seats.iter().map(|seat| scope.spawn(move || shared.compute(seat))).collect();
+            slots.extend(shared.seats.iter().zip(&shared.spares).map(|(seat, spare)| {
+                scope.spawn(move || {
+                    if seat.watch.hangs() {
+                        shared.compute(spare);
+                    }
                 })
-                .collect();
+            }));
             let is_done = || slots.iter().all(thread::ScopedJoinHandle::is_finished);
             shared.manage(&builder, working, stop, say, &is_done);
             for slot in slots {
@@ -134,6 +240,15 @@ impl Shared<'_> {
                     self.changed.notify_all();
                     while !is_done() && !has_lost_pool(&node) && self.lost.load(Ordering::Acquire) < number {
                         self.look(working, stop);
+                        let now = self.began.elapsed();
+                        if self
+                            .seats
+                            .iter()
+                            .chain(&self.spares)
+                            .any(|seat| seat.speak_for(number, &node, now).is_err())
+                        {
+                            break;
+                        }
                         thread::sleep(LOOK);
                     }
                     *self.session() = None;
@@ -188,41 +303,49 @@ impl Shared<'_> {
     }
 
     /// The thread of a slot.
-    fn compute(&self, number: usize) {
-        let worker = Worker::keeping(self.kinds.fingerprint(), self.offer.clone());
-        let slot = RefCell::new(Slot { worker, joined: pieces::Joined::default() });
-        let (name, later) = (format!("tasks.slot{number}"), |after| self.later(after));
-        let large = Link::new(&later, &name);
-        let mut last = 0;
+    fn compute(&self, seat: &Seat) {
+        let _over = seat.watch.thread();
+        let later = |after| self.later(after);
+        let large = large::Link::new(&later, &seat.name);
+        let (mut last, mut link) = (0, None);
         loop {
             let session = self.session().clone().filter(|(session, _)| *session > last);
-            if let Some((session, node)) = session {
-                last = session;
-                match self.at_pool(&node, &name, &slot, &large) {
+            if link.is_some() || session.is_some() {
+                let ended = match (link.take(), session) {
+                    (None, Some((session, node))) => {
+                        last = session;
+                        seat.connect(session, &node)
+                    }
+                    // The one by which the pool was told of what has run.
+                    (Some(link), _) => Ok(link),
+                    (None, None) => continue,
+                };
+                match ended.and_then(|link| {
+                    last = last.max(link.session);
+                    self.at_pool(seat, link, &mut last, &large)
+                }) {
                     Ok(Some(Over::Refused(pool))) => {
                         return self.fail(Error::OtherFunctions { own: self.kinds.fingerprint(), pool });
                     }
                     Ok(_) => return,
                     Err(_) => {
-                        let mut slot = slot.borrow_mut();
-                        slot.worker.lost();
-                        slot.joined = pieces::Joined::default();
-                        self.lost.fetch_max(session, Ordering::AcqRel);
+                        seat.has_lost();
+                        self.lost.fetch_max(last, Ordering::AcqRel);
                     }
                 }
                 continue;
             }
             let is_over = self.alone.load(Ordering::Acquire);
             if self.leaving.load(Ordering::Acquire) {
-                slot.borrow_mut().worker.drop_queue();
-                let (results, _) = slot.borrow().worker.has();
-                if results == 0 || is_over {
+                let mut slot = seat.slot();
+                slot.worker.drop_queue();
+                if slot.worker.has().0 == 0 || is_over {
                     return;
                 }
             }
-            let step = slot.borrow_mut().worker.step_alone(self.began.elapsed());
+            let step = seat.slot().worker.step_alone(self.began.elapsed());
             match step {
-                Step::Run(task) => self.run((None, &large), &slot, &task),
+                Step::Run(task) => link = self.run(seat, None, &large, &task),
                 _ if is_over => return,
                 _ => drop(self.changed.wait_timeout(self.session(), LOOK)),
             }
@@ -232,41 +355,40 @@ impl Shared<'_> {
     /// Asks, runs and submits until the pool is gone, which is an error, or this processor goes.
     fn at_pool(
         &self,
-        node: &Node,
-        name: &str,
-        slot: &RefCell<Slot>,
-        large: &Link<'_>,
+        seat: &Seat,
+        mut link: Link,
+        last: &mut u64,
+        large: &large::Link<'_>,
     ) -> Result<Option<Over>, Error> {
-        let part = node.register(name, PartKind::Cpu)?;
-        let pool = part.find(ADDRESS, MEETING)?;
         let mut farewell = None;
         loop {
-            slot::take_in(&part, slot);
+            seat.take_in(&link.part);
             let now = self.began.elapsed();
             if self.leaving.load(Ordering::Acquire) {
                 let until = *farewell.get_or_insert(now + FAREWELL);
-                slot.borrow_mut().worker.drop_queue();
-                if slot.borrow().worker.has().0 == 0 || now >= until {
-                    self.say(&part, pool, &Up::Bye)?;
+                seat.slot().worker.drop_queue();
+                if seat.slot().worker.has().0 == 0 || now >= until {
+                    link.say(&Up::Bye)?;
                     return Ok(None);
                 }
             }
-            let step = slot.borrow_mut().worker.step(now);
+            let step = seat.slot().worker.step(now);
             match step {
-                Step::Run(task) => self.run((Some(&part), large), slot, &task),
-                Step::Send(up) => self.say(&part, pool, &up)?,
+                Step::Run(task) => {
+                    let after = self.run(seat, Some(link), large, &task);
+                    // There may have been another pool meanwhile, or none.
+                    link = after.ok_or_else(|| Error::other("the pool is gone"))?;
+                    *last = (*last).max(link.session);
+                }
+                Step::Send(up) => link.say(&up)?,
                 Step::Over(over) => return Ok(Some(over)),
-                Step::Wait(time) => match part.recv_timeout(time.min(5 * LOOK)) {
-                    Ok(message) => slot::receive(slot, &message),
+                Step::Wait(time) => match link.part.recv_timeout(time.min(5 * LOOK)) {
+                    Ok(message) => seat.slot().receive(&message),
                     Err(RecvError::Timeout(_)) => {}
                     Err(error) => return Err(error.into()),
                 },
             }
         }
-    }
-
-    fn say(&self, part: &Part, pool: Target, message: &Up) -> Result<(), Error> {
-        slot::send(part, pool, message)
     }
 
     /// The cluster behind the one with this number, which is lost. Waits for it, as what writes a large value does meanwhile; `None`: there
@@ -285,18 +407,29 @@ impl Shared<'_> {
         }
     }
 
-    fn run(&self, (part, large): (Option<&Part>, &Link<'_>), slot: &RefCell<Slot>, task: &Assignment) {
+    /// Runs a task. Gives the part back, or that in another cluster which there is meanwhile.
+    fn run(
+        &self,
+        seat: &Seat,
+        link: Option<Link>,
+        large: &large::Link<'_>,
+        task: &Assignment,
+    ) -> Option<Link> {
         let stops = || self.leaving.load(Ordering::Acquire);
         self.running.fetch_add(1, Ordering::Relaxed);
-        let (ending, tasks) = slot::call((part, Some(large)), slot, self.kinds, task, &stops);
+        *lock(&seat.running) = Running { runs: true, link };
+        let (ending, tasks) =
+            slot::call(Some(large), (self.kinds, &seat.watch), task, &|| stops() || seat.is_unwanted());
+        let link = std::mem::take(&mut *lock(&seat.running)).link;
         let now = self.began.elapsed();
         self.busy.store(now.as_millis() as u64, Ordering::Relaxed); // the age of a process in milliseconds
         self.running.fetch_sub(1, Ordering::Relaxed);
-        let worker = &mut slot.borrow_mut().worker;
+        let worker = &mut seat.slot().worker;
         if stops() && matches!(ending, Ending::Failed(_)) {
             worker.abandon();
         }
         worker.wrote(large.take_wrote());
         worker.ended(now, ending, tasks);
+        link
     }
 }

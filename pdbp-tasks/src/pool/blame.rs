@@ -3,7 +3,8 @@
 //! When a node is lost, the oldest task that each of its processors has not submitted is *suspect*: it, or one whose result did not come any
 //! more, was running. A suspect is handed out with nothing behind it and as the only suspect of its node; after a second death it has
 //! a node for itself. Only deaths of nodes that held this task and nothing else count, so that who shares a node with the culprit never pays
-//! for it; after some of those ([`Limits::crashes`](super::Limits::crashes)) the task is given up. Who leaves by itself is no death.
+//! for it; after some of those ([`Limits::crashes`](super::Limits::crashes)) the task is given up. Who leaves by itself is no death, and who comes back
+//! with what it runs has not died.
 
 use super::lanes::Isolation;
 use super::{Flaw, Pool, TaskError};
@@ -34,6 +35,16 @@ impl Pool {
             if is_alone {
                 blame.nodes.push(node);
             }
+        }
+    }
+
+    /// Whoever was taken for dead still runs a task: only its link was lost.
+    pub(super) fn acquit(&mut self, task: TaskId) {
+        let Some(blame) = self.blame.get_mut(&task) else { return };
+        blame.deaths = blame.deaths.saturating_sub(1);
+        blame.nodes.pop();
+        if blame.deaths == 0 {
+            self.blame.remove(&task);
         }
     }
 

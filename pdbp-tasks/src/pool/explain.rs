@@ -50,8 +50,8 @@ impl Pool {
     }
 
     /// Tasks of a family that are not over.
-    pub(crate) fn live_of(&self, name: Name) -> usize {
-        let families = self.journal.as_ref().map(|journal| journal.family(name));
+    pub(crate) fn live_of(&self, job: JobId, number: u64) -> usize {
+        let families = self.journal.as_ref().map(|journal| journal.family(job, number));
         families.unwrap_or(0)
     }
 

@@ -37,6 +37,9 @@ pub(crate) enum Flaw {
     /// With a journal: what an earlier pool was told is taken for this one's.
     #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "journals come with the feature"))]
     NoTerms,
+    /// With a journal: what comes of a run before a task was to run again is taken for that one's.
+    #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "journals come with the feature"))]
+    ForgetsRuns,
 }
 
 impl Pool {

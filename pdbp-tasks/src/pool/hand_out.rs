@@ -35,6 +35,9 @@ impl Pool {
     /// A processor says which functions it knows, and what its node offers. With other functions than the pool's it is refused, and all that
     /// it sends ignored. Returns whether it is welcome.
     pub fn hello(&mut self, processor: Processor, fingerprint: u64, offer: Resources) -> bool {
+        if self.banned.contains(&processor) {
+            return false;
+        }
         if fingerprint != self.fingerprint {
             let why = format!(
                 "it knows other functions ({fingerprint:016x}) than the pool ({:016x})",
@@ -90,6 +93,9 @@ impl Pool {
     pub fn lose_node(&mut self, node: u16) {
         self.blame(node);
         self.forget_processors(|processor| processor.node == node);
+        // Who only says that it goes is not forgiven by that.
+        self.banned.retain(|processor| processor.node != node);
+        self.strays.retain(|processor, _| processor.node != node);
     }
 
     pub(super) fn forget_processors(&mut self, is_gone: impl Fn(Processor) -> bool) {
@@ -107,8 +113,6 @@ impl Pool {
         }
         self.stir();
         self.trouble.forget_processors(&is_gone);
-        self.banned.retain(|processor| !is_gone(*processor));
-        self.strays.retain(|processor, _| !is_gone(*processor));
         self.notices.retain(|(processor, _)| !is_gone(*processor));
         let (mut dropped, mut lost) = (Vec::new(), Vec::new());
         for row in self.table.rows_mut() {

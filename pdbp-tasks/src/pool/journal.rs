@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::wire::{Bytes, Ending, Held, KindId, Name, Options, SubTask, Submission, TaskId};
 
 use super::tasks::{Entry, Input, State};
-use super::{Came, Job, JobId, Pool, Processor, Refused, TaskError};
+use super::{Came, Flaw, Job, JobId, Pool, Processor, Refused, TaskError};
 use crate::resources::Resources;
 
 /// Something of which a journal makes a pool anew.
@@ -51,6 +51,11 @@ pub(super) struct Journal {
 }
 
 impl Journal {
+    /// Whether what happens is in the journal already.
+    pub(super) fn replays(&self) -> bool {
+        self.replays
+    }
+
     pub(super) fn must_wait(&self) -> bool {
         self.record > self.durable
     }
@@ -93,8 +98,8 @@ impl Journal {
     }
 
     /// Sub-tasks of a family that are not over.
-    pub(super) fn family(&self, name: Name) -> usize {
-        self.families.get(&(name.job, name.number)).copied().unwrap_or(0)
+    pub(super) fn family(&self, job: JobId, number: u64) -> usize {
+        self.families.get(&(job.0, number)).copied().unwrap_or(0)
     }
 
     /// Its state as text: numbers of records as seen from the last one that is durable.
@@ -156,6 +161,11 @@ impl Pool {
         self.journal.as_ref()?.unripe.back().map(|(record, ..)| *record)
     }
 
+    /// The most bytes that an input may have.
+    pub(crate) fn most_input(&self) -> usize {
+        self.limits.input_bytes
+    }
+
     /// Whether there are too many different needs to tell these apart.
     pub(crate) fn refuses_needs(&mut self, needs: &Resources) -> bool {
         self.lanes.of_needs(needs).is_none()
@@ -185,20 +195,21 @@ impl Pool {
         JobId(number)
     }
 
-    /// Adds a task with this number. What it needs is there.
+    /// Adds a task of a client with this name. What it needs is there.
     pub(crate) fn add_as(
         &mut self,
-        (job, number): (JobId, u64),
+        Name { job, number, run, .. }: Name,
         (kind, options, needs): (KindId, Options, &Resources),
         input: Bytes,
         came: Came,
     ) -> Result<(), Refused> {
         let lane = self.lanes.of_needs(needs).ok_or(Refused::TooManyNeeds)?;
+        let job = JobId(job);
         if self.jobs.get(&job).is_none_or(|job| job.cancelled) {
             return Err(Refused::Cancelled);
         }
         let mut entry = Entry::new(job, kind, options, lane, Input::Bytes(input));
-        (entry.number, entry.gives) = (number, true);
+        (entry.number, entry.run, entry.gives) = (number, run, true);
         let task = self.insert(entry);
         self.ready_if_free(task, came);
         Ok(())
@@ -210,7 +221,12 @@ impl Pool {
     }
 
     pub(super) fn named(&self, name: Name) -> Option<TaskId> {
-        self.journal.as_ref()?.names.get(&name).copied()
+        let names = &self.journal.as_ref()?.names;
+        if self.has(Flaw::ForgetsRuns) {
+            let mut alike = names.iter().filter(|(other, _)| Name { run: name.run, ..**other } == name);
+            return alike.next().map(|(_, task)| *task);
+        }
+        names.get(&name).copied()
     }
 
     /// A submission is taken. Returns the number of the first task that it adds.
@@ -294,7 +310,8 @@ impl Pool {
 
     /// A processor says that it has this task of an earlier pool, or of this one before its link was lost. `None`: it is not wanted.
     pub(crate) fn adopt(&mut self, now: Duration, processor: Processor, name: Name) -> Option<Held> {
-        let task = self.named(name)?;
+        let task = self.named(name).filter(|_| !self.banned.contains(&processor))?;
+        self.acquit(task);
         self.meet(now, processor);
         let entry = self.tasks.get(task)?;
         match entry.state {

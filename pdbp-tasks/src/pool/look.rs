@@ -25,6 +25,11 @@ impl Pool {
         matches!(entry.state, State::Scheduled { .. }).then_some(entry.job.0)
     }
 
+    /// Whether there is a job of this number.
+    pub(crate) fn has_job(&self, job: u32) -> bool {
+        self.jobs.contains_key(&super::JobId(job))
+    }
+
     /// The name of a task, of a pool with a journal.
     #[cfg(feature = "net")]
     pub(crate) fn name_of(&self, task: TaskId) -> Option<crate::wire::Name> {

@@ -37,11 +37,12 @@ mod trouble;
 mod types;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::timeline::Span;
-use crate::wire::{Bytes, Down, Name, SubTask, TaskId};
+use crate::wire::{Bytes, Down, Name, SubTask, TaskId, pieces};
 use blame::Blame;
 use figures::Figures;
 pub(crate) use flaws::Flaw;
@@ -155,6 +156,7 @@ pub struct Pool {
 impl Pool {
     /// An empty pool for tasks of so many kinds, with a number that stands for what they are.
     pub fn new(kinds: usize, fingerprint: u64, limits: Limits) -> Self {
+        let limits = Limits { input_bytes: limits.input_bytes.min(pieces::VALUE), ..limits };
         Self {
             limits,
             fingerprint,
@@ -204,8 +206,12 @@ impl Pool {
     /// # Errors
     /// See [`Refused`].
     pub fn add(&mut self, job: JobId, new: &NewTask<'_>) -> Result<u64, Refused> {
-        if self.tasks.len() >= self.limits.tasks {
+        if self.room() == 0 {
             return Err(Refused::Full);
+        }
+        let (bytes, most) = (new.input.len(), self.limits.input_bytes);
+        if bytes > most {
+            return Err(Refused::TooLong { bytes, most });
         }
         let known = self.jobs.get(&job).filter(|job| !job.cancelled).ok_or(Refused::Cancelled)?;
         let lane = self.lanes.of_needs(new.needs).ok_or(Refused::TooManyNeeds)?;
@@ -262,14 +268,18 @@ impl Pool {
 
     /// Ends all sub-tasks of these tasks of a job, which are sorted and over themselves.
     #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "only pools with a journal run tasks again"))]
-    pub(crate) fn end_families(&mut self, job: JobId, numbers: &[u64]) {
+    pub(crate) fn end_families(&mut self, job: JobId, numbers: &[Range<u64>]) {
         let Some(journal) = &self.journal else { return };
-        if !numbers.iter().any(|number| journal.family(Name { job: job.0, number: *number, sub: 0 }) > 0) {
+        if !numbers.iter().cloned().flatten().any(|number| journal.family(job, number) > 0) {
             return;
         }
+        let is_one = |number: u64| {
+            let at = numbers.partition_point(|some| some.end <= number);
+            numbers.get(at).is_some_and(|some| some.contains(&number))
+        };
         for task in self.tasks.of_job(job) {
             let entry = self.tasks.get(task);
-            if entry.is_some_and(|entry| entry.sub != 0 && numbers.binary_search(&entry.number).is_ok()) {
+            if entry.is_some_and(|entry| entry.sub != 0 && is_one(entry.number)) {
                 self.leave_table(task, None);
                 self.end(task, Err(Arc::new(TaskError::Cancelled)));
             }
@@ -308,6 +318,11 @@ impl Pool {
     /// Tasks of all jobs that are not over.
     pub fn len(&self) -> usize {
         self.tasks.len()
+    }
+
+    /// How many more clients may add.
+    pub fn room(&self) -> usize {
+        self.limits.tasks.saturating_sub(self.tasks.len())
     }
 
     /// Whether all tasks are over.
@@ -389,7 +404,11 @@ impl Pool {
         {
             return journal.keep_back(task, came);
         }
-        self.bytes -= weight(&entry.input);
+        let bytes = weight(&entry.input);
+        if bytes > self.limits.input_bytes {
+            return self.refuse_too_long(task, came, bytes);
+        }
+        self.bytes -= bytes;
         entry.input.settle();
         self.bytes += weight(&entry.input);
         entry.state = State::Ready;
@@ -402,8 +421,26 @@ impl Pool {
         self.stir();
     }
 
-    /// Adds the tasks of a submission that is taken. The first goes out first.
-    fn add_sub_tasks(&mut self, job: JobId, number: u64, first_sub: u64, new: Vec<SubTask>) -> Vec<TaskId> {
+    /// A task whose input cannot be handed out ends without a result.
+    fn refuse_too_long(&mut self, task: TaskId, came: Came, bytes: usize) {
+        if let Some(journal) = &mut self.journal
+            && journal.replays()
+        {
+            // That may be in the journal: it is looked at when all of that was done again.
+            return journal.keep_back(task, came);
+        }
+        let most = self.limits.input_bytes as u64;
+        self.end(task, Err(Arc::new(TaskError::TooLong { bytes: bytes as u64, most })));
+    }
+
+    /// Adds the tasks of a submission that is taken. They wait until they are [freed](Self::free_sub_tasks): one may end by that.
+    fn add_sub_tasks(
+        &mut self,
+        job: JobId,
+        (number, run): (u64, u32),
+        first_sub: u64,
+        new: Vec<SubTask>,
+    ) -> Vec<TaskId> {
         let mut ids: Vec<TaskId> = Vec::with_capacity(new.len());
         for SubTask { kind, options, needs, input, join, after } in new {
             let input = match &join {
@@ -413,7 +450,7 @@ impl Pool {
             // The submission has been looked at: there is a lane.
             let lane = self.lanes.of_needs(&needs).unwrap_or(PLAIN);
             let mut entry = Entry::new(job, kind, options, lane, input);
-            (entry.number, entry.sub) = (number, first_sub + ids.len() as u64);
+            (entry.number, entry.run, entry.sub) = (number, run, first_sub + ids.len() as u64);
             let task = self.insert(entry);
             let data = join.iter().flatten().enumerate().map(|(part, on)| (on, Some(part as u32)));
             for (on, part) in data.chain(after.iter().map(|on| (on, None))) {
@@ -423,13 +460,17 @@ impl Pool {
             }
             ids.push(task);
         }
-        ids.iter().rev().for_each(|task| self.ready_if_free(*task, Came::Unlocked));
         ids
+    }
+
+    /// These were added: the first goes out first.
+    fn free_sub_tasks(&mut self, added: &[TaskId]) {
+        added.iter().rev().for_each(|task| self.ready_if_free(*task, Came::Unlocked));
     }
 }
 
 fn name_of(entry: &Entry) -> Name {
-    Name { job: entry.job.0, number: entry.number, sub: entry.sub }
+    Name { job: entry.job.0, number: entry.number, sub: entry.sub, run: entry.run }
 }
 
 /// Where a task comes from.

@@ -36,7 +36,8 @@ impl Pool {
             self.counts.ignored += 1;
             let job = entry.job;
             if self.has(Flaw::AddsOfIgnored) {
-                self.add_sub_tasks(job, 0, 0, tasks);
+                let added = self.add_sub_tasks(job, (0, 0), 0, tasks);
+                self.free_sub_tasks(&added);
             }
             if !was_handed_out {
                 self.note_stray(from);
@@ -87,15 +88,20 @@ impl Pool {
     pub(super) fn take(&mut self, task: TaskId, from: Processor, ending: Ending, tasks: Vec<SubTask>) {
         self.counts.taken += 1;
         self.leave_table(task, Some(from));
-        let Some((job, number)) = self.tasks.get(task).map(|entry| (entry.job, entry.number)) else { return };
+        let of = self.tasks.get(task).map(|entry| (entry.job, (entry.number, entry.run)));
+        let Some((job, number)) = of else { return };
         let first_sub = self.note_taken(task, &ending, &tasks);
         let added = self.add_sub_tasks(job, number, first_sub, tasks);
         match ending {
-            Ending::Value(bytes) => self.end(task, Ok(bytes)),
+            Ending::Value(bytes) => {
+                self.free_sub_tasks(&added);
+                self.end(task, Ok(bytes));
+            }
             Ending::Of(which) => {
                 if let Some(heir) = added.get(usize::from(which)) {
                     self.stand_in(task, *heir);
                 }
+                self.free_sub_tasks(&added);
             }
             Ending::Failed(_) => {}
         }

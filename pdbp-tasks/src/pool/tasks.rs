@@ -25,6 +25,8 @@ pub(super) struct Entry {
     pub(super) number: u64,
     /// With a journal: 0 for what the client has added, else a number of its own.
     pub(super) sub: u64,
+    /// That of its name.
+    pub(super) run: u32,
     /// Its result is that of the task that the client has added.
     pub(super) gives: bool,
     pub(super) input: Input,
@@ -44,6 +46,7 @@ impl Entry {
             attempts: 0,
             number: 0,
             sub: 0,
+            run: 0,
             gives: false,
             input,
             first_edge: NONE,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::resources::Resources;
-use crate::wire::{Bytes, Failure, KindId, Options};
+use crate::wire::{Bytes, Failure, KindId, Options, pieces};
 
 /// Who computes: a slot of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -27,6 +27,8 @@ pub struct JobId(pub(crate) u32);
 pub struct Limits {
     /// Tasks that are not over. Clients cannot add more; sub-tasks are always taken.
     pub tasks: usize,
+    /// Bytes of one input, that of a join with the results that it is given. Above 960 MiB, which is the default, that is what counts.
+    pub input_bytes: usize,
     /// Bytes of inputs that are handed out in one message; a longer one goes alone, to a processor that holds nothing else.
     pub batch_bytes: usize,
     /// Sub-tasks of one task.
@@ -45,6 +47,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             tasks: 10_000_000,
+            input_bytes: pieces::VALUE,
             batch_bytes: 64 << 10,
             sub_tasks: 1 << 16,
             grace: Duration::from_secs(5),
@@ -86,6 +89,13 @@ pub enum Refused {
     UnknownTask(u64),
     /// Tasks of the pool have had more than a thousand different needs.
     TooManyNeeds,
+    /// Its input is too long.
+    TooLong {
+        /// Bytes of it.
+        bytes: usize,
+        /// So many may be.
+        most: usize,
+    },
 }
 
 /// What came of a task that the client has added.
@@ -134,6 +144,13 @@ pub enum TaskError {
         needs: Resources,
         /// What there is.
         offers: String,
+    },
+    /// Its input would be too long, with the results that it needs.
+    TooLong {
+        /// Bytes of it.
+        bytes: u64,
+        /// So many may be.
+        most: u64,
     },
     /// A task that it needs has no result that it can be given.
     Needed {
@@ -196,6 +213,10 @@ impl fmt::Display for TaskError {
             Self::NoOffer { needs, offers } => write!(
                 f,
                 "no node offers {needs}, which the task needs; {offers}; ask for less, or start processes that offer it"
+            ),
+            Self::TooLong { bytes, most } => write!(
+                f,
+                "not run, since its input, with the results that it needs, would have {bytes} bytes, and {most} are the most; give long results as `Large`, or join fewer at a time"
             ),
             Self::Needed { number, why } => {
                 write!(f, "not run, since task {number} of the job, which it needs, {why}")

@@ -1,5 +1,7 @@
 //! A store in a file, by `redb`: commits are atomic and checksummed, and a file that was torn is put right when it is opened.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -15,21 +17,24 @@ use super::runs::{self, ENDED, Results, Run};
 use super::{Change, Ended, Head, Reader, Saved, Store, StoreError};
 use crate::wire::{self, Name};
 
-/// What the file is, its term, and of some jobs how many [`places`](PLACES) were given.
+/// What the file is, and its term.
 const META: TableDefinition<&str, u64> = TableDefinition::new("pdbp-tasks");
 const JOBS: TableDefinition<u32, &[u8]> = TableDefinition::new("jobs");
+/// Numbers of pools, by term.
+const POOLS: TableDefinition<u32, u64> = TableDefinition::new("pools");
 /// By job and number of the first task.
 const ADDED: TableDefinition<(u32, u64), &[u8]> = TableDefinition::new("added");
 /// By job, number of the client's task and number of the step.
 const STEPS: TableDefinition<(u32, u64, u64), &[u8]> = TableDefinition::new("steps");
+/// By job, run and first number: the number behind the last.
+const AGAIN: TableDefinition<(u32, u32, u64), u64> = TableDefinition::new("again");
 /// By job, number and sub-task.
 const STARTED: TableDefinition<(u32, u64, u64), &[u8]> = TableDefinition::new("started");
 
-/// What the key of such a number begins with; the job follows.
-const PLACES: &str = "places/";
-
-/// Version of what lies in the tables.
-const FORMAT: u64 = 3;
+/// Version of what lies in the tables. 4: runs, numbers of pools.
+const FORMAT: u64 = 4;
+/// What the name of a journal ends with while it is begun.
+const BEGUN: &str = ".pdbp-tasks-new";
 /// Bytes of the file that are kept in memory.
 const CACHE: usize = 16 << 20;
 
@@ -120,6 +125,17 @@ fn guarded<R>(read: impl FnOnce() -> Result<R, StoreError>) -> Result<R, StoreEr
     read.unwrap_or_else(|_| Err(StoreError::Damaged { why: "what is in it makes no sense".into() }))
 }
 
+/// Whether there is nothing yet; a file without anything in it is somebody's who wanted to have its name.
+fn is_new(path: &Path) -> bool {
+    fs::metadata(path).map_or_else(|error| error.kind() == ErrorKind::NotFound, |file| file.len() == 0)
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE).create_with_file_format_v3(true);
+    builder
+}
+
 impl Disk {
     /// Opens the file, or begins one.
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
@@ -136,28 +152,60 @@ impl Disk {
         Ok(Self { path: path.to_owned(), open: Arc::new(RwLock::new(Some(database))) })
     }
 
+    /// A new journal has its name when all of it is on the disk: who is killed before leaves nothing that could not be begun again.
+    fn begin_file(path: &Path) -> Result<Database, StoreError> {
+        let mut new = path.as_os_str().to_owned();
+        new.push(BEGUN);
+        let new = PathBuf::from(new);
+        if fs::metadata(&new).is_ok() {
+            // Whoever has it open begins the same journal; what somebody has left who was killed may be anything.
+            match guarded(|| Ok(builder().create(&new)?)) {
+                Err(StoreError::InUse) => return Err(StoreError::InUse),
+                _ => fs::remove_file(&new)?,
+            }
+        }
+        let database = builder().create(&new)?;
+        Self::fill(&database)?;
+        if let Ok(file) = fs::metadata(path) {
+            fs::set_permissions(&new, file.permissions())?;
+        }
+        // While it is locked another one could only have finished before.
+        if !is_new(path) {
+            return Err(StoreError::InUse);
+        }
+        fs::rename(&new, path)?;
+        // A file that is not in its folder after a power cut is no journal.
+        if let Some(folder) = path.parent() {
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            fs::File::open(folder)?.sync_all()?;
+        }
+        Ok(database)
+    }
+
+    /// Makes the tables of a new journal.
+    fn fill(database: &Database) -> Result<(), StoreError> {
+        let change = database.begin_write()?;
+        change.open_table(META)?.insert("format", FORMAT)?;
+        for table in [ADDED, ENDED] {
+            change.open_table(table)?;
+        }
+        for table in [STEPS, STARTED] {
+            change.open_table(table)?;
+        }
+        change.open_table(AGAIN)?;
+        change.open_table(POOLS)?;
+        change.open_table(JOBS)?;
+        Ok(change.commit()?)
+    }
+
     fn open_file(path: &Path) -> Result<Database, StoreError> {
-        let is_new = std::fs::metadata(path).map_or(true, |file| file.len() == 0);
-        let mut builder = Builder::new();
-        builder.set_cache_size(CACHE).create_with_file_format_v3(true);
-        let database = builder.create(path)?;
-        if is_new {
-            let change = database.begin_write()?;
-            change.open_table(META)?.insert("format", FORMAT)?;
-            for table in [ADDED, ENDED] {
-                change.open_table(table)?;
-            }
-            for table in [STEPS, STARTED] {
-                change.open_table(table)?;
-            }
-            change.open_table(JOBS)?;
-            change.commit()?;
-            // A file that is not in its folder after a power cut is no journal.
-            if let Some(folder) = path.parent() {
-                let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-                std::fs::File::open(folder)?.sync_all()?;
-            }
-            return Ok(database);
+        if is_new(path) {
+            return Self::begin_file(path);
+        }
+        let database = builder().create(path)?;
+        if database.begin_read()?.list_tables()?.next().is_none() {
+            // It was begun by a version that did so under its name.
+            Self::fill(&database)?;
         }
         let format = database.begin_read()?.open_table(META)?.get("format")?.map(|format| format.value());
         match format {
@@ -193,14 +241,10 @@ impl Disk {
                 u32::try_from(number).map_err(|_| StoreError::Damaged { why: format!("{name} {number}") })
             };
             (saved.term, saved.next_job) = (number("term")?, number("next job")?);
-            saved.functions = meta.get("functions")?.map(|functions| functions.value());
-            for entry in meta.range(PLACES..)? {
-                let (key, places) = entry?;
-                let Some(job) = key.value().strip_prefix(PLACES) else { break };
-                let job =
-                    job.parse().map_err(|_| StoreError::Damaged { why: format!("places of job {job}") })?;
-                saved.places.push((job, places.value()));
+            for entry in change.open_table(POOLS)?.iter()? {
+                saved.pools.push(entry?.1.value());
             }
+            saved.functions = meta.get("functions")?.map(|functions| functions.value());
             for entry in change.open_table(JOBS)?.iter()? {
                 let (job, record) = entry?;
                 saved.jobs.push((job.value(), decode(record.value(), "a job")?));
@@ -223,13 +267,19 @@ impl Disk {
                     saved.ended.push((job, number, decode_head::<Head>(result, "a result")?));
                 }
             }
+            for entry in change.open_table(AGAIN)?.iter()? {
+                let (at, end) = entry?;
+                let (job, run, first) = at.value();
+                saved.again.push((job, first..end.value(), run));
+            }
             for entry in change.open_table(STEPS)?.iter()? {
                 saved.steps.push(decode(entry?.1.value(), "a step")?);
             }
             for entry in change.open_table(STARTED)?.iter()? {
-                let (at, processor) = entry?;
+                let (at, started) = entry?;
                 let (job, number, sub) = at.value();
-                saved.started.push((Name { job, number, sub }, decode(processor.value(), "a hand-out")?));
+                let (run, processor) = decode(started.value(), "a hand-out")?;
+                saved.started.push((Name { job, number, sub, run }, processor));
             }
             Ok(saved)
         };
@@ -240,9 +290,11 @@ impl Disk {
 /// The tables of a transaction, opened once for all changes.
 struct Tables<'t, 'c> {
     meta: Table<'t, &'static str, u64>,
+    pools: Table<'t, u32, u64>,
     jobs: Table<'t, u32, &'static [u8]>,
     added: Table<'t, (u32, u64), &'static [u8]>,
     ended: Results<'t, 'c>,
+    again: Table<'t, (u32, u32, u64), u64>,
     steps: Table<'t, (u32, u64, u64), &'static [u8]>,
     started: Table<'t, (u32, u64, u64), &'static [u8]>,
 }
@@ -251,9 +303,11 @@ impl<'t, 'c> Tables<'t, 'c> {
     fn open(change: &'t WriteTransaction) -> Result<Self, StoreError> {
         Ok(Self {
             meta: change.open_table(META)?,
+            pools: change.open_table(POOLS)?,
             jobs: change.open_table(JOBS)?,
             added: change.open_table(ADDED)?,
             ended: Results::new(change.open_table(ENDED)?),
+            again: change.open_table(AGAIN)?,
             steps: change.open_table(STEPS)?,
             started: change.open_table(STARTED)?,
         })
@@ -262,7 +316,10 @@ impl<'t, 'c> Tables<'t, 'c> {
     fn apply(&mut self, change: &'c Change) -> Result<(), StoreError> {
         let at = |name: &Name| (name.job, name.number, name.sub);
         match change {
-            Change::Term(term) => drop(self.meta.insert("term", u64::from(*term))?),
+            Change::Term(term, number) => {
+                self.meta.insert("term", u64::from(*term))?;
+                self.pools.insert(term, *number)?;
+            }
             Change::Functions(functions) => drop(self.meta.insert("functions", *functions)?),
             Change::NextJob(job) => drop(self.meta.insert("next job", u64::from(*job))?),
             Change::Job(job, record) => drop(self.jobs.insert(job, &*encode(record)?)?),
@@ -271,14 +328,16 @@ impl<'t, 'c> Tables<'t, 'c> {
                 let (two, three) = ((*job, 0)..=(*job, u64::MAX), (*job, 0, 0)..=(*job, u64::MAX, u64::MAX));
                 self.added.retain_in(two, |_, _| false)?;
                 self.ended.forget(*job)?;
-                self.meta.remove(&*format!("{PLACES}{job}"))?;
+                self.again.retain_in((*job, 0, 0)..=(*job, u32::MAX, u64::MAX), |_, _| false)?;
                 self.steps.retain_in(three.clone(), |_, _| false)?;
                 self.started.retain_in(three, |_, _| false)?;
             }
             Change::Added(job, first, chunk) => drop(self.added.insert((*job, *first), &**chunk)?),
             Change::Ended(job, number, ended) => self.ended.add(*job, *number, ended)?,
-            Change::Unended(job, number) => self.ended.take_back(*job, *number)?,
-            Change::Places(job, places) => drop(self.meta.insert(&*format!("{PLACES}{job}"), *places)?),
+            Change::Unended(job, numbers, run) => {
+                numbers.clone().try_for_each(|number| self.ended.take_back(*job, number))?;
+                self.again.insert((*job, *run, numbers.start), numbers.end)?;
+            }
             Change::Step(step) => {
                 if let Some(key) = key(step) {
                     self.steps.insert(key, &*encode(step)?)?;
@@ -287,7 +346,9 @@ impl<'t, 'c> Tables<'t, 'c> {
             Change::FamilyOver(job, number) => {
                 self.steps.retain_in((*job, *number, 0)..=(*job, *number, u64::MAX), |_, _| false)?;
             }
-            Change::Started(name, processor) => drop(self.started.insert(at(name), &*encode(processor)?)?),
+            Change::Started(name, processor) => {
+                self.started.insert(at(name), &*encode(&(name.run, processor))?)?;
+            }
             Change::Settled(name) => drop(self.started.remove(at(name))?),
             Change::Keeps(..) => {}
         }

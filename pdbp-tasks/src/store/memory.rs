@@ -10,12 +10,14 @@ use crate::wire::{Bytes, Name};
 #[derive(Clone, Debug, Default)]
 struct Content {
     term: u32,
+    pools: BTreeMap<u32, u64>,
     next_job: u32,
     functions: Option<u64>,
     jobs: BTreeMap<u32, JobRecord>,
     added: BTreeMap<(u32, u64), Bytes>,
     ended: BTreeMap<(u32, u64), Ended>,
-    places: BTreeMap<u32, u64>,
+    /// Ends, by job, run and first.
+    again: BTreeMap<(u32, u32, u64), u64>,
     steps: BTreeMap<(u32, u64, u64), Step>,
     started: BTreeMap<Name, Processor>,
 }
@@ -49,12 +51,13 @@ impl Memory {
         let content = self.content();
         Saved {
             term: content.term,
+            pools: content.pools.values().copied().collect(),
             next_job: content.next_job,
             functions: content.functions,
             jobs: content.jobs.iter().map(|(job, record)| (*job, record.clone())).collect(),
             added: content.added.iter().map(|((job, first), chunk)| (*job, *first, chunk.clone())).collect(),
             ended: content.ended.iter().map(|((job, number), ended)| (*job, *number, ended.head)).collect(),
-            places: content.places.iter().map(|(job, places)| (*job, *places)).collect(),
+            again: content.again.iter().map(|((job, run, first), end)| (*job, *first..*end, *run)).collect(),
             steps: content.steps.values().cloned().collect(),
             started: content.started.iter().map(|(name, processor)| (*name, *processor)).collect(),
         }
@@ -64,7 +67,10 @@ impl Memory {
 impl Content {
     fn apply(&mut self, change: &Change) {
         match change {
-            Change::Term(term) => self.term = *term,
+            Change::Term(term, number) => {
+                self.term = *term;
+                self.pools.insert(*term, *number);
+            }
             Change::Functions(functions) => self.functions = Some(*functions),
             Change::NextJob(job) => self.next_job = *job,
             Change::Job(job, record) => drop(self.jobs.insert(*job, record.clone())),
@@ -72,14 +78,16 @@ impl Content {
                 self.jobs.remove(job);
                 self.added.retain(|(of, _), _| of != job);
                 self.ended.retain(|(of, _), _| of != job);
-                self.places.remove(job);
+                self.again.retain(|(of, ..), _| of != job);
                 self.steps.retain(|(of, ..), _| of != job);
                 self.started.retain(|name, _| name.job != *job);
             }
             Change::Added(job, first, chunk) => drop(self.added.insert((*job, *first), chunk.clone())),
             Change::Ended(job, number, ended) => drop(self.ended.insert((*job, *number), ended.clone())),
-            Change::Unended(job, number) => drop(self.ended.remove(&(*job, *number))),
-            Change::Places(job, places) => drop(self.places.insert(*job, *places)),
+            Change::Unended(job, numbers, run) => {
+                numbers.clone().for_each(|number| drop(self.ended.remove(&(*job, number))));
+                self.again.insert((*job, *run, numbers.start), numbers.end);
+            }
             Change::Step(step) => {
                 if let Some(key) = key(step) {
                     self.steps.insert(key, step.clone());

@@ -10,6 +10,7 @@ mod memory;
 mod runs;
 
 use std::fmt;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,12 +22,24 @@ pub(crate) use disk::Disk;
 pub(crate) use memory::Memory;
 
 /// What is known of a job beside its tasks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobRecord {
     pub(crate) nonce: u128,
     pub(crate) name: String,
     pub(crate) closed: bool,
     pub(crate) cancelled: bool,
+    pub(crate) again: Again,
+}
+
+/// What is known of the times when tasks of a job that had failed were to run again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Again {
+    /// How many there were.
+    pub(crate) runs: u32,
+    /// Places in the order in which its tasks end that had been given the last time, those of tasks that ran again among them.
+    pub(crate) places: u64,
+    /// Nonces of the last requests, and how many tasks ran again.
+    pub(crate) asked: Vec<(u128, u64)>,
 }
 
 /// What came of a task that a client has added.
@@ -47,8 +60,8 @@ pub(crate) struct Head {
 /// A change of what is in the store.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
-    /// The number of those that have taken the journal up.
-    Term(u32),
+    /// How many pools have taken the journal up, and a number that no other pool has for the last one.
+    Term(u32, u64),
     /// Fingerprint of the functions of all tasks.
     Functions(u64),
     /// The number of the next job. None is used twice.
@@ -59,10 +72,8 @@ pub(crate) enum Change {
     /// An encoded chunk of tasks, and the number of the first.
     Added(u32, u64, Bytes),
     Ended(u32, u64, Ended),
-    /// It runs again.
-    Unended(u32, u64),
-    /// So many places in the order in which its tasks end have been given, those of tasks that run again among them.
-    Places(u32, u64),
+    /// These run again, with names of this run. All of them had a result.
+    Unended(u32, Range<u64>, u32),
     /// `Took` or `Failed`, of a family of sub-tasks.
     Step(Step),
     FamilyOver(u32, u64),
@@ -82,6 +93,8 @@ pub(crate) fn family(step: &Step) -> Option<(u32, u64)> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Saved {
     pub(crate) term: u32,
+    /// The numbers of all pools that have had it, the first one's first.
+    pub(crate) pools: Vec<u64>,
     pub(crate) next_job: u32,
     /// Of all functions; journals of before that was noted have none.
     pub(crate) functions: Option<u64>,
@@ -89,8 +102,8 @@ pub(crate) struct Saved {
     /// By job and number.
     pub(crate) added: Vec<(u32, u64, Bytes)>,
     pub(crate) ended: Vec<(u32, u64, Head)>,
-    /// Of jobs of which tasks have run again, as they were then.
-    pub(crate) places: Vec<(u32, u64)>,
+    /// Tasks that were to run again, in this run, by job and run.
+    pub(crate) again: Vec<(u32, Range<u64>, u32)>,
     /// In the order in which they happened.
     pub(crate) steps: Vec<Step>,
     pub(crate) started: Vec<(Name, Processor)>,
@@ -140,7 +153,7 @@ impl fmt::Display for StoreError {
             Self::Damaged { why } => {
                 write!(
                     f,
-                    "it is damaged ({why}); take a copy that is not, or another file: what is in this one is left as it is"
+                    "it is damaged ({why}); take a copy that is not, or another file; what was torn at the end of this one may have been taken back"
                 )
             }
             Self::Io(error) => error.fmt(f),

@@ -226,7 +226,7 @@ mod tests {
                             has.retain(|(of, _)| *of != job);
                             Change::Forget(job)
                         } else if has.remove(&(job, number)) {
-                            Change::Unended(job, number)
+                            Change::Unended(job, number..number + 1, 1)
                         } else {
                             has.insert((job, number));
                             Change::Ended(job, number, ended(number, position, length))

@@ -163,3 +163,30 @@ fn too_many_different_needs_are_refused_and_take_no_memory() {
     }
     panic!("there is no end");
 }
+
+#[test]
+fn who_says_that_it_goes_is_not_forgiven_by_that() {
+    let (mut pool, job) = pool();
+    let stray = TaskId { index: 99, generation: 0 };
+    for _ in 0..99 {
+        pool.submit(NOW, HOSTILE, of(stray, 1, value(), Vec::new()));
+    }
+    pool.leave(HOSTILE);
+    pool.submit(NOW, HOSTILE, of(stray, 1, value(), Vec::new()));
+    assert_eq!(pool.refusals().len(), 1);
+    let before = seen(&pool, job);
+    for _ in 0..2 {
+        pool.leave(HOSTILE);
+        assert!(!pool.hello(HOSTILE, 7, Resources::none().cpus(1)), "it was welcome with these functions");
+        pool.ask(NOW, HOSTILE, 9);
+        assert!(pool.poll(NOW).is_none() && seen(&pool, job) == before);
+    }
+    // One that knows other functions neither.
+    assert!(!pool.hello(HONEST, 8, Resources::none()));
+    pool.leave(HONEST);
+    pool.ask(NOW, HONEST, 9);
+    assert!(pool.poll(NOW).is_none_or(|(_, down)| matches!(down, Down::Refused { .. })));
+    // Its node is gone: the next one of that number is somebody else.
+    pool.lose_node(HONEST.node);
+    assert_eq!(given(&mut pool, HONEST).attempt, 1);
+}

@@ -3,6 +3,7 @@
 mod exhaustive;
 mod flaws;
 mod hostile;
+mod long;
 mod oracle;
 mod rules;
 mod world;

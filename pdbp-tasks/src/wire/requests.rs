@@ -1,5 +1,5 @@
 //! What clients ask of a pool with a journal. Each request may be repeated: asked twice it does the same as asked once, so that a client whose
-//! answer was lost, with a pool or a link, asks again. (But for `Retry`: what has failed again meanwhile runs a second time.)
+//! answer was lost, with a pool or a link, asks again.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,13 @@ impl Chunk {
     pub fn new(kind: KindId, inputs: Inputs) -> Self {
         let (options, needs, prefix) = (Options::default(), Resources::none(), Bytes::from(&[][..]));
         Self { kind, options, needs, prefix, inputs, join: None, after: Vec::new() }
+    }
+
+    /// Bytes of the longest input, if they are listed, without results.
+    #[cfg(feature = "net")]
+    pub(crate) fn longest(&self) -> Option<usize> {
+        let Inputs::List(list) = &self.inputs else { return None };
+        list.iter().map(|input| self.prefix.len() + input.len()).max()
     }
 
     /// Numbers of all tasks that each of these needs.
@@ -95,6 +102,8 @@ pub enum By {
 /// What a client asks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request {
+    /// Which journal the pool has.
+    Journal,
     /// A new job, or that of the same nonce.
     Begin {
         /// Of all functions that the client knows.
@@ -129,6 +138,8 @@ pub enum Request {
     Retry {
         /// Of which job.
         job: u32,
+        /// A number that no other such request of the job has: asked again, nothing runs a second time.
+        nonce: u128,
     },
     /// Cancels a job and forgets its results.
     Forget {
@@ -170,6 +181,8 @@ pub enum Request {
 pub enum Answer {
     /// It cannot be, for this reason.
     No(String),
+    /// A number that no other journal has.
+    Journal(u64),
     /// The number of a job.
     Job(u32),
     /// So it is: how many tasks were added so far, or concerned.

@@ -1,5 +1,6 @@
 //! The command line, and the run it asks for.
 
+mod live;
 mod room;
 
 use std::env;
@@ -100,6 +101,11 @@ pub struct Cli {
     /// gigabytes otherwise.
     #[arg(long, value_name = "WIDTHxHEIGHT", default_value_t)]
     pub largest: decode::Largest,
+
+    /// MiB of coded pictures that all live sources of a process may hold together: those that wait for their decoders, what comes in, and with
+    /// --serve the last key picture of each [default: a quarter of what is available].
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
+    pub live_memory: Option<u32>,
 
     /// Where frames are analysed. The devices that CUDA_VISIBLE_DEVICES leaves are shared by the analysing nodes in turn.
     #[arg(long, value_enum, default_value_t = Wanted::Auto)]
@@ -348,8 +354,8 @@ impl Cli {
         let mut room = None;
         if mode == Mode::Live {
             // How large their pictures are is known when they come.
-            room = Needs::measure(codec, &clips::bundled().clips)
-                .map(|needs| format!("a live decoder takes {needs}"));
+            let needs = Needs::measure(codec, &clips::bundled().clips);
+            room = Some(live::provide(&streams, needs, self.live_memory, &mut notices));
         }
         if mode == Mode::Continuous {
             let available = memory::available_bytes(codec);

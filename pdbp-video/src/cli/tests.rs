@@ -141,3 +141,14 @@ fn live_sources_are_watched_for_a_minute_and_mixed_with_nothing_else() {
         assert!(error.to_string().contains(words) || notices.concat().contains(words), "{error} {notices:?}");
     }
 }
+
+#[test]
+fn live_sources_are_given_the_memory_that_is_said() {
+    let setup = cli(&["rtp://127.0.0.1:0", "--live-memory", "64"]).setup(None).unwrap();
+    assert_eq!(setup.plan.mode, Mode::Live);
+    assert!(
+        setup.room.as_ref().unwrap().ends_with("coded pictures of all sources may take 64 MiB"),
+        "{:?}",
+        setup.room
+    );
+}

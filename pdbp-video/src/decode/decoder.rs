@@ -69,6 +69,8 @@ pub(super) enum Company {
     Others,
     /// With nobody, since it crashed before.
     Alone,
+    /// With those that decode once more what the live page shows.
+    Viewers,
 }
 
 /// Decoders cannot be put into processes of their own.
@@ -156,7 +158,7 @@ impl fmt::Display for Wanted {
     }
 }
 
-/// What makes decoders: openh264, unless another was chosen. All give the same pictures, bit by bit, but for B pictures by
+/// What makes decoders; its default is openh264, which is always there, where that of a user is [`Wanted::Auto`]. All give the same pictures, bit by bit, but for B pictures by
 /// openh264, which differ a little.
 ///
 /// ```
@@ -175,6 +177,7 @@ pub struct Codec {
     /// Why it is not libavcodec, which was looked for.
     why_not: Option<&'static str>,
     largest: Largest,
+    for_viewers: bool,
     #[cfg(target_os = "linux")]
     isolation: Option<&'static Isolation>,
 }
@@ -245,6 +248,12 @@ impl Codec {
     #[must_use]
     pub fn up_to(self, largest: Largest) -> Self {
         Self { largest, ..self }
+    }
+
+    /// The same for a page that shows pictures: its decoders are with none that measures.
+    #[must_use]
+    pub(crate) fn for_viewers(self) -> Self {
+        Self { for_viewers: true, ..self }
     }
 
     /// Whether pictures of that size, before they are cropped, are decoded.
@@ -334,6 +343,7 @@ impl Codec {
     ) -> Result<Box<dyn Decoder>, DecodeError> {
         #[cfg(target_os = "linux")]
         if let Some(isolation) = self.isolation.filter(|_| self.decodes(standard)) {
+            let company = if self.for_viewers { Company::Viewers } else { company };
             let made = isolation.decoder(standard, company);
             return made
                 .map(|decoder| Box::new(decoder) as _)

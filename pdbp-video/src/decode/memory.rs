@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use super::{Codec, Follower};
 use crate::annexb::PictureSize;
@@ -122,18 +123,46 @@ fn resident_bytes_of(process: &str) -> Option<u64> {
 }
 
 /// Memory that decoders of `codec` can still take, in bytes: what the device has left if they live there, else what processes can take without
-/// swapping, `MemAvailable` of `/proc/meminfo`, and no more than the control group allows. `None` where the system does not tell.
+/// swapping, `MemAvailable` of `/proc/meminfo`, and no more than the control groups of this process allow. `None` where the system does not tell.
 pub fn available_bytes(codec: Codec) -> Option<u64> {
     if codec.is_nvdec() {
         return codec.device_memory_left();
     }
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
     let system = kibibytes(&meminfo, "MemAvailable:")?;
-    let number = |file: &str| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
-    let limit = number("/sys/fs/cgroup/memory.max");
-    let used = number("/sys/fs/cgroup/memory.current");
-    let group = limit.zip(used).map(|(limit, used)| limit.saturating_sub(used));
-    Some(group.map_or(system, |group| group.min(system)))
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    Some(left_in_groups(Path::new("/sys/fs/cgroup"), &groups).map_or(system, |left| left.min(system)))
+}
+
+/// The least that is left of the limits of these control groups, as `/proc/self/cgroup` tells them, and of those around them; `None` if there is no
+/// limit. In a container they may be told by names that the mounted folder has not, but its outermost group is there.
+fn left_in_groups(mounted: &Path, groups: &str) -> Option<u64> {
+    groups.lines().filter_map(|line| left_around(mounted, line)).min()
+}
+
+/// The same of one line: of the unified hierarchy, such as `0::/system.slice/x.service`, or of that for memory, such as `9:memory:/x`.
+fn left_around(mounted: &Path, line: &str) -> Option<u64> {
+    let mut parts = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (parts.next()?, parts.next()?);
+    let (folder, [limit, used, stale]) = match controllers {
+        "" => (mounted.to_owned(), ["memory.max", "memory.current", "inactive_file "]),
+        // The same group may be told as one of several controllers.
+        _ if controllers.split(',').any(|controller| controller == "memory") => (
+            mounted.join("memory"),
+            ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "],
+        ),
+        _ => return None,
+    };
+    let left = |group: &Path| {
+        let text = |file: &str| fs::read_to_string(folder.join(group).join(file)).ok();
+        let number = |file: &str| text(file)?.trim().parse::<u64>().ok();
+        let (limit, used) = (number(limit)?, number(used)?);
+        // Files that nobody has read lately are given up for those who need memory.
+        let stat = text("memory.stat").unwrap_or_default();
+        let free = stat.lines().find_map(|line| line.strip_prefix(stale)?.trim().parse().ok()).unwrap_or(0);
+        Some(limit.saturating_sub(used.saturating_sub(free)))
+    };
+    Path::new(path.trim_start_matches('/')).ancestors().filter_map(left).min()
 }
 
 /// The bytes of a line such as `MemFree: 12 kB`.
@@ -153,6 +182,33 @@ mod tests {
         let text = "MemTotal:       24000000 kB\nMemFree:  1 kB\nMemAvailable:   20000000 kB\n";
         assert_eq!(kibibytes(text, "MemAvailable:"), Some(20_000_000 * 1024));
         assert_eq!(kibibytes("MemTotal: 1 kB\n", "MemAvailable:"), None);
+    }
+
+    #[test]
+    fn the_tightest_control_group_around_the_process_counts() {
+        let mounted = tempfile::tempdir().unwrap();
+        let write = |group: &str, limit: &str, [used, inactive]: [u64; 2], names: [&str; 3]| {
+            let folder = mounted.path().join(group);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(names[0]), format!("{limit}\n")).unwrap();
+            fs::write(folder.join(names[1]), format!("{used}\n")).unwrap();
+            fs::write(folder.join("memory.stat"), format!("anon 1\n{} {inactive}\n", names[2])).unwrap();
+        };
+        let left = |groups: &str| left_in_groups(mounted.path(), groups);
+        let unified = ["memory.max", "memory.current", "inactive_file"];
+        assert_eq!(left("0::/a/b\n"), None);
+        write("a/b", "max", [500, 0], unified);
+        assert_eq!(left("0::/a/b\n"), None);
+        write("a", "1000", [600, 50], unified);
+        assert_eq!(left("0::/a/b\n"), Some(450));
+        write("a/b", "300", [250, 20], unified);
+        assert_eq!((left("0::/a/b\n"), left("0::/a\n")), (Some(70), Some(450)));
+        // A container that is told names of its host.
+        write("", "100", [40, 0], unified);
+        assert_eq!(left("0::/kubepods/pod1/x\n"), Some(60));
+        let earlier = ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"];
+        write("memory/c", "90", [80, 10], earlier);
+        assert_eq!(left("3:cpu,cpuacct:/c\n9:memory:/c\n"), Some(20));
     }
 
     #[test]

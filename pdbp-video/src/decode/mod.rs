@@ -26,7 +26,7 @@ mod whole;
 mod yuv;
 
 use core::ops::Range;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 pub use decoder::{Codec, NoCodec, NotIsolated, UnknownDecoder, Wanted};
 #[cfg(target_os = "linux")]
@@ -132,6 +132,8 @@ pub struct Sampler {
     codec: Codec,
     /// With what it decodes.
     decoder: Option<(Standard, Box<dyn Decoder>)>,
+    /// Pictures that have crashed a decoder, by clip and number.
+    crashes: HashMap<(String, u32), Crashes>,
 }
 
 impl core::fmt::Debug for Sampler {
@@ -143,14 +145,15 @@ impl core::fmt::Debug for Sampler {
 impl Sampler {
     /// A sampler whose decoder is created at the first picture.
     pub fn new(codec: Codec) -> Self {
-        Self { codec, decoder: None }
+        Self { codec, decoder: None, crashes: HashMap::new() }
     }
 
     /// Decodes the picture at an entry point of `clip` and hands it to `take`, in the decoder's memory.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] if no picture comes out; `take` is not called then, and the next call gets a new decoder.
+    /// [`DecodeError`] if no picture comes out; `take` is not called then, and the next call gets a new decoder. A picture that has crashed one gets a
+    /// process of its own, if decoders are isolated, and is given up after [`MOST_CRASHES`].
     pub fn sample<R>(
         &mut self,
         clip: &Clip,
@@ -158,23 +161,43 @@ impl Sampler {
         take: impl FnOnce(&Yuv<'_>) -> R,
     ) -> Result<R, DecodeError> {
         self.codec.admits(entry.coded)?;
+        let (standard, picture) = (clip.standard(), entry.picture);
+        let crashes = self.crashes_of(clip, picture);
+        if crashes.are_too_many() {
+            let reason = "its decoder crashed".to_owned();
+            return Err(DecodeError::Crashed { picture, reason, is_last: true });
+        }
         // Taken out while in use: only a decoder that succeeded goes back.
-        let standard = clip.standard();
-        let mut decoder = match self.decoder.take() {
+        let kept = if crashes.number == 0 { self.decoder.take() } else { None };
+        let mut decoder = match kept {
             Some((decodes, decoder)) if decodes == standard => decoder,
-            _ => self.codec.decoder(standard, Company::Others)?,
+            _ => self.codec.decoder(standard, crashes.company())?,
         };
-        let picture = entry.picture;
         let mut first = First::new(|yuv: &Yuv<'_>| (yuv.size() == entry.size).then(|| take(yuv)));
         let mut decoded = decoder.decode(clip.data(), &entry.pieces, &mut |yuv| first.take(yuv));
         // The picture came at once, or waits for others that may be shown before it.
         if decoded.is_ok() && first.taken() == 0 {
             decoded = decoder.drain(&mut |yuv| first.take(yuv));
         }
-        decoded.map_err(|reason| decoder.fault().error(picture, reason))?;
+        decoded.map_err(|reason| match decoder.fault() {
+            Fault::Process => {
+                let is_last = self.crashes.entry((clip.name().to_owned(), picture)).or_default().add();
+                DecodeError::Crashed { picture, reason, is_last }
+            }
+            fault => fault.error(picture, reason),
+        })?;
         let result = first.result.flatten().ok_or(DecodeError::Incomplete { picture })?;
-        self.decoder = Some((standard, decoder));
+        if crashes.number == 0 {
+            self.decoder = Some((standard, decoder));
+        }
         Ok(result)
+    }
+
+    fn crashes_of(&self, clip: &Clip, picture: u32) -> Crashes {
+        if self.crashes.is_empty() {
+            return Crashes::default();
+        }
+        self.crashes.get(&(clip.name().to_owned(), picture)).copied().unwrap_or_default()
     }
 }
 
@@ -202,8 +225,46 @@ impl<F: FnOnce(&Yuv<'_>) -> R, R> First<F, R> {
     }
 }
 
-/// Crashes of its decoder after which a stream is given up.
+/// Crashes of its decoder after which a stream is given up, unless it has shown [`FORGIVEN`] pictures in between.
 pub const MOST_CRASHES: u32 = 3;
+/// Pictures after which only the last crash counts: some minutes of a live source.
+pub const FORGIVEN: u32 = 5_000;
+
+/// How often the decoder of a stream has crashed.
+#[derive(Debug, Clone, Copy, Default)]
+struct Crashes {
+    number: u32,
+    /// Pictures since the last.
+    pictures: u32,
+}
+
+impl Crashes {
+    /// One more; whether it was the last, since the stream is given up.
+    fn add(&mut self) -> bool {
+        *self = Self { number: self.number + 1, pictures: 0 };
+        self.are_too_many()
+    }
+
+    fn are_too_many(self) -> bool {
+        self.number >= MOST_CRASHES
+    }
+
+    /// Where the next decoder lives: one that has crashed never again with others.
+    fn company(self) -> Company {
+        if self.number > 0 { Company::Alone } else { Company::Others }
+    }
+
+    /// A picture was decoded.
+    fn shown(&mut self) {
+        self.pictures = self.pictures.saturating_add(1);
+        if self.pictures >= FORGIVEN {
+            self.number = self.number.min(1);
+        }
+    }
+}
+
+/// Pictures that a decoder keeps at most: the 16 that the standards allow, that which it was given, and those at which a device works.
+const MOST_INSIDE: usize = 21;
 
 /// Decodes one stream picture by picture, from an entry point on, over and over.
 ///
@@ -216,8 +277,7 @@ pub struct Follower {
     inside: VecDeque<u32>,
     /// Why a live source is not decoded, which is said once.
     refused: Option<String>,
-    /// How often its decoder has crashed.
-    crashes: u32,
+    crashes: Crashes,
 }
 
 impl core::fmt::Debug for Follower {
@@ -235,7 +295,7 @@ impl Follower {
             next: entry.picture as usize,
             inside: VecDeque::new(),
             refused: None,
-            crashes: 0,
+            crashes: Crashes::default(),
         }
     }
 
@@ -250,7 +310,7 @@ impl Follower {
                 next: 0,
                 inside: VecDeque::new(),
                 refused: None,
-                crashes: 0,
+                crashes: Crashes::default(),
             });
         }
         Some(Self::new(codec, streams.entry(stream, 0)?.1))
@@ -327,7 +387,13 @@ impl Follower {
         } else if self.decoder.is_none() {
             return Ok(None);
         }
-        self.feed(unit.standard, &unit.bytes, core::slice::from_ref(&(0..unit.bytes.len())), take)
+        let all = 0..unit.bytes.len();
+        let shown = self.feed(unit.standard, &unit.bytes, core::slice::from_ref(&all), take);
+        // Nobody is shown what has brought a decoder down, or was not decoded since the stream was given up.
+        if shown.is_ok() && self.decoder.is_some() {
+            source.decoded(unit);
+        }
+        shown
     }
 
     /// Decodes picture `next`, which consists of `pieces`.
@@ -343,22 +409,22 @@ impl Follower {
         let mut decoder = match self.decoder.take() {
             Some(decoder) => decoder,
             // One that crashes again and again keeps nobody busy.
-            None if self.crashes >= MOST_CRASHES => return Ok(None),
+            None if self.crashes.are_too_many() => return Ok(None),
             None => {
                 self.inside.clear();
-                let company = if self.crashes > 0 { Company::Alone } else { Company::Others };
-                self.codec.decoder(standard, company)?
+                self.codec.decoder(standard, self.crashes.company())?
             }
         };
+        // A decoder leaves pictures out without a word, such as those that refer to others before the one where it began.
+        if self.inside.len() >= MOST_INSIDE {
+            self.inside.pop_front();
+        }
         self.inside.push_back(picture);
         let number = self.inside.front().copied().unwrap_or(picture);
         let mut first = First::new(|yuv: &Yuv<'_>| take(number, yuv));
         let decoded = decoder.decode(data, pieces, &mut |yuv| first.take(yuv));
         decoded.map_err(|reason| match decoder.fault() {
-            Fault::Process => {
-                self.crashes += 1;
-                DecodeError::Crashed { picture, reason, is_last: self.crashes >= MOST_CRASHES }
-            }
+            Fault::Process => DecodeError::Crashed { picture, reason, is_last: self.crashes.add() },
             fault => fault.error(picture, reason),
         })?;
         self.inside.drain(..first.taken().min(self.inside.len()));
@@ -367,6 +433,7 @@ impl Follower {
         }
         let result = first.result;
         self.decoder = Some(decoder);
+        self.crashes.shown();
         Ok(result)
     }
 }

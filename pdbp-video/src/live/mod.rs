@@ -2,7 +2,7 @@
 //!
 //! [`Live`] is told what arrives and keeps the last of each stream, scores over time and the density of the rows, as much as a page shows,
 //! however long the run. A browser asks for the page once, then for its contents again and again. Pictures are not kept, but decoded
-//! again for the page, from the clips, which every process has. The server is that of the cluster's figures ([`pdbp::Pages`]).
+//! again for the page, from the clips, which every process has; with `--isolate` in a process that decodes nothing else, else in this one. The server is that of the cluster's figures ([`pdbp::Pages`]).
 
 mod picture;
 mod view;
@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use pdbp::{Page, Pages};
 
+use crate::clips::Clip;
 use crate::decode::Codec;
 use crate::frame::{ScoreRecord, StreamClass};
 use crate::measure::Tally;
@@ -38,6 +39,8 @@ struct Shared {
     plan: Plan,
     codec: Codec,
     begun: Instant,
+    /// Streams whose picture cannot be shown, and its number: it is not tried again.
+    not_shown: Mutex<BTreeMap<usize, u32>>,
     state: Mutex<State>,
 }
 
@@ -52,7 +55,7 @@ struct Known {
 impl Known {
     /// What was wrong, if there has been no picture since.
     fn broken(&self) -> Option<&Fault> {
-        self.fault.as_ref().filter(|fault| self.last.is_none_or(|last| last.id().pass < fault.pass))
+        self.fault.as_ref().filter(|fault| self.last.is_none_or(|last| last.captured_ns < fault.captured_ns))
     }
 }
 
@@ -101,8 +104,9 @@ impl Live {
             due: STEP,
             rows: BTreeMap::new(),
         };
-        let begun = Instant::now();
-        Self(Arc::new(Shared { title, streams, plan, codec, begun, state: Mutex::new(state) }))
+        streams.clips().iter().filter_map(|clip| clip.source()).for_each(|source| source.keep_keys());
+        let (begun, codec, not_shown) = (Instant::now(), codec.for_viewers(), Mutex::default());
+        Self(Arc::new(Shared { title, streams, plan, codec, begun, not_shown, state: Mutex::new(state) }))
     }
 
     /// Serves the page at an address such as `127.0.0.1:8080` until what is returned is dropped.
@@ -150,6 +154,20 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // Every change leaves figures that can be shown.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Picture `number` of `clip`, which is what that stream has shown, for a browser; once only if it cannot be shown: decoding may cost a process.
+    fn picture(&self, stream: usize, clip: &Clip, number: u32) -> Option<String> {
+        // Numbers that can be forgotten.
+        let not_shown = || self.not_shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if not_shown().get(&stream) == Some(&number) {
+            return None;
+        }
+        let url = picture::url(self.codec, clip, number);
+        if url.is_none() {
+            not_shown().insert(stream, number);
+        }
+        url
     }
 
     /// Seconds since the run began.

@@ -2,6 +2,7 @@ use super::*;
 use crate::account::RunClock;
 use crate::clips::{BUNDLED, Clip, bundled};
 use crate::direct;
+use crate::frame::{FrameHeader, FrameId};
 use crate::measure::Place;
 use crate::outcome::PassTime;
 use crate::plan::Mode;
@@ -22,7 +23,7 @@ fn the_view_shows_the_table_pictures_scores_and_rows() {
     let row = |density| Density { at_ns: 0, row: "send: node0 → node2".into(), density, utilisation: 0.5 };
     live.rows(&[row(0.25)]);
     live.rows(&[row(0.75)]);
-    live.fault(&Fault { stream: StreamNo(7), pass: 2, reason: "cut <here>".into() });
+    live.fault(&Fault { stream: StreamNo(7), pass: 2, captured_ns: u64::MAX, reason: "cut <here>".into() });
     let view = view::view(&live.0);
     for part in [
         "a &lt; b",
@@ -69,7 +70,7 @@ fn a_broken_stream_is_well_again_with_its_next_picture() {
     let streams = Streams::new(bundled().clips, 5);
     let plan = Plan { mode: Mode::Sample, passes: 1, decoders: 1 };
     let live = live(&streams, plan);
-    live.fault(&Fault { stream: StreamNo(2), pass: 0, reason: "lost".into() });
+    live.fault(&Fault { stream: StreamNo(2), pass: 0, captured_ns: 0, reason: "lost".into() });
     assert!(live.0.state().known[2].broken().is_some());
     let outcome = direct::run(
         &streams,
@@ -82,6 +83,37 @@ fn a_broken_stream_is_well_again_with_its_next_picture() {
     .unwrap();
     live.scored(&outcome.arrivals);
     assert!(live.0.state().known.iter().all(|known| known.broken().is_none() && known.last.is_some()));
+}
+
+/// Over live sources a pass is a second, in which much happens.
+#[test]
+fn a_stream_that_breaks_in_the_pass_of_its_last_picture_is_broken() {
+    let streams = Streams::new(bundled().clips, 5);
+    let plan = Plan { mode: Mode::Sample, passes: 1, decoders: 1 };
+    let outcome =
+        direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &()).unwrap();
+    let live = live(&streams, plan);
+    let of_stream = |arrival: &&Arrival| arrival.record.id().stream.0 == 2;
+    let known = outcome.arrivals.iter().find(of_stream).copied().unwrap();
+    let picture = |pass, captured_ns| {
+        let header =
+            FrameHeader::new(FrameId { pass, captured_ns, ..known.record.id() }, streams.clips()[2].size());
+        let record = ScoreRecord::new(&header, known.record.scores(), known.record.sight(), 0, captured_ns);
+        live.scored(&[Arrival { record, ..known }]);
+    };
+    let fault = |pass, captured_ns| {
+        live.fault(&Fault { stream: StreamNo(2), pass, captured_ns, reason: "the connection broke".into() });
+    };
+    let is_broken = || view::view(&live.0).contains("1</b><span>streams broken now");
+    picture(3, 1_000);
+    fault(3, 2_000);
+    assert!(is_broken());
+    picture(3, 3_000);
+    assert!(!is_broken());
+    // Faults overtake scores on their way.
+    fault(4, 5_000);
+    picture(4, 4_000);
+    assert!(is_broken());
 }
 
 #[test]

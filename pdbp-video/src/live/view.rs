@@ -4,7 +4,7 @@ use core::fmt::Write as _;
 
 use pdbp_plots::{Axis, Plot, Scale, Series, Shape, count, escape};
 
-use super::{Known, Shared, State, picture};
+use super::{Known, Shared, State};
 use crate::frame::StreamClass;
 use crate::outcome::{PassTime, percentile};
 use crate::report::table::duration;
@@ -139,7 +139,7 @@ fn cards(out: &mut String, live: &Shared, worst: &[(usize, Known)]) {
         out.push_str("<figure>");
         let of_key = if clip.source().is_some() { " (its last key picture)" } else { "" };
         let picture = known.last.map(|last| last.id().frame);
-        if let Some(url) = picture.and_then(|picture| picture::url(live.codec, clip, picture)) {
+        if let Some(url) = picture.and_then(|picture| live.picture(*number, clip, picture)) {
             let _ = write!(out, "<img alt=\"last picture of stream {number}{of_key}\" src=\"{url}\">");
         }
         let _ = write!(out, "<figcaption><b>Stream {number}</b> · {}", escape(short_name(clip.name())));

@@ -32,6 +32,9 @@ pub struct Fault {
     pub stream: StreamNo,
     /// The pass, from 0.
     pub pass: u32,
+    /// When the picture was taken up that there was not, by the clock of the scores of that stream
+    /// ([`captured_ns`](ScoreRecord::captured_ns)).
+    pub captured_ns: u64,
     /// What was wrong.
     pub reason: String,
 }

@@ -24,7 +24,7 @@ fn streams_that_give_no_picture_in_a_pass_are_behind_until_they_give_one() {
     for (pass, streams) in (0..).zip([&[0, 3][..], &[0, 1], &[0, 1, 3], &[0, 1, 2, 3]]) {
         outcome.arrivals.extend(streams.iter().map(|stream| arrival(*stream, pass)));
         if pass == 0 {
-            outcome.faults.push(Fault { stream: StreamNo(2), pass, reason: "cut".into() });
+            outcome.faults.push(Fault { stream: StreamNo(2), pass, captured_ns: 0, reason: "cut".into() });
         }
         let end = outcome.end_pass(time);
         assert_eq!((end.pass, end.frames), (pass, streams.len()));
@@ -49,7 +49,12 @@ fn what_is_dropped_of_a_long_run_is_counted_all_the_same() {
         if pass < 10 {
             outcome.arrivals.push(arrival(1, pass));
         }
-        outcome.faults.push(Fault { stream: StreamNo(1), pass, reason: format!("fault {pass}") });
+        outcome.faults.push(Fault {
+            stream: StreamNo(1),
+            pass,
+            captured_ns: 0,
+            reason: format!("fault {pass}"),
+        });
         outcome.end_pass(PassTime { start_ns: 0, end_ns: 1 });
         outcome.forget(8);
     }

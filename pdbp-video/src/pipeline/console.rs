@@ -286,8 +286,9 @@ impl Console<'_> {
             .split_at_checked(size_of::<FaultHead>())
             .ok_or_else(|| format!("a fault of {} bytes", message.len()))?;
         let head: FaultHead = bytemuck::pod_read_unaligned(head);
-        let (stream, pass) = (StreamNo(head.stream), head.pass);
-        let fault = Fault { stream, pass, reason: String::from_utf8_lossy(reason).into_owned() };
+        let FaultHead { pass, stream, captured_ns } = head;
+        let stream = StreamNo(stream);
+        let fault = Fault { stream, pass, captured_ns, reason: String::from_utf8_lossy(reason).into_owned() };
         self.observer.fault(&fault);
         self.outcome.faults.push(fault);
         Ok(())

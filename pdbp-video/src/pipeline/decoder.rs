@@ -182,7 +182,7 @@ impl Desk<'_> {
                 done.frames += 1;
             }
             Ok(None) => {}
-            Err(error) => self.report(FaultHead { pass, stream: stream.0 }, &error)?,
+            Err(error) => self.report(FaultHead { pass, stream: stream.0, captured_ns }, &error)?,
         }
         Ok(())
     }

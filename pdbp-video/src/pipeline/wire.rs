@@ -121,6 +121,7 @@ pub(super) struct Done {
 pub(super) struct FaultHead {
     pub(super) pass: u32,
     pub(super) stream: u32,
+    pub(super) captured_ns: u64,
 }
 
 /// Whether a row belongs to the send pool or the receive pool.

@@ -13,7 +13,12 @@ fn run() -> (Streams, Outcome) {
     let plan = Plan { mode: Mode::Sample, passes: 2, decoders: 2 };
     let mut outcome =
         direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &()).unwrap();
-    outcome.faults.push(Fault { stream: StreamNo(7), pass: 1, reason: "cut, \"here\" <b>".into() });
+    outcome.faults.push(Fault {
+        stream: StreamNo(7),
+        pass: 1,
+        captured_ns: 0,
+        reason: "cut, \"here\" <b>".into(),
+    });
     let at_ns = outcome.passes[0].start_ns;
     outcome.densities.push(Density { at_ns, row: "node0 → node1".into(), density: 0.25, utilisation: 0.5 });
     for (pass, pair) in [(0, 0), (0, 1), (1, 0), (1, 1), (1, 0)] {

@@ -10,9 +10,13 @@
 //! thread and the decoder. A source that cannot be reached, stalls, ends or sends what cannot be read says so once and comes back by itself: it
 //! is tried again, after a second at first and after [`RETRY`] at most. No source waits for another.
 //!
+//! All of them together hold no more memory than their [`Room`] has.
+//!
 //! Pictures begin at a key picture. When packets are lost, pictures are left out until the next one: what is measured is what was sent.
 
+mod descriptors;
 mod receive;
+mod room;
 mod rtp;
 
 use core::fmt;
@@ -20,7 +24,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Instant;
@@ -28,10 +32,14 @@ use std::time::Instant;
 use tokio::task::AbortHandle;
 use url::Url;
 
+pub use descriptors::{Descriptors, descriptors};
 pub use receive::{RETRY, STALL};
-pub use rtp::{AccessUnit, Described, Media, RtpReader, Unit, videos};
+pub use room::Room;
+pub use rtp::{AccessUnit, Described, LATE, Media, RtpReader, Unit, videos};
 
+use self::room::Hold;
 use crate::annexb::Standard;
+use crate::plain;
 
 /// Access units that wait for their decoder: two seconds of 50 pictures.
 const MOST_UNITS: usize = 100;
@@ -85,7 +93,7 @@ impl Address {
     /// if it is none of these, but the path of a file.
     pub fn parse(text: &str) -> Option<Result<Self, AddressError>> {
         let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase())?;
-        let refused = |reason: String| AddressError { text: without_password(text), reason };
+        let refused = |reason: String| AddressError { text: plain::without_secrets(text), reason };
         Some(match scheme.as_str() {
             "rtsp" => rtsp(text, Carrier::Tcp).map_err(refused),
             "rtspu" => rtsp(&text.replacen("rtspu", "rtsp", 1), Carrier::Udp).map_err(refused),
@@ -101,7 +109,8 @@ impl Address {
     /// # Errors
     /// Why there is none.
     pub fn described(path: &Path, text: &[u8]) -> Result<Vec<Self>, AddressError> {
-        let refused = |reason: String| AddressError { text: path.display().to_string(), reason };
+        let refused =
+            |reason: String| AddressError { text: path.display().to_string(), reason: plain::text(&reason) };
         let address =
             |video: Described| match video.to {
                 Some(to) => Ok(Self::Rtp { to, media: video.media }),
@@ -129,6 +138,7 @@ fn rtsp(text: &str, carrier: Carrier) -> Result<Address, String> {
 
 fn rtp(text: &str) -> Result<Address, String> {
     let usage = "give rtp://ADDRESS:PORT of an address of this host or a group, such as rtp://0.0.0.0:5004 or rtp://127.0.0.1:5004?codec=h265";
+    let text = plain::without_secrets(text);
     let (_, rest) = text.split_once("://").unwrap_or_default();
     let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
     let to = address
@@ -143,21 +153,15 @@ fn rtp(text: &str) -> Result<Address, String> {
     Ok(Address::Rtp { to, media: Media { standard, payload_type: None, parameter_sets: Vec::new() } })
 }
 
-/// What may be shown.
-fn without_password(text: &str) -> String {
-    match (text.split_once("://"), text.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
-        _ => text.to_owned(),
-    }
-}
-
-/// Without user and password.
+/// Without user and password, and without what else looks secret in a path or a query.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rtsp { url, carrier: Carrier::Tcp, .. } => url.fmt(f),
+            Self::Rtsp { url, carrier: Carrier::Tcp, .. } => {
+                f.write_str(&plain::without_secrets(url.as_str()))
+            }
             Self::Rtsp { url, carrier: Carrier::Udp, .. } => {
-                f.write_str(&url.as_str().replacen("rtsp", "rtspu", 1))
+                f.write_str(&plain::without_secrets(url.as_str()).replacen("rtsp", "rtspu", 1))
             }
             Self::Rtp { to, .. } => write!(f, "rtp://{to}"),
         }
@@ -186,9 +190,9 @@ impl Drop for Source {
 }
 
 impl Source {
-    /// A source at that address.
+    /// A source at that address, in the room of this process.
     pub fn new(address: Address) -> Self {
-        Self { address, shared: Arc::default(), receiver: OnceLock::new() }
+        Self { address, shared: Arc::new(Shared::new(Room::of_process())), receiver: OnceLock::new() }
     }
 
     /// Where it is.
@@ -218,21 +222,33 @@ impl Source {
         self.shared.waiting.load(Ordering::Relaxed)
     }
 
-    /// The last key picture that was taken, for who wants to see what the source shows.
-    pub fn last_key(&self) -> Option<AccessUnit> {
+    /// From now on the last key picture is kept, for a page that shows it.
+    pub(crate) fn keep_keys(&self) {
+        self.shared.keeps_keys.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeps a key picture, which was decoded without trouble, if somebody wants to see it and there is room.
+    pub(crate) fn decoded(&self, unit: AccessUnit) {
+        if unit.is_key && self.shared.keeps_keys.load(Ordering::Relaxed) {
+            self.shared.queue().keep_key(unit);
+        }
+    }
+
+    /// The last key picture that was decoded, as far as they are kept.
+    pub(crate) fn last_key(&self) -> Option<AccessUnit> {
         self.shared.queue().last_key.clone()
     }
 }
 
 /// Between the receiver and the decoder.
-#[derive(Default)]
 pub(crate) struct Shared {
     queue: Mutex<Queue>,
     /// Entries of the queue.
     waiting: AtomicUsize,
+    keeps_keys: AtomicBool,
+    room: Arc<Room>,
 }
 
-#[derive(Default)]
 struct Queue {
     entries: VecDeque<Unit>,
     bytes: usize,
@@ -240,9 +256,28 @@ struct Queue {
     last_key: Option<AccessUnit>,
     /// Units are left out until a key picture comes for which there is room.
     is_full: bool,
+    /// Of what waits, and the key picture.
+    hold: Hold,
 }
 
 impl Shared {
+    fn new(room: &Arc<Room>) -> Self {
+        let queue = Queue {
+            entries: VecDeque::new(),
+            bytes: 0,
+            faults: 0,
+            last_key: None,
+            is_full: false,
+            hold: Hold::new(room),
+        };
+        Self {
+            queue: Mutex::new(queue),
+            waiting: AtomicUsize::new(0),
+            keeps_keys: AtomicBool::new(false),
+            room: Arc::clone(room),
+        }
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         // Every change leaves a queue that can be used.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
@@ -253,10 +288,8 @@ impl Shared {
         let unit = queue.entries.pop_front()?;
         match &unit {
             Ok(unit) => {
-                queue.bytes -= unit.bytes.len();
-                if unit.is_key {
-                    queue.last_key = Some(unit.clone());
-                }
+                let bytes = queue.bytes - unit.bytes.len();
+                queue.hold(bytes);
             }
             Err(_) => queue.faults -= 1,
         }
@@ -269,20 +302,13 @@ impl Shared {
         let mut queue = self.queue();
         match unit {
             Ok(unit) => {
-                let has_room =
-                    queue.entries.len() < MOST_UNITS && queue.bytes + unit.bytes.len() <= MOST_QUEUED;
-                if queue.is_full && !(has_room && unit.is_key) {
+                if queue.is_full && !unit.is_key {
                     return;
                 }
-                queue.is_full = !has_room;
-                if has_room {
-                    queue.bytes += unit.bytes.len();
-                    queue.entries.push_back(Ok(unit));
-                } else {
-                    queue.fault(
-                        "decoding does not keep up; pictures are left out until the next key picture"
-                            .to_owned(),
-                    );
+                let (was_full, refused) = (queue.is_full, queue.admit(unit).err());
+                queue.is_full = refused.is_some();
+                if let (false, Some(reason)) = (was_full, refused) {
+                    queue.fault(format!("{reason}; pictures are left out until the next key picture"));
                 }
             }
             Err(reason) => queue.fault(reason),
@@ -292,12 +318,57 @@ impl Shared {
 }
 
 impl Queue {
+    /// It has so many bytes from now on, if there is room for them.
+    fn hold(&mut self, bytes: usize) -> bool {
+        let key = self.last_key.as_ref().map_or(0, |key| key.bytes.len());
+        let has_room = self.hold.set(bytes + key);
+        if has_room {
+            self.bytes = bytes;
+        }
+        has_room
+    }
+
+    /// Adds a unit, or says why there is no room.
+    fn admit(&mut self, unit: AccessUnit) -> Result<(), String> {
+        let length = unit.bytes.len();
+        let bytes = self.bytes + length;
+        if self.entries.len() >= MOST_UNITS || (bytes > MOST_QUEUED && !self.entries.is_empty()) {
+            return Err("decoding does not keep up".to_owned());
+        }
+        if bytes > MOST_QUEUED {
+            return Err(format!(
+                "a picture of {length} bytes, more than the {MOST_QUEUED} that a source may hold"
+            ));
+        }
+        if !self.hold(bytes) {
+            return Err(no_room(self.hold.most()));
+        }
+        self.entries.push_back(Ok(unit));
+        Ok(())
+    }
+
+    fn keep_key(&mut self, unit: AccessUnit) {
+        let key = unit.bytes.len();
+        self.last_key = self.hold.set(self.bytes + key).then_some(unit);
+        if self.last_key.is_none() {
+            self.hold.set(self.bytes);
+        }
+    }
+
     fn fault(&mut self, reason: String) {
         if self.faults < MOST_FAULTS {
             self.faults += 1;
             self.entries.push_back(Err(reason));
         }
     }
+}
+
+/// Why a source can hold no more.
+fn no_room(most: usize) -> String {
+    format!(
+        "the live sources hold all of the {} MiB that they may; decode fewer here, or allow them more (--live-memory MIB)",
+        most >> 20
+    )
 }
 
 /// How often is looked whether something has come.

@@ -11,11 +11,14 @@ use retina::client::{
 use tokio::net::UdpSocket;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use url::Url;
 
-use super::rtp::RtpReader;
-use super::{Address, Carrier, Media, Shared, videos};
+use super::descriptors;
+use super::room::Hold;
+use super::rtp::{RtpReader, Unit};
+use super::{Address, Carrier, Media, Shared, no_room, videos};
+use crate::plain;
 
 /// A source from which nothing comes for so long has stalled.
 pub const STALL: Duration = Duration::from_secs(5);
@@ -27,6 +30,8 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_secs(10);
 /// The longest that packets may come without a key picture before that is a fault.
 const KEY: Duration = Duration::from_secs(15);
+/// Bytes of datagrams that wait to be read: twice those of a very large key picture.
+const BUFFER: usize = 4 << 20;
 /// Bytes of the largest datagram.
 const DATAGRAM: usize = 65_536;
 
@@ -47,19 +52,26 @@ pub(super) fn start(address: Address, shared: Arc<Shared>) -> Option<AbortHandle
 
 /// For ever.
 async fn receive(address: Address, shared: Arc<Shared>) {
-    let mut listener = Listener { shared, said: None, last_unit: Instant::now() };
+    let mut listener = Listener::new(shared);
     let mut wait = FIRST_RETRY;
     loop {
-        let began = Instant::now();
+        listener.has_unit = false;
         // What reads answers of servers is not all of this program, and may panic over hostile ones.
         let reason = AssertUnwindSafe(listen(&address, &mut listener)).catch_unwind().await;
         let reason = reason.unwrap_or_else(|_| {
             "what it sent made its reader panic; let its maker look at the session description".to_owned()
         });
         listener.fault(reason);
-        wait = if listener.last_unit > began { FIRST_RETRY } else { (wait * 2).min(RETRY) };
+        // What its reader had collected is gone.
+        listener.hold.set(0);
+        wait = next_wait(wait, listener.has_unit);
         sleep(wait).await;
     }
+}
+
+/// How long is waited after an attempt that has given a picture, or has not.
+fn next_wait(before: Duration, has_unit: bool) -> Duration {
+    if has_unit { FIRST_RETRY } else { (before * 2).min(RETRY) }
 }
 
 /// Receives until that is not possible any more; returns why.
@@ -75,34 +87,73 @@ async fn listen(address: &Address, listener: &mut Listener) -> String {
 }
 
 /// Hands on what is received.
-struct Listener {
+pub(super) struct Listener {
     shared: Arc<Shared>,
+    /// Of what its reader collects.
+    hold: Hold,
+    begun: Instant,
     /// The last fault, until pictures come: what stays the same is said once.
     said: Option<String>,
     last_unit: Instant,
+    /// Whether a picture has come since the source was last tried.
+    has_unit: bool,
+    /// What may be the cause if packets are lost.
+    advice: String,
 }
 
 impl Listener {
-    fn push(&mut self, reader: &mut RtpReader, packet: &[u8]) {
-        reader.push(packet, &mut |unit| match unit {
-            Ok(unit) => {
-                self.said = None;
-                self.last_unit = Instant::now();
-                self.shared.put(Ok(unit));
-            }
-            Err(reason) => {
-                self.shared.put(Err(format!("{reason}; pictures are left out until the next key picture")))
-            }
-        });
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let (hold, now) = (Hold::new(&shared.room), Instant::now());
+        Self { shared, hold, begun: now, said: None, last_unit: now, has_unit: false, advice: String::new() }
+    }
+
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// When there is something to do though no packet has come.
+    fn due(&self, reader: &RtpReader) -> Option<Instant> {
+        reader.due().map(|due| self.begun + due)
+    }
+
+    /// Goes on without packets that are late.
+    fn expire(&mut self, reader: &mut RtpReader) {
+        reader.expire(self.now(), &mut |unit| self.unit(unit));
+    }
+
+    /// Takes a packet; whether it is one of the stream.
+    pub(super) fn push(&mut self, reader: &mut RtpReader, packet: &[u8]) -> bool {
+        let is_one = reader.push(packet, self.now(), &mut |unit| self.unit(unit));
+        if !self.hold.set(reader.held()) {
+            reader.restart();
+            self.hold.set(reader.held());
+            self.fault(no_room(self.hold.most()));
+        }
         if self.last_unit.elapsed() > KEY {
             self.fault(format!(
                 "packets come, but no key picture for {} s; let the sender make one every few seconds",
                 KEY.as_secs()
             ));
         }
+        is_one
+    }
+
+    fn unit(&mut self, unit: Unit) {
+        match unit {
+            Ok(unit) => {
+                self.said = None;
+                (self.last_unit, self.has_unit) = (Instant::now(), true);
+                self.shared.put(Ok(unit));
+            }
+            Err(reason) => {
+                let advice = if reason.ends_with("lost") { self.advice.as_str() } else { "" };
+                self.fault(format!("{reason}{advice}; pictures are left out until the next key picture"));
+            }
+        }
     }
 
     fn fault(&mut self, reason: String) {
+        let reason = plain::text(&reason);
         if self.said.as_ref() != Some(&reason) {
             self.shared.put(Err(reason.clone()));
             self.said = Some(reason);
@@ -121,21 +172,58 @@ async fn datagrams(to: core::net::SocketAddr, media: &Media, listener: &mut List
     let socket = match bind(to).await {
         Ok(socket) => socket,
         Err(error) => {
-            return format!(
-                "cannot listen at {to}: {error}; another program may, or the address is none of this host"
-            );
+            let advice = descriptors::advice(&error)
+                .unwrap_or_else(|| "another program may, or the address is none of this host".to_owned());
+            return format!("cannot listen at {to}: {error}; {advice}");
         }
     };
+    listener.advice = widen(&socket);
     let mut reader = RtpReader::new(media);
     let mut packet = vec![0; DATAGRAM];
-    listener.last_unit = Instant::now();
+    let mut heard = Instant::now();
+    listener.last_unit = heard;
     loop {
-        match timeout(STALL, socket.recv(&mut packet)).await {
-            Ok(Ok(length)) => listener.push(&mut reader, packet.get(..length).unwrap_or_default()),
+        let stall = heard + STALL;
+        let until = listener.due(&reader).map_or(stall, |due| due.min(stall));
+        match timeout_at(until, socket.recv(&mut packet)).await {
+            Ok(Ok(length)) => {
+                if listener.push(&mut reader, packet.get(..length).unwrap_or_default()) {
+                    heard = Instant::now();
+                }
+            }
             Ok(Err(error)) => return format!("cannot be received: {error}"),
-            Err(_) => listener.stalled(&mut reader),
+            Err(_) if Instant::now() < stall => listener.expire(&mut reader),
+            Err(_) => {
+                listener.stalled(&mut reader);
+                heard = Instant::now();
+            }
+        }
+        // Of a stall it is heard though others send something there.
+        if heard.elapsed() > STALL {
+            listener.stalled(&mut reader);
+            heard = Instant::now();
         }
     }
+}
+
+/// Asks for a buffer in which a large key picture has room that comes at once. What the system gives it, if that is less.
+fn widen(socket: &UdpSocket) -> String {
+    #[cfg(unix)]
+    {
+        use rustix::net::sockopt;
+        // What it does not give is said below.
+        let _ = sockopt::set_socket_recv_buffer_size(socket, BUFFER);
+        let given = sockopt::socket_recv_buffer_size(socket).unwrap_or_default();
+        // Linux tells twice what it was asked for, for its own records.
+        if given < BUFFER {
+            return format!(
+                " (or here, where the system gives {} KiB for what comes at once: sysctl -w net.core.rmem_max={BUFFER})",
+                given >> 10
+            );
+        }
+    }
+    let _ = socket;
+    String::new()
 }
 
 async fn bind(to: core::net::SocketAddr) -> std::io::Result<UdpSocket> {
@@ -192,12 +280,18 @@ async fn session(
         Ok(Err(error)) => return said("the server refuses", &error),
         Err(_) => return no_answer(),
     };
-    let mut reader = RtpReader::new(&media);
-    listener.last_unit = Instant::now();
+    // In a connection none is late, and of those beside it only such are handed on that are in order.
+    let mut reader = RtpReader::new(&media).in_order();
+    let mut heard = Instant::now();
+    (listener.last_unit, listener.advice) = (heard, String::new());
     loop {
-        match timeout(STALL, packets.next()).await {
-            Ok(Some(Ok(PacketItem::Rtp(packet)))) => listener.push(&mut reader, packet.raw()),
-            Ok(Some(Ok(_))) => {}
+        // Reports of the sender come though its encoder has stopped: only packets of the stream count.
+        match timeout_at(heard + STALL, packets.next()).await {
+            Ok(Some(Ok(PacketItem::Rtp(packet)))) if listener.push(&mut reader, packet.raw()) => {
+                heard = Instant::now();
+            }
+            Ok(Some(Ok(_))) if heard.elapsed() < STALL => {}
+            Ok(Some(Ok(_))) => return format!("no packet for {} s", STALL.as_secs()),
             Ok(Some(Err(error))) => return said("the connection broke", &error),
             Ok(None) => return "the sender has ended it".to_owned(),
             Err(_) => return format!("no packet for {} s", STALL.as_secs()),
@@ -208,5 +302,9 @@ async fn session(
 /// The first line of an error; what follows says where in which connection.
 fn said(what: &str, error: &retina::Error) -> String {
     let error = error.to_string();
-    format!("{what}: {}", error.lines().next().unwrap_or_default())
+    let advice = descriptors::advice_of(&error).map_or_else(String::new, |advice| format!("; {advice}"));
+    format!("{what}: {}{advice}", error.lines().next().unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests;

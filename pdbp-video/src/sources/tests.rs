@@ -98,7 +98,7 @@ fn media(standard: Standard) -> Media {
 fn read(reader: &mut RtpReader, packets: &[Vec<u8>]) -> Vec<Unit> {
     let mut read = Vec::new();
     for packet in packets {
-        reader.push(packet, &mut |unit| read.push(unit));
+        reader.push(packet, Duration::ZERO, &mut |unit| read.push(unit));
     }
     read
 }
@@ -209,6 +209,137 @@ fn a_sender_that_begins_anew_is_listened_to_and_a_stray_packet_is_not() {
     packets.extend(again.pictures(&sent));
     let after = read(&mut reader, &packets);
     assert_eq!(after.iter().filter(|unit| unit.is_ok()).count(), sent.len());
+    assert!(
+        after[0].as_ref().unwrap_err().contains("another sender (00000008 after 00000007)"),
+        "{:?}",
+        after[0]
+    );
+}
+
+/// Pictures in one packet each, one a second, as a camera sends that has key pictures only.
+fn slow() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    let sent = vec![units(BUNDLED[0].data).remove(0); 12];
+    let mut sender = Sender { room: 60_000, ..Sender::new(Standard::H264) };
+    // Of a picture the parameter sets are in the first packet, which stays whole.
+    let packets = sender.pictures(&sent);
+    (sent, packets)
+}
+
+#[test]
+fn a_packet_that_is_lost_is_waited_for_no_longer_than_for_one_that_is_late() {
+    let (sent, mut packets) = slow();
+    let of_each = packets.len() / sent.len();
+    let lost = 4 * of_each + of_each - 1;
+    packets.remove(lost);
+    let mut reader = RtpReader::new(&media(Standard::H264));
+    let mut read: Vec<Unit> = Vec::new();
+    let second =
+        |packet: usize| Duration::from_secs(((packet + usize::from(packet >= lost)) / of_each) as u64);
+    for (number, packet) in packets.iter().enumerate() {
+        let now = second(number);
+        // What has come after a second that nothing came in.
+        if let Some(due) = reader.due().filter(|due| *due <= now) {
+            assert!(due < now, "waited for until the next picture came");
+            let before = read.len();
+            reader.expire(due - Duration::from_millis(1), &mut |unit| read.push(unit));
+            assert_eq!(read.len(), before);
+            reader.expire(due, &mut |unit| read.push(unit));
+            assert_eq!(
+                (read.len(), due),
+                (before + 2, second(lost) + LATE),
+                "what was lost, and what waited for it"
+            );
+        }
+        assert!(reader.push(packet, now, &mut |unit| read.push(unit)));
+    }
+    assert_eq!((reader.due(), reader.lost()), (None, 1));
+    assert!(are_pictures_of(&read, &sent));
+    let faults = read.iter().filter_map(|unit| unit.as_ref().err()?.as_str().into()).collect::<Vec<_>>();
+    assert_eq!((faults, read.len()), (vec!["a packet was lost"], sent.len()));
+}
+
+#[test]
+fn in_a_connection_no_packet_is_waited_for() {
+    let (sent, mut packets) = slow();
+    packets.remove(packets.len() / 2 - 1);
+    let mut reader = RtpReader::new(&media(Standard::H264)).in_order();
+    for packet in &packets {
+        reader.push(packet, Duration::ZERO, &mut |_| ());
+        assert_eq!(reader.due(), None);
+    }
+    assert_eq!(reader.lost(), 1);
+    assert!(!sent.is_empty());
+}
+
+#[test]
+fn sources_that_nobody_decodes_hold_no_more_than_there_is_for_all_and_each_goes_on() {
+    let room = Arc::new(Room::new(400_000));
+    let sources: Vec<_> = (0..10).map(|_| Shared::new(&room)).collect();
+    let unit = |is_key| AccessUnit { standard: Standard::H264, bytes: vec![0; 2_000], is_key };
+    for number in 0..90 {
+        sources.iter().for_each(|shared| shared.put(Ok(unit(number % 30 == 0))));
+    }
+    let held: Vec<_> = sources.iter().map(|shared| shared.queue().bytes).collect();
+    assert!(held.iter().sum::<usize>() <= 400_000, "{held:?}");
+    // Half of it in equal shares.
+    assert!(held.iter().all(|held| *held >= 20_000), "{held:?}");
+    let faults =
+        |shared: &Shared| core::iter::from_fn(|| shared.take()).filter_map(Result::err).collect::<Vec<_>>();
+    let all: Vec<_> = sources.iter().flat_map(faults).collect();
+    assert!(!all.is_empty() && all.iter().all(|fault| fault.contains("--live-memory")), "{all:?}");
+    for shared in &sources {
+        shared.put(Ok(unit(true)));
+        assert!(shared.take().unwrap().unwrap().is_key);
+    }
+}
+
+#[test]
+fn a_picture_that_alone_is_too_large_is_not_called_slow_decoding() {
+    let shared = Shared::new(&Arc::default());
+    shared.put(Ok(AccessUnit { standard: Standard::H264, bytes: vec![0; MOST_QUEUED + 1], is_key: true }));
+    let fault = shared.take().unwrap().unwrap_err();
+    assert!(fault.contains("a picture of 16777217 bytes") && fault.contains("16777216"), "{fault}");
+}
+
+#[test]
+fn the_last_key_picture_is_kept_when_it_was_decoded_and_somebody_looks() {
+    let source = Source::new(Address::parse("rtp://127.0.0.1:0").unwrap().unwrap());
+    let unit = AccessUnit { standard: Standard::H264, bytes: vec![0; 9], is_key: true };
+    source.decoded(unit.clone());
+    assert_eq!(source.last_key(), None);
+    source.keep_keys();
+    source.feed(Ok(unit.clone()));
+    assert!(source.take().is_some() && source.last_key().is_none(), "not decoded yet");
+    source.decoded(AccessUnit { is_key: false, ..unit.clone() });
+    assert_eq!(source.last_key(), None);
+    source.decoded(unit.clone());
+    assert_eq!(source.last_key(), Some(unit));
+}
+
+/// They begin a NAL unit that does not end.
+#[test]
+fn what_comes_in_is_bounded_for_all_sources_together() {
+    let room = Arc::new(Room::new(1 << 20));
+    let mut sources: Vec<_> = (0..20)
+        .map(|_| {
+            let shared = Arc::new(Shared::new(&room));
+            (receive::Listener::new(Arc::clone(&shared)), RtpReader::new(&media(Standard::H264)), shared)
+        })
+        .collect();
+    let mut sender = Sender::new(Standard::H264);
+    let first = sender.packet(1, false, &[28, 0x85, 0x88]);
+    let packets: Vec<_> =
+        (0..200).map(|_| sender.packet(1, false, &[[28, 5].as_slice(), &[1; 1_400]].concat())).collect();
+    for packet in core::iter::once(&first).chain(&packets) {
+        for (listener, reader, _) in &mut sources {
+            listener.push(reader, packet);
+        }
+        let held: usize = sources.iter().map(|(_, reader, _)| reader.held()).sum();
+        assert!(held <= 1 << 20, "{held}");
+    }
+    let is_said =
+        |shared: &Shared| shared.take().is_some_and(|unit| unit.unwrap_err().contains("--live-memory"));
+    assert!(sources.iter().any(|(.., shared)| is_said(shared)));
 }
 
 #[test]
@@ -227,13 +358,22 @@ fn what_is_not_read_is_refused_by_name() {
     assert_eq!(address.to_string(), "rtsp://camera:554/one");
     let Address::Rtsp { credentials, .. } = address else { panic!() };
     assert_eq!(credentials, Some(("me".into(), "p@ss".into())));
-    let text = Address::parse("foo://me:secret@x").unwrap().unwrap_err().to_string();
-    assert!(!text.contains("secret"), "{text}");
+    for text in ["foo://me:secret@x", "rtp://me:secret@1.2.3.4", "rtp://1.2.3.4:1?password=secret"] {
+        let text = Address::parse(text).unwrap().unwrap_err().to_string();
+        assert!(!text.contains("secret"), "{text}");
+    }
+    for text in ["rtsp://cam/x?user=me&password=secret", "rtspu://cam/user=me_password=secret_channel=1"] {
+        let address = Address::parse(text).unwrap().unwrap();
+        assert!(!address.to_string().contains("secret"), "{address}");
+        // It is asked for as it was written.
+        let Address::Rtsp { url, .. } = address else { panic!() };
+        assert!(url.as_str().contains("password=secret"));
+    }
 }
 
 #[test]
 fn a_queue_that_nobody_empties_stays_short_and_goes_on_at_a_key_picture() {
-    let shared = Shared::default();
+    let shared = Shared::new(&Arc::default());
     let unit = |is_key| AccessUnit { standard: Standard::H264, bytes: vec![0; 1000], is_key };
     for number in 0..1_000 {
         shared.put(Ok(unit(number % 30 == 0)));
@@ -285,33 +425,4 @@ proptest! {
             prop_assert!(unit.bytes.starts_with(&[0, 0, 0, 1]));
         }
     }
-}
-
-#[test]
-fn a_server_whose_description_makes_its_reader_panic_is_a_fault_and_is_tried_again() {
-    use std::io::{BufRead as _, BufReader, Write as _};
-    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("rtsp://{}/x", server.local_addr().unwrap());
-    let answers = thread::spawn(move || {
-        for _ in 0..2 {
-            let mut stream = server.accept().unwrap().0;
-            let request = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
-            let request: Vec<_> = request.take_while(|line| !line.is_empty()).collect();
-            let number = request.iter().find(|line| line.starts_with("CSeq:")).unwrap();
-            let description = "v=0\r\nm=video 0 RTP/AVP 96\r\nno line\r\na=x\r\n";
-            let head = format!("Content-Type: application/sdp\r\nContent-Length: {}", description.len());
-            write!(stream, "RTSP/1.0 200 OK\r\n{number}\r\n{head}\r\n\r\n{description}").unwrap();
-        }
-    });
-    let source = Source::new(Address::parse(&url).unwrap().unwrap());
-    source.start();
-    let fault = loop {
-        match source.take() {
-            Some(unit) => break unit.unwrap_err(),
-            None => thread::sleep(LOOK),
-        }
-    };
-    assert!(fault.contains("description"), "{fault}");
-    // It is connected to again.
-    answers.join().unwrap();
 }

@@ -15,6 +15,8 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// Between two looks whether it has ended.
 const LOOK: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
+/// Bytes that a command may print on either of its two ways: they are kept in memory.
+pub(crate) const MOST: usize = 256 << 20;
 /// Bytes that are read between two looks.
 const CHUNK: u64 = 256 << 10;
 
@@ -23,6 +25,8 @@ const CHUNK: u64 = 256 << 10;
 pub(crate) enum Stopped {
     Unwanted,
     Limit,
+    /// It has printed more than [`MOST`].
+    TooLong,
 }
 
 /// What became of a command.
@@ -155,8 +159,17 @@ impl Running {
             }
             None => {
                 let is_late = !limit.is_zero() && self.began.elapsed() >= limit;
-                if is_late || is_unwanted() {
-                    let why = if is_late { Stopped::Limit } else { Stopped::Unwanted };
+                let is_long = self.outputs.iter().any(|output| output.bytes.len() > MOST);
+                if is_late || is_long || is_unwanted() {
+                    let why = match (is_long, is_late) {
+                        (true, _) => Stopped::TooLong,
+                        (_, true) => Stopped::Limit,
+                        _ => Stopped::Unwanted,
+                    };
+                    if is_long {
+                        // Nobody reads on: who prints more ends by that, or is killed.
+                        self.outputs.iter_mut().for_each(|output| output.pipe = None);
+                    }
                     self.stopped = Some((why, Instant::now()));
                     let _ = kill_process_group(self.group, Signal::TERM);
                 }

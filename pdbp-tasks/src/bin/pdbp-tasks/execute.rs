@@ -10,7 +10,7 @@ use pdbp_tasks::wire::Bytes;
 use pdbp_tasks::{Kind, Program};
 use serde::{Deserialize, Serialize};
 
-use crate::child::{Ended, GRACE, Stopped};
+use crate::child::{Ended, GRACE, MOST, Stopped};
 use crate::guard::Commands;
 
 /// What all commands of a job have in common.
@@ -115,6 +115,10 @@ impl Execution<'_> {
         let words = words.display();
         let failure = match (stopped, status) {
             (Some(Stopped::Unwanted), _) => return None,
+            (Some(Stopped::TooLong), _) => Some(format!(
+                "`{words}` was stopped: it has printed more than {} MiB, which are kept in memory; let it write to a file",
+                MOST >> 20
+            )),
             (Some(Stopped::Limit), _) => Some(format!("`{words}` did not end within its limit of {limit:?}")),
             (None, Ok(status)) if status.success() => None,
             (None, Ok(status)) => Some(format!("`{words}` ended with {status}")),

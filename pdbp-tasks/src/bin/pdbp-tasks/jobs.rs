@@ -142,7 +142,10 @@ pub(crate) fn dispatch(name: &str, arguments: &mut lexopt::Parser) -> Result<Exi
         }
         "cancel" => count(remote, &Request::Cancel { job: job()? }, "cancelled"),
         "close" => count(remote, &Request::Close { job: job()? }, "in all"),
-        "retry" => count(remote, &Request::Retry { job: job()? }, "run again"),
+        "retry" => remote.retry(job()?).map(|count| {
+            println!("{count} tasks run again");
+            0
+        }),
         "forget" => forget(remote, job()?),
         "explain" => explain(remote, job()?, asked.numbers.get(1).copied()),
         _ => report(remote, asked.to.as_deref().unwrap_or("pdbp-tasks.html")),

@@ -33,6 +33,8 @@ Options:
   --crashes N       Give a command up after so many processes were lost that ran it and nothing else [default: 3]
   -h, --help        Print this
 
+What nobody offers that a command needs it waits for, since processes come and go; `explain` says what it lacks.
+
 It ends, when all is in the journal, by SIGTERM, SIGINT (Ctrl-C) or SIGHUP.
 ";
 
@@ -151,7 +153,8 @@ fn serve(arguments: &mut lexopt::Parser) -> Ran {
     let builder = reach.builder()?.listen(listen).nodes(places);
     let stop = signals::stop()?;
     let (mut program, _) = execute::program(Arc::default());
-    program.limits(Limits { crashes, grace: 2 * GRACE, ..Limits::default() });
+    // Who offers what is needed may come later.
+    program.limits(Limits { crashes, grace: 2 * GRACE, offer_wait: Duration::MAX, ..Limits::default() });
     let mut serving = Serving::default();
     (serving.journal, serving.is_failure) = (journal, Output::is_failure);
     Ok(Ok(program.serve(builder, &serving, &stop, |node, term| {

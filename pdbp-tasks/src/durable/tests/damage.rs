@@ -1,5 +1,6 @@
 //! Files of journals that are damaged, of somebody else, or in use: an error that says so, never a panic, and never a guess.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -22,7 +23,7 @@ fn restore(saved: Saved) -> Result<Durable, StoreError> {
 /// A journal with a job of four tasks, one of which is over and one of which has added others.
 fn fill(path: &Path) -> Saved {
     let mut store = Disk::open(path).unwrap();
-    store.commit(&[Change::Term(1)]).unwrap();
+    store.commit(&[Change::Term(1, 1)]).unwrap();
     let mut durable = restore(Saved::default()).unwrap();
     let sync = |store: &mut Disk, durable: &mut Durable| {
         while let Some(group) = durable.take_group() {
@@ -133,6 +134,36 @@ fn what_is_no_journal_is_refused_and_left_as_it_is() {
     assert!(error.contains("format 99"), "{error}");
     let error = Disk::open(&folder.path().join("no/such/folder")).err().expect("no folder").to_string();
     assert!(error.contains("No such file"), "{error}");
+}
+
+#[test]
+fn who_was_killed_while_a_journal_was_begun_begins_it_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs");
+    let begun = folder.path().join("jobs.pdbp-tasks-new");
+    // As a process leaves it that is killed: nothing, something of the file, or all but its tables; under either name.
+    let whole = folder.path().join("whole");
+    drop(redb::Database::create(&whole).unwrap());
+    let whole = std::fs::read(whole).unwrap();
+    for left in [&[][..], &whole[..9], &whole[..3000], &vec![0; whole.len()], &whole] {
+        std::fs::write(&begun, left).unwrap();
+        assert!(Disk::open(&path).unwrap().load().unwrap().jobs.is_empty());
+        assert!(!begun.exists());
+        std::fs::remove_file(&path).unwrap();
+    }
+    for left in [&[][..], &whole] {
+        std::fs::write(&path, left).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(fill(&path).jobs.len(), 1);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::remove_file(&path).unwrap();
+    }
+    // Two begin it at the same time.
+    let other = redb::Database::create(&begun).unwrap();
+    assert!(matches!(Disk::open(&path), Err(StoreError::InUse)));
+    drop(other);
+    let _own = Disk::open(&path).unwrap();
+    assert!(matches!(Disk::open(&path), Err(StoreError::InUse)));
 }
 
 #[test]

@@ -1,16 +1,23 @@
 //! Failed tasks that run again: places in the order of results, and sub-tasks of the run that has failed.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::*;
 use crate::store::Change;
-use crate::wire::SubTask;
+use crate::wire::{Assignment, Name, SubTask};
 
 fn fails(_: u64) -> Ending {
     Ending::Failed(Failure::Said("no".into()))
 }
 
 fn retry(store: &mut Memory, durable: &mut super::super::Durable) -> u64 {
+    static NONCE: AtomicU64 = AtomicU64::new(1);
+    retry_by(NONCE.fetch_add(1, Ordering::Relaxed).into(), store, durable)
+}
+
+fn retry_by(nonce: u128, store: &mut Memory, durable: &mut super::super::Durable) -> u64 {
     said(durable);
-    ask(durable, Request::Retry { job: 0 });
+    ask(durable, Request::Retry { job: 0, nonce });
     sync(store, durable);
     let answers = said(durable);
     let count = answers.iter().find_map(|down| match down {
@@ -59,7 +66,9 @@ fn a_journal_whose_tasks_have_run_again_and_again_is_sound() {
     job_of(&mut durable, TASKS, Options::default());
     sync(&mut store, &mut durable);
     // As if each had failed 300 times: that takes longer than it tells.
-    store.commit(&[Change::Places(0, 300 * TASKS)]).unwrap();
+    let mut record = store.load().jobs[0].1.clone();
+    record.again.places = 300 * TASKS;
+    store.commit(&[Change::Job(0, record)]).unwrap();
     let mut durable = world::take_up(&mut store);
     let chunk = |durable: &super::super::Durable| durable.jobs[&0].positions() as u64;
     assert_eq!(chunk(&durable), 300 * TASKS);
@@ -96,7 +105,7 @@ fn add_two(store: &mut Memory, durable: &mut super::super::Durable, mut first: u
     said(durable);
     report(durable, first, 1, Vec::new());
     let root = given(store, durable);
-    assert_eq!(root.name.unwrap(), crate::wire::Name { job: 0, number: 0, sub: 0 });
+    assert_eq!(Name { run: 0, ..root.name.unwrap() }, ROOT);
     let sub = |join| SubTask {
         kind: root.kind,
         options: Options::default(),
@@ -146,4 +155,108 @@ fn a_retry_that_was_answered_is_not_lost_with_the_pool() {
     let ran = work(&mut store, &mut durable, &mut 0, |_| Ending::Value(Bytes::from(&[2][..])));
     assert_eq!(ran.len(), 1, "it runs, and nothing else");
     assert_eq!(store.ended(0, 0).unwrap().unwrap().result, Ok(Bytes::from(&[2][..])));
+}
+
+const ROOT: Name = Name { job: 0, number: 0, sub: 0, run: 0 };
+const OTHER: Processor = Processor { node: 3, number: 3 };
+
+/// A processor that had no acknowledgement sends a result again.
+fn comes_again(store: &mut Memory, durable: &mut super::super::Durable, name: Name) -> Vec<Down> {
+    let result = Submission {
+        task: crate::wire::TaskId { index: 0, generation: 0 },
+        attempt: 1,
+        ran_ns: 1,
+        ending: Ending::Value(Bytes::from(&[9][..])),
+        tasks: Vec::new(),
+        large: Vec::new(),
+    };
+    let term = durable.term;
+    durable.receive(NOW, OTHER, Up::Again { term, first: 0, results: vec![(name, result)] });
+    sync(store, durable);
+    said(durable)
+}
+
+fn given(store: &mut Memory, durable: &mut super::super::Durable) -> Assignment {
+    let term = durable.term;
+    durable.receive(NOW, WORKER, Up::Report { term, first: 0, room: 1, results: Vec::new() });
+    sync(store, durable);
+    let downs = said(durable);
+    let tasks =
+        downs.iter().find_map(|down| if let Down::Tasks(tasks) = down { tasks.first() } else { None });
+    tasks.unwrap_or_else(|| panic!("{downs:?}")).clone()
+}
+
+#[test]
+fn a_result_of_before_a_task_was_to_run_again_is_not_taken_for_it_by_any_pool() {
+    let (mut store, mut durable) = half_failed();
+    assert_eq!(retry(&mut store, &mut durable), 1);
+    let mut next = world::take_up(&mut store);
+    for durable in [&mut durable, &mut next] {
+        let said = comes_again(&mut store, durable, ROOT);
+        assert!(said.contains(&Down::Taken { up_to: 1 }), "nobody has to keep it: {said:?}");
+        assert_eq!(durable.pool.counts().ignored, 1);
+        assert!(store.ended(0, 0).unwrap().is_none(), "it is to run again, and has not");
+    }
+    // A processor that computes it since before does not go on with it.
+    let (fingerprint, offer) = (world::FINGERPRINT, Resources::none().cpus(1));
+    next.receive(NOW, OTHER, Up::Hello { fingerprint, offer, held: vec![ROOT], of: 0 });
+    let welcome = Down::Welcome { term: 2, number: 2, is_known: true, held: Vec::new() };
+    assert!(said(&mut next).contains(&welcome));
+    let name = given(&mut store, &mut next).name.unwrap();
+    assert_eq!(name, Name { run: 1, ..ROOT });
+    // Of this run it counts, whichever pool it comes to.
+    let mut last = world::take_up(&mut store);
+    comes_again(&mut store, &mut last, name);
+    assert_eq!(store.ended(0, 0).unwrap().unwrap().result, Ok(Bytes::from(&[9][..])));
+}
+
+#[test]
+fn a_retry_that_is_asked_again_runs_nothing_a_second_time() {
+    let (mut store, mut durable) = begun();
+    job_of(&mut durable, 3, Options::default());
+    sync(&mut store, &mut durable);
+    work(&mut store, &mut durable, &mut 0, fails);
+    assert_eq!(retry_by(7, &mut store, &mut durable), 3);
+    let mut durable = world::take_up(&mut store);
+    assert_eq!(work(&mut store, &mut durable, &mut 0, fails).len(), 3);
+    assert_eq!(retry_by(7, &mut store, &mut durable), 3, "the answer that was lost");
+    assert!((0..3).all(|number| store.ended(0, number).unwrap().is_some()));
+    let mut durable = world::take_up(&mut store);
+    assert_eq!(retry_by(7, &mut store, &mut durable), 3);
+    assert_eq!(work(&mut store, &mut durable, &mut 0, fails), [], "nothing runs");
+    assert_eq!(retry_by(8, &mut store, &mut durable), 3);
+    let mut durable = world::take_up(&mut store);
+    assert_eq!(work(&mut store, &mut durable, &mut 0, fails).len(), 3);
+}
+
+#[test]
+fn what_runs_again_is_written_as_ranges_and_known_to_the_next_pool() {
+    let (mut store, mut durable) = begun();
+    job_of(&mut durable, 20_000, Options::default());
+    sync(&mut store, &mut durable);
+    let fails = |number| if number == 10_000 { Ending::Value(Bytes::from(&[1][..])) } else { fails(number) };
+    work(&mut store, &mut durable, &mut 0, fails);
+    said(&mut durable);
+    ask(&mut durable, Request::Retry { job: 0, nonce: 5 });
+    let group = durable.take_group().unwrap();
+    let again: Vec<_> =
+        group.changes.iter().filter(|change| matches!(change, Change::Unended(..))).cloned().collect();
+    assert_eq!(again, [Change::Unended(0, 0..10_000, 1), Change::Unended(0, 10_001..20_000, 1)]);
+    store.commit(&group.changes).unwrap();
+    let mut next = world::take_up(&mut store);
+    let runs = [0, 9_999, 10_000, 19_999].map(|number| next.jobs[&0].run_of(number));
+    assert_eq!(runs, [1, 1, 0, 1]);
+    assert_eq!(work(&mut store, &mut next, &mut 0, fails).len(), 19_999);
+    // A journal that says what cannot be is damaged.
+    store.commit(&[Change::Unended(0, 19_999..20_001, 1)]).unwrap();
+    let (saved, kinds) = (store.load(), (1, world::FINGERPRINT));
+    let restored = super::super::Durable::restore(
+        saved,
+        9,
+        kinds,
+        Default::default(),
+        |_| false,
+        Box::new(store.clone()),
+    );
+    assert!(restored.err().unwrap().to_string().contains("ran again"));
 }

@@ -35,16 +35,33 @@ pub(super) fn take_up(store: &mut Memory) -> Durable {
 
 /// As [`take_up`], with a flaw.
 fn take_up_with(store: &mut Memory, flaw: Option<Flaw>) -> Durable {
-    let saved = store.load();
+    let mut saved = store.load();
     let term = saved.term + 1;
-    store.commit(&[Change::Term(term)]).unwrap();
+    store.commit(&[Change::Term(term, term.into())]).unwrap();
+    saved.pools.push(term.into());
     let term = if flaw == Some(Flaw::NoTerms) { 1 } else { term };
     let limits = Limits { crashes: usize::MAX, ..Limits::default() };
     let reader = Box::new(store.clone());
-    let mut durable = Durable::empty(saved.next_job, term, (1, FINGERPRINT), limits, |_| false, reader);
+    let mut durable = Durable::empty(saved.next_job, term, (1, FINGERPRINT), limits, judged, reader);
     durable.pool.flaw = flaw;
     durable.restore_jobs(saved).unwrap();
     durable
+}
+
+/// The value of a run, as others see it; 0: it counts as failed.
+fn value_of(bytes: &[u8]) -> u64 {
+    if judged(bytes) { 0 } else { wire::decode(bytes).unwrap() }
+}
+
+/// Every fourth run of some tasks, or of what they have added, counts as failed, beginning with the first.
+fn judged(bytes: &[u8]) -> bool {
+    let value: u64 = wire::decode(bytes).unwrap();
+    matches!(value >> 9 & 7, 3 | 5) && value & 3 == 1
+}
+
+/// A name that all runs of a task have.
+fn of_all_runs(name: Name) -> Name {
+    Name { run: 0, ..name }
 }
 
 #[derive(Clone)]
@@ -94,6 +111,10 @@ pub(super) struct World {
     values: BTreeMap<Name, u64>,
     took: BTreeSet<Name>,
     started: BTreeMap<Name, u32>,
+    /// How often tasks that run again had run before: what came of that is not theirs.
+    stale: BTreeMap<Name, u64>,
+    /// How often each has run again.
+    again: BTreeMap<Name, u32>,
     /// Tasks of the client that have failed at some time, and those of which a sub-task has.
     failed: BTreeSet<Name>,
     failing: BTreeSet<Name>,
@@ -135,6 +156,8 @@ impl World {
             values: BTreeMap::new(),
             took: BTreeSet::new(),
             started: BTreeMap::new(),
+            stale: BTreeMap::new(),
+            again: BTreeMap::new(),
             failed: BTreeSet::new(),
             failing: BTreeSet::new(),
             used: BTreeSet::new(),
@@ -259,7 +282,13 @@ impl World {
     /// Whose value this is.
     fn ran(&self, value: u64) -> Name {
         let (sub, number, job) = (value >> 12, value >> 9 & 7, value >> 8 & 1);
-        Name { job: job as u32, number, sub }
+        Name { job: job as u32, number, sub, run: 0 }
+    }
+
+    /// The result of a run that was over before its task was to run again is nobody's.
+    fn check_run(&self, name: Name, count: u64) {
+        let stale = self.stale.get(&name).copied().unwrap_or(0);
+        assert!(count > stale, "{name} runs again after {stale} runs, and has what came of run {count}");
     }
 
     /// What the disk has now.
@@ -268,13 +297,17 @@ impl World {
             Change::Added(job, first, chunk) => {
                 let chunk: Chunk = wire::decode(chunk).unwrap();
                 for number in *first..first + chunk.inputs.len() {
-                    let name = Name { job: *job, number, sub: 0 };
+                    let name = Name { job: *job, number, sub: 0, run: 0 };
                     self.names.insert(name);
                     self.chunks.insert(name, chunk.clone());
                 }
             }
             Change::Step(Noted::Took { name, serial, ending, tasks }) => {
+                let name = &of_all_runs(*name);
                 self.took.insert(*name);
+                if let Some(first) = tasks.first().filter(|_| name.sub == 0 && !self.is_small) {
+                    self.check_run(*name, wire::decode(&first.input).unwrap());
+                }
                 for i in 0..tasks.len() as u64 {
                     let name = Name { sub: serial + 1 + i, ..*name };
                     assert!(self.used.insert(name), "{name} has been another task");
@@ -290,9 +323,20 @@ impl World {
             }
             Change::Ended(job, number, ended) => {
                 // What must not be started again may have none, and so may what needs it, and one whose sub-task has failed.
-                let name = Name { job: *job, number: *number, sub: 0 };
+                let name = Name { job: *job, number: *number, sub: 0, run: 0 };
                 let value = match &ended.result {
-                    Ok(bytes) => wire::decode(bytes).unwrap(),
+                    Ok(bytes) => {
+                        let value = wire::decode(bytes).unwrap();
+                        assert_eq!(ended.head.failed, judged(bytes));
+                        assert_eq!((self.ran(value).job, self.ran(value).number), (*job, *number), "{name}");
+                        if self.ran(value).sub == 0 {
+                            self.check_run(name, value & 0xff);
+                        }
+                        if judged(bytes) {
+                            self.failed.insert(name);
+                        }
+                        value_of(bytes)
+                    }
                     Err(error) => {
                         let chunk = &self.chunks[&name];
                         let is_without = |number| self.values.get(&Name { number, ..name }) == Some(&0);
@@ -302,14 +346,21 @@ impl World {
                         0
                     }
                 };
-                let is_of_family = |ran: Name| (ran.job, ran.number) == (*job, *number);
-                assert!(value == 0 || is_of_family(self.ran(value)), "{name} has the result of another task");
+                self.stale.remove(&name);
                 assert!(self.values.insert(name, value).is_none(), "{name} has ended twice");
             }
-            Change::Unended(job, number) => {
-                let name = Name { job: *job, number: *number, sub: 0 };
-                assert_eq!(self.values.remove(&name), Some(0), "{name} has not failed and runs again");
-                self.started.remove(&name);
+            Change::Unended(job, numbers, _) => {
+                for number in numbers.clone() {
+                    let name = Name { job: *job, number, sub: 0, run: 0 };
+                    assert_eq!(self.values.remove(&name), Some(0), "{name} has not failed and runs again");
+                    self.started.remove(&name);
+                    let again = self.again.entry(name).or_default();
+                    *again += 1;
+                    assert!(
+                        *again <= self.client.wished(*job),
+                        "{name} runs again more often than was asked"
+                    );
+                }
             }
             _ => {}
         }
@@ -317,6 +368,15 @@ impl World {
 
     fn poll(&mut self) {
         while let Some(group) = self.pool.take_group() {
+            for change in &group.changes {
+                let Change::Unended(job, numbers, _) = change else { continue };
+                for number in numbers.clone() {
+                    let name = Name { job: *job, number, sub: 0, run: 0 };
+                    let runs = self.runs.get(&name).copied().unwrap_or(0);
+                    // If it is lost with the pool the client asks again for the same.
+                    self.stale.entry(name).or_insert(runs);
+                }
+            }
             self.written.push_back(group);
         }
         while let Some(out) = self.pool.poll(self.now) {
@@ -354,7 +414,7 @@ impl World {
 
     /// Nothing is handed out that is not on the disk, nor what rests on something that is not.
     fn check_hand_out(&mut self, task: &Assignment) {
-        let name = task.name.expect("all have names");
+        let name = of_all_runs(task.name.expect("all have names"));
         assert!(self.names.contains(&name), "{name} is handed out and not durable");
         if name.sub == 0 && self.chunks[&name].options.once {
             let count = self.started.entry(name).or_default();
@@ -387,7 +447,8 @@ impl World {
     /// What is acknowledged is on the disk, or was superseded by another result that is.
     fn check_taken(&self, place: usize, up_to: u64) {
         for name in self.hosts[place].results[..up_to as usize].iter().flatten() {
-            if self.took.contains(name) || self.values.contains_key(name) {
+            let plain = of_all_runs(*name);
+            if self.took.contains(&plain) || self.values.contains_key(&plain) {
                 continue;
             }
             // Another's result was taken, or the task is over for another reason: that is durable as well.
@@ -442,11 +503,11 @@ impl World {
 
     /// Every run gives another value. Some fail once; task 0 of a job is `once`, and others add tasks.
     fn behave(&mut self, task: &Assignment) -> (Ending, Vec<SubTask>) {
-        let name = task.name.expect("all have names");
+        let name = of_all_runs(task.name.expect("all have names"));
         let runs = self.runs.entry(name).or_default();
         *runs += 1;
         let of = name.sub << 4 | name.number << 1 | u64::from(name.job);
-        let value = Ending::Value(encode(&(of << 8 | *runs & 0xff)));
+        let (count, value) = (*runs, Ending::Value(encode(&(of << 8 | *runs & 0xff))));
         if self.is_small {
             return small::behave(name, value);
         }
@@ -463,7 +524,8 @@ impl World {
         }
         // Some fail for good: their client's task has failed, while others that it has added run on.
         let retries = if self.faults && self.random(2) == 0 { 0 } else { 1000 };
-        let tasks = vec![sub(None, retries), sub(None, 1000), sub(Some(vec![0, 1]), 1000)];
+        let first = SubTask { input: encode(&count), ..sub(None, retries) };
+        let tasks = vec![first, sub(None, 1000), sub(Some(vec![0, 1]), 1000)];
         if self.random(4) == 0 { (value, tasks) } else { (Ending::Of(2), tasks) }
     }
 }

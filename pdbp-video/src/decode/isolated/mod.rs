@@ -11,7 +11,7 @@
 //! read and written as a file, so that nothing here is unsafe and nothing that the other side does to it can harm. When the process ends, by a
 //! signal or otherwise, or gives no answer for [`process::ANSWER`], the picture that it worked at is reported as damaged, with the signal. All of its streams
 //! begin anew at their next key picture, in a new process; that whose picture it was has one for itself from then on, and is given up after
-//! [`MOST_CRASHES`](super::MOST_CRASHES).
+//! [`MOST_CRASHES`](super::MOST_CRASHES). The live page has one of its own: what it shows it decodes again.
 //!
 //! On Linux only. [`crate`] says what it costs.
 
@@ -42,6 +42,8 @@ pub(super) struct Isolation {
     largest: Largest,
     /// As many as there are threads at work, at most.
     processes: Mutex<Vec<Weak<Process>>>,
+    /// That of the live page, once it has been looked at.
+    viewers: Mutex<Option<Arc<Process>>>,
 }
 
 impl core::fmt::Debug for Isolation {
@@ -52,7 +54,7 @@ impl core::fmt::Debug for Isolation {
 
 impl Isolation {
     pub(super) fn new(program: PathBuf, decoder: PathBuf, largest: Largest) -> Self {
-        Self { program, decoder, largest, processes: Mutex::default() }
+        Self { program, decoder, largest, processes: Mutex::default(), viewers: Mutex::default() }
     }
 
     /// A decoder in another process.
@@ -60,6 +62,7 @@ impl Isolation {
         let process = match company {
             Company::Alone => Arc::new(self.start()?),
             Company::Others => self.process()?,
+            Company::Viewers => self.viewers()?,
         };
         Remote::open(process, standard)
     }
@@ -80,6 +83,14 @@ impl Isolation {
         let new = Arc::new(self.start()?);
         all.push(Arc::downgrade(&new));
         Ok(new)
+    }
+
+    fn viewers(&self) -> Result<Arc<Process>, String> {
+        let mut viewers = self.viewers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(process) = viewers.as_ref().filter(|process| process.is_well()) {
+            return Ok(Arc::clone(process));
+        }
+        Ok(Arc::clone(viewers.insert(Arc::new(self.start()?))))
     }
 
     fn start(&self) -> Result<Process, String> {

@@ -21,6 +21,7 @@ use super::thread_number;
 use crate::annexb::{PictureSize, Standard};
 use crate::decode::decoder::{FEWER, Take};
 use crate::decode::{Largest, Yuv};
+use crate::plain;
 
 /// The longest that a decoder may take for a picture: for its whole reply.
 pub(super) const ANSWER: Duration = Duration::from_secs(20);
@@ -281,7 +282,8 @@ impl Inner {
         self.read(&mut text, end)?;
         self.planes.resize(length, 0);
         self.memory.read_exact_at(&mut self.planes, 0)?;
-        let reason = String::from_utf8_lossy(&text).into_owned();
+        // It may have been made to say anything.
+        let reason = plain::text(&String::from_utf8_lossy(&text));
         let failure = match reply.failed {
             0 => None,
             failed::DEVICE => Some(Trouble::Device(reason)),

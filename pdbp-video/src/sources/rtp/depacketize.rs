@@ -8,8 +8,11 @@ use crate::annexb::Standard;
 const START_CODE: [u8; 4] = [0, 0, 0, 1];
 /// Bytes of an access unit beyond which it is given up: memory stays bounded, whatever is sent.
 pub(super) const MOST_BYTES: usize = 8 << 20;
-/// Parameter sets that are kept of each kind.
+/// Parameter sets that are kept of each kind, and their bytes, of which a set has some hundreds at most.
 const MOST_SETS: usize = 32;
+const MOST_SET_BYTES: usize = 64 << 10;
+/// What is kept of the memory of a unit for the next.
+const KEPT_BYTES: usize = 16 << 10;
 
 /// What a NAL unit does here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,11 +155,18 @@ impl Depacketizer {
         } else {
             bytes.extend_from_slice(&self.unit);
         }
+        bytes.shrink_to_fit();
         AccessUnit { standard: self.standard, bytes, is_key: self.is_key }
+    }
+
+    /// Bytes of what is collected, and of the parameter sets.
+    pub(super) fn held(&self) -> usize {
+        self.unit.capacity() + self.sets.values().flatten().map(Vec::len).sum::<usize>()
     }
 
     fn clear(&mut self) {
         self.unit.clear();
+        self.unit.shrink_to(KEPT_BYTES);
         self.has_sets.clear();
         (self.timestamp, self.fragment, self.broken) = (None, None, None);
         (self.is_key, self.has_slices) = (false, false);
@@ -186,9 +196,10 @@ impl Depacketizer {
                 let Some((&header, data)) = rest.split_first() else { return self.add(&[]) };
                 self.add_fragment(header, &[first & 0xe0 | header & 0x1f], data);
             }
-            other => self.break_off(|| {
+            other @ (25..=27 | 29) => self.break_off(|| {
                 format!("packets of type {other} (interleaved mode) are not read; let the sender use packetization-mode=1")
             }),
+            other => self.break_off(|| format!("packets of type {other}, which RFC 6184 does not know, are not read")),
         }
     }
 
@@ -274,7 +285,8 @@ impl Depacketizer {
                     sets.clear();
                     self.has_sets.push(kind);
                 }
-                if sets.len() < MOST_SETS {
+                let bytes = sets.iter().map(Vec::len).sum::<usize>();
+                if sets.len() < MOST_SETS && bytes + set.len() <= MOST_SET_BYTES {
                     sets.push(set);
                 }
             }

@@ -5,6 +5,7 @@
 mod depacketize;
 mod sdp;
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use rtp_types::RtpPacket;
@@ -13,7 +14,9 @@ use self::depacketize::Depacketizer;
 pub use self::sdp::{Described, videos};
 use crate::annexb::Standard;
 
-/// Packets that wait for one that is late; then it is taken for lost. Of 1,400 bytes each, that is less than a key picture.
+/// How long packets wait for one that is late; then it is taken for lost.
+pub const LATE: Duration = Duration::from_millis(200);
+/// Packets that wait for it. Of 1,400 bytes each, that is less than a key picture.
 const MOST_WAITING: usize = 32;
 /// Bytes that they have together, at most.
 const MOST_WAITING_BYTES: usize = 1 << 20;
@@ -44,7 +47,11 @@ pub struct Media {
 
 /// Reads the packets of one stream. Any bytes are accepted.
 ///
+/// What time it is it is told, as that since any moment.
+///
 /// ```
+/// use std::time::Duration;
+///
 /// use pdbp_video::annexb::Standard;
 /// use pdbp_video::sources::{Media, RtpReader};
 ///
@@ -53,7 +60,7 @@ pub struct Media {
 /// // A packet with the marker bit, number 7, and a key picture in it.
 /// let packet = [0x80, 0xe0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 9, 0x65, 0x88, 3];
 /// let mut units = Vec::new();
-/// reader.push(&packet, &mut |unit| units.push(unit));
+/// reader.push(&packet, Duration::ZERO, &mut |unit| units.push(unit));
 /// assert_eq!(units[0].as_ref().unwrap().bytes, [0, 0, 0, 1, 0x67, 1, 0, 0, 0, 1, 0x68, 2, 0, 0, 0, 1, 0x65, 0x88, 3]);
 /// ```
 #[derive(Debug)]
@@ -66,12 +73,15 @@ pub struct RtpReader {
     candidate: Option<(u32, u16)>,
     waiting: BTreeMap<i64, Packet>,
     waiting_bytes: usize,
+    /// How long they wait.
+    patience: Duration,
     /// Packets that never came.
     lost: u64,
 }
 
 #[derive(Debug)]
 struct Packet {
+    came: Duration,
     timestamp: u32,
     is_last: bool,
     payload: Vec<u8>,
@@ -90,8 +100,15 @@ impl RtpReader {
             candidate: None,
             waiting: BTreeMap::new(),
             waiting_bytes: 0,
+            patience: LATE,
             lost: 0,
         }
+    }
+
+    /// The same for packets that come in order, if they come: none is waited for.
+    #[must_use]
+    pub fn in_order(self) -> Self {
+        Self { patience: Duration::ZERO, ..self }
     }
 
     /// Packets that never came.
@@ -107,39 +124,62 @@ impl RtpReader {
         self.depacketizer.restart();
     }
 
-    /// Takes a packet, and hands the access units that are complete now to `take`. What is no packet of the stream is left out.
-    pub fn push(&mut self, bytes: &[u8], take: &mut dyn FnMut(Unit)) {
-        let Ok(packet) = RtpPacket::parse(bytes) else { return };
+    /// Bytes that it holds.
+    pub fn held(&self) -> usize {
+        self.waiting_bytes + self.depacketizer.held()
+    }
+
+    /// Until when those packets wait that wait for one before them; then [`expire`](Self::expire) goes on without it. `None` if none waits.
+    pub fn due(&self) -> Option<Duration> {
+        self.waiting.values().map(|packet| packet.came).min().map(|came| came + self.patience)
+    }
+
+    /// Goes on without the packets that have been waited for long enough, and hands the access units that are complete then to `take`.
+    pub fn expire(&mut self, now: Duration, take: &mut dyn FnMut(Unit)) {
+        while self.due().is_some_and(|due| due <= now) {
+            self.give_up(take);
+        }
+    }
+
+    /// Takes a packet that has come now, and hands the access units that are complete then to `take`. What is no packet of the stream is left out; whether
+    /// it was one.
+    pub fn push(&mut self, bytes: &[u8], now: Duration, take: &mut dyn FnMut(Unit)) -> bool {
+        let Ok(packet) = RtpPacket::parse(bytes) else { return false };
         // 72 to 76 are RTCP's packets with the marker bit (RFC 5761).
         let kind = packet.payload_type();
         if self.payload_type.is_some_and(|expected| expected != kind) || (72..=76).contains(&kind) {
-            return;
+            return false;
         }
-        let Some(number) = self.place(packet.ssrc(), packet.sequence_number()) else { return };
-        let Some((_, next)) = &mut self.sender else { return };
+        let Some(number) = self.place(packet.ssrc(), packet.sequence_number(), take) else { return false };
+        let Some((_, next)) = &mut self.sender else { return false };
         if number < *next {
-            return; // late, or the second of its kind
+            return true; // late, or the second of its kind
         }
         if number == *next {
             *next += 1;
             let units = self.depacketizer.push(packet.timestamp(), packet.marker_bit(), packet.payload());
             units.into_iter().flatten().for_each(&mut *take);
             self.follow(take);
-            return;
+            return true;
         }
         let payload = packet.payload().to_vec();
         self.waiting_bytes += payload.len();
-        let packet = Packet { timestamp: packet.timestamp(), is_last: packet.marker_bit(), payload };
+        let packet =
+            Packet { came: now, timestamp: packet.timestamp(), is_last: packet.marker_bit(), payload };
         if let Some(same) = self.waiting.insert(number, packet) {
             self.waiting_bytes -= same.payload.len();
         }
         while self.waiting.len() > MOST_WAITING || self.waiting_bytes > MOST_WAITING_BYTES {
             self.give_up(take);
         }
+        if self.patience.is_zero() {
+            self.expire(now, take);
+        }
+        true
     }
 
     /// The extended number of a packet; `None` if it is of a sender that is not listened to yet.
-    fn place(&mut self, ssrc: u32, number: u16) -> Option<i64> {
+    fn place(&mut self, ssrc: u32, number: u16, take: &mut dyn FnMut(Unit)) -> Option<i64> {
         let Some((sender, next)) = self.sender else {
             let first = i64::from(number);
             self.sender = Some((ssrc, first));
@@ -154,6 +194,9 @@ impl RtpReader {
         if self.candidate == Some((ssrc, number)) {
             self.restart();
             self.sender = Some((ssrc, i64::from(number)));
+            take(Err(format!(
+                "another sender ({ssrc:08x} after {sender:08x}), or the same with other numbers; only one can send to an address"
+            )));
             return Some(i64::from(number));
         }
         self.candidate = Some((ssrc, number.wrapping_add(1)));

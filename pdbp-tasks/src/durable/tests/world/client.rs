@@ -18,8 +18,23 @@ pub(super) struct Client {
     /// Values by number, of the job that it waits for.
     pub(super) came: BTreeMap<u64, u64>,
     pub(super) done: u32,
-    /// It wants what has failed to run again.
-    pub(super) retries: bool,
+    /// By this request, which has no answer yet, what has failed is to run again.
+    pub(super) retries: Option<u128>,
+    /// How many such there were, of each job.
+    pub(super) nonces: BTreeMap<u32, u32>,
+}
+
+impl Client {
+    /// How often tasks of a job may run again.
+    pub(super) fn wished(&self, job: u32) -> u32 {
+        self.nonces.get(&job).copied().unwrap_or(0)
+    }
+
+    fn retry(&mut self) {
+        let nonces = self.nonces.entry(self.done).or_default();
+        *nonces += 1;
+        self.retries = Some(u128::from(*nonces));
+    }
 }
 
 impl World {
@@ -35,8 +50,9 @@ impl World {
                 let options = Options { retries: 1000, once, ..Options::default() };
                 Chunk { options, ..Chunk::new(KindId(0), inputs) }
             };
-            let retries = self.client.stage > 3
-                && (std::mem::take(&mut self.client.retries) || self.faults && self.random(8) == 0);
+            if self.client.stage > 3 && self.client.retries.is_none() && self.faults && self.random(8) == 0 {
+                self.client.retry();
+            }
             let request = match self.client.stage {
                 0 => Request::Begin {
                     fingerprint: FINGERPRINT,
@@ -55,8 +71,10 @@ impl World {
                     }
                 }
                 3 => Request::Close { job },
-                _ if retries => Request::Retry { job },
-                _ => Request::Read { job, by: By::Completion, from: self.client.read, most: 2 },
+                _ => match self.client.retries {
+                    Some(nonce) => Request::Retry { job, nonce },
+                    None => Request::Read { job, by: By::Completion, from: self.client.read, most: 2 },
+                },
             };
             self.client.up.push_back(Up::Request { id, request });
         }
@@ -77,19 +95,20 @@ impl World {
                 self.client.stage += 1;
             }
             // So many run again.
-            Answer::Done(_) if self.client.stage > 3 => {}
+            Answer::Done(_) if self.client.stage > 3 => self.client.retries = None,
             Answer::Done(count) => {
                 let stage = self.client.stage;
                 assert!(
-                    stage != 1 || self.names.contains(&Name { job: self.client.done, number: 0, sub: 0 })
+                    stage != 1
+                        || self.names.contains(&Name { job: self.client.done, number: 0, sub: 0, run: 0 })
                 );
                 assert_eq!(count, if stage == 1 { 1 } else { TASKS }, "stage {stage}");
                 self.client.stage += 1;
             }
             Answer::Results { next, over, results } => {
                 for wire::ResultOf { number, result } in results {
-                    let value = result.map_or(0, |bytes| wire::decode(&bytes).unwrap());
-                    let name = Name { job: self.client.done, number, sub: 0 };
+                    let value = result.map_or(0, |bytes| super::value_of(&bytes));
+                    let name = Name { job: self.client.done, number, sub: 0, run: 0 };
                     let has_failed = value == 0 && self.failed.contains(&name);
                     assert!(has_failed || self.values.get(&name) == Some(&value), "{name}: {value}");
                     let before = self.client.came.insert(number, value);
@@ -97,7 +116,7 @@ impl World {
                 }
                 self.client.read = next;
                 if over && self.client.came.values().any(|value| *value == 0) && self.random(2) == 0 {
-                    self.client.retries = true;
+                    self.client.retry();
                 } else if over {
                     let came = std::mem::take(&mut self.client.came);
                     assert_eq!(came.len() as u64, TASKS, "results of job {}", self.client.done);

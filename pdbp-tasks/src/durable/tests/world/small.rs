@@ -56,6 +56,8 @@ impl Clone for World {
             values: self.values.clone(),
             took: self.took.clone(),
             started: self.started.clone(),
+            stale: self.stale.clone(),
+            again: self.again.clone(),
             failed: self.failed.clone(),
             failing: self.failing.clone(),
             used: self.used.clone(),

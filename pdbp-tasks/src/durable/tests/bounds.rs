@@ -1,0 +1,223 @@
+//! What is bounded, and what nobody has to wait for: inputs that are too long, groups of tasks that cannot run, and a disk that is full.
+
+use super::*;
+use crate::pool::{Limits, TaskError};
+use crate::store::Change;
+use crate::wire::{Status, SubTask};
+
+fn value(length: usize) -> Ending {
+    Ending::Value(Bytes::from(vec![1; length]))
+}
+
+fn limited(store: &mut Memory) -> super::super::Durable {
+    let saved = store.load();
+    let term = saved.term + 1;
+    store.commit(&[Change::Term(term, 1)]).unwrap();
+    let limits = Limits { input_bytes: 100, ..Limits::default() };
+    let kinds = (1, world::FINGERPRINT);
+    super::super::Durable::restore(saved, term, kinds, limits, |_| false, Box::new(store.clone())).unwrap()
+}
+
+fn add(durable: &mut super::super::Durable, first: u64, chunks: Vec<Chunk>) {
+    ask(durable, Request::Add { fingerprint: world::FINGERPRINT, job: 0, first, chunks });
+}
+
+#[test]
+fn inputs_that_are_too_long_are_refused_or_end_their_task_and_the_text_names_the_size() {
+    let mut store = Memory::default();
+    let mut durable = limited(&mut store);
+    ask(&mut durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: 7, name: "job".into() });
+    let plain = |length| Chunk::new(KindId(0), Inputs::List(vec![Bytes::from(vec![1; length])]));
+    add(&mut durable, 0, vec![Chunk { prefix: Bytes::from(vec![1; 50]), ..plain(51) }]);
+    sync(&mut store, &mut durable);
+    let text = format!("{:?}", said(&mut durable));
+    assert!(text.contains("101 bytes is too long: 100 are the most; write it as a `Large`"), "{text}");
+    let joined = Chunk { join: Some(vec![0, 1, 1]), ..plain(1) };
+    add(&mut durable, 0, vec![plain(1), plain(1), joined, Chunk { after: vec![2], ..plain(1) }]);
+    ask(&mut durable, Request::Close { job: 0 });
+    sync(&mut store, &mut durable);
+    let ran = work(&mut store, &mut durable, &mut 0, |_| value(40));
+    assert_eq!(ran.len(), 2, "neither the join nor what needs it");
+    let error = store.ended(0, 2).unwrap().unwrap().result.unwrap_err();
+    assert_eq!(error, TaskError::TooLong { bytes: 121, most: 100 });
+    assert!(matches!(store.ended(0, 3).unwrap().unwrap().result, Err(TaskError::Needed { number: 2, .. })));
+}
+
+#[test]
+fn a_sub_task_whose_input_is_too_long_is_no_damage_for_the_next_pool_whenever_this_one_is_killed() {
+    for synced in 0..4 {
+        let mut store = Memory::default();
+        let mut durable = limited(&mut store);
+        job_of(&mut durable, 1, Options::default());
+        sync(&mut store, &mut durable);
+        let report = |durable: &mut super::super::Durable, first, results| {
+            let term = durable.term;
+            durable.receive(NOW, WORKER, Up::Report { term, first, room: 1, results });
+            said(durable).into_iter().find_map(|down| match down {
+                Down::Tasks(mut tasks) => tasks.pop(),
+                _ => None,
+            })
+        };
+        let sub = |join| SubTask {
+            kind: KindId(0),
+            options: Options::default(),
+            needs: Resources::none(),
+            input: Bytes::from(vec![1; 70]),
+            join,
+            after: Vec::new(),
+        };
+        let submit = |task: &crate::wire::Assignment, ending, tasks| {
+            let (task, attempt, large) = (task.task, task.attempt, Vec::new());
+            vec![Submission { task, attempt, ran_ns: 1, ending, tasks, large }]
+        };
+        said(&mut durable);
+        let root = report(&mut durable, 0, Vec::new()).unwrap();
+        let tasks = vec![sub(None), sub(Some(vec![0]))];
+        assert!(report(&mut durable, 0, submit(&root, Ending::Of(1), tasks)).is_none());
+        sync(&mut store, &mut durable);
+        let one = report(&mut durable, 1, Vec::new()).unwrap();
+        report(&mut durable, 1, submit(&one, value(40), Vec::new()));
+        // So many groups are durable when it is killed.
+        for _ in 0..synced {
+            let Some(group) = durable.take_group() else { break };
+            store.commit(&group.changes).unwrap();
+            durable.durable(group.number);
+        }
+        for _ in 0..2 {
+            let mut durable = limited(&mut store);
+            work(&mut store, &mut durable, &mut 0, |_| value(40));
+            sync(&mut store, &mut durable);
+            let error = store.ended(0, 0).unwrap().unwrap().result.unwrap_err();
+            assert_eq!(error, TaskError::TooLong { bytes: 110, most: 100 }, "{synced}");
+            assert!(durable.pool.is_empty() && store.load().steps.is_empty());
+        }
+    }
+}
+
+#[test]
+fn tasks_that_cannot_run_end_by_some_thousands_in_a_group() {
+    const TASKS: u64 = 20_000;
+    let (mut store, mut durable) = begun();
+    ask(&mut durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: 7, name: "job".into() });
+    let after = |needed| Chunk { after: vec![needed], ..numbers(1, TASKS / 2, Options::default()) };
+    add(&mut durable, 0, vec![numbers(1, 1, Options::default()), after(0), after(0)]);
+    add(&mut durable, TASKS + 1, vec![numbers(1, 1, Options::default())]);
+    ask(&mut durable, Request::Close { job: 0 });
+    sync(&mut store, &mut durable);
+    let fails = |number| if number == 0 { Ending::Failed(Failure::Said("no".into())) } else { value(1) };
+    let (mut ended, mut first) = (0, 0);
+    let mut results = Vec::new();
+    while ended < TASKS + 2 {
+        let sent: Vec<Submission> = std::mem::take(&mut results);
+        let count = sent.len() as u64;
+        durable.receive(NOW, WORKER, Up::Report { term: 1, first, room: 9, results: sent });
+        first += count;
+        for down in said(&mut durable) {
+            let Down::Tasks(tasks) = down else { continue };
+            results.extend(tasks.iter().map(|task| Submission {
+                task: task.task,
+                attempt: task.attempt,
+                ran_ns: 1,
+                ending: fails(task.name.unwrap().number),
+                tasks: Vec::new(),
+                large: Vec::new(),
+            }));
+        }
+        let Some(group) = durable.take_group() else { continue };
+        let over = group.changes.iter().filter(|change| matches!(change, Change::Ended(..))).count();
+        assert!(over <= 4096 + 2, "{over} in a group");
+        ended += over as u64;
+        store.commit(&group.changes).unwrap();
+        durable.durable(group.number);
+    }
+    assert!(store.ended(0, TASKS + 1).unwrap().unwrap().result.is_ok());
+    assert!(store.ended(0, TASKS).unwrap().unwrap().result.is_err());
+    assert!(durable.pool.is_empty());
+}
+
+#[test]
+fn a_task_behind_one_that_has_added_more_sub_tasks_than_the_window_runs_when_they_are_over() {
+    const SUB_TASKS: usize = 17_000;
+    let (mut store, mut durable) = begun();
+    ask(&mut durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: 7, name: "job".into() });
+    let behind = Chunk { after: vec![0], ..numbers(1, 1, Options::default()) };
+    add(&mut durable, 0, vec![numbers(1, 1, Options::default()), behind]);
+    ask(&mut durable, Request::Close { job: 0 });
+    sync(&mut store, &mut durable);
+    let (mut first, mut results) = (0, Vec::new());
+    loop {
+        let sent: Vec<Submission> = std::mem::take(&mut results);
+        let count = sent.len() as u64;
+        durable.receive(NOW, WORKER, Up::Report { term: 1, first, room: 256, results: sent });
+        first += count;
+        let mut given = said(&mut durable);
+        sync(&mut store, &mut durable);
+        given.extend(said(&mut durable));
+        let tasks = given.into_iter().filter_map(|down| match down {
+            Down::Tasks(tasks) => Some(tasks),
+            _ => None,
+        });
+        for task in tasks.flatten() {
+            let name = task.name.unwrap();
+            let adds = if (name.number, name.sub) == (0, 0) { SUB_TASKS } else { 0 };
+            let sub = SubTask {
+                kind: KindId(0),
+                options: Options::default(),
+                needs: Resources::none(),
+                input: Bytes::from(&[1][..]),
+                join: None,
+                after: Vec::new(),
+            };
+            let (attempt, tasks, large) = (task.attempt, vec![sub; adds], Vec::new());
+            results.push(Submission { task: task.task, attempt, ran_ns: 1, ending: value(1), tasks, large });
+        }
+        if results.is_empty() {
+            break;
+        }
+    }
+    assert!(durable.pool.is_empty() && store.ended(0, 1).unwrap().is_some(), "it has run");
+}
+
+fn status(durable: &mut super::super::Durable, job: Option<u32>) -> Option<Status> {
+    said(durable);
+    durable.receive(NOW, CLIENT, Up::Request { id: 99, request: Request::Status { job } });
+    said(durable).into_iter().find_map(|down| match down {
+        Down::Answer { id: 99, answer: Answer::Status(status) } => Some(status),
+        _ => None,
+    })
+}
+
+#[test]
+fn status_is_answered_at_once_and_says_what_is_durable_however_full_the_disk_is() {
+    let (mut store, mut durable) = begun();
+    job_of(&mut durable, 3, Options::default());
+    // Nothing of it is on the disk, which is full.
+    durable.set_stalled(Some("no space left".into()));
+    let all = status(&mut durable, None).expect("an answer");
+    assert_eq!((all.stalled.as_deref(), all.jobs.len()), (Some("no space left"), 0));
+    assert_eq!(status(&mut durable, Some(0)), None, "there is no such job yet");
+    durable.set_stalled(None);
+    sync(&mut store, &mut durable);
+    let known = status(&mut durable, Some(0)).unwrap().jobs.remove(0);
+    assert_eq!((known.tasks, known.ended, known.open), (3, 0, false));
+    // A result, one that counts as failed, and a cancellation that wait for the disk.
+    durable.receive(NOW, WORKER, Up::Report { term: 1, first: 0, room: 9, results: Vec::new() });
+    let task = said(&mut durable).into_iter().find_map(|down| match down {
+        Down::Tasks(mut tasks) => tasks.pop(),
+        _ => None,
+    });
+    let (task, attempt) = task.map(|task| (task.task, task.attempt)).unwrap();
+    let (ending, tasks, large) = (Ending::Failed(Failure::Unusable("no".into())), Vec::new(), Vec::new());
+    let result = Submission { task, attempt, ran_ns: 1, ending, tasks, large };
+    durable.receive(NOW, WORKER, Up::Report { term: 1, first: 0, room: 0, results: vec![result] });
+    ask(&mut durable, Request::Cancel { job: 0 });
+    durable.set_stalled(Some("no space left".into()));
+    let early = status(&mut durable, Some(0)).unwrap().jobs.remove(0);
+    assert_eq!((early.ended, early.failed, early.cancelled), (0, 0, false));
+    ask(&mut durable, Request::Explain { job: 0, number: Some(0) });
+    assert!(format!("{:?}", said(&mut durable)).contains("cannot be written: no space left"));
+    durable.set_stalled(None);
+    sync(&mut store, &mut durable);
+    let late = status(&mut durable, Some(0)).unwrap().jobs.remove(0);
+    assert_eq!((late.ended, late.failed, late.cancelled), (1, 1, true));
+}

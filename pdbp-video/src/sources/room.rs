@@ -1,0 +1,136 @@
+//! Memory that the live sources of a process hold together.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What sources may hold together if nobody says how much.
+const USUAL: usize = 1 << 30;
+
+/// Bytes of coded pictures that live sources may hold together: those that wait for their decoders, what is collected of the next, and the last key
+/// pictures for the live page. Half of it belongs to each of them in equal shares, so that none is without because of others; the other half is for
+/// those that need more than that.
+#[derive(Debug)]
+pub struct Room {
+    most: AtomicUsize,
+    holds: AtomicUsize,
+    /// Taken of the half that is nobody's.
+    lent: AtomicUsize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self::new(USUAL)
+    }
+}
+
+// Relaxed, everywhere: the numbers guard no other data.
+impl Room {
+    /// For so many bytes.
+    pub fn new(most: usize) -> Self {
+        Self { most: AtomicUsize::new(most), holds: AtomicUsize::new(0), lent: AtomicUsize::new(0) }
+    }
+
+    /// That of the sources of this process: 1 GiB, unless it is told another number.
+    pub fn of_process() -> &'static Arc<Self> {
+        static ROOM: OnceLock<Arc<Room>> = OnceLock::new();
+        ROOM.get_or_init(Arc::default)
+    }
+
+    /// Bytes that there are.
+    pub fn most(&self) -> usize {
+        self.most.load(Ordering::Relaxed)
+    }
+
+    /// Another number of bytes from now on. What is held is kept.
+    pub fn limit(&self, most: usize) {
+        self.most.store(most, Ordering::Relaxed);
+    }
+
+    fn half(&self) -> usize {
+        self.most() / 2
+    }
+
+    /// The share of each.
+    fn share(&self) -> usize {
+        self.half() / self.holds.load(Ordering::Relaxed).max(1)
+    }
+}
+
+/// What one of them holds, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Hold {
+    room: Arc<Room>,
+    bytes: usize,
+    /// More than its share.
+    borrowed: usize,
+}
+
+impl Hold {
+    /// Nothing yet.
+    pub(super) fn new(room: &Arc<Room>) -> Self {
+        room.holds.fetch_add(1, Ordering::Relaxed);
+        Self { room: Arc::clone(room), bytes: 0, borrowed: 0 }
+    }
+
+    /// It holds so many bytes from now on; `false` if there is no room for more than it held before, which it then still holds. Less is
+    /// always possible.
+    pub(super) fn set(&mut self, bytes: usize) -> bool {
+        let needed = bytes.saturating_sub(self.room.share());
+        if needed <= self.borrowed {
+            self.room.lent.fetch_sub(self.borrowed - needed, Ordering::Relaxed);
+            self.borrowed = needed;
+        } else if bytes > self.bytes {
+            let (more, half) = (needed - self.borrowed, self.room.half());
+            let lend = |lent: usize| lent.checked_add(more).filter(|lent| *lent <= half);
+            if self.room.lent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lend).is_err() {
+                return false;
+            }
+            self.borrowed = needed;
+        }
+        self.bytes = bytes;
+        true
+    }
+
+    /// Bytes that all may hold together.
+    pub(super) fn most(&self) -> usize {
+        self.room.most()
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.room.lent.fetch_sub(self.borrowed, Ordering::Relaxed);
+        self.room.holds.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn together_they_hold_no_more_than_there_is_and_each_has_its_share() {
+        let room = Arc::new(Room::new(1_000));
+        let mut holds: Vec<_> = (0..5).map(|_| Hold::new(&room)).collect();
+        // The greedy ones take what is nobody's; the share of each, 100, is left.
+        assert!(holds[0].set(400) && holds[1].set(300));
+        assert!(!holds[2].set(101) && holds[2].set(100) && holds[3].set(100) && holds[4].set(100));
+        assert!(!holds[0].set(401));
+        assert_eq!(holds.iter().map(|hold| hold.bytes).sum::<usize>(), 1_000);
+        // What is given back is for others.
+        assert!(holds[0].set(50) && holds[2].set(400) && !holds[3].set(101));
+        drop(holds.remove(2));
+        assert!(holds[2].set(300));
+        drop(holds);
+        assert_eq!((room.lent.load(Ordering::Relaxed), room.holds.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn one_that_has_become_too_large_can_get_smaller() {
+        let room = Arc::new(Room::new(1_000));
+        let mut first = Hold::new(&room);
+        assert!(first.set(1_000));
+        let _others: Vec<_> = (0..9).map(|_| Hold::new(&room)).collect();
+        assert!(first.set(900) && !first.set(901) && first.set(40) && first.set(500));
+    }
+}
