@@ -17,6 +17,11 @@
 
 use crate::umb::{BlockMemory, NIL, Umb};
 
+/// Of a window of credit: elements that only urgent blocks may use.
+pub(crate) const fn kept(window: u32) -> u32 {
+    (window >= 4) as u32
+}
+
 /// Which matrix a row belongs to, and what its real elements are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Side {
@@ -368,6 +373,20 @@ impl RecvRow {
     #[inline]
     pub(crate) fn window(&self) -> u32 {
         self.space.real().saturating_sub(self.old)
+    }
+
+    /// Notes how much credit the peer could use. Whether that is reason to ask the policy for more.
+    #[inline]
+    pub(crate) fn note_wanted(&mut self, wanted: u32) -> bool {
+        let Self { space, stalls, .. } = self;
+        space.want(wanted);
+        let real = space.real();
+        // Below any threshold, as on most links that are not busy.
+        if wanted <= real / 2 {
+            return false;
+        }
+        *stalls += u64::from(wanted + kept(real) > real);
+        true
     }
 
     /// Whether an element is free.

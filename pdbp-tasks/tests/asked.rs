@@ -3,10 +3,11 @@
 mod common;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
-use common::place::{Place, command, text};
+use common::place::{Place, Running, command, text};
 use common::{finish, send, until};
 
 #[test]
@@ -78,12 +79,16 @@ fn a_process_that_cannot_join_says_why() {
         place.command(&words).stderr(Stdio::piped()).spawn().unwrap()
     };
     fs::write(place.folder.path().join("other"), "a secret of more than thirty-two characters").unwrap();
-    let ended = finish(work("other", "wait=1s"));
-    let why = text(&ended.stderr);
-    assert!(ended.status.code() == Some(1) && why.matches("does not know the token").count() >= 2, "{why}");
-    // That the file is not there may pass; that there is no secret in it does not, however long one waits.
+    // It says so at once, however long it would wait.
+    let mut waits = Running(work("other", "wait=100h"));
+    let mut said = BufReader::new(waits.0.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let why = said.find(|line| line.contains("does not know the token"));
+    assert!(why.is_some() && waits.0.try_wait().unwrap().is_none());
+    // And at the end again. (A token that is not there may come; one that is no secret does not become one.)
     let ended = finish(work("nowhere", "wait=1s"));
-    assert!(text(&ended.stderr).contains("cannot use the token in nowhere"), "{ended:?}");
+    let why = text(&ended.stderr);
+    assert!(why.matches("cannot use the token in nowhere").count() == 2, "{why}");
+    assert!(ended.status.code() == Some(1) && why.contains("there has been no pool for"), "{why}");
     fs::write(place.folder.path().join("short"), "12345").unwrap();
     let ended = finish(work("short", "wait=100h"));
     assert!(text(&ended.stderr).contains("a token of 5 characters"), "{ended:?}");

@@ -238,15 +238,22 @@ mod tests {
 
     /// Without a word of its program, which never calls again.
     #[test]
-    fn a_node_that_dies_ends_a_call_in_switches_at_all_others_with_its_name() {
+    fn a_node_that_dies_ends_a_call_at_all_others_with_its_name() {
+        [true, false].into_iter().for_each(a_node_dies);
+    }
+
+    fn a_node_dies(by_switches: bool) {
         const GONE: usize = 2;
-        let builder = Cluster::builder().set("transport", "rapidio").set("fabric", "boards=2,chain");
+        let builder = Cluster::builder()
+            .group_switches(by_switches)
+            .set("transport", "rapidio")
+            .set("fabric", "boards=2,chain");
         let cluster = builder.progress(Progress::Inline).block_bytes(1024).timeout(SOON).start().unwrap();
         let (joined, ended) = (Barrier::new(8), Barrier::new(8));
         cluster.run(|node| {
             let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
             all.barrier().unwrap();
-            assert!(all.has_switches());
+            assert_eq!(all.has_switches(), by_switches);
             joined.wait();
             if node.id().index() == GONE {
                 node.shared.fabric.as_ref().unwrap().network().crash(GONE as u16);

@@ -59,7 +59,7 @@ impl Kind {
             Self::AllReduce => "all_reduce",
             Self::ReduceScatter => "reduce_scatter",
             Self::AllToAll => "all_to_all",
-            Self::Tagged => "send",
+            Self::Tagged => "message",
         }
     }
 

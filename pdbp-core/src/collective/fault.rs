@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::Call;
+use super::{Call, Kind};
 
 /// Why a group can do nothing any more. It is the same for all later calls; data of the call that met it may hold anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +96,15 @@ impl fmt::Display for Fault {
         match self {
             Self::Lost { rank } => {
                 write!(f, "member {rank} of the group is gone; make a new group of the others")
+            }
+            Self::Mismatch { rank, number, theirs, ours, .. }
+                if theirs.kind == Kind::Tagged && ours.kind == Kind::Tagged =>
+            {
+                write!(
+                    f,
+                    "member {rank} sent {} bytes with tag {number}, where this one receives {}; receive as many as are sent",
+                    theirs.bytes, ours.bytes
+                )
             }
             Self::Mismatch { rank, number, theirs, own_number, ours } => write!(
                 f,

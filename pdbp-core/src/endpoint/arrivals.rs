@@ -197,7 +197,19 @@ impl<'a> Pipes<'a> {
     }
 
     /// The next of a pipe that is no command.
+    #[inline]
     fn pull(&mut self, pipe: usize) -> Option<Arrival> {
+        if self.notes.len(pipe) > 0 {
+            return self.pull_or_note(pipe);
+        }
+        let piece = self.pieces.pop(lists(pipe).1)?;
+        self.stirred = true;
+        Some(Arrival::Piece(piece))
+    }
+
+    /// The same where there is a note.
+    #[inline(never)]
+    fn pull_or_note(&mut self, pipe: usize) -> Option<Arrival> {
         if let Some(Note { behind: 0, what }) = self.notes.get_mut(pipe, 0).copied() {
             self.notes.pop(pipe);
             return Some(match what {

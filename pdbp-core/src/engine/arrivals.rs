@@ -2,7 +2,7 @@
 
 use zerocopy::FromBytes;
 
-use super::link::{MOST_MISSING, Missing, Work};
+use super::link::{Label, MOST_MISSING, Missing, Work};
 use super::relaying::NextHop;
 use super::{BUDGET, Engine, Event, PrivatePipes};
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, Via, flag};
@@ -59,10 +59,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.note_filled(id, index);
         }
         match self.admit(id, &block) {
-            Ok(Admitted::Data { load, wanted }) => {
-                self.hold(id, load, block);
+            Ok(Admitted::Data { label, wanted }) => {
+                self.hold(id, (label, wanted), block);
                 self.route_row(id, pipes);
-                self.requested(id, wanted);
             }
             other => self.take_no_data(id, other, block, pipes),
         }
@@ -99,7 +98,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Checks a block against its link, and takes the credit it carries. The block is settled unless it is admitted.
     #[inline]
     fn admit(&mut self, id: LinkId, block: &ArrivedBlock) -> Result<Admitted, Malformed> {
-        let Some(link) = self.links.get_mut(id) else { return Err(Malformed::Address) };
+        let Some(mut link) = self.links.data_mut(id) else { return Err(Malformed::Address) };
         let bytes = block.bytes();
         fetch(bytes);
         // One copy, which is checked and used where it lies.
@@ -114,18 +113,22 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         let most = u64::from(self.config.row) + MOST_MISSING;
         match link.numbers.accept(&header, link.posted, most) {
-            Ok(Some(missing)) => self.note_missing(id, missing),
+            Ok(Some(Missing::NOTHING)) => {}
+            Ok(Some(missing)) => {
+                self.note_missing(id, missing);
+                let Some(again) = self.links.data_mut(id) else { return Err(Malformed::Address) };
+                link = again;
+            }
             Ok(None) => return Ok(Admitted::Stale),
             Err(reason) => return Err(self.note_unreadable(id, reason)),
         }
-        let Some(link) = self.links.get_mut(id) else { return Err(Malformed::Address) };
         let data = header.class() != BlockClass::Control;
         if data && !link.state.takes_data() {
             return self.refuse_data(id);
         }
+        let (peer, has_element) = (link.peer, link.recv.has_element());
         if !self.capabilities.trusted {
             let body = bytes.get(BLOCK_HEADER..BLOCK_HEADER + header.length()).unwrap_or(&[]);
-            let peer = link.peer;
             let topology = self.links.topology;
             if let Err(reason) = check_body(&header, body, |via| topology.next_hop(via, peer)) {
                 if data {
@@ -136,7 +139,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 return Err(reason);
             }
         }
-        if data && !self.links.get(id).is_some_and(|link| link.recv.has_element()) {
+        if data && !has_element {
             self.settle(id, 1);
             return Err(Malformed::Overrun);
         }
@@ -144,8 +147,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if !data {
             return Ok(Admitted::Control { round: header.round(), wanted });
         }
-        let load = Load { bytes: header.length() as u64, messages: header.messages() };
-        Ok(Admitted::Data { load, wanted })
+        Ok(Admitted::Data { label: Label::of(&header), wanted })
     }
 
     /// Data from a peer that is no member, or whose settings are not known.
@@ -165,7 +167,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Blocks are missing before one that has arrived: data is lost, and control messages are asked for again.
-    #[inline]
+    #[cold]
     fn note_missing(&mut self, id: LinkId, missing: Missing) {
         self.counters.out_of_sequence += missing.unexplained;
         self.counters.blocks_delivered += missing.data;
@@ -198,17 +200,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Notes how much credit the peer could use, and asks the policy whether it gets more.
-    #[inline]
     fn requested(&mut self, id: LinkId, wanted: u32) {
-        let Some(link) = self.links.get_mut(id) else { return };
-        let space = &mut link.recv.space;
-        space.want(wanted);
-        // Below any threshold, as on most links that are not busy.
-        if wanted <= space.real() / 2 {
-            return;
+        if self.links.get_mut(id).is_some_and(|link| link.recv.note_wanted(wanted)) {
+            self.extend_recv(id, SpacePolicy::at_request);
         }
-        link.recv.stalls += u64::from(wanted + super::kept(space.real()) > space.real());
-        self.extend_recv(id, SpacePolicy::at_request);
     }
 
     #[cold]
@@ -318,17 +313,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 }
 
-/// What a block carries, as it is counted.
-#[derive(Clone, Copy)]
-pub(super) struct Load {
-    pub(super) bytes: u64,
-    pub(super) messages: u32,
-}
-
 /// A block that was admitted, and how much credit its sender could use.
 enum Admitted {
     Data {
-        load: Load,
+        label: Label,
         wanted: u32,
     },
     Control {
@@ -344,17 +332,17 @@ enum Admitted {
 #[inline(always)]
 fn fetch(bytes: &[u8]) {
     const LINE: usize = 64;
-    for line in 1..=4 {
-        // A load whose value nobody waits for.
-        core::hint::black_box(bytes.get(line * LINE).copied());
-    }
+    let Some(last) = bytes.len().checked_sub(1) else { return };
+    let [a, b, c, d] = [1, 2, 3, 4].map(|line| bytes.get(last.min(line * LINE)).copied().unwrap_or(0));
+    // Loads whose values nobody waits for.
+    core::hint::black_box(a ^ b ^ c ^ d);
 }
 
 /// Checks the header of a block from one node to another.
 #[inline]
 fn check_header(header: &BlockHeader, body: &[u8], from: NodeId, to: NodeId) -> Result<(), Malformed> {
     header.check(body)?;
-    if header.source() != Some(from) || header.dest() != Some(to) {
+    if (header.source.get(), header.dest.get()) != (from.raw(), to.raw()) {
         return Err(Malformed::Address);
     }
     Ok(())

@@ -98,14 +98,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         // One look at a flag tells whether the agreement has something to say to anybody.
         let talks = news && self.agreement.next_receiver(|_| true).is_some();
-        let mut wants = false;
+        let (mut wants, mut may_want) = (false, talks);
         for link in self.links.iter() {
             wants |= self.is_to_get_control(link, (idle, talks));
+            // Where blocks are posted there may be news once there is nothing else to do.
+            may_want |= !idle && link.posted && link.id != self.links.own;
         }
         if wants {
             return self.send_controls((idle, talks));
         }
-        if idle && !talks {
+        if !may_want {
             self.links.settle();
         }
         0
@@ -224,9 +226,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             link.control.owes_rooms = !rooms.answer(config.node, id, pack);
         }
         let messages = packer.messages();
-        let length = (BLOCK_HEADER + packer.finish(body)) as u32;
+        let body = packer.finish(body) as u32;
+        let length = BLOCK_HEADER as u32 + body;
         let mut block = SealedBlock::new(raw, length as usize);
-        let label = Label { stream: link.round.number, ..Label::new(BlockClass::Control, messages) };
+        let label = Label { stream: link.round.number, ..Label::new(BlockClass::Control, body, messages) };
         link.write_header(&mut block, config.node, &label);
         let _ = umb.take_back(block);
         if let Some(entry) = umb.entry(index) {

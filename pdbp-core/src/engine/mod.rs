@@ -169,11 +169,6 @@ const CONTROL_ROW: u16 = u16::MAX;
 /// Completions, and blocks of a row, handled in one poll.
 const BUDGET: usize = 64;
 
-/// Of a window of credit: elements that only urgent blocks may use.
-const fn kept(window: u32) -> u32 {
-    (window >= 4) as u32
-}
-
 /// Where the engine puts what has arrived. The host implements it, with a queue per private pipe.
 pub trait PrivatePipes {
     /// Puts a delivery into a private pipe.

@@ -1,7 +1,9 @@
 //! Readers of arrived blocks: elements of RM, and the deliveries made from their blocks.
 
+use super::link::Label;
 use super::receiving::Cursor;
 use super::{Delivery, DeliveryKind, Engine, PrivatePipes};
+use crate::cdu::BlockClass;
 use crate::id::PipeId;
 use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
@@ -11,7 +13,8 @@ use crate::umb::{BlockMemory, NIL, SharedBlock};
 /// An element of RM: an arrived block and who still needs it.
 #[derive(Debug)]
 pub(crate) struct Element {
-    pub(super) block: Option<SharedBlock>,
+    pub(super) block: SharedBlock,
+    pub(super) label: Label,
     /// Routing has reached the end of the block: only its readers still need it.
     pub(super) routed: bool,
     /// Session of the link in which the block arrived.
@@ -25,19 +28,20 @@ pub(crate) struct Element {
 
 impl Default for Element {
     fn default() -> Self {
-        Self { block: None, routed: false, session: 0, next: NIL, at: 0, served: 0 }
+        let label = Label::new(BlockClass::Message, 0, 0);
+        Self { block: SharedBlock::default(), label, routed: false, session: 0, next: NIL, at: 0, served: 0 }
     }
 }
 
 impl Element {
     /// Whether the block can go back to its owner.
     pub(super) fn is_done(&self) -> bool {
-        self.routed && self.block.as_ref().is_some_and(|block| !block.is_read())
+        self.routed && !self.block.is_read()
     }
 
     /// Drops its block, unless that is read.
     pub(super) fn clear(&mut self) {
-        self.block = None;
+        self.block = SharedBlock::default();
     }
 }
 
@@ -52,7 +56,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let at = self.config.element(id, element);
         let slot = self.rm.get_mut(at);
         let back = slot.and_then(|slot| {
-            slot.block.as_mut()?.take_back(delivery, (id, element)).ok()?;
+            slot.block.take_back(delivery, (id, element)).ok()?;
             Some(slot.is_done())
         });
         let Some(done) = back else {
@@ -75,7 +79,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         let (id, element) = delivery.place();
         let at = self.config.element(id, element);
-        let again = self.rm.get_mut(at)?.block.as_mut()?.lend_again(delivery, (id, element))?;
+        let again = self.rm.get_mut(at)?.block.lend_again(delivery, (id, element))?;
         self.tokens += 1;
         Some(again)
     }
@@ -95,7 +99,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let at = self.config.element(place.0, place.1);
         let Some(slot) = self.rm.get_mut(at) else { return true };
         (slot.at, slot.served) = (to.at, to.served);
-        let delivery = slot.block.as_mut().and_then(|block| block.lend(range, place, to.source, kind));
+        let delivery = slot.block.lend(range, place, to.source, kind);
         let Some(delivery) = delivery else { return true };
         self.tokens += 1;
         to.readers += 1;
@@ -121,8 +125,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let Self { links, rm, space, config, .. } = self;
         let is_own = id == links.own;
         let Some(slot) = rm.get_mut(config.element(id, element)) else { return };
-        let Some(block) = slot.block.take().and_then(SharedBlock::into_block) else { return };
-        let Some(link) = links.get_mut(id) else { return };
+        let Some(block) = slot.block.take() else { return };
+        let Some(link) = links.data_mut(id) else { return };
         slot.next = core::mem::replace(&mut link.recv.free, element);
         link.recv.space.give();
         if is_own {
@@ -131,19 +135,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             return;
         }
-        if !link.is_up() {
-            space.shrink_recv(link, u32::MAX);
-        }
-        if link.session == slot.session {
-            link.numbers.released += 1;
-        } else {
-            // The element belonged to an earlier session and was not part of the present window.
-            link.recv.old = link.recv.old.saturating_sub(1);
-            if link.is_up() {
-                space.shrink_recv(link, 1);
+        let (peer, posted) = (link.peer, link.posted);
+        link.numbers.released += u64::from(link.session == slot.session);
+        if !link.is_up() || link.session != slot.session {
+            let spare = if link.is_up() { 1 } else { u32::MAX };
+            if link.session != slot.session {
+                // The element belonged to an earlier session and was not part of the present window.
+                link.recv.old = link.recv.old.saturating_sub(1);
             }
+            space.shrink_recv(link, spare);
+            links.touch();
         }
-        let (peer, in_place) = (link.peer, !link.posted && self.umb.index_of(&block).is_none());
+        let in_place = !posted && self.umb.index_of(&block).is_none();
         if in_place { self.return_to(peer, block) } else { self.give_back(id, block) }
     }
 }

@@ -1,13 +1,12 @@
 //! The receiving half: RM, and PipeM, which routes blocks to private pipes.
 
-use super::arrivals::Load;
-use super::link::Work;
+use super::link::{Label, Work};
 use super::readers::Element;
 use super::relaying::NextHop;
 use super::{Delivery, DeliveryKind, Engine, Event, PrivatePipes};
-use crate::cdu::{BlockClass, BlockHeader, Cdus, Malformed, Train, flag};
+use crate::cdu::{BlockClass, Cdus, Malformed, Train, flag};
 use crate::id::{NodeId, PartId, StreamNo};
-use crate::matrix::{RecvRow, RowSpace};
+use crate::matrix::{RowSpace, kept};
 use crate::pipe::{Carried, StreamMapping};
 use crate::policy::{Growth, SpacePolicy};
 use crate::routing::LinkId;
@@ -22,21 +21,22 @@ pub(super) enum Routed {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Puts an arrived block into a free element of its row; the caller has checked that there is one.
+    /// Puts an arrived block, whose sender could use so much credit, into a free element of its row; the caller has checked that there is
+    /// one.
     #[inline(always)]
-    pub(super) fn hold(&mut self, id: LinkId, load: Load, block: ArrivedBlock) {
+    pub(super) fn hold(&mut self, id: LinkId, (label, wanted): (Label, u32), block: ArrivedBlock) {
         let Self { links, rm, config, .. } = self;
-        let Some(link) = links.get_mut(id) else { return };
+        let (is_own, Some(link)) = (id == links.own, links.data_mut(id)) else { return };
         let row = &mut link.recv;
         row.blocks += 1;
-        row.bytes += load.bytes;
-        row.messages += u64::from(load.messages);
+        row.bytes += u64::from(label.length);
+        row.messages += u64::from(label.messages);
         let element = row.free;
         let Some(slot) = rm.get_mut(config.element(id, element)) else { return };
         row.free = slot.next;
         // Its header was read: it has one.
         let block = SharedBlock::new(block);
-        *slot = Element { block, routed: false, session: link.session, next: NIL, at: 0, served: 0 };
+        *slot = Element { block, label, routed: false, session: link.session, next: NIL, at: 0, served: 0 };
         let tail = core::mem::replace(&mut row.pending.tail, element);
         row.pending.len += 1;
         if tail == NIL {
@@ -46,19 +46,27 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         let critical = row.space.take();
         // All the credit for messages is used; in windows of four and more one element is kept for commands.
-        let full = |row: &RecvRow| row.space.vacant() <= super::kept(row.space.real());
-        let was_full = full(row);
-        if id == links.own {
-            return;
+        let is_full = row.space.vacant() <= kept(row.space.real());
+        let wants_more = row.note_wanted(wanted);
+        if !is_own && (critical | is_full | wants_more) {
+            self.extend_held(id, critical, is_full, wants_more);
         }
+    }
+
+    /// Asks the policy for whatever of the three may be a reason for more space.
+    #[inline(never)]
+    fn extend_held(&mut self, id: LinkId, critical: bool, is_full: bool, wants_more: bool) {
         if critical {
             self.extend_recv(id, SpacePolicy::at_critical);
         }
-        if was_full {
-            if let Some(link) = self.links.get_mut(id) {
+        if is_full {
+            if let Some(link) = self.links.data_mut(id) {
                 link.recv.stalls += 1;
             }
             self.extend_recv(id, SpacePolicy::at_stall);
+        }
+        if wants_more {
+            self.extend_recv(id, SpacePolicy::at_request);
         }
     }
 
@@ -105,59 +113,58 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let (element, source) = (link.recv.pending.head, link.peer);
             let at = self.config.element(id, element);
             let Some(slot) = self.rm.get(at) else { return worked };
-            let Some(header) = slot.block.as_ref().and_then(SharedBlock::header) else { return worked };
-            let mut cursor = Cursor { id, source, element, at: slot.at, served: slot.served, readers: 0 };
+            let (label, mut cursor) =
+                (slot.label, Cursor { id, source, element, at: slot.at, served: slot.served, readers: 0 });
             // Routing resumes here if the host panics.
             let before = core::mem::replace(&mut self.routed_link, id);
-            let outcome = self.route(&header, &mut cursor, pipes);
+            let outcome = self.route(&label, &mut cursor, pipes);
             self.routed_link = before;
-            let Some(slot) = self.rm.get_mut(at) else { return worked };
-            (slot.at, slot.served) = (cursor.at, cursor.served);
+            let Self { links, rm, .. } = self;
+            let (Some(slot), Some(link)) = (rm.get_mut(at), links.data_mut(id)) else { return worked };
             if let Routed::Blocked = outcome {
+                (slot.at, slot.served) = (cursor.at, cursor.served);
                 self.links.mark(id, Work::ROUTE);
                 return worked + cursor.readers;
             }
             slot.routed = true;
-            let (done, session) = (slot.is_done(), slot.session);
+            let done = slot.is_done();
             let next = core::mem::replace(&mut slot.next, NIL);
-            if let Some(link) = self.links.get_mut(id) {
-                link.recv.pending.head = next;
-                link.recv.pending.len -= 1;
-                if next == NIL {
-                    link.recv.pending.tail = NIL;
-                }
-                link.numbers.delivered += u64::from(link.session == session);
+            link.recv.pending.head = next;
+            link.recv.pending.len -= 1;
+            if next == NIL {
+                link.recv.pending.tail = NIL;
             }
+            link.numbers.delivered += u64::from(link.session == slot.session);
+            let over = next == NIL && link.recv.ending.is_none();
             self.counters.blocks_delivered += 1;
             worked += 1;
             if done {
                 self.empty(id, element);
             }
-            if next == NIL && self.links.get(id).is_none_or(|link| link.recv.ending.is_none()) {
+            if over {
                 return worked;
             }
         }
     }
 
-    /// Routes a block with this header: a copy, so that a peer that shares the memory cannot change what was checked.
+    /// Routes a block with this label.
     #[inline]
-    fn route(&mut self, header: &BlockHeader, to: &mut Cursor, pipes: &mut impl PrivatePipes) -> Routed {
-        if header.class() == BlockClass::Message
-            && header.has(flag::UNIFORM)
-            && let Some(pipe) = self.pipes.of(header.part.get())
+    fn route(&mut self, label: &Label, to: &mut Cursor, pipes: &mut impl PrivatePipes) -> Routed {
+        if label.class == BlockClass::Message
+            && label.has(flag::UNIFORM)
+            && let Some(pipe) = self.pipes.of(label.part)
         {
             // All of it goes to one part, whatever is in it.
-            let kind = DeliveryKind::Messages { urgent: header.has(flag::URGENT) };
-            let room = self.offer(pipe, (0, header.length()), kind, to, pipes);
+            let kind = DeliveryKind::Messages { urgent: label.has(flag::URGENT) };
+            let room = self.offer(pipe, (0, label.length as usize), kind, to, pipes);
             return if room { Routed::Done } else { Routed::Blocked };
         }
         let place = (to.id, to.element);
         let at = self.config.element(place.0, place.1);
-        let lend = |slot: &mut Element| slot.block.as_mut()?.lend_whole(place, to.source);
+        let lend = |slot: &mut Element| slot.block.lend_whole(place, to.source);
         let Some(whole) = self.rm.get_mut(at).and_then(lend) else { return Routed::Done };
-        let outcome = self.route_by_body(&whole, header, to, pipes);
-        let block = self.rm.get_mut(at).and_then(|slot| slot.block.as_mut());
-        let back = block.map(|block| block.take_back(whole, place));
+        let outcome = self.route_by_body(&whole, label, to, pipes);
+        let back = self.rm.get_mut(at).map(|slot| slot.block.take_back(whole, place));
         debug_assert!(matches!(back, Some(Ok(()))), "the block was lent above");
         outcome
     }
@@ -166,17 +173,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn route_by_body(
         &mut self,
         block: &Delivery,
-        header: &BlockHeader,
+        label: &Label,
         to: &mut Cursor,
         pipes: &mut impl PrivatePipes,
     ) -> Routed {
-        let Some(body) = block.bytes().get(..header.length()) else { return Routed::Done };
-        let kind = DeliveryKind::Messages { urgent: header.has(flag::URGENT) };
-        match header.class() {
-            BlockClass::Stream => self.route_stream(block, header, body.len(), to, pipes),
-            _ if header.has(flag::UNIFORM) => {
-                let (part, messages) = (header.part.get(), header.messages());
-                self.hand_out((part, block), (0, body.len()), kind, messages, to, pipes)
+        let Some(body) = block.bytes().get(..label.length as usize) else { return Routed::Done };
+        let kind = DeliveryKind::Messages { urgent: label.has(flag::URGENT) };
+        match label.class {
+            BlockClass::Stream => self.route_stream(block, label, to, pipes),
+            _ if label.has(flag::UNIFORM) => {
+                self.hand_out((label.part, block), (0, body.len()), kind, label.messages, to, pipes)
             }
             _ => self.route_mixed(block, body, kind, to, pipes),
         }
@@ -282,14 +288,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn route_stream(
         &mut self,
         block: &Delivery,
-        header: &BlockHeader,
-        length: usize,
+        label: &Label,
         to: &mut Cursor,
         pipes: &mut impl PrivatePipes,
     ) -> Routed {
-        let (group, number) = (header.group.get(), StreamNo(header.stream.get()));
-        let (part, segment) = (header.part.get(), header.segment.get());
-        let first = header.has(flag::FIRST) && segment == 0;
+        let Label { group, part, segment, .. } = *label;
+        let number = StreamNo(label.stream);
+        let first = label.has(flag::FIRST) && segment == 0;
         if self.links.topology.is_grid()
             && let Some(routed) = self.route_segment_in_grid(block, (group, first), to, pipes)
         {
@@ -327,10 +332,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let pipe = mapping.pipe;
         // A segment is missing: the stream ends here, and its reader is told.
         let lost = mapping.segment != segment;
-        let last = header.has(flag::LAST) || lost;
-        let aborted = header.has(flag::ABORTED) || lost;
+        let last = label.has(flag::LAST) || lost;
+        let aborted = label.has(flag::ABORTED) || lost;
         let kind = DeliveryKind::Stream { number, segment, last, aborted };
-        if !self.offer(pipe, (0, length), kind, to, pipes) {
+        if !self.offer(pipe, (0, label.length as usize), kind, to, pipes) {
             return Routed::Blocked;
         }
         match self.streams.entry(to.id, group) {

@@ -2,7 +2,6 @@
 
 use zerocopy::FromBytes;
 
-use super::arrivals::Load;
 use super::link::{Label, Link, Payload, Work};
 use super::{BUDGET, CONTROL_ROW, Engine, Event, PrivatePipes};
 use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, Via, flag};
@@ -63,7 +62,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// decided by a look at the row alone.
     #[inline]
     pub(super) fn open_row(&mut self, id: LinkId, dest: NodeId) -> Result<OpenBlock, OpenError> {
-        let link = self.links.get_mut(id).ok_or(OpenError::NoSuchNode(dest))?;
+        let link = self.links.data_mut(id).ok_or(OpenError::NoSuchNode(dest))?;
         if !link.is_up() {
             return Err(OpenError::PeerFailed(dest));
         }
@@ -90,7 +89,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     #[inline]
     fn take_vacant(&mut self, id: LinkId, dest: NodeId) -> Result<OpenBlock, OpenError> {
         let Self { links, umb, space, .. } = self;
-        let link = links.get_mut(id).ok_or(OpenError::NoSuchNode(dest))?;
+        let link = links.data_mut(id).ok_or(OpenError::NoSuchNode(dest))?;
         let index = space.vacant(link);
         let Some(raw) = umb.lend(index) else { return Err(OpenError::WouldBlock) };
         if let Some(entry) = umb.entry(index) {
@@ -114,7 +113,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let payload = if block.urgent { Payload::Urgent } else { Payload::Data };
         let is_own = id == self.links.own;
         let Self { links, umb, pipes, config, .. } = self;
-        let (Some(link), Some(index)) = (links.get_mut(id), umb.index_of(&block)) else {
+        let (Some(link), Some(index)) = (links.data_mut(id), umb.index_of(&block)) else {
             self.counters.foreign_tokens += 1;
             return;
         };
@@ -163,7 +162,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     #[inline(always)]
     fn send_at_once(&mut self, (id, index): (LinkId, u32), block: SealedBlock, payload: Payload) {
         let Self { links, umb, transport, config, .. } = self;
-        let Some(link) = links.get_mut(id) else { return };
+        let Some(link) = links.data_mut(id) else { return };
         if let Err(refused) = link.hand_over((index, block), payload, umb, &mut **transport, config.checksum)
         {
             self.is_kept((id, index), payload, refused);
@@ -246,8 +245,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             link.numbers.sent += 1;
             link.numbers.data_sent += 1;
             let Ok((header, _)) = BlockHeader::read_from_prefix(block.bytes()) else { break };
-            let load = Load { bytes: header.length() as u64, messages: header.messages() };
-            self.hold(own, load, block.into_arrived());
+            let label = Label::of(&header);
+            self.hold(own, (label, 0), block.into_arrived());
             self.route_row(own, pipes);
             worked += 1;
         }
@@ -292,7 +291,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         // Which link a data block belongs to is taken from UMBInfo-Tab, not from the transport.
         let (id, slot) = (LinkId::from_index(usize::from(entry.row)), entry.slot);
-        let Some(link) = self.links.get_mut(id) else { return };
+        let Some(link) = self.links.data_mut(id) else { return };
         link.numbers.note_data_back(link.posted, failed);
         if failed {
             return self.send_back(id, index);
@@ -356,7 +355,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 /// Writes the header's fields that do not depend on when the block leaves.
 #[inline]
 fn seal(block: OpenBlock, link: &Link, source: NodeId, length: u32) -> SealedBlock {
-    let mut label = Label::new(BlockClass::Message, block.packer.messages());
+    let body = length.saturating_sub(BLOCK_HEADER as u32);
+    let mut label = Label::new(BlockClass::Message, body, block.packer.messages());
     label.flags = if block.urgent { flag::URGENT } else { 0 };
     if let Some(only) = block.packer.only_part() {
         label.flags |= flag::UNIFORM;

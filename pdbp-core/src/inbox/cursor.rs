@@ -202,6 +202,9 @@ impl<H> Cursor<H> {
 
     #[inline]
     pub(super) fn next_train<A: Arrivals<Hold = H>>(&mut self, arrivals: &A) -> Next {
+        if self.ends_here() {
+            return Next::End;
+        }
         let bytes = arrivals.delivery(&self.hold).map_or(&[][..], Delivery::bytes);
         if self.position.next_plain(bytes) {
             self.segment = None;
@@ -290,6 +293,7 @@ impl<H> Cursor<H> {
     }
 
     /// Whether the open train is the last of the delivery.
+    #[inline]
     pub(super) fn ends_here(&self) -> bool {
         self.position.at == self.position.end
     }

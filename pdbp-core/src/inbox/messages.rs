@@ -313,7 +313,7 @@ impl<H, B> Inbox<'_, H, B> {
             return Some(Open::Command);
         }
         loop {
-            if self.advance(Open::Message, arrivals) {
+            if self.current.is_some() && self.advance(Open::Message, arrivals) {
                 return Some(Open::Message);
             }
             match self.lists.pop(&mut self.messages) {

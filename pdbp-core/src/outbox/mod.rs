@@ -311,12 +311,15 @@ impl<'a> Outbox<'a> {
         if let Some((full, _)) = self.take(hop.lane) {
             blocks.submit(full);
         }
-        // Packed where it stays, since a block's token is long.
-        let vacant = blocks.open(hop.dest)?;
-        if let Some(back) = self.put(hop.lane, vacant, now) {
-            debug_assert!(false, "there is such a lane, and its block was taken above");
-            blocks.submit(back);
+        let Some(lane) = self.lanes.get_mut(hop.lane) else {
+            return Err(OpenError::NoSuchNode(hop.dest).into());
+        };
+        // Moved once, and packed where it stays, since a block's token is long.
+        match blocks.open(hop.dest) {
+            Ok(vacant) => (lane.block, lane.since) = (Some(vacant), now),
+            Err(error) => return Err(error.into()),
         }
+        self.open += 1;
         if self.begin(hop.lane, outgoing).is_ok() {
             return Ok(());
         }

@@ -69,6 +69,13 @@ impl Outbox<'_> {
     /// Submits the open blocks that are due.
     #[inline]
     pub fn flush(&mut self, blocks: &mut impl Blocks, due: Due) -> Flushed {
+        if self.open == 0 {
+            return Flushed::default();
+        }
+        self.flush_open(blocks, due)
+    }
+
+    fn flush_open(&mut self, blocks: &mut impl Blocks, due: Due) -> Flushed {
         let (mut flushed, mut at) = (0, 0);
         while let Some(block) = self.next_due(&mut at, due, |dest| blocks.backlog(dest)) {
             blocks.submit(block);

@@ -14,7 +14,8 @@ pub(crate) struct RawBlock {
     pub(super) home: Home,
     pub(super) base: NonNull<u8>,
     pub(super) id: BlockId,
-    /// Bytes from `base` on: those of header and body, or fewer when the block is limited.
+    /// Bytes from `base` on: those of header and body, or fewer when the block is limited, sealed or filled. It has all again when it is
+    /// lent the next time.
     pub(super) room: u32,
 }
 
@@ -30,12 +31,18 @@ impl RawBlock {
         core::mem::forget(self);
     }
 
-    /// The first `length` bytes, or as many as there are.
+    /// The block with no more than its first `length` bytes.
     #[inline]
-    pub(super) fn bytes(&self, length: usize) -> &[u8] {
-        let length = length.min(self.room as usize);
-        // SAFETY: the block is `room` initialised bytes, no more are asked for, and this value owns it.
-        unsafe { slice::from_raw_parts(self.base.as_ptr(), length) }
+    fn cut(self, length: usize) -> Self {
+        let mut cut = self;
+        cut.room = length.min(cut.room as usize) as u32;
+        cut
+    }
+
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: the block is `room` initialised bytes, and this value owns it.
+        unsafe { slice::from_raw_parts(self.base.as_ptr(), self.room as usize) }
     }
 
     #[inline]
@@ -72,15 +79,13 @@ pub(crate) trait Token {
 #[must_use = "a block that is not given back is lost to the pool"]
 pub struct SealedBlock {
     pub(super) raw: RawBlock,
-    length: u32,
 }
 
 impl SealedBlock {
     /// Header and body are the first `length` bytes, cut to what the block has room for.
     #[inline]
     pub(crate) fn new(raw: RawBlock, length: usize) -> Self {
-        let length = length.min(raw.room as usize) as u32;
-        Self { raw, length }
+        Self { raw: raw.cut(length) }
     }
 
     /// The block's name.
@@ -92,7 +97,7 @@ impl SealedBlock {
     /// Header and body.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        self.raw.bytes(self.length as usize)
+        self.raw.bytes()
     }
 
     #[inline]
@@ -104,7 +109,7 @@ impl SealedBlock {
     /// The block as it arrives at a part of the same node.
     #[inline]
     pub(crate) fn into_arrived(self) -> ArrivedBlock {
-        ArrivedBlock { raw: self.raw, length: self.length }
+        ArrivedBlock { raw: self.raw }
     }
 }
 
@@ -131,7 +136,7 @@ impl VacantBlock {
     /// The block now holds what a peer sent: `length` bytes of header and body (cut to the block's room).
     #[inline]
     pub fn into_arrived(self, length: usize) -> ArrivedBlock {
-        ArrivedBlock::new(self.raw, length.min(u32::MAX as usize) as u32)
+        ArrivedBlock { raw: self.raw.cut(length) }
     }
 }
 
@@ -140,16 +145,9 @@ impl VacantBlock {
 #[must_use = "a block that is not given back is lost to its owner's pool"]
 pub struct ArrivedBlock {
     pub(super) raw: RawBlock,
-    length: u32,
 }
 
 impl ArrivedBlock {
-    #[inline]
-    pub(super) fn new(raw: RawBlock, length: u32) -> Self {
-        let length = length.min(raw.room);
-        Self { raw, length }
-    }
-
     /// The block's name; its segment is the node that owns it.
     #[inline]
     pub fn id(&self) -> BlockId {
@@ -159,7 +157,7 @@ impl ArrivedBlock {
     /// Header and body.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        self.raw.bytes(self.length as usize)
+        self.raw.bytes()
     }
 
     /// Gives the token up without counting it as dropped: it counts as outstanding for ever.

@@ -49,7 +49,7 @@ impl Lender {
     #[inline]
     pub unsafe fn lend(&mut self, id: BlockId, base: NonNull<u8>, length: u32) -> ArrivedBlock {
         self.out += 1;
-        ArrivedBlock::new(RawBlock { home: self.home, base, id, room: length }, length)
+        ArrivedBlock { raw: RawBlock { home: self.home, base, id, room: length } }
     }
 
     /// Takes a token back; its block may be written from now on.

@@ -159,8 +159,7 @@ impl OpenBlock {
     /// The last `length` bytes packed: the room of the last reservation.
     pub fn last_reserved(&self, length: usize) -> &[u8] {
         let end = BLOCK_HEADER + self.packer.written();
-        let bytes = self.raw.bytes(end);
-        bytes.get(end.saturating_sub(length)..).unwrap_or(&[])
+        self.raw.bytes().get(end.saturating_sub(length)..end).unwrap_or(&[])
     }
 
     /// The state of packing, to undo a reservation with [`rewind`](Self::rewind).

@@ -1,31 +1,28 @@
 //! A block and its readers.
 
-use zerocopy::FromBytes;
-
 use super::block::ArrivedBlock;
 use super::delivery::{Delivery, DeliveryKind};
-use crate::cdu::{BLOCK_HEADER, BlockHeader};
+use crate::cdu::BLOCK_HEADER;
 use crate::id::NodeId;
 use crate::routing::LinkId;
 
 /// Where the engine holds what is delivered: a row, and the element or the block in it.
 pub(crate) type Place = (LinkId, u32);
 
-/// An arrived block that readers share. It cannot be had again before all deliveries of it have come back; a value that is dropped
-/// before that leaves the block where it is.
-#[derive(Debug)]
+/// An arrived block that readers share, or none. It cannot be had again before all deliveries of it have come back; a value that is
+/// dropped before that leaves the block where it is.
+#[derive(Debug, Default)]
 pub(crate) struct SharedBlock {
-    /// Until it is taken out.
     block: Option<ArrivedBlock>,
     /// Deliveries that are out.
     readers: u32,
 }
 
 impl SharedBlock {
-    /// `None`: the block is shorter than its header.
+    /// A block of which there are no deliveries. None, if it is shorter than its header.
     #[inline]
-    pub(crate) fn new(block: ArrivedBlock) -> Option<Self> {
-        (block.bytes().len() >= BLOCK_HEADER).then_some(Self { block: Some(block), readers: 0 })
+    pub(crate) fn new(block: ArrivedBlock) -> Self {
+        Self { block: (block.bytes().len() >= BLOCK_HEADER).then_some(block), readers: 0 }
     }
 
     /// A delivery of a piece, `start..end` behind the header. `None`: there is no such piece.
@@ -51,12 +48,6 @@ impl SharedBlock {
     pub(crate) fn lend_whole(&mut self, place: Place, source: NodeId) -> Option<Delivery> {
         let length = self.block.as_ref()?.bytes().len() - BLOCK_HEADER;
         self.lend((0, length), place, source, DeliveryKind::Messages { urgent: false })
-    }
-
-    /// A copy of its header.
-    #[inline]
-    pub(crate) fn header(&self) -> Option<BlockHeader> {
-        BlockHeader::read_from_prefix(self.block.as_ref()?.bytes()).ok().map(|(header, _)| header)
     }
 
     /// Whether a delivery is of this block, held at `place`.
@@ -94,9 +85,9 @@ impl SharedBlock {
         self.readers > 0
     }
 
-    /// The block, when no delivery of it is out.
+    /// Takes the block out, when no delivery of it is out.
     #[inline]
-    pub(crate) fn into_block(mut self) -> Option<ArrivedBlock> {
+    pub(crate) fn take(&mut self) -> Option<ArrivedBlock> {
         if self.is_read() { None } else { self.block.take() }
     }
 }

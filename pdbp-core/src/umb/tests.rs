@@ -115,7 +115,7 @@ fn a_limited_block_takes_less_and_keeps_what_it_has() {
     assert_eq!(block.push(route, &[7; 50]), Err(Full));
     let length = block.finish();
     assert_eq!(length as usize, BLOCK_HEADER + 72);
-    assert_eq!(crate::cdu::Cdus::validate(&block.raw.bytes(length as usize)[BLOCK_HEADER..]), Ok(1));
+    assert_eq!(crate::cdu::Cdus::validate(&block.raw.bytes()[BLOCK_HEADER..length as usize]), Ok(1));
 }
 
 /// Memory that says when it is freed.
@@ -209,7 +209,7 @@ fn a_block_that_is_read_cannot_be_had_and_stays_when_its_holder_goes() {
     let (mut pool, freed) = watched();
     let place = (crate::routing::LinkId::from_index(1), 2);
     let kind = DeliveryKind::Messages { urgent: false };
-    let mut shared = SharedBlock::new(pool.take().unwrap().into_arrived(80)).unwrap();
+    let mut shared = SharedBlock::new(pool.take().unwrap().into_arrived(80));
     let piece = shared.lend((0, 16), place, node(0), kind).unwrap();
     assert!(shared.lend((8, 17), place, node(0), kind).is_none(), "beyond the block");
     assert!(shared.take_back(shared_elsewhere(place, kind), place).is_err());
@@ -217,13 +217,13 @@ fn a_block_that_is_read_cannot_be_had_and_stays_when_its_holder_goes() {
     assert!(!freed.load(Ordering::Relaxed));
     assert_eq!(piece.bytes(), [0; 16]);
     assert!(
-        SharedBlock::new(watched().0.take().unwrap().into_arrived(63)).is_none(),
+        SharedBlock::new(watched().0.take().unwrap().into_arrived(63)).take().is_none(),
         "shorter than its header"
     );
 }
 
 /// A delivery of another block at the same place.
 fn shared_elsewhere(place: Place, kind: DeliveryKind) -> Delivery {
-    let mut shared = SharedBlock::new(watched().0.take().unwrap().into_arrived(80)).unwrap();
+    let mut shared = SharedBlock::new(watched().0.take().unwrap().into_arrived(80));
     shared.lend((0, 16), place, node(0), kind).unwrap()
 }

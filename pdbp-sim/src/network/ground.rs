@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use super::events::Kind;
 use super::pair::Frame;
 use super::physics::{Physics, PhysicsError, Probability};
+use super::switches::GroupKey;
 use super::wire::{Net, key};
 use crate::rapidio::frames::{Frames, Told};
 use crate::rapidio::{Timing, Topology};
@@ -44,8 +45,10 @@ pub(super) struct OnFabric {
     under_way: BTreeMap<u32, (Kind, Fate)>,
     numbers: u32,
     told: Vec<Told>,
-    /// Of each group, how many ends there are.
-    pub(super) ends: BTreeMap<u16, usize>,
+    /// Of each group, its key and how many ends there are.
+    pub(super) ends: BTreeMap<u16, (GroupKey, usize)>,
+    /// Groups that there have been.
+    pub(super) groups: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +106,7 @@ impl Physics {
             numbers: 0,
             told: Vec::new(),
             ends: BTreeMap::new(),
+            groups: 0,
         };
         Ok((physics, Some(ground)))
     }

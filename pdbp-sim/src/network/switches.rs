@@ -12,17 +12,22 @@ use crate::rapidio::{DATA, Error};
 
 /// The name of a group in its fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GroupKey(u16);
+pub struct GroupKey {
+    group: u16,
+    /// Which of those that have had this number.
+    serial: u32,
+}
 
 impl GroupKey {
     /// As a number, which is never 0.
     pub fn to_bits(self) -> u64 {
-        u64::from(self.0) + 1
+        (u64::from(self.serial) << 16 | u64::from(self.group)) + 1
     }
 
     /// From that number.
     pub fn from_bits(bits: u64) -> Option<Self> {
-        Some(Self(u16::try_from(bits.checked_sub(1)?).ok()?))
+        let bits = bits.checked_sub(1)?;
+        Some(Self { group: bits as u16, serial: u32::try_from(bits >> 16).ok()? })
     }
 }
 
@@ -63,7 +68,7 @@ impl Network {
     /// Makes a group of these nodes, each of which is in it once: its key, and the end of the first of them. `None` on wires, for nodes
     /// that there are not or that are named twice, and where a switch has no mask for one more group.
     pub fn open_group(&self, nodes: &[u16]) -> Option<(GroupKey, SwitchEnd)> {
-        let group = {
+        let key = {
             let mut net = lock(&self.0);
             let there = net.nodes.len();
             let mut ids = nodes.to_vec();
@@ -74,18 +79,23 @@ impl Network {
             }
             let ground = net.ground.as_mut()?;
             let group = ground.frames.open_group(ids)?;
-            ground.ends.insert(group, 0);
-            group
+            ground.groups = ground.groups.wrapping_add(1);
+            let key = GroupKey { group, serial: ground.groups };
+            ground.ends.insert(group, (key, 0));
+            key
         };
-        let key = GroupKey(group);
         Some((key, self.join_group(key, nodes, 0)?))
     }
 
     /// The end of another member of a group, which was made of the same list. `None` once all ends that there were have been dropped.
     pub fn join_group(&self, key: GroupKey, nodes: &[u16], rank: usize) -> Option<SwitchEnd> {
         let mut net = lock(&self.0);
-        *net.ground.as_mut()?.ends.get_mut(&key.0)? += 1;
-        Some(SwitchEnd { net: Arc::clone(&self.0), group: key.0, rank, nodes: nodes.to_vec() })
+        let (of, ends) = net.ground.as_mut()?.ends.get_mut(&key.group)?;
+        if *of != key {
+            return None;
+        }
+        *ends += 1;
+        Some(SwitchEnd { net: Arc::clone(&self.0), group: key.group, rank, nodes: nodes.to_vec() })
     }
 }
 
@@ -96,7 +106,14 @@ impl SwitchEnd {
     }
 
     /// Begins a call, whose number is greater than that of the one before, with its input and what is in its output.
-    pub fn start(&self, number: u32, call: &Call, input: &[u8], output: &[u8]) {
+    ///
+    /// # Errors
+    /// [`Error::NotInSwitches`] if they do none such, and [`Error::Refused`] for ranks and lengths that do not fit. Nothing was begun.
+    pub fn start(&self, number: u32, call: &Call, input: &[u8], output: &[u8]) -> Result<(), Error> {
+        if !Self::does(call) {
+            return Err(Error::NotInSwitches { kind: call.kind });
+        }
+        call.check(self.nodes.len(), self.rank, input.len(), output.len())?;
         let own = |root: usize| self.place_of(root);
         let call = if has_root(call) { Call { root: own(call.root), ..*call } } else { *call };
         let is_root = call.root == own(self.rank);
@@ -113,6 +130,7 @@ impl SwitchEnd {
             let data = (input, output.to_vec());
             ground.frames.start_call(now, self.node(), (self.group, number), call, data);
         }
+        Ok(())
     }
 
     /// The end of a call, with its output; `None` while it is under way.
@@ -188,7 +206,7 @@ impl Drop for SwitchEnd {
     fn drop(&mut self) {
         let mut net = lock(&self.net);
         let Some(ground) = net.ground.as_mut() else { return };
-        if let Some(ends) = ground.ends.get_mut(&self.group) {
+        if let Some((_, ends)) = ground.ends.get_mut(&self.group) {
             *ends -= 1;
             if *ends == 0 {
                 ground.ends.remove(&self.group);

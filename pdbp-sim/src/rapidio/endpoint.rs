@@ -79,6 +79,11 @@ impl Endpoint {
         }
     }
 
+    /// Operations that its processor has yet to begin.
+    pub(super) fn begins(&self) -> impl Iterator<Item = Key> {
+        self.begins.iter().copied()
+    }
+
     /// Whether an earlier message to the same endpoint has packets to send first: messages do not overtake each other.
     fn is_behind(&self, key: Key) -> bool {
         if let Key::Call(group, _) = key {
@@ -392,6 +397,10 @@ impl Fabric {
     /// What has come is of another call than that of this endpoint, a rank and its call: all are told.
     fn differs(&mut self, id: u16, packet: &Packet, own: (usize, Call)) {
         let group = packet.dest;
+        if self.endpoints[usize::from(id)].broken.contains_key(&group) {
+            // All have been told.
+            return;
+        }
         let other = (self.groups[usize::from(group)].rank(packet.source).unwrap_or(0), packet.call);
         let mismatch = Mismatch { number: packet.number, one: own, other };
         let told = Packet { source: id, mismatch: Some(Arc::new(mismatch)), ..packet.answer(What::Mismatch) };

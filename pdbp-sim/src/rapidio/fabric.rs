@@ -1,7 +1,10 @@
 //! All switches, links and endpoints, and what happens on them in virtual time.
 
+use std::collections::VecDeque;
+
 use super::endpoint::Endpoint;
 use super::frames::Told;
+use super::operation::Key;
 use super::packet::{Packet, What};
 use super::port::{Entry, Output, Place, Slab};
 use super::spanning::{Members, Neighbor, Tree};
@@ -61,6 +64,8 @@ pub(super) struct Fabric {
     pub(super) timing: Timing,
     pub(super) tree: Tree,
     pub(super) groups: Vec<Members>,
+    /// Groups that were closed, the oldest first.
+    pub(super) closed: VecDeque<u16>,
     pub(super) switches: Vec<Switch>,
     pub(super) endpoints: Vec<Endpoint>,
     /// Those of switches, port by port, then those of endpoints.
@@ -105,6 +110,7 @@ impl Fabric {
             timing,
             tree,
             groups: Vec::new(),
+            closed: VecDeque::new(),
             switches,
             endpoints,
             outputs,
@@ -117,20 +123,39 @@ impl Fabric {
             woken,
             told: Vec::new(),
         };
-        fabric.add_group(all);
+        // The first.
+        let _ = fabric.add_group(all);
         Ok(fabric)
     }
 
-    /// Makes a group of endpoints, given by growing id; its number. Its calls are carried out by switches if all of those that it needs
-    /// have a mask left.
-    pub(super) fn add_group(&mut self, ids: Vec<u16>) -> u16 {
+    /// Makes a group of endpoints, given by growing id; its number, or `None` if all are in use. Its calls are carried out by switches if all
+    /// of those that it needs have a mask left.
+    pub(super) fn add_group(&mut self, ids: Vec<u16>) -> Option<u16> {
+        // Nothing of the group that had it may be taken for the new one's.
+        let again = self.closed.front().copied().filter(|closed| !self.is_under_way(*closed));
+        let number = again.or_else(|| u16::try_from(self.groups.len()).ok())?;
         let mut group = Members::new(&self.tree, ids);
         group.in_switches = self.has_masks(&group);
         if group.in_switches {
             group.switches().for_each(|switch| self.switches[switch].masks += 1);
         }
-        self.groups.push(group);
-        self.groups.len() as u16 - 1
+        if again.is_some() {
+            self.closed.pop_front();
+            self.groups[usize::from(number)] = group;
+        } else {
+            self.groups.push(group);
+        }
+        Some(number)
+    }
+
+    /// Whether something of a closed group is still on its way, or to be begun.
+    fn is_under_way(&self, group: u16) -> bool {
+        let is_of = |packet: &Packet| packet.what.is_of_group() && packet.dest == group;
+        let mut made = self.switches.iter().flat_map(|switch| &switch.made);
+        let mut begins = self.endpoints.iter().flat_map(Endpoint::begins);
+        self.slab.packets().any(is_of)
+            || made.any(|(packet, _)| is_of(packet))
+            || begins.any(|key| matches!(key, Key::Call(of, _) if of == group))
     }
 
     /// Whether all switches that a group needs have a mask left.
@@ -243,7 +268,8 @@ impl Fabric {
                 let (what, dest) = (packet.what, packet.dest);
                 let is_message =
                     matches!(what, What::Message | What::Frame | What::MessageAnswer | What::NoRoute);
-                let out = if is_message { self.tree.port(switch, dest) } else { None };
+                let is_lost = is_message && self.slab.at(number).passes() > self.switches.len();
+                let out = if is_message && !is_lost { self.tree.port(switch, dest) } else { None };
                 if let Some(out) = out {
                     // By far the most packets: they go on as they are.
                     self.slab.at(number).place = Place::Of(output as u32);

@@ -12,12 +12,12 @@ use super::operation::Key;
 use super::spanning::Members;
 
 impl Frames {
-    /// Makes a group of endpoints, given by growing id; its number. `None` where a switch has no mask left, or no number is.
+    /// Makes a group of endpoints, given by growing id; its number, which another may have had that was closed. `None` where a switch has no
+    /// mask left, or no number is.
     pub(crate) fn open_group(&mut self, ids: Vec<u16>) -> Option<u16> {
         let fabric = &mut self.fabric;
-        u16::try_from(fabric.groups.len()).ok()?;
         let group = Members::new(&fabric.tree, ids);
-        fabric.has_masks(&group).then(|| fabric.add_group(group.ids))
+        if fabric.has_masks(&group) { fabric.add_group(group.ids) } else { None }
     }
 
     /// Forgets a group: what is held for it anywhere, and what of it is still under way.
@@ -27,6 +27,7 @@ impl Frames {
             let closed = std::mem::replace(group, Members::new(&fabric.tree, Vec::new()));
             let masks = closed.switches().filter(|_| closed.in_switches);
             masks.for_each(|switch| fabric.switches[switch].masks -= 1);
+            fabric.closed.push_back(number);
         }
         fabric.switches.iter_mut().for_each(|switch| switch.forget(number));
         fabric.endpoints.iter_mut().for_each(|endpoint| endpoint.forget(number));

@@ -83,6 +83,8 @@ pub enum Error {
     Mismatch(Mismatch),
     /// A switch that the group needs has no mask left: its calls are done by messages.
     NoMask,
+    /// There are 65,536 groups, which is as many as have numbers.
+    NoNumber,
     /// The process is none of those that it has named for a group, or one is named twice.
     NotOfGroup {
         /// Its rank, or the one named twice.
@@ -116,6 +118,9 @@ impl fmt::Display for Error {
                     f,
                     "switches have {MASKS} masks, and one has none left for this group; use `by_messages`"
                 )
+            }
+            Self::NoNumber => {
+                f.write_str("65,536 groups have all numbers there are; use those that the program has made")
             }
             Self::NotOfGroup { rank } => {
                 write!(f, "rank {rank} makes a group and is not in its list, or is there twice; name it once")

@@ -73,6 +73,13 @@ pub(super) enum What {
     Mismatch,
 }
 
+impl What {
+    /// Whether it is for a group.
+    pub(super) fn is_of_group(self) -> bool {
+        !matches!(self, Self::Message | Self::Frame | Self::MessageAnswer | Self::NoRoute)
+    }
+}
+
 /// No data, of which there is one for all packets.
 pub(super) fn nothing() -> Arc<[u8]> {
     thread_local! {

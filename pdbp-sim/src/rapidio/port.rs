@@ -54,8 +54,18 @@ pub(super) struct Entry {
     /// Its length.
     pub(super) bytes: u16,
     passed: u8,
+    /// Switches that it has come to.
+    hops: u16,
     /// Of its queue, or of the free entries.
     next: u32,
+}
+
+impl Entry {
+    /// Notes that a packet has come to a switch; to how many it has.
+    pub(super) fn passes(&mut self) -> usize {
+        self.hops = self.hops.saturating_add(1);
+        self.hops.into()
+    }
 }
 
 /// All packets that wait, leave or are on a link, by number.
@@ -75,7 +85,7 @@ impl Slab {
     /// Puts a packet in; its number.
     pub(super) fn insert(&mut self, packet: Packet, place: Place) -> u32 {
         let bytes = packet.bytes() as u16;
-        let entry = Entry { packet, place, since: 0, bytes, passed: 0, next: NONE };
+        let entry = Entry { packet, place, since: 0, bytes, passed: 0, hops: 0, next: NONE };
         let number = self.free;
         if let Some(free) = self.entries.get_mut(number as usize) {
             self.free = free.next;
@@ -91,12 +101,19 @@ impl Slab {
         &mut self.entries[number as usize]
     }
 
+    /// The packets that are in.
+    pub(super) fn packets(&self) -> impl Iterator<Item = &Packet> {
+        // None is without headers.
+        self.entries.iter().filter(|entry| entry.bytes > 0).map(|entry| &entry.packet)
+    }
+
     /// Takes a packet out.
     pub(super) fn take(&mut self, number: u32) -> Packet {
         let free = self.free;
         let entry = self.at(number);
         entry.next = free;
         let packet = entry.packet.leave();
+        entry.bytes = 0;
         self.free = number;
         packet
     }

@@ -129,10 +129,13 @@ impl Tree {
         Ok(())
     }
 
-    /// The switches that a message passes between two endpoints, in order.
+    /// The switches that a message passes between two endpoints, in order; as many as there are, and one more, where tables lead in a
+    /// circle ([`check`](Self::check)), and none from an endpoint that there is not.
     pub fn way(&self, from: u16, to: u16) -> Vec<usize> {
-        let mut way = vec![self.home[usize::from(from)].0];
-        while let Some(Neighbor::Switch(next, _)) = way.last().and_then(|switch| self.next(*switch, to)) {
+        let mut way: Vec<usize> = self.home.get(usize::from(from)).map(|home| home.0).into_iter().collect();
+        while way.len() <= self.ports.len()
+            && let Some(Neighbor::Switch(next, _)) = way.last().and_then(|switch| self.next(*switch, to))
+        {
             way.push(next);
         }
         way
@@ -159,11 +162,18 @@ impl Tree {
     }
 
     /// Which endpoint of the topology has this id.
+    ///
+    /// # Panics
+    /// For an id that none has.
     pub fn place(&self, id: u16) -> usize {
         self.place[usize::from(id)]
     }
 
-    /// Makes one entry of a table for messages say something else, as a faulty switch might.
+    /// Makes one entry of a table for messages say something else, as a faulty switch might. What passes more switches than there are is
+    /// dropped.
+    ///
+    /// # Panics
+    /// For a switch or an endpoint that there is not.
     pub fn set(&mut self, switch: usize, dest: u16, port: u8) {
         self.tables[switch][usize::from(dest)] = port;
     }

@@ -38,7 +38,7 @@ pub struct Timing {
 pub enum PortTime {
     /// A cycle, whatever its length. Answers of endpoints take none: they are made while a packet comes in.
     Cycle,
-    /// By its length, at so many bytes per cycle.
+    /// By its length, at so many bytes per cycle; 0 counts as 1.
     Bytes(u64),
 }
 
@@ -89,7 +89,7 @@ impl Timing {
     pub(super) fn occupied(&self, bytes: usize, free: bool) -> u64 {
         match self.port {
             PortTime::Cycle => u64::from(!free),
-            PortTime::Bytes(rate) => (bytes as u64).div_ceil(rate),
+            PortTime::Bytes(rate) => (bytes as u64).div_ceil(rate.max(1)),
         }
     }
 }

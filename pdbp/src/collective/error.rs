@@ -6,6 +6,7 @@ use std::time::Duration;
 use pdbp_core::collective::{Call, Cause, Fault, Refused, StartError};
 
 use super::Group;
+use super::join::MOST_MEMBERS;
 use crate::error::{LookupError, RegisterError};
 
 /// Why a call did not do what it should.
@@ -33,6 +34,11 @@ pub enum GroupError {
         own_number: u32,
         /// What this member called.
         ours: Call,
+    },
+    /// Others have lost this member: their links to its node have failed, or one of them has.
+    CutOff {
+        /// The address of this member.
+        address: String,
     },
     /// Nothing has moved for as long as the call may wait.
     TimedOut {
@@ -71,6 +77,9 @@ impl GroupError {
 
     pub(super) fn from_fault(fault: Fault, group: &Group) -> Self {
         match fault {
+            Fault::Lost { rank } if rank == group.rank() => {
+                Self::CutOff { address: group.line.address(rank) }
+            }
             Fault::Lost { rank } => Self::Lost { rank, address: group.line.address(rank) },
             Fault::Mismatch { rank, number, theirs, own_number, ours } => {
                 Self::Mismatch { rank, number, theirs, own_number, ours }
@@ -88,6 +97,10 @@ impl fmt::Display for GroupError {
             Self::Lost { rank, address } => {
                 write!(f, "member {rank} of the group, {address}, is gone; make a new group of the others")
             }
+            Self::CutOff { address } => write!(
+                f,
+                "others have lost this member, {address}, and have ended the group; look at the links of its node, and make a new group"
+            ),
             Self::Mismatch { rank, number, theirs, own_number, ours } => {
                 let (rank, number, own_number) = (*rank, *number, *own_number);
                 Fault::Mismatch { rank, number, theirs: *theirs, own_number, ours: *ours }.fmt(f)
@@ -123,6 +136,16 @@ pub enum JoinError {
     NotInList {
         /// Its name.
         part: String,
+    },
+    /// A group has at most 65,536 members.
+    TooMany {
+        /// How many were named.
+        members: usize,
+    },
+    /// A part of another cluster of a grid.
+    Elsewhere {
+        /// Its address.
+        address: String,
     },
     /// An address of the list leads to no part.
     Lookup(LookupError),
@@ -173,6 +196,18 @@ impl fmt::Display for JoinError {
                 write!(
                     f,
                     "{part} is to be a member of a group whose list does not name it; add it to the list"
+                )
+            }
+            Self::TooMany { members } => {
+                write!(
+                    f,
+                    "a group of {members} members; at most {MOST_MEMBERS} have room in one, so make several"
+                )
+            }
+            Self::Elsewhere { address } => {
+                write!(
+                    f,
+                    "{address} is in another cluster; a group has members of one, so name parts of this one"
                 )
             }
             Self::Lookup(e) => e.fmt(f),

@@ -330,6 +330,7 @@ impl Gate {
 
     /// A session is over: what had come is handed on by a thread of its own, if that does not go at once.
     fn end(&self, common: &Arc<Common>, mut session: Session) {
+        common.end_session(session.cluster());
         let in_doubt = session.end();
         common.notices().take_over(&mut session.notices);
         self.note_session(&session, |name| Event::ClusterDown { name, in_doubt });
@@ -357,15 +358,10 @@ impl Gate {
                     &cluster,
                     format!("two clusters have the name \"{cluster}\" (`grid`); give each its own"),
                 );
-            } else if self.domain.expected.as_ref().is_some_and(|expected| *expected != cluster) {
-                let why = format!(
-                    "that is the gateway of cluster \"{cluster}\"; correct the name or the address in `trunks`"
-                );
-                self.note(common, why);
             } else if self.sessions.iter().all(|session| session.target() != part) {
-                common.forget(&cluster);
                 let session = Session::new(&cluster, part, self.room);
                 self.note_session(&session, |name| Event::ClusterUp { name });
+                common.begin_session(session.cluster());
                 self.sessions.push(session);
             }
         }

@@ -14,7 +14,8 @@
 //! * Clusters share nothing: each has its own tables, master, settings and programs. A part `pdbp.gate.west` in the tables says that west is in
 //!   reach; look-ups go there as commands, and are answered in the tables.
 //! * A gateway hands on what comes over a trunk, and keeps for each pair of parts what finds no room: a part that does not read holds up others of
-//!   its node, as it does inside a cluster, and neither the trunk nor other nodes. How much a gateway may have to keep is bounded by a
+//!   its node, as it does inside a cluster, and neither the trunk nor other nodes; but for messages longer than a block, of which a sender far
+//!   away has one on its way to a part at a time. How much a gateway may have to keep is bounded by a
 //!   window, the lesser half of both ends' [`Settings::trunk_bytes`]; it is given back when a message has been handed on.
 //! * **A gateway always takes** what its own cluster has for the other, so that a part far away that does not read, or a line that is cut, does not
 //!   fill the links of this cluster: as much as the other half of `trunk_bytes`. Before that is full it tells all nodes for which part nothing is to be
@@ -41,15 +42,18 @@
 //!   ([`SendError::ClusterGone`](crate::SendError::ClusterGone)), a reader that the stream is broken.
 //!
 //! Measured by `cargo run --release -p pdbp --features net --example trunk` on two cores that had other work, medians of five: messages of 128 KiB
-//! cross at 1,416 MB/s, 0.77 of what one link over sockets carries (1,846); a round trip of 64 bytes takes 263 µs, 5.2 times that of a link (51),
-//! where 4 times was the aim: each way two gateways hand it from one thread to another.
+//! cross at 1,416 MB/s, 0.77 of what one link over sockets carries (1,846); a round trip of 64 bytes took 263 µs, 5.2 times that of a link (51),
+//! where 4 times was the aim: each way two gateways handed it from one thread to another. Since whichever thread takes a message hands it
+//! on, it takes 0.72 of that (debug builds in turn, `chrt -r 1`, two runs each: 1,076 and 1,053 µs before, 752 and 791 since). With 25 other threads to run
+//! for the two cores, `chrt -r 1`, three runs of today's build: 0.59 to 0.65 of what a link carries, and 6.4 to 8.1 times its round trip (268 to 320 µs, 38 to 50).
 //!
 //! How a trunk is called its URL says ([`Scheme`](crate::Scheme)): in frames or by SOAP. The gateway that listens takes either.
 //!
 //! Behind the trunk stands an [open cluster](crate::Settings::found) of gateways, founded by who listens, in which each gateway is a node. When
 //! a node has gone, the session with that cluster is over. Clusters that dial the same one have nothing to do with each other, and need
 //! not reach each other: each has a link to the gateway that listens and to no other ([`pdbp_net::Net::dial`]), and its open port is enough for all.
-//! A try to dial has as long as `timeout_ms` says; a round trip may take seconds.
+//! A try to dial has as long as `timeout_ms` says; a round trip may take seconds. Of two clusters that dial each other one has a trunk to the other first,
+//! and as long as that is there the other does not dial.
 
 mod farewell;
 mod flow;
@@ -125,6 +129,8 @@ pub(crate) struct Common {
     domains: Mutex<Vec<Weak<Shared>>>,
     /// What keeps a cluster's trunk from being there.
     errors: Mutex<HashMap<String, String>>,
+    /// The clusters that there are sessions with, each as often.
+    sessions: Mutex<Vec<String>>,
     /// What was answered in sessions that have ended.
     notices: Mutex<Notices>,
     /// Threads that hand on what has come of clusters that have gone.
@@ -184,9 +190,26 @@ impl Common {
         self.notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The cluster's trunk is there.
-    fn forget(&self, cluster: &str) {
+    fn sessions(&self) -> MutexGuard<'_, Vec<String>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// There is a trunk to the cluster: what has kept it from being there is over.
+    fn begin_session(&self, cluster: &str) {
+        self.sessions().push(cluster.to_owned());
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
+    }
+
+    fn end_session(&self, cluster: &str) {
+        let mut sessions = self.sessions();
+        if let Some(at) = sessions.iter().position(|session| session == cluster) {
+            sessions.swap_remove(at);
+        }
+    }
+
+    /// Whether there is a trunk to the cluster, whoever has dialled.
+    fn has_session(&self, cluster: &str) -> bool {
+        self.sessions().iter().any(|session| session == cluster)
     }
 
     fn note(&self, cluster: &str, error: String) {
@@ -203,6 +226,7 @@ impl Gateway {
             dialled: settings.trunks.iter().map(|trunk| trunk.cluster.clone()).collect(),
             domains: Mutex::default(),
             errors: Mutex::default(),
+            sessions: Mutex::default(),
             notices: Mutex::default(),
             remains: Mutex::default(),
         });

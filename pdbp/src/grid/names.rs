@@ -148,6 +148,10 @@ impl<'a> Remote<'a> {
                     _ => LookupError::Remote { cluster: cluster(), reason },
                 });
             }
+            if !node.shared.engine().has_part(gate) {
+                // The trunk has gone, and with it the question.
+                return Err(self.no_trunk(node));
+            }
             if left.is_zero() {
                 return Err(LookupError::NoAnswer { cluster: cluster(), waited: timeout });
             }
@@ -162,7 +166,8 @@ impl<'a> Remote<'a> {
         let timeout = node.settings().timeout;
         let (began, mut text) = (Instant::now(), String::new());
         loop {
-            match asker.recv_timeout(timeout.saturating_sub(began.elapsed())) {
+            let left = timeout.saturating_sub(began.elapsed());
+            match asker.recv_timeout(left.min(AGAIN)) {
                 Ok(some) => {
                     text.push_str(&String::from_utf8_lossy(&some));
                     if some.command() == command::LISTED {
@@ -170,6 +175,10 @@ impl<'a> Remote<'a> {
                     }
                 }
                 Err(RecvError::Interrupted) => return Err(LookupError::Interrupted),
+                Err(RecvError::Timeout(_)) if !node.shared.engine().has_part(gate) => {
+                    return Err(self.no_trunk(node));
+                }
+                Err(RecvError::Timeout(_)) if left > AGAIN => {}
                 Err(RecvError::Timeout(_)) => {
                     return Err(LookupError::NoAnswer { cluster: self.cluster.to_owned(), waited: timeout });
                 }

@@ -19,7 +19,7 @@ use super::Common;
 use super::gate::{self, Gate};
 use crate::cluster::{Cluster, StartError};
 use crate::config::{Builder, Framing, Progress, Scheme, Settings, Tls, TransportKind, Trunk};
-use crate::node::{Node, interruptible};
+use crate::node::{Late, Node, NodeEngine, interruptible};
 use crate::part::{Message, Part, Shared, Target};
 
 /// Bytes of a block on a trunk, the same everywhere: a block of a cluster with the defaults, and a frame's head.
@@ -47,9 +47,14 @@ pub(super) fn dial(
     common: &Arc<Common>,
 ) -> Option<Gate> {
     while !common.is_over() {
+        if common.has_session(&trunk.cluster) {
+            // It has dialled this one.
+            std::thread::sleep(PAUSE);
+            continue;
+        }
         let builder = by_scheme(builder(settings), trunk, settings).join(trunk.address.clone());
         let here = Arc::clone(common);
-        let reach = || Domain::enter(builder.start_net_at()?.0, own, Some(&trunk.cluster));
+        let reach = || Domain::enter(builder.start_net_at()?.0, own, Some((trunk, &**common)));
         let error = match interruptible(move || here.is_over(), reach) {
             Ok(domain) => match begin(domain, trunk, node, settings, common) {
                 Ok(gate) => return Some(gate),
@@ -57,7 +62,9 @@ pub(super) fn dial(
             },
             Err(error) => error,
         };
-        common.note(&trunk.cluster, error.to_string());
+        if !matches!(error, StartError::Interrupted) {
+            common.note(&trunk.cluster, error.to_string());
+        }
         std::thread::sleep(PAUSE);
     }
     None
@@ -104,10 +111,27 @@ impl Domain {
         Ok((Self::enter(cluster, own, None)?, address))
     }
 
-    fn enter(cluster: Cluster, own: &str, expected: Option<&str>) -> Result<Self, StartError> {
-        let (founder, expected) = (expected.and_then(|_| NodeId::new(0)), expected.map(str::to_owned));
+    /// `dialled` is what this end has called, which has to be the cluster that it was taken for.
+    fn enter(cluster: Cluster, own: &str, dialled: Option<(&Trunk, &Common)>) -> Result<Self, StartError> {
         let failed = |error| StartError::Sockets(Box::new(error));
         let node = cluster.into_nodes().pop().ok_or(StartError::NoAddress)?;
+        let founder = NodeId::new(0).filter(|_| dialled.is_some());
+        let expected = dialled.map(|(trunk, _)| trunk.cluster.clone());
+        // Before the other knows of this one.
+        if let Some(((trunk, common), founder)) = dialled.zip(founder) {
+            let name = name_of(&node, founder)?;
+            if name != trunk.cluster {
+                let says = format!(
+                    "the gateway at {} is that of the cluster \"{name}\" and not of \"{}\"; set `trunks` and the other's `grid` alike",
+                    trunk.address, trunk.cluster
+                );
+                return Err(StartError::Sockets(says.into()));
+            }
+            if common.has_session(&name) {
+                // It has dialled this one meanwhile.
+                return Err(StartError::Interrupted);
+            }
+        }
         let out = node.register_shared("out", PartKind::Communication).map_err(failed)?;
         let receiver = node.register_shared(&format!("{NAME}{own}"), PartKind::Communication);
         let receiver = Some(receiver.map_err(failed)?);
@@ -164,6 +188,20 @@ impl Domain {
         })?;
         Ok(Receiver { stop, thread: Some(thread) })
     }
+}
+
+/// The cluster of a gateway; waits until that has said so.
+fn name_of(node: &Node, gateway: NodeId) -> Result<String, StartError> {
+    let name = |engine: &mut NodeEngine| {
+        let mut its = engine.parts().filter(|part| part.id.node() == gateway);
+        its.find_map(|part| part.name.as_str().strip_prefix(NAME).map(str::to_owned))
+    };
+    let patience = node.settings().timeout;
+    node.wait_for(patience, "said which cluster it is of", name, |_| vec![gateway]).map_err(|late| match late
+    {
+        Late::Timeout(late) => StartError::Timeout(late),
+        Late::Interrupted => StartError::Interrupted,
+    })
 }
 
 fn builder(settings: &Settings) -> Builder {

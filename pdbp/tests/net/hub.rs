@@ -1,8 +1,9 @@
 //! Several clusters that dial one, and many who ask there.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use pdbp::{LookupError, PartKind};
+use pdbp::{Event, LookupError, PartKind};
 
 use super::SOON;
 use super::grid::{builder, two, until};
@@ -61,15 +62,59 @@ fn a_gateway_that_has_no_place_for_its_parts_says_so() {
 
 #[test]
 fn a_gateway_of_another_cluster_than_was_meant_is_named() {
-    let west = builder("west").nodes(1).listen("127.0.0.1:0".to_owned()).start().unwrap();
-    let east = builder("east").nodes(1).trunk("north", west.address().unwrap()).start().unwrap();
+    let west = builder("west").listen("127.0.0.1:0".to_owned()).start().unwrap();
+    let east = builder("east").trunk("north", west.address().unwrap()).start().unwrap();
     let node = east.node(0).unwrap();
-    until(|| {
-        let error = node.lookup("part@node0.north").unwrap_err();
-        assert!(matches!(&error, LookupError::NoTrunk { .. }), "{error}");
-        error.to_string().contains("\"west\"").then_some(())
+    let said = until(|| match node.lookup("part@node1.north") {
+        Err(LookupError::NoTrunk { reason, .. }) => reason,
+        other => panic!("{other:?}"),
     });
-    assert_eq!(node.clusters(), [""; 0]);
+    assert!(said.contains("\"west\"") && said.contains("\"north\""), "{said}");
+    assert_eq!([node, west.node(0).unwrap()].map(|node| node.clusters()), [[""; 0]; 2]);
+}
+
+/// One has a trunk before the other reaches it.
+#[test]
+fn of_clusters_that_dial_each_other_one_has_dialled() {
+    let to_east = Arc::new(OnceLock::new());
+    let line = Proxy::later(Arc::clone(&to_east));
+    let west = builder("west").listen("127.0.0.1:0".to_owned()).trunk("east", line.address());
+    let west = west.start().unwrap();
+    let east = builder("east").listen("127.0.0.1:0".to_owned()).trunk("west", west.address().unwrap());
+    let east = east.start().unwrap();
+    let nodes = [&west, &east].map(|cluster| cluster.node(0).unwrap());
+    let others = ["east", "west"];
+    for (node, other) in nodes.iter().zip(others) {
+        until(|| (node.clusters() == [other]).then_some(()));
+    }
+    to_east.set(east.address().unwrap()).unwrap();
+    // It would have dialled by now.
+    std::thread::sleep(Duration::from_millis(500));
+    for node in nodes {
+        let ups = node.take_events().into_iter().filter(|event| matches!(event, Event::ClusterUp { .. }));
+        assert_eq!(ups.count(), 1, "one trunk");
+    }
+}
+
+/// The trunk goes while the other cluster is asked, and there is another.
+#[test]
+fn who_asks_while_a_trunk_goes_asks_the_next() {
+    let west = builder("west").listen("127.0.0.1:0".to_owned()).outage(Duration::from_millis(300));
+    let west = west.start().unwrap();
+    let line = Proxy::to(west.address().unwrap().to_string());
+    let east = builder("east").trunk("west", line.address()).outage(Duration::from_millis(300));
+    let east = east.start().unwrap();
+    let _part = west.node(1).unwrap().register_shared("part", PartKind::Cpu).unwrap();
+    let node = east.node(1).unwrap();
+    node.find("part@node1.west", SOON).unwrap();
+    line.close();
+    std::thread::scope(|scope| {
+        let finds = scope.spawn(|| node.clone().find("part@node1.west", SOON));
+        let error = node.lookup("part@node1.west").unwrap_err();
+        assert!(matches!(error, LookupError::NoTrunk { .. }), "{error}");
+        line.open();
+        finds.join().unwrap().unwrap();
+    });
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,12 @@ impl Proxy {
     /// Whatever passes is under way for so long.
     pub(crate) fn slow(target: String, delay: Duration) -> Self {
         Self::connecting(delay, move || TcpStream::connect(&target))
+    }
+
+    /// Leads nowhere until it is said where to.
+    pub(crate) fn later(target: Arc<OnceLock<std::net::SocketAddr>>) -> Self {
+        let nowhere = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        Self::connecting(Duration::ZERO, move || TcpStream::connect(target.get().ok_or_else(nowhere)?))
     }
 
     /// Calls from another address of this host, where nobody listens who listens at 127.0.0.1.

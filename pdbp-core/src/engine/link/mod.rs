@@ -12,9 +12,9 @@ use super::control_queue::ControlQueue;
 use super::posting::SPARE_POSTS;
 use super::round::Round;
 use super::termination::Tally;
-use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, MAGIC, VERSION, flag};
+use crate::cdu::{self, BlockClass, BlockHeader, MAGIC, VERSION, flag};
 use crate::id::NodeId;
-use crate::matrix::{Queue, RecvRow, SendRow};
+use crate::matrix::{Queue, RecvRow, SendRow, kept};
 use crate::mesp::Control;
 use crate::routing::LinkId;
 use crate::transport::{Op, Refused, Transport};
@@ -77,10 +77,14 @@ pub(super) enum Payload {
     Data,
 }
 
-/// What the header of a block says of its messages.
+/// What the header of a block says of its messages: of one that arrives, a copy of what was checked, since a peer that shares the memory
+/// could change it.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
     pub(super) class: BlockClass,
     pub(super) flags: u16,
+    /// Bytes of the body.
+    pub(super) length: u32,
     pub(super) messages: u32,
     pub(super) part: u16,
     /// Of a control block: its round.
@@ -90,9 +94,31 @@ pub(super) struct Label {
 }
 
 impl Label {
-    /// Of messages, or of control messages, of no stream and for several parts.
-    pub(super) fn new(class: BlockClass, messages: u32) -> Self {
-        Self { class, flags: 0, messages, part: 0, stream: 0, segment: 0, group: 0 }
+    /// Of messages, or of control messages, in a body of so many bytes; of no stream and for several parts.
+    #[inline]
+    pub(super) fn new(class: BlockClass, length: u32, messages: u32) -> Self {
+        Self { class, flags: 0, length, messages, part: 0, stream: 0, segment: 0, group: 0 }
+    }
+
+    /// Of a block with this header.
+    #[inline]
+    pub(super) fn of(header: &BlockHeader) -> Self {
+        Self {
+            class: header.class(),
+            flags: header.flags.get(),
+            length: header.length.get(),
+            messages: header.messages(),
+            part: header.part.get(),
+            stream: header.stream.get(),
+            segment: header.segment.get(),
+            group: header.group.get(),
+        }
+    }
+
+    /// Whether every one of the flag's bits is set.
+    #[inline]
+    pub(super) fn has(&self, flags: u16) -> bool {
+        self.flags & flags == flags
     }
 }
 
@@ -195,7 +221,7 @@ impl Link {
     pub(super) fn next_data(&self) -> Option<Payload> {
         let outstanding = self.numbers.outstanding();
         let window = u64::from(self.numbers.window);
-        let kept = u64::from(super::kept(self.numbers.window));
+        let kept = u64::from(kept(self.numbers.window));
         if !self.is_up() || self.numbers.data_away >= self.places {
             return None;
         }
@@ -208,7 +234,7 @@ impl Link {
     /// Whether a block of data that is about to wait may leave at once: nothing waits before it, and credit and places let it.
     #[inline]
     pub(super) fn may_leave(&self, payload: Payload) -> bool {
-        let kept = if payload == Payload::Urgent { 0 } else { super::kept(self.numbers.window) };
+        let kept = if payload == Payload::Urgent { 0 } else { kept(self.numbers.window) };
         self.send.waiting() == 0
             && self.is_up()
             && self.numbers.data_away < self.places
@@ -295,7 +321,6 @@ impl Link {
     /// Writes the header's fields that do not depend on when the block leaves.
     #[inline]
     pub(super) fn write_header(&self, block: &mut SealedBlock, source: NodeId, label: &Label) {
-        let length = block.bytes().len().saturating_sub(BLOCK_HEADER) as u32;
         if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
             *header = BlockHeader {
                 magic: MAGIC,
@@ -304,7 +329,7 @@ impl Link {
                 source: source.raw().into(),
                 dest: self.peer.raw().into(),
                 session: 0.into(),
-                length: length.into(),
+                length: label.length.into(),
                 sequence: 0.into(),
                 released: 0.into(),
                 window: 0.into(),

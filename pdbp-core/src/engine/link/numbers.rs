@@ -45,6 +45,10 @@ pub(in crate::engine) struct Missing {
     pub(in crate::engine) unexplained: u64,
 }
 
+impl Missing {
+    pub(in crate::engine) const NOTHING: Self = Self { data: 0, control: 0, unexplained: 0 };
+}
+
 impl Numbers {
     /// Data blocks that have left and that the peer has not released, as far as this node knows.
     #[inline]
@@ -159,9 +163,8 @@ mod tests {
     #[test]
     fn blocks_in_order_leave_nothing_missing() {
         let mut numbers = Numbers::default();
-        let none = Missing { data: 0, control: 0, unexplained: 0 };
         for i in 0..3 {
-            assert_eq!(numbers.accept(&header(i.into(), i, 0), true, 10), Ok(Some(none)));
+            assert_eq!(numbers.accept(&header(i.into(), i, 0), true, 10), Ok(Some(Missing::NOTHING)));
         }
         assert_eq!((numbers.received, numbers.data_received, numbers.window), (3, 3, 4));
         assert_eq!(numbers.accept(&header(1, 1, 0), true, 10), Ok(None), "it was here before");

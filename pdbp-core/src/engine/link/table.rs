@@ -59,6 +59,20 @@ impl<'a> Links<'a> {
         self.rows.get_mut(id.index())
     }
 
+    /// As [`get_mut`](Self::get_mut), for a block of data on its way: to arrive, to be read, or to come back. Where blocks are read in place
+    /// nothing of that is to be told to the peer by a control block, so that the next poll need not look at the links for it.
+    #[inline]
+    pub(in crate::engine) fn data_mut(&mut self, id: LinkId) -> Option<&mut Link> {
+        let link = self.rows.get_mut(id.index())?;
+        self.touched |= link.posted;
+        Some(link)
+    }
+
+    /// A link has changed that was had by [`data_mut`](Self::data_mut).
+    pub(in crate::engine) fn touch(&mut self) {
+        self.touched = true;
+    }
+
     /// Whether a link may have changed since [`settle`](Self::settle): somebody has had one to write to.
     #[inline]
     pub(in crate::engine) fn are_touched(&self) -> bool {

@@ -1,11 +1,12 @@
 //! The same link layer, hosts and checks on a fabric of switches.
 
 use pdbp_core::Arrival::{InPlace, Posted};
+use pdbp_core::collective::{Call, Kind, Refused};
 
 use super::runs::random_steps;
 use super::{bad, domain, good};
-use crate::network::{Fault, Ground, Physics, Report, Scenario, Traffic, ms, us};
-use crate::rapidio::{Timing, Topology};
+use crate::network::{Fault, Ground, GroupKey, Network, Physics, Report, Scenario, Traffic, ms, us};
+use crate::rapidio::{Error, Timing, Topology};
 
 /// So many endpoints: boards of four, or switches with one or two each where that does not come out even.
 fn switches(endpoints: usize) -> Topology {
@@ -110,4 +111,45 @@ fn a_fabric_that_cannot_be_is_refused() {
     says(fabric(9, Topology::boards(2).chain()), "9 nodes on a fabric of 8 endpoints; add boards");
     says(fabric(2, Topology::boards(2)), "no way leads to switch 1; link it");
     says(fabric(2, Topology::boards(1)).give_up(us(1)), "choose a longer give_up");
+}
+
+/// A number is used again when nothing of the group that had it is under way, and then its key is another.
+#[test]
+fn a_program_that_makes_a_group_per_step_has_switches_for_each() {
+    let (network, _ports) = Network::new(4, on(good(Posted), chain(4)), 1).unwrap();
+    let nodes = [0, 1, 2];
+    let pair = || {
+        let (key, one) = network.open_group(&nodes).unwrap();
+        (key, one, network.join_group(key, &nodes, 1).unwrap())
+    };
+    let number = |key: GroupKey| (key.to_bits() - 1) as u16;
+    for _ in 0..66_000 {
+        pair();
+    }
+    let (first, one, other) = pair();
+    let call = Call::moving(Kind::Broadcast, 0, 8);
+    one.start(1, &call, &[], &[7; 8]).unwrap();
+    other.start(1, &call, &[], &[0; 8]).unwrap();
+    drop((one, other));
+    let (second, ..) = pair();
+    assert_ne!(number(first), number(second), "something of the first is under way");
+    assert!(network.join_group(first, &nodes, 2).is_none());
+    while network.advance(&mut Vec::new()) {}
+    let (third, one, _) = pair();
+    assert_eq!(number(first), number(third));
+    assert!(first != third && network.join_group(first, &nodes, 2).is_none());
+    assert_eq!(GroupKey::from_bits(third.to_bits()), Some(third));
+    assert_eq!(one.poll(1), None, "nothing is left of the first one's call");
+}
+
+#[test]
+fn what_switches_cannot_do_is_refused() {
+    let (network, _ports) = Network::new(2, on(good(Posted), chain(2)), 1).unwrap();
+    let (_, end) = network.open_group(&[1, 0]).unwrap();
+    let broadcast = |root| Call::moving(Kind::Broadcast, root, 8);
+    let all = Call::moving(Kind::AllToAll, 0, 8);
+    assert_eq!(end.start(1, &all, &[0; 16], &[0; 16]), Err(Error::NotInSwitches { kind: Kind::AllToAll }));
+    assert!(matches!(end.start(1, &broadcast(2), &[], &[0; 8]), Err(Error::Refused(Refused::Rank { .. }))));
+    assert!(matches!(end.start(1, &broadcast(0), &[], &[0; 7]), Err(Error::Refused(Refused::Length { .. }))));
+    assert_eq!(end.start(1, &broadcast(0), &[], &[0; 8]), Ok(()));
 }

@@ -88,7 +88,7 @@ impl Comm {
     /// have the same group; it keeps its masks in the switches until the program ends.
     ///
     /// # Errors
-    /// Ranks that are none, and a list without this process or with one twice.
+    /// Ranks that are none, a list without this process or with one twice, and [`Error::NoNumber`] when a program has made 65,536.
     pub fn of(&self, ranks: &[usize]) -> Result<Self, Error> {
         let members = self.size();
         if let Some(rank) = ranks.iter().copied().find(|rank| *rank >= members) {
@@ -101,7 +101,7 @@ impl Comm {
             return Err(Error::NotOfGroup { rank });
         }
         let ids: Vec<_> = ranks.into_iter().map(|rank| self.members[rank]).collect();
-        let group = self.world.borrow_mut().group(ids);
+        let group = self.world.borrow_mut().group(ids).ok_or(Error::NoNumber)?;
         Ok(Self { priority: self.priority, ..Self::new(&self.world, self.id, group) })
     }
 
@@ -110,7 +110,8 @@ impl Comm {
         self.world.borrow().fabric.groups[usize::from(self.group)].in_switches
     }
 
-    /// Messages that this one sends from now on have this priority, from 0, which is the default, to one below [`HIGHEST`].
+    /// Messages that this one sends from now on have this priority, from 0, which is the default, to one below [`HIGHEST`]. They may overtake, in
+    /// switches, messages of a lower one that it has sent before to the same process, also with the same tag.
     pub fn set_priority(&mut self, priority: u8) {
         self.priority = priority.min(HIGHEST - 1);
     }
@@ -129,7 +130,7 @@ impl Comm {
     pub async fn compute(&self, cycles: u64) {
         let until = {
             let fabric = &mut self.world.borrow_mut().fabric;
-            let until = fabric.now + cycles;
+            let until = fabric.now.saturating_add(cycles);
             fabric.plan(until, Happening::Wakes(self.id));
             until
         };

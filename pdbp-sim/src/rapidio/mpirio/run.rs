@@ -26,13 +26,13 @@ pub(super) struct World {
 
 impl World {
     /// The group of these endpoints, made by whoever names it first.
-    pub(super) fn group(&mut self, ids: Vec<u16>) -> u16 {
+    pub(super) fn group(&mut self, ids: Vec<u16>) -> Option<u16> {
         if let Some(group) = self.groups.get(&ids) {
-            return *group;
+            return Some(*group);
         }
-        let group = self.fabric.add_group(ids.clone());
+        let group = self.fabric.add_group(ids.clone())?;
         self.groups.insert(ids, group);
-        group
+        Some(group)
     }
 }
 
@@ -176,7 +176,8 @@ fn init(mut fabric: Fabric, switches: usize) -> World {
         ids[fabric.tree.home(id).0].push(id);
         fabric.plan(fabric.timing.start, Happening::Wakes(id));
     }
-    let locals = ids.into_iter().map(|ids| fabric.add_group(ids)).collect();
+    // There are half as many switches as numbers.
+    let locals = ids.into_iter().map(|ids| fabric.add_group(ids).unwrap_or_default()).collect();
     World { fabric, locals, calls: BTreeMap::new(), groups: BTreeMap::new() }
 }
 

@@ -4,7 +4,7 @@ use pdbp_core::collective::Op::{And, Sum};
 use pdbp_core::collective::{Call, Kind, Refused};
 
 use crate::rapidio::mpirio::{self, RunError};
-use crate::rapidio::{Error, RoutingLoop, Timing, Topology, TopologyError, Tree};
+use crate::rapidio::{Error, PortTime, RoutingLoop, Timing, Topology, TopologyError, Tree};
 
 #[test]
 fn topologies_that_cannot_be_are_refused_by_name() {
@@ -128,4 +128,34 @@ fn a_message_of_another_length_is_told_to_its_receiver() {
         _ => Ok(()),
     });
     assert_eq!(report.unwrap().results[1], Err(Error::Length { from: 0, bytes: 5, wanted: 6 }));
+}
+
+/// Each of many packets is of another call than that of the others.
+#[test]
+fn a_mismatch_is_told_once_by_each_that_sees_it() {
+    let timing = Timing::SRIO;
+    let mut fabric = crate::rapidio::fabric::Fabric::new(&Topology::boards(2).chain(), timing).unwrap();
+    for id in 0..8 {
+        let bytes = if id == 0 { 20_000 } else { 20_004 };
+        let call = Call::moving(Kind::Broadcast, 0, bytes);
+        fabric.start_call(id, (0, 1), call, Vec::new(), vec![0; bytes]);
+    }
+    while fabric.step() {}
+    // Endpoints answer no broadcast, so that this is what they have told.
+    let told = |id: u16| {
+        let endpoint = &fabric.endpoints[usize::from(id)];
+        fabric.outputs[endpoint.output].answers
+    };
+    assert_eq!((1..8).map(told).max(), Some(1));
+}
+
+#[test]
+fn a_port_of_no_speed_and_a_time_that_never_ends_do_no_harm() {
+    let timing = Timing { port: PortTime::Bytes(0), ..Timing::SRIO };
+    let report = mpirio::run(&Topology::boards(1), timing, async |mut world| {
+        world.barrier().await.unwrap();
+        world.compute(u64::MAX).await;
+        world.time()
+    });
+    assert_eq!(report.unwrap().results, [u64::MAX; 4]);
 }

@@ -204,3 +204,19 @@ fn the_middle_board_of_a_chain_takes_a_flow_of_high_priority_first() {
     // 80 packets each, one per cycle: alone, its last one comes after 80 and some; that of the others after 320.
     assert!(times[11] < 120 && times[8..11].iter().all(|time| *time > 240), "{times:?}");
 }
+
+#[test]
+fn what_tables_send_round_in_a_circle_is_dropped_and_told() {
+    use crate::rapidio::Error;
+    use crate::rapidio::fabric::Fabric;
+    let mut fabric = Fabric::new(&Topology::boards(3).chain(), Timing::PAPER).unwrap();
+    // Switch 1 sends what is for endpoint 11 back to switch 0.
+    fabric.tree.set(1, 11, 4);
+    assert_eq!(fabric.tree.way(0, 11), [0, 1, 0, 1]);
+    let lost = fabric.start_send(0, 11, 0, 0, vec![1; 100]);
+    let fine = fabric.start_send(1, 10, 0, 0, vec![1; 100]);
+    while fabric.step() {}
+    assert_eq!(fabric.poll_op(0, lost), Some(Err(Error::NoRoute { dest: 11 })));
+    assert_eq!(fabric.poll_op(1, fine), Some(Ok(Vec::new())));
+    assert_eq!((fabric.held(), fabric.switches.iter().map(|switch| switch.dropped).sum::<u64>()), (0, 1));
+}

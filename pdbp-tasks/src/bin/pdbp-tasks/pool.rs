@@ -43,8 +43,8 @@ pdbp-tasks work: runs commands for a pool, as the user who starts it
 
 Usage: pdbp-tasks work ADDRESS --token-file FILE [OPTIONS]
 
-As many such processes as you like, whenever you like: kill any of them. When the pool is killed the commands here run on, and the pool
-that is started next has what came of them.
+As many such processes as you like, whenever you like: kill any of them, and its commands end and run elsewhere. When the pool is killed the
+commands here run on, and the pool that is started next has what came of them.
 
 Options:
   --token-file FILE The secret of the pool

@@ -34,6 +34,8 @@ const EARLY: usize = 64 << 20;
 /// The longest piece, so that its block has 60 KiB with all headers: MPI sends longer ones between hosts after it has asked, and then two that send
 /// to each other have half of the link each way.
 const LONGEST: usize = (60 << 10) - 256;
+/// Messages have room for so many ranks.
+pub(super) const MOST_MEMBERS: usize = 1 << 16;
 /// Pieces are multiples of this.
 pub(super) const GRAIN: usize = 64;
 /// How long a member waits for greetings before it looks into the tables again.
@@ -66,6 +68,10 @@ impl Group {
         let left = || patience.saturating_sub(began.elapsed());
         let mut targets: Vec<Target> = Vec::with_capacity(members.len());
         for address in members {
+            #[cfg(feature = "net")]
+            if crate::grid::Remote::of(part.node(), address).is_some() {
+                return Err(JoinError::Elsewhere { address: (*address).to_owned() });
+            }
             let target = part.find(address, left()).map_err(|e| match e {
                 LookupError::Interrupted => JoinError::Interrupted,
                 other => JoinError::Lookup(other),
@@ -93,6 +99,9 @@ pub(super) fn join(
     list: u64,
     patience: Duration,
 ) -> Result<Group, JoinError> {
+    if nodes.len() > MOST_MEMBERS {
+        return Err(JoinError::TooMany { members: nodes.len() });
+    }
     let own_name = format!("{name}#{rank}");
     let part = node.register(&own_name, PartKind::Cpu).map_err(JoinError::Register)?;
     let addresses = nodes.iter().enumerate().map(|(rank, node)| format!("{name}#{rank}@{node}"));

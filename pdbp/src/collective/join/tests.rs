@@ -1,4 +1,4 @@
-use pdbp_core::collective::{self, Carrier, Data, Kind, Polled, Running, Sent};
+use pdbp_core::collective::{self, Carrier, Data, Fault, Kind, Polled, Running, Sent};
 
 use super::super::{Call, GroupError};
 use super::*;
@@ -229,4 +229,41 @@ fn a_member_is_on_its_node() {
         },
     );
     assert_eq!(group, Ok(3));
+}
+
+#[test]
+fn more_members_than_a_group_has_room_for_are_refused_as_that() {
+    let node = Cluster::local(1).unwrap().node(0).unwrap();
+    let nodes = vec![node.id(); MOST_MEMBERS + 1];
+    let error = join(&node, "many", &nodes, 0, 1, PATIENCE).unwrap_err();
+    assert_eq!(error, JoinError::TooMany { members: 65_537 });
+    assert!(error.to_string().contains("at most 65536"), "{error}");
+}
+
+#[cfg(feature = "net")]
+#[test]
+fn parts_of_other_clusters_are_refused_as_that() {
+    let node = Cluster::local(1).unwrap().node(0).unwrap();
+    let part = node.register("p", PartKind::Cpu).unwrap();
+    let address = "p@node0.west".to_owned();
+    let error = Group::of(&part, "both", &["p@node0", &address], PATIENCE).unwrap_err();
+    assert_eq!(error, JoinError::Elsewhere { address });
+}
+
+/// All others have lost the link to it, and one tells it before it sees that by itself.
+#[test]
+fn a_member_that_others_have_lost_is_told_so() {
+    let error = beside(
+        &[0, 1],
+        |group| group.unwrap().barrier().unwrap_err(),
+        |nodes| {
+            let mut one = Actor::new(&nodes[1], 1, 2);
+            one.come();
+            one.agree();
+            let mut member = one.member();
+            member.fail(Fault::Lost { rank: 0 });
+            assert!(member.tell_fault(&mut one));
+        },
+    );
+    assert_eq!(error, GroupError::CutOff { address: "all#0@node0".to_owned() });
 }

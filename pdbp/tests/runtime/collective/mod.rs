@@ -2,6 +2,7 @@
 
 #[cfg(feature = "rapidio")]
 mod fabric;
+mod killed;
 mod suite;
 
 use std::io::Write;
@@ -10,11 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use pdbp::collective::{Cause, Group, GroupError, JoinError, Request, Sum};
-use pdbp::{Backend, Cluster, Doorbell, HeapMemory, Memory, NodeId, Progress, RecvError};
+use pdbp::{Backend, Cluster, Doorbell, HeapMemory, Memory, Progress, RecvError};
 use pdbp_core::Arrival;
 use pdbp_core::umb::stride;
 use pdbp_local::Local;
-use pdbp_sim::fault::{Chance, FaultInjector, Faults, LinkFailure};
+use pdbp_sim::fault::{Chance, FaultInjector, Faults};
 
 use crate::{BRIEFLY, SOON, clusters, part, small, small_builder};
 
@@ -56,6 +57,38 @@ fn groups_do_all_that_they_have_to_with_a_slate_and_without() {
                 suite::divided(&node, |_, _| true);
             }
             suite::all(&node, &[0, 1, 7, 600]);
+        });
+    }
+}
+
+/// More members than processors sleep, and some come late.
+#[test]
+fn barriers_in_shared_memory_wait_for_all_and_send_no_messages() {
+    for nodes in [2, 3, 8] {
+        let come = AtomicUsize::new(0);
+        let cluster = small_builder(nodes, Progress::Inline).start().unwrap();
+        cluster.run(|node| {
+            let mut group = Group::of_nodes(&node, "barriers", SOON).unwrap();
+            assert!(group.shares_memory());
+            let (rank, size) = (group.rank(), group.size());
+            for round in 0..200 {
+                if round % 40 == rank {
+                    std::thread::sleep(Duration::from_millis(3));
+                }
+                come.fetch_add(1, Ordering::Relaxed);
+                if round % 2 == 0 {
+                    group.barrier().unwrap();
+                } else {
+                    let mut call = group.start(Request::barrier()).unwrap();
+                    assert!(!call.poll().unwrap() || come.load(Ordering::Relaxed) >= (round + 1) * size);
+                    call.wait(SOON).unwrap();
+                    assert!(call.poll().unwrap(), "done it stays");
+                }
+                assert!(come.load(Ordering::Relaxed) >= (round + 1) * size, "somebody had not come");
+            }
+            let stats = group.stats();
+            assert_eq!((stats.calls, stats.messages), (200, 0));
+            node.barrier(SOON).unwrap();
         });
     }
 }
@@ -207,48 +240,6 @@ fn parts_of_one_node_may_be_members_of_one_group() {
             }
         });
     }
-}
-
-/// As when a process is killed or a cable is drawn: without a word of the member.
-#[test]
-fn a_member_whose_links_fail_ends_the_call_at_all_others_with_its_name() {
-    [Arrival::Posted, Arrival::InPlace].into_iter().for_each(a_member_whose_links_fail);
-}
-
-/// With [`Arrival::InPlace`] members have a slate.
-fn a_member_whose_links_fail(arrival: Arrival) {
-    const GONE: usize = 2;
-    let memories: Vec<_> = (0..4).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
-    let ends = Local::network(&memories, arrival, stride(2048), 24);
-    let fail = Some(LinkFailure::when_tripped(NodeId::new(GONE as u16).unwrap()));
-    let ends = ends.into_iter().enumerate().map(|(i, end)| {
-        let fail = fail.filter(|_| i != GONE);
-        let end = FaultInjector::new(end, Faults { fail, ..Faults::default() });
-        (end.breaker(), Backend::new(end, Arc::new(Doorbell::default())))
-    });
-    let (breakers, backends): (Vec<_>, Vec<_>) = ends.unzip();
-    let memories = memories.into_iter().map(|memory| Box::new(memory) as Memory);
-    let builder = Cluster::builder().block_bytes(2048).timeout(SOON);
-    let cluster = builder.start_on(backends.into_iter().zip(memories).collect()).unwrap();
-    let (joined, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    cluster.run(|node| {
-        let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
-        assert_eq!(all.shares_memory(), arrival == Arrival::InPlace);
-        all.barrier().unwrap();
-        meet(&joined, 4);
-        let me = node.id().index();
-        if me != GONE {
-            breakers[me].trip();
-            let error = all.all_reduce(&mut vec![1f32; 50_000], Sum).unwrap_err();
-            let lost = GroupError::Lost { rank: GONE, address: format!("all#{GONE}@node{GONE}") };
-            assert_eq!(error, lost);
-            assert_eq!(all.barrier(), Err(lost));
-            let error = Group::of_nodes(&node, "again", SOON).unwrap_err();
-            let address = format!("again#{GONE}@node{GONE}");
-            assert_eq!(error, JoinError::Lost { rank: GONE, address });
-        }
-        meet(&ended, 4);
-    });
 }
 
 /// After a member has gone the others go on without it.

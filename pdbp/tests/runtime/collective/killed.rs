@@ -1,0 +1,101 @@
+//! Members whose links fail at once, as when a process is killed or a cable is drawn: without a word of the member.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use pdbp::collective::{Group, GroupError, JoinError, Sum};
+use pdbp::{Backend, Cluster, Doorbell, HeapMemory, Interest, Memory, Node, NodeId};
+use pdbp_core::Arrival;
+use pdbp_core::umb::stride;
+use pdbp_local::Local;
+use pdbp_sim::fault::{FaultInjector, Faults, LinkFailure};
+
+use super::meet;
+use crate::{SOON, part};
+
+/// One of four.
+const GONE: usize = 2;
+
+/// What each node does, and with what the others lose the link to that one. With [`Arrival::InPlace`] members have a slate.
+fn four(arrival: Arrival, act: impl Fn(&Node, &dyn Fn()) + Sync) {
+    let memories: Vec<_> = (0..4).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
+    let ends = Local::network(&memories, arrival, stride(2048), 24);
+    let fail = Some(LinkFailure::when_tripped(NodeId::new(GONE as u16).unwrap()));
+    let ends = ends.into_iter().enumerate().map(|(i, end)| {
+        let fail = fail.filter(|_| i != GONE);
+        let end = FaultInjector::new(end, Faults { fail, ..Faults::default() });
+        (end.breaker(), Backend::new(end, Arc::new(Doorbell::default())))
+    });
+    let (breakers, backends): (Vec<_>, Vec<_>) = ends.unzip();
+    let memories = memories.into_iter().map(|memory| Box::new(memory) as Memory);
+    let builder = Cluster::builder().block_bytes(2048).timeout(SOON);
+    let cluster = builder.start_on(backends.into_iter().zip(memories).collect()).unwrap();
+    let ended = AtomicUsize::new(0);
+    cluster.run(|node| {
+        act(&node, &|| breakers.iter().enumerate().filter(|(i, _)| *i != GONE).for_each(|(_, b)| b.trip()));
+        meet(&ended, 4);
+    });
+}
+
+fn lost(name: &str) -> GroupError {
+    GroupError::Lost { rank: GONE, address: format!("{name}#{GONE}@node{GONE}") }
+}
+
+type Act = fn(&mut Group) -> Result<(), GroupError>;
+
+/// Calls, with a barrier behind those that others may end without the one that is gone.
+const CALLS: [Act; 6] = [
+    |all| all.barrier(),
+    |all| all.all_reduce(&mut vec![1f32; 50_000], Sum),
+    |all| all.scatter(GONE, None, &mut [0u8; 100]),
+    |all| {
+        let mut got = [0u8; 400];
+        let is_root = all.rank() == 1;
+        all.gather(1, &[1u8; 100], is_root.then_some(&mut got[..])).and_then(|()| all.barrier())
+    },
+    |all| all.broadcast(0, &mut vec![0u8; 50_000]).and_then(|()| all.barrier()),
+    |all| all.all_to_all(&[0u8; 400], &mut [0u8; 400]),
+];
+
+#[test]
+fn a_member_whose_links_fail_ends_the_call_at_all_others_with_its_name() {
+    for arrival in [Arrival::Posted, Arrival::InPlace] {
+        for call in CALLS {
+            let joined = AtomicUsize::new(0);
+            four(arrival, |node, cut| {
+                let mut all = Group::of_nodes(node, "all", SOON).unwrap();
+                assert_eq!(all.shares_memory(), arrival == Arrival::InPlace);
+                all.barrier().unwrap();
+                meet(&joined, 4);
+                if node.id().index() != GONE {
+                    cut();
+                    assert_eq!(call(&mut all), Err(lost("all")));
+                    assert_eq!(all.barrier(), Err(lost("all")));
+                    let error = Group::of_nodes(node, "again", SOON).unwrap_err();
+                    let address = format!("again#{GONE}@node{GONE}");
+                    assert_eq!(error, JoinError::Lost { rank: GONE, address });
+                }
+            });
+        }
+    }
+}
+
+/// All others have greeted it, and wait for its greeting.
+#[test]
+fn a_member_whose_links_fail_while_it_joins_is_lost() {
+    for arrival in [Arrival::Posted, Arrival::InPlace] {
+        four(arrival, |node, cut| {
+            if node.id().index() == GONE {
+                let silent = part(node, &format!("all#{GONE}"));
+                let mut greeted = 0;
+                while greeted < 3 {
+                    silent.wait(Interest::Recv, SOON).unwrap();
+                    greeted += u32::from(silent.try_recv().is_some());
+                }
+                return cut();
+            }
+            let error = Group::of_nodes(node, "all", SOON).unwrap_err();
+            assert_eq!(error, JoinError::Lost { rank: GONE, address: format!("all#{GONE}@node{GONE}") });
+        });
+    }
+}
