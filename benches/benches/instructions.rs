@@ -189,11 +189,18 @@ fn group(call: Call) -> (Box<Pair>, Call) {
 
 // 1000 calls of a group of two in shared memory, of both members together. One of them looks once in vain whether a message has come.
 #[library_benchmark]
-#[bench::barrier_1000(group(Call::moving(Kind::Barrier, 0, 0)))]
 #[bench::broadcast_1000(group(Call::moving(Kind::Broadcast, 0, 8)))]
 #[bench::all_reduce_1000(group(Call::reducing(Kind::AllReduce, 0, Element::F32, Op::Sum, 8)))]
 fn calls((mut pair, call): (Box<Pair>, Call)) -> Box<Pair> {
     (0..1000).for_each(|_| pair.call(black_box(&call)));
+    pair
+}
+
+// The same of barriers.
+#[library_benchmark]
+#[bench::barrier_1000(Box::new(Pair::new()))]
+fn barriers(mut pair: Box<Pair>) -> Box<Pair> {
+    (0..1000).for_each(|_| pair.barrier());
     pair
 }
 
@@ -212,6 +219,7 @@ fn limit((source, mut room): (Source, Vec<u8>)) -> (Source, Vec<u8>) {
 
 library_benchmark_group!(
     name = messages,
-    benchmarks = [engine, blocks, pack, route, deliver, calls, rtrb, rtrb_gather, bbqueue, crossbeam, limit]
+    benchmarks =
+        [engine, blocks, pack, route, deliver, calls, barriers, rtrb, rtrb_gather, bbqueue, crossbeam, limit]
 );
 main!(library_benchmark_groups = messages);

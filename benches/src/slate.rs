@@ -1,9 +1,9 @@
 //! Calls of a group of two whose members share memory, both on one thread: what a call costs but for waiting.
 
 use pdbp_core::collective::{
-    Call, Carrier, Data, HEADER, Member, MemberStorage, Message, Polled, Running, Sent, sender,
+    Call, Carrier, Data, HEADER, Member, MemberStorage, Message, Polled, Running, Sent,
 };
-use pdbp_local::slate::{End, Incoming, Put, Slate};
+use pdbp_local::slate::{End, Met, Put, Slate};
 
 /// The most bytes in a slot, as groups have it.
 const PIECE: usize = 32 << 10;
@@ -25,6 +25,24 @@ impl Pair {
             let end = End::new(&slate, rank).map(Line);
             member.ok().zip(end).expect("both are members")
         }))
+    }
+
+    /// Both pass a barrier: one comes first and looks once in vain whether the other has.
+    ///
+    /// # Panics
+    /// If they cannot.
+    #[inline(never)]
+    pub fn barrier(&mut self) {
+        let Self([(first, Line(its)), (second, Line(others))]) = self;
+        let arrive = |member: &mut Member<'_>, end: &mut End| {
+            assert!(!end.has_come(), "nothing was put there");
+            end.arrive(member.enter_barrier().expect("it can be made")).0
+        };
+        assert_eq!(arrive(first, its), Met::Missing(1));
+        assert_eq!(arrive(second, others), Met::All);
+        assert_eq!(its.meet(1), Met::All);
+        first.leave_barrier();
+        second.leave_barrier();
     }
 
     /// Both make a call without input, of at most 64 bytes of output.
@@ -57,43 +75,13 @@ impl Default for Pair {
 /// An end of the slate as what carries messages, as that of a group is.
 struct Line(End);
 
-struct Placed<'p, 'i> {
-    header: [u8; HEADER],
-    incoming: &'p mut Incoming<'i>,
-}
-
-impl Message for Placed<'_, '_> {
-    fn header(&self) -> &[u8] {
-        &self.header
-    }
-
-    fn data_length(&self) -> usize {
-        self.incoming.length().saturating_sub(HEADER)
-    }
-
-    fn read(&mut self, into: &mut [u8]) {
-        self.incoming.read(HEADER, into);
-    }
-
-    fn data(&mut self) -> &[u8] {
-        self.incoming.bytes(HEADER)
-    }
-}
-
 impl Carrier for Line {
     fn try_send(&mut self, to: usize, header: &[u8], data: &[u8]) -> Sent {
         if self.0.put(to, header, data) == Put::NoRoom { Sent::NoRoom } else { Sent::Done }
     }
 
     fn try_recv(&mut self, take: impl FnOnce(&mut dyn Message)) -> bool {
-        self.0.take(|from, incoming| {
-            let mut header = [0; HEADER];
-            incoming.read(0, &mut header);
-            let mut message = Placed { header, incoming };
-            if sender(&message.header) == Some(from) {
-                take(&mut message);
-            }
-        })
+        self.0.take_message(take)
     }
 
     fn flush(&mut self) {}

@@ -96,7 +96,7 @@ pub struct NodeEntry {
     pub failed: bool,
 }
 
-/// `Ptype` of PTA.
+/// `Ptype` of PTA: what others see of a part in the tables. It changes nothing of how the part is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartKind {
     /// A normal part (NGP).

@@ -1,7 +1,7 @@
 //! Slates under loom: in every interleaving, and with stores seen late that may be, messages arrive whole and in order, no slot is
-//! overwritten before it was read, and who sleeps is woken.
+//! overwritten before it was read, who sleeps is woken, and nobody passes a barrier to which not all have come.
 
-#[path = "../src/slate.rs"]
+#[path = "../src/slate/mod.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod slate;
 
@@ -55,7 +55,7 @@ mod words {
 
 use loom::thread;
 
-use slate::{End, Put, SLOTS, Slate};
+use slate::{End, Met, Put, SLOTS, Slate, Sleepers};
 
 fn ends() -> [End; 2] {
     let slate = Slate::new(2, 24).unwrap();
@@ -138,5 +138,144 @@ fn a_full_ring_refuses_and_goes_on() {
         assert_eq!(from.put(2, &[0; 8], &[]), Put::NoRoom);
         assert!(take(&mut to).is_some());
         assert!(is_put(from.put(1, &[0; 8], &[])));
+    });
+}
+
+/// Waits at the barrier to which a member has come.
+fn pass(end: &mut End, met: Met) {
+    let mut met = met;
+    while let Met::Missing(_) = met {
+        thread::yield_now();
+        met = end.meet(1);
+    }
+    assert_eq!(met, Met::All);
+}
+
+/// Without a sleeper.
+fn barrier(end: &mut End, number: u32) {
+    let (met, sleepers) = end.arrive(number);
+    assert_eq!(sleepers, Sleepers::default());
+    pass(end, met);
+}
+
+#[test]
+fn what_was_put_before_a_barrier_is_there_after_it() {
+    loom::model(|| {
+        let [mut one, mut other] = ends();
+        let first = thread::spawn(move || {
+            assert!(is_put(one.put(1, &[1; 8], &[])));
+            barrier(&mut one, 1);
+            assert_eq!(take(&mut one), Some(vec![2; 8]));
+        });
+        assert!(is_put(other.put(0, &[2; 8], &[])));
+        barrier(&mut other, 1);
+        assert_eq!(take(&mut other), Some(vec![1; 8]));
+        first.join().unwrap();
+    });
+}
+
+/// Who has passed one may have come to the next before another has looked. Numbers are those of calls. What goes wrong takes two threads
+/// that run on for a while in turn, not many turns.
+#[test]
+fn barriers_follow_each_other_and_are_not_taken_for_each_other() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let [mut one, mut other] = ends();
+        let first = thread::spawn(move || [1, 2, 5].into_iter().for_each(|number| barrier(&mut one, number)));
+        [1, 2, 5].into_iter().for_each(|number| barrier(&mut other, number));
+        first.join().unwrap();
+    });
+}
+
+#[test]
+fn who_sleeps_at_a_barrier_is_woken_by_the_last_one_to_come() {
+    loom::model(|| {
+        let [mut one, mut other] = ends();
+        let sleeper = thread::spawn(move || {
+            let (met, sleepers) = one.arrive(1);
+            assert_eq!(sleepers, Sleepers::default(), "the other does not sleep");
+            met != Met::All && one.doze()
+        });
+        let (met, sleepers) = other.arrive(1);
+        let sleeps = sleeper.join().unwrap();
+        let woken: Vec<_> = sleepers.collect();
+        assert!(!sleeps || met == Met::All && woken == [0], "it sleeps, and nobody wakes it");
+    });
+}
+
+/// Three, of whom two sleep: whoever comes last wakes both.
+#[test]
+fn all_that_sleep_at_a_barrier_are_woken() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let slate = Slate::new(3, 8).unwrap();
+        let sleeper = |rank| {
+            let mut end = End::new(&slate, rank).unwrap();
+            move || {
+                let (met, sleepers) = end.arrive(1);
+                let sleeps = met != Met::All && end.doze();
+                (sleeps, sleepers.collect::<Vec<_>>())
+            }
+        };
+        let [one, other] = [1, 2].map(|rank| thread::spawn(sleeper(rank)));
+        let own = sleeper(0)();
+        let all = [own, one.join().unwrap(), other.join().unwrap()];
+        for (rank, (sleeps, _)) in all.iter().enumerate() {
+            assert!(!sleeps || all.iter().any(|(_, woken)| woken.contains(&rank)), "{rank} sleeps for ever");
+        }
+    });
+}
+
+/// Without loom's threads.
+#[test]
+fn who_comes_to_another_barrier_is_told_apart() {
+    loom::model(|| {
+        let [mut one, mut other] = ends();
+        assert_eq!(one.arrive(1).0, Met::Missing(1));
+        assert_eq!(one.missing().collect::<Vec<_>>(), [1]);
+        assert_eq!(other.arrive(2).0, Met::Another { rank: 0, number: 1 });
+        assert_eq!(one.meet(3), Met::Another { rank: 1, number: 2 });
+        assert!(!one.doze(), "it has something to say");
+    });
+}
+
+/// A member that leaves says so behind all else that it has put there, and its end is gone then. Another one, which puts something there for it
+/// meanwhile, gets it all.
+#[test]
+fn what_a_member_put_before_it_left_is_there() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let slate = Slate::new(3, 24).unwrap();
+        let [mut leaves, mut stays, mut third] = [0, 1, 2].map(|rank| End::new(&slate, rank).unwrap());
+        let one = thread::spawn(move || {
+            take(&mut leaves);
+            let (met, sleepers) = leaves.arrive(1);
+            let puts = [leaves.put(1, &[1; 8], &[]), leaves.put(1, &[9; 8], &[])];
+            assert!(puts.into_iter().all(is_put));
+            drop((leaves, sleepers));
+            met == Met::All
+        });
+        let other = thread::spawn(move || {
+            assert!(is_put(third.put(0, &[3; 8], &[])) && is_put(third.put(1, &[3; 8], &[])));
+        });
+        assert!(is_put(stays.put(0, &[2; 8], &[])));
+        let (met, _) = stays.arrive(1);
+        let mut got = Vec::new();
+        while got.len() < 3 {
+            match take(&mut stays) {
+                Some(message) => got.push(message[0]),
+                None => thread::yield_now(),
+            }
+        }
+        assert!(!one.join().unwrap(), "the third one has not come");
+        other.join().unwrap();
+        got.retain(|first| *first != 3);
+        assert_eq!(got, [1, 9]);
+        // What it says last is behind its coming to the barrier.
+        assert!(matches!(met, Met::Missing(_)));
+        assert_eq!(stays.meet(1), Met::Missing(2));
     });
 }

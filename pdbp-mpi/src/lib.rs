@@ -99,6 +99,7 @@ mod eventcount;
 mod futex;
 mod library;
 mod lifeline;
+mod machine;
 mod mapping;
 mod process;
 mod process_watch;

@@ -54,6 +54,8 @@ pub(crate) struct RemoteLinks {
     /// Links that are about to end.
     ending: usize,
     linger: Duration,
+    /// Nodes of the domain on the same machine, on this host and on others.
+    beside: usize,
     watch: Watch,
 }
 
@@ -92,6 +94,7 @@ impl RemoteLinks {
             largest,
             ending: 0,
             linger,
+            beside: 0,
             watch: Watch::new(lifelines),
         }
     }
@@ -105,6 +108,15 @@ impl RemoteLinks {
             self.track(request, Use::GoodbyeIn(node));
         }
         Ok(())
+    }
+
+    /// Notes how many other nodes of the domain there are on this machine.
+    pub(crate) fn note_machines(&mut self, beside: usize) {
+        self.beside = beside;
+    }
+
+    pub(crate) fn beside(&self) -> usize {
+        self.beside
     }
 
     /// MPI is finalised, and nothing more comes or goes: all blocks come back.

@@ -11,6 +11,7 @@ use crate::direct::Direct;
 use crate::error::{MpiError, StartError, Threads};
 use crate::library::{self, Library};
 use crate::lifeline::{Lifelines, Offer};
+use crate::machine;
 use crate::mapping;
 use crate::process::{self, Backing, Gate};
 use crate::remote::RemoteLinks;
@@ -235,10 +236,16 @@ fn join_together(
         let sizes = (options.in_flight, options.largest_block);
         let (lifelines, offer) = Lifelines::open();
         let offers = exchange(gate, comm, offer);
+        let machines = comm.gather(gate, machine::number());
         let nodes = usize::from(nodes);
         let links = RemoteLinks::new(domain, Arc::clone(region), nodes, sizes, options.linger, lifelines);
         let links = remote.insert(links);
-        offers.map(|offers| links.watch(node.index(), &offers)).and_then(|()| links.listen(gate))
+        let own = node.index();
+        machines
+            .map(|machines| links.note_machines(machine::beside(own, &machines)))
+            .and(offers)
+            .map(|offers| links.watch(own, &offers))
+            .and_then(|()| links.listen(gate))
     };
     // All links are there, or nobody's.
     let mut fine = [u64::from(shared.is_ok() && listening.is_ok())];

@@ -43,6 +43,8 @@ pub struct Mpi {
     /// The shared-memory link looked at next.
     turn: usize,
     run: u32,
+    /// The last look at the remote links has found something, and what it has found was handed out.
+    has_looked: bool,
     idle: u32,
     looked: Instant,
 }
@@ -84,6 +86,7 @@ impl Mpi {
             ready: VecDeque::new(),
             turn: 0,
             run: 0,
+            has_looked: false,
             idle: 0,
             looked: Instant::now(),
         }
@@ -105,15 +108,16 @@ impl Mpi {
         self.shared.iter().map(SharedMemoryLink::node).collect()
     }
 
-    /// Whether this host has more nodes of the domain than processors. (What this process may use says nothing of that: launchers
-    /// bind each to a processor of its own.)
+    /// Whether this machine has more nodes of the domain than processors; containers are hosts of their own, and share them. (What this process
+    /// may use says nothing of that: launchers bind each to a processor of its own.)
     pub fn is_crowded(&self) -> bool {
         #[cfg(unix)]
         // SAFETY: asks for a number.
         let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
         #[cfg(not(unix))]
         let processors = 0;
-        usize::try_from(processors).is_ok_and(|processors| processors > 0 && self.shared.len() >= processors)
+        let beside = self.remote.as_ref().map_or(0, RemoteLinks::beside).max(self.shared.len());
+        usize::try_from(processors).is_ok_and(|processors| processors > 0 && beside >= processors)
     }
 
     fn link(&self, peer: NodeId) -> Link {
@@ -324,7 +328,13 @@ impl Transport for Mpi {
             return Some(completion);
         }
         self.direct.poll();
-        self.remote.is_some().then(|| self.poll_remote())?
+        if std::mem::take(&mut self.has_looked) {
+            // A look that finds nothing asks the system: what has been found is worth more than that.
+            return None;
+        }
+        let found = self.remote.is_some().then(|| self.poll_remote())?;
+        self.has_looked = found.is_some();
+        found
     }
 }
 

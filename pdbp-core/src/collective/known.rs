@@ -10,7 +10,7 @@ const CALLS: usize = 4;
 const FEW: usize = 4;
 
 /// The steps of a call that has few, computed already.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Few {
     steps: [Option<Step>; FEW],
     next: usize,

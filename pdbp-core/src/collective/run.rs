@@ -184,6 +184,18 @@ impl Running {
         Ok(running)
     }
 
+    /// The last call that was begun, for whoever carries it out by something else than messages and has begun it by
+    /// [`Member::enter_barrier`].
+    ///
+    /// # Errors
+    /// [`StartError::Ended`], also where none was begun.
+    pub fn of_last(member: &Member<'_>) -> Result<Self, StartError> {
+        let garbled = Fault::Garbled { rank: member.rank() };
+        let stamp = member.last().ok_or(garbled)?;
+        let call = stamp.call().ok_or(garbled)?;
+        Ok(Self { rest: Rest::Known(Few::default()), step: None, out: stamp, into: stamp, call })
+    }
+
     /// Begins to send input to one member, to receive output from one, or both at a time.
     ///
     /// # Errors
@@ -291,6 +303,10 @@ impl Running {
                 Ok(state) => state,
                 Err(fault) => break Err(fault),
             };
+            if state != Polled::Done && core::mem::take(&mut sent) {
+                // Before this member looks for an answer, which takes some carriers as long as to send.
+                carrier.flush();
+            }
             let mut arrived = Ok(());
             if state != Polled::Done
                 && carrier.try_recv(|message| arrived = self.arrive(member, message, data))

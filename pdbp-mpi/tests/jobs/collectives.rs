@@ -90,12 +90,8 @@ fn killed_in_a_call(
     request: fn(&mut [f32]) -> Request<'_>,
     waits: fn(usize) -> bool,
 ) -> Result<(), String> {
-    launch::name_files();
-    let mut all = Group::of_nodes(&node(&cluster), "all", SOON).map_err(|e| e.to_string())?;
+    let mut all = ready(&cluster)?;
     let me = all.rank();
-    all.barrier().map_err(|e| e.to_string())?;
-    launch::give_sign(&format!("{me} is ready"));
-    (0..cluster.size()).for_each(|rank| launch::wait_for_sign(&format!("{rank} is ready")));
     let others = || (0..cluster.size()).filter(|rank| *rank != ENDS);
     if !waits(me) {
         others().filter(|rank| waits(*rank)).for_each(|rank| launch::wait_for_sign(&format!("{rank} knows")));
@@ -110,11 +106,40 @@ fn killed_in_a_call(
     }
     launch::wait_for_sign("it has begun");
     let error = call.wait(SOON).unwrap_err();
-    assert_eq!(error, GroupError::Lost { rank: ENDS, address: format!("all#{ENDS}@node{ENDS}") });
     drop(call);
+    knows(&mut all, error)
+}
+
+/// The others wait at a barrier to which the one that is killed has not come.
+pub(crate) fn killed_before_a_barrier() -> Result<(), String> {
+    let cluster = start(builder())?;
+    let mut all = ready(&cluster)?;
+    if all.rank() == ENDS {
+        launch::give_sign("it has begun");
+        kill_this_process();
+    }
+    launch::wait_for_sign("it has begun");
+    let error = all.barrier().unwrap_err();
+    knows(&mut all, error)
+}
+
+/// A group all of whose members have passed a barrier.
+fn ready(cluster: &Cluster) -> Result<Group, String> {
+    launch::name_files();
+    let mut all = Group::of_nodes(&node(cluster), "all", SOON).map_err(|e| e.to_string())?;
+    all.barrier().map_err(|e| e.to_string())?;
+    launch::give_sign(&format!("{} is ready", all.rank()));
+    (0..cluster.size()).for_each(|rank| launch::wait_for_sign(&format!("{rank} is ready")));
+    Ok(all)
+}
+
+/// What a member gets that has lost the one that was killed. Nobody goes before the others know whom they have lost.
+fn knows(all: &mut Group, error: GroupError) -> Result<(), String> {
+    assert_eq!(error, GroupError::Lost { rank: ENDS, address: format!("all#{ENDS}@node{ENDS}") });
     assert!(all.barrier().is_err());
-    // Nobody goes before the others know whom they have lost.
-    launch::give_sign(&format!("{me} knows"));
-    others().for_each(|rank| launch::wait_for_sign(&format!("{rank} knows")));
+    launch::give_sign(&format!("{} knows", all.rank()));
+    (0..all.size())
+        .filter(|rank| *rank != ENDS)
+        .for_each(|rank| launch::wait_for_sign(&format!("{rank} knows")));
     Ok(())
 }

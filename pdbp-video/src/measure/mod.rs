@@ -21,7 +21,7 @@
 //! | x264's quantiser 26, 30, 34, 38, 42, 46 and 50, not deblocked | blockiness | 1.165, 1.327, 1.593, 2.053, 2.817, 4.281, 6.871 |
 //!
 //! [`Watcher`] says besides how much of a picture is black, and how far it differs from the one before; [`Tally`] finds freezes. Both programs write
-//! all of it; `pdbp-video` compares pictures with `--continuous` only, since samples do not follow one another.
+//! all of it; `pdbp-video` compares pictures of live sources and with `--continuous`; samples do not follow one another.
 //!
 //! All arithmetic up to the final division is in integers, row by row, so that splitting a picture into bands changes
 //! nothing: large frames are analysed by several `rayon` threads, small ones by the caller's thread alone. For the same reason a

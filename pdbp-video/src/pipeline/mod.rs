@@ -16,6 +16,10 @@
 //! many pictures it sent and the scores of all of them have arrived. Streams without a picture are reported by their
 //! decoder. Analysers and console never just wait for room to send (their modules say why). On every node a *steward* writes down
 //! how dense the buffer rows are, and before the first pass tells the console what its process was given: all must be alike.
+//!
+//! Scores are no calls of a [`Group`](pdbp::collective::Group): each is told when its picture is measured, since the time until then is among
+//! what is reported and progress is shown meanwhile; a `gather` would come at the end of a pass, which the console does not know
+//! before all counts have come, and cannot have members in another cluster.
 
 mod analyser;
 mod console;

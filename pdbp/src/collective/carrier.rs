@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use pdbp_core::collective::{self, Carrier, HEADER, Sent, sender};
+use pdbp_core::collective::{self, Carrier, Member, Sent, sender};
 use pdbp_core::id::NodeId;
-use pdbp_local::slate::{End, Incoming, Put};
+use pdbp_local::slate::{End, Met, Put, Sleepers};
 
 use super::switches::Switches;
 use crate::error::{RecvError, SendError};
@@ -17,6 +17,8 @@ const LOOKS: u32 = 64;
 /// Between two polls that find nothing a member looks so many times at the flag of the one that it waits for: a poll takes some 590
 /// instructions, a look five.
 const WATCH: u32 = 16;
+/// At a barrier a member looks so many times who else has come before it does anything else.
+const BARRIER_WATCH: u32 = 200;
 /// Polls in a row that find nothing before a member gives its processor away, where there is one for each member.
 const SPINS: u32 = 200;
 /// The same for a process that has one processor: a launcher may have bound it there, and the others to theirs. Who shares several with more
@@ -78,16 +80,58 @@ impl Line {
         self.slate.is_some()
     }
 
-    /// Waits a moment for a member before another poll, after so many that have found nothing. Returns whether it did; if not it is time to
-    /// sleep.
-    pub(super) fn linger(&self, rank: usize, idle: u32) -> bool {
-        let Some(end) = self.slate.as_ref().filter(|_| idle <= self.spins + YIELDS) else { return false };
-        if idle < self.spins {
-            end.watch(rank, WATCH);
+    /// Waits a moment for a member, or at a barrier, before another poll, after so many that have found nothing. Returns whether it did; if not
+    /// it is time to sleep.
+    pub(super) fn linger(&mut self, rank: usize, idle: u32, is_barrier: bool) -> bool {
+        let Some(end) = self.slate.as_mut().filter(|_| idle <= self.spins + YIELDS) else { return false };
+        if idle >= self.spins {
+            std::thread::yield_now();
+        } else if is_barrier {
+            end.meet(WATCH);
         } else {
-            std::thread::yield_now()
+            end.watch(rank, WATCH);
         }
         true
+    }
+
+    /// Comes to a barrier of members that share memory, and waits for the others as long as it pays to do nothing else. Returns whether
+    /// all have come; `None` if this member has not: without a slate, and where there is something to look at first.
+    #[inline]
+    pub(super) fn try_barrier(&mut self, member: &mut Member<'_>) -> Option<bool> {
+        // What has come before this member has come to the barrier is of calls before it: nobody has passed it.
+        let end = self.slate.as_mut().filter(|end| !end.has_come())?;
+        let (mut met, sleepers) = end.arrive(member.enter_barrier()?);
+        if self.spins == SPINS && met != Met::All {
+            met = end.meet(BARRIER_WATCH);
+        }
+        self.wake_all(sleepers);
+        let has_passed = met == Met::All;
+        if has_passed {
+            member.leave_barrier();
+        }
+        Some(has_passed)
+    }
+
+    /// Comes to the barrier that is the last call that was begun.
+    pub(super) fn arrive(&mut self, number: u32) {
+        if let Some(end) = &mut self.slate {
+            let (_, sleepers) = end.arrive(number);
+            self.wake_all(sleepers);
+        }
+    }
+
+    /// Who has come to it.
+    pub(super) fn meet(&mut self) -> Met {
+        self.slate.as_mut().map_or(Met::All, |end| end.meet(1))
+    }
+
+    /// Who has not.
+    pub(super) fn missing(&self) -> impl Iterator<Item = usize> {
+        self.slate.iter().flat_map(End::missing)
+    }
+
+    fn wake_all(&self, sleepers: Sleepers) {
+        sleepers.for_each(|rank| self.wake(rank));
     }
 
     /// The same for a call that switches carry out.
@@ -202,38 +246,6 @@ impl Line {
     }
 }
 
-/// A message on a slate, whose header was copied.
-struct Placed<'p, 'i> {
-    header: [u8; HEADER],
-    incoming: &'p mut Incoming<'i>,
-}
-
-impl<'p, 'i> Placed<'p, 'i> {
-    fn of(incoming: &'p mut Incoming<'i>) -> Self {
-        let mut header = [0; HEADER];
-        incoming.read(0, &mut header);
-        Self { header, incoming }
-    }
-}
-
-impl collective::Message for Placed<'_, '_> {
-    fn header(&self) -> &[u8] {
-        &self.header
-    }
-
-    fn data_length(&self) -> usize {
-        self.incoming.length().saturating_sub(HEADER)
-    }
-
-    fn read(&mut self, into: &mut [u8]) {
-        self.incoming.read(HEADER, into);
-    }
-
-    fn data(&mut self) -> &[u8] {
-        self.incoming.bytes(HEADER)
-    }
-}
-
 impl Carrier for Line {
     fn try_send(&mut self, to: usize, header: &[u8], data: &[u8]) -> Sent {
         if let Some(end) = &mut self.slate {
@@ -266,16 +278,12 @@ impl Carrier for Line {
     fn try_recv(&mut self, take: impl FnOnce(&mut dyn collective::Message)) -> bool {
         let mut take = Some(take);
         if let Some(end) = &mut self.slate {
-            // One that says it is of another member is none.
-            let mut give = |from, incoming: &mut Incoming<'_>| {
-                let mut message = Placed::of(incoming);
-                if sender(&message.header) == Some(from)
-                    && let Some(take) = take.take()
-                {
-                    take(&mut message);
+            let give = |message: &mut dyn collective::Message| {
+                if let Some(take) = take.take() {
+                    take(message);
                 }
             };
-            if end.take(&mut give) {
+            if end.take_message(give) {
                 return true;
             }
             self.polls += 1;
@@ -296,7 +304,7 @@ impl Carrier for Line {
 
     fn flush(&mut self) {
         if self.slate.is_none() {
-            self.part.flush();
+            self.part.flush_only();
         }
     }
 }

@@ -163,7 +163,15 @@ impl Group {
     /// # Errors
     /// See [`GroupError`]; of all calls.
     pub fn barrier(&mut self) -> Result<(), GroupError> {
-        self.call(Request::barrier())
+        match self.line.try_barrier(&mut self.member) {
+            // Of members that share memory and come soon one after the other.
+            Some(true) => Ok(()),
+            Some(false) => {
+                let patience = self.patience;
+                Started::arrived(self)?.wait(patience)
+            }
+            None => self.call(Request::barrier()),
+        }
     }
 
     /// All get what the root has.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use pdbp_core::collective::{Data, Fault, Polled, Running};
+use pdbp_local::slate::Met;
 
 use super::carrier::NAP;
 use super::switches::Switches;
@@ -27,9 +28,22 @@ pub struct Started<'g> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Messages,
+    /// Flags in memory that members share, to which this one has not come yet: a barrier.
+    FlagsFirst,
+    Flags,
     /// Switches, which have not been given it yet.
     SwitchesFirst,
     Switches,
+}
+
+impl By {
+    fn is_switches(self) -> bool {
+        matches!(self, Self::SwitchesFirst | Self::Switches)
+    }
+
+    fn is_flags(self) -> bool {
+        matches!(self, Self::FlagsFirst | Self::Flags)
+    }
 }
 
 /// Events of a fabric that a poll lets happen.
@@ -40,9 +54,13 @@ impl<'g> Started<'g> {
     pub(super) fn begin(group: &'g mut Group, mut request: Request<'g>) -> Result<Self, GroupError> {
         match request.start(&mut group.member) {
             Ok(running) => {
-                let is_tagged = running.call().kind == Kind::Tagged;
                 let by_switches = group.line.switches().is_some() && Switches::does(running.call());
-                let by = if by_switches && !is_tagged { By::SwitchesFirst } else { By::Messages };
+                let by = match running.call().kind {
+                    Kind::Tagged => By::Messages,
+                    Kind::Barrier if group.line.has_slate() => By::FlagsFirst,
+                    _ if by_switches => By::SwitchesFirst,
+                    _ => By::Messages,
+                };
                 Ok(Self { group, request, running, by, is_done: false })
             }
             Err(e) => {
@@ -50,6 +68,16 @@ impl<'g> Started<'g> {
                 group.member.tell_fault(&mut group.line);
                 Err(GroupError::from_start(e, group))
             }
+        }
+    }
+
+    /// A barrier to which this member has come, and others have not.
+    #[cold]
+    pub(super) fn arrived(group: &'g mut Group) -> Result<Self, GroupError> {
+        let request = Request::barrier();
+        match Running::of_last(&group.member) {
+            Ok(running) => Ok(Self { group, request, running, by: By::Flags, is_done: false }),
+            Err(e) => Err(GroupError::from_start(e, group)),
         }
     }
 
@@ -90,9 +118,12 @@ impl<'g> Started<'g> {
                 (moved, since, is_shown, idle) = (now, None, false, 0);
             }
             // The clock is read by who has waited for a while.
-            let by_switches = self.by != By::Messages;
-            let line = &self.group.line;
-            let lingered = if by_switches { line.linger_for_switches(idle) } else { line.linger(rank, idle) };
+            let line = &mut self.group.line;
+            let lingered = if self.by.is_switches() {
+                line.linger_for_switches(idle)
+            } else {
+                line.linger(rank, idle, self.by.is_flags())
+            };
             idle += 1;
             if lingered {
                 continue;
@@ -107,11 +138,11 @@ impl<'g> Started<'g> {
             }
             let Group { line, member, .. } = &mut *self.group;
             // Who has called nothing where this member waits is ahead, and nobody hears of it: it is asked before long.
-            let is_soon = by_switches && !is_shown && line.is_behind(member.number());
+            let is_soon = self.by.is_switches() && !is_shown && line.is_behind(member.number());
             let time = if is_soon { NAP } else { LOOK }.min(patience.saturating_sub(waited));
             let slept = match self.by {
-                By::Messages => line.sleep(rank, is_full, time),
-                _ => line.sleep_for_switches(time),
+                By::Messages | By::FlagsFirst | By::Flags => line.sleep(rank, is_full, time),
+                By::SwitchesFirst | By::Switches => line.sleep_for_switches(time),
             };
             if let Err(RecvError::Interrupted) = slept {
                 return Err(GroupError::Interrupted);
@@ -136,8 +167,11 @@ impl<'g> Started<'g> {
         if self.is_done {
             return Ok(Polled::Done);
         }
-        if self.by != By::Messages {
+        if self.by.is_switches() {
             return self.advance_in_switches();
+        }
+        if self.by.is_flags() {
+            return self.advance_at_flags();
         }
         let Self { group, request, running, .. } = self;
         let fold = request.fold.as_mut().map(|fold| &mut **fold as _);
@@ -145,6 +179,33 @@ impl<'g> Started<'g> {
         let polled = running.poll(&mut group.member, &mut group.line, &mut data)?;
         self.is_done = polled == Polled::Done;
         Ok(polled)
+    }
+
+    /// The same of a barrier of members that share memory.
+    fn advance_at_flags(&mut self) -> Result<Polled, Fault> {
+        let Group { line, member, .. } = &mut *self.group;
+        if self.by == By::FlagsFirst {
+            // What has come by now is of calls before this one.
+            self.running.attend(member, line)?;
+            line.arrive(member.number());
+            self.by = By::Flags;
+        }
+        if line.meet() != Met::All {
+            // What another has put there before it came to another barrier, or left, says more.
+            self.running.attend(member, line)?;
+        }
+        match line.meet() {
+            Met::All => {
+                member.leave_barrier();
+                self.is_done = true;
+                Ok(Polled::Done)
+            }
+            Met::Another { rank, number } => Err(member.met_another(rank, number)),
+            Met::Missing(first) => {
+                let lost = line.missing().find(|rank| member.has_left(*rank));
+                lost.map_or(Ok(Polled::Waits(first)), |rank| Err(Fault::Lost { rank }))
+            }
+        }
     }
 
     /// The same where switches do it: it waits for those that have not begun it.
@@ -186,15 +247,19 @@ impl<'g> Started<'g> {
         let stats = self.group.member.stats();
         let switches = self.group.line.switches().filter(|_| self.by == By::Switches);
         let state = switches.map_or(0, |switches| switches.state(self.group.member.number()));
-        (stats.messages + stats.received + stats.early).wrapping_add(state << 32)
+        let missing = if self.by == By::Flags { self.group.line.missing().count() as u64 } else { 0 };
+        (stats.messages + stats.received + stats.early).wrapping_add((state + missing) << 32)
     }
 
     fn show(&mut self) -> bool {
         let Group { line, member, .. } = &mut *self.group;
-        if self.by == By::Messages {
-            return self.running.show(member, line);
-        }
-        let missing = line.switches().map(|switches| switches.to_show(member.number())).unwrap_or_default();
+        let missing = match self.by {
+            By::Messages => return self.running.show(member, line),
+            By::FlagsFirst | By::Flags => line.missing().collect(),
+            By::SwitchesFirst | By::Switches => {
+                line.switches().map(|switches| switches.to_show(member.number())).unwrap_or_default()
+            }
+        };
         let mut are_all_shown = true;
         for rank in missing {
             are_all_shown &= self.running.show_to(member, line, rank);
@@ -204,7 +269,7 @@ impl<'g> Started<'g> {
 
     /// Whether the node of a member that is waited for has failed. What it had sent before has been taken by then, or comes now.
     fn look_for(&mut self, rank: usize) -> Result<(), GroupError> {
-        if self.by != By::Messages {
+        if self.by.is_switches() {
             return self.look_for_missing();
         }
         if !self.group.line.has_failed(rank) {

@@ -362,6 +362,11 @@ impl<S: Share> Part<S> {
         }
     }
 
+    /// The same for who looks by itself what has come, or need not now: on a link between hosts that takes as long as to send.
+    pub(crate) fn flush_only(&self) {
+        self.lanes.flush(&mut self.shared().engine());
+    }
+
     pub(crate) fn shared(&self) -> &Arc<node::Shared> {
         &self.node.shared
     }

@@ -1,5 +1,7 @@
 //! `collectives`: the time of one call over message sizes, as OSU's benchmarks take it: all ranks pass a barrier, then each takes the time of
-//! its own call. Shown is the median of a run's calls, its mean over the ranks, and of the runs the mean without the highest and the lowest.
+//! its own call. Shown is the median of a run's calls, its mean over the ranks, and of the runs the mean without the highest and the lowest. Where
+//! ranks share processors a median says little, since what one rank saves another one waits for: the time of barrier and call together, over the
+//! whole run, is compared as well.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -13,6 +15,7 @@ use mpi::traits::*;
 use pdbp::Cluster;
 use pdbp::collective::{Group, Sum};
 use pdbp_benches::statistics::Summary;
+use pdbp_plots::{Axis, Plot, Scale, Series, Shape};
 
 use crate::arguments::{Collectives, Common, Part, Task};
 use crate::jobs::Jobs;
@@ -231,22 +234,22 @@ fn measure(task: &Task, kinds: &[Kind], part: Part, ranks: &mut Ranks) -> Result
             }
             ranks.call(kind, &mut data)?;
             data.check(kind, rank, size);
-            let trial = time(ranks, kind, &mut data, 20)?;
-            // A call, and the barrier before it.
-            let calls = task.common.length.as_micros() as f64 / (2.0 * trial + 1.0);
-            let median = time(ranks, kind, &mut data, (calls as usize).clamp(20, 20_000))?;
+            let (_, trial) = time(ranks, kind, &mut data, 20)?;
+            let calls = task.common.length.as_micros() as f64 / (trial + 1.0);
+            let (median, turn) = time(ranks, kind, &mut data, (calls as usize).clamp(20, 20_000))?;
             if rank == ROOT {
-                println!("{MARK} {} {bytes} {} {median}", kind.name(), part.name());
+                println!("{MARK} {} {bytes} {} {median} {turn}", kind.name(), part.name());
             }
         }
     }
     Ok(())
 }
 
-/// The median of so many calls, in microseconds, its mean over the ranks. All get the same.
-fn time(ranks: &mut Ranks, kind: Kind, data: &mut Data, calls: usize) -> Result<f64, Box<dyn Error>> {
+/// The median of so many calls, in microseconds, and the time of a barrier and a call: of both the mean over the ranks. All get the same.
+fn time(ranks: &mut Ranks, kind: Kind, data: &mut Data, calls: usize) -> Result<(f64, f64), Box<dyn Error>> {
     let mut times = Vec::with_capacity(calls);
     let (rank, size) = ranks.place();
+    let began = Instant::now();
     for _ in 0..calls {
         if kind == Kind::BcastWritten && rank == ROOT {
             data.got.copy_from_slice(&data.own);
@@ -256,9 +259,10 @@ fn time(ranks: &mut Ranks, kind: Kind, data: &mut Data, calls: usize) -> Result<
         ranks.call(kind, data)?;
         times.push(start.elapsed());
     }
+    let turn = began.elapsed().as_secs_f64() * 1e6 / calls as f64;
     times.sort_unstable();
     let median = times[calls / 2].as_secs_f64() * 1e6;
-    Ok(ranks.sum(median)? / size as f64)
+    Ok((ranks.sum(median)? / size as f64, ranks.sum(turn)? / size as f64))
 }
 
 /// One result of a job.
@@ -267,6 +271,8 @@ struct Row {
     bytes: usize,
     part: Part,
     micros: f64,
+    /// Of a barrier and the call.
+    turn: f64,
 }
 
 impl Row {
@@ -278,6 +284,7 @@ impl Row {
             bytes: word()?.parse().ok()?,
             part: word()?.parse().ok()?,
             micros: word()?.parse().ok()?,
+            turn: word()?.parse().ok()?,
         })
     }
 }
@@ -300,48 +307,97 @@ pub(crate) fn drive(task: &Task, calls: &Collectives, output: &mut Output) -> Re
         library.split(", ident").next().unwrap_or(library).trim(),
         task.common.runs
     ))?;
-    output.csv("call,bytes,peer,median_us,lowest_us,highest_us\n")?;
+    output.csv("call,bytes,peer,median_us,lowest_us,highest_us,turn_us\n")?;
     for &kind in calls.kinds() {
-        output.print(&format!(
-            "# {}\n# {:<8} {:>11} {:>11} {:>15} {:>11} {:>18}\n",
-            kind.name(),
-            "Size",
-            "mpi",
-            "pdbp",
-            "pdbp-messages",
-            "mpi/pdbp",
-            "mpi/pdbp-messages"
-        ))?;
-        for bytes in kind.sizes(&task.common) {
-            let of = |part: Part| {
-                let rows = rows.iter().filter(|row| (row.kind, row.bytes, row.part) == (kind, bytes, part));
-                Summary::of(&rows.map(|row| row.micros).collect::<Vec<_>>())
-            };
-            let [mpi, pdbp, messages] = Part::ALL.map(of);
-            output.print(&line(bytes, [mpi.as_ref(), pdbp.as_ref(), messages.as_ref()]))?;
-            for (part, summary) in Part::ALL.into_iter().zip([mpi, pdbp, messages]) {
-                let Some(Summary { mean, lowest, highest }) = summary else { continue };
-                let name = part.name();
-                output
-                    .csv(&format!("{},{bytes},{name},{mean:.3},{lowest:.3},{highest:.3}\n", kind.name()))?;
-            }
-        }
+        table(&rows, kind, &task.common, output)?;
     }
     Ok(())
 }
 
-fn line(bytes: usize, [mpi, pdbp, messages]: [Option<&Summary>; 3]) -> String {
-    let mut text = format!("{bytes:<10}");
-    let ratio = |ours: Option<&Summary>| Some(mpi?.mean / ours?.mean);
-    let mean = |summary: Option<&Summary>| summary.map(|summary| summary.mean);
-    let values = [mean(mpi), mean(pdbp), mean(messages), ratio(pdbp), ratio(messages)];
-    for (value, width) in values.into_iter().zip([11, 11, 15, 11, 18]) {
-        let value = value.map_or("-".to_owned(), |value| format!("{value:.2}"));
-        // Writing to a String cannot fail.
-        let _ = write!(text, " {value:>width$}");
+/// What was measured of a call of one size, with each part.
+struct Point {
+    bytes: usize,
+    medians: [Option<Summary>; Part::ALL.len()],
+    turns: [Option<f64>; Part::ALL.len()],
+}
+
+impl Point {
+    fn of(rows: &[Row], kind: Kind, bytes: usize) -> Self {
+        let of = |part: Part, value: fn(&Row) -> f64| {
+            let rows = rows.iter().filter(|row| (row.kind, row.bytes, row.part) == (kind, bytes, part));
+            Summary::of(&rows.map(value).collect::<Vec<_>>())
+        };
+        let medians = Part::ALL.map(|part| of(part, |row| row.micros));
+        let turns = Part::ALL.map(|part| of(part, |row| row.turn).map(|summary| summary.mean));
+        Self { bytes, medians, turns }
     }
-    text.push('\n');
-    text
+
+    fn means(&self) -> [Option<f64>; Part::ALL.len()] {
+        self.medians.each_ref().map(|summary| summary.as_ref().map(|summary| summary.mean))
+    }
+
+    fn line(&self) -> String {
+        let mut text = format!("{:<10}", self.bytes);
+        let means = self.means();
+        let [mpi, pdbp, messages] = means;
+        let ratio = |theirs: Option<f64>, ours: Option<f64>| Some(theirs? / ours?);
+        let ratios = [ratio(mpi, pdbp), ratio(mpi, messages), ratio(self.turns[0], self.turns[1])];
+        for (value, width) in means.into_iter().chain(ratios).zip([11, 11, 15, 11, 18, 16]) {
+            let value = value.map_or("-".to_owned(), |value| format!("{value:.2}"));
+            // Writing to a String cannot fail.
+            let _ = write!(text, " {value:>width$}");
+        }
+        text.push('\n');
+        text
+    }
+
+    fn csv(&self, kind: Kind) -> String {
+        let mut text = String::new();
+        for ((part, summary), turn) in Part::ALL.into_iter().zip(&self.medians).zip(self.turns) {
+            let Some((Summary { mean, lowest, highest }, turn)) = summary.as_ref().zip(turn) else {
+                continue;
+            };
+            let (kind, bytes, part) = (kind.name(), self.bytes, part.name());
+            let _ = writeln!(text, "{kind},{bytes},{part},{mean:.3},{lowest:.3},{highest:.3},{turn:.3}");
+        }
+        text
+    }
+}
+
+fn table(rows: &[Row], kind: Kind, common: &Common, output: &mut Output) -> Result<(), Box<dyn Error>> {
+    output.print(&format!(
+        "# {}\n# {:<8} {:>11} {:>11} {:>15} {:>11} {:>18} {:>16}\n",
+        kind.name(),
+        "Size",
+        "mpi",
+        "pdbp",
+        "pdbp-messages",
+        "mpi/pdbp",
+        "mpi/pdbp-messages",
+        "with its barrier"
+    ))?;
+    let points: Vec<Point> =
+        kind.sizes(common).into_iter().map(|bytes| Point::of(rows, kind, bytes)).collect();
+    for point in &points {
+        output.print(&point.line())?;
+        output.csv(&point.csv(kind))?;
+    }
+    if points.len() > 1 {
+        output.plot(&format!("mpi-{}", kind.name()), &figure(kind, &points))?;
+    }
+    Ok(())
+}
+
+fn figure(kind: Kind, points: &[Point]) -> String {
+    let curves = Part::ALL.into_iter().enumerate().map(|(i, part)| {
+        let curve = points.iter().filter_map(|point| Some((point.bytes as f64, point.means()[i]?)));
+        Series { name: part.name().to_owned(), points: curve.collect() }
+    });
+    let series = curves.filter(|curve| !curve.points.is_empty()).collect();
+    let axis = |label| Axis { label, scale: Scale::Log };
+    let note = "median of calls after a barrier, mean over the ranks";
+    let (x, y) = (axis("bytes"), axis("µs"));
+    Plot { title: kind.name(), note, x, y, shape: Shape::Lines, series, width: 700.0 }.svg()
 }
 
 #[cfg(test)]
@@ -350,13 +406,21 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_are_written_and_give_ratios() {
-        let row = Row::parse("collective allreduce 64 pdbp-messages 2.5").unwrap();
+        let row = Row::parse("collective allreduce 64 pdbp-messages 2.5 4").unwrap();
         assert_eq!((row.kind, row.bytes, row.part, row.micros), (Kind::Allreduce, 64, Part::Messages, 2.5));
-        assert!(Row::parse("collective nothing 64 pdbp 2.5").is_none());
-        let summary = |mean| Summary { mean, lowest: mean, highest: mean };
-        let text = line(64, [Some(&summary(3.0)), Some(&summary(1.5)), None]);
+        assert!(Row::parse("collective nothing 64 pdbp 2.5 4").is_none());
+        assert!(Row::parse("collective allreduce 64 pdbp 2.5").is_none());
+        let lines =
+            ["collective bcast 64 mpi 3 8", "collective bcast 64 pdbp 1.5 5", "collective bcast 8 pdbp 1 1"];
+        let rows: Vec<_> = lines.into_iter().filter_map(Row::parse).collect();
+        let point = Point::of(&rows, Kind::Bcast, 64);
+        let text = point.line();
         let words: Vec<_> = text.split_whitespace().collect();
-        assert_eq!(words, ["64", "3.00", "1.50", "-", "2.00", "-"]);
+        assert_eq!(words, ["64", "3.00", "1.50", "-", "2.00", "-", "1.60"]);
+        let svg = figure(Kind::Bcast, &[point, Point::of(&rows, Kind::Bcast, 8)]);
+        assert!(svg.contains(">pdbp</text>") && svg.contains(">mpi</text>") && !svg.contains("messages"));
+        let point = Point::of(&rows, Kind::Bcast, 64);
+        assert_eq!(point.csv(Kind::Bcast).lines().last(), Some("bcast,64,pdbp,1.500,1.500,1.500,5.000"));
     }
 
     #[test]

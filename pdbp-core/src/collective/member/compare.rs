@@ -1,6 +1,6 @@
 //! Whether members call the same.
 
-use super::Member;
+use super::{BARRIER, Member};
 use crate::collective::Fault;
 use crate::collective::message::Stamp;
 
@@ -26,6 +26,12 @@ impl Member<'_> {
             own_number: ours.number(),
             ours: our_call,
         }))
+    }
+
+    /// A member has come to the barrier with this number, and this one, which is in a barrier, to another: it has called something else before that.
+    pub fn met_another(&mut self, rank: usize, number: u32) -> Fault {
+        let ours = self.last[0].unwrap_or_default();
+        self.differ(rank, Stamp::new(number, &BARRIER), ours)
     }
 
     /// Looks whether a member has called something else: one that waits, in this call or in the one before, or one of which this member has

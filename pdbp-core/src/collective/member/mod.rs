@@ -13,12 +13,14 @@ use storage::{Early, Kept, SLOTS};
 use super::known::{Few, Known};
 use super::message::{HEADER, Header, Stamp, What};
 use super::steps::{GRAIN, Steps};
-use super::{Call, Carrier, Fault, Message, Refused, Sent};
+use super::{Call, Carrier, Fault, Kind, Message, Refused, Sent};
 
 /// **A member is at most so many pieces ahead of what another has taken**, and as many tagged ones, so that calls go on beside messages
 /// that nobody has received. With that, memory for what comes too early is bounded, and what is under way cannot use up the room of
 /// everybody else.
 pub const WINDOW: usize = 4;
+
+const BARRIER: Call = Call::moving(Kind::Barrier, 0, 0);
 
 /// Of which call and member a message with data is.
 pub(in crate::collective) struct Piece {
@@ -32,7 +34,7 @@ pub(in crate::collective) struct Piece {
 pub struct Stats {
     /// Calls begun, those of tagged messages not counted.
     pub calls: u32,
-    /// Messages with data of calls that were sent, empty ones of barriers included.
+    /// Messages with data of calls that were sent, empty ones of barriers included. (Barriers in shared memory send none.)
     pub messages: u64,
     /// Their bytes, without headers.
     pub bytes: u64,
@@ -227,6 +229,31 @@ impl<'m> Member<'m> {
         Ok(stamp)
     }
 
+    /// Begins a barrier that something else than messages carries out, such as flags in memory that members share. Returns its number; `None` if
+    /// it was not begun, since the group has ended or there is something to look at first: [`Running::start`](super::Running::start) then does
+    /// that.
+    #[inline]
+    pub fn enter_barrier(&mut self) -> Option<u32> {
+        if self.is_waited_for || self.kept > 0 {
+            return None;
+        }
+        self.begin(&BARRIER).ok()?;
+        Some(self.stats.calls)
+    }
+
+    /// All have come to that barrier. So each has taken in all that was sent to it in calls before, and nobody needs to be told.
+    #[inline]
+    pub fn leave_barrier(&mut self) {
+        for peer in self.peers.iter_mut() {
+            peer.calls.acknowledged = peer.calls.sent;
+            peer.calls.told = peer.calls.taken;
+        }
+    }
+
+    pub(in crate::collective) fn last(&self) -> Option<Stamp> {
+        self.last[0]
+    }
+
     /// The steps of a call with so many bytes of input and output that was made before, and so can be made.
     #[inline]
     pub(in crate::collective) fn known(&self, call: &Call, input: usize, output: usize) -> Option<Few> {
@@ -271,10 +298,10 @@ impl<'m> Member<'m> {
         };
         match header.what() {
             Some(What::Data) if message.data_length() <= piece => {
-                peer.flow(header.stamp).acknowledged = header.taken();
+                peer.flow(header.stamp).acknowledge(header.taken());
                 return Ok(Some(Piece { from, stamp: header.stamp }));
             }
-            Some(What::Taken) => peer.flow(header.stamp).acknowledged = header.taken(),
+            Some(What::Taken) => peer.flow(header.stamp).acknowledge(header.taken()),
             Some(What::Waits) => {
                 peer.waits = Some(header.stamp);
                 self.is_waited_for = true;

@@ -33,6 +33,14 @@ impl Flow {
     pub(super) fn owes(&self) -> bool {
         self.taken.wrapping_sub(self.told) >= WINDOW as u32 / 2
     }
+
+    /// The other says how many it has taken. What it said before a barrier may be read after it.
+    #[inline]
+    pub(super) fn acknowledge(&mut self, taken: u32) {
+        if taken.wrapping_sub(self.acknowledged) as i32 > 0 {
+            self.acknowledged = taken;
+        }
+    }
 }
 
 /// A piece that was kept.

@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use super::steps::calls;
 use super::world::{Function, Random, World};
-use crate::collective::{Call, Element, Kind, Left, Op, StartError, Tagged};
+use crate::collective::{Call, Element, Fault, Kind, Left, Op, Running, StartError, Tagged, WINDOW};
 
 /// What a member gives: as much as the call takes of input, and else of output.
 fn given(call: &Call, members: usize, rank: usize) -> (Vec<u8>, Vec<u8>) {
@@ -286,4 +286,36 @@ fn a_root_that_runs_ahead_waits_for_the_slowest() {
         assert_eq!(world.members[2].ended, Some(Ok(())));
     }
     assert_eq!(world.members[2].output, [done; 64]);
+}
+
+/// All have then taken what was sent to them in calls before: nobody tells another.
+#[test]
+fn a_barrier_by_something_else_than_messages_opens_all_windows() {
+    let mut world = World::new(2, 64, 3);
+    world.is_calm = true;
+    let call = Call::moving(Kind::Broadcast, 0, 64);
+    for _ in 0..3 * WINDOW {
+        for rank in 0..2 {
+            world.start(rank, &call, Vec::new(), vec![7; 64]).unwrap();
+        }
+        world.run();
+        assert!(world.members.iter().all(|one| one.ended == Some(Ok(()))));
+        let numbers = world.members.iter_mut().map(|one| one.member.enter_barrier());
+        assert_eq!(numbers.collect::<Vec<_>>(), vec![Some(world.members[0].member.number()); 2]);
+        world.members.iter_mut().for_each(|one| one.member.leave_barrier());
+    }
+    let stats = world.members.iter().map(|one| one.member.stats());
+    assert_eq!(stats.map(|stats| stats.control).collect::<Vec<_>>(), [0, 0]);
+}
+
+#[test]
+fn who_comes_to_another_barrier_has_called_something_else() {
+    let member = &mut World::new(2, 64, 4).members[0].member;
+    let number = member.enter_barrier().unwrap();
+    let barrier = Call::moving(Kind::Barrier, 0, 0);
+    assert_eq!(Running::of_last(member).map(|running| *running.call()), Ok(barrier));
+    let (theirs, ours) = (barrier, barrier);
+    let fault = Fault::Mismatch { rank: 1, number: number + 1, theirs, own_number: number, ours };
+    assert_eq!(member.met_another(1, number + 1), fault);
+    assert_eq!(member.enter_barrier(), None, "the group has ended");
 }

@@ -61,6 +61,38 @@ fn groups_do_all_that_they_have_to_with_a_slate_and_without() {
     }
 }
 
+/// More members than processors sleep, and some come late.
+#[test]
+fn barriers_in_shared_memory_wait_for_all_and_send_no_messages() {
+    for nodes in [2, 3, 8] {
+        let come = AtomicUsize::new(0);
+        let cluster = small_builder(nodes, Progress::Inline).start().unwrap();
+        cluster.run(|node| {
+            let mut group = Group::of_nodes(&node, "barriers", SOON).unwrap();
+            assert!(group.shares_memory());
+            let (rank, size) = (group.rank(), group.size());
+            for round in 0..200 {
+                if round % 40 == rank {
+                    std::thread::sleep(Duration::from_millis(3));
+                }
+                come.fetch_add(1, Ordering::Relaxed);
+                if round % 2 == 0 {
+                    group.barrier().unwrap();
+                } else {
+                    let mut call = group.start(Request::barrier()).unwrap();
+                    assert!(!call.poll().unwrap() || come.load(Ordering::Relaxed) >= (round + 1) * size);
+                    call.wait(SOON).unwrap();
+                    assert!(call.poll().unwrap(), "done it stays");
+                }
+                assert!(come.load(Ordering::Relaxed) >= (round + 1) * size, "somebody had not come");
+            }
+            let stats = group.stats();
+            assert_eq!((stats.calls, stats.messages), (200, 0));
+            node.barrier(SOON).unwrap();
+        });
+    }
+}
+
 /// Floats show in which order they were added. Data of one slot and of many, below and above what is sent round in a ring.
 #[test]
 fn results_have_the_same_bits_with_a_slate_and_without() {

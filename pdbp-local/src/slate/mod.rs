@@ -4,14 +4,19 @@
 //! and its length. The writer puts the message in, then the flag; the reader looks at nothing but the flag of the next slot, copies the
 //! message out and counts it as taken. So a message costs the writer a copy and the reader a copy and a few cache lines.
 //!
+//! A [barrier](End::arrive) takes no message: each member has a line that says which barrier it has come to, and looks at those of the others.
+//!
 //! ```text
-//!         asleep: one line per member     rings: from 0 to 0, 0 to 1, …
-//!   │ key │ 0 │ 1 │ …                     │ taken │ slot 0: flag, message │ slot 1 │ … │
+//!                 barriers: one line per member   rings: from 0 to 0, 0 to 1, …
+//!   │ key, asleep │ 0 │ 1 │ …                     │ taken │ slot 0: flag, message │ slot 1 │ … │
 //! ```
 //!
 //! All of it is words that are written and read as atomics, so that a peer that writes nonsense, or dies while it writes, can spoil messages
 //! and no memory. Lengths are checked by who reads. It lies on the heap, for threads, or in a file without a name, for processes of one
 //! host.
+
+mod barrier;
+mod carry;
 
 use std::io;
 use std::sync::Arc;
@@ -20,10 +25,13 @@ pub use super::mapping::Location;
 use super::mapping::Mapping;
 use super::sync::{AtomicU64, Ordering, fence, spin_loop, zeros};
 use super::words::{load_lines, store_lines};
+use barrier::Barriers;
+pub use barrier::{Met, Sleepers};
 
 /// Messages that are under way from one member to another, at most.
 pub const SLOTS: usize = 16;
-/// Most members of a group with a slate: a member looks at the flags of all others in turn.
+/// Most members of a group with a slate: a member looks at the flags of all others in turn, and each has a bit of the word that says who
+/// sleeps.
 pub const MOST_MEMBERS: usize = 64;
 /// From so many bytes on a message is stored past the caches.
 const LONG: usize = 4 << 10;
@@ -101,8 +109,22 @@ impl Slate {
         words.get(self.first + at..self.first + at + length).unwrap_or(&[])
     }
 
-    fn asleep(&self, rank: usize) -> Option<&AtomicU64> {
-        self.line((1 + rank) * LINE, 1).first()
+    /// Who sleeps: a bit for each member.
+    #[inline]
+    fn asleep(&self) -> Option<&AtomicU64> {
+        self.line(1, 1).first()
+    }
+
+    /// Of those members, who slept until now: whoever gets a member from this wakes it, and nobody else does.
+    #[inline]
+    fn take_sleepers(&self, members: u64) -> u64 {
+        match self.asleep() {
+            // Seldom, so that the line stays in the caches of all.
+            Some(asleep) if asleep.load(Ordering::Relaxed) & members != 0 => {
+                asleep.fetch_and(!members, Ordering::Relaxed) & members
+            }
+            _ => 0,
+        }
     }
 
     fn ring(&self, from: usize, to: usize) -> usize {
@@ -153,6 +175,7 @@ pub struct End {
     counts: Box<[Counts]>,
     /// Who is looked at next.
     turn: usize,
+    barriers: Barriers,
     /// Where a message lies that is used and not only copied.
     message: Box<[u8]>,
 }
@@ -172,6 +195,7 @@ impl End {
             rank,
             counts: vec![Counts::default(); slate.members].into(),
             turn: 0,
+            barriers: Barriers::new(slate.members),
             message: vec![0; slate.longest()].into(),
         })
     }
@@ -207,13 +231,7 @@ impl End {
         flag.store(flag_of(counts.put, length), Ordering::Release);
         // Pairs with the fence in `doze`: either this sees that the reader sleeps, or the reader sees the flag.
         fence(Ordering::SeqCst);
-        match self.slate.asleep(to) {
-            // One of those who see it wakes it.
-            Some(asleep) if asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0 => {
-                Put::Wake
-            }
-            _ => Put::Done,
-        }
+        if self.slate.take_sleepers(bit(to)) == 0 { Put::Done } else { Put::Wake }
     }
 
     /// Takes the next message, of any member, and hands it to `take` with the rank of who has put it there; one whose length is nonsense as
@@ -249,12 +267,8 @@ impl End {
     /// Looks up to so many times whether a message of one member has come, and does nothing else. Returns whether it has.
     #[inline]
     pub fn watch(&self, from: usize, looks: u32) -> bool {
-        let Some(counts) = self.counts.get(from) else { return false };
-        let Some((flag, _)) = self.slate.slot(from, self.rank, counts.taken) else { return false };
-        let next = flag_of(counts.taken + 1, 0) >> 32;
         (0..looks).any(|_| {
-            // `take` looks again, and orders what it reads.
-            let has_come = flag.load(Ordering::Relaxed) >> 32 == next;
+            let has_come = self.has_come_from(from);
             if !has_come {
                 spin_loop();
             }
@@ -262,31 +276,46 @@ impl End {
         })
     }
 
-    /// Says that this member is about to sleep. Returns whether it may: nothing has come. It then has to [`rouse`](Self::rouse) itself.
+    /// Whether there is a message to [`take`](Self::take).
+    #[inline]
+    pub fn has_come(&self) -> bool {
+        (0..self.slate.members).any(|from| self.has_come_from(from))
+    }
+
+    #[inline]
+    fn has_come_from(&self, from: usize) -> bool {
+        let Some(counts) = self.counts.get(from) else { return false };
+        let slot = self.slate.slot(from, self.rank, counts.taken);
+        // `take` looks again, and orders what it reads.
+        slot.is_some_and(|(flag, _)| flag.load(Ordering::Relaxed) >> 32 == flag_of(counts.taken + 1, 0) >> 32)
+    }
+
+    /// Says that this member is about to sleep. Returns whether it may: nothing has come, and not all to a barrier at which it waits. It then
+    /// has to [`rouse`](Self::rouse) itself.
     pub fn doze(&self) -> bool {
-        if let Some(asleep) = self.slate.asleep(self.rank) {
-            asleep.store(1, Ordering::Relaxed);
+        if let Some(asleep) = self.slate.asleep() {
+            asleep.fetch_or(bit(self.rank), Ordering::Relaxed);
         }
-        // Pairs with the fence in `put`.
+        // Pairs with the fences in `put` and `arrive`.
         fence(Ordering::SeqCst);
-        let has_come = self.counts.iter().enumerate().any(|(from, counts)| {
-            let slot = self.slate.slot(from, self.rank, counts.taken);
-            slot.is_some_and(|(flag, _)| {
-                flag.load(Ordering::Relaxed) >> 32 == flag_of(counts.taken + 1, 0) >> 32
-            })
-        });
-        if has_come {
+        let may_sleep = !self.has_come() && !self.may_pass();
+        if !may_sleep {
             self.rouse();
         }
-        !has_come
+        may_sleep
     }
 
     /// Says that this member does not sleep any more.
     pub fn rouse(&self) {
-        if let Some(asleep) = self.slate.asleep(self.rank) {
-            asleep.store(0, Ordering::Relaxed);
+        if let Some(asleep) = self.slate.asleep() {
+            asleep.fetch_and(!bit(self.rank), Ordering::Relaxed);
         }
     }
+}
+
+fn bit(rank: usize) -> u64 {
+    // Ranks are below `MOST_MEMBERS`.
+    1 << (rank % MOST_MEMBERS)
 }
 
 /// A message in its slot. Its writer can change it at any time, if it does what it should not: what is read twice may be two things.
