@@ -42,6 +42,9 @@
 //!   those that are left. ([`GroupError::Interrupted`] leaves a call that was [started](Group::start) as it is.) A process that is
 //!   killed is noticed on its host by its number, and from other hosts by the connections that processes hold for that, over MPI too. Where
 //!   there can be none (a firewall), calls time out.
+//! * Groups of one name may follow each other, also without waiting for anybody: who is ahead joins the next one when all others have joined and left
+//!   this one. A member that gives up joining may join again; if others may have joined with it by then, they are told that it is
+//!   [lost](JoinError::Lost), or will be by their first call.
 //! * Nobody waits for ever: a call in which nothing moves for as long as the group's patience ends with
 //!   [`GroupError::TimedOut`], which names whom it waited for.
 //! * Members that all share memory (threads of one process, MPI processes of one host on Linux), up to 64, hand each other what they send through slots and flags there: a *slate*
