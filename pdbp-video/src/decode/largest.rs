@@ -34,7 +34,7 @@ impl Largest {
         coded.samples() <= self.0.samples()
     }
 
-    /// Samples that libavcodec may take for a picture, whose rows it makes longer. It is asked by streams that change after their size was looked at.
+    /// Samples that libavcodec and devices may take for a picture, whose rows they make longer. It is asked by streams that change after their size was looked at.
     pub(super) fn padded_samples(self) -> u64 {
         let samples = self.0.samples();
         (samples + samples / 4 + (1 << 16)).min(i32::MAX as u64) // more it does not take

@@ -99,6 +99,17 @@ pub(super) fn join(
     list: u64,
     patience: Duration,
 ) -> Result<Group, JoinError> {
+    joining(node, name, nodes, rank, list, patience)?.join(patience)
+}
+
+fn joining(
+    node: &Node,
+    name: &str,
+    nodes: &[NodeId],
+    rank: usize,
+    list: u64,
+    patience: Duration,
+) -> Result<Joining, JoinError> {
     if nodes.len() > MOST_MEMBERS {
         return Err(JoinError::TooMany { members: nodes.len() });
     }
@@ -119,7 +130,7 @@ pub(super) fn join(
     // From here on whoever has heard of this member is told if it leaves.
     let group =
         Group { line, member, patience, name: name.to_owned(), made: Made::default(), has_joined: false };
-    Joining { peers: vec![Peer::default(); nodes.len()], greeting, group, end: None }.join(patience)
+    Ok(Joining { peers: vec![Peer::default(); nodes.len()], greeting, group, end: None })
 }
 
 /// The longest piece that fits a message.

@@ -206,6 +206,30 @@ fn who_gives_up_after_others_may_have_joined_ends_it() {
     assert_eq!(error, JoinError::Lost { rank: 2, address: "all#2@node1".to_owned() });
 }
 
+/// Who gives up and who comes in its place may be heard at once.
+#[test]
+fn a_place_is_taken_again_only_while_nobody_can_have_joined_with_who_had_it() {
+    let node = Cluster::local(1).unwrap().node(0).unwrap();
+    let mut joining = joining(&node, "all", &[node.id(); 3], 0, 1, PATIENCE).unwrap();
+    let parts = ["first", "second", "third"].map(|name| node.register(name, PartKind::Cpu).unwrap());
+    let [first, second, third] = [&parts[0], &parts[1], &parts[2]].map(|part| part.id());
+    let greeting = joining.greeting;
+    let told = Some((third, Greeting { parts: Some(NonZeroU64::MIN), ..greeting }));
+    let lost = Err(JoinError::Lost { rank: 2, address: "all#2@node0".to_owned() });
+    assert_eq!(joining.hear(2, first, greeting), Ok(()));
+    assert_eq!(joining.hear(2, second, greeting), Ok(()));
+    assert_eq!(joining.group.line.target(2), Some(second), "nobody was told who all are");
+    joining.peers[2].told = told;
+    assert_eq!(joining.hear(2, third, greeting), Ok(()));
+    assert_eq!(joining.group.line.target(2), Some(second), "it may have joined and left");
+    assert_eq!(joining.withdrawn(2), Ok(()));
+    assert_eq!(joining.hear(2, third, greeting), Ok(()));
+    assert_eq!(joining.group.line.target(2), Some(third), "it has not, and nobody else can have");
+    joining.peers[1].told = told;
+    assert_eq!(joining.withdrawn(2), lost, "member 1 may have joined");
+    assert_eq!(joining.hear(2, first, greeting), lost);
+}
+
 /// Somebody on another node says that it is member 1, of other members.
 #[test]
 fn a_member_is_on_its_node() {
