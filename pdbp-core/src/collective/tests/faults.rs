@@ -328,5 +328,5 @@ fn a_tagged_message_of_another_length_ends_the_group() {
     let fault = world.faults()[1];
     assert!(matches!(fault, Some(Fault::Mismatch { rank: 0, .. })), "{fault:?}");
     let says = fault.unwrap().to_string();
-    assert!(says.contains("8 bytes") && says.contains("12 bytes"), "{says}");
+    assert!(says.contains("sent 8 bytes with tag 4") && says.contains("receives 12"), "{says}");
 }
