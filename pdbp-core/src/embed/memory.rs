@@ -399,7 +399,7 @@ const _: () = {
         assert!(size_of::<T>() <= bytes);
     }
     fits::<BlockInfo>(20);
-    fits::<Element>(56);
+    fits::<Element>(68);
     fits::<crate::engine::Link>(832);
     fits::<Lane>(128);
     fits::<Option<NodeEntry>>(48);
