@@ -29,8 +29,8 @@
 //! | (none: 2,520 streams of QCIF, CIF and D1) | 4.25 s | 2.95 ms / 97 µs | 9.0 % |
 //! | `--continuous --class qcif --streams 400 --passes 100` | 49.7 ms | 206 µs / 33 µs | 12.1 % |
 //!
-//! The patent (S0) gives 1.5 s for a pass over 10,080 pictures on 18 machines. A monitoring pass here **misses it by a factor of
-//! three**: it decodes an IDR picture of about 6 KB from each stream, of which openh264's CABAC parsing alone takes longer than
+//! The patent (S0) gives 1.5 s for a pass over 10,080 pictures on 18 machines. A monitoring pass by openh264 **misses it by a factor of
+//! three** ([by libavcodec](#with-nothing-else-to-do) of less than two): it decodes an IDR picture of about 6 KB from each stream, of which openh264's CABAC parsing alone takes longer than
 //! the 297 µs that two cores have per stream. PDBP adds 0.4 s. Watching continuously, where most pictures are P frames, 8,000 frames/s
 //! correspond to 1.3 s for 10,080, but only about 4,300 decoders fit in 23 GiB. Without `nasm` an IDR takes 1.1 times, all frames
 //! together 1.3 times as long.
@@ -138,11 +138,23 @@
 //! | QCIF | 0.19 s | 1.61 s | 0.32 s | 0.28 s | 5.0 and 5.8 times as fast | 0.6 and 0.7 |
 //! | CIF | 0.41 s | 6.35 s | 0.79 s | 0.77 s | 8.0 and 8.2 times as fast | 0.5 |
 //!
-//! The aims, 10 times as fast as the filters and 0.8 of decoding alone, **are missed**. Nor is there a figure of a quiet machine yet for a pass
-//! over 10,080 live streams that also looks for freezes: on a busy one (load 4) the quickest of ten passes took 1.05 s, in a run of 48 s with 14.7 % of
-//! the processor time outside decoding and analysis (the aim is 4 %), before freezes were looked for.
+//! The aims, 10 times as fast as the filters and 0.8 of decoding alone, **are missed** there: a pass of one picture is seen to by itself. With forty
+//! streams (the last row of the next table) a picture takes 326 µs of processor time in all, for pictures of these sizes in the same shares
+//! ffmpeg takes 3.8 ms with its filters and 0.21 ms for decoding alone: 11.6 times as fast, and 0.65 of decoding.
 //!
-//! Processor time outside decoding and analysis, libavcodec 59.37, analysis by the processor, four nodes on the two cores of a virtual AMD EPYC; the lowest
+//! # With nothing else to do
+//! On two cores of a virtual AMD EPYC, load below 1, libavcodec 59.37, analysis by the processor with AVX2, freezes looked for, four nodes, one build:
+//!
+//! | `cargo run --release -p pdbp-video -- …` | pass | decoding / analysis per frame | outside both | aim |
+//! |---|---|---|---|---|
+//! | `--continuous --class qcif --streams 10080 --passes 12` | quickest 0.64 s, mean 2.0 s with the first frame of each decoder | 335 µs / 32 µs | 5.3 % | 0.8 s |
+//! | `--streams 10080 --class qcif --nodes 4`: an IDR of each | 2.68 s | 471 µs / 28 µs | 3.3 % | 2.8 s |
+//! | `--streams 10080` (QCIF, CIF and D1) | 9.7 s | 1.67 ms / 89 µs | 7.3 % | 4 % outside: **missed** |
+//! | `--continuous --streams 40 --passes 200` of four MP4 clips (three CIF, one QCIF), twice | | 0.21 ms / 78 µs | 10.7, 11.5 % | 8 % outside: **missed** |
+//!
+//! The last share rose with the faster analysis, which is in its denominator.
+//!
+//! Processor time outside decoding and analysis before analysis had AVX2, libavcodec 59.37, four nodes on the same cores; the lowest
 //! and the highest of two and of four runs of one program, at load 2 to 8:
 //!
 //! | | four nodes | without transport | aim |
