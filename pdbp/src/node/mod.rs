@@ -4,6 +4,7 @@
 mod backend;
 mod clock;
 mod devices;
+mod lanes;
 pub(crate) mod names;
 mod pipes;
 mod progress;

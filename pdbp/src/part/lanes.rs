@@ -6,10 +6,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pdbp_core::{Bell, OpenBlock};
 use pdbp_core::cdu::{Full, Route};
 use pdbp_core::id::{NodeId, Time};
 use pdbp_core::outbox::{Due, Loan, Outbox, Outcome, Rule};
+use pdbp_core::{Bell, OpenBlock};
 
 use super::Target;
 use super::window::Packing;

@@ -25,6 +25,9 @@
 //! some of the busy runs of before. For the last line a library that was loaded first (`LD_PRELOAD`) kept threads busy for so long
 //! after each `futex` wait that a wake had ended, with real-time scheduling (`chrt -f 10`): of 2,200 round trips, before, 3,394 such
 //! waits were more than those of the channel, and now 82 and 276.
+//!
+//! Who waits for long costs little: two nodes in one process whose parts waited for a message took the processor 4,300 times a second, and 11 % of a core in
+//! a debug build, while naps had 2 ms and the progress thread looked every 0.5 ms; now 140 times, and 1 %.
 
 mod interrupt;
 mod policy;
@@ -116,20 +119,24 @@ impl Naps {
 /// Sleeps on the node's bell for at most `longest`, and no longer than until something is due, for all of the node: polls before and after. Returns
 /// how much the polls did. Only for who holds [`Shared::leader`]. `is_idle` looks for what does not come by a poll.
 pub(super) fn lead(shared: &Shared, longest: Duration, is_idle: impl Fn() -> bool) -> u32 {
-    let turn = shared.try_engine().map(|mut engine| shared.poll_with(&mut engine));
-    let (mut worked, due) = match &turn {
-        Some(turn) => (turn.worked, shared.due(turn).unwrap_or(longest)),
-        // Somebody polls at this moment, or packs what may have to be flushed.
-        None => (0, SHORTEST_NAP),
+    let poll = || {
+        let Some(turn) = shared.try_engine().map(|mut engine| shared.poll_with(&mut engine)) else {
+            // Somebody polls at this moment, or packs what may have to be flushed.
+            return (0, SHORTEST_NAP.min(longest));
+        };
+        (turn.worked, shared.due(&turn).map_or(longest, |due| due.max(SHORTEST_NAP).min(longest)))
     };
+    let (mut worked, time) = poll();
     if worked > 0 || !is_idle() {
         return worked;
     }
     // What readers give back meanwhile must not wait for long.
     shared.naps.store(longest > NAP, Ordering::Relaxed);
-    shared.bell.sleep(due.max(SHORTEST_NAP).min(longest), &mut || {
-        worked += shared.poll();
-        worked == 0 && is_idle()
+    shared.bell.sleep(time, &mut || {
+        // Somebody may have opened a block, and rung, before the bell was armed.
+        let (more, left) = poll();
+        worked += more;
+        worked == 0 && is_idle() && left + SHORTEST_NAP > time
     });
     shared.naps.store(false, Ordering::Relaxed);
     worked + shared.poll()
