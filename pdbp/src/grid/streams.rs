@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pdbp_core::inbox::StreamKey;
-use pdbp_core::outbox::{Ending, StreamOut};
+use pdbp_core::outbox::StreamOut;
 use pdbp_core::pipe::PipeError;
 
 use super::proxy::{Handed, Parcel, Proxy};
@@ -170,10 +170,8 @@ fn write(part: &Part<Shared>, out: &mut StreamOut, parcel: &mut Parcel) -> Resul
         return Ok(true);
     }
     if parcel.head.flags & LAST == 0 {
-        return part.send_passing(out, Ending::Open).map(|()| false);
+        part.flush_passing(out);
+        return Ok(false);
     }
-    if !out.is_over() {
-        part.send_passing(out, Ending::Last)?;
-    }
-    if part.has_taken_passing(out)? { Ok(true) } else { Err(SendError::WouldBlock) }
+    part.finish_passing(out).map(|()| true)
 }
