@@ -193,6 +193,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.streams.remove_if(|m| m.part == part.local());
         self.end_room(part, false);
         self.forget_rooms(part.local());
+        self.leave_superstep(part);
         if let Some(place) = self.parts.get_mut(part.local()) {
             place.state = next;
         }
@@ -207,6 +208,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if first > self.parts.registered {
             (self.parts.registered, self.parts.registered_before) = (first, first);
         }
+    }
+
+    /// Where a part of this node stands in tables of parts: below [`Config::local_parts`](super::Config::local_parts).
+    pub(crate) fn place_of(&self, part: PartId) -> Option<usize> {
+        self.parts.hosted(part).map(|_| self.parts.places.of(part.local()))
     }
 
     /// A part that is free or about to be must not get pipes: nobody would give them back.

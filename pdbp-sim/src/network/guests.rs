@@ -9,12 +9,16 @@ use pdbp_core::policy::SpacePolicy;
 use pdbp_core::tables::PartKind;
 use pdbp_core::{BlockMemory, Routing, Transport};
 
+use super::Probability;
 use super::check::{Breach, Invariant};
+use super::mix::Mix;
 use crate::random::Random;
 
 /// Ids that a guest remembers, most of them of guests that are gone.
 const REMEMBERED: usize = 8;
 const NAME: &str = "guest";
+/// Nanoseconds after which it reads what it has left.
+const AGAIN: u64 = 5_000;
 
 /// The guest of a node, a part that is registered and freed again and again. It sends to guests that it has looked up at some time: each
 /// message says for whom it is.
@@ -24,6 +28,9 @@ pub(super) struct Guests {
     every: u64,
     next: u64,
     random: Random,
+    /// Share of it that is about its pipe, and what that is drawn from.
+    pipes: Probability,
+    pipe_random: Random,
     /// Parts of the node that stay.
     fixed: u16,
     here: Option<PartId>,
@@ -34,12 +41,14 @@ pub(super) struct Guests {
 }
 
 impl Guests {
-    pub(super) fn new(every: u64, fixed: u16, start: u64, seed: u64) -> Self {
+    pub(super) fn new(mix: Mix, start: u64, seed: u64) -> Self {
         Self {
-            every,
-            next: start + every,
+            every: mix.guests,
+            next: start + mix.guests,
             random: Random::new(seed ^ 0x6775_6573),
-            fixed,
+            pipes: mix.pipes,
+            pipe_random: Random::new(seed ^ 0x7069_7065),
+            fixed: mix.fixed_parts(),
             here: None,
             known: VecDeque::new(),
             astray: 0,
@@ -53,7 +62,12 @@ impl Guests {
         endpoint: &mut Endpoint<'_, T, M, P>,
         (now, end): (u64, u64),
     ) -> Result<Option<u64>, Breach> {
-        self.read(endpoint)?;
+        let is_due = self.every > 0 && self.next <= end.min(now);
+        // For what becomes of it when the pipe is given back.
+        let is_left = is_due && self.pipes.strikes(&mut self.pipe_random);
+        if !is_left {
+            self.read(endpoint)?;
+        }
         if self.every == 0 || self.next > end {
             return Ok(None);
         }
@@ -65,7 +79,8 @@ impl Guests {
                 Some(id) => self.stay(endpoint, id)?,
             }
         }
-        Ok((self.next <= end).then_some(self.next))
+        let again = is_left.then_some(now + AGAIN);
+        Ok(again.or((self.next <= end).then_some(self.next)))
     }
 
     fn stay<T: Transport, M: BlockMemory, P: SpacePolicy>(
@@ -83,6 +98,9 @@ impl Guests {
                 self.here = None;
             }
             return Ok(());
+        }
+        if self.pipes.strikes(&mut self.pipe_random) {
+            change_pipe(endpoint, me)?;
         }
         let engine = endpoint.engine();
         let node = NodeId::new(self.random.below(engine.config().nodes.into()) as u16);
@@ -130,6 +148,28 @@ impl Guests {
     pub(super) fn note_astray(&mut self, part: u16, messages: u32) {
         if part >= self.fixed {
             self.astray += u64::from(messages);
+        }
+    }
+}
+
+/// Gives the pipe of a part back, or applies for one if it has none.
+fn change_pipe<T: Transport, M: BlockMemory, P: SpacePolicy>(
+    endpoint: &mut Endpoint<'_, T, M, P>,
+    me: PartId,
+) -> Result<(), Breach> {
+    let had_one = endpoint.engine().private_pipe(me).is_some();
+    let changed = if had_one { endpoint.release_pipe(me) } else { endpoint.apply_pipe(me) };
+    let wrong =
+        |what| Err(Breach::new(Invariant::Accounted, format!("{me}, pipe before: {had_one}: {what}")));
+    if let Err(error) = changed {
+        return wrong(error.to_string());
+    }
+    match endpoint.poll_recv(me) {
+        None => Ok(()),
+        Some(message) => {
+            let what = format!("{} bytes of before came by the pipe", message.bytes().len());
+            endpoint.release(message);
+            wrong(what)
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::Waker;
 use std::thread::Thread;
@@ -24,7 +24,7 @@ use super::waiting::Habits;
 use super::{Backend, Memory, backend};
 use crate::config::{ConfigError, Progress, Settings};
 use crate::monitor::Monitor;
-use crate::part::{Lanes, NOBODY, Recurrence, SharedLanes, Target};
+use crate::part::{Lanes, Recurrence, SharedLanes, Target};
 use crate::sync::{Tasks, Waiting};
 use crate::trace::NodeTrace;
 
@@ -123,8 +123,6 @@ pub(crate) struct Shared {
     pub(crate) polls: AtomicU64,
     /// Counts the polls that did something.
     pub(crate) turns: AtomicU64,
-    /// The part that is in a superstep, by its number.
-    pub(crate) stepping: AtomicU32,
     /// Counts the times that all open blocks were asked for.
     pub(crate) flushes: AtomicU64,
     /// Counts the calls of [`Node::interrupt`](super::Node::interrupt).
@@ -208,7 +206,6 @@ impl Shared {
             leader: Mutex::new(()),
             polls: AtomicU64::new(0),
             turns: AtomicU64::new(0),
-            stepping: AtomicU32::new(NOBODY),
             flushes: AtomicU64::new(0),
             interrupts: AtomicU64::new(0),
             recurrence: Recurrence::default(),

@@ -51,7 +51,6 @@ pub use returned::Returned;
 pub use sender::Sender;
 pub use share::{HoldsPart, Local, Share, Shared};
 pub use stream::{Segment, StreamReader, StreamWriter};
-pub(crate) use superstep::NOBODY;
 
 /// How often a part that waits for a message looks whether anybody is left who could send it one.
 const LOOK: Duration = Duration::from_millis(20);
@@ -240,9 +239,6 @@ impl<S: Share> Part<S> {
     }
 
     fn next_message(&self) -> Option<Message<S>> {
-        if self.is_leaving() {
-            return None;
-        }
         let mut inbox = self.inbox();
         // Seen at once, since it is what a part that waits finds again and again.
         if inbox.is_empty() && self.pipe().is_ok_and(Pipe::is_empty) {
@@ -262,9 +258,6 @@ impl<S: Share> Part<S> {
     }
 
     fn next_batch(&self) -> Option<Batch<S>> {
-        if self.is_leaving() {
-            return None;
-        }
         self.inbox().next_batch(&mut Source(self)).map(Batch::new)
     }
 
@@ -429,10 +422,10 @@ fn is_leaving(engine: &NodeEngine, node: NodeId, name: &str) -> bool {
 impl<S: Share> Drop for Part<S> {
     fn drop(&mut self) {
         let shared = Arc::clone(self.shared());
-        self.end_stepping();
         self.inbox().clear(&mut Source(self));
         {
             let mut engine = shared.engine();
+            engine.leave_superstep(self.id);
             self.lanes.flush(&mut engine);
             if let Some(pipe) = self.pipe.take() {
                 // Bound until now, so this cannot be the second release.

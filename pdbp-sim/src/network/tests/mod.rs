@@ -3,6 +3,7 @@
 mod actors;
 mod caught;
 mod fabric;
+mod flaws;
 mod found;
 mod guests;
 mod links;
