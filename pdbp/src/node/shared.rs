@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::Waker;
 use std::thread::Thread;
@@ -36,8 +36,16 @@ const EVENTS: usize = 256;
 /// What a poll did, and when.
 pub(crate) struct Turn {
     pub(crate) worked: u32,
-    pub(crate) next: Option<Time>,
+    /// When the engine wants to be polled again; see [`Shared::due`].
+    pub(super) next: Option<Time>,
     pub(crate) now: Time,
+}
+
+impl Turn {
+    /// Nothing has been done.
+    pub(crate) fn at(now: Time) -> Self {
+        Self { worked: 0, next: None, now }
+    }
 }
 
 /// The engine, with its lock. When that is given back, tasks that are due are woken.
@@ -119,6 +127,10 @@ pub(crate) struct Shared {
     pub(super) driver: OnceLock<Thread>,
     /// Held by whoever sleeps on the bell.
     pub(crate) leader: Mutex<()>,
+    /// Whether that one is to call the progress thread when it waits no longer.
+    pub(super) off_duty: AtomicBool,
+    /// Whether it takes a long nap.
+    pub(super) naps: AtomicBool,
     /// Polls made by parts: tells the progress thread whether it is needed.
     pub(crate) polls: AtomicU64,
     /// Counts the polls that did something.
@@ -204,6 +216,8 @@ impl Shared {
             senders: Waiting::default(),
             driver: OnceLock::new(),
             leader: Mutex::new(()),
+            off_duty: AtomicBool::new(false),
+            naps: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             turns: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
@@ -335,7 +349,7 @@ impl Shared {
         if all {
             self.flushes.fetch_add(1, Ordering::Release);
         }
-        let (mut flushed, due) = self.flush_lanes(engine, now, all, own);
+        let mut flushed = self.flush_lanes(engine, now, all, own);
         if let Some(own) = own {
             // Pairs with the addition above, of whoever was asked for all blocks.
             flushed += own.follow(engine, self.flushes.load(Ordering::Acquire), Due::Past(now));
@@ -359,8 +373,7 @@ impl Shared {
             // Who waits for room looks once more under the engine's lock, so no fence is needed.
             self.tasks.come(&self.senders);
         }
-        let next = [progress.next, due].into_iter().flatten().min();
-        Turn { worked: progress.worked, next, now }
+        Turn { worked: progress.worked, next: progress.next, now }
     }
 
     /// Polls unless somebody else does at this moment.
@@ -373,6 +386,14 @@ impl Shared {
         if let Err(delivery) = self.released.push(delivery) {
             self.engine_within().release(delivery);
         }
+        self.disturb_nap();
+    }
+
+    /// Something waits for the next poll, and nobody who knows of it may poll soon. Without a fence: what is not seen is late by a nap at most.
+    fn disturb_nap(&self) {
+        if self.naps.load(Ordering::Relaxed) {
+            self.bell.ring();
+        }
     }
 
     /// Takes back the room of a long message.
@@ -380,6 +401,7 @@ impl Shared {
         if let Err(room) = self.rooms.push(room) {
             self.engine_within().give_room(room);
         }
+        self.disturb_nap();
     }
 
     pub(crate) fn note(&self, event: Event) {
