@@ -116,6 +116,7 @@ mod control;
 mod control_queue;
 mod link;
 mod membership;
+mod nameless;
 mod parts;
 mod poll;
 mod posting;
