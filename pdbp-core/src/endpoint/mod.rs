@@ -307,6 +307,17 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         Ok(part)
     }
 
+    /// Adds a part without a name, which costs no agreement: see [`Engine::attach`]. [`unregister`](Self::unregister) gives it up.
+    ///
+    /// # Errors
+    /// As [`Engine::attach`]: [`RegisterError::Busy`], call again after a poll.
+    pub fn attach(&mut self) -> Result<PartId, RegisterError> {
+        self.pipes.stirred = true;
+        let part = self.engine.attach()?;
+        self.bind(part);
+        Ok(part)
+    }
+
     fn bind(&mut self, part: PartId) {
         // There are as many private pipes as parts.
         let bound = self.apply_pipe(part);

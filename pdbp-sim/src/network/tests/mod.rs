@@ -7,6 +7,7 @@ mod flaws;
 mod found;
 mod guests;
 mod links;
+mod nameless;
 mod runs;
 
 use pdbp_core::umb::HeapMemory;
