@@ -45,10 +45,11 @@ impl By {
         matches!(self, Self::SwitchesFirst | Self::Switches)
     }
 
-    fn watch(self) -> Watch {
+    fn watch(self, kind: Kind) -> Watch {
         match self {
             Self::FlagsFirst | Self::Flags => Watch::Barrier,
             Self::NotesFirst(_) | Self::Notes(_) => Watch::Notes,
+            _ if matches!(kind, Kind::AllGather | Kind::AllToAll) => Watch::Messages,
             Self::Messages | Self::SwitchesFirst | Self::Switches => Watch::Message,
         }
     }
@@ -146,7 +147,7 @@ impl<'g> Started<'g> {
             let lingered = if self.by.is_switches() {
                 line.linger_for_switches(idle)
             } else {
-                line.linger(rank, idle, self.by.watch())
+                line.linger(rank, idle, self.by.watch(self.running.call().kind))
             };
             idle += 1;
             if lingered {
