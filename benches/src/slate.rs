@@ -64,7 +64,7 @@ impl Pair {
         for (turn, rank) in [1, 0].into_iter().enumerate() {
             let One { member, end, scratch } = &mut self.0[rank];
             let writers = call.writers(2, end.longest_note()).expect("it is short");
-            assert!(!end.has_come() && !(writers.contains(rank) && end.unread_by().is_some()));
+            assert!(!end.has_come() && end.unread_by().is_none(), "nothing is in its way");
             call.check(2, rank, 0, call.bytes).expect("it can be made");
             end.begin_note(member.enter(call).expect("it can be made"), writers);
             if writers.contains(rank) {
