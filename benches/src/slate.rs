@@ -1,7 +1,9 @@
 //! Calls of a group of two whose members share memory, both on one thread: what a call costs but for waiting.
 
-use pdbp_core::collective::{Call, Data, HEADER, Member, MemberStorage};
-use pdbp_local::slate::{End, Met, Noted, Slate};
+use pdbp_core::collective::{
+    Call, Carrier, Data, HEADER, Member, MemberStorage, Message, Polled, Running, Sent,
+};
+use pdbp_local::slate::{End, Met, Put, Slate};
 
 /// The most bytes in a slot, as groups have it.
 const PIECE: usize = 32 << 10;
@@ -9,13 +11,7 @@ const PIECE: usize = 32 << 10;
 const LONGEST: usize = 64;
 
 /// Both members.
-pub struct Pair([One; 2]);
-
-struct One {
-    member: Member<'static>,
-    end: End,
-    scratch: Vec<u8>,
-}
+pub struct Pair([(Member<'static>, Line); 2]);
 
 impl Pair {
     /// A group that has made no call.
@@ -26,9 +22,8 @@ impl Pair {
         let slate = Slate::new(2, HEADER + PIECE).expect("there is memory");
         Self([0, 1].map(|rank| {
             let member = Member::new(rank, 2, PIECE, MemberStorage::allocate(2, PIECE));
-            let end = End::new(&slate, rank);
-            let (member, end) = member.ok().zip(end).expect("both are members");
-            One { member, scratch: vec![0; Call::scratch(2, LONGEST)], end }
+            let end = End::new(&slate, rank).map(Line);
+            member.ok().zip(end).expect("both are members")
         }))
     }
 
@@ -38,7 +33,7 @@ impl Pair {
     /// If they cannot.
     #[inline(never)]
     pub fn barrier(&mut self) {
-        let Self([One { member: first, end: its, .. }, One { member: second, end: others, .. }]) = self;
+        let Self([(first, Line(its)), (second, Line(others))]) = self;
         let arrive = |member: &mut Member<'_>, end: &mut End| {
             assert!(!end.has_come(), "nothing was put there");
             end.arrive(member.enter_barrier().expect("it can be made")).0
@@ -50,47 +45,44 @@ impl Pair {
         second.leave_barrier();
     }
 
-    /// Both make a call without input, of at most 64 bytes of output. One looks once in vain for what the other writes.
+    /// Both make a call without input, of at most 64 bytes of output.
     ///
     /// # Panics
     /// For another call.
     #[inline(never)]
     pub fn call(&mut self, call: &Call) {
         let mut output = [[0; LONGEST]; 2];
-        let [first, second] = output.each_mut().map(|output| &mut output[..call.bytes]);
-        let mut data = [second, first].map(|output| Data { input: &[], output, fold: None });
-        let mut waiting = [None; 2];
-        // The root of a broadcast comes last.
-        for (turn, rank) in [1, 0].into_iter().enumerate() {
-            let One { member, end, scratch } = &mut self.0[rank];
-            let writers = call.writers(2, end.longest_note()).expect("it is short");
-            assert!(!end.has_come() && end.unread_by().is_none(), "nothing is in its way");
-            call.check(2, rank, 0, call.bytes).expect("it can be made");
-            end.begin_note(member.enter(call).expect("it can be made"), writers);
-            if writers.contains(rank) {
-                let _ = end.write_note(call.written(&data[turn]));
+        let Self([(first, _), (second, _)]) = self;
+        let start = |member| Running::start(call, member, 0, call.bytes).expect("it can be made");
+        let mut running = [start(first), start(second)];
+        let mut is_done = [false; 2];
+        while is_done != [true; 2] {
+            let both = self.0.iter_mut().zip(&mut running).zip(&mut output).zip(&mut is_done);
+            for ((((member, line), running), output), is_done) in both.filter(|(_, is_done)| !**is_done) {
+                let mut data = Data { input: &[], output: &mut output[..call.bytes], fold: None };
+                *is_done = running.poll(member, line, &mut data) == Ok(Polled::Done);
             }
-            if writers.has_reader(rank) && end.look_for_notes(1) != Noted::All {
-                waiting[turn] = Some(rank);
-            } else {
-                read(end, scratch, call, rank, &mut data[turn]);
-            }
-        }
-        for (turn, rank) in waiting.into_iter().enumerate().filter_map(|(turn, rank)| Some((turn, rank?))) {
-            let One { end, scratch, .. } = &mut self.0[rank];
-            assert_eq!(end.look_for_notes(1), Noted::All);
-            read(end, scratch, call, rank, &mut data[turn]);
         }
     }
-}
-
-fn read(end: &mut End, scratch: &mut [u8], call: &Call, rank: usize, data: &mut Data<'_, '_>) {
-    assert!(call.read_notes((2, rank), data, scratch, |from, at, into| end.read_note(from, at, into)));
-    end.end_note();
 }
 
 impl Default for Pair {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// An end of the slate as what carries messages, as that of a group is.
+struct Line(End);
+
+impl Carrier for Line {
+    fn try_send(&mut self, to: usize, header: &[u8], data: &[u8]) -> Sent {
+        if self.0.put(to, header, data) == Put::NoRoom { Sent::NoRoom } else { Sent::Done }
+    }
+
+    fn try_recv(&mut self, take: impl FnOnce(&mut dyn Message)) -> bool {
+        self.0.take_message(take)
+    }
+
+    fn flush(&mut self) {}
 }
