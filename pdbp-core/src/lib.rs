@@ -35,7 +35,7 @@
 extern crate alloc;
 #[cfg(test)]
 extern crate self as pdbp_core;
-#[cfg(test)]
+#[cfg(any(test, feature = "flaws"))]
 extern crate std;
 
 pub mod agreement;
@@ -44,6 +44,11 @@ pub mod collective;
 pub mod embed;
 pub mod endpoint;
 pub mod engine;
+#[cfg(not(feature = "flaws"))]
+mod flaw;
+#[cfg(feature = "flaws")]
+#[doc(hidden)]
+pub mod flaw;
 pub mod id;
 pub mod inbox;
 pub mod matrix;

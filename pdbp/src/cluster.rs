@@ -23,13 +23,13 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster of `nodes` nodes in this process, under a launcher such as `mpirun` too; other settings come from the environment
-    /// and the file that it names, as with [`Builder::from_env`].
+    /// A cluster of `nodes` nodes in this process with the default settings, under a launcher such as `mpirun` too. The environment changes
+    /// nothing: where it is to, [`Builder::from_env`] begins.
     ///
     /// # Errors
     /// See [`StartError`].
     pub fn local(nodes: u16) -> Result<Self, StartError> {
-        Builder::from_env()?.nodes(nodes).transport(TransportKind::Local).start()
+        Builder::new().nodes(nodes).transport(TransportKind::Local).start()
     }
 
     /// The cluster that environment and file describe: `Builder::from_env()?.start()`. Under a launcher such as `mpirun` that is one

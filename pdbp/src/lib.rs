@@ -83,6 +83,28 @@ mod trace;
 #[cfg(unix)]
 mod wake_fd;
 
+/// The traits of plain values, for [`Part::send_value`], [`Message::value`] and [groups](collective), in the version that is meant. With
+/// the feature `derive` a program derives them without `bytemuck` among its own dependencies:
+///
+/// ```
+/// # #[cfg(feature = "derive")]
+/// # fn main() {
+/// use pdbp::bytemuck;
+///
+/// #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+/// #[bytemuck(crate = "pdbp::bytemuck")]
+/// #[repr(C)]
+/// struct Sample {
+///     at: u64,
+///     value: f64,
+/// }
+///
+/// assert_eq!(bytemuck::bytes_of(&Sample { at: 1, value: 0.5 }).len(), 16);
+/// # }
+/// # #[cfg(not(feature = "derive"))]
+/// # fn main() {}
+/// ```
+pub use bytemuck;
 pub use cluster::Cluster;
 pub use config::{
     Builder, Codec, ConfigError, Framing, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Scheme,
@@ -97,7 +119,7 @@ pub use error::{
 #[cfg(feature = "net")]
 pub use grid::RETURNED;
 pub use launch::Launch;
-pub use node::{Backend, BackendError, Memory, Node, NodeStats, Polled, interruptible};
+pub use node::{Backend, BackendError, Memory, Node, NodeStats, Polled, Watch, interruptible};
 #[cfg(feature = "metrics")]
 pub use pages::{Page, Pages};
 #[doc(inline)]

@@ -19,12 +19,14 @@
 
 mod axis;
 mod diagram;
+mod timeline;
 
 use std::fmt::Write as _;
 
 use axis::Ruler;
 pub use axis::Scale;
 pub use diagram::{Diagram, Figure, Link, Place};
+pub use timeline::{Bar, Timeline};
 
 /// Colours that differ in lightness, too (Okabe and Ito).
 const COLOURS: usize = 6;

@@ -11,7 +11,7 @@ use super::stream::{StreamReader, StreamWriter};
 use super::wakers::Wakers;
 use super::wire::{Posted, Wire};
 use crate::endpoint::{Barrier, Endpoint, Quiescence, SendError};
-use crate::engine::{Config, ConfigError, Event, LocalPart, RegisterError};
+use crate::engine::{Config, ConfigError, Event, LocalPart, RegisterError, SuperstepError};
 use crate::id::{PartId, Time};
 use crate::outbox::StreamError;
 use crate::pipe::PipeError;
@@ -48,6 +48,8 @@ pub enum Error {
     Pipe(PipeError),
     /// A stream does not reach its reader.
     Stream(StreamError),
+    /// A superstep does not go on.
+    Superstep(SuperstepError),
 }
 
 impl fmt::Display for Error {
@@ -59,6 +61,7 @@ impl fmt::Display for Error {
             Self::Send(e) => e.fmt(f),
             Self::Pipe(e) => e.fmt(f),
             Self::Stream(e) => e.fmt(f),
+            Self::Superstep(e) => e.fmt(f),
         }
     }
 }
@@ -82,6 +85,7 @@ from! {
     Send(SendError),
     Pipe(PipeError),
     Stream(StreamError),
+    Superstep(SuperstepError),
 }
 
 impl<W: Wire, M: BlockMemory> Host<Posted<'static, W>, M> {
@@ -152,12 +156,36 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         self.with(|endpoint| endpoint.register(name, kind))
     }
 
+    /// As [`Endpoint::attach`].
+    ///
+    /// # Errors
+    /// See [`Engine::attach`](crate::Engine::attach).
+    pub fn attach(&self) -> Result<PartId, RegisterError> {
+        self.with(Endpoint::attach)
+    }
+
     /// As [`Endpoint::unregister`].
     ///
     /// # Errors
     /// See [`RegisterError`].
     pub fn unregister(&self, part: PartId) -> Result<(), RegisterError> {
         self.with(|endpoint| endpoint.unregister(part))
+    }
+
+    /// As [`Endpoint::release_pipe`].
+    ///
+    /// # Errors
+    /// See [`PipeError`].
+    pub fn release_pipe(&self, part: PartId) -> Result<(), PipeError> {
+        self.with(|endpoint| endpoint.release_pipe(part))
+    }
+
+    /// As [`Endpoint::apply_pipe`].
+    ///
+    /// # Errors
+    /// See [`PipeError`].
+    pub fn apply_pipe(&self, part: PartId) -> Result<(), PipeError> {
+        self.with(|endpoint| endpoint.apply_pipe(part))
     }
 
     /// As [`Endpoint::state`].
@@ -383,6 +411,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
     /// As [`Endpoint::is_quiescent`].
     pub fn is_quiescent(&self, asked: Quiescence) -> bool {
         self.with(|endpoint| endpoint.is_quiescent(asked))
+    }
+
+    /// As [`Endpoint::advance`]: one turn of a superstep; `false` when it is over.
+    ///
+    /// # Errors
+    /// See [`SuperstepError`].
+    pub fn advance(&self, part: PartId, done: bool) -> Result<bool, SuperstepError> {
+        self.with(|endpoint| endpoint.advance(part, done))
+    }
+
+    /// As [`Endpoint::leave_superstep`].
+    pub fn leave_superstep(&self, part: PartId) {
+        self.with(|endpoint| endpoint.leave_superstep(part));
     }
 
     /// For drops. When the endpoint is borrowed, which it is only if its transport calls its host, what is dropped keeps its block.

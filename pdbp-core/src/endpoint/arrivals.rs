@@ -4,6 +4,7 @@ use managed::ManagedSlice;
 
 use crate::embed::{Ends, Rings};
 use crate::engine::{Config, DeliveryKind, Engine, PrivatePipes, RoomToken};
+use crate::flaw::Flaw;
 use crate::id::{NodeId, PartId, PipeId, StreamNo};
 use crate::inbox::{Arrival, Arrivals};
 use crate::policy::SpacePolicy;
@@ -253,6 +254,9 @@ impl<'a> Pipes<'a> {
         buffer: Buffer<'a>,
         engine: &mut Engine<'_, T, M, P>,
     ) {
+        if Flaw::KeepsBuffer.strikes() {
+            return;
+        }
         engine.give_room(buffer.room);
         if let Some(slot) = self.buffers.iter_mut().find(|slot| slot.is_none()) {
             *slot = Some(buffer.memory);

@@ -8,8 +8,8 @@
 //!
 //! Time comes in with [`Endpoint::poll`], which does a bounded amount of work; [`Endpoint::next_poll`] says when to call it again. What has
 //! come is pulled. Nothing waits: what takes time is a value that is asked again ([`Barrier`], [`Quiescence`], [`LongSend`],
-//! [`StreamOut`](crate::outbox::StreamOut)) or shows by itself ([`Endpoint::find`], [`Event::Changed`]). All memory is in the
-//! [`EndpointStorage`].
+//! [`StreamOut`](crate::outbox::StreamOut)), a call that says whether it is over ([`Endpoint::advance`]), or shows by itself
+//! ([`Endpoint::find`], [`Event::Changed`]). All memory is in the [`EndpointStorage`].
 //!
 //! [`embed::Host`](crate::embed::Host) has the same by shared reference, with messages that give themselves back.
 //!
@@ -76,14 +76,17 @@
 //! ```
 
 mod arrivals;
+mod pipes;
 mod sending;
 mod storage;
 mod streams;
+mod superstep;
 
 use managed::ManagedSlice;
 
 use crate::Event;
 use crate::engine::{Config, ConfigError, Engine, LocalPart, RegisterError};
+use crate::flaw::Flaw;
 use crate::id::{NodeId, PartId, Time};
 use crate::inbox::{self, Inbox, Info};
 use crate::outbox::{Due, Outbox, Rule};
@@ -109,7 +112,7 @@ pub struct Endpoint<'a, T: Transport, M: BlockMemory, P: SpacePolicy> {
     /// By private pipe, as `pipes`.
     inboxes: ManagedSlice<'a, Inbox<'a, Hold<'a>, Buffer<'a>>>,
     pipes: Pipes<'a>,
-    /// The same.
+    /// By the places of parts.
     owners: ManagedSlice<'a, Owner>,
     now: Time,
     /// When the engine wants to be called, as of the last poll.
@@ -300,14 +303,29 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     pub fn register(&mut self, name: &str, kind: PartKind) -> Result<PartId, RegisterError> {
         self.pipes.stirred = true;
         let part = self.engine.register(name, kind)?;
+        self.bind(part);
+        Ok(part)
+    }
+
+    /// Adds a part without a name, which costs no agreement: see [`Engine::attach`]. [`unregister`](Self::unregister) gives it up.
+    ///
+    /// # Errors
+    /// As [`Engine::attach`]: [`RegisterError::Busy`], call again after a poll.
+    pub fn attach(&mut self) -> Result<PartId, RegisterError> {
+        self.pipes.stirred = true;
+        let part = self.engine.attach()?;
+        self.bind(part);
+        Ok(part)
+    }
+
+    fn bind(&mut self, part: PartId) {
         // There are as many private pipes as parts.
-        let bound = self.engine.bind_pipe(part);
+        let bound = self.apply_pipe(part);
         debug_assert!(bound.is_ok(), "{bound:?}");
-        let pipe = bound.map_or(usize::MAX, |pipe| usize::from(pipe.0));
-        if let Some(owner) = self.owners.get_mut(pipe) {
+        let place = self.engine.place_of(part).unwrap_or(usize::MAX);
+        if let Some(owner) = self.owners.get_mut(place) {
             *owner = Owner::of(part);
         }
-        Ok(part)
     }
 
     /// Gives up a part of this node. What has come for it and was not read goes back.
@@ -322,8 +340,10 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         self.engine.free(part)
     }
 
-    fn clear(&mut self, part: PartId) {
-        if let Some((inbox, mut source)) = self.source_of(part) {
+    pub(super) fn clear(&mut self, part: PartId) {
+        if let Some((inbox, mut source)) = self.source_of(part)
+            && !Flaw::KeepsInPipe.strikes()
+        {
             inbox.clear(&mut source);
             source.clear();
         }
@@ -471,8 +491,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Endpoint<'_, T, M, P> {
     /// What the endpoint itself has goes back to the engine, which leaks its transport if anything is missing.
     fn drop(&mut self) {
-        for pipe in 0..self.owners.len() {
-            let part = self.owners.get(pipe).and_then(|owner| owner.part);
+        for place in 0..self.owners.len() {
+            let part = self.owners.get(place).and_then(|owner| owner.part);
             part.into_iter().for_each(|part| self.clear(part));
         }
         self.outbox.flush(&mut self.engine, Due::All);

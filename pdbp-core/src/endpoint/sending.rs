@@ -225,8 +225,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     }
 
     fn owner(&mut self, part: PartId) -> Option<&mut Owner> {
-        let pipe = self.engine.private_pipe(part)?;
-        self.owners.get_mut(usize::from(pipe.0)).filter(|owner| owner.part == Some(part))
+        let place = self.engine.place_of(part)?;
+        self.owners.get_mut(place).filter(|owner| owner.part == Some(part))
     }
 
     /// Sends as much of a long message as there is room for. Whether all of it was sent; else call again after a poll.

@@ -12,7 +12,7 @@ use crate::inbox::InboxStorage;
 use crate::outbox::Lane;
 use crate::{Delivery, Event};
 
-/// The part that has a private pipe, and its messages longer than a block.
+/// A part of this node, and its messages longer than a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Owner {
     pub(super) part: Option<PartId>,
@@ -49,7 +49,7 @@ pub struct EndpointStorage<'a> {
     /// Memory in which messages longer than a block are put together, all of one length: each for one of them, as long as it is being
     /// received and read.
     pub(crate) buffers: ManagedSlice<'a, Option<ManagedSlice<'a, u8>>>,
-    /// One per private pipe.
+    /// One per part of this node.
     pub(crate) owners: ManagedSlice<'a, Owner>,
     /// Events that wait to be [asked for](super::Endpoint::poll_event). A poll in which links fail has several for each peer.
     pub(crate) events: ManagedSlice<'a, Option<Event>>,
@@ -75,7 +75,7 @@ impl EndpointStorage<'_> {
             ("ends", self.ends.len(), 2 * pipes),
             ("notes", self.notes.len(), pipes * notes(nodes, streams, pieces)),
             ("note_ends", self.note_ends.len(), pipes),
-            ("owners", self.owners.len(), pipes),
+            ("owners", self.owners.len(), usize::from(config.local_parts)),
         ] {
             if have < need {
                 return Err(ConfigError::Storage { slice, have, need });
@@ -115,7 +115,7 @@ impl EndpointStorage<'static> {
             notes: table(pipes * notes(nodes, usize::from(config.stream_pipes), pieces), || None),
             note_ends: table(pipes, Ends::default),
             buffers: table(long, || Some(ManagedSlice::Owned(alloc::vec![0; bytes]))),
-            owners: table(pipes, Owner::default),
+            owners: table(config.local_parts.into(), Owner::default),
             events: table(EVENTS * nodes, || None),
         }
     }

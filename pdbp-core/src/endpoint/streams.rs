@@ -1,10 +1,9 @@
 //! Streams: written and read piece by piece.
 
 use super::{Endpoint, Hold};
-use crate::engine::OpenError;
 use crate::id::{PartId, StreamNo};
 use crate::inbox::{Segment, StreamKey};
-use crate::outbox::{Ending, Missing, StreamError, StreamOut};
+use crate::outbox::{StreamError, StreamOut};
 use crate::pipe::PipeError;
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
@@ -74,24 +73,16 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     /// # Errors
     /// See [`StreamError`].
     pub fn write(&mut self, stream: &mut StreamOut, data: &[u8]) -> Result<usize, StreamError> {
-        stream.check(&self.engine)?;
-        let (whole, mut written) = (self.engine.config().longest_unsegmented(), 0);
-        while let Some(rest) = data.get(written..).filter(|rest| !rest.is_empty()) {
-            match stream.write(whole, rest) {
-                Ok(taken) => written += taken,
-                Err(Missing::Block) if self.give_block(stream)? => {}
-                Err(Missing::Room) => self.submit_segment(stream, Ending::Open),
-                Err(Missing::Block | Missing::Stream) => break,
-            }
-        }
-        Ok(written)
+        let (whole, before) = (self.engine.config().longest_unsegmented(), stream.segments());
+        let written = stream.poll_write(&mut self.engine, whole, data);
+        self.pipes.stirred |= stream.segments() != before;
+        written
     }
 
     /// Sends what was written. Readers get it as one segment, or several.
     pub fn flush_stream(&mut self, stream: &mut StreamOut) {
-        if stream.filled() > 0 {
-            self.submit_segment(stream, Ending::Open);
-        }
+        self.pipes.stirred |= stream.filled() > 0;
+        stream.flush(&mut self.engine);
     }
 
     /// Ends a stream. Whether it is over; else call again after a poll.
@@ -99,7 +90,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     /// # Errors
     /// See [`StreamError`]; the stream is over.
     pub fn poll_finish(&mut self, stream: &mut StreamOut) -> Result<bool, StreamError> {
-        let ended = self.end(stream);
+        let before = stream.segments();
+        let ended = stream.poll_finish(&mut self.engine);
+        self.pipes.stirred |= stream.segments() != before;
         if !matches!(ended, Ok(false)) {
             self.pipes.stirred = true;
             let closed = stream.close(&mut self.engine);
@@ -108,40 +101,11 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         ended
     }
 
-    fn end(&mut self, stream: &mut StreamOut) -> Result<bool, StreamError> {
-        if !stream.is_over() {
-            stream.check(&self.engine)?;
-            if !stream.has_block() && !self.give_block(stream)? {
-                return Ok(false);
-            }
-            self.submit_segment(stream, Ending::Last);
-        }
-        stream.poll_taken(&self.engine).map_or(Ok(false), |taken| taken.map(|()| true))
-    }
-
     /// Gives a stream up: its reader is told that it is broken.
     pub fn give_up_stream(&mut self, mut stream: StreamOut) {
         self.pipes.stirred = true;
         let closed = stream.close(&mut self.engine);
         debug_assert!(closed.is_ok(), "it was not closed before");
-    }
-
-    /// `false`: there is no block now.
-    fn give_block(&mut self, stream: &mut StreamOut) -> Result<bool, StreamError> {
-        match self.engine.open(stream.dest().node()) {
-            Ok(block) => {
-                let before = stream.give_block(block);
-                before.into_iter().for_each(|block| self.engine.submit(block));
-                Ok(true)
-            }
-            Err(OpenError::WouldBlock) => Ok(false),
-            Err(OpenError::PeerFailed(_) | OpenError::NoSuchNode(_)) => Err(StreamError::PeerFailed),
-        }
-    }
-
-    fn submit_segment(&mut self, stream: &mut StreamOut, ending: Ending) {
-        self.pipes.stirred = true;
-        stream.seal(0, ending).into_iter().for_each(|block| self.engine.submit(block));
     }
 
     /// The next stream that somebody has opened to a part of this node.

@@ -117,6 +117,7 @@ mod control_queue;
 mod event;
 mod link;
 mod membership;
+mod nameless;
 mod parts;
 mod poll;
 mod posting;
@@ -133,6 +134,7 @@ mod space;
 mod stats;
 mod storage;
 mod streams;
+mod superstep;
 mod termination;
 #[cfg(test)]
 mod tests;
@@ -164,6 +166,7 @@ pub use room::{RoomError, RoomToken};
 pub use sending::OpenError;
 pub use stats::{Counters, PipeUse, RowStats};
 pub use storage::Storage;
+pub use superstep::{Superstep, SuperstepError};
 
 /// In UMBInfo-Tab: a block set aside for control messages.
 const CONTROL_ROW: u16 = u16::MAX;
@@ -215,6 +218,7 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     requests: requests::Requests,
     barrier: barrier::Barrier,
     termination: termination::Termination,
+    supersteps: superstep::Supersteps,
     parts: parts::Parts<'a>,
     pipes: PipePool<'a>,
     streams: StreamMap<'a>,
@@ -285,6 +289,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             requests: requests::Requests::default(),
             barrier: barrier::Barrier::new(&config),
             termination: termination::Termination::default(),
+            supersteps: superstep::Supersteps::default(),
             parts: parts::Parts::new(local_parts, places),
             pipes: PipePool::new(pipes, (bound, places), config.private_pipes, config.local_parts),
             streams: StreamMap::new(streams, usize::from(config.stream_pipes), config.circuits()),

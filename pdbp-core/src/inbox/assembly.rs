@@ -5,6 +5,7 @@ use managed::ManagedSlice;
 use super::Arrivals;
 use super::cursor::{Cursor, Info, Span};
 use crate::cdu::SegmentHeader;
+use crate::flaw::Flaw;
 use crate::id::{NodeId, PartId};
 
 /// A message of which some segments have come. A part sends one at a time, so there is one per source.
@@ -77,7 +78,9 @@ impl<'a, B> Assemblies<'a, B> {
             return Put::Unreadable;
         }
         let (start, end) = (span.start() as usize, (span.start() + span.length()) as usize);
-        arrivals.append(&mut assembly.buffer, cursor.hold(), start, end);
+        if !Flaw::SkipsSegment.strikes() {
+            arrivals.append(&mut assembly.buffer, cursor.hold(), start, end);
+        }
         assembly.next += 1;
         assembly.filled += span.length();
         if assembly.filled < assembly.total {

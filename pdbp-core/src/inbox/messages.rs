@@ -7,6 +7,7 @@ use super::cursor::{Ahead, Cursor, Info, Next, Span};
 use super::lists::Item;
 use super::{Arrivals, Inbox, Pulled};
 use crate::Delivery;
+use crate::flaw::Flaw;
 
 /// Messages of a delivery between two looks for commands.
 const UNLOOKED: u32 = 128;
@@ -162,7 +163,13 @@ impl<H, B> Inbox<'_, H, B> {
             // The last message takes the hold along, so that it goes back as soon as the message is dropped.
             let (span, info) = (cursor.span(), cursor.info());
             let hold = slot.take().map(Cursor::into_hold)?;
+            if Flaw::KeepsDelivery.strikes() {
+                drop(arrivals.share(&hold));
+            }
             return Some(Message { hold, span, info });
+        }
+        if cursor.left() > 1 && Flaw::SkipsMessage.strikes() {
+            cursor.step();
         }
         let (span, info) = cursor.step();
         let hold = arrivals.share(cursor.hold());
@@ -183,8 +190,9 @@ impl<H, B> Inbox<'_, H, B> {
                 continue;
             }
             let (info, count) = (cursor.info(), cursor.left());
-            let span = cursor.skip(count);
-            let hold = if cursor.ends_here() {
+            let again = count > 1 && Flaw::ReadsLastAgain.strikes();
+            let span = cursor.skip(count - u32::from(again));
+            let hold = if cursor.ends_here() && !again {
                 slot.take().map(Cursor::into_hold)?
             } else {
                 arrivals.share(cursor.hold())
@@ -309,6 +317,9 @@ impl<H, B> Inbox<'_, H, B> {
     /// Makes a cursor stand in a train with messages left, that of commands if there are any.
     fn open<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Open> {
         self.unlooked = 0;
+        if self.withheld {
+            return None;
+        }
         if self.open_command(arrivals) {
             return Some(Open::Command);
         }
@@ -342,7 +353,7 @@ impl<H, B> Inbox<'_, H, B> {
     fn next_command<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> bool {
         loop {
             if self.command.is_some() && self.advance(Open::Command, arrivals) {
-                return true;
+                return !self.withheld;
             }
             let Some(delivery) = arrivals.pull_command() else { return false };
             let hold = arrivals.hold(delivery);

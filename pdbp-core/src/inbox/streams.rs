@@ -4,6 +4,7 @@ use managed::ManagedSlice;
 
 use super::lists::{Item, List, Lists};
 use super::{Arrivals, Inbox};
+use crate::flaw::Flaw;
 use crate::id::{NodeId, PartId, StreamNo};
 
 /// A stream that arrives.
@@ -134,7 +135,7 @@ impl<'a> Streams<'a> {
         } else {
             arrivals.release(hold);
         }
-        stream.ended |= last;
+        stream.ended |= last && !Flaw::MissesEnd.strikes();
         stream.broken |= aborted;
         let over = (stream.ignored && stream.ended).then_some(stream.key);
         over.into_iter().for_each(|key| self.remove(key));
@@ -224,7 +225,7 @@ impl<H, B> Inbox<'_, H, B> {
                 return Segment::Data(hold);
             }
             if stream.ended {
-                let broken = stream.broken;
+                let broken = stream.broken && !Flaw::EndsGivenUp.strikes();
                 self.streams.remove(key);
                 return if broken { Segment::Broken } else { Segment::End };
             }

@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use crate::cdu::SegmentHeader;
+use crate::flaw::Flaw;
 
 /// A message that travels in segments: how far it has been packed. The bytes stay with the sender, so that a message that finds no room
 /// goes on later where it was.
@@ -51,12 +52,14 @@ impl LongMessage {
             return None;
         }
         let header = SegmentHeader::new(self.number, self.segment, self.bytes as u64);
-        Some(Piece { header, range: self.at..self.end() })
+        let cut = usize::from(Flaw::CutsSegment.strikes());
+        Some(Piece { header, range: self.at..self.end() - cut })
     }
 
     /// The next segment was packed.
     pub fn advance(&mut self) {
-        (self.at, self.segment) = (self.end(), self.segment.wrapping_add(1));
+        let next = u32::from(!Flaw::RepeatsSegment.strikes());
+        (self.at, self.segment) = (self.end(), self.segment.wrapping_add(next));
     }
 
     /// Bytes that have been packed.

@@ -1,6 +1,8 @@
 //! When an open block leaves though it is not full.
 
 use super::{Blocks, Lane, Outbox};
+use crate::cdu::Packer;
+use crate::flaw::Flaw;
 use crate::id::{NodeId, Time};
 use crate::umb::OpenBlock;
 
@@ -77,7 +79,10 @@ impl Outbox<'_> {
 
     fn flush_open(&mut self, blocks: &mut impl Blocks, due: Due) -> Flushed {
         let (mut flushed, mut at) = (0, 0);
-        while let Some(block) = self.next_due(&mut at, due, |dest| blocks.backlog(dest)) {
+        while let Some(mut block) = self.next_due(&mut at, due, |dest| blocks.backlog(dest)) {
+            if Flaw::EmptiesDue.strikes() {
+                block.rewind(Packer::new());
+            }
             blocks.submit(block);
             flushed += 1;
         }

@@ -1,7 +1,8 @@
 //! The writing end of a stream.
 
 use crate::cdu::{CduClass, Packer, Route, flag};
-use crate::engine::Engine;
+use crate::engine::{Engine, OpenError};
+use crate::flaw::Flaw;
 use crate::id::{PartId, StreamNo};
 use crate::pipe::{PipeError, StreamState};
 use crate::policy::SpacePolicy;
@@ -61,10 +62,11 @@ impl core::fmt::Display for StreamError {
 
 impl core::error::Error for StreamError {}
 
-/// The writing end of a stream (SINFO of the documents): its pipe, its segments and their numbers. It neither waits nor sends; its holder
-/// gives it blocks and submits those that it has sealed.
+/// The writing end of a stream (SINFO of the documents): its pipe, its segments and their numbers. It does not wait. Its holder writes by
+/// `poll_write`, `flush` and `poll_finish`, or gives it blocks itself and submits those that it has sealed.
 ///
 /// ```text
+///  open ─▶ [ poll_write … ─▶ flush ] … ─▶ poll_finish ─▶ close
 ///  open ─▶ [ give_block ─▶ loan, advance … ─▶ seal ─▶ submit ] … ─▶ seal(Last) ─▶ submit ─▶ close
 /// ```
 #[derive(Debug)]
@@ -202,7 +204,80 @@ impl StreamOut {
         let taken = room.len();
         room.copy_from_slice(data.get(..taken).unwrap_or(&[]));
         self.advance(taken);
-        Ok(taken)
+        Ok(taken - usize::from(taken > 0 && Flaw::CountsWriteShort.strikes()))
+    }
+
+    /// Writes as many of the bytes as there is room for, into segments of `whole` bytes that leave when they are full; how many.
+    ///
+    /// # Errors
+    /// See [`StreamError`].
+    pub fn poll_write<T: Transport, M: BlockMemory, P: SpacePolicy>(
+        &mut self,
+        engine: &mut Engine<'_, T, M, P>,
+        whole: usize,
+        data: &[u8],
+    ) -> Result<usize, StreamError> {
+        self.check(engine)?;
+        let mut written = 0;
+        while let Some(rest) = data.get(written..).filter(|rest| !rest.is_empty()) {
+            match self.write(whole, rest) {
+                Ok(taken) => written += taken,
+                Err(Missing::Block) if self.open_block(engine)? => {}
+                Err(Missing::Room) => self.submit(engine, Ending::Open),
+                Err(Missing::Block | Missing::Stream) => break,
+            }
+        }
+        Ok(written)
+    }
+
+    /// Sends what was written.
+    pub fn flush<T: Transport, M: BlockMemory, P: SpacePolicy>(&mut self, engine: &mut Engine<'_, T, M, P>) {
+        if self.filled > 0 && !Flaw::KeepsWritten.strikes() {
+            self.submit(engine, Ending::Open);
+        }
+    }
+
+    /// Sends what was written as the last of the stream. Whether it is over, as it is by a relay when that has taken it; else there is no
+    /// block for it, or no answer: call again after a poll.
+    ///
+    /// # Errors
+    /// See [`StreamError`].
+    pub fn poll_finish<T: Transport, M: BlockMemory, P: SpacePolicy>(
+        &mut self,
+        engine: &mut Engine<'_, T, M, P>,
+    ) -> Result<bool, StreamError> {
+        if !self.over {
+            self.check(engine)?;
+            if !self.open_block(engine)? {
+                return Ok(false);
+            }
+            self.submit(engine, Ending::Last);
+        }
+        self.poll_taken(engine).map_or(Ok(false), |taken| taken.map(|()| true))
+    }
+
+    /// Takes a block of the engine, if it has none. `false`: there is none now.
+    fn open_block<T: Transport, M: BlockMemory, P: SpacePolicy>(
+        &mut self,
+        engine: &mut Engine<'_, T, M, P>,
+    ) -> Result<bool, StreamError> {
+        if self.block.is_some() {
+            return Ok(true);
+        }
+        match engine.open(self.to.node()) {
+            Ok(block) => self.block = Some(block),
+            Err(OpenError::WouldBlock) => return Ok(false),
+            Err(OpenError::PeerFailed(_) | OpenError::NoSuchNode(_)) => return Err(StreamError::PeerFailed),
+        }
+        Ok(true)
+    }
+
+    fn submit<T: Transport, M: BlockMemory, P: SpacePolicy>(
+        &mut self,
+        engine: &mut Engine<'_, T, M, P>,
+        ending: Ending,
+    ) {
+        self.seal(0, ending).into_iter().for_each(|block| engine.submit(block));
     }
 
     /// The segment as it leaves, to be submitted; `None` when there is no block.

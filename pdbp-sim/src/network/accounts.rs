@@ -29,7 +29,8 @@ impl<T: Transport + 'static> Cluster<T> {
         let Some(Some(host)) = self.hosts.get(usize::from(node)) else { return Ok(()) };
         let posted = |peer: NodeId| self.network.posted(node, peer.raw());
         let division = self.setup.division(host.engine().config().node);
-        let meets = self.setup.mix.barriers + self.setup.mix.quiescence > 0;
+        let mix = &self.setup.mix;
+        let meets = mix.barriers + mix.quiescence + mix.supersteps > 0;
         let first = |host: &Host<T>| host.engine().agreement().epoch() == FIRST;
         let steady = || !meets || self.hosts.iter().flatten().all(first);
         let mut counters = host.engine().counters();
@@ -72,7 +73,7 @@ impl<T: Transport + 'static> Cluster<T> {
     fn moved(&self) -> [u64; 5] {
         self.hosts.iter().flatten().fold([0; 5], |[sent, refused, delivered, returned, met], host| {
             let (t, m) = (host.totals, &host.meetings);
-            let met = met + m.passed() + m.quiets;
+            let met = met + m.passed() + m.quiets + u64::from(host.supersteps.over);
             [sent + t.sent, refused + t.refused, delivered + t.delivered, returned + t.returned, met]
         })
     }

@@ -24,6 +24,8 @@ pub enum Invariant {
     Streams,
     /// Nobody passes a barrier before all nodes have arrived at it.
     Barriers,
+    /// Nobody ends a superstep before all are done with it and all that was sent in it was read, nor reads what is sent in the next.
+    Supersteps,
     /// Who has asked for quiescence is answered when all that was sent before has been received.
     Quiescence,
     /// Every block is in the pool, in a row, or posted.

@@ -10,9 +10,10 @@ use super::actor::{Actor, Maker};
 use super::events::Kind;
 use super::guests::Guests;
 use super::host::{Host, Totals, storage};
-use super::meetings::{Meetings, Sent};
+use super::meetings::{Ends, Meetings, Sent};
 use super::report::{Latencies, Report};
 use super::setup::{ClusterError, Setup};
+use super::supersteps::Supersteps;
 use super::writing::Writer;
 use super::{Fault, Network, Port};
 
@@ -32,6 +33,8 @@ pub struct Cluster<T: Transport + 'static = Port> {
     pub(super) arrivals: Vec<u32>,
     /// What all had sent when each node asked for quiescence for the last time.
     pub(super) asked: Vec<Vec<Sent>>,
+    /// The last superstep that each node was done with, and what it had sent by then.
+    pub(super) done: Vec<(u32, Vec<Sent>)>,
     faults: Vec<Fault>,
     pub(super) latencies: Latencies,
     /// Of lives that are over.
@@ -102,6 +105,7 @@ impl<T: Transport + 'static> Cluster<T> {
             lives: vec![0; nodes],
             arrivals: vec![0; nodes],
             asked: vec![Vec::new(); nodes],
+            done: vec![(0, Vec::new()); nodes],
             faults: Vec::new(),
             latencies: Latencies::default(),
             past: Totals::default(),
@@ -145,8 +149,9 @@ impl<T: Transport + 'static> Cluster<T> {
         let seed = self.setup.seed.wrapping_add(u64::from(life) << 20);
         let sender = self.setup.traffic.sender(node, self.setup.nodes, now, seed);
         let writer = Writer::new(mix, seed ^ u64::from(node) << 40);
-        let guests = Guests::new(mix.guests, mix.fixed_parts(), now, seed ^ u64::from(node) << 40);
-        let (senders, others) = ((sender, writer), (guests, Meetings::new(mix, now)));
+        let guests = Guests::new(mix, now, seed ^ u64::from(node) << 40);
+        let supersteps = Supersteps::new(if self.setup.open { 0 } else { mix.supersteps });
+        let (senders, others) = ((sender, writer), (guests, Meetings::new(mix, now), supersteps));
         let mut host = Host::new(endpoint, parts, senders, others, life, (bytes, tables));
         if let Some(actor) = self.actors.as_mut().and_then(|make| make.0(node, life)) {
             host.begin(actor, now).map_err(ClusterError::Register)?;
@@ -238,6 +243,7 @@ impl<T: Transport + 'static> Cluster<T> {
 
     fn wake(&mut self, node: u16, life: u32, now: u64) -> Result<(), ClusterError> {
         let (costs, until) = (self.setup.costs, self.setup.traffic_until);
+        let hopeless = self.setup.mix.supersteps > 0 && self.barriers_end() == Ends::Perhaps;
         let Some(Some(host)) = self.hosts.get_mut(usize::from(node)) else { return Ok(()) };
         if host.life != life || host.wake_at != Some(now) {
             return Ok(());
@@ -249,6 +255,7 @@ impl<T: Transport + 'static> Cluster<T> {
         self.steps += 1;
         self.relays_lose |= self.setup.routing == Routing::Grid && self.network.counts().failures > 0;
         host.gaps = self.relays_lose;
+        host.supersteps.hopeless |= hopeless;
         let outcome = host.run(now, (self.setup.warm_up, until), costs.reads.max(1), &mut self.latencies);
         self.relays_lose |= host.engine().counters().relay_lost > 0;
         let work = match outcome {
@@ -325,6 +332,11 @@ impl<T: Transport + 'static> Cluster<T> {
         self.network.crash(node);
         if let Some(host) = self.hosts.get_mut(usize::from(node)).and_then(Option::take) {
             self.past.add(host.all());
+        }
+        if self.setup.mix.supersteps > 0 {
+            // For them no superstep has an end.
+            let now = self.network.now();
+            (0..self.setup.nodes as u16).for_each(|node| self.wake_at(node, now));
         }
     }
 

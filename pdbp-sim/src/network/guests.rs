@@ -9,41 +9,56 @@ use pdbp_core::policy::SpacePolicy;
 use pdbp_core::tables::PartKind;
 use pdbp_core::{BlockMemory, Routing, Transport};
 
+use super::Probability;
 use super::check::{Breach, Invariant};
+use super::mix::Mix;
 use crate::random::Random;
 
 /// Ids that a guest remembers, most of them of guests that are gone.
 const REMEMBERED: usize = 8;
 const NAME: &str = "guest";
+/// Nanoseconds after which it reads what it has left.
+const AGAIN: u64 = 5_000;
 
-/// The guest of a node, a part that is registered and freed again and again. It sends to guests that it has looked up at some time: each
-/// message says for whom it is.
+/// The guest of a node, a part that comes and goes again and again, with a name or without one. It sends to guests that it has looked up at some time, and
+/// to those without a name that have sent it something: each message says for whom it is.
 #[derive(Debug)]
 pub(super) struct Guests {
     /// Nanoseconds from one thing that it does to the next, on average; 0: there is none.
     every: u64,
     next: u64,
     random: Random,
+    /// Share of it that is about its pipe, and what that is drawn from.
+    pipes: Probability,
+    pipe_random: Random,
     /// Parts of the node that stay.
     fixed: u16,
     here: Option<PartId>,
+    /// The next one has no name.
+    nameless: bool,
     known: VecDeque<PartId>,
     /// Messages to guests that were gone.
     pub(super) astray: u64,
     pub(super) received: u64,
+    /// Of these from parts without a name.
+    pub(super) of_nameless: u64,
 }
 
 impl Guests {
-    pub(super) fn new(every: u64, fixed: u16, start: u64, seed: u64) -> Self {
+    pub(super) fn new(mix: Mix, start: u64, seed: u64) -> Self {
         Self {
-            every,
-            next: start + every,
+            every: mix.guests,
+            next: start + mix.guests,
             random: Random::new(seed ^ 0x6775_6573),
-            fixed,
+            pipes: mix.pipes,
+            pipe_random: Random::new(seed ^ 0x7069_7065),
+            fixed: mix.fixed_parts(),
             here: None,
+            nameless: false,
             known: VecDeque::new(),
             astray: 0,
             received: 0,
+            of_nameless: 0,
         }
     }
 
@@ -53,7 +68,12 @@ impl Guests {
         endpoint: &mut Endpoint<'_, T, M, P>,
         (now, end): (u64, u64),
     ) -> Result<Option<u64>, Breach> {
-        self.read(endpoint)?;
+        let is_due = self.every > 0 && self.next <= end.min(now);
+        // For what becomes of it when the pipe is given back.
+        let is_left = is_due && self.pipes.strikes(&mut self.pipe_random);
+        if !is_left {
+            self.read(endpoint)?;
+        }
         if self.every == 0 || self.next > end {
             return Ok(None);
         }
@@ -61,11 +81,13 @@ impl Guests {
             self.next = now + 1 + self.random.below(2 * self.every);
             match self.here {
                 // The last one may still be on its way out.
+                None if self.nameless => self.here = endpoint.attach().ok(),
                 None => self.here = endpoint.register(NAME, PartKind::Cpu).ok(),
                 Some(id) => self.stay(endpoint, id)?,
             }
         }
-        Ok((self.next <= end).then_some(self.next))
+        let again = is_left.then_some(now + AGAIN);
+        Ok(again.or((self.next <= end).then_some(self.next)))
     }
 
     fn stay<T: Transport, M: BlockMemory, P: SpacePolicy>(
@@ -80,16 +102,18 @@ impl Guests {
         if state != LocalPart::Known || self.random.below(8) == 0 {
             // With what has come and was not read.
             if endpoint.unregister(me).is_ok() {
-                self.here = None;
+                (self.here, self.nameless) = (None, self.random.below(2) == 0);
             }
             return Ok(());
+        }
+        if self.pipes.strikes(&mut self.pipe_random) {
+            change_pipe(endpoint, me)?;
         }
         let engine = endpoint.engine();
         let node = NodeId::new(self.random.below(engine.config().nodes.into()) as u16);
         let found = node.and_then(|node| engine.lookup(node, NAME)).map(|entry| entry.id);
-        if let Some(id) = found.filter(|id| !self.known.contains(id)) {
-            self.known.push_front(id);
-            self.known.truncate(REMEMBERED);
+        if let Some(id) = found {
+            self.remember(id);
         }
         for _ in 0..self.random.below(4) {
             let at = self.random.below(self.known.len() as u64) as usize;
@@ -102,6 +126,13 @@ impl Guests {
         Ok(())
     }
 
+    fn remember(&mut self, id: PartId) {
+        if !self.known.contains(&id) {
+            self.known.push_front(id);
+            self.known.truncate(REMEMBERED);
+        }
+    }
+
     fn read<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &mut self,
         endpoint: &mut Endpoint<'_, T, M, P>,
@@ -112,8 +143,13 @@ impl Guests {
         let of_before = |to: PartId| routing == Routing::Grid && to == id.in_generation(to.generation());
         while let Some(message) = endpoint.poll_recv(id) {
             let bits = message.bytes().try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
+            let source = endpoint.engine().resolve(message.source().address());
             endpoint.release(message);
             self.received += 1;
+            if let Some(source) = source.filter(|source| source.is_nameless()) {
+                self.of_nameless += 1;
+                self.remember(source);
+            }
             let to = PartId::from_bits(bits);
             if !to.is_some_and(|to| to == id || of_before(to)) {
                 let what = format!("{id} has got a message to {to:?}");
@@ -130,6 +166,28 @@ impl Guests {
     pub(super) fn note_astray(&mut self, part: u16, messages: u32) {
         if part >= self.fixed {
             self.astray += u64::from(messages);
+        }
+    }
+}
+
+/// Gives the pipe of a part back, or applies for one if it has none.
+fn change_pipe<T: Transport, M: BlockMemory, P: SpacePolicy>(
+    endpoint: &mut Endpoint<'_, T, M, P>,
+    me: PartId,
+) -> Result<(), Breach> {
+    let had_one = endpoint.engine().private_pipe(me).is_some();
+    let changed = if had_one { endpoint.release_pipe(me) } else { endpoint.apply_pipe(me) };
+    let wrong =
+        |what| Err(Breach::new(Invariant::Accounted, format!("{me}, pipe before: {had_one}: {what}")));
+    if let Err(error) = changed {
+        return wrong(error.to_string());
+    }
+    match endpoint.poll_recv(me) {
+        None => Ok(()),
+        Some(message) => {
+            let what = format!("{} bytes of before came by the pipe", message.bytes().len());
+            endpoint.release(message);
+            wrong(what)
         }
     }
 }

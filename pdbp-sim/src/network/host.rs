@@ -19,6 +19,7 @@ use super::reading::{Reading, Received};
 use super::report::Latencies;
 use super::setup::Setup;
 use super::streams::Streams;
+use super::supersteps::Supersteps;
 use super::traffic::Sender;
 use super::writing::Writer;
 
@@ -60,6 +61,10 @@ pub(super) struct Work {
     pub(super) asked: bool,
     /// Its request for quiescence was answered.
     pub(super) quiet: bool,
+    /// The superstep that it has become done with.
+    pub(super) done: Option<u32>,
+    /// The superstep that has ended for it.
+    pub(super) ended: Option<u32>,
 }
 
 impl Work {
@@ -91,6 +96,8 @@ pub(super) struct Totals {
     pub(super) barriers: u64,
     /// Requests for quiescence answered.
     pub(super) quiets: u64,
+    /// Supersteps that were over.
+    pub(super) supersteps: u64,
 }
 
 impl Totals {
@@ -106,6 +113,7 @@ impl Totals {
         self.streams = (self.streams.0 + other.streams.0, self.streams.1 + other.streams.1);
         self.barriers += other.barriers;
         self.quiets += other.quiets;
+        self.supersteps += other.supersteps;
     }
 }
 
@@ -160,6 +168,7 @@ pub(super) struct Host<T: Transport + 'static> {
     pub(super) writer: Writer,
     pub(super) streams: Streams,
     pub(super) meetings: Meetings,
+    pub(super) supersteps: Supersteps,
     /// Messages sent, by destination and channel; of streams, those that were flushed.
     pub(super) sent: BTreeMap<(u16, Channel), u64>,
     /// How many of them may have been lost when the link failed for the last time.
@@ -207,7 +216,7 @@ impl<T: Transport + 'static> Host<T> {
         endpoint: Endpoint<'static, T, HeapMemory, Choice>,
         parts: Vec<PartId>,
         (sender, writer): (Sender, Writer),
-        (guests, meetings): (Guests, Meetings),
+        (guests, meetings, supersteps): (Guests, Meetings, Supersteps),
         life: u32,
         memory: (usize, usize),
     ) -> Self {
@@ -225,6 +234,7 @@ impl<T: Transport + 'static> Host<T> {
             writer,
             streams: Streams::default(),
             meetings,
+            supersteps,
             sent: BTreeMap::new(),
             doubtful: BTreeMap::new(),
             received: BTreeMap::new(),
@@ -263,7 +273,8 @@ impl<T: Transport + 'static> Host<T> {
     /// Its totals so far.
     pub(super) fn all(&self) -> Totals {
         let (barriers, quiets) = (self.meetings.passed(), self.meetings.quiets);
-        Totals { streams: self.streams.count(), barriers, quiets, ..self.totals }
+        let supersteps = self.supersteps.over.into();
+        Totals { streams: self.streams.count(), barriers, quiets, supersteps, ..self.totals }
     }
 
     /// Sends what is due, polls, and reads.
@@ -289,6 +300,7 @@ impl<T: Transport + 'static> Host<T> {
         work.blocks += u64::from(self.endpoint.poll(local));
         self.hear()?;
         self.part(&mut work);
+        self.step(now, traffic_until, &mut work)?;
         if work.passed.is_some() && self.engine().config().is_open() {
             // Nobody may be left whose messages would wake it for the next.
             work.wants(now);
@@ -371,7 +383,10 @@ impl<T: Transport + 'static> Host<T> {
         if let Some(entry) = waiting {
             return Some(format!("the message to node{} of {} ns has not been sent", entry.dest, entry.at));
         }
-        let meetings = || self.unmet(traffic_until, barriers);
+        let meetings = || {
+            let supersteps = || self.supersteps.unrest(traffic_until, barriers);
+            self.unmet(traffic_until, barriers).or_else(supersteps)
+        };
         let rows = || super::check::unrest(self.engine(), self.engine().config().nodes);
         let actor = || self.acting.as_ref().and_then(|acting| acting.actor.unrest());
         self.streams.unrest().or_else(meetings).or_else(rows).or_else(actor)

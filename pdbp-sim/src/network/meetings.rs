@@ -69,7 +69,7 @@ pub(super) struct Sent {
     source: u16,
     life: u32,
     dest: u16,
-    channel: Channel,
+    pub(super) channel: Channel,
     count: u64,
 }
 
@@ -167,12 +167,22 @@ impl<T: Transport + 'static> Cluster<T> {
         let Some(Some(host)) = self.hosts.get(at) else { return Ok(()) };
         if work.quiet
             && let Some(sent) = self.asked.get(at)
+            && let Some(what) = self.unread_of(host, sent.iter().filter(|sent| !self.withholds(sent.dest)))
         {
-            let primary = host.engine().master().and_then(|node| self.hosts.get(node.index())?.as_ref());
-            let gone = |node| is_gone(host, node) || primary.is_none_or(|primary| is_gone(primary, node));
-            self.check_quiet(sent.iter().filter(|sent| !gone(sent.source) && !gone(sent.dest)))?;
+            return Err(Breach::new(Invariant::Quiescence, format!("quiet, and {what}")));
         }
-        Ok(())
+        self.compare_supersteps(node, work)
+    }
+
+    /// What of this was not read, between nodes that a host, and the primary, have not seen fail.
+    pub(super) fn unread_of<'s>(
+        &self,
+        host: &Host<T>,
+        sent: impl Iterator<Item = &'s Sent>,
+    ) -> Option<String> {
+        let primary = host.engine().master().and_then(|node| self.hosts.get(node.index())?.as_ref());
+        let gone = |node| is_gone(host, node) || primary.is_none_or(|primary| is_gone(primary, node));
+        self.unread(sent.filter(|sent| !gone(sent.source) && !gone(sent.dest)))
     }
 
     /// What has come by the time of an answer can be read without another poll.
@@ -190,23 +200,22 @@ impl<T: Transport + 'static> Cluster<T> {
     }
 
     fn all_sent(&self) -> Vec<Sent> {
-        let hosts = (0..).zip(&self.hosts).filter_map(|(node, host)| Some((node, host.as_ref()?)));
-        let sent = hosts.flat_map(|(source, host)| {
-            let life = host.life;
-            host.sent.iter().map(move |((dest, channel), count)| Sent {
-                source,
-                life,
-                dest: *dest,
-                channel: *channel,
-                count: *count,
-            })
-        });
-        sent.collect()
+        (0..self.setup.nodes as u16).flat_map(|source| self.sent_by(source)).collect()
     }
 
-    /// All that had been sent was read, but for what links that have failed since may have lost.
-    fn check_quiet<'s>(&self, asked: impl Iterator<Item = &'s Sent>) -> Result<(), Breach> {
-        for sent in asked {
+    /// What a node has sent so far.
+    pub(super) fn sent_by(&self, source: u16) -> impl Iterator<Item = Sent> {
+        let host = self.hosts.get(usize::from(source)).and_then(Option::as_ref);
+        host.into_iter().flat_map(move |host| {
+            let life = host.life;
+            let sent = host.sent.iter();
+            sent.map(move |(&(dest, channel), &count)| Sent { source, life, dest, channel, count })
+        })
+    }
+
+    /// What of this was not read, but for what links that have failed since may have lost.
+    fn unread<'s>(&self, sent: impl Iterator<Item = &'s Sent>) -> Option<String> {
+        for sent in sent {
             let Sent { source, life, dest, channel, count } = *sent;
             let host = |node: u16| self.hosts.get(usize::from(node)).and_then(Option::as_ref);
             let (Some(from), Some(to)) = (host(source).filter(|h| h.life == life), host(dest)) else {
@@ -222,14 +231,12 @@ impl<T: Transport + 'static> Cluster<T> {
                 if channel == Channel::Stream { received.delivered + lost } else { received.next }
             });
             if come < count {
-                let what = format!(
-                    "quiet, and of {count} messages sent before by node{source} to node{dest} ({channel:?}) \
-                     {come} have come"
-                );
-                return Err(Breach::new(Invariant::Quiescence, what));
+                return Some(format!(
+                    "of {count} messages sent before by node{source} to node{dest} ({channel:?}) {come} have come"
+                ));
             }
         }
-        Ok(())
+        None
     }
 
     /// Whether no barrier may be passed without the node: in an open cluster, if it has been a member since it arrived at one.

@@ -32,6 +32,11 @@ pub struct Mix {
     /// Nanoseconds, on average, from one thing that a part does which comes and goes to the next; 0: there are none. Each node has one
     /// at a time, which sends to others.
     pub guests: u64,
+    /// Share of what these parts do that is to give their private pipe back, or to apply for one again.
+    pub pipes: Probability,
+    /// Nanoseconds from one superstep of all nodes to the next; 0: there are none. They take the place of barriers, which are to be 0 then.
+    /// An [open](super::Setup::open) cluster has none.
+    pub supersteps: u64,
 }
 
 /// One of the things that a host can do when a message is due.

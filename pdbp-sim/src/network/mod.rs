@@ -19,7 +19,7 @@
 //!   [fabric](crate::rapidio) of switches, on which a frame is a message of one or more packets.
 //! * [`Network`] and [`Port`]: the transport, for whoever drives it.
 //! * [`Cluster`]: an [`Endpoint`](pdbp_core::Endpoint) over each port, as programs embed it, with [`Traffic`] between them, and a [`Mix`] of
-//!   streams, commands, long messages, trains, sets of destinations, barriers and requests for quiescence.
+//!   streams, commands, long messages, trains, sets of destinations, barriers, supersteps and requests for quiescence.
 //! * [`Actor`]: a program with parts of its own on the nodes of a cluster.
 //! * [`Scenario`]: a run that reads like its specification; [`Scenario::random`] draws one from a seed.
 //!
@@ -81,6 +81,7 @@ mod sabotage;
 mod scenario;
 mod setup;
 mod streams;
+mod supersteps;
 mod switches;
 #[cfg(test)]
 mod tests;

@@ -51,6 +51,22 @@ impl Scenario {
         (scenario, until)
     }
 
+    /// The same as [`random`](Self::random) with supersteps in the place of barriers, and parts that come and go and give their pipes back.
+    pub fn random_supersteps(seed: u64) -> (Self, u64) {
+        let (mut scenario, until) = Self::drawn(seed, Routing::Direct);
+        let mut random = Random::new(seed ^ 0x7375_7065);
+        let random = &mut random;
+        let mix = &mut scenario.setup.mix;
+        (mix.barriers, mix.supersteps) = (0, us(200 + random.below(2_000)));
+        mix.guests = us(10 + random.below(200));
+        mix.pipes = Probability::new(random.below(500) as f64 / 1000.0).unwrap_or_default();
+        if one_in(2, random) {
+            // Of those with a crash most supersteps have no end.
+            scenario.faults.retain(|(_, fault)| !matches!(fault, Fault::Crash(_) | Fault::Restart(_)));
+        }
+        (scenario, until)
+    }
+
     /// The same as [`random`](Self::random) of an open cluster: node 0 founds it alone and stays, of the others some are there
     /// early and some come later, crash, and come again.
     pub fn random_open(seed: u64) -> (Self, u64) {
@@ -189,7 +205,7 @@ fn mix(seed: u64) -> Mix {
         _ => Probability::NEVER,
     };
     let guests = if one_in(3, random) { us(10 + random.below(200)) } else { 0 };
-    Mix { streams, commands, long, sets, trains, barriers, quiescence, guests }
+    Mix { streams, commands, long, sets, trains, barriers, quiescence, guests, ..Mix::default() }
 }
 
 fn draw_fault(scenario: &mut Scenario, nodes: u16, at: u64, until: u64, random: &mut Random) {

@@ -89,6 +89,8 @@ pub struct Report {
     pub barriers: u64,
     /// Requests for quiescence that were answered.
     pub quiets: u64,
+    /// Supersteps that were over, at each node.
+    pub supersteps: u64,
     /// Messages that engines reported undelivered.
     pub undelivered: u64,
     /// Messages that relays have passed on.
@@ -150,7 +152,7 @@ impl Report {
 
     fn with(self, totals: Totals) -> Self {
         let Totals { sent, delivered, bytes, timely, timely_bytes, refused, returned, .. } = totals;
-        let Totals { assembled, streams, barriers, quiets, .. } = totals;
+        let Totals { assembled, streams, barriers, quiets, supersteps, .. } = totals;
         Self {
             sent: self.sent + sent,
             delivered: self.delivered + delivered,
@@ -164,6 +166,7 @@ impl Report {
             streams_cut: self.streams_cut + streams.1,
             barriers: self.barriers + barriers,
             quiets: self.quiets + quiets,
+            supersteps: self.supersteps + supersteps,
             ..self
         }
     }
@@ -246,6 +249,9 @@ impl fmt::Display for Report {
         }
         if self.barriers + self.quiets > 0 {
             writeln!(f, "barriers: {} passed; quiescence: {} times", self.barriers, self.quiets)?;
+        }
+        if self.supersteps > 0 {
+            writeln!(f, "supersteps: {} over", self.supersteps)?;
         }
         writeln!(f, "blocks: {} of {:.0} % filled on average", self.blocks, self.fill * 100.0)?;
         writeln!(

@@ -270,6 +270,20 @@ impl Scenario {
         self
     }
 
+    /// See [`Mix::pipes`](super::Mix::pipes): a share from 0 to 1.
+    #[must_use]
+    pub fn pipes(mut self, share: f64) -> Self {
+        self.setup.mix.pipes = self.probability("pipes", share);
+        self
+    }
+
+    /// See [`Mix::supersteps`](super::Mix::supersteps).
+    #[must_use]
+    pub fn supersteps(mut self, every: u64) -> Self {
+        self.setup.mix.supersteps = every;
+        self
+    }
+
     /// Parts that an [`Actor`] of a node may have at a time, for [`run_actors`](Self::run_actors).
     #[must_use]
     pub fn actor_parts(mut self, parts: u16) -> Self {

@@ -80,6 +80,11 @@ impl Writer {
         Self { mix, random, job: None, streams, message, records }
     }
 
+    /// Whether something was begun that is still to be sent, streams aside.
+    pub(super) fn is_busy(&self) -> bool {
+        self.job.is_some()
+    }
+
     /// The streams that are open.
     pub(super) fn take_streams(&mut self) -> impl Iterator<Item = StreamOut> {
         std::mem::take(&mut self.streams).into_iter().map(|stream| stream.out)
@@ -98,6 +103,12 @@ enum Put {
 impl<T: Transport + 'static> Host<T> {
     pub(super) fn send_due(&mut self, now: u64, until: u64, work: &mut Work) -> Result<(), Breach> {
         self.write_streams(now, work)?;
+        if let Some(until) = self.supersteps.silent_until().filter(|until| now < *until) {
+            // As if there were no room: it is looked at again then, or when the superstep is over.
+            work.blocked = true;
+            work.wants(until);
+            return Ok(());
+        }
         for _ in 0..SENDS {
             let Some(entry) = self.sender.next().filter(|entry| entry.at <= until) else { return Ok(()) };
             let mut job = match self.writer.job.take() {

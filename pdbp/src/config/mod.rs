@@ -2,9 +2,9 @@
 //!
 //! Every setting has one name. In a TOML file it is a key (`block_bytes = 65536`), in the environment a variable
 //! (`PDBP_BLOCK_BYTES=65536`), on the [`Builder`] a method or [`set`](Builder::set). File and environment count for a builder made by
-//! [`Builder::from_env`] or [`Builder::file`] and for [`Cluster::local`](crate::Cluster::local), not for [`Builder::new`]. The file is
-//! named by `PDBP_CONFIG`. A key that does not exist, or a value out of range, is an error that
-//! names it and where it came from. [`Settings`] prints as a TOML file that says where each value came from.
+//! [`Builder::from_env`] or [`Builder::file`], and for [`Cluster::from_env`](crate::Cluster::from_env); not for [`Builder::new`] and
+//! [`Cluster::local`](crate::Cluster::local). The file is named by `PDBP_CONFIG`. A key that does not exist, or a value out of range, is
+//! an error that names it and where it came from. [`Settings`] prints as a TOML file that says where each value came from.
 
 mod builder;
 mod error;

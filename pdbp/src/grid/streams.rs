@@ -4,14 +4,15 @@
 //! Frames of a stream are ordered, and take of the window what messages take: a reader that is slow has its writer wait. What is written is
 //! read with the same ends of segments, unless blocks there are shorter.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use pdbp_core::inbox::StreamKey;
-use pdbp_core::outbox::{Ending, StreamOut};
+use pdbp_core::outbox::StreamOut;
 use pdbp_core::pipe::PipeError;
 
 use super::proxy::{Handed, Parcel, Proxy};
 use super::session::Line;
+use super::told::Told;
 use super::wire::{BROKEN, FIRST, Head, Kind, LAST};
 use crate::error::SendError;
 use crate::part::{Part, Segment, Shared, Target};
@@ -88,7 +89,7 @@ impl Proxy {
         remote: u64,
         line: &mut Line,
         out: &Part<Shared>,
-        told: &mut BTreeSet<u64>,
+        told: &mut Told,
     ) -> bool {
         let mut worked = false;
         while Self::may_read(line)
@@ -170,10 +171,8 @@ fn write(part: &Part<Shared>, out: &mut StreamOut, parcel: &mut Parcel) -> Resul
         return Ok(true);
     }
     if parcel.head.flags & LAST == 0 {
-        return part.send_passing(out, Ending::Open).map(|()| false);
+        part.flush_passing(out);
+        return Ok(false);
     }
-    if !out.is_over() {
-        part.send_passing(out, Ending::Last)?;
-    }
-    if part.has_taken_passing(out)? { Ok(true) } else { Err(SendError::WouldBlock) }
+    part.finish_passing(out).map(|()| true)
 }

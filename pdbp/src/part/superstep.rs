@@ -1,37 +1,31 @@
 //! Parts that all send and receive at the same time: supersteps, and calls that take in what arrives while they wait.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use pdbp_core::id::NodeId;
+use pdbp_core::engine::{self, SuperstepError};
 
+use super::inbox::Source;
 use super::{Interest, Message, Part, Share, Target};
 use crate::error::{RecvError, SendError};
 use crate::node::Waiter;
 
-/// What no part has as its number, for [`Shared::stepping`](crate::node::Shared).
-pub(crate) const NOBODY: u32 = u32::MAX;
-
-/// How far the superstep of a part has come.
+/// How far the superstep of a part has come, as it has heard last.
 #[derive(Default)]
 pub(super) struct Superstep {
-    stage: Cell<Stage>,
+    stage: Cell<engine::Superstep>,
     /// Since something was received or a stage was reached.
     waiter: RefCell<Option<Waiter>>,
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Stage {
-    /// The part may have more to send.
-    #[default]
-    Open,
-    /// It has said that it is done, by arriving at a barrier.
-    Done { barrier: u32 },
-    /// All have. It is found out whether all that was sent has been received.
-    Counting { request: u32 },
-    /// It has; some nodes may not know yet. What arrives now is of the next superstep, and nobody gets it before that.
-    Leaving { barrier: u32 },
+impl From<SuperstepError> for RecvError {
+    fn from(error: SuperstepError) -> Self {
+        match error {
+            SuperstepError::PeerFailed(node) => Self::PeerFailed(node),
+            SuperstepError::NoPipe(_) => Self::NoPipe,
+            _ => Self::SuperstepTaken,
+        }
+    }
 }
 
 impl<S: Share> Part<S> {
@@ -72,35 +66,34 @@ impl<S: Share> Part<S> {
     /// # Ok::<(), pdbp::StartError>(())
     /// ```
     ///
-    /// A superstep takes two [barriers](crate::Node::barrier) of the node: all nodes have to call these and `advance` in the same order.
+    /// A superstep takes three [barriers](crate::Node::barrier) of the node: all nodes have to call these and `advance` in the same order.
     ///
     /// # Errors
     /// [`RecvError::PeerFailed`] when a node cannot say any more that it is done; [`RecvError::SuperstepTaken`] when another part of
     /// this node is in a superstep; [`RecvError::Timeout`] when nothing has happened for as long as the setting `timeout_ms` says since
-    /// this part was done, with the nodes that are not; and [`RecvError::NoPipe`].
+    /// this part was done, with the nodes that are not; and [`RecvError::NoPipe`]. The next call tries again; until then what arrives can
+    /// be received, be it of the next superstep.
     pub fn advance(&self, done: bool) -> Result<bool, RecvError> {
         let pipe = self.pipe()?;
         let worked = self.poll();
-        let mut waiter = self.superstep.waiter.borrow_mut();
         let before = self.superstep.stage.get();
-        if !self.is_leaving() && self.has_arrived().0 {
-            *waiter = None;
+        if self.is_left_to_read(before) {
+            self.superstep.waiter.replace(None);
             return Ok(true);
         }
-        if before == Stage::Open && !done {
+        if before == engine::Superstep::Open && !done {
             return Ok(true);
         }
-        let stage = self.next_stage(before)?;
-        self.superstep.stage.set(stage);
-        if before != stage {
-            *waiter = None;
+        let stage = self.advance_stage()?;
+        if stage != before {
+            self.superstep.waiter.replace(None);
         }
-        if stage == Stage::Open {
+        if stage == engine::Superstep::Open {
             return Ok(false);
         }
         let timeout = self.shared().settings.timeout;
-        let mut waits = waiter.take().unwrap_or_else(|| Waiter::new(timeout, self.shared()));
-        drop(waiter);
+        let waiter = self.superstep.waiter.take();
+        let mut waits = waiter.unwrap_or_else(|| Waiter::new(timeout, self.shared()));
         let is_over = waits.is_over();
         if !is_over && worked == 0 {
             // With nothing borrowed: it may call the program, which may use the part.
@@ -108,74 +101,33 @@ impl<S: Share> Part<S> {
         }
         let late = is_over.then(|| {
             let missing = "said that it is done, or received what was sent to it, in this superstep";
-            waits.late(self.missing(stage), missing)
+            waits.late(self.shared().engine().superstep_missing().collect(), missing)
         });
         self.superstep.waiter.replace(Some(waits));
-        late.map_or(Ok(true), |late| Err(late.into()))
+        let Some(late) = late else { return Ok(true) };
+        self.inbox().withhold(false);
+        Err(late.into())
     }
 
-    /// Whether what arrives is for a superstep that has not begun here.
-    pub(super) fn is_leaving(&self) -> bool {
-        matches!(self.superstep.stage.get(), Stage::Leaving { .. })
+    /// Whether there is a message of this superstep to read, or may be behind what there is no room for.
+    fn is_left_to_read(&self, stage: engine::Superstep) -> bool {
+        let waiting = self.inbox().look(&mut Source(self));
+        waiting.message || waiting.stalled && stage != engine::Superstep::Ending
     }
 
-    /// Goes on with a superstep in which nothing has arrived. [`Stage::Open`] when it is over.
-    fn next_stage(&self, stage: Stage) -> Result<Stage, RecvError> {
-        let shared = self.shared();
-        let all_received = match stage {
-            // In this order: what is counted has been put into the pipe before.
-            Stage::Counting { request } => shared.engine().is_quiescent(request) && !self.has_arrived().0,
-            _ => false,
-        };
-        let mut engine = shared.engine();
-        let next = match stage {
-            Stage::Open => {
-                self.begin_stepping()?;
-                self.lanes.flush(&mut engine);
-                Stage::Done { barrier: engine.arrive() }
-            }
-            Stage::Done { barrier } if engine.barrier_passed(barrier) => {
-                Stage::Counting { request: engine.ask_quiescence() }
-            }
-            Stage::Counting { .. } if all_received => Stage::Leaving { barrier: engine.arrive() },
-            // Others may not know yet, and learn it from this node.
-            Stage::Leaving { barrier } if engine.barrier_passed(barrier) && !engine.has_news() => {
-                self.end_stepping();
-                return Ok(Stage::Open);
-            }
-            waiting => {
-                let missing = waiting.barrier().and_then(|barrier| {
-                    engine.barrier_missing(barrier).find(|node| engine.has_failed(*node))
-                });
-                return match missing {
-                    Some(node) => Err(RecvError::PeerFailed(node)),
-                    None => Ok(waiting),
-                };
-            }
-        };
-        self.poll_with(&mut engine);
-        Ok(next)
-    }
-
-    fn missing(&self, stage: Stage) -> Vec<NodeId> {
-        let engine = self.shared().engine();
-        stage.barrier().map_or_else(Vec::new, |barrier| engine.barrier_missing(barrier).collect())
-    }
-
-    /// Barriers count calls of a node: its parts cannot be in supersteps at the same time.
-    fn begin_stepping(&self) -> Result<(), RecvError> {
-        let me = u32::from(self.id.local());
-        let stepping = &self.shared().stepping;
-        match stepping.compare_exchange(NOBODY, me, Ordering::AcqRel, Ordering::Acquire) {
-            Err(other) if other != me => Err(RecvError::SuperstepTaken),
-            _ => Ok(()),
+    /// Goes on with a superstep in which nothing is left to read.
+    fn advance_stage(&self) -> Result<engine::Superstep, SuperstepError> {
+        let before = self.superstep.stage.get();
+        let mut engine = self.shared().engine();
+        self.lanes.flush(&mut engine);
+        let stage = engine.advance_superstep(self.id);
+        if stage != Ok(before) {
+            self.poll_with(&mut engine);
+            drop(engine);
+            self.superstep.stage.set(stage.unwrap_or(before));
+            self.inbox().withhold(stage == Ok(engine::Superstep::Ending));
         }
-    }
-
-    pub(super) fn end_stepping(&self) {
-        let me = u32::from(self.id.local());
-        // Another part's superstep goes on.
-        let _ = self.shared().stepping.compare_exchange(me, NOBODY, Ordering::AcqRel, Ordering::Acquire);
+        stage
     }
 
     /// As [`Node::quiesce`](crate::Node::quiesce), for a part that others send to: what arrives here meanwhile is handed to `receive`, so
@@ -196,7 +148,8 @@ impl<S: Share> Part<S> {
                 receive(message);
                 worked += 1;
             }
-            if self.shared().engine().is_quiescent(request) && !self.has_arrived().0 {
+            let is_quiescent = self.shared().engine().is_quiescent(request);
+            if is_quiescent && !self.is_left_to_read(self.superstep.stage.get()) {
                 return Ok(());
             }
             if waiter.is_over() {
@@ -266,14 +219,5 @@ impl<S: Share> Part<S> {
             received = true;
         }
         received
-    }
-}
-
-impl Stage {
-    fn barrier(self) -> Option<u32> {
-        match self {
-            Self::Done { barrier } | Self::Leaving { barrier } => Some(barrier),
-            Self::Open | Self::Counting { .. } => None,
-        }
     }
 }

@@ -20,6 +20,60 @@ fn a_message_is_seen_though_what_is_unread_leaves_no_room_for_it() {
 }
 
 #[test]
+fn messages_behind_what_there_is_no_room_for_may_be_there() {
+    let (mut source, mut inbox) = (Source::new(), inbox(1));
+    let kind = |segment| DeliveryKind::Stream { number: StreamNo(1), segment, last: false, aborted: false };
+    let data = |class| {
+        move |packer: &mut Packer, body: &mut [u8]| packer.push(body, route(1, class, 0), b"data").unwrap()
+    };
+    assert!(source.deliver(1, kind(0), data(CduClass::Stream)));
+    assert!(!inbox.look(&mut source).stalled);
+    assert!(source.deliver(1, kind(1), data(CduClass::Stream)));
+    assert!(source.deliver(1, messages(false), data(CduClass::ShortMessage)));
+    let waiting = inbox.look(&mut source);
+    assert!(!waiting.message && waiting.stream && waiting.stalled);
+    let key = inbox.accept(&mut source).unwrap().key;
+    for _ in 0..2 {
+        let Segment::Data(hold) = inbox.next_segment(key, &mut source) else { panic!() };
+        source.release(hold);
+    }
+    assert_eq!(inbox.look(&mut source), Waiting { message: true, stream: false, stalled: false });
+    inbox.clear(&mut source);
+    assert_eq!(source.held(), 0);
+}
+
+#[test]
+fn messages_that_are_withheld_come_later_in_their_order_and_streams_at_once() {
+    let (mut source, mut inbox) = (Source::new(), inbox(4));
+    let data = |class, byte| {
+        move |packer: &mut Packer, body: &mut [u8]| packer.push(body, route(1, class, 0), &[byte]).unwrap()
+    };
+    let byte = |inbox: &mut TestInbox, source: &mut Source| next(inbox, source).map(|(.., data)| data[0]);
+    assert!(source.deliver(1, messages(false), data(CduClass::ShortMessage, 0)));
+    assert_eq!(byte(&mut inbox, &mut source), Some(0));
+    assert!(!inbox.look(&mut source).message);
+    inbox.withhold(true);
+    let stream = DeliveryKind::Stream { number: StreamNo(1), segment: 0, last: true, aborted: false };
+    assert!(source.deliver(1, messages(false), data(CduClass::ShortMessage, 2)));
+    assert!(source.deliver(1, messages(true), data(CduClass::Command, 1)));
+    assert!(source.deliver(1, stream, data(CduClass::Stream, 9)));
+    for _ in 0..2 {
+        assert_eq!(byte(&mut inbox, &mut source), None);
+        assert!(inbox.next_batch(&mut source).is_none());
+        assert_eq!(inbox.read_each(&mut source, |_, _| panic!()), Some(0));
+        assert!(!inbox.look(&mut source).message);
+    }
+    let key = inbox.accept(&mut source).expect("it is no message").key;
+    let Segment::Data(hold) = inbox.next_segment(key, &mut source) else { panic!() };
+    source.release(hold);
+    inbox.withhold(false);
+    assert!(inbox.look(&mut source).message);
+    assert_eq!([(); 3].map(|()| byte(&mut inbox, &mut source)), [Some(1), Some(2), None]);
+    assert!(matches!(inbox.next_segment(key, &mut source), Segment::End));
+    assert_eq!(source.held(), 0);
+}
+
+#[test]
 fn a_stream_that_nobody_reads_any_more_gives_back_what_comes() {
     let (mut source, mut inbox) = (Source::new(), inbox(2));
     let kind = |segment, last| DeliveryKind::Stream { number: StreamNo(1), segment, last, aborted: false };

@@ -3,9 +3,11 @@
 mod actors;
 mod caught;
 mod fabric;
+mod flaws;
 mod found;
 mod guests;
 mod links;
+mod nameless;
 mod runs;
 
 use pdbp_core::umb::HeapMemory;

@@ -113,6 +113,24 @@ fn random_scenarios_hold_in_a_grid() {
 }
 
 #[test]
+fn random_scenarios_hold_in_supersteps() {
+    let reports = random_steps(Scenario::random_supersteps, 0, 100_000);
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    assert!(sum(|r| r.supersteps) > 100 && sum(|r| r.delivered) > 5_000 && sum(|r| r.links.failures) > 0);
+}
+
+#[test]
+fn without_failures_all_supersteps_end() {
+    for arrival in [Arrival::Posted, Arrival::InPlace] {
+        let mixed = five().streams(0.05).commands(0.1).long(0.05).sets(0.1).trains(0.05);
+        let report = mixed.supersteps(us(700)).guests(us(20)).pipes(0.3).arrival(arrival).run(ms(14));
+        let report = report.unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((report.lost, report.undelivered, report.supersteps), (0, 0, 5 * 20), "{report}");
+        assert!(report.sent == report.delivered && report.streams > 50 && report.assembled > 20, "{report}");
+    }
+}
+
+#[test]
 fn random_scenarios_hold_where_nodes_stand_still() {
     let reports = random_steps(Scenario::random_pauses, 0, 50_000);
     assert!(reports.iter().map(|r| r.delivered).sum::<u64>() > 2_000);
@@ -180,7 +198,8 @@ fn overnight() {
         let pauses = random_steps(Scenario::random_pauses, seed, 1);
         let open = random_steps(Scenario::random_open, seed, 1);
         let fabric = random_steps(Scenario::random_fabric, seed, 1);
-        let all = direct.iter().chain(&grid).chain(&pauses).chain(&open).chain(&fabric);
+        let supersteps = random_steps(Scenario::random_supersteps, seed, 1);
+        let all = direct.iter().chain(&grid).chain(&pauses).chain(&open).chain(&fabric).chain(&supersteps);
         steps += all.map(|r| r.steps).sum::<u64>();
     }
     println!("{steps} steps up to seed {seed} in {} s", began.elapsed().as_secs());

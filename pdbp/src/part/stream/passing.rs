@@ -2,11 +2,12 @@
 
 use pdbp_core::cdu::SegmentHeader;
 use pdbp_core::inbox::{Accepted, StreamKey};
-use pdbp_core::outbox::{Ending, Hop, LongSend, Missing, StreamOut};
+use pdbp_core::outbox::{Hop, LongSend, StreamError, StreamOut};
 use pdbp_core::pipe::PipeError;
 
-use super::{SEGMENT, Segment, StreamReader};
+use super::{Segment, StreamReader};
 use crate::error::{RecvError, SendError};
+use crate::node::NodeEngine;
 use crate::part::inbox::Source;
 use crate::part::sending::{Patience, failed};
 use crate::part::{Part, Share, Target};
@@ -72,53 +73,46 @@ impl<S: Share> Part<S> {
     /// [`SendError::WouldBlock`] if there is none at all.
     pub(crate) fn write_passing(&self, out: &mut StreamOut, data: &[u8]) -> Result<usize, SendError> {
         let whole = self.shared().longest_to(out.dest().node());
-        loop {
-            match out.write(whole, data) {
-                Ok(written) => return Ok(written),
-                Err(Missing::Room) => self.send_passing(out, Ending::Open)?,
-                Err(Missing::Block) => self.room_for_passing(out)?,
-                Err(Missing::Stream) => return Err(SendError::StreamFinished(out.number())),
-            }
-        }
+        self.on_passing(out, |out, engine| {
+            let written = out.poll_write(engine, whole, data)?;
+            Ok((written > 0).then_some(written))
+        })
     }
 
-    fn room_for_passing(&self, out: &mut StreamOut) -> Result<(), SendError> {
-        let (block, _) = self.open_block(out.dest().node(), Patience::None)?;
-        let before = out.give_block(block);
-        debug_assert!(before.is_none(), "it was missing");
-        before.into_iter().for_each(|block| self.shared().engine().submit(block));
-        Ok(())
-    }
-
-    /// Sends what has been written, and what follows it.
-    ///
-    /// # Errors
-    /// [`SendError::WouldBlock`]: there is no block.
-    pub(crate) fn send_passing(&self, out: &mut StreamOut, ending: Ending) -> Result<(), SendError> {
-        if !out.has_block() {
-            if out.filled() == 0 && ending == Ending::Open {
-                return Ok(());
-            }
-            self.room_for_passing(out)?;
-        }
-        let sealed = out.seal(SEGMENT, ending);
+    /// Sends what has been written.
+    pub(crate) fn flush_passing(&self, out: &mut StreamOut) {
         let mut engine = self.shared().engine();
-        let checked = out.check(&engine).map_err(|_| failed(&engine, out.dest().node()));
-        sealed.into_iter().for_each(|block| engine.submit(block));
+        out.flush(&mut engine);
         self.poll_with(&mut engine);
-        checked
     }
 
-    /// Whether a stream that was sent to its end has been taken, by its relay if it goes by one.
+    /// Sends what has been written as the last of the stream.
     ///
     /// # Errors
-    /// The relay has not got room for it.
-    pub(crate) fn has_taken_passing(&self, out: &StreamOut) -> Result<bool, SendError> {
-        let engine = self.shared().engine();
-        match out.poll_taken(&engine) {
-            None => Ok(false),
-            Some(taken) => taken.map(|()| true).map_err(|_| failed(&engine, out.dest().node())),
+    /// [`SendError::WouldBlock`]: there is no block for it, or the relay by which it goes has not answered.
+    pub(crate) fn finish_passing(&self, out: &mut StreamOut) -> Result<(), SendError> {
+        self.on_passing(out, |out, engine| Ok(out.poll_finish(engine)?.then_some(())))
+    }
+
+    /// Does something with a stream, once more after a poll if there was no room.
+    fn on_passing<R>(
+        &self,
+        out: &mut StreamOut,
+        mut attempt: impl FnMut(&mut StreamOut, &mut NodeEngine) -> Result<Option<R>, StreamError>,
+    ) -> Result<R, SendError> {
+        let mut engine = self.shared().engine();
+        for _ in 0..2 {
+            let done = attempt(out, &mut engine).map_err(|_| failed(&engine, out.dest().node()))?;
+            if done.is_none() {
+                // Open blocks of this part may be what keeps the row full.
+                self.lanes.flush(&mut engine);
+            }
+            self.poll_with(&mut engine);
+            if let Some(done) = done {
+                return Ok(done);
+            }
         }
+        Err(SendError::WouldBlock)
     }
 
     /// Gives the stream back; its reader is told if it has not ended.

@@ -1,0 +1,43 @@
+//! Private pipes of parts that give them back and apply for them again.
+
+use super::Endpoint;
+#[cfg(doc)]
+use crate::Event;
+use crate::engine::Superstep;
+use crate::id::{PartId, PipeId};
+use crate::pipe::PipeError;
+use crate::policy::SpacePolicy;
+use crate::transport::Transport;
+use crate::umb::BlockMemory;
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
+    /// Gives the private pipe of a part back (`prcsReleasePipe`): what has come for the part and was not read goes back, and what comes from
+    /// now on is discarded and counted as [`Event::Unroutable`]. The part goes on sending.
+    ///
+    /// # Errors
+    /// [`PipeError::NotBound`] when it was released before.
+    pub fn release_pipe(&mut self, part: PartId) -> Result<(), PipeError> {
+        let Some(pipe) = self.engine.private_pipe(part) else {
+            return Err(PipeError::NotBound(PipeId(u16::MAX)));
+        };
+        self.clear(part);
+        self.pipes.stirred = true;
+        self.engine.release_pipe(pipe)
+    }
+
+    /// Binds a private pipe to a part of this node again (`prcsApplyPipe`), after [`release_pipe`](Self::release_pipe): a part that
+    /// is registered has one.
+    ///
+    /// # Errors
+    /// [`PipeError::AlreadyBound`], [`PipeError::NoSuchPart`], and [`PipeError::NoneIdle`].
+    pub fn apply_pipe(&mut self, part: PartId) -> Result<(), PipeError> {
+        self.engine.bind_pipe(part)?;
+        // What there is to know was for the part before.
+        self.clear(part);
+        let withheld = self.engine.superstep(part) == Superstep::Ending;
+        if let Some((inbox, _)) = self.source_of(part) {
+            inbox.withhold(withheld);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! Supersteps: parts of all nodes send and receive, until all of them are done and all that they had sent has been received.
+//!
+//! ```text
+//!  Open ─ done ─▶ Done ─ all are ─▶ Counting ─ quiescent ─▶ Arrived ─ all are, nothing left to read ─▶ Ending ─ all are ─▶ Open
+//! ```
+//!
+//! Each "all are" is a barrier. What is sent before `Done` has arrived at its part when the request for quiescence is answered, which is made
+//! when all have said so. Nobody sends for the next superstep before all are `Ending`; what arrives at a part that is, is for the next one,
+//! or an answer that may be read there as well, and is [withheld](crate::inbox::Inbox::withhold) from it. Not before all have arrived: who
+//! withholds messages takes no more of them one day, and quiescence is not found where some have no room.
+
+use super::Engine;
+use crate::flaw::Flaw;
+use crate::id::{NodeId, PartId};
+use crate::policy::SpacePolicy;
+use crate::transport::Transport;
+use crate::umb::BlockMemory;
+
+/// How far a superstep has come, at one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Superstep {
+    /// The part may have more to send.
+    #[default]
+    Open,
+    /// It is done; others are not, as far as is known.
+    Done,
+    /// All are done. It is being found out whether all that was sent has arrived.
+    Counting,
+    /// All that was sent to this node has arrived; some may be left to read.
+    Arrived,
+    /// So it has everywhere, and here it was read. Others may not know yet; what arrives now is of the next superstep.
+    Ending,
+}
+
+/// Why a superstep does not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SuperstepError {
+    /// The node cannot say any more that it is done.
+    PeerFailed(NodeId),
+    /// This part of the node is in a superstep.
+    Taken(PartId),
+    /// The part has no private pipe.
+    NoPipe(PartId),
+}
+
+impl core::fmt::Display for SuperstepError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::PeerFailed(node) => write!(f, "{node} has failed before it was done with the superstep"),
+            Self::Taken(part) => {
+                write!(
+                    f,
+                    "{part} of this node is in a superstep; one part of a node has supersteps at a time"
+                )
+            }
+            Self::NoPipe(part) => write!(f, "{part} has no private pipe; apply for one to receive again"),
+        }
+    }
+}
+
+impl core::error::Error for SuperstepError {}
+
+/// The superstep of a node. Barriers count calls of the node, so that its parts cannot be in supersteps at the same time.
+#[derive(Debug, Default)]
+pub(super) struct Supersteps {
+    /// The part that is done; `None` while it is open.
+    part: Option<PartId>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Stage {
+    #[default]
+    Open,
+    Done {
+        barrier: u32,
+    },
+    Counting {
+        request: u32,
+    },
+    Arrived {
+        barrier: u32,
+    },
+    Ending {
+        barrier: u32,
+    },
+}
+
+impl Stage {
+    fn barrier(self) -> Option<u32> {
+        match self {
+            Self::Done { barrier } | Self::Arrived { barrier } | Self::Ending { barrier } => Some(barrier),
+            Self::Open | Self::Counting { .. } => None,
+        }
+    }
+}
+
+impl From<Stage> for Superstep {
+    fn from(stage: Stage) -> Self {
+        match stage {
+            Stage::Open => Self::Open,
+            Stage::Done { .. } => Self::Done,
+            Stage::Counting { .. } => Self::Counting,
+            Stage::Arrived { .. } => Self::Arrived,
+            Stage::Ending { .. } => Self::Ending,
+        }
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// Goes on with the superstep of a part that is done: it sends nothing more of its own accord, what it had packed was submitted, and
+    /// the last look into its pipe, before this call, has found no message. Call it after each poll until the superstep is
+    /// [`Open`](Superstep::Open) again: then it is over, at this node.
+    ///
+    /// # Errors
+    /// See [`SuperstepError`]; the next call tries again.
+    pub fn advance_superstep(&mut self, part: PartId) -> Result<Superstep, SuperstepError> {
+        if let Some(other) = self.supersteps.part.filter(|other| *other != part) {
+            return Err(SuperstepError::Taken(other));
+        }
+        self.supersteps.part = Some(part);
+        let stage = match self.supersteps.stage {
+            Stage::Open => Stage::Done { barrier: self.arrive() },
+            Stage::Done { barrier } if self.barrier_passed(barrier) => {
+                Stage::Counting { request: self.ask_quiescence() }
+            }
+            // What is counted was put into the pipe before: the next call follows a look into it.
+            Stage::Counting { request } if self.is_quiescent(request) || Flaw::EndsUncounted.strikes() => {
+                Stage::Arrived { barrier: self.arrive() }
+            }
+            Stage::Arrived { barrier } if self.barrier_passed(barrier) => {
+                Stage::Ending { barrier: self.arrive() }
+            }
+            // Others may not know yet, and learn it from this node.
+            Stage::Ending { barrier } if self.barrier_passed(barrier) && !self.has_news() => Stage::Open,
+            waiting => {
+                let failed = self.superstep_missing().find(|node| self.has_failed(*node));
+                return failed.map_or(Ok(waiting.into()), |node| Err(SuperstepError::PeerFailed(node)));
+            }
+        };
+        self.supersteps.stage = stage;
+        if let Stage::Open = stage {
+            self.supersteps.part = None;
+        }
+        Ok(stage.into())
+    }
+
+    /// How far the superstep of a part has come. [`Open`](Superstep::Open) of one that is in none.
+    pub fn superstep(&self, part: PartId) -> Superstep {
+        let stage = self.supersteps.stage;
+        if self.supersteps.part == Some(part) { stage.into() } else { Superstep::Open }
+    }
+
+    /// Nodes that the superstep waits for, as far as this one knows: see [`barrier_missing`](Self::barrier_missing).
+    pub fn superstep_missing(&self) -> impl Iterator<Item = NodeId> {
+        let barrier = self.supersteps.stage.barrier();
+        barrier.into_iter().flat_map(move |barrier| self.barrier_missing(barrier))
+    }
+
+    /// A part is in no superstep any more: another one of this node may go on where it was.
+    pub fn leave_superstep(&mut self, part: PartId) {
+        if self.supersteps.part == Some(part) {
+            self.supersteps = Supersteps::default();
+        }
+    }
+}
