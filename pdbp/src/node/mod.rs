@@ -416,8 +416,8 @@ impl Node {
 
     /// The nodes that are members of the cluster, as far as this node knows, this one included, in the order of their numbers. A node
     /// that ends, or that is given up, is declared down by the others together and is no member from then on
-    /// ([`Event::NodeDown`]); one that was silent and comes back is let in again ([`Event::NodeUp`]). A node that is itself no
-    /// member ([`Event::Expelled`]) lists those that it knew last.
+    /// ([`Event::NodeDown`](crate::Event::NodeDown)); one that was silent and comes back is let in again ([`Event::NodeUp`](crate::Event::NodeUp)). A node that is itself no
+    /// member ([`Event::Expelled`](crate::Event::Expelled)) lists those that it knew last.
     ///
     /// ```
     /// use pdbp::{Cluster, Event};
