@@ -57,9 +57,14 @@ impl fmt::Display for NodeId {
 /// * **A node that was started anew** has forgotten its count: its host gives it a generation that it has not had
 ///   ([`Engine::begin_generation`]).
 ///
+/// * **Parts without a name** ([`Engine::attach`]) have the last quarter of the numbers, each once in a generation of its own: that of the row of
+///   PTA which says that the node has such parts. A new generation begins when its numbers are used up and no such part is left, with
+///   another row, which all nodes have before the first part of it.
+///
 /// Comparing costs a search, and as long as no number can have come round it finds nothing that the number does not tell; so
 /// [`Engine::recurrence`] says from when on it is needed.
 ///
+/// [`Engine::attach`]: crate::Engine::attach
 /// [`Engine::has_part`]: crate::Engine::has_part
 /// [`Engine::begin_generation`]: crate::Engine::begin_generation
 /// [`Engine::recurrence`]: crate::Engine::recurrence
@@ -77,6 +82,9 @@ impl PartId {
 
     /// The number that stands for the node itself, which is no part: what is sent to it is for the engine.
     pub(crate) const NODE: u16 = u16::MAX - 1;
+
+    /// From here to [`NODE`](Self::NODE) are the numbers of parts without a name.
+    pub(crate) const NAMELESS: u16 = 0xC000;
 
     /// Number `local` of `node`, in generation 0; the last `u16` is reserved.
     #[inline]
@@ -96,6 +104,11 @@ impl PartId {
         }
     }
 
+    /// What stands for a node among parts.
+    pub(crate) const fn node_itself(node: NodeId) -> Self {
+        Self::from_checked((node.0 as u32) << 16 | Self::NODE as u32)
+    }
+
     /// The same number in another generation.
     #[must_use]
     #[inline]
@@ -113,6 +126,12 @@ impl PartId {
     #[inline]
     pub const fn local(self) -> u16 {
         (self.0 >> 32) as u16
+    }
+
+    /// Whether it is a part without a name ([`Engine::attach`](crate::Engine::attach)), which the tables do not have.
+    #[inline]
+    pub const fn is_nameless(self) -> bool {
+        Self::NAMELESS <= self.local() && self.local() < Self::NODE
     }
 
     /// What messages have of it.

@@ -121,6 +121,10 @@ pub struct PartEntry {
     pub kind: PartKind,
 }
 
+/// The name of the row of PTA, of no part, by which all nodes know that a node has parts without a name, and their generation
+/// ([`Engine::attach`](crate::Engine::attach)). Its number is that of the node itself.
+pub(crate) const NODE_ROW: &str = "pdbp.nameless";
+
 /// A node's replica of NTA and PTA.
 pub(crate) struct Tables<'a> {
     pub(crate) nodes: ManagedSlice<'a, Option<NodeEntry>>,
@@ -133,6 +137,11 @@ pub(crate) struct Tables<'a> {
 
 /// A part with this number or a higher one says that the numbers of its node are about to come round: all nodes know one before they do.
 pub(crate) const LATE: u16 = 1 << 15;
+
+/// Whether who knows of this part knows that the numbers of its node recur, or are about to.
+pub(crate) const fn recurs(part: PartId) -> bool {
+    part.generation() > 0 || (LATE <= part.local() && part.local() < PartId::NODE)
+}
 
 impl<'a> Tables<'a> {
     pub(crate) fn new(
@@ -163,12 +172,30 @@ impl<'a> Tables<'a> {
     }
 
     /// The part that has an address.
-    pub(crate) fn part_at(&self, address: Address) -> Option<&PartEntry> {
-        self.parts.iter().flatten().find(|p| p.id.address() == address)
+    pub(crate) fn part_at(&self, address: Address) -> Option<PartId> {
+        let part = address.in_generation(0);
+        if part.is_nameless() {
+            return Some(part.in_generation(self.nameless(address.node())?));
+        }
+        self.parts.iter().flatten().map(|p| p.id).find(|id| id.address() == address)
+    }
+
+    /// Whether a part of another node is registered, or may be there without a name.
+    pub(crate) fn has_part(&self, id: PartId) -> bool {
+        if id.is_nameless() {
+            return self.nameless(id.node()) == Some(id.generation());
+        }
+        self.part(id).is_some()
+    }
+
+    /// The generation of a node's parts without a name, if it has any.
+    fn nameless(&self, node: NodeId) -> Option<u32> {
+        let row = self.parts.iter().flatten().find(|p| p.id.node() == node && p.id.local() == PartId::NODE);
+        row.map(|row| row.id.generation())
     }
 
     fn insert(&mut self, entry: PartEntry) {
-        self.recurring |= entry.id.generation() > 0 || entry.id.local() >= LATE;
+        self.recurring |= recurs(entry.id);
         let same = self.parts.iter().position(|p| p.as_ref().is_some_and(|p| p.id == entry.id));
         let place = same.or_else(|| self.parts.iter().position(Option::is_none));
         if let Some(slot) = place.and_then(|i| self.parts.get_mut(i)) {

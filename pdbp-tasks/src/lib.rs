@@ -40,7 +40,8 @@
 //! * What a client adds is acknowledged when it is in the journal, and so is a result to who has computed it, who keeps it until then.
 //! * Nothing is handed out that rests on what is not in the journal yet: neither a task, nor one that was added by another, nor what depends on either.
 //! * Hand-outs are not recorded, since a task may be handed out again at any time; but for those that must not run twice at the same time
-//!   (commands) or at all ([`New::once`]). After a start these wait half a minute for who has them, then run again, or have no result.
+//!   (commands) or at all ([`New::once`]). After a start these wait half a minute for who has them, then run again, or have no result. What has run
+//!   for a second is recorded as well, and nobody waits for that: after a start it waits five seconds for who has it, since to run it anew would take longer.
 //! * A pool has a term, one above its predecessor's. A processor tells the next pool, by names that stay, what it holds and what it has; ids of an earlier
 //!   term mean nothing.
 //! * [`Large`] values lie in a folder beside the journal, `jobs.redb.large`, a file each: those of a result are synced and have their names before its record is
@@ -106,6 +107,8 @@
 //! | a node on which ten tasks in a row fail while those of others go well | is given one at a time, after pauses of a second to a minute, until one goes well; `status` and [`Tasks::troubles`] name it |
 //! | a task that needs what nobody offers | fails after half a minute ([`Limits::offer_wait`]) as [`TaskError::NoOffer`], which says what there is; `pdbp-tasks serve` waits for who offers it |
 //! | a task above its limit | [`Scope::is_unwanted`] says so; when it has not ended 5 s later its processor is given nothing more until it does, `status` and [`Tasks::troubles`] name it, the attempt has failed, and another thread takes the processor's place, once |
+//! | a client that asks and asks and does not read the answers | is refused, and named, when 64 MiB wait for it; an honest one asks again by another part |
+//! | more jobs than [`Limits::jobs`], those that are over included | are refused: `forget` makes room |
 //! | a duplicate, late, unknown or forged submission | is ignored and [counted](Counts); nothing more is looked at of who sends a hundred that make no sense, and it is [named](Tasks::refusals) |
 //! | an input or result that does not fit its type | the attempt fails, without retry |
 //! | an input, with the results that it joins, or a result above 960 MiB ([`Limits::input_bytes`]) | is refused, or the task ends as [`TaskError::TooLong`], with its size; what is long goes as a [`Large`] |
@@ -116,10 +119,11 @@
 //! # The map
 //! [`Program`] starts pool and processors on a cluster; [`Tasks`], [`Job`] and [`Results`] are what the client sees, [`Scope`] what a running
 //! task sees. [`pool`] and [`worker`] are the two sides as state machines, without clock, thread or part; [`wire`] is what they say to each
-//! other. The modules `serve` and `slot` put them on parts: the pool on `tasks` of node 0, each processor on `tasks.slotN` of its node, by a
+//! other. The modules `serve` and `slot` put them on parts: the pool on `tasks` of node 0, each processor on a part without a name, by a
 //! thread of its own. `large` has values of any length: their file, a part `tasks.store` for processors, and what client and task write and read.
 //! With a journal `durable` is the pool and what waits for the disk, a state machine as well, `store` where the journal lies, and
-//! `net` puts both on a part and a thread that commits. (Parts have names so far; a part without one would spare the tables an entry for each processor.) The pool's thread
+//! `net` puts both on a part and a thread that commits. Clients have parts without a name, too, so that only the pool's are in
+//! the cluster's tables; and pool and processors watch their nodes ([`pdbp::Node::watch`]), whose events are the program's. The pool's thread
 //! never waits to send: what finds no room waits in an outbox that is no longer than what the processor has asked for.
 //!
 //! # How it is made sure
@@ -241,6 +245,7 @@ mod error;
 mod job;
 mod kind;
 mod large;
+mod losses;
 #[cfg(feature = "net")]
 pub mod net;
 mod peers;

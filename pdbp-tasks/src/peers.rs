@@ -1,17 +1,39 @@
 //! Those that a pool talks to, as its part reaches them. It never waits to send: what finds no room stays in the outbox of its peer, which is
-//! never given more than it has asked for.
+//! never given more than it has asked for; who asks and asks and does not read what it is answered is refused. Nothing is kept of those for whom nothing
+//! waits and of whom no half message has come, however many there have been.
 
 use std::collections::{HashMap, VecDeque};
 
-use pdbp::{Message, Part, SendError, Target};
+use pdbp::{Message, NodeId, Part, SendError, Target};
 
 use crate::pool::Processor;
 use crate::wire::{self, Down, Up, pieces};
 
+/// Bytes of answers that may wait for who asks once more.
+pub(crate) const UNREAD: usize = 64 << 20;
+
+#[derive(Default)]
 struct Peer {
-    target: Target,
     joined: pieces::Joined,
     outbox: VecDeque<Vec<u8>>,
+    /// Bytes of that.
+    bytes: usize,
+}
+
+impl Peer {
+    fn is_idle(&self) -> bool {
+        self.joined.is_empty() && self.outbox.is_empty()
+    }
+}
+
+fn processor_of(target: Target) -> Processor {
+    let number = u64::from(target.generation()) << 16 | u64::from(target.local());
+    Processor { node: target.node().index() as u16, number } // nodes are numbered by 16 bits
+}
+
+fn target_of(processor: Processor) -> Option<Target> {
+    let target = Target::new(NodeId::new(processor.node)?, processor.number as u16)?; // the lower 16 bits
+    Some(target.in_generation((processor.number >> 16) as u32)) // and those above
 }
 
 /// See the [module](self).
@@ -37,15 +59,18 @@ impl<'a> Peers<'a> {
     }
 
     pub(crate) fn hear(&mut self, piece: &Message) -> Heard {
-        let source = piece.source();
-        let number = u64::from(source.generation()) << 16 | u64::from(source.local());
-        let processor = Processor { node: source.node().index() as u16, number };
-        let peer = self.map.entry(processor).or_insert_with(|| Peer {
-            target: source,
-            joined: pieces::Joined::default(),
-            outbox: VecDeque::new(),
-        });
-        match peer.joined.add(piece, |whole| wire::decode(whole)) {
+        let processor = processor_of(piece.source());
+        let mut new = Peer::default();
+        let known = self.map.get_mut(&processor);
+        let is_new = known.is_none();
+        let peer = known.unwrap_or(&mut new);
+        let whole = peer.joined.add(piece, |whole| wire::decode(whole));
+        match (is_new, peer.is_idle()) {
+            (true, false) => drop(self.map.insert(processor, new)),
+            (false, true) => drop(self.map.remove(&processor)),
+            _ => {}
+        }
+        match whole {
             Some(Some(Ok(message))) => Heard::Message(processor, message),
             Some(None) => Heard::Nothing,
             None | Some(Some(Err(_))) => Heard::Malformed(processor),
@@ -59,7 +84,13 @@ impl<'a> Peers<'a> {
 
     /// Somebody for whom there was no room.
     pub(crate) fn blocked(&self) -> Option<Target> {
-        self.map.values().find(|peer| !peer.outbox.is_empty()).map(|peer| peer.target)
+        let mut waits = self.map.iter().filter(|(_, peer)| !peer.outbox.is_empty());
+        waits.find_map(|(processor, _)| target_of(*processor))
+    }
+
+    /// Bytes that wait for somebody.
+    pub(crate) fn unread(&self, by: Processor) -> usize {
+        self.map.get(&by).map_or(0, |peer| peer.bytes)
     }
 
     pub(crate) fn lose_node(&mut self, node: u16) {
@@ -74,10 +105,11 @@ impl<'a> Peers<'a> {
     }
 
     pub(crate) fn queue(&mut self, processor: Processor, answer: &Down) {
-        let Some(peer) = self.map.get_mut(&processor) else { return };
         // Nothing in an answer can fail to be encoded.
         let Ok(bytes) = postcard::to_stdvec(answer) else { return };
+        let peer = self.map.entry(processor).or_default();
         let before = peer.outbox.len();
+        peer.bytes += bytes.len();
         peer.outbox.extend(pieces::cut(&bytes, self.part.longest()));
         self.waiting += peer.outbox.len() - before;
     }
@@ -89,22 +121,91 @@ impl<'a> Peers<'a> {
             return gone;
         }
         for (processor, peer) in &mut self.map {
+            let target = target_of(*processor);
             while let Some(piece) = peer.outbox.front() {
-                match self.part.try_send(peer.target, piece) {
-                    Ok(()) => {
+                let sent = target.map(|target| self.part.try_send(target, piece));
+                match sent {
+                    Some(Ok(())) => {
+                        // Each piece has a byte of its own.
+                        peer.bytes = peer.bytes.saturating_sub(piece.len() - 1);
                         peer.outbox.pop_front();
                         self.waiting -= 1;
                     }
-                    Err(SendError::WouldBlock) => break,
-                    Err(_) => {
+                    Some(Err(SendError::WouldBlock)) => break,
+                    Some(Err(_)) | None => {
                         gone.push(*processor);
                         break;
                     }
                 }
             }
         }
+        self.map.retain(|_, peer| !peer.is_idle());
         gone.iter().for_each(|processor| self.forget(*processor));
         self.part.flush();
         gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use pdbp::{Builder, PartKind};
+
+    use super::*;
+    use crate::slot;
+    use crate::wire::{Answer, Request};
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn nothing_is_kept_of_those_who_have_been_answered() {
+        let cluster = Builder::new().nodes(2).start().unwrap();
+        let part = cluster.nodes()[0].register("pool", PartKind::Cpu).unwrap();
+        let mut peers = Peers::new(&part);
+        for id in 0..100 {
+            let client = cluster.nodes()[1].attach().unwrap();
+            slot::send(&client, part.id(), &Up::Request { id, request: Request::Journal }).unwrap();
+            let heard = peers.hear(&part.recv_timeout(SOON).unwrap());
+            let Heard::Message(from, _) = heard else { panic!("it is a message") };
+            assert!(peers.map.is_empty() && target_of(from) == Some(client.id()));
+            peers.queue(from, &Down::Standby);
+            assert_eq!(peers.map.len(), 1);
+            while !peers.is_idle() {
+                assert!(peers.send().is_empty());
+            }
+            assert!(peers.map.is_empty());
+            client.recv_timeout(SOON).unwrap();
+        }
+        let client = cluster.nodes()[1].attach().unwrap();
+        client.send(part.id(), &[1, 2, 3]).unwrap();
+        client.flush();
+        assert!(matches!(peers.hear(&part.recv_timeout(SOON).unwrap()), Heard::Nothing));
+        assert_eq!(peers.map.len(), 1, "half a message");
+        peers.lose_node(1);
+        assert!(peers.map.is_empty());
+    }
+
+    #[test]
+    fn what_somebody_does_not_read_is_counted_until_it_has_left() {
+        const LENGTH: usize = 1 << 20;
+        let cluster = Builder::new().nodes(2).start().unwrap();
+        let part = cluster.nodes()[0].register("pool", PartKind::Cpu).unwrap();
+        let client = cluster.nodes()[1].attach().unwrap();
+        let (mut peers, by) = (Peers::new(&part), processor_of(client.id()));
+        for id in 0..8 {
+            peers.queue(by, &Down::Answer { id, answer: Answer::Text("x".repeat(LENGTH)) });
+        }
+        peers.send();
+        assert!((LENGTH..9 * LENGTH).contains(&peers.unread(by)), "{}", peers.unread(by));
+        let (mut joined, mut answers) = (pieces::Joined::default(), 0);
+        while answers < 8 {
+            peers.send();
+            if let Some(piece) = client.try_recv() {
+                let whole = joined.add(&piece, |whole| wire::decode::<Down>(whole));
+                answers += u32::from(matches!(whole, Some(Some(Ok(Down::Answer { .. })))));
+            }
+        }
+        assert_eq!((peers.unread(by), peers.is_idle()), (0, true));
     }
 }

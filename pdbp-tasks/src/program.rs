@@ -1,5 +1,6 @@
 //! Who does what: the functions of a program, and the cluster that runs them.
 
+use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use pdbp::{Builder, Event, Launch, Node, Settings, TransportKind};
+use pdbp::{Builder, Event, Launch, Node, Settings, TransportKind, Watch};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -202,6 +203,8 @@ impl Program {
         let first = first.first().copied();
         let all = nodes.first().map_or(0, |node| usize::from(node.settings().nodes));
         let spans = nodes.len() < all;
+        // The program may take events itself.
+        let watches: Vec<_> = nodes.iter().map(Node::watch).collect();
         let pool = Pool::new(kinds.len(), kinds.fingerprint(), self.limits);
         let served = Served::new(pool, self.large.map(large::Store::new));
         let keeps_large = served.large.is_some();
@@ -246,7 +249,7 @@ impl Program {
             let result = first.map(|node| attend(node, &served, client));
             let slots: Vec<_> = slots.into_iter().map(|slot| slot.join()).collect();
             // With a node that is lost nobody can wait for all.
-            if spans && !served.has_lost.load(Ordering::Acquire) && !nodes.iter().any(has_lost_one) {
+            if spans && !served.has_lost.load(Ordering::Acquire) && !watches.iter().any(has_lost_one) {
                 farewell(nodes);
             }
             served.over.store(true, Ordering::Release);
@@ -288,8 +291,7 @@ fn compute(
 ) -> Result<(), Error> {
     let place = format!("{name}@{}", node.name());
     let _guard = served.guard(&place);
-    slot::run(node, name, kinds, (offer, keeps_large), watch)
-        .inspect_err(|e| served.fail(format!("{place}: {e}")))
+    slot::run(node, kinds, (offer, keeps_large), watch).inspect_err(|e| served.fail(format!("{place}: {e}")))
 }
 
 /// Calls the client. The others wait for what comes behind, whatever happens to it.
@@ -311,8 +313,10 @@ fn attend(
 }
 
 /// Whether a node that computes has seen another fail.
-fn has_lost_one(node: &Node) -> bool {
-    node.take_events().iter().any(|event| matches!(event, Event::PeerFailed { .. }))
+fn has_lost_one(watch: &Watch) -> bool {
+    // Of more events than are kept some may have been failures.
+    watch.lost() > 0
+        || iter::from_fn(|| watch.next_event()).any(|event| matches!(event, Event::PeerFailed { .. }))
 }
 
 /// Nobody leaves while others are on their way.

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pdbp::{Event, Interest, Node, Part, PartKind, RecvError};
+use pdbp::{Interest, Node, Part, PartKind, RecvError};
 
 use crate::error::Error;
 use crate::large;
+use crate::losses::Losses;
 use crate::peers::{Heard, Peers};
 use crate::pool::{Pool, Processor};
 use crate::wire::{Submission, Up};
@@ -93,14 +94,16 @@ impl Served {
 struct Server<'a> {
     served: &'a Served,
     part: &'a Part,
+    losses: Losses,
     peers: Peers<'a>,
     began: Instant,
 }
 
 /// Serves until all is over and all know it.
 pub(crate) fn serve(node: &Node, served: &Served) -> Result<(), Error> {
+    let losses = Losses::new(node);
     let part = node.register(NAME, PartKind::Cpu)?;
-    let mut server = Server { served, part: &part, peers: Peers::new(&part), began: Instant::now() };
+    let mut server = Server { served, part: &part, losses, peers: Peers::new(&part), began: Instant::now() };
     let mut wait = Duration::ZERO;
     let mut over = None;
     loop {
@@ -144,11 +147,7 @@ impl Server<'_> {
             count += 1;
             message = if count < AT_ONCE { self.part.try_recv() } else { None };
         }
-        for event in self.part.node().take_events() {
-            if let Event::PeerFailed { peer, .. } = event {
-                self.lose(&mut pool, peer.index() as u16); // nodes are numbered by 16 bits
-            }
-        }
+        self.losses.take().into_iter().for_each(|node| self.lose(&mut pool, node));
         while let Some((processor, answer)) = pool.poll(now) {
             self.peers.queue(processor, &answer);
         }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use pdbp::{Node, Part, PartKind, RecvError, SendError, Share, Target};
+use pdbp::{Node, Part, RecvError, SendError, Share, Target};
 
 use crate::error::Error;
 use crate::kind::Kinds;
@@ -82,15 +82,14 @@ impl Watch {
 /// Runs tasks of the pool until it says that the job is done.
 pub(crate) fn run(
     node: &Node,
-    name: &str,
     kinds: &Kinds,
     (offer, keeps_large): (&Resources, bool),
     watch: &Watch,
 ) -> Result<(), Error> {
-    let part = node.register(name, PartKind::Cpu)?;
+    let part = node.attach()?;
     let pool = part.find(serve::ADDRESS, MEETING)?;
     let only = |after: u64| (after == 0).then(|| (1, node.clone()));
-    let large = keeps_large.then(|| Link::new(&only, name));
+    let large = keeps_large.then(|| Link::new(&only));
     let began = Instant::now();
     let slot = RefCell::new(Slot {
         worker: Worker::new(kinds.fingerprint(), offer.clone()),

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -198,4 +198,18 @@ fn what_a_command_prints_without_end_stops_it_and_no_other() {
     let has = |line: &str| ended.stdout.split(|byte| *byte == b'\n').any(|one| one == line.as_bytes());
     assert!(has("2") && has("3"));
     assert_eq!(ended.status.code(), Some(1));
+}
+
+#[test]
+fn outputs_come_while_more_lines_may_be_typed() {
+    let mut child = spawn(&["run", "--each-line", "-", "--", "echo", "got"]);
+    let (mut input, mut output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+    for line in ["one", "two"] {
+        writeln!(input, "{line}").unwrap();
+        let mut said = String::new();
+        output.read_line(&mut said).unwrap();
+        assert_eq!(said, format!("got {line}\n"), "before the input has ended");
+    }
+    drop(input);
+    assert!(child.wait().unwrap().success());
 }

@@ -11,7 +11,7 @@ use pdbp_core::engine::{Disagreement, RegisterError as CoreRegisterError, Settin
 use pdbp_core::id::{NodeId, PartId as Target, StreamNo};
 use pdbp_core::pipe::PipeError;
 
-use crate::node::Late;
+use crate::node::{Late, OWN_ROWS};
 
 pub use lookup::LookupError;
 pub use start::StartError;
@@ -108,9 +108,9 @@ impl SettingsDiffer {
             Setting::Voters => ("found", |value, _| format!("with {value} voters")),
             Setting::Lease => ("lease_ms", |value, _| (value as f64 / 1e6).to_string()),
             Setting::Routing => ("routing", |value, _| if value == 0 { "direct" } else { "grid" }.to_owned()),
-            // Each node has two rows more than parts, for what it may have for itself.
+            // Each node has rows beside those of parts, for what it may have for itself.
             Setting::Parts => {
-                ("parts", |value, nodes| value.saturating_sub(2 * u64::from(nodes)).to_string())
+                ("parts", |value, nodes| value.saturating_sub(OWN_ROWS as u64 * u64::from(nodes)).to_string())
             }
             // Not set by programs: another version of this library.
             _ => ("version", |value, _| format!("with another value inside ({value})")),

@@ -97,7 +97,7 @@ pub use error::{
 #[cfg(feature = "net")]
 pub use grid::RETURNED;
 pub use launch::Launch;
-pub use node::{Backend, BackendError, Memory, Node, NodeStats, Polled, interruptible};
+pub use node::{Backend, BackendError, Memory, Node, NodeStats, Polled, Watch, interruptible};
 #[cfg(feature = "metrics")]
 pub use pages::{Page, Pages};
 #[doc(inline)]

@@ -152,6 +152,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         self.with(|endpoint| endpoint.register(name, kind))
     }
 
+    /// As [`Endpoint::attach`].
+    ///
+    /// # Errors
+    /// See [`Engine::attach`](crate::Engine::attach).
+    pub fn attach(&self) -> Result<PartId, RegisterError> {
+        self.with(Endpoint::attach)
+    }
+
     /// As [`Endpoint::unregister`].
     ///
     /// # Errors

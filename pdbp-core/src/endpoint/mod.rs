@@ -300,6 +300,22 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     pub fn register(&mut self, name: &str, kind: PartKind) -> Result<PartId, RegisterError> {
         self.pipes.stirred = true;
         let part = self.engine.register(name, kind)?;
+        self.bind(part);
+        Ok(part)
+    }
+
+    /// Adds a part without a name, which costs no agreement: see [`Engine::attach`]. [`unregister`](Self::unregister) gives it up.
+    ///
+    /// # Errors
+    /// As [`Engine::attach`]: [`RegisterError::Busy`], call again after a poll.
+    pub fn attach(&mut self) -> Result<PartId, RegisterError> {
+        self.pipes.stirred = true;
+        let part = self.engine.attach()?;
+        self.bind(part);
+        Ok(part)
+    }
+
+    fn bind(&mut self, part: PartId) {
         // There are as many private pipes as parts.
         let bound = self.engine.bind_pipe(part);
         debug_assert!(bound.is_ok(), "{bound:?}");
@@ -307,7 +323,6 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         if let Some(owner) = self.owners.get_mut(pipe) {
             *owner = Owner::of(part);
         }
-        Ok(part)
     }
 
     /// Gives up a part of this node. What has come for it and was not read goes back.

@@ -117,6 +117,7 @@ mod control_queue;
 mod event;
 mod link;
 mod membership;
+mod nameless;
 mod parts;
 mod poll;
 mod posting;

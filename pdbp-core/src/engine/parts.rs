@@ -2,6 +2,7 @@
 
 use managed::ManagedSlice;
 
+use super::nameless::Nameless;
 use super::room::Errand;
 use super::{Engine, Event, PrivatePipes};
 use crate::agreement::Change;
@@ -33,9 +34,16 @@ pub enum LocalPart {
 pub(crate) struct Local {
     pub(super) state: LocalPart,
     /// Its row of PTA, for when it has to be registered anew.
-    entry: Option<PartEntry>,
+    pub(super) entry: Option<PartEntry>,
     /// The message in segments that it sends.
     pub(super) errand: Errand,
+}
+
+impl Local {
+    /// Whether it is the part with this number.
+    pub(super) fn is_of(&self, number: u16) -> bool {
+        self.entry.as_ref().is_some_and(|entry| entry.id.local() == number)
+    }
 }
 
 /// Why a part could not be registered.
@@ -48,6 +56,8 @@ pub enum RegisterError {
     Taken(Name),
     /// This node hosts as many parts as it can; this many.
     Full(u16),
+    /// PTA has no room for the row that parts without a name need, one for each node that has such parts.
+    NoRow,
     /// Too many requests are waiting for the master; ask again after a poll.
     Busy,
 }
@@ -60,6 +70,9 @@ impl core::fmt::Display for RegisterError {
                 write!(f, "this node has a part named \"{name}\" already; choose another name")
             }
             Self::Full(n) => write!(f, "this node hosts {n} parts, its maximum; configure more local_parts"),
+            Self::NoRow => {
+                f.write_str("the table of parts has no room for the row of a node with parts without a name; give it one more for each such node")
+            }
             Self::Busy => f.write_str("too many registrations are waiting for the master; try again"),
         }
     }
@@ -74,7 +87,8 @@ pub(super) struct Parts<'a> {
     pub(super) places: Places,
     /// The count of which the next part gets its id, and that of the first part of this engine.
     pub(super) registered: u64,
-    registered_before: u64,
+    pub(super) registered_before: u64,
+    pub(super) nameless: Nameless,
     /// All nodes know that numbers of this one recur.
     pub(super) recurrence_known: bool,
     /// What the host was told of numbers that recur.
@@ -89,6 +103,7 @@ impl<'a> Parts<'a> {
             places,
             registered: 0,
             registered_before: 0,
+            nameless: Nameless::new(),
             recurrence_known: false,
             recurrence_told: 0,
         }
@@ -112,11 +127,16 @@ impl<'a> Parts<'a> {
         self.local.get(usize::from(place))?.entry.as_ref()
     }
 
+    /// There is no place for another part.
+    pub(super) fn full(&self) -> RegisterError {
+        RegisterError::Full(self.local.len() as u16)
+    }
+
     /// The first part at place `from` or behind it that all nodes know, or knew.
     pub(super) fn next_known(&self, from: u16) -> Option<(u16, &PartEntry)> {
         let mut rest = self.local.iter().enumerate().skip(usize::from(from));
         rest.find_map(|(i, local)| match (local.state, &local.entry) {
-            (LocalPart::Known, Some(entry)) => Some((i as u16, entry)),
+            (LocalPart::Known, Some(entry)) if !entry.id.is_nameless() => Some((i as u16, entry)),
             _ => None,
         })
     }
@@ -130,13 +150,15 @@ impl<'a> Parts<'a> {
     /// The id of the next part of `node`, and how many parts come before it. The place that has been free for longest is as good as any
     /// other; this is the one whose turn it is.
     fn next_id(&self, node: NodeId) -> Option<(PartId, u64)> {
-        let is_free = |count: &u64| {
-            let place = self.get(*count as u16);
-            !matches!(*count as u16, PartId::MANY | PartId::NODE)
-                && place.is_some_and(|place| place.state == LocalPart::Free)
+        let is_free =
+            |count: &u64| self.get(*count as u16).is_some_and(|place| place.state == LocalPart::Free);
+        // From there on are the numbers of parts without a name, and what is reserved.
+        let named = |count: u64| if count as u16 >= PartId::NAMELESS { (count | 0xFFFF) + 1 } else { count };
+        let from = |count: u64| {
+            let mut counts = core::iter::successors(Some(named(count)), |count| Some(named(count + 1)));
+            // Twice as many: the next number of the only free place may be one of those that are left out.
+            counts.by_ref().take(2 * self.places.count() as usize).find(is_free)
         };
-        // Three times as many: the numbers of the only free place may be those two that are reserved.
-        let from = |count: u64| (count..count + 3 * self.places.count()).find(is_free);
         let mut count = from(self.registered)?;
         if count >> 16 > self.registered_before >> 16 && !self.recurrence_known {
             // Not before all nodes know that numbers recur. So far they only know numbers below these, of which all other parts were refused.
@@ -158,7 +180,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.tables.part_named(me, name.as_str()).is_some() || self.requests.has(&name) {
             return Err(RegisterError::Taken(name));
         }
-        let (id, count) = self.parts.next_id(me).ok_or(RegisterError::Full(self.parts.local.len() as u16))?;
+        let (id, count) = self.parts.next_id(me).ok_or(self.parts.full())?;
         let entry = PartEntry { id, name, kind };
         self.request(Change::PartAdded(entry.clone())).map_err(|_| RegisterError::Busy)?;
         self.parts.registered = count + 1;
@@ -182,7 +204,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             // A part that is still being announced is freed by a later call.
             return if state == LocalPart::Asked { Err(RegisterError::Busy) } else { Ok(()) };
         }
-        let next = if state == LocalPart::Known {
+        let next = if part.is_nameless() {
+            self.parts.nameless.has_lost_one();
+            LocalPart::Free
+        } else if state == LocalPart::Known {
             self.request(Change::PartRemoved(part)).map_err(|_| RegisterError::Busy)?;
             LocalPart::Leaving
         } else {
@@ -221,7 +246,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// What is known of the part with the number `local` of this node; [`Free`](LocalPart::Free) if there is none any more.
     pub fn local_part(&self, local: u16) -> LocalPart {
         let place = self.parts.get(local);
-        let place = place.filter(|p| p.entry.as_ref().is_some_and(|entry| entry.id.local() == local));
+        let place = place.filter(|place| place.is_of(local));
         place.map(|place| place.state).unwrap_or_default()
     }
 
@@ -232,7 +257,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let state = self.parts.hosted(part).map(|place| place.state);
             return matches!(state, Some(LocalPart::Asked | LocalPart::Known));
         }
-        self.tables.part(part).is_some()
+        self.tables.has_part(part)
     }
 
     /// 0 as long as no number leads to another part than it once did. Then whoever sends has to ask [`has_part`](Self::has_part), and this
@@ -258,22 +283,22 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let id = place.entry.as_ref()?.id;
             return (id.address() == address && place.state != LocalPart::Free).then_some(id);
         }
-        self.tables.part_at(address).map(|entry| entry.id)
+        self.tables.part_at(address)
     }
 
     /// The part with this name on this node, from the replica of PTA.
     pub fn lookup(&self, node: NodeId, name: &str) -> Option<&PartEntry> {
-        self.tables.part_named(node, name)
+        self.tables.part_named(node, name).filter(|entry| entry.id.local() != PartId::NODE)
     }
 
     /// The entry of a part in PTA.
     pub fn part(&self, id: PartId) -> Option<&PartEntry> {
-        self.tables.part(id)
+        self.tables.part(id).filter(|_| id.local() != PartId::NODE)
     }
 
     /// All parts of the cluster that this node knows.
     pub fn parts(&self) -> impl Iterator<Item = &PartEntry> {
-        self.tables.parts.iter().flatten()
+        self.tables.parts.iter().flatten().filter(|entry| entry.id.local() != PartId::NODE)
     }
 
     /// The node with this name, from the replica of NTA.

@@ -4,9 +4,9 @@ use heapless::Deque;
 
 use super::{Engine, Event, LocalPart, PrivatePipes};
 use crate::agreement::Change;
-use crate::id::NodeId;
+use crate::id::{NodeId, PartId};
 use crate::policy::SpacePolicy;
-use crate::tables::{LATE, Name};
+use crate::tables::{Name, recurs};
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
@@ -94,6 +94,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn next_to_relist(&mut self) -> Option<(u16, Change)> {
         let from = self.requests.relist.filter(|_| self.agreement.is_member(self.config.node))?;
         let found = self.parts.next_known(from).map(|(i, entry)| (i, Change::PartAdded(entry.clone())));
+        // Behind all places, and once.
+        let found = found.or_else(|| {
+            let row = self.parts.nameless.known_row(self.config.node).filter(|_| from < u16::MAX);
+            row.map(|row| (u16::MAX, Change::PartAdded(row)))
+        });
         if found.is_none() {
             self.requests.relist = None;
         }
@@ -113,8 +118,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 if accepted {
                     return;
                 }
-                let Some(entry) = self.parts.entry(local) else { return };
-                (entry.id, LocalPart::Refused)
+                match self.parts.entry(local) {
+                    _ if local == u16::MAX => (PartId::node_itself(self.config.node), LocalPart::Refused),
+                    Some(entry) => (entry.id, LocalPart::Refused),
+                    None => return,
+                }
             }
             Asked::First => match self.requests.waiting.pop_front() {
                 Some(Change::PartAdded(entry)) if accepted => (entry.id, LocalPart::Known),
@@ -123,11 +131,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 _ => return,
             },
         };
-        if let Some(place) = self.parts.get_mut(part.local()) {
+        if part.local() == PartId::NODE {
+            self.parts.nameless.state = state;
+        } else if let Some(place) = self.parts.get_mut(part.local()) {
             place.state = state;
         }
-        let recurs = part.generation() > 0 || part.local() >= LATE;
-        self.parts.recurrence_known |= recurs && state == LocalPart::Known;
+        self.parts.recurrence_known |= recurs(part) && state == LocalPart::Known;
         pipes.event(Event::Changed { part, accepted });
     }
 }

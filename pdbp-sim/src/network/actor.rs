@@ -124,6 +124,27 @@ impl<T: Transport + 'static> Context<'_, T> {
         Ok(part)
     }
 
+    /// A new part of this node without a name, as [`Endpoint::attach`].
+    ///
+    /// # Errors
+    /// See [`RegisterError`]: [`Busy`](RegisterError::Busy) means to call again when the actor runs next. There is room for
+    /// [`Setup::actor_parts`](super::Setup::actor_parts) parts, with and without a name.
+    pub fn attach(&mut self) -> Result<PartId, RegisterError> {
+        let part = self.endpoint.attach()?;
+        self.parts.push(part);
+        Ok(part)
+    }
+
+    /// Gives up a part of this node. What has come for it and was not read goes back.
+    ///
+    /// # Errors
+    /// [`Busy`](RegisterError::Busy): call again when the actor runs next.
+    pub fn unregister(&mut self, part: PartId) -> Result<(), RegisterError> {
+        self.endpoint.unregister(part)?;
+        self.parts.retain(|other| *other != part);
+        Ok(())
+    }
+
     /// The part with an address, such as `"pool@n0"`. `None` as long as this node does not know it.
     pub fn find(&self, address: &str) -> Option<PartId> {
         self.endpoint.find(address)

@@ -16,8 +16,8 @@ use crate::random::Random;
 const REMEMBERED: usize = 8;
 const NAME: &str = "guest";
 
-/// The guest of a node, a part that is registered and freed again and again. It sends to guests that it has looked up at some time: each
-/// message says for whom it is.
+/// The guest of a node, a part that comes and goes again and again, with a name or without one. It sends to guests that it has looked up at some time, and
+/// to those without a name that have sent it something: each message says for whom it is.
 #[derive(Debug)]
 pub(super) struct Guests {
     /// Nanoseconds from one thing that it does to the next, on average; 0: there is none.
@@ -27,10 +27,14 @@ pub(super) struct Guests {
     /// Parts of the node that stay.
     fixed: u16,
     here: Option<PartId>,
+    /// The next one has no name.
+    nameless: bool,
     known: VecDeque<PartId>,
     /// Messages to guests that were gone.
     pub(super) astray: u64,
     pub(super) received: u64,
+    /// Of these from parts without a name.
+    pub(super) of_nameless: u64,
 }
 
 impl Guests {
@@ -41,9 +45,11 @@ impl Guests {
             random: Random::new(seed ^ 0x6775_6573),
             fixed,
             here: None,
+            nameless: false,
             known: VecDeque::new(),
             astray: 0,
             received: 0,
+            of_nameless: 0,
         }
     }
 
@@ -61,6 +67,7 @@ impl Guests {
             self.next = now + 1 + self.random.below(2 * self.every);
             match self.here {
                 // The last one may still be on its way out.
+                None if self.nameless => self.here = endpoint.attach().ok(),
                 None => self.here = endpoint.register(NAME, PartKind::Cpu).ok(),
                 Some(id) => self.stay(endpoint, id)?,
             }
@@ -80,16 +87,15 @@ impl Guests {
         if state != LocalPart::Known || self.random.below(8) == 0 {
             // With what has come and was not read.
             if endpoint.unregister(me).is_ok() {
-                self.here = None;
+                (self.here, self.nameless) = (None, self.random.below(2) == 0);
             }
             return Ok(());
         }
         let engine = endpoint.engine();
         let node = NodeId::new(self.random.below(engine.config().nodes.into()) as u16);
         let found = node.and_then(|node| engine.lookup(node, NAME)).map(|entry| entry.id);
-        if let Some(id) = found.filter(|id| !self.known.contains(id)) {
-            self.known.push_front(id);
-            self.known.truncate(REMEMBERED);
+        if let Some(id) = found {
+            self.remember(id);
         }
         for _ in 0..self.random.below(4) {
             let at = self.random.below(self.known.len() as u64) as usize;
@@ -102,6 +108,13 @@ impl Guests {
         Ok(())
     }
 
+    fn remember(&mut self, id: PartId) {
+        if !self.known.contains(&id) {
+            self.known.push_front(id);
+            self.known.truncate(REMEMBERED);
+        }
+    }
+
     fn read<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &mut self,
         endpoint: &mut Endpoint<'_, T, M, P>,
@@ -112,8 +125,13 @@ impl Guests {
         let of_before = |to: PartId| routing == Routing::Grid && to == id.in_generation(to.generation());
         while let Some(message) = endpoint.poll_recv(id) {
             let bits = message.bytes().try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
+            let source = endpoint.engine().resolve(message.source().address());
             endpoint.release(message);
             self.received += 1;
+            if let Some(source) = source.filter(|source| source.is_nameless()) {
+                self.of_nameless += 1;
+                self.remember(source);
+            }
             let to = PartId::from_bits(bits);
             if !to.is_some_and(|to| to == id || of_before(to)) {
                 let what = format!("{id} has got a message to {to:?}");

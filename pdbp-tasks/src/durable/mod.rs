@@ -30,6 +30,8 @@ use batch::Batch;
 
 /// How long what must not run twice is held back after a start, for who had it to come back.
 const ORPHANED: Duration = Duration::from_secs(30);
+/// The same of what may run twice and had run for a while: who had it has joined again by then, or its node has been given up.
+const AWAITED: Duration = Duration::from_secs(5);
 
 /// Whether a result counts as failed.
 pub(crate) type Judge = fn(&[u8]) -> bool;
@@ -94,6 +96,7 @@ pub(crate) struct Durable {
     /// Those that are not over.
     active: BTreeSet<u32>,
     nonces: HashMap<u128, u32>,
+    most_jobs: usize,
     next_job: u32,
     /// Number of the group that is collected.
     group: u64,
@@ -104,9 +107,10 @@ pub(crate) struct Durable {
     waiting_for: HashMap<Processor, usize>,
     ready: VecDeque<Out>,
     stalled: Option<String>,
-    /// Tasks that must not run twice and that an earlier pool has handed out, until when they are held back.
+    /// Tasks that an earlier pool has handed out and that are held back, since when, and whether those that may run twice are so no more.
     orphans: BTreeMap<Name, Processor>,
     orphaned: Option<Duration>,
+    awaited: bool,
     /// Jobs with tasks whose inputs could not be read just now, or that cannot run and of which there were too many for the group.
     unfed: BTreeSet<u32>,
     /// Jobs with as many tasks in the pool as may be, sub-tasks included.
@@ -127,7 +131,8 @@ impl Durable {
             Up::Report { term, first, room, results } => self.report(now, from, (term, first), room, results),
             Up::Again { term, first, results } => self.again(now, from, (term, first), results),
             Up::Bye => self.pool.leave(from),
-            Up::Request { id, request } => self.request(from, id, request),
+            Up::Request { id, request } if !self.pool.is_refused(from) => self.request(from, id, request),
+            Up::Request { .. } => {}
             // That is for the part with large values.
             Up::Large { .. } => self.pool.malformed(from),
         }
@@ -257,6 +262,7 @@ impl Durable {
                     must_wait = true;
                     Change::Started(name, processor)
                 }
+                Step::Runs { name, processor } => Change::Started(name, processor),
                 step => Change::Step(step),
             });
         }
@@ -304,18 +310,27 @@ impl Durable {
     }
 
     fn give_up_orphans(&mut self, now: Duration) {
-        if self.orphans.is_empty() || now < *self.orphaned.get_or_insert(now + ORPHANED) {
-            return;
+        while !self.orphans.is_empty() && now >= *self.orphaned.get_or_insert(now) + self.patience() {
+            let all = std::mem::take(&mut self.orphans);
+            let (kept, given_up): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                all.into_iter().partition(|(name, _)| !self.awaited && self.pool.must_not_run_twice(*name));
+            (self.orphans, self.awaited) = (kept, true);
+            for (name, processor) in given_up {
+                self.pool.give_up_holder(name, processor);
+            }
+            self.collect();
         }
-        for (name, processor) in std::mem::take(&mut self.orphans) {
-            self.pool.give_up_holder(name, processor);
-        }
-        self.collect();
+    }
+
+    /// How long those that are held back are.
+    fn patience(&self) -> Duration {
+        if self.awaited { ORPHANED } else { AWAITED }
     }
 
     /// When to call [`poll`](Self::poll) again though nothing has happened; `None`: not before.
     pub(crate) fn next_time(&self) -> Option<Duration> {
         let orphaned = self.orphaned.filter(|_| !self.orphans.is_empty());
+        let orphaned = orphaned.map(|since| since + self.patience());
         self.pool.next_time().into_iter().chain(orphaned).min()
     }
 

@@ -81,6 +81,12 @@ impl Durable {
         if let Some(job) = self.nonces.get(&nonce) {
             return Answer::Job(*job);
         }
+        if self.jobs.len() >= self.most_jobs {
+            let most = self.most_jobs;
+            return Answer::No(format!(
+                "the pool has {most} jobs, the most that it keeps (`Limits::jobs`); forget some that are over: `pdbp-tasks status` lists them, `pdbp-tasks forget` forgets one"
+            ));
+        }
         let job = self.next_job;
         self.next_job += 1;
         let record = JobRecord { nonce, name, ..JobRecord::default() };

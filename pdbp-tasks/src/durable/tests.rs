@@ -1,9 +1,11 @@
 //! Random worlds of the real pool with a journal, real processors and a client, in which the pool is killed: a disk that loses what was not synced,
 //! processors that crash or lose their link, requests and results that come again. What is said is held against what is on the disk at that moment.
 
+mod awaited;
 mod bounds;
 mod damage;
 mod exhaustive;
+mod hostile;
 mod retry;
 mod world;
 

@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-use pdbp::{Node, Part, PartKind, Target};
+use pdbp::{Node, Part, Target};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -41,7 +42,7 @@ pub struct Tasks<'a> {
 
 impl<'a> Tasks<'a> {
     pub(crate) fn new(node: &Node, served: &'a Served) -> Result<Self, Error> {
-        let part = node.register("tasks.client", PartKind::Cpu)?;
+        let part = node.attach()?;
         let pool = part.find(serve::ADDRESS, MEETING)?;
         Ok(Self { served, part, pool })
     }
@@ -58,6 +59,7 @@ impl<'a> Tasks<'a> {
             name: name.to_owned(),
             feeds: VecDeque::new(),
             fed: BTreeSet::new(),
+            awaits_inputs: false,
             came: VecDeque::new(),
             early: BTreeMap::new(),
             sizes: results::Sizes::default(),
@@ -182,7 +184,8 @@ struct Feed<'t> {
     options: Options,
     needs: Resources,
     after: Result<Vec<u64>, Refused>,
-    inputs: Box<dyn Iterator<Item = Result<Bytes, postcard::Error>> + 't>,
+    /// `None` among them: there is none yet.
+    inputs: Box<dyn Iterator<Item = Result<Option<Bytes>, postcard::Error>> + 't>,
 }
 
 /// A set of tasks of one client. Results of type `O` are those of tasks that [`each`](Self::each) has added; what [`add`](Self::add) and
@@ -195,6 +198,8 @@ pub struct Job<'t, O = ()> {
     feeds: VecDeque<Feed<'t>>,
     /// Numbers of tasks that `each` has added and whose results were not given yet.
     fed: BTreeSet<u64>,
+    /// Inputs may come that are not there yet.
+    awaits_inputs: bool,
     /// Outcomes that were not given yet: as they came, and what came too early for who wants them in order.
     came: VecDeque<Outcome>,
     early: BTreeMap<u64, Outcome>,
@@ -216,6 +221,37 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
         inputs: impl IntoIterator<Item = I, IntoIter: 't>,
     ) {
         self.task().each(kind, inputs);
+    }
+
+    /// Adds a task for each input that comes, until all senders are gone. Unlike [`each`](Self::each), whose iterator may keep results waiting, it gives
+    /// results while there is no input yet: for what somebody types, or another program finds out. A channel with a bound keeps the sender
+    /// waiting while there is no room.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    ///
+    /// use pdbp_tasks::{Error, Program};
+    ///
+    /// let mut program = Program::new("squares");
+    /// let square = program.kind("square", |n: u64| n * n);
+    /// program.run(|tasks| {
+    ///     let (give, take) = mpsc::channel();
+    ///     let mut job = tasks.job("demo");
+    ///     job.each_received(square, take);
+    ///     give.send(3).map_err(Error::other)?;
+    ///     let (mut give, mut last) = (Some(give), 0);
+    ///     for done in job.results() {
+    ///         // What comes next is made of this.
+    ///         last = done?.value;
+    ///         give = give.filter(|give| last < 1000 && give.send(last).is_ok());
+    ///     }
+    ///     assert_eq!(last, 6561);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn each_received<I: Serialize + 't>(&mut self, kind: Kind<I, O>, inputs: Receiver<I>) {
+        self.task().each_received(kind, inputs);
     }
 
     /// Adds a task. Its result is kept as long as the job is, since others may need it.
@@ -387,10 +423,23 @@ impl<'t, O: DeserializeOwned> New<&mut Job<'t, O>> {
 
     /// As [`Job::each`].
     pub fn each<I: Serialize>(self, kind: Kind<I, O>, inputs: impl IntoIterator<Item = I, IntoIter: 't>) {
-        let inputs = inputs.into_iter().map(|input| kind::encode(&input));
+        self.feed(kind.id, inputs.into_iter().map(|input| kind::encode(&input).map(Some)));
+    }
+
+    /// As [`Job::each_received`].
+    pub fn each_received<I: Serialize + 't>(self, kind: Kind<I, O>, inputs: Receiver<I>) {
+        let next = move || match inputs.try_recv() {
+            Ok(input) => Some(kind::encode(&input).map(Some)),
+            Err(TryRecvError::Empty) => Some(Ok(None)),
+            Err(TryRecvError::Disconnected) => None,
+        };
+        self.feed(kind.id, std::iter::from_fn(next));
+    }
+
+    fn feed(self, kind: KindId, inputs: impl Iterator<Item = Result<Option<Bytes>, postcard::Error>> + 't) {
         let after = self.after_in(self.job.identity);
         self.job.feeds.push_back(Feed {
-            kind: kind.id,
+            kind,
             options: self.options,
             needs: self.needs,
             after,

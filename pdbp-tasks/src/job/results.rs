@@ -123,8 +123,8 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
                 return;
             }
             pool = served.wait(pool);
-            // Others have had all the room: there may be some now.
-            if self.job.fed.is_empty() && !self.job.feeds.is_empty() {
+            // Others have had all the room: there may be some now. Or an input.
+            if (self.job.fed.is_empty() || self.job.awaits_inputs) && !self.job.feeds.is_empty() {
                 return;
             }
         }
@@ -141,6 +141,7 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
     }
 
     fn fill_more(&mut self) -> Result<(), Error> {
+        self.job.awaits_inputs = false;
         while let Some(feed) = self.job.feeds.front_mut() {
             let after = match &feed.after {
                 Ok(after) => after,
@@ -163,8 +164,15 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
             let most = if few { 1 } else { room };
             let mut inputs = Vec::with_capacity(most);
             // What came before one that cannot be encoded is added.
-            let encoded = feed.inputs.by_ref().take(most).try_for_each(|input| input.map(|i| inputs.push(i)));
-            let is_last = encoded.is_ok() && inputs.len() < most;
+            let (mut encoded, mut is_last) = (Ok(()), false);
+            while inputs.len() < most && encoded.is_ok() && !is_last && !self.job.awaits_inputs {
+                match feed.inputs.next() {
+                    Some(Ok(Some(input))) => inputs.push(input),
+                    Some(Ok(None)) => self.job.awaits_inputs = true,
+                    Some(Err(error)) => encoded = Err(error),
+                    None => is_last = true,
+                }
+            }
             add(self.job.tasks, self.job.id, (feed, after), inputs, &mut self.job.fed)?;
             encoded?;
             if is_last {
@@ -172,6 +180,9 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
             }
             if few {
                 self.job.tasks.wake();
+            }
+            if self.job.awaits_inputs {
+                break;
             }
         }
         Ok(())

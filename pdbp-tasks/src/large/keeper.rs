@@ -8,7 +8,8 @@ use pdbp::{Interest, Node, PartKind, RecvError};
 
 use super::spool::{Store, Writer};
 use crate::error::Error;
-use crate::peers::{Heard, Peers};
+use crate::losses::Losses;
+use crate::peers::{Heard, Peers, UNREAD};
 use crate::serve::Served;
 use crate::wire::{Down, LargeAnswer, LargeBy, LargeRequest, Up};
 
@@ -36,6 +37,7 @@ pub(crate) fn keep_with(
     look: &dyn Fn(),
     answer: &dyn Fn(LargeRequest) -> io::Result<LargeAnswer>,
 ) -> Result<(), Error> {
+    let mut losses = Losses::new(node);
     let part = node.register(NAME, PartKind::Cpu)?;
     let mut peers = Peers::new(&part);
     while !is_over() {
@@ -56,6 +58,8 @@ pub(crate) fn keep_with(
             // An empty one only asks whether there is somebody.
             if !next.is_empty()
                 && let Heard::Message(from, Up::Large { id, request }) = peers.hear(&next)
+                // Who asks on and reads nothing is answered no more until it does.
+                && peers.unread(from) <= UNREAD
             {
                 let answer = answer(request).unwrap_or_else(|error| LargeAnswer::No(error.to_string()));
                 peers.queue(from, &Down::Large { id, answer });
@@ -65,6 +69,7 @@ pub(crate) fn keep_with(
         }
         // As in `serve`.
         while let Ok(Some(_)) = part.try_returned() {}
+        losses.take().into_iter().for_each(|node| peers.lose_node(node));
         peers.send();
     }
     Ok(())

@@ -1,10 +1,10 @@
-//! How a slot reaches large values: a part that it registers when a task first needs one.
+//! How a slot reaches large values: by a part of its own, when a task first needs one.
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::time::Duration;
 
-use pdbp::{Node, Part, PartKind, RecvError, SendError, Target};
+use pdbp::{Node, Part, RecvError, SendError, Target};
 
 use super::{Access, keeper};
 use crate::slot;
@@ -28,22 +28,15 @@ struct Session {
 /// See the [module](self). What is asked and not answered, since the pool was lost, is asked again of the next one.
 pub(crate) struct Link<'n> {
     clusters: Clusters<'n>,
-    name: String,
     session: RefCell<Option<Session>>,
     asked: Cell<u64>,
     wrote: RefCell<Vec<u64>>,
 }
 
 impl<'n> Link<'n> {
-    /// The link of a slot, whose part has this name.
-    pub(crate) fn new(clusters: Clusters<'n>, slot: &str) -> Self {
-        Self {
-            clusters,
-            name: format!("{slot}.large"),
-            session: RefCell::default(),
-            asked: Cell::new(0),
-            wrote: RefCell::default(),
-        }
+    /// The link of a slot.
+    pub(crate) fn new(clusters: Clusters<'n>) -> Self {
+        Self { clusters, session: RefCell::default(), asked: Cell::new(0), wrote: RefCell::default() }
     }
 
     /// For a task that this slot runs.
@@ -58,8 +51,8 @@ impl<'n> Link<'n> {
         self.wrote.take()
     }
 
-    fn begin(&self, (number, node): (u64, Node)) -> io::Result<Session> {
-        let part = node.register(&self.name, PartKind::Cpu).map_err(io::Error::other)?;
+    fn begin((number, node): (u64, Node)) -> io::Result<Session> {
+        let part = node.attach().map_err(io::Error::other)?;
         let store = part.find(keeper::ADDRESS, MEETING).map_err(io::Error::other)?;
         Ok(Session { number, part, store, joined: pieces::Joined::default() })
     }
@@ -74,7 +67,7 @@ impl<'n> Link<'n> {
             if session.is_none() {
                 let Some(next) = (self.clusters)(last) else { return Err(why) };
                 last = next.0;
-                match self.begin(next) {
+                match Self::begin(next) {
                     Ok(begun) => *session = Some(begun),
                     Err(error) => {
                         why = error;

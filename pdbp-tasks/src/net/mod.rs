@@ -44,7 +44,7 @@ mod work;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pdbp::{Event, Node};
+use pdbp::{Event, Watch};
 
 #[cfg(doc)]
 use crate::Program;
@@ -101,8 +101,8 @@ impl Default for Working {
 }
 
 /// Whether the pool's node, or this one, is no member any more.
-fn has_lost_pool(node: &Node) -> bool {
-    node.take_events().iter().any(|event| match event {
+fn has_lost_pool(watch: &Watch) -> bool {
+    std::iter::from_fn(|| watch.next_event()).any(|event| match event {
         Event::PeerFailed { peer: gone, .. } | Event::NodeDown { node: gone } => gone.index() == 0,
         Event::Expelled => true,
         _ => false,

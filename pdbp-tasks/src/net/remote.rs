@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use pdbp::{Builder, Node, Part, PartKind, RecvError, Target};
+use pdbp::{Builder, Part, RecvError, Target, Watch};
 
 use super::{RemoteJob, has_lost_pool};
 use crate::error::Error;
@@ -69,7 +69,7 @@ impl Access for OfRemote<'_> {
 struct Session {
     part: Part,
     pool: Target,
-    node: Node,
+    watch: Watch,
     /// The part with large values, when it was looked for.
     store: Option<Target>,
     joined: pieces::Joined,
@@ -237,9 +237,10 @@ impl Session {
     fn begin(builder: Builder) -> Result<Self, Error> {
         let node =
             builder.start()?.into_nodes().pop().ok_or_else(|| Error::other("a cluster without a node"))?;
-        let part = node.register("tasks.client", PartKind::Cpu)?;
+        let watch = node.watch();
+        let part = node.attach()?;
         let pool = part.find(ADDRESS, TRY)?;
-        Ok(Self { part, pool, node, store: None, joined: pieces::Joined::default() })
+        Ok(Self { part, pool, watch, store: None, joined: pieces::Joined::default() })
     }
 
     fn ask<A>(
@@ -275,7 +276,7 @@ impl Session {
                 Err(RecvError::Timeout(_)) => {}
                 Err(error) => return Err(error.into()),
             }
-            if has_lost_pool(&self.node) {
+            if has_lost_pool(&self.watch) {
                 return Err(Error::other("the pool is gone"));
             }
         }

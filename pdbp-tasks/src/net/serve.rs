@@ -6,18 +6,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pdbp::{Builder, Event, Interest, Node, Part, PartKind, RecvError, Target};
+use pdbp::{Builder, Interest, Node, Part, PartKind, RecvError, Target};
 
 use super::Serving;
 use super::remote::nonce;
 use crate::durable::{Durable, Group, Out, Reading};
 use crate::error::Error;
 use crate::large::{self, Folder, Keeping};
-use crate::peers::{Heard, Peers};
+use crate::losses::Losses;
+use crate::peers::{Heard, Peers, UNREAD};
+use crate::pool::Processor;
 use crate::program::Program;
 use crate::serve::{ADDRESS, NAME};
 use crate::store::{Change, Disk, Memory, Reader, Store};
-use crate::wire::{Answer, Down, ResultOf};
+use crate::wire::{Answer, Down, ResultOf, Up};
 
 /// How long the pool waits when there is nothing to do.
 const IDLE: Duration = Duration::from_millis(50);
@@ -111,6 +113,7 @@ impl Program {
         }
         let cluster = builder.found(true).start()?;
         let node = cluster.nodes().first().ok_or_else(|| Error::other("a cluster without a node"))?;
+        let losses = Losses::new(node);
         let part = node.register(NAME, PartKind::Cpu)?;
         let (progress, over) = (Progress::default(), AtomicBool::new(false));
         thread::scope(|scope| {
@@ -125,7 +128,7 @@ impl Program {
             });
             ready(node, term);
             let (peers, began) = (Peers::new(&part), Instant::now());
-            let mut server = Server { durable, reader, part: &part, peers, groups, progress, began };
+            let mut server = Server { durable, reader, part: &part, losses, peers, groups, progress, began };
             let served = server.serve(stop, || writer.is_finished());
             drop(server);
             over.store(true, Ordering::Release);
@@ -160,7 +163,7 @@ fn keep(
     progress: &Progress,
     stop: &AtomicBool,
 ) -> Result<(), Error> {
-    let part = node.register("tasks.journal", PartKind::Cpu)?;
+    let part = node.attach()?;
     let pool = part.find(ADDRESS, LINGER)?;
     while let Ok(Group { mut number, mut changes }) = groups.recv() {
         while changes.len() < MOST
@@ -200,6 +203,7 @@ struct Server<'a> {
     durable: Durable,
     reader: Box<dyn Reader>,
     part: &'a Part,
+    losses: Losses,
     peers: Peers<'a>,
     groups: Sender<Group>,
     progress: &'a Progress,
@@ -250,7 +254,7 @@ impl Server<'_> {
             // An empty one is the journal's: it was looked at above, or will be the next time.
             if !next.is_empty() {
                 match self.peers.hear(&next) {
-                    Heard::Message(from, message) => self.durable.receive(now, from, message),
+                    Heard::Message(from, message) => self.receive(now, from, message),
                     Heard::Malformed(from) => self.durable.pool.malformed(from),
                     Heard::Nothing => {}
                 }
@@ -258,12 +262,9 @@ impl Server<'_> {
             count += 1;
             message = if count < AT_ONCE { self.part.try_recv() } else { None };
         }
-        for event in self.part.node().take_events() {
-            if let Event::PeerFailed { peer: gone, .. } | Event::NodeDown { node: gone } = event {
-                let node = gone.index() as u16; // nodes are numbered by 16 bits
-                self.durable.lose_node(node);
-                self.peers.lose_node(node);
-            }
+        for node in self.losses.take() {
+            self.durable.lose_node(node);
+            self.peers.lose_node(node);
         }
         // Who had it has gone: it would keep the room of the next one in that place.
         while let Ok(Some(_)) = self.part.try_returned() {}
@@ -290,6 +291,16 @@ impl Server<'_> {
             next
         };
         self.durable.is_written()
+    }
+
+    fn receive(&mut self, now: Duration, from: Processor, message: Up) {
+        let unread = self.peers.unread(from);
+        if matches!(message, Up::Request { .. }) && unread > UNREAD {
+            let why = format!("it asks, and {unread} bytes of answers wait that it has not read");
+            self.durable.pool.refuse(from, why);
+            return self.peers.forget(from);
+        }
+        self.durable.receive(now, from, message);
     }
 
     fn read(&self, reading: &Reading) -> Answer {

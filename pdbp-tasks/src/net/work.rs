@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pdbp::{Builder, Node, Part, PartKind, RecvError, Shared as Shares, Target};
+use pdbp::{Builder, Node, Part, RecvError, Shared as Shares, Target};
 
 use super::{WhenLost, Working, has_lost_pool};
 use crate::error::Error;
@@ -46,7 +46,6 @@ impl Link {
 
 /// A slot, as the threads of its process see it.
 struct Seat {
-    name: String,
     slot: Mutex<Slot>,
     running: Mutex<Running>,
     watch: slot::Watch,
@@ -64,9 +63,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Seat {
-    fn new(name: String, worker: Worker, grace: Duration) -> Self {
+    fn new(worker: Worker, grace: Duration) -> Self {
         Self {
-            name,
             slot: Mutex::new(Slot { worker, joined: pieces::Joined::default() }),
             running: Mutex::default(),
             watch: slot::Watch::new(grace),
@@ -90,9 +88,9 @@ impl Seat {
         slot.joined = pieces::Joined::default();
     }
 
-    /// Registers its part in a cluster.
-    fn connect(&self, session: u64, node: &Node) -> Result<Link, Error> {
-        let part = node.register_shared(&self.name, PartKind::Cpu)?;
+    /// Its part in a cluster.
+    fn connect(session: u64, node: &Node) -> Result<Link, Error> {
+        let part = node.attach_shared()?;
         let pool = part.find(ADDRESS, MEETING)?;
         Ok(Link { session, part, pool })
     }
@@ -106,7 +104,7 @@ impl Seat {
         if running.link.as_ref().is_none_or(|link| link.session < session) {
             running.link = None;
             self.has_lost();
-            running.link = Some(self.connect(session, node)?);
+            running.link = Some(Self::connect(session, node)?);
         }
         let Some(link) = &running.link else { return Ok(()) };
         self.take_in(&link.part);
@@ -168,11 +166,11 @@ impl Program {
         let row_blocks = builder.settings().row_blocks.max(2 * slots as u32);
         let builder = builder.row_blocks(row_blocks).timeout(TRY);
         let worker = Worker::keeping(self.kinds.fingerprint(), self.offer.or_cpus(slots));
-        let seat = |name| Seat::new(name, worker.clone(), self.limits.grace);
+        let seat = |_| Seat::new(worker.clone(), self.limits.grace);
         let shared = Shared {
             kinds: &self.kinds,
-            seats: (0..slots).map(|number| seat(format!("tasks.slot{number}"))).collect(),
-            spares: (0..slots).map(|number| seat(format!("tasks.slot{number}.instead"))).collect(),
+            seats: (0..slots).map(seat).collect(),
+            spares: (0..slots).map(seat).collect(),
             session: Mutex::new(None),
             changed: Condvar::new(),
             lost: AtomicU64::new(0),
@@ -234,11 +232,12 @@ impl Shared<'_> {
             match builder.clone().start() {
                 Ok(cluster) => {
                     let Some(node) = cluster.into_nodes().pop() else { continue };
+                    let watch = node.watch();
                     number += 1;
                     say(&format!("at the pool, as {}", node.id()));
                     *self.session() = Some((number, node.clone()));
                     self.changed.notify_all();
-                    while !is_done() && !has_lost_pool(&node) && self.lost.load(Ordering::Acquire) < number {
+                    while !is_done() && !has_lost_pool(&watch) && self.lost.load(Ordering::Acquire) < number {
                         self.look(working, stop);
                         let now = self.began.elapsed();
                         if self
@@ -306,7 +305,7 @@ impl Shared<'_> {
     fn compute(&self, seat: &Seat) {
         let _over = seat.watch.thread();
         let later = |after| self.later(after);
-        let large = large::Link::new(&later, &seat.name);
+        let large = large::Link::new(&later);
         let (mut last, mut link) = (0, None);
         loop {
             let session = self.session().clone().filter(|(session, _)| *session > last);
@@ -314,7 +313,7 @@ impl Shared<'_> {
                 let ended = match (link.take(), session) {
                     (None, Some((session, node))) => {
                         last = session;
-                        seat.connect(session, &node)
+                        Seat::connect(session, &node)
                     }
                     // The one by which the pool was told of what has run.
                     (Some(link), _) => Ok(link),

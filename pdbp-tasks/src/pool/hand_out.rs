@@ -164,6 +164,7 @@ impl Pool {
     /// The next message to a processor, if there is one now.
     pub fn poll(&mut self, now: Duration) -> Option<(Processor, Down)> {
         self.clock = now;
+        self.note_long(now);
         if let Some(notice) = self.notices.pop_front() {
             return Some(notice);
         }
@@ -433,7 +434,12 @@ impl Pool {
         }
     }
 
-    fn refuse(&mut self, processor: Processor, why: String) {
+    /// Whether nothing of a processor is looked at any more.
+    pub(crate) fn is_refused(&self, processor: Processor) -> bool {
+        self.banned.contains(&processor)
+    }
+
+    pub(crate) fn refuse(&mut self, processor: Processor, why: String) {
         if self.banned.insert(processor) && self.refusals.len() < REFUSALS {
             self.refusals.push(Refusal { processor, why });
         }

@@ -31,7 +31,12 @@ pub(crate) enum Step {
     Started { name: Name, processor: Processor },
     /// It is over.
     Settled { name: Name },
+    /// A task that may run twice has run for a while: nobody waits for the record.
+    Runs { name: Name, processor: Processor },
 }
+
+/// A task that somebody has had for so long is noted; and time between two looks for such.
+const LONG: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 #[derive(Clone, Debug, Default)]
@@ -73,7 +78,7 @@ impl Journal {
 
     pub(super) fn removed(&mut self, name: Name, entry: &Entry) {
         self.names.remove(&name);
-        if entry.attempts > 0 && must_not_run_twice(entry.options) {
+        if entry.noted {
             self.note(Step::Settled { name });
         }
         if name.sub == 0 {
@@ -89,9 +94,10 @@ impl Journal {
         }
     }
 
-    pub(super) fn handed_out(&mut self, entry: &Entry, processor: Processor) -> Name {
+    pub(super) fn handed_out(&mut self, entry: &mut Entry, processor: Processor) -> Name {
         let name = super::name_of(entry);
         if must_not_run_twice(entry.options) {
+            entry.noted = true;
             self.note(Step::Started { name, processor });
         }
         name
@@ -288,13 +294,31 @@ impl Pool {
         true
     }
 
-    /// A task that must not run twice was handed out before the pool was lost: it is held back until who has it says so, or is given up.
+    /// Whether a task may be given to nobody else while somebody may have it.
+    pub(crate) fn must_not_run_twice(&self, name: Name) -> bool {
+        let entry = self.named(name).and_then(|task| self.tasks.get(task));
+        entry.is_some_and(|entry| must_not_run_twice(entry.options))
+    }
+
+    /// Who has had a task for a while is noted, so that the next pool waits for that one before it gives the task to another.
+    pub(super) fn note_long(&mut self, now: Duration) {
+        let Some(journal) = self.journal.as_mut().filter(|_| now >= self.next_note) else { return };
+        self.next_note = now + LONG;
+        for row in self.table.rows() {
+            let Some(holder) = row.holders().find(|holder| now >= holder.since + LONG) else { continue };
+            let Some(entry) = self.tasks.get_mut(row.task).filter(|entry| !entry.noted) else { continue };
+            entry.noted = true;
+            journal.note(Step::Runs { name: super::name_of(entry), processor: holder.processor });
+        }
+    }
+
+    /// A task was handed out before the pool was lost, and must not run twice or has run for a while: it is held back until who has it says so, or is given up.
     pub(crate) fn hold_back(&mut self, name: Name) {
         let Some(task) = self.named(name) else { return };
         if let Some(entry) = self.tasks.get_mut(task).filter(|entry| entry.state == State::Ready) {
             entry.state = State::Scheduled { row: self.table.insert(task) };
             // What the journal has of that goes when it is over.
-            entry.attempts = 1;
+            (entry.attempts, entry.noted) = (1, true);
         }
     }
 

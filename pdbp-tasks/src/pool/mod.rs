@@ -138,6 +138,8 @@ pub struct Pool {
     /// Live tasks with a limit.
     limited: usize,
     next_look: Duration,
+    /// When it is next looked what has run for a while.
+    next_note: Duration,
     /// Bytes of inputs and of outcomes that nobody has taken.
     bytes: usize,
     closed: bool,
@@ -182,6 +184,7 @@ impl Pool {
             reconsider: 0,
             limited: 0,
             next_look: Duration::ZERO,
+            next_note: Duration::ZERO,
             bytes: 0,
             closed: false,
             clock: Duration::ZERO,

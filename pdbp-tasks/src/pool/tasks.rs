@@ -29,6 +29,8 @@ pub(super) struct Entry {
     pub(super) run: u32,
     /// Its result is that of the task that the client has added.
     pub(super) gives: bool,
+    /// The journal has it that it was handed out.
+    pub(super) noted: bool,
     pub(super) input: Input,
     /// Where the list of those that wait for it begins.
     first_edge: u32,
@@ -48,6 +50,7 @@ impl Entry {
             sub: 0,
             run: 0,
             gives: false,
+            noted: false,
             input,
             first_edge: NONE,
         }

@@ -27,6 +27,8 @@ pub struct JobId(pub(crate) u32);
 pub struct Limits {
     /// Tasks that are not over. Clients cannot add more; sub-tasks are always taken.
     pub tasks: usize,
+    /// Jobs of a pool with a journal, those that are over and not forgotten among them. A client cannot begin more.
+    pub jobs: usize,
     /// Bytes of one input, that of a join with the results that it is given. Above 960 MiB, which is the default, that is what counts.
     pub input_bytes: usize,
     /// Bytes of inputs that are handed out in one message; a longer one goes alone, to a processor that holds nothing else.
@@ -47,6 +49,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             tasks: 10_000_000,
+            jobs: 100_000,
             input_bytes: pieces::VALUE,
             batch_bytes: 64 << 10,
             sub_tasks: 1 << 16,

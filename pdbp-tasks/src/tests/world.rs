@@ -7,6 +7,7 @@
 //!
 //! One that nobody had planted: two processors with copies of copies, of which each fails while the other runs, so that no failure ever counts.
 
+mod operations;
 mod small;
 
 use std::collections::VecDeque;
@@ -17,10 +18,9 @@ use proptest::prelude::*;
 use super::oracle::{Label, Oracle, Task, read_input, value_of};
 use crate::pool::{JobId, Limits, NewTask, Pool, Processor, Refused};
 use crate::resources::Resources;
-use crate::wire::{
-    Assignment, Bytes, Down, Ending, Failure, KindId, Options, SubTask, Submission, TaskId, Up,
-};
+use crate::wire::{Assignment, Bytes, Down, Ending, Failure, KindId, Options, SubTask, Submission, Up};
 use crate::worker::{Over, Step, Worker};
+pub(super) use operations::{Operation, operations};
 
 const PROCESSORS: usize = 4;
 const KINDS: usize = 3;
@@ -49,45 +49,6 @@ fn needs(what: usize) -> Resources {
         2 => Resources::none().memory(4),
         _ => Resources::none(),
     }
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum Operation {
-    Add {
-        job: usize,
-        needs: Vec<usize>,
-        join: bool,
-        keep: bool,
-        options: Options,
-        what: usize,
-    },
-    /// A processor does one thing.
-    Step(usize),
-    /// The next message of a processor arrives.
-    Up(usize),
-    /// The next message to a processor arrives.
-    Down(usize),
-    Advance(u64),
-    /// A processor dies with all messages from and to it. Another takes its place.
-    Crash(usize),
-    /// A node dies with all its processors. Others take their places.
-    LoseNode(u16),
-    /// The pool takes a processor for lost that lives on.
-    GiveUp(usize),
-    /// A submission arrives again, from the same or another processor.
-    Again {
-        from: usize,
-        which: usize,
-        as_from: usize,
-    },
-    /// A submission that nobody made.
-    Forge {
-        from: usize,
-        task: TaskId,
-        attempt: u32,
-        failed: bool,
-    },
-    Cancel(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -461,40 +422,6 @@ impl World {
         }
         panic!("it does not end: {:?}, {} live", self.pool.counts(), self.oracle.live());
     }
-}
-
-fn options() -> impl Strategy<Value = Options> {
-    (-1i16..2, 0u16..3, prop::bool::weighted(0.1), prop::bool::weighted(0.2)).prop_map(
-        |(priority, retries, once, exclusive)| Options { priority, retries, limit_ms: 0, once, exclusive },
-    )
-}
-
-pub(super) fn operations() -> impl Strategy<Value = Vec<Operation>> {
-    let host = || 0..PROCESSORS;
-    let id = (0u32..12, 0u32..3).prop_map(|(index, generation)| TaskId { index, generation });
-    let needs = prop_oneof![3 => Just(Vec::new()), 2 => prop::collection::vec(0usize..100, 1..4)];
-    let one = prop_oneof![
-        6 => (0usize..2, needs, any::<bool>(), any::<bool>(), options(), 0usize..12)
-            .prop_map(|(job, needs, join, keep, options, what)| Operation::Add { job, needs, join, keep, options, what }),
-        12 => host().prop_map(Operation::Step),
-        10 => host().prop_map(Operation::Up),
-        10 => host().prop_map(Operation::Down),
-        2 => prop_oneof![0u64..20, 60_000u64..70_000].prop_map(Operation::Advance),
-        1 => host().prop_map(Operation::Crash),
-        1 => (0..NODES).prop_map(Operation::LoseNode),
-        1 => host().prop_map(Operation::GiveUp),
-        2 => (host(), 0usize..100, host()).prop_map(|(from, which, as_from)| Operation::Again { from, which, as_from }),
-        1 => (host(), id, 0u32..4, any::<bool>())
-            .prop_map(|(from, task, attempt, failed)| Operation::Forge { from, task, attempt, failed }),
-    ];
-    // Cancelled late in the one job, so that there is something to cancel.
-    let end = prop::option::weighted(0.3, Just(Operation::Cancel(1)));
-    (prop::collection::vec(one, 1..150), end, prop::collection::vec(host().prop_map(Operation::Step), 0..10))
-        .prop_map(|(mut all, cancel, rest)| {
-            all.extend(cancel);
-            all.extend(rest);
-            all
-        })
 }
 
 proptest! {

@@ -1,5 +1,7 @@
 //! Bytes and messages of any length.
 
+use proptest::prelude::*;
+
 use super::*;
 
 #[test]
@@ -25,4 +27,43 @@ fn messages_are_cut_and_put_together() {
     }
     assert_eq!(pieces::Joined::default().add(&[7, 1, 2], |_| ()), None);
     assert_eq!(pieces::Joined::default().add(&[], |_| ()), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever comes is a message or none, and what is one is the same when it comes again.
+    #[test]
+    fn no_bytes_are_two_messages(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn same<T: for<'a> Deserialize<'a> + Serialize + PartialEq + fmt::Debug>(bytes: &[u8]) {
+            let Ok(message) = decode::<T>(bytes) else { return };
+            let encoded = postcard::to_stdvec(&message).unwrap();
+            assert_eq!(decode::<T>(&encoded).unwrap(), message);
+            assert!(decode::<T>(&[&encoded[..], &[0]].concat()).is_err(), "a byte too many");
+        }
+        same::<Up>(&bytes);
+        same::<Down>(&bytes);
+        same::<Chunk>(&bytes);
+    }
+
+    /// Pieces in any order, of any kind, among those of a message: what was sent comes whole, or what has come is none, and it goes on with the next.
+    #[test]
+    fn strange_pieces_do_no_harm_to_the_next_message(
+        strange in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..20),
+        message in prop::collection::vec(any::<u8>(), 0..100),
+    ) {
+        let mut joined = pieces::Joined::default();
+        for piece in &strange {
+            joined.add(piece, |_| ());
+        }
+        // One that is none ends what was half there.
+        prop_assert_eq!(joined.add(&[9], |_| ()), None);
+        prop_assert!(joined.is_empty());
+        let mut whole = None;
+        for piece in pieces::cut(&message, 10) {
+            whole = joined.add(&piece, <[u8]>::to_vec).flatten();
+        }
+        prop_assert_eq!(whole, Some(message));
+        prop_assert!(joined.is_empty());
+    }
 }

@@ -64,6 +64,7 @@ mod proxy;
 mod questions;
 mod session;
 mod streams;
+mod told;
 mod trunk;
 mod wire;
 

@@ -1,6 +1,6 @@
 //! A part of another cluster, as a part of this one.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use pdbp_core::outbox::LongSend;
@@ -8,6 +8,7 @@ use pdbp_core::outbox::LongSend;
 use super::hold::Hold;
 use super::session::{Line, weight};
 use super::streams::Streams;
+use super::told::Told;
 use super::wire::{COMMAND, HEAD, Head, Kind, MORE};
 use crate::error::SendError;
 use crate::node::Pipe;
@@ -174,13 +175,7 @@ impl Proxy {
     }
 
     /// Sends what parts of this cluster have sent to it, as far as the window allows, and takes the rest in.
-    pub(super) fn read(
-        &mut self,
-        remote: u64,
-        line: &mut Line,
-        out: &Part<Shared>,
-        told: &mut BTreeSet<u64>,
-    ) -> bool {
+    pub(super) fn read(&mut self, remote: u64, line: &mut Line, out: &Part<Shared>, told: &mut Told) -> bool {
         let mut worked = false;
         while self.may_send(line)
             && let Some((head, bytes)) = self.hold.take(line)

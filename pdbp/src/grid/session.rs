@@ -1,7 +1,7 @@
 //! What a gateway has with another: proxies, and frames that wait.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pdbp_core::id::{NodeId, PipeId};
@@ -11,6 +11,7 @@ use super::farewell::Farewell;
 use super::names::Notices;
 use super::proxy::{Bytes, Handed, Parcel, Proxy, messages};
 use super::questions::Answer;
+use super::told::Told;
 use super::wire::{HEAD, Head, Kind, MORE};
 use super::{PROXY, gate_of};
 use crate::node::Node;
@@ -28,7 +29,7 @@ pub(super) struct Session {
     /// Parts of the other cluster, by what they are there.
     pub(super) proxies: BTreeMap<u64, Proxy>,
     /// Parts of this cluster that the other has heard of.
-    pub(super) told: BTreeSet<u64>,
+    pub(super) told: Told,
     /// Those of them that have gone, of which it is still to be told, and in which turn that was seen.
     gone: BTreeMap<u64, u64>,
     /// Turns so far.
@@ -128,7 +129,7 @@ impl Session {
             line: Line { to, waiting, in_flight: 0, held: 0, room, window, is_closed: false, streams: 0 },
             gate: None,
             proxies: BTreeMap::new(),
-            told: BTreeSet::new(),
+            told: Told::default(),
             gone: BTreeMap::new(),
             turns: 0,
             questions: BTreeMap::new(),
@@ -204,10 +205,9 @@ impl Session {
         self.notices.take_down(node);
         self.return_stuck(node.settings().timeout);
         let engine = node.shared.engine();
-        let gone = |part: &u64| !Target::from_bits(*part).is_some_and(|part| engine.has_part(part));
-        for part in self.told.iter().filter(|part| gone(part)) {
-            self.gone.entry(*part).or_insert(self.turns);
-        }
+        let mut before = std::mem::take(&mut self.gone);
+        let gone = self.told.gone(&engine, node.settings().timeout);
+        self.gone = gone.map(|part| (part, before.remove(&part).unwrap_or(self.turns))).collect();
         drop(engine);
         // What it has sent goes before: all of it was there when it had gone.
         let emptied = self.proxies.values().map(|proxy| proxy.emptied).min().unwrap_or(u64::MAX);
@@ -216,7 +216,7 @@ impl Session {
             self.gone.iter().filter(|(_, since)| **since < emptied).map(|(part, _)| *part).collect();
         for part in sent.into_iter().filter(|part| !is_held(part)).collect::<Vec<_>>() {
             self.gone.remove(&part);
-            self.told.remove(&part);
+            self.told.remove(part);
             self.line.waiting.push_back(Head { origin: part, ..Head::new(Kind::Gone) }.to_bytes().to_vec());
         }
     }

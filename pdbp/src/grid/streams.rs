@@ -4,7 +4,7 @@
 //! Frames of a stream are ordered, and take of the window what messages take: a reader that is slow has its writer wait. What is written is
 //! read with the same ends of segments, unless blocks there are shorter.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use pdbp_core::inbox::StreamKey;
 use pdbp_core::outbox::{Ending, StreamOut};
@@ -12,6 +12,7 @@ use pdbp_core::pipe::PipeError;
 
 use super::proxy::{Handed, Parcel, Proxy};
 use super::session::Line;
+use super::told::Told;
 use super::wire::{BROKEN, FIRST, Head, Kind, LAST};
 use crate::error::SendError;
 use crate::part::{Part, Segment, Shared, Target};
@@ -88,7 +89,7 @@ impl Proxy {
         remote: u64,
         line: &mut Line,
         out: &Part<Shared>,
-        told: &mut BTreeSet<u64>,
+        told: &mut Told,
     ) -> bool {
         let mut worked = false;
         while Self::may_read(line)

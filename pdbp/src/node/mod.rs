@@ -10,12 +10,12 @@ mod pipes;
 mod progress;
 mod shared;
 mod waiting;
+mod watch;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use pdbp_core::Event;
 use pdbp_core::engine::{Counters, PipeUse, RowStats};
 use pdbp_core::id::NodeId;
 use pdbp_core::pipe::PipeKind;
@@ -33,11 +33,12 @@ pub(crate) use pipes::Pipe;
 #[cfg(feature = "rapidio")]
 pub(crate) use pipes::Sleeper;
 pub(crate) use progress::Driver;
-pub(crate) use shared::{Awaited, NodeEngine, Shared, Turn};
+pub(crate) use shared::{Awaited, NodeEngine, OWN_ROWS, Shared, Turn};
 #[cfg(feature = "net")]
 pub(crate) use waiting::ask_beside;
 pub use waiting::interruptible;
 pub(crate) use waiting::{Late, Seen, Waiter};
+pub use watch::Watch;
 
 use crate::config::Settings;
 use crate::desk::Desk;
@@ -176,6 +177,48 @@ impl Node {
     /// See [`RegisterError`].
     pub fn register_shared(&self, name: &str, kind: PartKind) -> Result<Part<part::Shared>, RegisterError> {
         Part::register(self, name, kind)
+    }
+
+    /// Adds a part without a name: for those that come and go by the thousand, such as who asks a question and reads the answer. Others reach it by its
+    /// [`id`](Part::id), which [`Message::source`](crate::Message::source) gives to whom it has sent something. It cannot be looked up, and is in no
+    /// table, so that no other node has to hear of it: registering a part takes a round through all nodes, and attaching one takes none but the
+    /// first time in each 16,382 of a node (beyond that many, while one of them is still there, it takes as long as registering). It counts
+    /// for the setting `local_parts`, and not for `parts`. All else is as for other parts; dropping it frees its place at once.
+    ///
+    /// ```
+    /// use pdbp::{Cluster, PartKind};
+    ///
+    /// let cluster = Cluster::local(2)?;
+    /// let server = cluster.node(0).unwrap().register_shared("square", PartKind::Cpu).unwrap();
+    /// let answers = std::thread::spawn(move || {
+    ///     for _ in 0..1000 {
+    ///         let question = server.recv().unwrap();
+    ///         server.send(question.source(), &[question[0] * question[0]]).unwrap();
+    ///         server.flush();
+    ///     }
+    /// });
+    /// let node = cluster.node(1).unwrap();
+    /// for n in 0..1000 {
+    ///     let client = node.attach().unwrap();
+    ///     client.send(client.find("square@node0", node.settings().timeout).unwrap(), &[(n % 10) as u8]).unwrap();
+    ///     assert_eq!(*client.recv().unwrap(), [(n % 10 * (n % 10)) as u8]);
+    /// }
+    /// answers.join().unwrap();
+    /// # Ok::<(), pdbp::StartError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`RegisterError`]: this node has as many parts as `local_parts` says, or no private pipe is left.
+    pub fn attach(&self) -> Result<Part, RegisterError> {
+        Part::attach(self)
+    }
+
+    /// As [`attach`](Self::attach), for a part that may go to another thread: see [`register_shared`](Self::register_shared).
+    ///
+    /// # Errors
+    /// See [`RegisterError`].
+    pub fn attach_shared(&self) -> Result<Part<part::Shared>, RegisterError> {
+        Part::attach(self)
     }
 
     /// The part with an address such as `"analyser@node2"`, or a name that only one node has; with `"analyser@node2.east"` a part of
@@ -391,16 +434,5 @@ impl Node {
     /// ```
     pub fn members(&self) -> Vec<NodeId> {
         self.shared.engine().members().collect()
-    }
-
-    /// What happened that somebody may want to know (nodes came and went, peers failed, blocks refused, messages for parts that do not exist),
-    /// oldest first; the last 256 that were not taken.
-    pub fn take_events(&self) -> Vec<Event> {
-        self.shared.events.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
-    }
-
-    /// The oldest of the events that were not taken, as [`take_events`](Self::take_events).
-    pub fn next_event(&self) -> Option<Event> {
-        self.shared.events.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 }

@@ -1,6 +1,5 @@
 //! What the threads of a node share: its engine, its pipes, its lanes.
 
-use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
@@ -21,6 +20,7 @@ use pdbp_local::Doorbell;
 use super::clock::{Clock, When};
 use super::pipes::{Pipe, Sink};
 use super::waiting::Habits;
+use super::watch::Events;
 use super::{Backend, Memory, backend};
 use crate::config::{ConfigError, Progress, Settings};
 use crate::monitor::Monitor;
@@ -30,8 +30,8 @@ use crate::trace::NodeTrace;
 
 pub(crate) type NodeEngine = Engine<'static, Backend, Memory, Choice>;
 
-/// Events kept for [`take_events`](super::Node::take_events).
-const EVENTS: usize = 256;
+/// Rows of PTA for each node beside the setting `parts`, whether or not it has a monitor, trunks and parts without a name: the table is the same on all.
+pub(crate) const OWN_ROWS: usize = 3;
 
 /// What a poll did, and when.
 pub(crate) struct Turn {
@@ -146,7 +146,7 @@ pub(crate) struct Shared {
     pub(super) lanes: Mutex<Vec<SharedLanes>>,
     /// When lanes were looked through last, in nanoseconds.
     pub(super) scanned: AtomicU64,
-    pub(super) events: Mutex<VecDeque<Event>>,
+    pub(super) events: Events,
     clock: Clock,
     /// The other nodes of this process.
     pub(crate) siblings: OnceLock<Vec<Weak<Shared>>>,
@@ -180,8 +180,7 @@ impl Shared {
             config.initial = backend::initial_blocks(&config, &backend, blocks);
         }
         let pipes = config.private_pipes;
-        // Whether or not nodes have monitors, and trunks: the table is the same on all.
-        let storage = Storage::allocate(&config, blocks, settings.parts + 2 * usize::from(nodes));
+        let storage = Storage::allocate(&config, blocks, settings.parts + OWN_ROWS * usize::from(nodes));
         let bell = Arc::clone(&backend.bell);
         let bodies = backend::bodies(&config, &backend);
         let (crowded, generation) = (backend.crowded, backend.generation);
@@ -228,7 +227,7 @@ impl Shared {
             recurrence: Recurrence::default(),
             lanes: Mutex::default(),
             scanned: AtomicU64::new(0),
-            events: Mutex::default(),
+            events: Events::default(),
             clock: Clock::start(),
             siblings: OnceLock::new(),
             monitor,
@@ -408,11 +407,7 @@ impl Shared {
     }
 
     pub(crate) fn note(&self, event: Event) {
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        if events.len() == EVENTS {
-            events.pop_front();
-        }
-        events.push_back(event);
+        self.events.note(event);
     }
 
     /// Polls the other nodes of this process that nobody polls: for calls that need all nodes.

@@ -59,7 +59,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long a part that is dropped waits until it can be freed.
 const FREEING: Duration = Duration::from_secs(1);
 
-/// A registered part (GP): it sends to parts of any node and receives from its private pipe. It belongs to the thread that
+/// A part (GP), registered under a name or [attached](Node::attach) without one: it sends to parts of any node and receives from its private pipe. It belongs to the thread that
 /// registered it. Dropping it frees pipe and name, after what it has packed was handed on (`prcsReleasePipe`, `prcsFree`).
 ///
 /// The parts of a node share its row, and thereby its room, to each other node. A part that blocks in [`send`](Self::send)
@@ -117,10 +117,40 @@ impl<S: Share> Part<S> {
             |engine| engine.master().into_iter().collect(),
         );
         let (id, pipe) = waited?.map_err(RegisterError::Refused)?;
+        let part = Self::new(node, id, name, pipe.as_ref().ok().copied());
+        let confirmed = part.confirmed();
+        pipe.and(confirmed)
+    }
+
+    /// See [`Node::attach`].
+    pub(crate) fn attach(node: &Node) -> Result<Self, RegisterError> {
+        use pdbp_core::engine::RegisterError as Refused;
+        let shared = &node.shared;
+        let waited = node.wait_for(
+            shared.settings.timeout,
+            "taken note that this node has parts without a name",
+            |engine| match engine.attach() {
+                Err(Refused::Busy) => None,
+                other => Some(other.map(|id| (id, bind(engine, shared, id)))),
+            },
+            |engine| engine.master().into_iter().collect(),
+        );
+        let parts = shared.settings.parts;
+        let (id, pipe) = waited?.map_err(|refused| match refused {
+            Refused::NoRow => RegisterError::TableFull { parts },
+            refused => RegisterError::Refused(refused),
+        })?;
+        let part = Self::new(node, id, "", pipe.as_ref().ok().copied());
+        pipe?;
+        if id.is_nameless() { Ok(part) } else { part.confirmed() }
+    }
+
+    fn new(node: &Node, id: Target, name: &str, pipe: Option<PipeId>) -> Self {
+        let shared = &node.shared;
         let nodes = shared.engine().config().nodes;
         let lanes = Lanes::new(shared, nodes);
         shared.share_lanes(lanes.share());
-        let part = Self {
+        Self {
             id,
             name: name.to_owned(),
             lanes,
@@ -128,7 +158,7 @@ impl<S: Share> Part<S> {
             inbox: RefCell::new(inbox::inbox(&shared.settings)),
             train: Train::default(),
             spare: Arc::default(),
-            pipe: Cell::new(pipe.as_ref().ok().copied()),
+            pipe: Cell::new(pipe),
             next_message: Cell::new(0),
             is_sending_long: Cell::new(false),
             stalled: (0..nodes).map(|_| Cell::new((u64::MAX, 0))).collect(),
@@ -137,17 +167,21 @@ impl<S: Share> Part<S> {
             superstep: Superstep::default(),
             loaned: Cell::new(None),
             node: node.clone(),
-        };
-        let state = node.wait_for(
-            timeout,
+        }
+    }
+
+    /// Waits until every node knows it.
+    fn confirmed(self) -> Result<Self, RegisterError> {
+        let (shared, local) = (self.shared(), self.id.local());
+        let state = self.node.wait_for(
+            shared.settings.timeout,
             "confirmed the part",
-            |engine| Some(engine.local_part(id.local())).filter(|s| *s != LocalPart::Asked),
+            |engine| Some(engine.local_part(local)).filter(|s| *s != LocalPart::Asked),
             |engine| engine.master().into_iter().collect(),
         );
-        pipe?;
         match state? {
-            LocalPart::Refused => Err(RegisterError::TableFull { parts }),
-            _ => Ok(part),
+            LocalPart::Refused => Err(RegisterError::TableFull { parts: shared.settings.parts }),
+            _ => Ok(self),
         }
     }
 
@@ -156,7 +190,7 @@ impl<S: Share> Part<S> {
         self.id
     }
 
-    /// Its name.
+    /// Its name; that of a part that was [attached](Node::attach) is empty.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -317,7 +351,9 @@ impl<S: Share> Part<S> {
         let here = |part: &pdbp_core::tables::PartEntry| {
             part.id.node() == me && part.id != self.id && !is_nodes_own(part.name.as_str())
         };
-        !is_only && !waits && others.all(|node| engine.has_failed(node)) && !engine.parts().any(here)
+        let has_others =
+            || engine.nameless() > usize::from(self.id.is_nameless()) || engine.parts().any(here);
+        !is_only && !waits && others.all(|node| engine.has_failed(node)) && !has_others()
     }
 
     /// The next message; waits at most `timeout` for it.
@@ -455,6 +491,9 @@ impl<S: Share> Drop for Part<S> {
 
 impl<S: Share> std::fmt::Debug for Part<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Part({}@{})", self.name, self.node.name())
+        match &*self.name {
+            "" => write!(f, "Part({})", self.id),
+            name => write!(f, "Part({name}@{})", self.node.name()),
+        }
     }
 }

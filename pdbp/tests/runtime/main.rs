@@ -8,6 +8,7 @@ mod device;
 mod failures;
 mod interrupts;
 mod messages;
+mod nameless;
 mod names;
 mod pinned;
 mod relays;

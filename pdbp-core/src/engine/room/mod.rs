@@ -402,7 +402,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             return;
         }
-        let Some(local) = self.parts.get_mut(to.local()) else { return };
+        // The part that has asked may be gone, and another one be in its place.
+        let Some(local) = self.parts.get_mut(to.local()).filter(|local| local.is_of(to.local())) else {
+            return;
+        };
         if let Errand::Open { to: dest, number: asked, state } = &mut local.errand
             && (dest.node(), *asked) == (by, number)
             && let Answer::Asked { .. } = state

@@ -6,6 +6,7 @@ mod fabric;
 mod found;
 mod guests;
 mod links;
+mod nameless;
 mod runs;
 
 use pdbp_core::umb::HeapMemory;

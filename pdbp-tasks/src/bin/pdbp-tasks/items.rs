@@ -6,12 +6,17 @@ use std::io::{self, BufRead, BufReader};
 use std::iter;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 use std::time::Duration;
 
 use pdbp_tasks::Error;
 use pdbp_tasks::wire::Bytes;
 
 use crate::Wrong;
+
+/// Lines that are read before there is room for their commands.
+const AHEAD: usize = 1024;
 
 pub(crate) enum Items {
     Lines(PathBuf),
@@ -42,6 +47,31 @@ pub(crate) fn limit(text: &str) -> Result<u32, Wrong> {
     let limit = duration(text)?;
     let ms = u32::try_from(limit.as_millis()).ok().filter(|ms| *ms > 0);
     ms.ok_or_else(|| format!("a limit of {text}: there are 1ms to 1193h").into())
+}
+
+/// The lines of the standard input as they are typed, of each of which something is made; and the error that has ended them, if one has.
+pub(crate) fn lines_typed<I: Send + 'static>(
+    make: impl Fn(Bytes) -> I + Send + 'static,
+) -> io::Result<(Receiver<I>, Receiver<Error>)> {
+    let (give, take) = mpsc::sync_channel(AHEAD);
+    let (fail, failed) = mpsc::channel();
+    // It ends with the process: nobody can end it while it waits.
+    thread::Builder::new().name("lines".to_owned()).spawn(move || {
+        let broken = Cell::new(None);
+        match lines(Path::new("-"), &broken) {
+            Ok(mut lines) => {
+                // Until nobody wants any more.
+                let _ = lines.try_for_each(|line| give.send(make(line)));
+            }
+            Err(error) => broken.set(Some(error)),
+        }
+        // Said before the last line is known to be the last.
+        if let Some(error) = broken.take() {
+            let _ = fail.send(error);
+        }
+        drop(give);
+    })?;
+    Ok((take, failed))
 }
 
 /// The lines of a file that are not empty, whatever bytes they are. One that cannot be read is the last, and its error is kept.

@@ -7,7 +7,7 @@ use std::thread;
 
 use lexopt::prelude::*;
 use pdbp_tasks::wire::Bytes;
-use pdbp_tasks::{Done, Error, Job, Kind, Resources};
+use pdbp_tasks::{Done, Error, Job, Kind, New, Resources};
 
 use crate::execute::{self, Output, Template};
 use crate::guard::Commands;
@@ -110,12 +110,18 @@ pub(crate) fn run(options: &Options) -> Result<u64, Error> {
     }
     let ran = program.run(|tasks| {
         // Closed when the job has ended, so it is declared before.
-        let broken = Cell::new(None);
+        let (broken, mut typed) = (Cell::new(None), None);
         let mut job = tasks.job("commands");
         match &options.items {
             Items::Numbers(numbers) => {
                 let numbers = numbers.clone().map(|number| Bytes::from(number.to_string().into_bytes()));
                 add(&mut job, execute, options, numbers);
+            }
+            Items::Lines(path) if path.as_os_str() == "-" => {
+                let template = options.template.clone();
+                let (inputs, ended) = items::lines_typed(move |line| (template.clone(), line))?;
+                typed = Some(ended);
+                with(&mut job, options).each_received(execute, inputs);
             }
             Items::Lines(path) => add(&mut job, execute, options, lines(path, &broken)?),
         }
@@ -131,7 +137,8 @@ pub(crate) fn run(options: &Options) -> Result<u64, Error> {
         for refusal in tasks.refusals() {
             eprintln!("pdbp-tasks: {refusal}");
         }
-        broken.take().map_or(Ok(()), Err)
+        let broken = broken.take().or_else(|| typed.and_then(|ended| ended.recv().ok()));
+        broken.map_or(Ok(()), Err)
     });
     let failed = printer.failed.get();
     if ran.is_err() && failed > 0 {
@@ -147,7 +154,11 @@ fn add<'t>(
     items: impl Iterator<Item = Bytes> + 't,
 ) {
     let inputs = items.map(|item| (options.template.clone(), item));
-    job.task().exclusive().needs(options.needs.clone()).each(execute, inputs);
+    with(job, options).each(execute, inputs);
+}
+
+fn with<'j, 't>(job: &'j mut Job<'t, Output>, options: &Options) -> New<&'j mut Job<'t, Output>> {
+    job.task().exclusive().needs(options.needs.clone())
 }
 
 /// Prints the output of a command. Returns whether it has failed.
@@ -189,9 +200,11 @@ impl Printer {
                 Err(error) => return Err(error),
             };
             let has_failed = print_one(&mut *self.out(), &output)?;
+            // The next one may take long.
+            self.out().flush()?;
             self.failed.set(self.failed.get() + u64::from(has_failed));
         }
-        Ok(self.out().flush()?)
+        Ok(())
     }
 
     fn out(&self) -> MutexGuard<'_, BufWriter<Stdout>> {

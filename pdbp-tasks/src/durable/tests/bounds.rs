@@ -221,3 +221,29 @@ fn status_is_answered_at_once_and_says_what_is_durable_however_full_the_disk_is(
     let late = status(&mut durable, Some(0)).unwrap().jobs.remove(0);
     assert_eq!((late.ended, late.failed, late.cancelled), (1, 1, true));
 }
+
+#[test]
+fn who_begins_more_jobs_than_are_kept_is_told_to_forget_some_and_can_then() {
+    let mut store = Memory::default();
+    let kinds = (1, world::FINGERPRINT);
+    let limits = Limits { jobs: 2, ..Limits::default() };
+    let reader = Box::new(store.clone());
+    let saved = store.load();
+    let mut durable = crate::durable::Durable::restore(saved, 1, kinds, limits, |_| false, reader).unwrap();
+    let mut begin = |durable: &mut crate::durable::Durable, nonce| {
+        ask(durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce, name: "job".into() });
+        sync(&mut store, durable);
+        match said(durable).pop() {
+            Some(Down::Answer { answer, .. }) => answer,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((begin(&mut durable, 1), begin(&mut durable, 2)), (Answer::Job(0), Answer::Job(1)));
+    match begin(&mut durable, 3) {
+        Answer::No(why) => assert!(why.contains("has 2 jobs") && why.contains("forget"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(begin(&mut durable, 2), Answer::Job(1), "it was begun before");
+    ask(&mut durable, Request::Forget { job: 0 });
+    assert!(matches!(begin(&mut durable, 3), Answer::Job(2)));
+}

@@ -6,6 +6,7 @@ mod delivery;
 mod failure;
 mod flow;
 mod mixed;
+mod nameless;
 mod open;
 mod parts;
 mod relays;

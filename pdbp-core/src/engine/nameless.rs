@@ -1,0 +1,140 @@
+//! Parts without a name. They take no row of PTA each, so that nobody has to agree on them: of one row all nodes know that a node has such parts, and
+//! of which generation they are.
+
+use core::fmt::Write;
+
+use super::parts::Parts;
+use super::{Engine, LocalPart, RegisterError};
+use crate::agreement::Change;
+use crate::id::{NodeId, PartId};
+use crate::pipe::PipeKind;
+use crate::policy::SpacePolicy;
+use crate::tables::{NAME, NODE_ROW, Name, NameError, PartEntry, PartKind};
+use crate::transport::Transport;
+use crate::umb::BlockMemory;
+
+/// The row of a node, and which of its numbers have been used since.
+#[derive(Debug)]
+pub(super) struct Nameless {
+    /// Of the row.
+    pub(super) state: LocalPart,
+    generation: u32,
+    /// The first number that no part of this generation has had.
+    pub(super) next: u16,
+    /// Parts there are.
+    living: u16,
+}
+
+impl Nameless {
+    pub(super) const fn new() -> Self {
+        Self { state: LocalPart::Free, generation: 0, next: PartId::NAMELESS, living: 0 }
+    }
+
+    fn row(&self, node: NodeId) -> PartId {
+        PartId::node_itself(node).in_generation(self.generation)
+    }
+
+    /// The row, if all nodes know it, or knew it before this node was expelled.
+    pub(super) fn known_row(&self, node: NodeId) -> Option<PartEntry> {
+        (self.state == LocalPart::Known).then(|| entry(self.row(node))).and_then(Result::ok)
+    }
+
+    /// One of them is given up.
+    pub(super) fn has_lost_one(&mut self) {
+        self.living = self.living.saturating_sub(1);
+    }
+}
+
+/// What stands for a part without a name, or for all of a node.
+fn entry(id: PartId) -> Result<PartEntry, NameError> {
+    Ok(PartEntry { id, name: Name::new(NODE_ROW)?, kind: PartKind::Communication })
+}
+
+impl Parts<'_> {
+    /// The next of the numbers whose place is free, in this generation.
+    fn next_nameless(&self, node: NodeId) -> Option<PartId> {
+        let mut numbers = self.numbers_left();
+        let number = numbers.find(|n| self.get(*n).is_some_and(|place| place.state == LocalPart::Free))?;
+        PartId::new(node, number).map(|id| id.in_generation(self.nameless.generation))
+    }
+
+    /// One for each place, or as many as there are.
+    fn numbers_left(&self) -> core::iter::Take<core::ops::Range<u16>> {
+        (self.nameless.next..PartId::NODE).take(self.places.count() as usize)
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// Adds a part without a name to this node. Nobody can look it up, and nobody is told of it: it is there at once, and may be sent to by whoever has its
+    /// id, such as those that it has sent messages to. [`free`](Self::free) gives it up, at once as well. It takes one of the places of
+    /// [`local_parts`](crate::Config::local_parts), and no row of PTA.
+    ///
+    /// The first one of a node waits until all nodes know the row by which ids of such parts are told from those of parts before; so does one after each
+    /// 16,382 when none is left. While one of them stays, those beyond that many are [registered](Self::register), under a name that nobody
+    /// knows.
+    ///
+    /// # Errors
+    /// [`RegisterError::Busy`]: call again after a poll. [`RegisterError::Full`]; [`RegisterError::NoRow`]: PTA had no room for the row.
+    pub fn attach(&mut self) -> Result<PartId, RegisterError> {
+        match self.parts.nameless.state {
+            LocalPart::Known => {}
+            LocalPart::Free => return Err(self.ask_for_row()),
+            LocalPart::Refused => {
+                self.parts.nameless.state = LocalPart::Free;
+                return Err(RegisterError::NoRow);
+            }
+            LocalPart::Asked | LocalPart::Leaving => return Err(RegisterError::Busy),
+        }
+        let Some(id) = self.parts.next_nameless(self.config.node) else { return self.attach_anew() };
+        let entry = entry(id).map_err(RegisterError::Name)?;
+        (self.parts.nameless.next, self.parts.nameless.living) =
+            (id.local() + 1, self.parts.nameless.living.saturating_add(1));
+        // As for parts with a name.
+        let _ = self.pipes.take(PipeKind::Message, id.local());
+        if let Some(place) = self.parts.get_mut(id.local()) {
+            (place.state, place.entry) = (LocalPart::Known, Some(entry));
+        }
+        Ok(id)
+    }
+
+    /// Parts without a name that this node has.
+    pub fn nameless(&self) -> usize {
+        self.parts.nameless.living.into()
+    }
+
+    /// Of a generation whose numbers have not been used.
+    fn ask_for_row(&mut self) -> RegisterError {
+        let nameless = &mut self.parts.nameless;
+        if nameless.living == 0 && nameless.next > PartId::NAMELESS {
+            (nameless.generation, nameless.next) = (nameless.generation.wrapping_add(1), PartId::NAMELESS);
+        }
+        // That of the host, for a node that was started anew.
+        nameless.generation = nameless.generation.max((self.parts.registered_before >> 16) as u32);
+        let row = entry(nameless.row(self.config.node));
+        match row.map(|row| self.request(Change::PartAdded(row))) {
+            Ok(Ok(())) => self.parts.nameless.state = LocalPart::Asked,
+            Ok(Err(_)) => {}
+            Err(error) => return RegisterError::Name(error),
+        }
+        RegisterError::Busy
+    }
+
+    /// No number is left whose place is free.
+    fn attach_anew(&mut self) -> Result<PartId, RegisterError> {
+        let is_new = self.parts.nameless.next == PartId::NAMELESS;
+        if is_new || self.parts.numbers_left().count() as u64 == self.parts.places.count() {
+            return Err(self.parts.full());
+        }
+        if self.parts.nameless.living > 0 {
+            let mut name = heapless::String::<NAME>::new();
+            // It is short enough.
+            let _ = write!(name, "pdbp.part{}", self.parts.registered);
+            return self.register(&name, PartKind::Communication);
+        }
+        let row = self.parts.nameless.row(self.config.node);
+        if self.request(Change::PartRemoved(row)).is_ok() {
+            self.parts.nameless.state = LocalPart::Leaving;
+        }
+        Err(RegisterError::Busy)
+    }
+}

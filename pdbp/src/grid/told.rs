@@ -1,0 +1,41 @@
+//! Parts of this cluster that another one has heard of.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use pdbp_core::id::PartId;
+
+use crate::node::NodeEngine;
+
+/// See the [module](self).
+#[derive(Default)]
+pub(super) struct Told {
+    /// With the time of what they have sent last.
+    parts: BTreeMap<u64, Instant>,
+}
+
+impl Told {
+    /// A part has sent something there.
+    pub(super) fn insert(&mut self, part: u64) {
+        self.parts.insert(part, Instant::now());
+    }
+
+    pub(super) fn remove(&mut self, part: u64) {
+        self.parts.remove(&part);
+    }
+
+    /// Those that have gone. Nobody hears when a part without a name goes: one that has sent nothing for `patience` counts as gone, until it sends
+    /// something again.
+    pub(super) fn gone<'a>(
+        &'a self,
+        engine: &'a NodeEngine,
+        patience: Duration,
+    ) -> impl Iterator<Item = u64> + 'a {
+        let is_there = move |bits: u64, since: &Instant| {
+            PartId::from_bits(bits).is_some_and(|part| {
+                engine.has_part(part) && (!part.is_nameless() || since.elapsed() < patience)
+            })
+        };
+        self.parts.iter().filter(move |(bits, since)| !is_there(**bits, since)).map(|(bits, _)| *bits)
+    }
+}

@@ -1,0 +1,142 @@
+//! What happens at a node, for the program ([`Node::take_events`]) and for whoever else wants to know ([`Node::watch`]).
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use pdbp_core::Event;
+
+use super::Node;
+
+/// Events kept for each who asks.
+const EVENTS: usize = 256;
+
+#[derive(Debug, Default)]
+struct Queue {
+    events: VecDeque<Event>,
+    lost: u64,
+}
+
+impl Queue {
+    fn push(&mut self, event: Event) {
+        if self.events.len() == EVENTS {
+            self.events.pop_front();
+            self.lost += 1;
+        }
+        self.events.push_back(event);
+    }
+}
+
+/// Never held across code of others, so a panic cannot have left it half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The events of a node.
+#[derive(Default)]
+pub(crate) struct Events {
+    program: Mutex<Queue>,
+    watches: Mutex<Vec<Weak<Mutex<Queue>>>>,
+}
+
+impl Events {
+    pub(super) fn note(&self, event: Event) {
+        lock(&self.watches).retain(|watch| {
+            let watch = watch.upgrade();
+            if let Some(queue) = &watch {
+                lock(queue).push(event.clone());
+            }
+            watch.is_some()
+        });
+        lock(&self.program).push(event);
+    }
+
+    fn watch(&self) -> Watch {
+        let queue = Arc::default();
+        lock(&self.watches).push(Arc::downgrade(&queue));
+        Watch(queue)
+    }
+}
+
+/// The events of a node from [`Node::watch`] on, each once, whoever else takes events. It keeps the last 256 that were not taken.
+#[derive(Debug)]
+pub struct Watch(Arc<Mutex<Queue>>);
+
+impl Watch {
+    /// The oldest event that was not taken. Does not wait, and does not let the node make progress: parts that receive do, or
+    /// [`Node::poll`].
+    pub fn next_event(&self) -> Option<Event> {
+        lock(&self.0).events.pop_front()
+    }
+
+    /// Events that are lost to this watch: each was the oldest of 256 when another one came.
+    pub fn lost(&self) -> u64 {
+        lock(&self.0).lost
+    }
+}
+
+impl Node {
+    /// Begins to watch what happens at this node (see [`take_events`](Self::take_events)): from now on each event comes to this watch, too. For parts of
+    /// a program that do not know of each other, such as a library that has to hear of nodes that come and go, and leaves the program its events. It ends
+    /// when it is dropped.
+    ///
+    /// ```
+    /// use pdbp::{Cluster, Event};
+    ///
+    /// let mut nodes = Cluster::local(3)?.into_nodes();
+    /// let (first, second) = (nodes[0].watch(), nodes[0].watch());
+    /// let gone = nodes.remove(2).id();
+    /// for watch in [first, second] {
+    ///     let is_it = |event: Event| matches!(event, Event::NodeDown { node } if node == gone);
+    ///     while !watch.next_event().is_some_and(is_it) {
+    ///         nodes[0].poll();
+    ///         nodes[1].poll();
+    ///     }
+    ///     assert_eq!(watch.lost(), 0);
+    /// }
+    /// assert!(nodes[0].take_events().iter().any(|event| matches!(event, Event::NodeDown { .. })));
+    /// # Ok::<(), pdbp::StartError>(())
+    /// ```
+    pub fn watch(&self) -> Watch {
+        self.shared.events.watch()
+    }
+
+    /// What happened that somebody may want to know (nodes came and went, peers failed, blocks refused, messages for parts that do not exist),
+    /// oldest first; the last 256 that were not taken. Who takes them takes them from all others who do: who is not the program itself
+    /// [watches](Self::watch).
+    pub fn take_events(&self) -> Vec<Event> {
+        lock(&self.shared.events.program).events.drain(..).collect()
+    }
+
+    /// The oldest of the events that were not taken, as [`take_events`](Self::take_events).
+    pub fn next_event(&self) -> Option<Event> {
+        lock(&self.shared.events.program).events.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pdbp_core::id::NodeId;
+
+    #[test]
+    fn who_does_not_take_events_loses_the_oldest_and_hears_how_many_and_nobody_elses() {
+        let events = Events::default();
+        let event = |n| Event::NodeUp { node: NodeId::new(n).unwrap() };
+        let number = |event: Event| match event {
+            Event::NodeUp { node } => node.index(),
+            other => panic!("{other:?}"),
+        };
+        events.note(event(0));
+        let (slow, quick, gone) = (events.watch(), events.watch(), events.watch());
+        drop(gone);
+        for n in 1..=300 {
+            events.note(event(n));
+            assert_eq!(quick.next_event().map(number), Some(n.into()), "not that of before it began");
+        }
+        assert_eq!((quick.next_event().is_none(), quick.lost(), slow.lost()), (true, 0, 44));
+        let taken: Vec<_> = std::iter::from_fn(|| slow.next_event().map(number)).collect();
+        assert_eq!(taken, (45..=300).collect::<Vec<_>>());
+        assert_eq!(lock(&events.program).events.len(), EVENTS);
+        assert_eq!(lock(&events.watches).len(), 2);
+    }
+}
