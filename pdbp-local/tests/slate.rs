@@ -1,5 +1,5 @@
 //! Slates under loom: in every interleaving, and with stores seen late that may be, messages arrive whole and in order, no slot is
-//! overwritten before it was read, who sleeps is woken, and nobody passes a barrier to which not all have come.
+//! overwritten before it was read, who sleeps is woken, nobody passes a barrier to which not all have come, and notes are read whole.
 
 #[path = "../src/slate/mod.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -55,7 +55,8 @@ mod words {
 
 use loom::thread;
 
-use slate::{End, Met, Put, SLOTS, Slate, Sleepers};
+use pdbp_core::collective::Writers;
+use slate::{End, Met, Noted, Put, SLOTS, Slate, Sleepers};
 
 fn ends() -> [End; 2] {
     let slate = Slate::new(2, 24).unwrap();
@@ -277,5 +278,214 @@ fn what_a_member_put_before_it_left_is_there() {
         // What it says last is behind its coming to the barrier.
         assert!(matches!(met, Met::Missing(_)));
         assert_eq!(stays.meet(1), Met::Missing(2));
+    });
+}
+
+/// A call that all make, as its two words.
+const CALL: [u64; 2] = [7, 16];
+
+/// Waits for the notes of a call.
+fn wait_for_notes(end: &mut End) {
+    loop {
+        match end.look_for_notes(1) {
+            Noted::All => return,
+            Noted::Missing(_) => thread::yield_now(),
+            Noted::Differs(rank) => panic!("{rank} has called something else"),
+        }
+    }
+}
+
+/// The note of a member in a call with this number, of which it is made.
+fn note_of(rank: usize, number: u64) -> [u8; 20] {
+    [16 * number as u8 + rank as u8; 20]
+}
+
+fn read(end: &End, rank: usize) -> [u8; 20] {
+    let mut got = [0; 20];
+    end.read_note(rank, 0, &mut got);
+    got
+}
+
+/// A call in which all write.
+fn exchange(end: &mut End, rank: usize, number: u64) {
+    assert_eq!(end.unread_by(), None);
+    end.begin_note([number, 20], Writers::All);
+    assert_eq!(end.write_note(&note_of(rank, number)), Sleepers::default());
+    wait_for_notes(end);
+    assert_eq!(read(end, 1 - rank), note_of(1 - rank, number));
+    end.end_note();
+}
+
+#[test]
+fn notes_of_all_are_read_whole_call_after_call() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let [mut one, mut other] = ends();
+        let first = thread::spawn(move || (1..=3).for_each(|number| exchange(&mut one, 0, number)));
+        (1..=3).for_each(|number| exchange(&mut other, 1, number));
+        first.join().unwrap();
+    });
+}
+
+/// The writer goes on as far as it may while the other reads: notes that were not read stay.
+#[test]
+fn a_note_stays_until_all_have_read_it() {
+    const LAST: u64 = 9;
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let [mut from, mut to] = ends();
+        for number in 1..LAST {
+            assert_eq!(from.unread_by(), None, "{number}");
+            from.begin_note([number, 20], Writers::One(0));
+            let _ = from.write_note(&note_of(0, number));
+            from.end_note();
+        }
+        let reader = thread::spawn(move || {
+            for number in 1..=2 {
+                to.begin_note([number, 20], Writers::One(0));
+                wait_for_notes(&mut to);
+                assert_eq!(read(&to, 0), note_of(0, number));
+                to.end_note();
+            }
+            to
+        });
+        while from.unread_by() == Some(1) {
+            thread::yield_now();
+        }
+        from.begin_note([LAST, 20], Writers::One(0));
+        let _ = from.write_note(&note_of(0, LAST));
+        let mut to = reader.join().unwrap();
+        for number in 3..=LAST {
+            to.begin_note([number, 20], Writers::One(0));
+            assert_eq!(to.look_for_notes(1), Noted::All);
+            assert_eq!(read(&to, 0), note_of(0, number));
+            to.end_note();
+        }
+        to.begin_note([LAST + 1, 20], Writers::One(0));
+        assert_eq!(to.look_for_notes(1), Noted::Missing(0));
+    });
+}
+
+#[test]
+fn who_sleeps_for_a_note_is_woken_or_has_seen_it() {
+    loom::model(|| {
+        let [mut from, mut to] = ends();
+        let sleeper = thread::spawn(move || {
+            to.begin_note(CALL, Writers::One(0));
+            to.doze()
+        });
+        from.begin_note(CALL, Writers::One(0));
+        let woken: Vec<_> = from.write_note(&[1; 16]).collect();
+        assert!(!sleeper.join().unwrap() || woken == [1], "it sleeps, and nobody wakes it");
+    });
+}
+
+/// Three that all write, of whom each may sleep for the others.
+#[test]
+fn all_that_sleep_for_notes_are_woken_by_the_last_one_to_write() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let slate = Slate::new(3, 8).unwrap();
+        let sleeper = |rank| {
+            let mut end = End::new(&slate, rank).unwrap();
+            move || {
+                end.begin_note(CALL, Writers::All);
+                let sleepers = end.write_note(&[1; 8]);
+                let sleeps = end.look_for_notes(1) != Noted::All && end.doze();
+                (sleeps, sleepers.collect::<Vec<_>>())
+            }
+        };
+        let [one, other] = [1, 2].map(|rank| thread::spawn(sleeper(rank)));
+        let own = sleeper(0)();
+        let all = [own, one.join().unwrap(), other.join().unwrap()];
+        for (rank, (sleeps, _)) in all.iter().enumerate() {
+            assert!(!sleeps || all.iter().any(|(_, woken)| woken.contains(&rank)), "{rank} sleeps for ever");
+        }
+    });
+}
+
+/// A root that is followed by a barrier: what it has written need not be asked for.
+#[test]
+fn a_barrier_says_that_all_notes_before_it_were_read() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let [mut from, mut to] = ends();
+        let reader = thread::spawn(move || {
+            to.begin_note(CALL, Writers::One(0));
+            wait_for_notes(&mut to);
+            assert_eq!(read(&to, 0), [5; 20]);
+            to.end_note();
+            barrier(&mut to, 8);
+        });
+        from.begin_note(CALL, Writers::One(0));
+        let _ = from.write_note(&[5; 20]);
+        from.end_note();
+        barrier(&mut from, 8);
+        reader.join().unwrap();
+        for _ in 0..8 {
+            assert_eq!(from.unread_by(), None);
+            from.begin_note(CALL, Writers::One(0));
+        }
+        assert_eq!(from.unread_by(), Some(1));
+    });
+}
+
+/// Without loom's threads, as those below: blocks in a note begin where they like.
+#[test]
+fn parts_of_a_note_are_read_from_any_byte_on() {
+    loom::model(|| {
+        let [mut from, mut to] = ends();
+        let bytes: Vec<u8> = (0..from.longest_note() as u8).collect();
+        from.begin_note(CALL, Writers::One(0));
+        to.begin_note(CALL, Writers::One(0));
+        let _ = from.write_note(&bytes);
+        assert_eq!(to.look_for_notes(3), Noted::All);
+        for (start, length) in [(0, 32), (3, 0), (3, 2), (3, 5), (3, 6), (5, 20), (8, 9), (31, 1), (32, 0)] {
+            let mut got = vec![0xFF; length];
+            to.read_note(0, start, &mut got);
+            assert_eq!(got, bytes[start..start + length], "{length} bytes from {start} on");
+        }
+    });
+}
+
+/// In the same call, in one before, and in one that this member makes by other means.
+#[test]
+fn members_that_call_different_things_by_notes_are_told_apart() {
+    loom::model(|| {
+        let [mut one, mut other] = ends();
+        one.begin_note([1, 16], Writers::All);
+        let _ = one.write_note(&[]);
+        other.begin_note([1, 8], Writers::All);
+        let _ = other.write_note(&[]);
+        assert_eq!(one.look_for_notes(1), Noted::Differs(1));
+        assert_eq!(one.differing(1), Some((1, [1, 8])));
+        assert_eq!(other.differing(1), Some((0, [1, 16])));
+
+        // Each is its own root, and reads nothing of the other.
+        let [mut one, mut other] = ends();
+        for (rank, end) in [&mut one, &mut other].into_iter().enumerate() {
+            end.begin_note([1, rank as u64], Writers::One(rank));
+            let _ = end.write_note(&[]);
+            end.end_note();
+            end.begin_note([2, 0], Writers::One(0));
+        }
+        let _ = one.write_note(&[]);
+        assert_eq!(other.look_for_notes(1), Noted::Differs(0), "in the call before");
+        assert_eq!(other.differing(2), Some((0, [1, 0])));
+
+        // One has done by other means what the other does by notes, and comes to a barrier.
+        let [mut one, mut other] = ends();
+        one.begin_note([1, 16], Writers::One(0));
+        let _ = one.write_note(&[]);
+        one.end_note();
+        let _ = one.arrive(2);
+        assert_eq!(other.differing(0), None, "it may make that call yet");
+        assert_eq!(other.arrive(2).0, Met::Parted(0));
+        assert_eq!(other.differing(2), Some((0, [1, 16])));
+        assert_eq!((one.meet(1), one.differing(2)), (Met::Parted(1), None));
     });
 }

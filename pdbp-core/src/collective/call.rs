@@ -112,6 +112,15 @@ impl Call {
         })
     }
 
+    /// Whether no member is done with it before all others have come to it, since each needs something of each.
+    pub(super) fn is_met_by_all(&self) -> bool {
+        match self.kind {
+            Kind::Barrier => true,
+            Kind::AllGather | Kind::AllReduce | Kind::AllToAll => self.bytes > 0,
+            _ => false,
+        }
+    }
+
     /// Whether switches carry it out, whose packets have room for so many bytes: broadcast, barrier, reductions by operations that are built in, and
     /// scatter and gather while two blocks fit a packet. The others are done by messages; so are longer blocks, of which a switch could join
     /// none.
@@ -138,8 +147,9 @@ impl Call {
                 return Err(Refused::Operation { op, element: self.element });
             }
         }
+        // A power of two, and a division would take as long as all else here.
         let unit = self.element.size();
-        if !self.bytes.is_multiple_of(unit) {
+        if self.bytes & (unit - 1) != 0 {
             return Err(Refused::Length {
                 what: "data",
                 bytes: self.bytes,

@@ -38,6 +38,9 @@
 //! Others are there to be compared with, by [`Steps::by`]: binomial and binary trees and chains for broadcast, reduce and all_reduce, and
 //! halving for all_reduce ([`Algorithm`]).
 //!
+//! Members that can all read what each writes do short calls without any of these: each writes once what it gives, and reads what it gets
+//! ([`Call::writers`], [`Call::read_notes`]). What they combine has the same bits.
+//!
 //! Scatter and gather have no tree: members inside it would need memory for what is their children's, and would copy it once more. The
 //! price is n − 1 messages at the root, which packs those of one node into blocks anyway.
 //!
@@ -93,6 +96,7 @@ mod fault;
 mod known;
 mod member;
 mod message;
+mod noted;
 mod run;
 mod steps;
 #[cfg(test)]
@@ -105,5 +109,6 @@ pub use element::{Element, Left, Op, combine};
 pub use fault::{Cause, Fault};
 pub use member::{Member, MemberStorage, Stats, WINDOW};
 pub use message::{HEADER, greeting, is_withdrawal, sender};
+pub use noted::Writers;
 pub use run::{Carrier, Data, Fold, Message, Polled, Running, Sent, StartError, Tagged};
 pub use steps::{Place, Step, Steps, Then};

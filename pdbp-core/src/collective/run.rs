@@ -44,8 +44,13 @@ pub trait Message {
     /// Copies the data to where it belongs, which is as long: from the memory of the carrier, so that no other copy is needed.
     fn read(&mut self, into: &mut [u8]);
 
-    /// The data, for who combines it with something.
+    /// The data, all of it.
     fn data(&mut self) -> &[u8];
+
+    /// Hands out the data part by part, for who combines it with something: where each begins, a multiple of 64, and its bytes.
+    fn parts(&mut self, take: &mut dyn FnMut(usize, &[u8])) {
+        take(0, self.data());
+    }
 }
 
 /// Header and data in a row.
@@ -110,7 +115,7 @@ pub struct Running {
 }
 
 /// The steps after the one that is being done.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Rest {
     Known(Few),
     Computed(Steps),
@@ -269,6 +274,17 @@ impl Running {
         }
     }
 
+    /// The members of which this one has yet to receive something in this call, and has nothing that came too early, step by step: the first one keeps it
+    /// waiting, if it waits to receive.
+    pub fn yet_to_send(&self, member: &Member<'_>) -> impl Iterator<Item = usize> {
+        let (mut rest, into) = (self.rest.clone(), self.into);
+        let steps = self.step.clone().into_iter().chain(core::iter::from_fn(move || rest.next()));
+        steps.filter_map(move |step| match step {
+            Step::Recv { from, .. } if !member.has_early(from, into) => Some(from),
+            _ => None,
+        })
+    }
+
     /// For a call that switches carry out: takes the messages that come meanwhile, by which others say that the group has ended, that they have left,
     /// or that they wait in another call.
     ///
@@ -344,7 +360,12 @@ impl Running {
     ) -> Result<Polled, Fault> {
         loop {
             match &self.step {
-                None => return Ok(Polled::Done),
+                None => {
+                    if !self.into.is_tagged() {
+                        member.finish();
+                    }
+                    return Ok(Polled::Done);
+                }
                 Some(Step::Copy { from, into }) => copy(data, from.clone(), *into),
                 Some(Step::Send { to, place, range }) => {
                     if member.has_left(*to) {
@@ -431,13 +452,20 @@ fn receive(
     let Some(into) = data.output.get_mut(range).filter(|into| into.len() == piece.data_length()) else {
         return false;
     };
-    match (then, call.op, &mut data.fold) {
-        (Then::Store, ..) => piece.read(into),
-        (Then::Fold(left), _, Some(fold)) => fold(into, piece.data(), left),
-        (Then::Fold(left), Some(op), None) => return combine(op, call.element, left, into, piece.data()),
-        (Then::Fold(_), None, None) => return false,
-    }
-    true
+    let Then::Fold(left) = then else {
+        piece.read(into);
+        return true;
+    };
+    let mut is_whole = true;
+    piece.parts(&mut |start, part| {
+        let into = into.get_mut(start..start + part.len()).unwrap_or_default();
+        match (call.op, &mut data.fold) {
+            (_, Some(fold)) => fold(into, part, left),
+            (Some(op), None) => is_whole &= combine(op, call.element, left, into, part),
+            (None, None) => is_whole = false,
+        }
+    });
+    is_whole
 }
 
 /// The call is the same and yet a piece has another length: members that have not agreed on the longest piece.

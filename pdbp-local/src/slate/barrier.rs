@@ -1,10 +1,11 @@
 //! Barriers: each member writes into a line of its own to which one it has come, and reads those of the others.
 //!
-//! A line has two numbers, of the last two barriers, so that who has passed one and comes to the next leaves what others have yet to read:
-//! nobody gets to the one after that before all have come to the next, and so have passed this one.
+//! A line has two words, of the last two barriers, so that who has passed one and comes to the next leaves what others have yet to read:
+//! nobody gets to the one after that before all have come to the next, and so have passed this one. Each is the number of the barrier, and what
+//! [notes](super::notes) its member has counted before.
 
 use super::super::sync::{AtomicU64, Ordering, fence, spin_loop};
-use super::{End, LINE, MOST_MEMBERS, Slate};
+use super::{End, LINE, MOST_MEMBERS};
 
 const _: () = assert!(MOST_MEMBERS == u64::BITS as usize);
 
@@ -22,12 +23,14 @@ pub enum Met {
         /// The number.
         number: u32,
     },
+    /// This member has come to it by other [notes](End::begin_note) than this one.
+    Parted(usize),
 }
 
 /// Members that slept while this one came to a barrier as the last: whoever gets them wakes them, and nobody else does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "nobody else wakes them"]
-pub struct Sleepers(u64);
+pub struct Sleepers(pub(super) u64);
 
 impl Iterator for Sleepers {
     type Item = usize;
@@ -57,20 +60,8 @@ impl Barriers {
         Self { numbers: [0; 2], is_odd: false, before: 0, first_missing: members }
     }
 
-    fn word(&self) -> u64 {
-        u64::from(self.numbers[0]) | u64::from(self.numbers[1]) << 32
-    }
-
-    /// The number in a line that stands for the last barrier.
-    fn of_word(&self, word: u64) -> u32 {
-        if self.is_odd { (word >> 32) as u32 } else { word as u32 }
-    }
-}
-
-impl Slate {
-    #[inline]
-    fn barrier(&self, rank: usize) -> Option<&AtomicU64> {
-        self.line((1 + rank) * LINE, 1).first()
+    fn number(&self) -> u32 {
+        self.numbers[usize::from(self.is_odd)]
     }
 }
 
@@ -86,9 +77,10 @@ impl End {
         let place = &mut barriers.numbers[usize::from(barriers.is_odd)];
         barriers.before = std::mem::replace(place, number);
         barriers.first_missing = 0;
-        if let Some(own) = self.slate.barrier(self.rank) {
-            // Pairs with the load in `met`.
-            own.store(barriers.word(), Ordering::Release);
+        let word = u64::from(number) | u64::from(self.notes.history()) << 32;
+        if let Some(own) = self.barrier(self.rank) {
+            // Pairs with the load in `word_of`.
+            own.store(word, Ordering::Release);
         }
         // Pairs with the fence in `doze`, and with that of the others here: of all who come the one whose fence is the last sees all others,
         // and all that sleep; or who is about to sleep has its fence after that one, and sees that all have come.
@@ -110,7 +102,8 @@ impl End {
 
     /// The members that have not come to the barrier to which this one has come.
     pub fn missing(&self) -> impl Iterator<Item = usize> {
-        let is_there = |rank: &usize| *rank == self.rank || self.number_of(*rank) != self.barriers.before;
+        let is_there =
+            |rank: &usize| *rank == self.rank || self.word_of(*rank) as u32 != self.barriers.before;
         (self.barriers.first_missing..self.slate.members).filter(move |rank| !is_there(rank))
     }
 
@@ -121,26 +114,38 @@ impl End {
 
     #[inline]
     fn met(&mut self) -> Met {
+        let number = self.barriers.number();
+        let expected = u64::from(number) | u64::from(self.notes.history()) << 32;
         while self.barriers.first_missing < self.slate.members {
             let rank = self.barriers.first_missing;
             if rank != self.rank {
-                let number = self.number_of(rank);
-                if number == self.barriers.before {
+                let word = self.word_of(rank);
+                if word as u32 == self.barriers.before {
                     return Met::Missing(rank);
                 }
-                if number != self.barriers.numbers[usize::from(self.barriers.is_odd)] {
-                    return Met::Another { rank, number };
+                if word as u32 != number {
+                    return Met::Another { rank, number: word as u32 };
+                }
+                if word != expected {
+                    return Met::Parted(rank);
                 }
             }
             self.barriers.first_missing += 1;
         }
+        // All have done what they did before.
+        self.notes.are_read();
         Met::All
     }
 
+    /// The word of a member that stands for the last barrier.
     #[inline]
-    fn number_of(&self, rank: usize) -> u32 {
+    fn barrier(&self, rank: usize) -> Option<&AtomicU64> {
+        self.slate.line((1 + rank) * LINE + usize::from(self.barriers.is_odd), 1).first()
+    }
+
+    #[inline]
+    fn word_of(&self, rank: usize) -> u64 {
         // Pairs with the store in `arrive`.
-        let word = self.slate.barrier(rank).map_or(0, |line| line.load(Ordering::Acquire));
-        self.barriers.of_word(word)
+        self.barrier(rank).map_or(0, |word| word.load(Ordering::Acquire))
     }
 }

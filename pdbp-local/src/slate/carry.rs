@@ -26,6 +26,10 @@ impl Message for Placed<'_, '_> {
     fn data(&mut self) -> &[u8] {
         self.incoming.bytes(HEADER)
     }
+
+    fn parts(&mut self, take: &mut dyn FnMut(usize, &[u8])) {
+        self.incoming.parts(HEADER, take);
+    }
 }
 
 impl End {

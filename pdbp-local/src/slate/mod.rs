@@ -5,10 +5,11 @@
 //! message out and counts it as taken. So a message costs the writer a copy and the reader a copy and a few cache lines.
 //!
 //! A [barrier](End::arrive) takes no message: each member has a line that says which barrier it has come to, and looks at those of the others.
+//! Nor does a short call: members write [notes](End::write_note), which all others read.
 //!
 //! ```text
-//!                 barriers: one line per member   rings: from 0 to 0, 0 to 1, …
-//!   │ key, asleep │ 0 │ 1 │ …                     │ taken │ slot 0: flag, message │ slot 1 │ … │
+//!                 barriers: one line per member   notes of 0, of 1, …   rings: from 0 to 0, 0 to 1, …
+//!   │ key, asleep │ 0 │ 1 │ …                     │ done │ note 0 │ … │ taken │ slot 0: flag, message │ slot 1 │ … │
 //! ```
 //!
 //! All of it is words that are written and read as atomics, so that a peer that writes nonsense, or dies while it writes, can spoil messages
@@ -17,6 +18,7 @@
 
 mod barrier;
 mod carry;
+mod notes;
 
 use std::io;
 use std::sync::Arc;
@@ -27,6 +29,8 @@ use super::sync::{AtomicU64, Ordering, fence, spin_loop, zeros};
 use super::words::{load_lines, store_lines};
 use barrier::Barriers;
 pub use barrier::{Met, Sleepers};
+pub use notes::Noted;
+use notes::Notes;
 
 /// Messages that are under way from one member to another, at most.
 pub const SLOTS: usize = 16;
@@ -35,6 +39,8 @@ pub const SLOTS: usize = 16;
 pub const MOST_MEMBERS: usize = 64;
 /// From so many bytes on a message is stored past the caches.
 const LONG: usize = 4 << 10;
+/// Bytes that are copied out of a slot before they are combined.
+const PART: usize = 4 << 10;
 /// Words of a cache line.
 const LINE: usize = 8;
 const WORD: usize = size_of::<u64>();
@@ -115,6 +121,12 @@ impl Slate {
         self.line(1, 1).first()
     }
 
+    /// Whether any of those members sleeps.
+    #[inline]
+    fn has_sleepers(&self, members: u64) -> bool {
+        self.asleep().is_some_and(|asleep| asleep.load(Ordering::Relaxed) & members != 0)
+    }
+
     /// Of those members, who slept until now: whoever gets a member from this wakes it, and nobody else does.
     #[inline]
     fn take_sleepers(&self, members: u64) -> u64 {
@@ -128,7 +140,7 @@ impl Slate {
     }
 
     fn ring(&self, from: usize, to: usize) -> usize {
-        (1 + self.members) * LINE + (from * self.members + to) * ring_words(self.slot_words)
+        self.notes(self.members) + (from * self.members + to) * ring_words(self.slot_words)
     }
 
     /// How many messages the reader of a ring has taken.
@@ -152,7 +164,8 @@ fn ring_words(slot_words: usize) -> usize {
 fn lengths(members: usize, longest: usize) -> Option<(usize, usize)> {
     let slot_words = (1 + longest.div_ceil(WORD)).checked_next_multiple_of(LINE)?;
     let rings = members.checked_mul(members)?.checked_mul(ring_words(slot_words))?;
-    let length = rings.checked_add(members.checked_add(1)?.checked_mul(LINE)?)?;
+    let notes = members.checked_mul(notes::member_words(slot_words))?;
+    let length = rings.checked_add(notes)?.checked_add(members.checked_add(1)?.checked_mul(LINE)?)?;
     (1..=MOST_MEMBERS).contains(&members).then_some((slot_words, length))
 }
 
@@ -176,6 +189,7 @@ pub struct End {
     /// Who is looked at next.
     turn: usize,
     barriers: Barriers,
+    notes: Notes,
     /// Where a message lies that is used and not only copied.
     message: Box<[u8]>,
 }
@@ -196,6 +210,7 @@ impl End {
             counts: vec![Counts::default(); slate.members].into(),
             turn: 0,
             barriers: Barriers::new(slate.members),
+            notes: Notes::new(),
             message: vec![0; slate.longest()].into(),
         })
     }
@@ -290,15 +305,15 @@ impl End {
         slot.is_some_and(|(flag, _)| flag.load(Ordering::Relaxed) >> 32 == flag_of(counts.taken + 1, 0) >> 32)
     }
 
-    /// Says that this member is about to sleep. Returns whether it may: nothing has come, and not all to a barrier at which it waits. It then
-    /// has to [`rouse`](Self::rouse) itself.
+    /// Says that this member is about to sleep. Returns whether it may: nothing has come, and neither all to a barrier at which it waits nor all notes for
+    /// which it does. It then has to [`rouse`](Self::rouse) itself.
     pub fn doze(&self) -> bool {
         if let Some(asleep) = self.slate.asleep() {
             asleep.fetch_or(bit(self.rank), Ordering::Relaxed);
         }
-        // Pairs with the fences in `put` and `arrive`.
+        // Pairs with the fences in `put`, `arrive` and `write_note`.
         fence(Ordering::SeqCst);
-        let may_sleep = !self.has_come() && !self.may_pass();
+        let may_sleep = !self.has_come() && !self.may_pass() && !self.may_read();
         if !may_sleep {
             self.rouse();
         }
@@ -350,6 +365,20 @@ impl Incoming<'_> {
             copy_out(body, copy);
         }
         self.copy.get(..length).unwrap_or(&[])
+    }
+
+    /// The same part by part, each of which is still in the nearest cache when it is used: where it begins, and its bytes.
+    pub fn parts(&mut self, at: usize, take: &mut dyn FnMut(usize, &[u8])) {
+        let length = self.length.saturating_sub(at);
+        for start in (0..length).step_by(PART) {
+            let part = PART.min(length - start);
+            if let (Some(body), Some(copy)) =
+                (self.body.get((at + start) / WORD..), self.copy.get_mut(..part))
+            {
+                copy_out(body, copy);
+                take(start, copy);
+            }
+        }
     }
 }
 

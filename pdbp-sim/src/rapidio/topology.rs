@@ -71,8 +71,19 @@ pub enum TopologyError {
     },
     /// A step of the text that is none.
     Step {
+        /// Which, from 1 on.
+        number: usize,
         /// As given.
         step: String,
+    },
+    /// A step of the text that cannot be done.
+    At {
+        /// Which, from 1 on.
+        number: usize,
+        /// As given.
+        step: String,
+        /// Why.
+        error: Box<Self>,
     },
     /// A link or an endpoint at a switch that does not exist.
     NoSwitch {
@@ -116,14 +127,24 @@ impl fmt::Display for TopologyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("there is no endpoint; add a board"),
-            Self::TooLarge { what, count } => write!(f, "{count} {what}; a fabric has at most {ENDPOINTS}"),
-            Self::Step { step } => write!(
+            Self::TooLarge { what, count } => {
+                write!(f, "{count} {what}; a fabric has at most {ENDPOINTS}, so leave some out")
+            }
+            Self::Step { number, step } => write!(
                 f,
-                "\"{step}\" is no step of a topology; there are boards=N, bare=N, chain, ring, tree=D, link=A-B, link=A-B/WEIGHT, \
-                 endpoint=S and up_down"
+                "step {number}: \"{step}\" is no step of a topology; there are boards=N, bare=N, chain, ring, tree=D, link=A-B, \
+                 link=A-B/WEIGHT, endpoint=S and up_down"
             ),
+            Self::At { number, step, error } => write!(f, "step {number}, \"{step}\": {error}"),
+            Self::NoSwitch { switch, switches: 0 } => {
+                write!(f, "there is no switch {switch}, since there are none; add boards before")
+            }
             Self::NoSwitch { switch, switches } => {
-                write!(f, "there is no switch {switch}, only 0 to {}", switches.saturating_sub(1))
+                write!(
+                    f,
+                    "there is no switch {switch}, only 0 to {}; name one of them, or add boards before",
+                    switches - 1
+                )
             }
             Self::LinkToItself { switch } => {
                 write!(f, "a link from switch {switch} to itself; name another one")
@@ -142,7 +163,11 @@ impl fmt::Display for TopologyError {
     }
 }
 
-impl std::error::Error for TopologyError {}
+impl std::error::Error for TopologyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        if let Self::At { error, .. } = self { Some(&**error) } else { None }
+    }
+}
 
 impl Topology {
     /// So many boards of four DSPs and a switch each, not linked yet.
@@ -339,24 +364,37 @@ impl FromStr for Topology {
 
     /// Takes the steps one by one; whether there can be such a fabric is for [`check`](Topology::check) to say.
     fn from_str(text: &str) -> Result<Self, TopologyError> {
-        text.split(',').map(str::trim).try_fold(Self::boards(0), |topology, step| {
-            let wrong = || TopologyError::Step { step: step.to_owned() };
-            let number = |text: &str| text.parse::<usize>().map_err(|_| wrong());
-            Ok(match step.split_once('=') {
-                None if step == "chain" => topology.chain(),
-                None if step == "ring" => topology.ring(),
-                None if step == "up_down" => topology.up_down(),
-                Some(("boards", boards)) => topology.more_boards(number(boards)?),
-                Some(("bare", switches)) => topology.bare(number(switches)?),
-                Some(("tree", degree)) => topology.tree(number(degree)?),
-                Some(("endpoint", switch)) => topology.endpoint(number(switch)?),
-                Some(("link", ends)) => {
-                    let (ends, weight) = ends.split_once('/').unwrap_or((ends, "1"));
-                    let (a, b) = ends.split_once('-').ok_or_else(wrong)?;
-                    topology.link_of_weight(number(a)?, number(b)?, weight.parse().map_err(|_| wrong())?)
-                }
-                _ => return Err(wrong()),
-            })
+        let mut steps = text.split(',').map(str::trim).zip(1..);
+        steps.try_fold(Self::boards(0), |topology, (step, number)| {
+            let named = || step.to_owned();
+            let topology =
+                topology.step(step).ok_or_else(|| TopologyError::Step { number, step: named() })?;
+            match topology.wrong {
+                Some(error) => Err(TopologyError::At { number, step: named(), error: Box::new(error) }),
+                None => Ok(topology),
+            }
+        })
+    }
+}
+
+impl Topology {
+    /// Takes a step as text; `None` if it is none.
+    fn step(self, step: &str) -> Option<Self> {
+        let number = |text: &str| text.parse::<usize>().ok();
+        Some(match step.split_once('=') {
+            None if step == "chain" => self.chain(),
+            None if step == "ring" => self.ring(),
+            None if step == "up_down" => self.up_down(),
+            Some(("boards", boards)) => self.more_boards(number(boards)?),
+            Some(("bare", switches)) => self.bare(number(switches)?),
+            Some(("tree", degree)) => self.tree(number(degree)?),
+            Some(("endpoint", switch)) => self.endpoint(number(switch)?),
+            Some(("link", ends)) => {
+                let (ends, weight) = ends.split_once('/').unwrap_or((ends, "1"));
+                let (a, b) = ends.split_once('-')?;
+                self.link_of_weight(number(a)?, number(b)?, weight.parse().ok()?)
+            }
+            _ => return None,
         })
     }
 }

@@ -9,6 +9,9 @@ use super::Group;
 use super::join::MOST_MEMBERS;
 use crate::error::{LookupError, RegisterError};
 
+/// Others that [`GroupError::TimedOut`] names at most.
+pub(super) const MOST_NAMED: usize = 15;
+
 /// Why a call did not do what it should.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -46,6 +49,8 @@ pub enum GroupError {
         rank: usize,
         /// Its address.
         address: String,
+        /// Others of which nothing has come in this call that this member needs: the first 15 of them. They may wait for somebody themselves.
+        others: Vec<usize>,
         /// How long.
         waited: Duration,
         /// What is called.
@@ -105,11 +110,21 @@ impl fmt::Display for GroupError {
                 let (rank, number, own_number) = (*rank, *number, *own_number);
                 Fault::Mismatch { rank, number, theirs: *theirs, own_number, ours: *ours }.fmt(f)
             }
-            Self::TimedOut { rank, address, waited, call } => write!(
-                f,
-                "after {waited:?} in which nothing came, member {rank}, {address}, has not done its part of the call {call}; it has not \
-                 called, or waits for somebody else"
-            ),
+            Self::TimedOut { rank, address, others, waited, call } => {
+                write!(
+                    f,
+                    "after {waited:?} in which nothing came, member {rank}, {address}, has not done its part of the call {call}; it has not \
+                     called, or waits for somebody else"
+                )?;
+                let others: Vec<_> = others.iter().map(usize::to_string).collect();
+                match others.len() {
+                    0 => Ok(()),
+                    length => {
+                        let more = if length == MOST_NAMED { " and perhaps more" } else { "" };
+                        write!(f, "; nor has anything come of {}{more}", others.join(", "))
+                    }
+                }
+            }
             Self::Ended { by, address, cause } => {
                 write!(f, "{} ({address})", Fault::Ended { by: *by, cause: *cause })
             }

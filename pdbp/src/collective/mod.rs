@@ -46,9 +46,10 @@
 //!   this one. A member that gives up joining may join again; if others may have joined with it by then, they are told that it is
 //!   [lost](JoinError::Lost), or will be by their first call.
 //! * Nobody waits for ever: a call in which nothing moves for as long as the group's patience ends with
-//!   [`GroupError::TimedOut`], which names whom it waited for.
+//!   [`GroupError::TimedOut`], which names whom it waited for, and of whom else nothing has come.
 //! * Members that all share memory (threads of one process, MPI processes of one host on Linux), up to 64, hand each other what they send through slots and flags there: a *slate*
-//!   ([`group_shared_memory`](crate::Settings::group_shared_memory)). Results have the same bits with it and without.
+//!   ([`group_shared_memory`](crate::Settings::group_shared_memory)). Calls of up to 512 bytes are not even messages there: each member writes what it
+//!   gives once, and all that need it read it ([`Call::writers`]). Results have the same bits with a slate and without.
 //! * Members on nodes of a [fabric](crate::Settings::fabric), one on each, let its switches carry out what they can: barrier, broadcast, reduce and
 //!   all_reduce by the operations here, scatter and gather of blocks to 125 bytes ([`Call::fits_switches`],
 //!   [`group_switches`](crate::Settings::group_switches)). What switches combine is combined in the order of their ports, so that floats have other
@@ -60,6 +61,13 @@
 //!   the slate (up to 32 KiB).
 //!
 //! Which algorithms there are and what they cost is in [`pdbp_core::collective`], which does all of it.
+//!
+//! # What there is not
+//! * **A setting that names an algorithm.** Members that do not all have the same would wait for each other in vain, and what a call takes follows from
+//!   its kind and length. Whoever compares algorithms has them all by [`Steps::by`](pdbp_core::collective::Steps::by), over any carrier; `pdbp
+//!   rapidio scale` does.
+//! * **Leaders that speak for their hosts** in groups that span several. Where not all members share memory, all send messages. Ranks of one host are
+//!   neighbours as launchers number them, and the trees here then send little between hosts; no measurement has shown yet what leaders would win.
 
 mod carrier;
 mod error;
@@ -86,6 +94,7 @@ use pdbp_core::collective::{Carrier, Fault, Member};
 use carrier::Line;
 pub use error::{GroupError, JoinError};
 pub use request::Request;
+use request::What;
 use split::Made;
 pub use started::Started;
 pub use value::{Number, Operation, With};
@@ -152,12 +161,22 @@ impl Group {
         self.line.part()
     }
 
-    fn call(&mut self, request: Request<'_>) -> Result<(), GroupError> {
+    fn call(&mut self, mut request: Request<'_>) -> Result<(), GroupError> {
         let patience = self.patience;
-        // Shorter than `'g` of `start`: both end here. It is long, and waits where it was begun.
-        match &mut Started::begin(self, request) {
-            Ok(started) => started.wait(patience),
-            Err(error) => Err(error.clone()),
+        let Self { line, member, .. } = self;
+        let noted = match request.resolve(member) {
+            Ok(What::Call(call)) => line.try_notes(member, &call, &mut request.data()),
+            _ => None,
+        };
+        match noted {
+            // Of members that share memory and call it soon one after the other.
+            Some(true) => Ok(()),
+            Some(false) => Started::noted(self, request)?.wait(patience),
+            // Shorter than `'g` of `start`: both end here. It is long, and waits where it was begun.
+            None => match &mut Started::begin(self, request) {
+                Ok(started) => started.wait(patience),
+                Err(error) => Err(error.clone()),
+            },
         }
     }
 

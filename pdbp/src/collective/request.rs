@@ -1,7 +1,7 @@
 //! A call with its data.
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
-use pdbp_core::collective::{Call, Kind, Member, Op, Refused, Running, StartError, Tagged};
+use pdbp_core::collective::{Call, Data, Kind, Member, Op, Refused, Running, StartError, Tagged};
 
 use super::value::{Fold, parts};
 use super::{Number, Operation};
@@ -16,7 +16,8 @@ pub struct Request<'d> {
     pub(super) fold: Option<Fold<'d>>,
 }
 
-enum What {
+#[derive(Clone, Copy)]
+pub(super) enum What {
     Call(Call),
     Tagged { to: Option<Tagged>, from: Option<Tagged> },
 }
@@ -109,30 +110,45 @@ impl<'d> Request<'d> {
         }
     }
 
+    /// What it is, with what only the group knows.
+    #[inline]
+    pub(super) fn resolve(&mut self, member: &Member<'_>) -> Result<What, Refused> {
+        if let What::Call(call) = &mut self.what {
+            let (members, is_root) = (member.members(), call.root == member.rank());
+            match call.kind {
+                // What only the root needs may be there all the same.
+                Kind::Scatter if !is_root => self.input = &[],
+                Kind::Gather if !is_root => self.output = &mut [],
+                Kind::AllToAll => {
+                    let bytes = self.input.len();
+                    if !bytes.is_multiple_of(members) {
+                        let needed = bytes.next_multiple_of(members);
+                        return Err(Refused::Length { what: "input", bytes, needed });
+                    }
+                    call.bytes = bytes / members;
+                }
+                kind if call.op == Some(Op::Function) && self.fold.is_none() => {
+                    return Err(Refused::NoOperation { kind });
+                }
+                _ => {}
+            }
+        }
+        Ok(self.what)
+    }
+
+    /// Its data.
+    #[inline]
+    pub(super) fn data(&mut self) -> Data<'_, '_> {
+        let fold = self.fold.as_mut().map(|fold| &mut **fold as _);
+        Data { input: self.input, output: &mut *self.output, fold }
+    }
+
     /// Begins it.
     #[inline]
     pub(super) fn start(&mut self, member: &mut Member<'_>) -> Result<Running, StartError> {
-        let call = match &mut self.what {
-            What::Tagged { to, from } => return Running::start_tagged(member, *to, *from),
-            What::Call(call) => call,
-        };
-        let (members, is_root) = (member.members(), call.root == member.rank());
-        match call.kind {
-            // What only the root needs may be there all the same.
-            Kind::Scatter if !is_root => self.input = &[],
-            Kind::Gather if !is_root => self.output = &mut [],
-            Kind::AllToAll => {
-                if !call.bytes.is_multiple_of(members) {
-                    let needed = call.bytes.next_multiple_of(members);
-                    return Err(Refused::Length { what: "input", bytes: call.bytes, needed }.into());
-                }
-                call.bytes /= members;
-            }
-            kind if call.op == Some(Op::Function) && self.fold.is_none() => {
-                return Err(Refused::NoOperation { kind }.into());
-            }
-            _ => {}
+        match self.resolve(member)? {
+            What::Tagged { to, from } => Running::start_tagged(member, to, from),
+            What::Call(call) => Running::start(&call, member, self.input.len(), self.output.len()),
         }
-        Running::start(call, member, self.input.len(), self.output.len())
     }
 }

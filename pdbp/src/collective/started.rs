@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use pdbp_core::collective::{Data, Fault, Polled, Running};
-use pdbp_local::slate::Met;
+use pdbp_core::collective::{Fault, Polled, Running, Writers};
+use pdbp_local::slate::{Met, Noted};
 
-use super::carrier::NAP;
+use super::carrier::{NAP, Watch};
+use super::error::MOST_NAMED;
 use super::switches::Switches;
 use super::{Call, Group, GroupError, Kind, Request, fail};
 use crate::error::RecvError;
@@ -31,6 +32,9 @@ enum By {
     /// Flags in memory that members share, to which this one has not come yet: a barrier.
     FlagsFirst,
     Flags,
+    /// Notes there, of which this member has not begun its own: a short call.
+    NotesFirst(Writers),
+    Notes(Writers),
     /// Switches, which have not been given it yet.
     SwitchesFirst,
     Switches,
@@ -41,8 +45,13 @@ impl By {
         matches!(self, Self::SwitchesFirst | Self::Switches)
     }
 
-    fn is_flags(self) -> bool {
-        matches!(self, Self::FlagsFirst | Self::Flags)
+    fn watch(self, kind: Kind) -> Watch {
+        match self {
+            Self::FlagsFirst | Self::Flags => Watch::Barrier,
+            Self::NotesFirst(_) | Self::Notes(_) => Watch::Notes,
+            _ if matches!(kind, Kind::AllGather | Kind::AllToAll) => Watch::Messages,
+            Self::Messages | Self::SwitchesFirst | Self::Switches => Watch::Message,
+        }
     }
 }
 
@@ -59,7 +68,7 @@ impl<'g> Started<'g> {
                     Kind::Tagged => By::Messages,
                     Kind::Barrier if group.line.has_slate() => By::FlagsFirst,
                     _ if by_switches => By::SwitchesFirst,
-                    _ => By::Messages,
+                    _ => group.line.writers(running.call()).map_or(By::Messages, By::NotesFirst),
                 };
                 Ok(Self { group, request, running, by, is_done: false })
             }
@@ -74,9 +83,25 @@ impl<'g> Started<'g> {
     /// A barrier to which this member has come, and others have not.
     #[cold]
     pub(super) fn arrived(group: &'g mut Group) -> Result<Self, GroupError> {
-        let request = Request::barrier();
+        Self::begun(group, Request::barrier(), |_| By::Flags)
+    }
+
+    /// A short call in which this member has written its note, and waits for those of others.
+    #[cold]
+    pub(super) fn noted(group: &'g mut Group, request: Request<'g>) -> Result<Self, GroupError> {
+        Self::begun(group, request, By::Notes)
+    }
+
+    fn begun(
+        group: &'g mut Group,
+        request: Request<'g>,
+        by: impl FnOnce(Writers) -> By,
+    ) -> Result<Self, GroupError> {
         match Running::of_last(&group.member) {
-            Ok(running) => Ok(Self { group, request, running, by: By::Flags, is_done: false }),
+            Ok(running) => {
+                let by = by(group.line.writers(running.call()).unwrap_or(Writers::All));
+                Ok(Self { group, request, running, by, is_done: false })
+            }
             Err(e) => Err(GroupError::from_start(e, group)),
         }
     }
@@ -122,7 +147,7 @@ impl<'g> Started<'g> {
             let lingered = if self.by.is_switches() {
                 line.linger_for_switches(idle)
             } else {
-                line.linger(rank, idle, self.by.is_flags())
+                line.linger(rank, idle, self.by.watch(self.running.call().kind))
             };
             idle += 1;
             if lingered {
@@ -141,8 +166,8 @@ impl<'g> Started<'g> {
             let is_soon = self.by.is_switches() && !is_shown && line.is_behind(member.number());
             let time = if is_soon { NAP } else { LOOK }.min(patience.saturating_sub(waited));
             let slept = match self.by {
-                By::Messages | By::FlagsFirst | By::Flags => line.sleep(rank, is_full, time),
                 By::SwitchesFirst | By::Switches => line.sleep_for_switches(time),
+                _ => line.sleep(rank, is_full, time),
             };
             if let Err(RecvError::Interrupted) = slept {
                 return Err(GroupError::Interrupted);
@@ -153,6 +178,7 @@ impl<'g> Started<'g> {
                 if !is_shown {
                     is_shown = self.show();
                 }
+                self.look_for_other_calls()?;
                 self.look_for(rank)?;
             }
         }
@@ -170,13 +196,13 @@ impl<'g> Started<'g> {
         if self.by.is_switches() {
             return self.advance_in_switches();
         }
-        if self.by.is_flags() {
-            return self.advance_at_flags();
+        match self.by {
+            By::FlagsFirst | By::Flags => return self.advance_at_flags(),
+            By::NotesFirst(writers) | By::Notes(writers) => return self.advance_by_notes(writers),
+            _ => {}
         }
         let Self { group, request, running, .. } = self;
-        let fold = request.fold.as_mut().map(|fold| &mut **fold as _);
-        let mut data = Data { input: request.input, output: &mut *request.output, fold };
-        let polled = running.poll(&mut group.member, &mut group.line, &mut data)?;
+        let polled = running.poll(&mut group.member, &mut group.line, &mut request.data())?;
         self.is_done = polled == Polled::Done;
         Ok(polled)
     }
@@ -201,8 +227,54 @@ impl<'g> Started<'g> {
                 Ok(Polled::Done)
             }
             Met::Another { rank, number } => Err(member.met_another(rank, number)),
+            Met::Parted(rank) => match line.differing(member.number()) {
+                Some((rank, theirs)) => Err(member.met_other_call(rank, theirs)),
+                // Whoever has called less by notes finds out.
+                None => Ok(Polled::Waits(rank)),
+            },
             Met::Missing(first) => {
                 let lost = line.missing().find(|rank| member.has_left(*rank));
+                lost.map_or(Ok(Polled::Waits(first)), |rank| Err(Fault::Lost { rank }))
+            }
+        }
+    }
+
+    /// The same of a short call of such members, in which these write.
+    fn advance_by_notes(&mut self, writers: Writers) -> Result<Polled, Fault> {
+        let Self { group, request, running, .. } = self;
+        let Group { line, member, .. } = &mut **group;
+        let (call, rank) = (*running.call(), member.rank());
+        if matches!(self.by, By::NotesFirst(_)) {
+            // What has come by now is of calls before this one, or says that somebody will not read what this member is about to write.
+            running.attend(member, line)?;
+            let is_lost =
+                |other: &usize| *other != rank && writers.has_reader(*other) && member.has_left(*other);
+            if writers.contains(rank)
+                && let Some(rank) = (0..member.members()).find(is_lost)
+            {
+                return Err(Fault::Lost { rank });
+            }
+            if let Some(rank) = line.begin_notes(member, (&call, writers), &request.data()) {
+                return Ok(Polled::Full(rank));
+            }
+            self.by = By::Notes(writers);
+        }
+        if let Noted::Missing(_) = line.look_for_notes(rank, writers) {
+            // What another has put there before it called something else, or left, says more.
+            running.attend(member, line)?;
+        }
+        match line.look_for_notes(rank, writers) {
+            Noted::All if line.read_notes(member, &call, &mut request.data()) => {
+                self.is_done = true;
+                Ok(Polled::Done)
+            }
+            Noted::All => Err(Fault::Garbled { rank }),
+            Noted::Differs(rank) => match line.differing(member.number()) {
+                Some((rank, theirs)) => Err(member.met_other_call(rank, theirs)),
+                None => Ok(Polled::Waits(rank)),
+            },
+            Noted::Missing(first) => {
+                let lost = line.without_note().find(|rank| member.has_left(*rank));
                 lost.map_or(Ok(Polled::Waits(first)), |rank| Err(Fault::Lost { rank }))
             }
         }
@@ -247,7 +319,11 @@ impl<'g> Started<'g> {
         let stats = self.group.member.stats();
         let switches = self.group.line.switches().filter(|_| self.by == By::Switches);
         let state = switches.map_or(0, |switches| switches.state(self.group.member.number()));
-        let missing = if self.by == By::Flags { self.group.line.missing().count() as u64 } else { 0 };
+        let missing = match self.by {
+            By::Flags => self.group.line.missing().count() as u64,
+            By::Notes(_) => self.group.line.notes_to_come() as u64,
+            _ => 0,
+        };
         (stats.messages + stats.received + stats.early).wrapping_add((state + missing) << 32)
     }
 
@@ -256,6 +332,8 @@ impl<'g> Started<'g> {
         let missing = match self.by {
             By::Messages => return self.running.show(member, line),
             By::FlagsFirst | By::Flags => line.missing().collect(),
+            By::NotesFirst(_) => line.unread_by().into_iter().collect(),
+            By::Notes(_) => line.without_note().collect(),
             By::SwitchesFirst | By::Switches => {
                 line.switches().map(|switches| switches.to_show(member.number())).unwrap_or_default()
             }
@@ -265,6 +343,16 @@ impl<'g> Started<'g> {
             are_all_shown &= self.running.show_to(member, line, rank);
         }
         are_all_shown
+    }
+
+    /// Whether others that share memory have made a call by notes where this one has made, or makes, another.
+    fn look_for_other_calls(&mut self) -> Result<(), GroupError> {
+        let Group { line, member, .. } = &mut *self.group;
+        // What others have written in a call that this member has yet to begin is as it should be.
+        let begun = member.number().wrapping_sub(u32::from(matches!(self.by, By::NotesFirst(_))));
+        let Some((rank, theirs)) = line.differing(begun) else { return Ok(()) };
+        let fault = member.met_other_call(rank, theirs);
+        Err(self.end(fault))
     }
 
     /// Whether the node of a member that is waited for has failed. What it had sent before has been taken by then, or comes now.
@@ -298,14 +386,38 @@ impl<'g> Started<'g> {
         }
     }
 
+    /// Others than this member that have not done their part, as far as is known.
+    fn missing_but(&self, rank: usize) -> Vec<usize> {
+        let Group { line, member, .. } = &*self.group;
+        let missing: &mut dyn Iterator<Item = usize> = match self.by {
+            By::Messages => &mut self.running.yet_to_send(member),
+            By::FlagsFirst | By::Flags => &mut line.missing(),
+            By::NotesFirst(_) => &mut std::iter::empty(),
+            By::Notes(_) => &mut line.without_note(),
+            By::SwitchesFirst | By::Switches => {
+                &mut line.switches().into_iter().flat_map(|switches| switches.missing(member.number()))
+            }
+        };
+        let mut others = Vec::new();
+        for other in missing {
+            if ![rank, member.rank()].contains(&other) && !others.contains(&other) {
+                others.push(other);
+            }
+            if others.len() == MOST_NAMED {
+                break;
+            }
+        }
+        others
+    }
+
     fn time_out(&mut self, rank: usize, waited: Duration) -> GroupError {
-        let call = self.what();
+        let (call, others) = (self.what(), self.missing_but(rank));
         // One that had no room to say that it has left.
         let is_gone = self.group.line.is_gone(rank);
         let fault = if is_gone { Fault::Lost { rank } } else { Fault::TimedOut { rank } };
         match fail(self.group, fault) {
             Fault::TimedOut { rank } => {
-                GroupError::TimedOut { rank, address: self.group.line.address(rank), waited, call }
+                GroupError::TimedOut { rank, address: self.group.line.address(rank), others, waited, call }
             }
             other => GroupError::from_fault(other, self.group),
         }

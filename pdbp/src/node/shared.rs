@@ -257,11 +257,13 @@ impl Shared {
         Packer::longest(self.settings.block_bytes) - relay
     }
 
-    /// Called when a poll has found nothing. With more nodes than processors what this one waits for may wait for its processor.
-    pub(crate) fn give_way(&self) {
+    /// Called when a poll has found nothing. With more nodes than processors what this one waits for may wait for its processor, which is given
+    /// away then. Whether it was.
+    pub(crate) fn give_way(&self) -> bool {
         if self.crowded {
             std::thread::yield_now();
         }
+        self.crowded
     }
 
     pub(crate) fn now(&self) -> Time {

@@ -32,6 +32,12 @@ impl<S: Share> Part<S> {
         worked
     }
 
+    /// Gives the processor away where nodes outnumber processors. Whether it did.
+    pub(crate) fn gives_way(&self) -> bool {
+        self.idle.set(0);
+        self.shared().give_way()
+    }
+
     pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Turn {
         self.poll_at(engine, When::Now)
     }

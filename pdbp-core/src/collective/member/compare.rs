@@ -34,6 +34,15 @@ impl Member<'_> {
         self.differ(rank, Stamp::new(number, &BARRIER), ours)
     }
 
+    /// A member has shown by something else than messages that it has called something else than this one, and what.
+    pub fn met_other_call(&mut self, rank: usize, theirs: [u64; 2]) -> Fault {
+        let theirs = Stamp::of_words(theirs);
+        let mut own = self.last.iter().flatten();
+        let ours = own.find(|ours| ours.number() == theirs.number()).or(self.last[0].as_ref());
+        let ours = ours.copied().unwrap_or_default();
+        self.differ(rank, theirs, ours)
+    }
+
     /// Looks whether a member has called something else: one that waits, in this call or in the one before, or one of which this member has
     /// kept what it had no use for. What it has received of whom it waits for has been used or kept.
     #[inline]

@@ -1,7 +1,9 @@
 //! A member of a group between its calls: what it has sent and taken, and what has come too early.
 
 mod compare;
+mod entered;
 mod storage;
+mod windows;
 
 use managed::ManagedSlice;
 use zerocopy::{FromBytes, IntoBytes};
@@ -34,7 +36,7 @@ pub(in crate::collective) struct Piece {
 pub struct Stats {
     /// Calls begun, those of tagged messages not counted.
     pub calls: u32,
-    /// Messages with data of calls that were sent, empty ones of barriers included. (Barriers in shared memory send none.)
+    /// Messages with data of calls that were sent, empty ones of barriers included. (Barriers and short calls in shared memory send none.)
     pub messages: u64,
     /// Their bytes, without headers.
     pub bytes: u64,
@@ -56,10 +58,14 @@ pub struct Member<'m> {
     early: ManagedSlice<'m, u8>,
     /// The last call, which may be under way, and the one before.
     last: [Option<Stamp>; 2],
+    /// The last call is one that [all come to](Call::is_met_by_all), and is under way; the last one of these that is done.
+    meets: bool,
+    met: u32,
     /// Somebody has to be told of what was taken.
     owes: bool,
     /// Somebody has said that it waits.
     is_waited_for: bool,
+    has_anybody_left: bool,
     /// Pieces of calls that came too early and are kept, and whether it has been looked since this call began what they are of.
     kept: usize,
     are_kept_seen: bool,
@@ -101,16 +107,20 @@ impl<'m> Member<'m> {
             }
         }
         let (last, known, stats) = ([None; 2], Known::default(), Stats::default());
-        let (owes, is_waited_for, kept, are_kept_seen) = (false, false, 0, true);
-        let fault = None;
+        let (meets, met) = (false, 0);
+        let (owes, is_waited_for, has_anybody_left) = (false, false, false);
+        let (kept, are_kept_seen, fault) = (0, true, None);
         Ok(Self {
             rank,
             piece,
             peers,
             early,
             last,
+            meets,
+            met,
             owes,
             is_waited_for,
+            has_anybody_left,
             kept,
             are_kept_seen,
             known,
@@ -225,29 +235,9 @@ impl<'m> Member<'m> {
         self.stats.calls = self.stats.calls.wrapping_add(1);
         let stamp = Stamp::new(self.stats.calls, call);
         self.last = [Some(stamp), self.last[0]];
+        self.meets = call.is_met_by_all();
         self.are_kept_seen = self.kept == 0;
         Ok(stamp)
-    }
-
-    /// Begins a barrier that something else than messages carries out, such as flags in memory that members share. Returns its number; `None` if
-    /// it was not begun, since the group has ended or there is something to look at first: [`Running::start`](super::Running::start) then does
-    /// that.
-    #[inline]
-    pub fn enter_barrier(&mut self) -> Option<u32> {
-        if self.is_waited_for || self.kept > 0 {
-            return None;
-        }
-        self.begin(&BARRIER).ok()?;
-        Some(self.stats.calls)
-    }
-
-    /// All have come to that barrier. So each has taken in all that was sent to it in calls before, and nobody needs to be told.
-    #[inline]
-    pub fn leave_barrier(&mut self) {
-        for peer in self.peers.iter_mut() {
-            peer.calls.acknowledged = peer.calls.sent;
-            peer.calls.told = peer.calls.taken;
-        }
     }
 
     pub(in crate::collective) fn last(&self) -> Option<Stamp> {
@@ -277,11 +267,6 @@ impl<'m> Member<'m> {
         self.stats.calls
     }
 
-    /// Notes that the last call was carried out by something else than messages.
-    pub fn note_switched(&mut self) {
-        self.stats.in_switches += 1;
-    }
-
     /// Reads a message. Gives what is data.
     pub(in crate::collective) fn sort(&mut self, message: &dyn Message) -> Result<Option<Piece>, Fault> {
         if let Some(fault) = self.fault {
@@ -306,7 +291,10 @@ impl<'m> Member<'m> {
                 peer.waits = Some(header.stamp);
                 self.is_waited_for = true;
             }
-            Some(What::Left | What::Withdrawn) => peer.has_left = true,
+            Some(What::Left | What::Withdrawn) => {
+                peer.has_left = true;
+                self.has_anybody_left = true;
+            }
             Some(What::Greeting) => {}
             Some(What::Fault) => {
                 peer.knows_fault = true;
@@ -377,34 +365,15 @@ impl<'m> Member<'m> {
         stamp: Stamp,
     ) -> Result<Option<usize>, Fault> {
         let Some(peer) = self.peers.get(from) else { return Ok(None) };
-        let is_candidate = |early: &Early| {
-            early.stamp.is_tagged() == stamp.is_tagged()
-                && (!stamp.is_tagged() || early.stamp.number() == stamp.number())
-        };
-        let Some(place) = peer.early.iter().position(is_candidate) else { return Ok(None) };
+        let Some(place) = peer.early.iter().position(|early| early.is_for(stamp)) else { return Ok(None) };
         let theirs = peer.early.get(place).map_or(stamp, |early| early.stamp);
         self.compare(from, theirs, stamp)?;
         Ok(Some(place))
     }
 
-    /// A piece of a member has been used.
-    #[inline]
-    pub(in crate::collective) fn note_taken(&mut self, from: usize, stamp: Stamp) {
-        if let Some(peer) = self.peers.get_mut(from) {
-            let flow = peer.flow(stamp);
-            flow.taken = flow.taken.wrapping_add(1);
-            self.owes |= flow.owes();
-        }
-        self.stats.received += 1;
-    }
-
-    /// Whether another piece may be sent to a member now, as far as its window goes.
-    #[inline]
-    pub(in crate::collective) fn may_send(&mut self, to: usize, stamp: Stamp) -> bool {
-        self.peers.get_mut(to).is_some_and(|peer| {
-            let flow = peer.flow(stamp);
-            flow.sent.wrapping_sub(flow.acknowledged) < WINDOW as u32
-        })
+    /// Whether there is one.
+    pub(in crate::collective) fn has_early(&self, from: usize, stamp: Stamp) -> bool {
+        self.peers.get(from).is_some_and(|peer| peer.early.iter().any(|early| early.is_for(stamp)))
     }
 
     /// Whether a member has said that it has left: nothing of it follows.
@@ -420,6 +389,7 @@ impl<'m> Member<'m> {
             self.kept = self.kept.saturating_sub(calls);
             *peer = Peer::default();
         }
+        self.has_anybody_left = self.peers.iter().any(|peer| peer.has_left);
     }
 
     /// Sends a piece, if its window and the carrier have room.
@@ -436,6 +406,9 @@ impl<'m> Member<'m> {
         let header = Header::new(What::Data, own, flow.taken, stamp);
         let sent = carrier.try_send(to, header.as_bytes(), data);
         if sent == Sent::Done {
+            if !stamp.is_tagged() {
+                flow.sends(stamp.number(), self.met);
+            }
             flow.sent = flow.sent.wrapping_add(1);
             flow.told = flow.taken;
             self.stats.messages += 1;
@@ -455,33 +428,6 @@ impl<'m> Member<'m> {
         let sent = carrier.try_send(to, header.as_bytes(), &[]);
         self.stats.control += u64::from(sent == Sent::Done);
         sent != Sent::NoRoom
-    }
-
-    /// Tells those of whom it has taken half a window, and to whom nothing went that would have said so.
-    #[inline]
-    pub(in crate::collective) fn tell_taken(&mut self, carrier: &mut impl Carrier) -> bool {
-        self.owes && self.tell_those_it_owes(carrier)
-    }
-
-    fn tell_those_it_owes(&mut self, carrier: &mut impl Carrier) -> bool {
-        self.owes = false;
-        let mut sent = false;
-        for (rank, peer) in self.peers.iter_mut().enumerate() {
-            let flows = [(&mut peer.calls, Stamp::default()), (&mut peer.tagged, Stamp::tagged())];
-            for (flow, stamp) in flows.into_iter().filter(|(flow, _)| flow.owes()) {
-                let header = Header::new(What::Taken, self.rank, flow.taken, stamp);
-                match carrier.try_send(rank, header.as_bytes(), &[]) {
-                    Sent::Done => {
-                        (flow.told, sent) = (flow.taken, true);
-                        self.stats.control += 1;
-                    }
-                    Sent::NoRoom => self.owes = true,
-                    // Whoever needs it finds out.
-                    Sent::Gone => flow.told = flow.taken,
-                }
-            }
-        }
-        sent
     }
 }
 

@@ -17,21 +17,93 @@ pub(super) struct Early {
     pub(super) stamp: Stamp,
 }
 
+impl Early {
+    /// Whether it is what a call receives, or a message with this tag: what is of another call is told so by whoever takes it.
+    #[inline]
+    pub(super) fn is_for(&self, stamp: Stamp) -> bool {
+        self.stamp.is_tagged() == stamp.is_tagged()
+            && (!stamp.is_tagged() || self.stamp.number() == stamp.number())
+    }
+}
+
 /// The pieces of calls, or the tagged ones, between this member and another.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flow {
     /// Pieces sent, and those of them that the other has taken, as far as it has said.
     pub(super) sent: u32,
     pub(super) acknowledged: u32,
-    /// Pieces taken, and how many of them the other has been told of.
+    /// Pieces taken, and how many of them the other has been told of, or knows from a call of all.
     pub(super) taken: u32,
     pub(super) told: u32,
+    /// The calls of the last piece sent and of the last one taken; of tagged ones nothing.
+    last_sent: Last,
+    last_taken: Last,
+}
+
+/// The call of a piece, and how many had been sent or taken before that call.
+#[derive(Clone, Copy, Debug, Default)]
+struct Last {
+    call: u32,
+    before: u32,
+}
+
+impl Last {
+    /// Of so many pieces in all, those that are of calls before this one.
+    fn before(self, call: u32, all: u32) -> Option<u32> {
+        match call.wrapping_sub(self.call) as i32 {
+            0 => Some(self.before),
+            later if later > 0 => Some(all),
+            _ => None,
+        }
+    }
 }
 
 impl Flow {
-    /// Whether the other should be told what was taken.
-    pub(super) fn owes(&self) -> bool {
-        self.taken.wrapping_sub(self.told) >= WINDOW as u32 / 2
+    /// A piece of a call leaves. Others have come to the call `met`.
+    #[inline]
+    pub(super) fn sends(&mut self, call: u32, met: u32) {
+        if self.last_sent.call != call {
+            self.meet(met);
+            self.last_sent = Last { call, before: self.sent };
+        }
+    }
+
+    /// A piece of a call has come.
+    #[inline]
+    pub(super) fn takes(&mut self, call: u32, met: u32) {
+        if self.last_taken.call != call {
+            self.meet(met);
+            self.last_taken = Last { call, before: self.taken };
+        }
+    }
+
+    /// All members have come to this call, and know that of each other: they have taken all pieces of calls before.
+    pub(super) fn meet(&mut self, call: u32) {
+        if let Some(taken) = self.last_sent.before(call, self.sent) {
+            self.acknowledge(taken);
+        }
+        if let Some(taken) = self.last_taken.before(call, self.taken)
+            && taken.wrapping_sub(self.told) as i32 > 0
+        {
+            self.told = taken;
+        }
+    }
+
+    /// Whether the other should be told what was taken. In calls of one piece later, since one of these may be a call of all, after which it knows:
+    /// such a one `comes` now.
+    pub(super) fn owes(&self, comes: bool) -> bool {
+        let most = WINDOW as u32;
+        let untold = self.taken.wrapping_sub(self.told);
+        match self.taken.wrapping_sub(self.last_taken.before) {
+            0..2 => untold >= if comes { most } else { most - 1 },
+            _ => untold >= most / 2,
+        }
+    }
+
+    /// Whether no more may be sent before the other has taken some.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.sent.wrapping_sub(self.acknowledged) >= WINDOW as u32
     }
 
     /// The other says how many it has taken. What it said before a barrier may be read after it.

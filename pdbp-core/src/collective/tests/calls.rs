@@ -308,6 +308,32 @@ fn a_barrier_by_something_else_than_messages_opens_all_windows() {
     assert_eq!(stats.map(|stats| stats.control).collect::<Vec<_>>(), [0, 0]);
 }
 
+/// A call that all have come to says of all calls before that they are over: in short ones nobody has to be told what has been taken.
+#[test]
+fn calls_of_all_open_windows_without_a_word() {
+    for members in [2, 3, 5, 8] {
+        let mut world = World::new(members, 64, members as u64);
+        let calls = [
+            Call::moving(Kind::Barrier, 0, 0),
+            Call::moving(Kind::Broadcast, members - 1, 40),
+            Call::reducing(Kind::AllReduce, 0, Element::U32, Op::Sum, 16),
+            Call::moving(Kind::Gather, 0, 40),
+            Call::moving(Kind::AllToAll, 0, 8),
+            Call::moving(Kind::Scatter, 1, 8),
+        ];
+        for (turn, call) in (0..20).flat_map(|_| calls).enumerate() {
+            for rank in 0..members {
+                let (input, output) = given(&call, members, rank);
+                world.start(rank, &call, input, output).unwrap();
+            }
+            world.run();
+            check(&world, &call, turn as u64);
+        }
+        let control: u64 = world.members.iter().map(|one| one.member.stats().control).sum();
+        assert_eq!(control, 0, "{members} members");
+    }
+}
+
 #[test]
 fn who_comes_to_another_barrier_has_called_something_else() {
     let member = &mut World::new(2, 64, 4).members[0].member;

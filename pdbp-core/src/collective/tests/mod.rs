@@ -1,5 +1,6 @@
 mod calls;
 mod combine;
 mod faults;
+mod noted;
 mod steps;
 mod world;

@@ -3,6 +3,7 @@
 use pdbp_core::collective::Op::{And, Sum};
 use pdbp_core::collective::{Call, Kind, Refused};
 
+use crate::random::Random;
 use crate::rapidio::mpirio::{self, RunError};
 use crate::rapidio::{Error, PortTime, RoutingLoop, Timing, Topology, TopologyError, Tree};
 
@@ -39,12 +40,90 @@ fn topologies_are_text_too_and_what_is_no_step_is_named() {
     assert_eq!("boards=5,tree=4".parse(), Ok(Topology::boards(5).tree(4)));
     for step in ["", "chains", "boards", "boards=x", "boards=-1", "link=1", "link=1-2/x", "tree="] {
         let wrong = format!("boards=3,{step}").parse::<Topology>();
-        assert_eq!(wrong, Err(TopologyError::Step { step: step.to_owned() }));
+        assert_eq!(wrong, Err(TopologyError::Step { number: 2, step: step.to_owned() }));
     }
+    let told = "boards=2, chain, link=0-7".parse::<Topology>().unwrap_err().to_string();
+    assert_eq!(
+        told,
+        "step 3, \"link=0-7\": there is no switch 7, only 0 to 1; name one of them, or add boards before"
+    );
     assert_eq!(
         "boards=2".parse::<Topology>().unwrap().check(),
         Err(TopologyError::Unreachable { switch: 1 })
     );
+}
+
+/// A text of steps, some of which are none, and some of which cannot be done.
+fn draw_text(random: &mut Random) -> String {
+    const WHOLE: [&str; 12] = [
+        "chain",
+        " ring",
+        "up_down",
+        "boards=2",
+        "bare=1 ",
+        "tree=2",
+        "tree=1",
+        "link=0-1",
+        "link=0-2/9",
+        "link=1-1",
+        "endpoint=0",
+        "endpoint=9",
+    ];
+    const NAMES: [&str; 8] = ["boards=", "bare=", "tree=", "link=", "endpoint=", "rings", "", "link=0-"];
+    const REST: [&str; 8] = ["", "1", " 3 ", "0-1", "2-0/9", "-", "18446744073709551616", "0-1/4294967296"];
+    const ANY: [&str; 8] = ["=", "-", "/", " ", "7", "ü", "\0", "b"];
+    fn one<'t>(random: &mut Random, of: &[&'t str]) -> &'t str {
+        of[random.below(of.len() as u64) as usize]
+    }
+    let mut text = String::from(if random.below(8) == 0 { "" } else { "boards=3" });
+    for _ in 0..random.below(5) {
+        text += if random.below(20) == 0 { "" } else { "," };
+        if random.below(6) > 0 {
+            text += one(random, &WHOLE);
+        } else {
+            text += one(random, &NAMES);
+            text += one(random, &REST);
+        }
+        if random.below(20) == 0 {
+            text += one(random, &ANY);
+        }
+    }
+    text
+}
+
+#[test]
+fn texts_drawn_at_random_are_topologies_or_refused_with_the_step_that_is_wrong() {
+    let (mut fit, mut none, mut wrong) = (0, 0, 0);
+    for seed in 0..20_000 {
+        let text = draw_text(&mut Random::new(seed));
+        let named = |number: usize| text.split(',').nth(number - 1).map(str::trim);
+        match text.parse::<Topology>() {
+            Ok(topology) => match topology.check() {
+                Ok(()) => {
+                    fit += 1;
+                    assert_eq!(Tree::new(&topology).unwrap().check(), Ok(()), "seed {seed}: {text:?}");
+                }
+                Err(error) => assert!(error.to_string().contains("; "), "seed {seed}: {error} for {text:?}"),
+            },
+            Err(error) => {
+                match &error {
+                    TopologyError::Step { number, step } => {
+                        none += 1;
+                        assert_eq!(named(*number), Some(&step[..]), "seed {seed}: {text:?}");
+                    }
+                    TopologyError::At { number, step, error } => {
+                        wrong += 1;
+                        assert_eq!(named(*number), Some(&step[..]), "seed {seed}: {text:?}");
+                        assert!(!matches!(**error, TopologyError::At { .. }));
+                    }
+                    other => panic!("seed {seed}: {other:?} for {text:?}"),
+                }
+                // What to do is said behind a semicolon.
+                assert!(error.to_string().contains("; "), "seed {seed}: {error}");
+            }
+        }
+    }
+    assert!(fit > 100 && none > 100 && wrong > 100, "{fit}, {none}, {wrong}");
 }
 
 #[test]

@@ -147,7 +147,7 @@ pub(super) fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
 
 /// What members share besides messages.
 enum Shared {
-    Slate(End),
+    Slate(Box<End>),
     Switches(Switches),
 }
 
@@ -299,7 +299,7 @@ impl Joining {
         let members = nodes.len();
         let piece = slate::slot_piece(members, self.greeting.piece as usize)?;
         let (key, at, end) = slate::make(members, piece, is_far)?;
-        Some((key, at, Shared::Slate(end)))
+        Some((key, at, Shared::Slate(Box::new(end))))
     }
 
     fn find(&self, key: NonZeroU64, at: u64) -> Option<Shared> {
@@ -309,7 +309,7 @@ impl Joining {
             return Some(Shared::Switches(Switches::find(node, nodes, rank, key)?));
         }
         let piece = slate::slot_piece(nodes.len(), self.greeting.piece as usize)?;
-        Some(Shared::Slate(slate::find(key, at, (rank, nodes.len()), piece)?))
+        Some(Shared::Slate(Box::new(slate::find(key, at, (rank, nodes.len()), piece)?)))
     }
 
     /// The group, with what they share if all have it.
@@ -326,7 +326,7 @@ impl Joining {
                     // No call has come yet: those that have settled before use the slate.
                     && let Ok(member) = Member::new(rank, members, piece, MemberStorage::allocate(members, piece))
                 {
-                    self.group.line.set_slate(end);
+                    self.group.line.set_slate(*end);
                     self.group.member = member;
                 }
             }

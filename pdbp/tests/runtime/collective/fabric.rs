@@ -174,7 +174,7 @@ fn a_fabric_that_cannot_be_is_refused_with_the_word() {
     };
     says(
         on("boards=4,rink", Progress::Inline),
-        "`fabric` = \"boards=4,rink\": \"rink\" is no step of a topology; there are",
+        "`fabric` = \"boards=4,rink\": step 2: \"rink\" is no step of a topology; there are",
     );
     says(on("boards=4", Progress::Inline), "no way leads to switch 1; link it");
     says(on("boards=two", Progress::Inline), "\"boards=two\" is no step");

@@ -3,6 +3,7 @@
 #[cfg(feature = "rapidio")]
 mod fabric;
 mod killed;
+mod notes;
 mod suite;
 
 use std::io::Write;

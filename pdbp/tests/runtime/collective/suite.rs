@@ -1,12 +1,13 @@
 //! What groups have to do, over whatever carries their messages: each node of a cluster calls these functions, in a thread or process of
 //! its own.
 
+#[path = "suite/values.rs"]
+mod values;
+
 use std::time::Duration;
 
 use pdbp::Node;
-use pdbp::collective::{
-    Cause, Group, GroupError, JoinError, Max, Min, Op, Product, Refused, Request, Sum, With, Xor,
-};
+use pdbp::collective::{Cause, Group, GroupError, JoinError, Max, Op, Refused, Request, Sum, Xor};
 
 /// Long enough for a loaded machine.
 const SOON: Duration = Duration::from_secs(200);
@@ -24,6 +25,7 @@ pub(crate) fn all(node: &Node, lengths: &[usize]) {
     nothing(node);
     tagged_of_another_length(node);
     late(node);
+    late_for_a_root(node);
     in_another_order(node);
     left(node);
     given_up(node);
@@ -99,58 +101,13 @@ fn calls(node: &Node, lengths: &[usize]) {
             (0..size).flat_map(|from| block(from, me, length)).collect::<Vec<_>>(),
             "all_to_all of {length}"
         );
-        floats(&mut all, length);
+        values::floats(&mut all, length);
     }
-    other_types(&mut all);
+    values::other_types(&mut all);
     all.barrier().unwrap();
     let stats = all.stats();
     assert!(stats.calls > 0 && (size == 1 || stats.messages > 0), "{stats:?}");
     together(node);
-}
-
-/// Sums that depend on the order: the same bits at all members.
-fn floats(all: &mut Group, length: usize) {
-    let me = all.rank();
-    let rough = |i: usize| (value(me, i) as f32).sqrt() * 10f32.powi(i as i32 % 9 - 4) - 1e4;
-    let given: Vec<f32> = (0..length).map(rough).collect();
-    let mut first: Option<Vec<f32>> = None;
-    for _ in 0..2 {
-        let mut data = given.clone();
-        all.all_reduce(&mut data, Sum).unwrap();
-        let bits = |data: &[f32]| data.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
-        let mut of_all = vec![0u32; all.size() * length];
-        all.all_gather(&bits(&data), &mut of_all).unwrap();
-        let mut members = of_all.chunks(length.max(1));
-        assert!(members.all(|other| other == bits(&data)), "members have different bits");
-        let first = first.get_or_insert_with(|| data.clone());
-        assert_eq!(bits(first), bits(&data), "another run has other bits");
-    }
-}
-
-fn other_types(all: &mut Group) {
-    let (me, size) = (all.rank(), all.size());
-    let last = size - 1;
-    let mut data = [me as f64 + 0.5, -(me as f64)];
-    all.all_reduce(&mut data, Max).unwrap();
-    assert_eq!(data, [last as f64 + 0.5, 0.0]);
-    let mut data = [me as i8, -(me as i8)];
-    all.all_reduce(&mut data, Min).unwrap();
-    assert_eq!(data, [0, -(last as i8)]);
-    let mut data = [2u64; 3];
-    all.all_reduce(&mut data, Product).unwrap();
-    assert_eq!(data, [1 << size; 3]);
-    let mut data = [1u16 << me; 5];
-    all.all_reduce(&mut data, Xor).unwrap();
-    assert_eq!(data, [((1u32 << size) - 1) as u16; 5]);
-    let mut data = [me as i64, 100];
-    all.all_reduce(&mut data, With(|a: i64, b: i64| (a + b) % 7)).unwrap();
-    let of_all = |value: &dyn Fn(i64) -> i64| (0..size as i64).map(value).sum::<i64>() % 7;
-    let expected = [of_all(&|rank| rank), of_all(&|_| 100)];
-    assert!(size == 1 || data == expected, "{data:?} instead of {expected:?}");
-    // Plain values of any length are moved.
-    let mut data = [[me as u8; 3]; 7];
-    all.broadcast(last, &mut data).unwrap();
-    assert_eq!(data, [[last as u8; 3]; 7]);
 }
 
 fn tagged(node: &Node) {
@@ -275,7 +232,7 @@ fn mismatch(node: &Node) {
 }
 
 /// Both calls are named, or who has met them.
-fn is_mismatch(error: &GroupError, me: usize) {
+pub(crate) fn is_mismatch(error: &GroupError, me: usize) {
     match error {
         GroupError::Mismatch { theirs, ours, .. } => {
             assert_ne!(theirs, ours);
@@ -362,6 +319,29 @@ fn late(node: &Node) {
         );
     }
     together(node);
+}
+
+/// Only one waits for all others, and names all of them.
+fn late_for_a_root(node: &Node) {
+    // With data for messages, and for a note.
+    for length in [3000, 3] {
+        let mut all = group(node, "root");
+        let (me, size) = (all.rank(), all.size());
+        let own = vec![1u8; length];
+        if me == 0 && size > 1 {
+            all.set_patience(BRIEFLY);
+            match all.gather(0, &own, Some(&mut vec![0; size * length])).unwrap_err() {
+                error @ GroupError::TimedOut { .. } => {
+                    let GroupError::TimedOut { rank, others, .. } = &error else { return };
+                    assert_eq!(*rank, 1);
+                    assert!(others.iter().copied().eq(2..size), "{others:?}");
+                    assert!(size < 3 || error.to_string().contains("nor has anything come of 2"), "{error}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        together(node);
+    }
 }
 
 /// Two groups, and one calls the second first: each waits for the other.

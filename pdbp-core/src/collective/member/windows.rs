@@ -1,0 +1,75 @@
+//! How far ahead of each other members are.
+
+use zerocopy::IntoBytes;
+
+use super::Member;
+use crate::collective::message::{Header, Stamp, What};
+use crate::collective::{Carrier, Sent};
+
+impl Member<'_> {
+    /// A piece of a member has been used.
+    #[inline]
+    pub(in crate::collective) fn note_taken(&mut self, from: usize, stamp: Stamp) {
+        if let Some(peer) = self.peers.get_mut(from) {
+            let flow = peer.flow(stamp);
+            if !stamp.is_tagged() {
+                flow.takes(stamp.number(), self.met);
+            }
+            flow.taken = flow.taken.wrapping_add(1);
+            self.owes |= flow.owes(self.meets);
+        }
+        self.stats.received += 1;
+    }
+
+    /// Whether another piece may be sent to a member now, as far as its window goes.
+    #[inline]
+    pub(in crate::collective) fn may_send(&mut self, to: usize, stamp: Stamp) -> bool {
+        let met = self.met;
+        self.peers.get_mut(to).is_some_and(|peer| {
+            let flow = peer.flow(stamp);
+            if !flow.is_full() {
+                return true;
+            }
+            if !stamp.is_tagged() {
+                flow.meet(met);
+            }
+            !flow.is_full()
+        })
+    }
+
+    /// This member is done with the last call.
+    #[inline]
+    pub(in crate::collective) fn finish(&mut self) {
+        if core::mem::take(&mut self.meets) {
+            self.met = self.stats.calls;
+        }
+    }
+
+    /// Tells those of whom it has taken half a window, and to whom nothing went that would have said so.
+    #[inline]
+    pub(in crate::collective) fn tell_taken(&mut self, carrier: &mut impl Carrier) -> bool {
+        self.owes && self.tell_those_it_owes(carrier)
+    }
+
+    fn tell_those_it_owes(&mut self, carrier: &mut impl Carrier) -> bool {
+        self.owes = false;
+        let mut sent = false;
+        for (rank, peer) in self.peers.iter_mut().enumerate() {
+            peer.calls.meet(self.met);
+            let flows = [(&mut peer.calls, Stamp::default()), (&mut peer.tagged, Stamp::tagged())];
+            for (flow, stamp) in flows.into_iter().filter(|(flow, _)| flow.owes(self.meets)) {
+                let header = Header::new(What::Taken, self.rank, flow.taken, stamp);
+                match carrier.try_send(rank, header.as_bytes(), &[]) {
+                    Sent::Done => {
+                        (flow.told, sent) = (flow.taken, true);
+                        self.stats.control += 1;
+                    }
+                    Sent::NoRoom => self.owes = true,
+                    // Whoever needs it finds out.
+                    Sent::Gone => flow.told = flow.taken,
+                }
+            }
+        }
+        sent
+    }
+}
