@@ -49,7 +49,7 @@ fuzz_target!(|bytes: &[u8]| {
     let node = |i: u8| NodeId::new(u16::from(i % 3)).expect("a small number names a node");
     let name = Name::new("host").expect("a good name");
     let settings = Settings {
-        entry: NodeEntry { id: node(*first), name, kind: NodeKind::Compute, failed: false },
+        entry: NodeEntry { id: node(*first), name, kind: NodeKind::Compute, failed: false, life: 0 },
         nodes: 3,
         masters: 2,
         voters: if first & 16 == 0 { 3 } else { 2 },
@@ -67,7 +67,7 @@ fuzz_target!(|bytes: &[u8]| {
         now = now.after(u64::from(*wait) * 200);
         match call % 8 {
             0 => agreement.link_down(now, node(call >> 3), call & 0x80 != 0),
-            1 if wait & 1 == 0 => agreement.link_up(now, node(call >> 3)),
+            1 if wait & 1 == 0 => agreement.link_up(now, node(call >> 3), 0),
             1 => agreement.link_renewed(now, node(call >> 3)),
             _ => {
                 let Some((message, after)) = rest.split_at_checked(MESSAGE) else { break };

@@ -94,6 +94,9 @@ pub struct NodeEntry {
     pub kind: NodeKind,
     /// Whether its link has been reported failed.
     pub failed: bool,
+    /// Which process has the node: of two that have had it, one after the other, the later has the greater number. 0 where a node has one for
+    /// good.
+    pub life: u64,
 }
 
 /// `Ptype` of PTA: what others see of a part in the tables. It changes nothing of how the part is served.
@@ -242,7 +245,9 @@ impl Replica for Tables<'_> {
             Change::Nothing => true,
             Change::NodeUp(entry) => {
                 let known = self.nodes.get(entry.id.index()).and_then(Option::as_ref);
-                known.is_some_and(|k| !k.failed && k.name == entry.name && k.kind == entry.kind)
+                known.is_some_and(|k| {
+                    !k.failed && k.name == entry.name && k.kind == entry.kind && k.life == entry.life
+                })
             }
             Change::NodeDown(node) => {
                 self.nodes.get(node.index()).and_then(Option::as_ref).is_some_and(|k| k.failed)

@@ -262,6 +262,21 @@ pub trait Transport {
         let _ = peer;
     }
 
+    /// Which of the processes that have had the peer's place is at the other end of the link, or was when it was up last; asked with this
+    /// node's own id, which of them this process is. Of two processes the later has the greater number. 0 by default, which is right where a
+    /// place belongs to one process for good.
+    fn life(&self, peer: NodeId) -> u64 {
+        let _ = peer;
+        0
+    }
+
+    /// Who is primary, as far as this node knows, and if it is this node, the term in which it may give vacant places to processes; each time
+    /// that one of them has changed. Terms rise, no two nodes have the same one, and when a term is told first all places but those of members
+    /// are [given up](Self::vacate) at once. Does nothing by default.
+    fn lead(&mut self, primary: Option<NodeId>, term: Option<u32>) {
+        let _ = (primary, term);
+    }
+
     /// The session with which the link to and from a peer begins, when this transport is new: 0 by default, which is right where
     /// all nodes start together or links are never restored. Where a node that was started anew gets a link, this says the same
     /// as [`Completion::PeerRestored`] does at the other end.

@@ -180,8 +180,10 @@ pub enum Refusal {
     },
     /// Some have joined by a loopback address, and others from other hosts, which cannot reach the former.
     Loopback,
-    /// The cluster is open, and places are given by the process that founded it. This is another one.
+    /// The cluster is open, and places are given by its primary. This is another one, and does not know where that is.
     Elsewhere,
+    /// All places of masters of an open cluster are taken.
+    NoMaster,
     /// Something that this version does not know.
     Other(u8),
 }
@@ -198,12 +200,21 @@ impl fmt::Display for Refusal {
                  `block_bytes`; or a gateway for other clusters listens there (`grid`): set `transport` to \"net\" where \
                  processes are to join"
             ),
-            Self::Full { nodes } => write!(f, "all {nodes} nodes are there; raise `nodes` at the founder"),
+            Self::Full { nodes } => write!(
+                f,
+                "all {nodes} nodes are there, places of masters apart; raise `nodes` at the founder"
+            ),
             Self::Loopback => f.write_str(
                 "some processes have joined by a loopback address, which those on other hosts cannot reach; let all join by the \
                  name of the founder's host",
             ),
-            Self::Elsewhere => f.write_str("this process has not founded the cluster; name the address of the one that has in `join`"),
+            Self::Elsewhere => f.write_str(
+                "no process that gives places is known there, as one is about to found the cluster or a primary is about to be elected; try again, or \
+                 raise `timeout_ms`",
+            ),
+            Self::NoMaster => f.write_str(
+                "all masters are there; set role = \"worker\", or raise `masters` at the founder before it starts",
+            ),
             Self::Other(code) => write!(f, "reason {code}, which this version does not know"),
         }
     }

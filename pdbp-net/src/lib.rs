@@ -42,17 +42,18 @@
 //! * Of each pair of nodes the one that has come later dials: every 100 ms at first, every second later.
 //!
 //! # Open clusters
-//! The founder has a number of *places*. Each process that joins gets a vacant one, and is told who has the others: it dials those, and is let in by
+//! The cluster has a number of *places*, and its primary gives them: at first that is the founder. Each process that joins gets a vacant one, and is told who
+//! has the others: it dials those, and is let in by
 //! the members' [agreement](pdbp_core::agreement) when it has links. Nobody else is told of it by the door: that it knows the token, the id of the
 //! cluster, and an *incarnation* greater than that of who had its place before is proof enough, and members learn of it by the entry that lets it in.
-//! Incarnations count the processes that have joined, so that of any two each knows who has come later.
+//! Of any two processes the one that has come later has the greater incarnation. Who joins need not know the primary: any process says where it is.
 //!
 //! A place is given to another process when all members have declared its node down
 //! ([`Transport::vacate`](pdbp_core::Transport::vacate)), the one that has been vacant for longest first: a process that was merely out of reach
 //! comes back to its place as long as nobody has it. What is under way on a link to the former process comes back before
-//! the link is one to the next. [`Net::generation`] counts the processes that have had a place, so that parts of each get ids of their own.
+//! the link is one to the next. No two processes that have had a place have the same [`Net::generation`], so that parts of each get ids of their own.
 //!
-//! A process that is killed says no goodbye. The founder knows all the same of those of its own host: it has called each when it came, which has proven that it
+//! A process that is killed says no goodbye. The primary knows all the same of those of its own host: it has called each when it came, which has proven that it
 //! listens there, and calls it again when there is no connection; when its system refuses that, the process [has died](NetError::Died), and nobody
 //! waits for its outage or its lease. Who joins does not wait either for a connection to one where nobody listens ([`Net::is_absent`]).
 //!
@@ -63,8 +64,21 @@
 //!
 //! A process that needs the founder alone [dials](Net::dial) it: then nobody else has to be in its reach, nor it in theirs.
 //!
-//! **The founder alone votes**, and gives the places: the cluster ends with it, and all others may go at any time. One that is started again
-//! founds another cluster, with another id, and those of the former one are refused.
+//! # Masters
+//! The first [`Options::masters`] places are for processes with the [`Role`] of a master: these vote, and all others may go at any time. **With one master, the
+//! founder, the cluster ends with it**; one that is started again founds another cluster, with another id, and those of the former one are refused.
+//!
+//! With three any one may die. Another becomes primary, declares it down, and gives places from then on. It does not know to whom those before it have
+//! given places that nobody has; so incarnations and generations contain the term of the primary, which no other has, and one that was given a place in
+//! an earlier term and had no link to the new primary when its term began is refused, and has to be started again. The place of a dead master goes to the
+//! next process that joins as one. That two processes which have had the same place are two voters, of which the log says which one counts, is the
+//! agreement's business ([`agreement`](pdbp_core::agreement), "Places that go to other processes"); what this crate says to it is who is at the other end of a
+//! link ([`Transport::life`](pdbp_core::Transport::life)).
+//!
+//! **A founder that is started again, by the same command, while masters of its cluster live, joins them.** It cannot know that it has founded before: it has no state. So masters
+//! call whoever listens where a master did that is out, once a second, and who is to found a cluster of several masters waits three seconds for such a call.
+//! If none of them can reach it in that time it founds a second cluster, with another id. Neither takes anything of the other; processes that join by that
+//! address are in the second one.
 //!
 //! # Framings, and SOAP
 //! What is said on a connection is a sequence of *records*: which session this is, a block, an acknowledgement, a goodbye. Two framings carry
@@ -134,7 +148,7 @@
 //! What either framing carries from part to part, beside raw TCP, hyper and tonic: `benches/README.md`, "Links over sockets".
 //!
 //! # What there is not yet
-//! Open clusters with several masters, that outlive their founder; several connections for a link. (Clusters are joined by trunks in the crate
+//! Several connections for a link. (Clusters are joined by trunks in the crate
 //! `pdbp`, by an open cluster of their gateways.)
 #![forbid(unsafe_code)]
 
@@ -166,7 +180,7 @@ mod token;
 pub use door::DoorStats;
 pub use error::{Fault, Malformed, NetError, Refusal, StartError, TlsError, TokenError};
 pub use net::Net;
-pub use options::{Framing, Options, Tls};
+pub use options::{Framing, Options, Role, Tls};
 pub use ring::codec::{Codec, Packing};
 pub use start::Founder;
 pub use stats::{LinkState, LinkStats, Stats};

@@ -64,7 +64,7 @@ pub(crate) struct Link<S> {
     peer: NodeId,
     pub(crate) address: SocketAddr,
     /// Which of the processes that have had the peer's place is at the other end.
-    pub(crate) incarnation: u32,
+    pub(crate) incarnation: u64,
     limits: Limits,
     session: u32,
     /// The session that both ends have agreed on, if it is to begin yet.
@@ -121,7 +121,7 @@ impl<S: Read + Write> Link<S> {
     }
 
     /// Another process has the peer's place: what was under way to the former one comes back, and the session is over.
-    pub(crate) fn replace(&mut self, address: SocketAddr, incarnation: u32, ring: &mut Ring) {
+    pub(crate) fn replace(&mut self, address: SocketAddr, incarnation: u64, ring: &mut Ring) {
         if self.state == State::Up {
             self.fail(NetError::Replaced, ring);
         }

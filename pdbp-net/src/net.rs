@@ -37,7 +37,11 @@ pub struct Net {
     codec: Codec,
     linger: Duration,
     open: bool,
+    founded: bool,
+    masters: u16,
     generation: u32,
+    /// Which of the processes that have had its place this is.
+    incarnation: u64,
     /// By node. In an open cluster those to places that nobody has had are still to come.
     links: Vec<Option<Link<Socket<TcpStream>>>>,
     pub(crate) ring: Ring,
@@ -68,6 +72,8 @@ impl Net {
         };
         let peer = |index: u16| NodeId::new(index).filter(|peer| *peer != node);
         let (open, generation, codec) = (roster.open, roster.generation, options.codec);
+        let (founded, masters) = (open && roster.place == roster.giver, roster.masters);
+        let incarnation = roster.own().map_or(0, |own| own.incarnation);
         let members = (0..nodes).zip(&roster.members);
         let links = members
             .map(|(index, member)| {
@@ -97,7 +103,10 @@ impl Net {
             codec,
             linger,
             open,
+            founded,
+            masters,
             generation,
+            incarnation,
             links,
             ring,
             reactor,
@@ -128,7 +137,17 @@ impl Net {
         self.open
     }
 
-    /// How many processes have had the place of this node before. Parts of this process get ids of that generation
+    /// Whether this process has founded the open cluster, and not joined it.
+    pub fn has_founded(&self) -> bool {
+        self.founded
+    }
+
+    /// Of an open cluster: how many of its places, from the first on, are for masters.
+    pub fn masters(&self) -> u16 {
+        self.masters
+    }
+
+    /// Of no two processes that have had the place of this node the same. Parts of this process get ids of that generation
     /// ([`Engine::begin_generation`](pdbp_core::Engine::begin_generation)), so that nobody takes them for parts of another.
     pub fn generation(&self) -> u32 {
         self.generation
@@ -371,11 +390,29 @@ impl Transport for Net {
     }
 
     fn vacate(&mut self, peer: NodeId) {
-        let Some(link) = self.links.get_mut(peer.index()).and_then(Option::as_mut) else { return };
+        let link = self.links.get_mut(peer.index()).and_then(Option::as_mut);
         // One that is connected again takes part again.
-        if self.open && !link.is_connected() {
+        if !self.open || link.as_ref().is_some_and(|link| link.is_connected()) {
+            return;
+        }
+        if let Some(link) = link {
             link.vacate();
-            self.door.vacate(peer.index());
+        }
+        self.door.vacate(peer.index());
+    }
+
+    fn life(&self, peer: NodeId) -> u64 {
+        let link = || self.links.get(peer.index()).and_then(Option::as_ref);
+        match self.open {
+            true if peer == self.node => self.incarnation,
+            true => link().map_or(0, |link| link.incarnation),
+            false => 0,
+        }
+    }
+
+    fn lead(&mut self, primary: Option<NodeId>, term: Option<u32>) {
+        if self.open {
+            self.door.lead(primary.map(NodeId::index), term);
         }
     }
 

@@ -31,6 +31,10 @@ pub struct Options {
     pub workers: Option<usize>,
     /// Bytes for packed blocks, in each direction; one block for each link if that is more. Taken when they are needed.
     pub ring_bytes: usize,
+    /// Of an open cluster that this process founds: how many of its places, from the first on, are for masters.
+    pub masters: u16,
+    /// As what this process joins an open cluster.
+    pub role: Role,
     /// How long a link without a connection is only slow, before it has failed.
     pub outage: Duration,
     /// How long the start waits for the other processes.
@@ -40,7 +44,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Blocks of up to `largest_block` bytes, 24 of them under way, no token, no TLS, no SOAP, no codec; outages of 2 s, 30 s to start, 1 s to end.
+    /// Blocks of up to `largest_block` bytes, 24 of them under way, no token, no TLS, no SOAP, no codec, one master; outages of 2 s, 30 s to start, 1 s to end.
     pub fn new(largest_block: usize) -> Self {
         Self {
             largest_block,
@@ -52,11 +56,23 @@ impl Options {
             codec: Codec::None,
             workers: None,
             ring_bytes: 8 << 20,
+            masters: 1,
+            role: Role::Worker,
             outage: Duration::from_secs(2),
             timeout: Duration::from_secs(30),
             linger: Duration::from_secs(1),
         }
     }
+}
+
+/// As what a process joins an open cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// It gets a place behind those of the masters.
+    #[default]
+    Worker,
+    /// It gets a place of a master: it votes on who is primary, may be it, and gives the places then.
+    Master,
 }
 
 /// How connections are encrypted: by TLS 1.3 or not at all. Nothing falls back from the one to the other.

@@ -12,7 +12,7 @@ use crate::door::roster::{Member, Roster};
 use crate::door::{Door, Founding, Shared};
 use crate::error::{StartError, TlsError};
 use crate::net::Net;
-use crate::options::{Options, Tls};
+use crate::options::{Options, Role, Tls};
 use crate::tls::Sessions;
 use crate::token::{self, Token};
 
@@ -75,7 +75,11 @@ const CONNECT: Duration = Duration::from_secs(2);
 
 impl Net {
     /// Founds an open cluster of at most `places` nodes, this process' being node 0, alone: others [join](Self::join) at `listen`, a host and
-    /// a port (0 for any free one), whenever they like, and leave again. The cluster ends with this process.
+    /// a port (0 for any free one), whenever they like, and leave again. With one of [`masters`](Options::masters) the cluster ends with this
+    /// process.
+    ///
+    /// With several it waits for three seconds first: masters of a cluster that was founded at this address before call a process there. If one does, this
+    /// process [joins](Self::join) their cluster, as a master.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -83,20 +87,29 @@ impl Net {
         let listener = bind(listen)?;
         let address = protect(&listener, options)?;
         let shared = shared(options)?;
+        let door = Door::open(Arc::clone(&shared), listener, None)?;
+        if options.masters > 1
+            && let Some(summoner) = await_summoner(&shared)
+        {
+            drop(door);
+            let options = Options { role: Role::Master, ..options.clone() };
+            return Self::enter(&summoner.to_string(), Some(&address.to_string()), &options, Reach::All);
+        }
         let own = Member { process: shared.process, address, incarnation: 0 };
         let mut members = vec![None; usize::from(places.max(1))];
         if let Some(first) = members.first_mut() {
             *first = Some(own);
         }
         let cluster = Id(token::random()?);
-        let roster = Roster { cluster, place: 0, generation: 0, open: true, members };
-        let door = Door::open(shared, listener, None)?;
+        let masters = options.masters.clamp(1, places.max(1));
+        let roster = Roster { cluster, place: 0, generation: 0, open: true, masters, giver: 0, members };
         Ok(Self::assemble(roster, door, address, options, Instant::now())?)
     }
 
     /// Joins the cluster that a process founds at `address`, a host and a port, and waits until all its nodes are there, for as
     /// long as [`Options::timeout`] says; or one that is [open](Self::found), and waits for a place, and for connections to those that are there.
-    /// The founder need not be there yet. Other nodes reach this process at `listen`, or else at
+    /// The founder need not be there yet. There may be several addresses, with commas between them; in an open cluster any node says where its
+    /// primary is, which gives the places. Other nodes reach this process at `listen`, or else at
     /// any free port of the address by which it has reached the founder.
     ///
     /// # Errors
@@ -137,9 +150,9 @@ impl Net {
             if !roster.open {
                 return Err(StartError::NotOpen { address: address.to_owned() });
             }
-            let own = roster.place;
-            let others =
-                roster.members.iter_mut().enumerate().filter(|(place, _)| *place > 0 && *place != own);
+            let (own, giver) = (roster.place, roster.giver);
+            let others = roster.members.iter_mut().enumerate();
+            let others = others.filter(|(place, _)| *place != giver && *place != own);
             others.for_each(|(_, member)| *member = None);
         }
         let own = listener.local_addr()?;
@@ -152,6 +165,21 @@ impl Net {
         }
         Ok(net)
     }
+}
+
+/// How long who founds a cluster of several masters waits for those of one that was founded there before: they call once a second.
+const SUMMONS: Duration = Duration::from_secs(3);
+
+/// Waits for a node that calls this process as one of its cluster; where that listens.
+fn await_summoner(shared: &Shared) -> Option<SocketAddr> {
+    let until = Instant::now() + SUMMONS;
+    while Instant::now() < until {
+        if let Some(summoner) = shared.summoner() {
+            return Some(summoner);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    None
 }
 
 /// To which nodes a process has links.
@@ -173,10 +201,11 @@ fn shared(options: &Options) -> Result<Arc<Shared>, StartError> {
     let token = options.token.clone().unwrap_or_else(Token::none);
     let longest = u32::try_from(options.largest_block).unwrap_or(u32::MAX);
     let sessions = Sessions::new(&options.tls)?;
+    let speaks = (options.role, options.framing);
     if sessions.is_some() && options.token.is_none() {
         return Err(TlsError::NoToken.into());
     }
-    Ok(Arc::new(Shared::new(token, sessions, longest, options.framing)?))
+    Ok(Arc::new(Shared::new(token, sessions, longest, speaks)?))
 }
 
 fn bind(address: &str) -> Result<TcpListener, StartError> {

@@ -156,13 +156,7 @@ impl Builder {
     #[cfg(feature = "net")]
     pub(crate) fn start_net_at(self) -> Result<(Cluster, std::net::SocketAddr), StartError> {
         let mut settings = self.settings;
-        settings.prepare_for_net();
-        let end = crate::net::connect(&settings)?;
-        settings.nodes = pdbp_core::Transport::capabilities(&end).nodes;
-        if end.is_open() {
-            // The founder alone votes on the tables, so that all others may go at any time.
-            settings.masters = 1;
-        }
+        let end = crate::net::connect(&mut settings)?;
         let address = end.address();
         let bytes = settings.memory_of(pdbp_core::Transport::capabilities(&end).node);
         let memory = HeapMemory::new(bytes).ok_or(ConfigError::Memory { bytes })?;

@@ -107,8 +107,8 @@ mod wake_fd;
 pub use bytemuck;
 pub use cluster::Cluster;
 pub use config::{
-    Builder, Codec, ConfigError, Framing, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Scheme,
-    Settings, Tls, TransportKind, Trunk,
+    Builder, Codec, ConfigError, Framing, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Role,
+    Scheme, Settings, Tls, TransportKind, Trunk,
 };
 #[cfg(feature = "desk")]
 pub use desk::{Desk, DeskStats};

@@ -3,17 +3,32 @@
 use std::error::Error;
 use std::io::ErrorKind;
 
+use pdbp_core::Transport;
 use pdbp_net::{Founder, Net, Options, Token};
 
-use crate::config::{Codec, Framing, Settings, Tls};
+use crate::config::{Codec, Framing, Role, Settings, Tls};
 use crate::error::StartError;
 use crate::node;
 
-/// Founds a cluster or joins one, and returns when all its processes are there, or with an open one when this process has a place.
-pub(crate) fn connect(settings: &Settings) -> Result<Net, StartError> {
+/// Founds a cluster or joins one, and returns when all its processes are there, or with an open one when this process has a place. Sets what
+/// has another default over sockets, and what the founder says.
+pub(crate) fn connect(settings: &mut Settings) -> Result<Net, StartError> {
     if settings.found && settings.join.is_some() {
         return Err(StartError::FoundsAndJoins);
     }
+    settings.prepare_for_net();
+    if settings.found {
+        settings.prepare_for_open()?;
+    }
+    let end = reach(settings)?;
+    settings.nodes = end.capabilities().nodes;
+    if end.is_open() {
+        settings.masters = end.masters();
+    }
+    Ok(end)
+}
+
+fn reach(settings: &Settings) -> Result<Net, StartError> {
     let token = settings.token_file.as_deref().map(|path| match settings.join {
         Some(_) => Token::from_file(path),
         None => Token::from_file_or_new(path),
@@ -37,6 +52,9 @@ pub(crate) fn connect(settings: &Settings) -> Result<Net, StartError> {
         Codec::Lz4 => pdbp_net::Codec::Lz4,
         Codec::Zstd => pdbp_net::Codec::Zstd,
     };
+    options.masters = settings.masters;
+    options.role =
+        if settings.role == Role::Master { pdbp_net::Role::Master } else { pdbp_net::Role::Worker };
     options.outage = settings.outage;
     options.timeout = settings.timeout;
     let (join, listen, nodes) = (settings.join.clone(), settings.listen.clone(), settings.nodes);

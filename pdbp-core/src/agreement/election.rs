@@ -1,7 +1,7 @@
 //! Elections: who is primary, and in which epoch.
 
 use super::message::{Ballot, Body, Change, Entry, LAST_EPOCH, Message, Position};
-use super::peer::owe;
+use super::peer::{Pending, owe};
 use super::{Agreement, Flaw, Replica, Role, Stage, Term};
 use crate::id::{Epoch, NodeId, Time};
 
@@ -32,8 +32,13 @@ impl Agreement<'_> {
     /// makes it a member is in its log; see the [module](super).
     pub(super) fn is_let_in(&self) -> bool {
         self.stage == Stage::Member
-            || self.pending.is_some_and(|p| p.node == self.me && p.joins && !self.is_former(p.index))
+            || self.pending.is_some_and(|p| self.lets_in(p) && !self.is_former(p.index))
             || self.has_flaw(Flaw::AmnesiacVotes)
+    }
+
+    /// Whether the entry lets this process in, and not another that has the node.
+    fn lets_in(&self, entry: Pending) -> bool {
+        entry.node == self.me && entry.joins && entry.life == self.settings.entry.life
     }
 
     pub(super) fn is_candidate(&self) -> bool {
@@ -169,12 +174,13 @@ impl Agreement<'_> {
         self.stirred = true;
     }
 
-    /// At the primary: whether the message comes from a node that is no member, which is told so.
+    /// At the primary: whether the message comes from a node that is no member, or from another process than the one that is; it is told so.
     fn refuse_stranger(&mut self, from: NodeId) -> bool {
-        if self.role != Role::Primary || self.participates(from) {
+        let Some(peer) = self.peers.get(from.index()) else { return false };
+        if self.role != Role::Primary || (self.participates(from) && self.is_its_process(from, peer)) {
             return false;
         }
-        let joins = self.peers.get(from.index()).is_some_and(|p| p.join.is_some());
+        let joins = peer.join.is_some();
         if !joins {
             self.owe(from, owe::EXPELLED);
         }

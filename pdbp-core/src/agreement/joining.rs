@@ -22,7 +22,8 @@ impl Agreement<'_> {
             return;
         }
         let me = self.me.index();
-        let failed = self.peers.iter().enumerate().find(|(i, p)| *i != me && p.member && self.has_failed(p));
+        let failed =
+            self.peers.iter().enumerate().find(|(i, p)| *i != me && p.member && self.has_failed(*i, p));
         if let Some((i, _)) = failed {
             self.term.cramped |= self.propose(Change::NodeDown(NodeId::from_index(i))).is_none();
             return;
@@ -34,9 +35,13 @@ impl Agreement<'_> {
         let is_ready = |p: &super::Peer| {
             !p.member && p.join.is_some() && p.flow == Flow::Stream && p.goal > 0 && p.applied >= p.goal
         };
+        // Where places go from one process to another, all know before that the one before has gone.
+        let (open, floor, stable) =
+            (self.settings.voters < self.settings.nodes, self.term.floor, self.stable);
+        let is_known = |p: &super::Peer| !open || stable >= floor.max(p.left);
         let now = self.clock;
         self.term.cramped |= self.peers.iter().any(is_ready);
-        let ready = self.peers.iter_mut().find(|p| is_ready(p) && p.base <= kept && room);
+        let ready = self.peers.iter_mut().find(|p| is_ready(p) && is_known(p) && p.base <= kept && room);
         if let Some(peer) = ready
             && let Some((_, entry)) = peer.request.clone()
         {
@@ -100,6 +105,10 @@ impl Agreement<'_> {
             return;
         }
         let Some(peer) = self.peers.get_mut(from.index()) else { return };
+        // Who had the node before the last one that was let in stays out.
+        if entry.life != peer.link_life || entry.life < peer.life {
+            return;
+        }
         let late = peer.member && peer.admitted.is_some_and(|n| number <= n);
         if late || (peer.join == Some(number) && peer.flow != Flow::Idle) {
             return;
@@ -219,6 +228,9 @@ impl Agreement<'_> {
         }
         if matches!(change, Change::PartAdded(_)) && replica.room() == 0 && !replica.contains(change) {
             return self.rejoin_quietly();
+        }
+        if let Change::NodeUp(entry) = change {
+            self.note_life(entry);
         }
         replica.apply(change);
         self.wait_for_more();

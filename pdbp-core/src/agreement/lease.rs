@@ -61,6 +61,11 @@ impl Agreement<'_> {
         }
     }
 
+    /// At the primary: its term, once all that its predecessors have decided is settled here.
+    pub(crate) fn term(&self) -> Option<u32> {
+        (self.role == Role::Primary && self.stable >= self.term.floor).then_some(self.epoch.0)
+    }
+
     /// At the primary: whether a quorum votes for nobody else.
     pub(super) fn is_serving(&self, now: Time) -> bool {
         self.role == Role::Primary && now < self.term.serves_until
@@ -212,8 +217,9 @@ impl Agreement<'_> {
     }
 
     /// At the primary: whether a member is to be declared down.
-    pub(super) fn has_failed(&self, peer: &super::Peer) -> bool {
+    pub(super) fn has_failed(&self, node: usize, peer: &super::Peer) -> bool {
         let lease = self.settings.lease;
-        peer.lost || !peer.linked || (lease > 0 && self.clock.since(peer.heard) > of_others(lease))
+        let is_there = peer.linked && self.is_its_process(NodeId::from_index(node), peer);
+        peer.lost || !is_there || (lease > 0 && self.clock.since(peer.heard) > of_others(lease))
     }
 }

@@ -65,11 +65,12 @@ impl Agreement<'_> {
         }
     }
 
-    /// There is a new link to and from the peer, on which nothing was sent.
-    pub fn link_up(&mut self, now: Time, peer: NodeId) {
+    /// There is a new link to and from the peer, on which nothing was sent. `life` says which process is at its other end
+    /// ([`NodeEntry::life`](crate::tables::NodeEntry::life)).
+    pub fn link_up(&mut self, now: Time, peer: NodeId, life: u64) {
         self.go_on(now);
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
-        (record.linked, record.gone) = (true, false);
+        (record.linked, record.gone, record.link_life) = (true, false, life);
         self.greet(peer);
         if peer.index() < usize::from(self.settings.masters) {
             self.owe(peer, owe::HELLO);

@@ -59,10 +59,27 @@
 //! has been declared down and its lease is over.
 //!
 //! With [`Start::Alone`] a founder begins as the only member; all others come by [`Start::Joining`], voters among them. Each is let
-//! in by an entry of its own, so that the memberships form one chain that begins with the founder alone. This requires that a
+//! in by an entry of its own, so that the memberships form one chain that begins with the founder alone, and each differs from the next by one node: what is
+//! said above of quorums holds from the first entry on. **The founder decides alone until an entry that lets a second voter in is
+//! decided; of two it still suffices, since it is the lower; from the entry on that lets the third in, it needs one of the others.** That entry is
+//! decided by quorums of both memberships, so by the founder and one of them, whereas the two others are no quorum before they have it:
+//! so there is no moment at which it decides here, and they elsewhere. This requires that a
 //! cluster is founded *once*: a founder that has lost its state and founds again begins a second chain, with epochs and indices
-//! of the first. It has to come back by [`Start::Joining`]. With one voter nobody is left to let it in: **the cluster ends with its
+//! of the first. It has to come back by [`Start::Joining`]. That is for whoever starts nodes to see to: nothing that is said between nodes tells a
+//! founder that begins from one that begins again. (`pdbp-net` gives each cluster an id, so that a second one is no part of the first whatever happens,
+//! and lets the masters of the first call who listens at their founder's address.) With one voter nobody is left to let it in: **the cluster ends with its
 //! only voter**. Learners then show nothing any more once their leases (without leases: their links) are gone.
+//!
+//! # Places that go to other processes
+//! A process of an open cluster that is declared down may run on: it was cut off, or stood still, and does not know. Its place, and with it its index, may
+//! go to another process, and then two say that they are this node. They are two nodes for all that is said here: the first is a member until its
+//! NodeDown, the second from its NodeUp on, which is proposed when the NodeDown is stable. So a NodeUp names a process ([`NodeEntry::life`](crate::tables::NodeEntry::life)), and
+//! who counts votes, vows or what nodes have of the log counts those of the process that its own log names; what comes from another is worth
+//! nothing ([`link_up`](Agreement::link_up) says which is at the other end of a link). Otherwise the vote of a voter that was declared down, whose place another has,
+//! would make a quorum with one that has not met the other yet. Granting votes needs no such care: as always, an old log gets none.
+//!
+//! Lives of a place rise along the log: who comes back after another was let in stays out. An entry that lets another process into the own place lets
+//! nobody in here. A learner's place goes on in the same way, so that nobody takes what the one process says of the tables for the other's word.
 //!
 //! # Why lookups are linearizable
 //! A node shows its tables only under a lease, and only when all that it has applied is *stable*: applied at all nodes that may
@@ -212,6 +229,7 @@ pub(crate) enum Flaw {
     FormerLife,
     LeavesOutEnded,
     CutsLeases,
+    ForgetsLives,
 }
 
 /// The replica of one node. See the [module](self).
@@ -287,6 +305,7 @@ impl<'a> Agreement<'a> {
         peers.fill_with(|| Peer { member: together, linked, ..Peer::default() });
         if let Some(own) = peers.get_mut(me.index()) {
             (own.member, own.linked) = (member, true);
+            (own.life, own.link_life) = (settings.entry.life, settings.entry.life);
         }
         let mut agreement = Self {
             me,

@@ -51,7 +51,7 @@ impl Agreement<'_> {
 
     fn has_log_for(&self, to: NodeId) -> bool {
         let Some(peer) = self.peers.get(to.index()) else { return false };
-        if !self.participates(to) && peer.join.is_none() {
+        if !(self.participates(to) && self.is_its_process(to, peer)) && peer.join.is_none() {
             return false;
         }
         match peer.flow {

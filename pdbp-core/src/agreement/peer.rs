@@ -41,6 +41,10 @@ pub(crate) struct Peer {
     /// Member as far as is committed and applied here.
     pub(super) member: bool,
     pub(super) linked: bool,
+    /// Which of the processes that have had the node is, or was last, a member, as far as is applied here.
+    pub(super) life: u64,
+    /// Which of them is, or was last, at the other end of the link.
+    pub(super) link_life: u64,
     /// It will never vote again, at least not before it is let in anew.
     pub(super) ended: bool,
     /// It is known to have ended, whatever that says of votes: it shows nothing any more, although its lease may not be over.
@@ -80,15 +84,19 @@ pub(crate) struct Peer {
     pub(super) base: u64,
     /// When it has applied this much, a node that joins is let in.
     pub(super) goal: u64,
+    /// The entry by which it was declared down last, as far as is known in this term.
+    pub(super) left: u64,
 }
 
 impl Peer {
     /// Forgets what belongs to a term as primary.
     pub(super) fn start_term(&mut self, now: Time, next: u64) {
-        let Self { member, linked, ended, owes, voted, .. } = *self;
+        let Self { member, linked, life, link_life, ended, owes, voted, .. } = *self;
         *self = Self {
             member,
             linked,
+            life,
+            link_life,
             ended,
             owes,
             voted,
@@ -106,6 +114,8 @@ pub(super) struct Pending {
     pub(super) index: u64,
     pub(super) node: NodeId,
     pub(super) joins: bool,
+    /// Of a node that joins: which process.
+    pub(super) life: u64,
 }
 
 /// Counts one electorate.
@@ -166,7 +176,7 @@ impl Agreement<'_> {
             if (!peer.member && !will) || forgotten {
                 continue;
             }
-            let aye = !peer.ended && aye(node, peer);
+            let aye = !peer.ended && self.is_its_process(node, peer) && aye(node, peer);
             if !self.is_voter(node) {
                 let counted = usize::from(aye && self.has_flaw(Flaw::LearnerVotes));
                 (old.ayes, new.ayes) = (old.ayes + counted, new.ayes + counted);
@@ -185,6 +195,24 @@ impl Agreement<'_> {
     /// Whether the node is a member, or would be after the pending change.
     pub(super) fn participates(&self, node: NodeId) -> bool {
         self.is_member(node) || self.pending.is_some_and(|p| p.node == node && p.joins)
+    }
+
+    /// Whether the process at the other end of the link is the one that is a member as this node, or that a pending entry lets in. What
+    /// another says, which had the node before, or is to have it next, counts for nothing.
+    pub(super) fn is_its_process(&self, node: NodeId, peer: &Peer) -> bool {
+        let life = self.pending.filter(|p| p.node == node && p.joins).map_or(peer.life, |p| p.life);
+        node == self.me || peer.link_life == life || self.has_flaw(Flaw::ForgetsLives)
+    }
+
+    /// Whether this node is a member, as far as it knows.
+    pub(crate) fn is_in(&self) -> bool {
+        self.stage == super::Stage::Member
+    }
+
+    /// Whether the node is a member, and that process is at the other end of the link.
+    pub(crate) fn is_member_there(&self, node: NodeId) -> bool {
+        let peer = self.peers.get(node.index());
+        self.is_member(node) && peer.is_none_or(|peer| self.is_its_process(node, peer))
     }
 
     /// Whether the node is a member, or an entry that lets it in is in the log.

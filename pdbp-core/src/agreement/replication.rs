@@ -4,17 +4,18 @@ use super::message::{Body, Change, Entry, Fit, Position};
 use super::peer::{Flow, Pending, owe};
 use super::{Agreement, Flaw, Replica, Role, Stage};
 use crate::id::NodeId;
+use crate::tables::NodeEntry;
 
 impl Agreement<'_> {
     /// The membership change that an entry would be if it were appended now.
     fn membership_change(&self, index: u64, change: &Change) -> Option<Pending> {
-        let (node, joins) = match change {
-            Change::NodeUp(entry) => (entry.id, true),
-            Change::NodeDown(node) => (*node, false),
+        let (node, joins, life) = match change {
+            Change::NodeUp(entry) => (entry.id, true, entry.life),
+            Change::NodeDown(node) => (*node, false, 0),
             _ => return None,
         };
         let known = node.index() < usize::from(self.settings.nodes);
-        (known && self.is_member(node) != joins).then_some(Pending { index, node, joins })
+        (known && self.is_member(node) != joins).then_some(Pending { index, node, joins, life })
     }
 
     /// Appends an entry; `None` when the log has no room, or another membership change is pending.
@@ -57,7 +58,7 @@ impl Agreement<'_> {
     /// A member may be needed for the quorum that declares it, or another, down, and only the log leads it there.
     pub(super) fn droppable(&self, strict: bool) -> u64 {
         let needs = |(i, p): (usize, &super::Peer)| {
-            let counts = p.member && !p.lost && !p.ended && (strict || !self.has_failed(p));
+            let counts = p.member && !p.lost && !p.ended && (strict || !self.has_failed(i, p));
             (counts && i != self.me.index()).then_some(p.matched)
         };
         self.peers.iter().enumerate().filter_map(needs).min().unwrap_or(u64::MAX).min(self.applied)
@@ -195,11 +196,12 @@ impl Agreement<'_> {
         let needed = if all { self.peers.len() } else { usize::from(self.settings.masters) };
         let needed = self.peers.iter().enumerate().take(needed);
         let lacks = |(i, p): (usize, &super::Peer)| {
-            i != self.me.index() && p.member && p.matched < index && !self.has_failed(p)
+            i != self.me.index() && p.member && p.matched < index && !self.has_failed(i, p)
         };
         let joins = joins.filter(|p| admits && p.node != self.me);
         let waits = joins.and_then(|p| Some((p, self.peers.get(p.node.index())?)));
-        if waits.is_some_and(|(p, peer)| peer.matched < p.index && !self.has_failed(peer)) {
+        let is_there = |p: Pending, peer: &super::Peer| !self.has_failed(p.node.index(), peer);
+        if waits.is_some_and(|(p, peer)| peer.matched < p.index && is_there(p, peer)) {
             return false;
         }
         self.is_quorum(|node, peer| node == self.me || peer.matched >= index)
@@ -264,7 +266,7 @@ impl Agreement<'_> {
                 self.pending = None;
             }
             match change {
-                Change::NodeUp(entry) => self.note_up(entry.id, index),
+                Change::NodeUp(entry) => self.note_up(&entry, index),
                 Change::NodeDown(node)
                     if node == self.me && self.stage == Stage::Member && self.role != Role::Primary =>
                 {
@@ -284,12 +286,13 @@ impl Agreement<'_> {
         }
     }
 
-    fn note_up(&mut self, node: NodeId, index: u64) {
-        let me = self.me;
-        if node == me && self.is_former(index) {
+    fn note_up(&mut self, entry: &NodeEntry, index: u64) {
+        let (node, me) = (entry.id, self.me);
+        if node == me && (self.is_former(index) || entry.life != self.settings.entry.life) {
             return;
         }
         self.note_unlinked(node, true);
+        self.note_life(entry);
         if let Some(peer) = self.peers.get_mut(node.index())
             && !peer.member
         {
@@ -316,13 +319,20 @@ impl Agreement<'_> {
         }
     }
 
+    /// A row of the tables says which process has the node.
+    pub(super) fn note_life(&mut self, entry: &NodeEntry) {
+        if let Some(peer) = self.peers.get_mut(entry.id.index()).filter(|_| entry.id != self.me) {
+            peer.life = entry.life;
+        }
+    }
+
     fn note_down(&mut self, node: NodeId) {
         self.note_unlinked(node, false);
         let Some(peer) = self.peers.get_mut(node.index()) else { return };
         if !peer.member {
             return;
         }
-        (peer.member, peer.ended) = (false, false);
+        (peer.member, peer.ended, peer.left) = (false, false, self.applied);
         peer.owes = (peer.owes | owe::DOWN) & !owe::UP;
         self.news = true;
         let gone = matches!(peer.request, Some((_, ref c)) if !matches!(c, Change::NodeUp(_)));

@@ -224,6 +224,14 @@ impl Wire {
         Some(PartId::from_raw(self.part.get())?.in_generation(self.generation.get()))
     }
 
+    fn set_life(&mut self, life: u64) {
+        (self.part, self.generation) = ((life as u32).into(), ((life >> 32) as u32).into());
+    }
+
+    fn life(&self) -> u64 {
+        u64::from(self.generation.get()) << 32 | u64::from(self.part.get())
+    }
+
     fn set_change(&mut self, change: &Change) {
         self.change = match change {
             Change::Nothing => 1,
@@ -235,6 +243,7 @@ impl Wire {
                 };
                 self.failed = u8::from(entry.failed);
                 self.set_name(&entry.name);
+                self.set_life(entry.life);
                 2
             }
             Change::NodeDown(node) => {
@@ -270,6 +279,7 @@ impl Wire {
                     _ => return None,
                 },
                 failed: flag(self.failed)?,
+                life: self.life(),
             }),
             3 => Change::NodeDown(NodeId::new(self.node.get())?),
             4 => Change::PartAdded(PartEntry {

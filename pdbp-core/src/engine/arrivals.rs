@@ -299,9 +299,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let failed = self.links.get_mut(id).filter(|link| link.state.is_down() && id != own);
         let Some(link) = failed else { return };
         link.restore(session);
-        let (peer, posted, member) = (link.peer, link.posted, link.state.is_member());
+        let (peer, posted, mut member) = (link.peer, link.posted, link.state.is_member());
         self.links.unmark(id, Work::FAIL);
-        self.agreement.link_up(self.now, peer);
+        self.agreement.link_up(self.now, peer, self.transport.life(peer));
+        if self.config.is_open()
+            && let Some(link) = self.links.get_mut(id)
+        {
+            // Another process than before may be there.
+            member = self.agreement.is_in() && self.agreement.is_member_there(peer);
+            link.state.set_member(member);
+        }
         self.wake_agreement();
         // Control messages need no credit, but room to arrive in.
         if posted {

@@ -43,6 +43,28 @@ impl Barrier {
         Some(arrived.wrapping_sub(self.passed)).filter(|n| *n < u32::MAX / 2).unwrap_or(0)
     }
 
+    /// This node, which has become primary, does not know which barrier is next, and hears that a node has arrived at one: those before it are
+    /// passed.
+    fn learn(&mut self, links: &mut Links<'_>, arrived: u32) {
+        self.unknown = false;
+        self.passed = arrived.saturating_sub(1);
+        self.arrived = self.passed;
+        let (generation, own) = (self.passed, links.own);
+        links
+            .iter_mut()
+            .filter(|link| link.id != own)
+            .for_each(|link| _ = link.tell(Control::Released { generation }));
+    }
+
+    /// The same, when no other member knows either: there has been none.
+    fn learn_of_none(&mut self, links: &mut Links<'_>) {
+        let own = links.own;
+        let knows = |link: &Link| link.id != own && link.state.is_member() && !link.asks_barrier;
+        if self.unknown && !links.iter().any(knows) {
+            self.learn(links, 0);
+        }
+    }
+
     /// The primary says that all have passed barrier `generation`.
     pub(super) fn release(&mut self, generation: u32) {
         if generation.wrapping_sub(self.passed) < u32::MAX / 2 {
@@ -52,6 +74,9 @@ impl Barrier {
 
     /// Primary: a node has arrived at barrier `generation`.
     pub(super) fn note_arrival(&mut self, links: &mut Links<'_>, id: LinkId, generation: u32) {
+        if self.unknown {
+            self.learn(links, generation);
+        }
         if let Some(link) = links.get_mut(id)
             && (self.beyond(generation) > self.beyond(link.arrived) || link.arrived == 0)
         {
@@ -77,7 +102,9 @@ impl Barrier {
     /// Another primary has been elected: nobody has told it anything.
     fn start_term(&self, links: &mut Links<'_>) {
         let own = links.own;
-        links.iter_mut().filter(|link| link.id != own).for_each(|link| link.arrived = 0);
+        for link in links.iter_mut().filter(|link| link.id != own) {
+            (link.arrived, link.asks_barrier) = (0, false);
+        }
     }
 }
 
@@ -129,9 +156,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         if let Some(link) = self.links.to_mut(node) {
-            link.arrived = 0;
+            (link.arrived, link.asks_barrier) = (0, false);
         }
         if self.is_master() {
+            self.barrier.learn_of_none(&mut self.links);
             self.barrier.pass(&mut self.links);
         }
     }
@@ -148,9 +176,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Primary: a node wants to know which barrier is next. It is a member, so that none is passed until it has arrived.
-    pub(super) fn tell_barrier(&mut self, id: LinkId) {
-        let generation = self.barrier.passed;
-        self.tell(id, Control::Released { generation });
+    pub(super) fn asked_for_barrier(&mut self, id: LinkId) {
+        if !self.barrier.unknown {
+            let generation = self.barrier.passed;
+            return self.tell(id, Control::Released { generation });
+        }
+        if let Some(link) = self.links.get_mut(id) {
+            link.asks_barrier = true;
+        }
+        self.barrier.learn_of_none(&mut self.links);
     }
 
     /// The primary says that all have passed barrier `generation`.
@@ -181,9 +215,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Another primary has been elected: it is told where this node is; if this is the node, it knows of nobody yet.
     pub(super) fn restart_barrier(&mut self) {
         self.barrier.start_term(&mut self.links);
-        if self.barrier.unknown {
+        if self.barrier.unknown && self.is_master() {
+            self.barrier.learn_of_none(&mut self.links);
+        } else if self.barrier.unknown {
             self.say_arrival_again();
-        } else if self.barrier.arrived > 0 {
+        } else if self.barrier.arrived > 0 || self.barrier.open {
             self.say_arrival();
         }
     }

@@ -268,15 +268,16 @@ impl Config {
         Ok(())
     }
 
-    pub(super) fn entry(&self) -> NodeEntry {
+    /// The row of this node, which is that process.
+    pub(super) fn entry(&self, life: u64) -> NodeEntry {
         let kind =
             if self.node.index() < usize::from(self.masters) { NodeKind::Master } else { NodeKind::Compute };
-        NodeEntry { id: self.node, name: self.name.clone(), kind, failed: false }
+        NodeEntry { id: self.node, name: self.name.clone(), kind, failed: false, life }
     }
 
-    pub(super) fn agreement(&self) -> agreement::Settings {
+    pub(super) fn agreement(&self, life: u64) -> agreement::Settings {
         agreement::Settings {
-            entry: self.entry(),
+            entry: self.entry(life),
             nodes: self.nodes,
             masters: self.masters,
             lease: self.lease,

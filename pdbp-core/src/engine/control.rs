@@ -98,6 +98,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         }
         self.vacate_places();
+        self.follow_term();
     }
 
     /// The members have let another node in, or declared it down.
@@ -121,7 +122,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 pipes.event(Event::FlushWanted);
                 pipes.event(Event::LinkEnded { peer: node });
             }
-            id => self.set_member(id, member, pipes),
+            id => self.set_member(id, member && self.agreement.is_member_there(node), pipes),
         }
     }
 
@@ -232,7 +233,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Control::Arrived { generation } if is_master => {
                 self.barrier.note_arrival(&mut self.links, id, generation);
             }
-            Control::BarrierRequest if is_master => self.tell_barrier(id),
+            Control::BarrierRequest if is_master => self.asked_for_barrier(id),
             Control::Released { generation } if of_master => self.released(generation),
             Control::QuietRequest { number } if is_master => self.termination.note_request(link, number),
             // Who has not heard of its primary for long answers too: it is not asked again.

@@ -94,9 +94,27 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         self.vacates_at = None;
-        let Self { links, transport, .. } = self;
+        let Self { links, transport, agreement, .. } = self;
         for link in links.iter_mut() {
-            if core::mem::take(&mut link.leaves_place) && !link.state.is_member() {
+            if core::mem::take(&mut link.leaves_place) && !agreement.is_expected(link.peer) {
+                transport.vacate(link.peer);
+            }
+        }
+    }
+
+    /// Tells a transport whose places are given to processes who is primary. A node that has become it, and knows what its predecessors have
+    /// decided, gives up the places of all that are no members: those before it may have given them to processes that it has never heard of.
+    pub(super) fn follow_term(&mut self) {
+        let led = (self.agreement.primary(), self.agreement.term());
+        if !self.config.is_open() || led == self.led {
+            return;
+        }
+        let begins = led.1.is_some() && led.1 != self.led.1;
+        self.led = led;
+        let Self { links, transport, agreement, .. } = self;
+        transport.lead(led.0, led.1);
+        for link in links.iter_mut().filter(|_| begins) {
+            if !link.leaves_place && !agreement.is_expected(link.peer) {
                 transport.vacate(link.peer);
             }
         }

@@ -142,7 +142,7 @@ mod tests;
 use managed::ManagedSlice;
 
 use crate::agreement::{Agreement, Start};
-use crate::id::{PipeId, Time};
+use crate::id::{NodeId, PipeId, Time};
 use crate::matrix::Queue;
 use crate::outbox::{Outbox, Rule};
 use crate::pipe::{PipePool, Places, StreamEntry, StreamMap};
@@ -235,6 +235,8 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     begun: bool,
     /// Places of nodes that were declared down are given up when all members know of the entries up to here.
     vacates_at: Option<u64>,
+    /// What the transport was told of who is primary, and of this node's term.
+    led: (Option<NodeId>, Option<u32>),
     /// When the agreement wants to be called.
     agreement_due: Option<Time>,
     /// Something has happened since `advance_control` found nothing to do.
@@ -272,6 +274,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         bound.fill(None);
         streams.fill(StreamEntry::default());
         let places = Places::new(config.local_parts);
+        let life = transport.life(config.node);
         let mut engine = Self {
             links: Links::new(links, config.topology()),
             umb: Umb::new(memory, config.node, config.body, blocks),
@@ -284,7 +287,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             control_turn: 0,
             protocol: protocol::Protocol::of(&config, parts.len(), agreement.log.len()),
             tables: Tables::new(nodes, parts),
-            agreement: Agreement::new(Time(0), config.agreement(), agreement)
+            agreement: Agreement::new(Time(0), config.agreement(life), agreement)
                 .map_err(ConfigError::Agreement)?,
             requests: requests::Requests::default(),
             barrier: barrier::Barrier::new(&config),
@@ -301,6 +304,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             now: Time(0),
             begun: false,
             vacates_at: None,
+            led: (None, None),
             agreement_due: None,
             stirred: true,
             routed_link: LinkId::NONE,
@@ -331,7 +335,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
                     self.agreement.link_down(Time(0), link.peer, false);
                 }
                 // Who founds takes all places to be vacant.
-                (false, Start::Alone) => self.agreement.link_up(Time(0), link.peer),
+                (false, Start::Alone) => {
+                    self.agreement.link_up(Time(0), link.peer, self.transport.life(link.peer));
+                }
                 (false, _) => {}
             }
         }

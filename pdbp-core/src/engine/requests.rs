@@ -78,7 +78,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         let (change, asked) = if !self.requests.introduced {
-            (Change::NodeUp(self.config.entry()), Asked::Introduction)
+            (Change::NodeUp(self.config.entry(self.transport.life(self.config.node))), Asked::Introduction)
         } else if let Some((local, change)) = self.next_to_relist() {
             (change, Asked::Again(local))
         } else if let Some(change) = self.requests.waiting.front().cloned() {

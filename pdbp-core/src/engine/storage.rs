@@ -62,7 +62,7 @@ impl Storage<'_> {
     pub(super) fn cut(mut self, config: &Config) -> Self {
         let (rows, nodes, local) =
             (config.rows(), usize::from(config.nodes), usize::from(config.local_parts));
-        let linked = usize::from(config.agreement().linked()).min(nodes);
+        let linked = usize::from(config.agreement(0).linked()).min(nodes);
         cut(&mut self.send_matrix, config.elements());
         cut(&mut self.recv_matrix, config.elements());
         cut(&mut self.links, rows);
@@ -80,7 +80,7 @@ impl Storage<'_> {
     pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
         let nodes = usize::from(config.nodes);
         let rows = config.rows();
-        let linked = usize::from(config.agreement().linked()).min(nodes);
+        let linked = usize::from(config.agreement(0).linked()).min(nodes);
         let local = usize::from(config.local_parts);
         for (slice, have, need) in [
             ("send_matrix", self.send_matrix.len(), config.elements()),
@@ -145,7 +145,7 @@ impl Storage<'static> {
             rooms: table(parts),
             agreement: agreement::Storage::allocate_linked(
                 config.nodes,
-                config.agreement().linked(),
+                config.agreement(0).linked(),
                 Self::LOG,
             ),
         }

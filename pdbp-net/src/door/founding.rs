@@ -27,7 +27,15 @@ impl Founding {
         here: Arc<AtomicUsize>,
         complete: Sender<Roster>,
     ) -> Self {
-        let roster = Roster { cluster, place: 0, generation: 0, open: false, members: vec![Some(founder)] };
+        let roster = Roster {
+            cluster,
+            place: 0,
+            generation: 0,
+            open: false,
+            masters: 0,
+            giver: 0,
+            members: vec![Some(founder)],
+        };
         let mut founding = Self { nodes, roster, is_complete: false, here, complete };
         founding.note();
         founding
@@ -51,7 +59,7 @@ impl Founding {
 
     /// Adds a process. When it is the last, what each of them is told.
     pub(crate) fn enrol(&mut self, process: Id, address: SocketAddr) -> Vec<(Id, Vec<u8>)> {
-        let incarnation = u32::try_from(self.roster.members.len()).unwrap_or(u32::MAX);
+        let incarnation = self.roster.members.len() as u64;
         self.roster.members.push(Some(Member { process, address, incarnation }));
         self.note();
         if !self.is_complete {

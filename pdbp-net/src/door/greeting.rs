@@ -11,15 +11,18 @@
 //! channel know, so that none can be used again, sent back to where it came from, or handed on by whoever sits between the two. Before
 //! the first proof nothing is said that a stranger could use.
 
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
 use crate::error::Refusal;
+use crate::options::Role;
 use crate::token::{NONCE, PROOF, Token};
 
 /// The version of all that travels. Ends of different versions do not talk to each other.
-pub(crate) const VERSION: u16 = 4;
+pub(crate) const VERSION: u16 = 5;
 const MAGIC: [u8; 8] = *b"PDBPnet1";
 /// Bytes of the first message of each end.
 pub(crate) const HELLO: usize = MAGIC.len() + NONCE;
-const BODY: usize = 52;
+const BODY: usize = 56;
 /// What the ends of an encrypted channel know of it and nobody else does; zeros of one that is not encrypted.
 pub(crate) type Channel = [u8; 32];
 /// Bytes of the second message of who dials.
@@ -53,6 +56,8 @@ pub(crate) enum Purpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) purpose: Purpose,
+    /// As what a process joins.
+    pub(crate) role: Role,
     pub(crate) version: u16,
     /// The nodes that a link is from and to.
     pub(crate) from: u16,
@@ -64,7 +69,7 @@ pub(crate) struct Claim {
     pub(crate) cluster: Id,
     pub(crate) process: Id,
     /// See [`Member::incarnation`](super::roster::Member::incarnation).
-    pub(crate) incarnation: u32,
+    pub(crate) incarnation: u64,
 }
 
 /// What is said to a claim.
@@ -79,12 +84,14 @@ pub(crate) enum Verdict {
     Later = 5,
     /// No such link: of another cluster, to another node, from a process that is no member.
     Unknown = 6,
-    /// This process has not founded the cluster, and gives nobody a place.
+    /// This process gives nobody a place, since it is not the primary.
     Elsewhere = 7,
     /// All places of an open cluster are taken now.
     NoPlace = 8,
     /// It is the other way round: who calls has come earlier. It knows now who listens here.
     Earlier = 9,
+    /// All places of masters of an open cluster are taken now.
+    NoMaster = 10,
 }
 
 /// The answer to a claim.
@@ -95,20 +102,26 @@ pub(crate) struct Answer {
     pub(crate) nodes: u16,
     pub(crate) longest: u32,
     pub(crate) process: Id,
+    /// Where the primary of an open cluster listens, which gives places, if it is another process and known here.
+    pub(crate) primary: Option<SocketAddr>,
 }
 
 impl Answer {
-    /// What the refusal means at the other end, which has blocks of `own` bytes; `None` if it is none that lasts.
+    /// What the refusal means at the other end, which has blocks of `own` bytes; `None` if it is none.
     pub(crate) fn refusal(&self, own: usize) -> Option<Refusal> {
         let is = |verdict: Verdict| self.verdict == verdict as u8;
-        if is(Verdict::Welcome) || is(Verdict::Later) {
+        if is(Verdict::Welcome) {
             None
+        } else if is(Verdict::Later) {
+            Some(Refusal::Elsewhere)
         } else if is(Verdict::Version) {
             Some(Refusal::Version { own: VERSION, theirs: self.version })
         } else if is(Verdict::Block) {
             Some(Refusal::Block { own, theirs: usize::try_from(self.longest).unwrap_or(usize::MAX) })
         } else if is(Verdict::Elsewhere) {
             Some(Refusal::Elsewhere)
+        } else if is(Verdict::NoMaster) {
+            Some(Refusal::NoMaster)
         } else if is(Verdict::Full) || is(Verdict::NoPlace) {
             Some(Refusal::Full { nodes: self.nodes })
         } else if is(Verdict::Loopback) {
@@ -123,28 +136,31 @@ impl Answer {
     }
 
     fn to_body(self) -> [u8; BODY] {
+        let (ip, port) = self.primary.map_or(([0; 16], 0), |primary| (octets(primary.ip()), primary.port()));
         body(&[
             &[self.verdict, 0],
             &self.version.to_le_bytes(),
             &self.nodes.to_le_bytes(),
             &[0; 4],
             &self.longest.to_le_bytes(),
-            &[0; 2],
-            &[0; 16],
+            &port.to_le_bytes(),
+            &ip,
             &self.process.0,
-            &[0; 4],
+            &[0; 8],
         ])
     }
 
     fn from_body(bytes: &[u8; BODY]) -> Self {
-        let [verdict, _, v0, v1, n0, n1, _, _, _, _, l0, l1, l2, l3, _, _, rest @ .., _, _, _, _] = *bytes;
-        let (_, process) = ids(&rest);
+        let [verdict, _, v0, v1, n0, n1, _, _, _, _, l0, l1, l2, l3, p0, p1, rest @ ..] = *bytes;
+        let (Id(ip), process) = ids(&rest);
+        let primary = SocketAddr::new(address(ip), u16::from_le_bytes([p0, p1]));
         Self {
             verdict,
             version: u16::from_le_bytes([v0, v1]),
             nodes: u16::from_le_bytes([n0, n1]),
             longest: u32::from_le_bytes([l0, l1, l2, l3]),
             process,
+            primary: (primary.port() > 0).then_some(primary),
         }
     }
 }
@@ -152,7 +168,7 @@ impl Answer {
 impl Claim {
     fn to_body(self) -> [u8; BODY] {
         body(&[
-            &[self.purpose as u8, 0],
+            &[self.purpose as u8, u8::from(self.role == Role::Master)],
             &self.version.to_le_bytes(),
             &self.from.to_le_bytes(),
             &self.to.to_le_bytes(),
@@ -166,9 +182,9 @@ impl Claim {
     }
 
     fn from_body(bytes: &[u8; BODY]) -> Option<Self> {
-        let [purpose, _, v0, v1, f0, f1, t0, t1, p0, p1, l0, l1, l2, l3, _, _, rest @ .., i0, i1, i2, i3] =
-            *bytes;
+        let [purpose, role, v0, v1, f0, f1, t0, t1, p0, p1, l0, l1, l2, l3, _, _, rest @ ..] = *bytes;
         let (cluster, process) = ids(&rest);
+        let incarnation = u64::from_le_bytes(*rest.last_chunk()?);
         let purpose = match purpose {
             1 => Purpose::Join,
             2 => Purpose::Link,
@@ -176,6 +192,7 @@ impl Claim {
         };
         Some(Self {
             purpose,
+            role: if role == 1 { Role::Master } else { Role::Worker },
             version: u16::from_le_bytes([v0, v1]),
             from: u16::from_le_bytes([f0, f1]),
             to: u16::from_le_bytes([t0, t1]),
@@ -183,12 +200,26 @@ impl Claim {
             longest: u32::from_le_bytes([l0, l1, l2, l3]),
             cluster,
             process,
-            incarnation: u32::from_le_bytes([i0, i1, i2, i3]),
+            incarnation,
         })
     }
 }
 
-fn ids(bytes: &[u8; 32]) -> (Id, Id) {
+/// An address as 16 bytes, of IPv4 mapped to IPv6.
+pub(super) fn octets(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+/// The address that has these bytes.
+pub(super) fn address(octets: [u8; 16]) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::from(octets)).to_canonical()
+}
+
+/// The first two.
+fn ids(bytes: &[u8; 40]) -> (Id, Id) {
     let (mut first, mut second) = ([0; 16], [0; 16]);
     first.iter_mut().chain(&mut second).zip(bytes).for_each(|(to, from)| *to = *from);
     (Id(first), Id(second))
@@ -317,6 +348,7 @@ mod tests {
     const PLAIN: Channel = [0; 32];
     const CLAIMED: Claim = Claim {
         purpose: Purpose::Link,
+        role: Role::Master,
         version: VERSION,
         from: 3,
         to: 1,
@@ -324,10 +356,16 @@ mod tests {
         longest: 131_136,
         cluster: Id([7; 16]),
         process: Id([9; 16]),
-        incarnation: 0x0102_0304,
+        incarnation: 0x0102_0304_0506_0708,
     };
-    const ANSWERED: Answer =
-        Answer { verdict: 0, version: 1, nodes: 4, longest: 131_136, process: Id([5; 16]) };
+    const ANSWERED: Answer = Answer {
+        verdict: 0,
+        version: 1,
+        nodes: 4,
+        longest: 131_136,
+        process: Id([5; 16]),
+        primary: Some(SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7210)),
+    };
 
     fn tokens() -> [Token; 2] {
         ["1", "2"].map(|text| Token::from_text(&text.repeat(32)).unwrap())

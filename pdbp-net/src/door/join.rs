@@ -18,6 +18,8 @@ use crate::token;
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Processes in a row that say where the primary is: they may not agree yet.
+const HOPS: u32 = 3;
 /// How long a try to connect may take.
 const CONNECT: Duration = Duration::from_secs(1);
 /// What an end that expects TLS answers to anything else begins with.
@@ -37,8 +39,10 @@ pub(crate) enum Tries {
 enum Try {
     /// Nobody is there, or not yet.
     Again(io::Error),
-    /// There is no place now.
+    /// There is no place now, or nobody who gives one.
     Later(StartError),
+    /// Another process gives the places: there.
+    There(SocketAddr),
     /// It is no use to try again.
     Never(StartError),
 }
@@ -49,32 +53,40 @@ impl From<io::Error> for Try {
     }
 }
 
-/// Joins the cluster that is founded at `address`, and waits until all its nodes are there, or with an open cluster for a place. `listen` makes the socket at which others
-/// can reach this process, when it is known from where it has reached the founder.
+/// Joins the cluster that is founded at `addresses`, and waits until all its nodes are there, or with an open cluster for a place. There may be several,
+/// with commas between them, which are tried in turn; of an open cluster those of any nodes, which say where the primary is. `listen` makes the
+/// socket at which others can reach this process, when it is known from where it has reached the founder or the primary.
 ///
 /// # Errors
 /// See [`StartError`].
 pub(crate) fn join(
-    address: &str,
+    addresses: &str,
     shared: &Shared,
     (deadline, tries): (Instant, Tries),
     mut listen: impl FnMut(SocketAddr) -> Result<TcpListener, StartError>,
 ) -> Result<(TcpListener, Roster), StartError> {
     let began = Instant::now();
+    let named = addresses.split(',').map(str::trim).filter(|address| !address.is_empty());
+    let mut turns = named.clone().cycle();
+    let (mut hops, mut there) = (0, None);
     loop {
-        let error = match attempt(address, shared, (began, deadline), &mut listen) {
+        let address = there.take().or_else(|| turns.next().map(str::to_owned)).unwrap_or_default();
+        let error = match attempt(&address, shared, (began, deadline), &mut listen) {
             Ok(joined) => return Ok(joined),
             Err(Try::Never(error)) => return Err(error),
-            Err(Try::Later(error)) => error,
-            Err(Try::Again(error)) => {
-                let (address, waited) = (address.to_owned(), began.elapsed());
-                StartError::NoFounder { address, waited, error }
+            Err(Try::There(primary)) if hops < HOPS => {
+                (hops, there) = (hops + 1, Some(primary.to_string()));
+                continue;
             }
+            Err(Try::There(_)) => StartError::Refused { address, refusal: Refusal::Elsewhere },
+            Err(Try::Later(error)) => error,
+            Err(Try::Again(error)) => StartError::NoFounder { address, waited: began.elapsed(), error },
         };
         if tries == Tries::Once || Instant::now() + PAUSE >= deadline {
             return Err(error);
         }
-        std::thread::sleep(PAUSE);
+        hops = 0;
+        std::thread::sleep(PAUSE / u32::try_from(named.clone().count().max(1)).unwrap_or(1));
     }
 }
 
@@ -91,6 +103,7 @@ fn attempt(
     let listener = listen(own).map_err(Try::Never)?;
     let claim = Claim {
         purpose: Purpose::Join,
+        role: shared.role,
         version: VERSION,
         from: 0,
         to: 0,
@@ -106,8 +119,12 @@ fn attempt(
         let longest = usize::try_from(shared.longest).unwrap_or(usize::MAX);
         let refusal = answer.refusal(longest).unwrap_or(Refusal::Other(answer.verdict));
         let error = StartError::Refused { address: address.to_owned(), refusal };
-        // A place may become vacant.
-        let later = answer.verdict == Verdict::NoPlace as u8;
+        if let Some(primary) = answer.primary {
+            return Err(Try::There(primary));
+        }
+        // A place may become vacant, a primary be elected, and who founds is about to.
+        let passing = [Verdict::NoPlace, Verdict::NoMaster, Verdict::Elsewhere, Verdict::Later];
+        let later = passing.iter().any(|verdict| answer.verdict == *verdict as u8);
         return Err(if later { Try::Later(error) } else { Try::Never(error) });
     }
     let roster = match &speech {

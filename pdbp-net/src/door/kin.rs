@@ -8,7 +8,7 @@
 //!   host nothing is known so: a firewall refuses too.
 
 use std::io::ErrorKind;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::roster::Member;
 
@@ -18,9 +18,9 @@ struct Known {
     /// It is to be called, to see who listens there.
     look: AtomicBool,
     /// The process, by its incarnation, that has answered there.
-    listens: AtomicU32,
+    listens: AtomicU64,
     /// The process that has ended.
-    dead: AtomicU32,
+    dead: AtomicU64,
     /// Nobody was there when it was called last.
     absent: AtomicBool,
 }
@@ -76,7 +76,7 @@ impl Kin {
     }
 
     /// A call of the process of that incarnation has come to nothing, for that reason if nobody was there.
-    pub(super) fn calls_in_vain(&self, node: usize, incarnation: u32, nobody: Option<ErrorKind>) {
+    pub(super) fn calls_in_vain(&self, node: usize, incarnation: u64, nobody: Option<ErrorKind>) {
         let Some(known) = self.0.get(node) else { return };
         let is_sought = known.look.swap(false, Ordering::AcqRel);
         known.absent.store(nobody.is_some(), Ordering::Relaxed);
@@ -89,12 +89,12 @@ impl Kin {
 
     /// Whether the process has answered.
     #[cfg(test)]
-    pub(super) fn has_answered(&self, node: usize, incarnation: u32) -> bool {
+    pub(super) fn has_answered(&self, node: usize, incarnation: u64) -> bool {
         self.0.get(node).is_some_and(|known| known.listens.load(Ordering::Relaxed) == incarnation)
     }
 
     /// Whether the process has ended.
-    pub(super) fn is_dead(&self, node: usize, incarnation: u32) -> bool {
+    pub(super) fn is_dead(&self, node: usize, incarnation: u64) -> bool {
         incarnation > 0
             && self.0.get(node).is_some_and(|known| known.dead.load(Ordering::Acquire) == incarnation)
     }
@@ -110,7 +110,7 @@ mod tests {
     use super::super::greeting::Id;
     use super::*;
 
-    fn member(ip: [u8; 4], incarnation: u32) -> Member {
+    fn member(ip: [u8; 4], incarnation: u64) -> Member {
         Member { process: Id([1; 16]), address: (ip, 7210).into(), incarnation }
     }
 

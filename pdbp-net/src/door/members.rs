@@ -14,6 +14,7 @@ use super::kin::Kin;
 use super::roster::{Member, Roster};
 use super::seats::{Given, Seats};
 use crate::framing::Way;
+use crate::options::Role;
 use crate::reactor::Reactor;
 use crate::socket::Socket;
 
@@ -33,6 +34,8 @@ pub(super) struct Members {
     /// This process.
     own: Option<Member>,
     open: bool,
+    /// Places from the first on that are for masters.
+    masters: u16,
     /// Who has each place, or had it last.
     latest: Mutex<Latest>,
     reactor: Arc<Reactor>,
@@ -43,6 +46,9 @@ pub(super) struct Members {
     calls: Box<[AtomicU8]>,
     /// Those that it never calls, since they came later: they call.
     later: Box<[AtomicBool]>,
+    /// At a master, the places of others that nobody has any more. Who was there is called again and again: a founder that is started again is to
+    /// hear that its cluster lives.
+    out: Box<[AtomicBool]>,
     kin: Kin,
 }
 
@@ -55,14 +61,15 @@ const HANDED_OVER: u8 = 2;
 
 struct Latest {
     members: Vec<Option<Member>>,
-    /// At the founder of an open cluster.
+    /// At the primary of an open cluster, which gives them.
     seats: Option<Seats>,
+    primary: Option<usize>,
 }
 
 impl Members {
     pub(super) fn new(roster: Roster, reactor: Arc<Reactor>) -> Self {
         let own = roster.own().copied();
-        let Roster { cluster, place, open, members, .. } = roster;
+        let Roster { cluster, place, open, masters, giver, members, .. } = roster;
         let dials = |member: &Option<Member>| {
             member
                 .as_ref()
@@ -72,12 +79,28 @@ impl Members {
         let call = |member| AtomicU8::new(if dials(member) { WANTED } else { SETTLED });
         let calls = members.iter().map(call).collect();
         let later = members.iter().map(|member| AtomicBool::new(!dials(member))).collect();
+        let out = members.iter().map(|_| AtomicBool::new(false)).collect();
         let kin = Kin::new(members.len());
         let places = u16::try_from(members.len()).unwrap_or(u16::MAX);
-        let seats = (open && place == 0).then(|| Seats::new(places));
+        // Who founds gives places from the first moment on, alone as it is.
+        let seats = (open && place == giver).then(|| Seats::new(places, masters));
         let (arrived, has_arrived) = (Mutex::new(Vec::new()), AtomicBool::new(false));
-        let latest = Mutex::new(Latest { members, seats });
-        Self { cluster, place, own, open, latest, reactor, arrived, has_arrived, calls, later, kin }
+        let latest = Mutex::new(Latest { members, seats, primary: open.then_some(giver) });
+        Self {
+            cluster,
+            place,
+            own,
+            open,
+            masters,
+            latest,
+            reactor,
+            arrived,
+            has_arrived,
+            calls,
+            later,
+            out,
+            kin,
+        }
     }
 
     fn latest(&self) -> MutexGuard<'_, Latest> {
@@ -99,6 +122,7 @@ impl Members {
         let own = self.own.as_ref();
         Claim {
             purpose: Purpose::Link,
+            role: Role::Worker,
             version: 0,
             from: u16::try_from(self.place).unwrap_or(u16::MAX),
             to,
@@ -110,8 +134,29 @@ impl Members {
         }
     }
 
+    /// Who is primary, and if it is this node, the term in which it gives places.
+    pub(super) fn lead(&self, primary: Option<usize>, term: Option<u32>) {
+        let places = self.places();
+        let latest = &mut *self.latest();
+        latest.primary = primary;
+        match (&mut latest.seats, term) {
+            (Some(seats), Some(term)) => seats.begin_term(term),
+            (None, Some(term)) => latest.seats = Some(Seats::succeed(places, self.masters, term)),
+            // It is about to: what it gave before as founder stays as it is.
+            (_, None) if primary == Some(self.place) => {}
+            (_, None) => latest.seats = None,
+        }
+    }
+
+    /// Where the primary listens, if it is another node.
+    pub(super) fn primary(&self) -> Option<SocketAddr> {
+        let latest = self.latest();
+        let primary = latest.primary.filter(|primary| *primary != self.place)?;
+        latest.members.get(primary)?.as_ref().map(|member| member.address)
+    }
+
     /// Whether a process that calls from there may join now.
-    pub(super) fn judge_join(&self, address: IpAddr, now: Instant) -> Verdict {
+    pub(super) fn judge_join(&self, address: IpAddr, role: Role, now: Instant) -> Verdict {
         let latest = self.latest();
         let Some(seats) = &latest.seats else {
             return if self.open { Verdict::Elsewhere } else { Verdict::Full };
@@ -121,30 +166,34 @@ impl Members {
         let apart = |m: &Member| m.address.ip().is_loopback() != address.is_loopback();
         if others.any(|(_, member)| member.as_ref().is_some_and(apart)) {
             Verdict::Loopback
-        } else if seats.has_room(now) {
+        } else if seats.has_room(role, now) {
             Verdict::Welcome
+        } else if role == Role::Master {
+            Verdict::NoMaster
         } else {
             Verdict::NoPlace
         }
     }
 
     /// Gives a process a place in an open cluster; what it is told.
-    pub(super) fn give(&self, process: Id, address: SocketAddr, now: Instant) -> Option<Vec<u8>> {
+    pub(super) fn give(&self, process: Id, address: SocketAddr, role: Role, now: Instant) -> Option<Vec<u8>> {
         let mut latest = self.latest();
         let seats = latest.seats.as_mut()?;
-        let Given { place, generation, incarnation } = seats.give(now)?;
+        let Given { place, generation, incarnation } = seats.give(role, now)?;
         let latest = &mut *latest;
         *latest.members.get_mut(place)? = Some(Member { process, address, incarnation });
         let seats = latest.seats.as_ref()?;
         let given = |place| place == self.place || seats.is_given(place, now);
         let members = latest.members.iter().enumerate();
         let members = members.map(|(place, member)| member.filter(|_| given(place))).collect();
-        let roster = Roster { cluster: self.cluster, place: self.place, generation: 0, open: true, members };
+        let (cluster, masters) = (self.cluster, self.masters);
+        let roster = Roster { cluster, place, generation, open: true, masters, giver: self.place, members };
         Some(roster.to_bytes(u16::try_from(place).ok()?, generation))
     }
 
     /// Whether a node may connect to this one: it is who has its place, or in an open cluster one that has got the place later, of which its
-    /// token is proof enough. The founder knows to whom it has given places.
+    /// token is proof enough. A primary knows to whom it has given places, and which its predecessors have given before it became primary: those that
+    /// come later with a place of an earlier term have to ask for another. (Who has got one in a later term knows of another primary.)
     pub(super) fn judge_link(&self, claim: &Claim, address: IpAddr) -> Option<Member> {
         let from = usize::from(claim.from);
         let own = self.own.as_ref()?;
@@ -153,14 +202,14 @@ impl Members {
             && from != self.place
             && claim.incarnation > own.incarnation;
         let mut latest = self.latest();
-        let founds = latest.seats.is_some();
+        let gives = latest.seats.as_ref().is_some_and(|seats| !seats.is_followed(claim.incarnation));
         let known = latest.members.get_mut(from).filter(|_| right)?;
         let same = |k: &Member| (k.process, k.incarnation) == (claim.process, claim.incarnation);
         if let Some(same) = known.as_ref().filter(|known| same(known)) {
             return Some(*same);
         }
         let is_newer = known.as_ref().is_none_or(|known| known.incarnation < claim.incarnation);
-        if !self.open || founds || !is_newer {
+        if !self.open || gives || !is_newer {
             return None;
         }
         let address = SocketAddr::new(address, claim.port);
@@ -185,12 +234,12 @@ impl Members {
     }
 
     /// The process of that incarnation has a link, and with it the place that it was given.
-    pub(super) fn take(&self, node: usize, incarnation: u32) {
+    pub(super) fn take(&self, node: usize, incarnation: u64) {
         self.note(node, incarnation, Seats::take);
     }
 
     /// Notes something of the place of the process of that incarnation, if it was the last to be given that.
-    fn note(&self, node: usize, incarnation: u32, note: impl FnOnce(&mut Seats, usize)) {
+    fn note(&self, node: usize, incarnation: u64, note: impl FnOnce(&mut Seats, usize)) {
         let latest = &mut *self.latest();
         let is_it = latest.members.get(node).copied().flatten().is_some_and(|m| m.incarnation == incarnation);
         if let Some(seats) = latest.seats.as_mut().filter(|_| is_it) {
@@ -200,8 +249,28 @@ impl Members {
 
     /// The place may be given to another process.
     pub(super) fn vacate(&self, node: usize) {
-        if let Some(seats) = &mut self.latest().seats {
+        let is_masters = |place: usize| place < usize::from(self.masters);
+        let mut latest = self.latest();
+        let was_there = latest.members.get(node).is_some_and(Option::is_some);
+        let calls = was_there && is_masters(node) && is_masters(self.place);
+        if let Some(out) = self.out.get(node).filter(|_| calls) {
+            // Pairs with the load in `is_out`.
+            out.store(true, Ordering::Release);
+        }
+        if let Some(seats) = &mut latest.seats {
             seats.vacate(node);
+        }
+    }
+
+    /// Whether who had the place of a master is to be called, to hear that its cluster lives. Not if it has another place meanwhile.
+    pub(super) fn is_out(&self, node: usize) -> bool {
+        let is_out = self.out.get(node).is_some_and(|out| out.load(Ordering::Acquire));
+        is_out && {
+            let latest = self.latest();
+            let former = latest.members.get(node).copied().flatten();
+            let later =
+                |m: &Member| former.is_some_and(|f| m.address == f.address && m.incarnation > f.incarnation);
+            !latest.members.iter().flatten().any(later)
         }
     }
 
@@ -221,10 +290,11 @@ impl Members {
     pub(super) fn is_wanted(&self, node: usize) -> bool {
         self.calls.get(node).is_some_and(|call| call.load(Ordering::Acquire) == WANTED)
             || self.kin.is_sought(node)
+            || self.is_out(node)
     }
 
     /// A call of the process of that incarnation has come to nothing; `nobody`: none is there, and how that is known.
-    pub(super) fn calls_in_vain(&self, node: usize, incarnation: u32, nobody: Option<ErrorKind>) {
+    pub(super) fn calls_in_vain(&self, node: usize, incarnation: u64, nobody: Option<ErrorKind>) {
         self.kin.calls_in_vain(node, incarnation, nobody);
         if self.kin.is_dead(node, incarnation) {
             self.reactor.ring();
@@ -249,8 +319,13 @@ impl Members {
 
     /// Gives a connection to the links.
     pub(super) fn hand_over(&self, new: Arrived) {
-        let founder = self.own.as_ref().filter(|_| self.open && self.place == 0);
-        self.kin.has_come(new.node, &new.member, founder);
+        // The primary declares nodes down.
+        let calls = self.later.get(new.node).is_some_and(|later| later.load(Ordering::Relaxed));
+        let primary = self.own.as_ref().filter(|_| calls && self.latest().seats.is_some());
+        self.kin.has_come(new.node, &new.member, primary);
+        if let Some(out) = self.out.get(new.node) {
+            out.store(false, Ordering::Release);
+        }
         self.note(new.node, new.member.incarnation, Seats::arrive);
         let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         self.settle(new.node, HANDED_OVER);

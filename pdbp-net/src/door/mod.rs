@@ -18,15 +18,16 @@ mod speech;
 mod tests;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mio::net::TcpListener;
 use mio::{Interest, Poll, Token as Place, Waker};
 
-use crate::options::Framing;
+use crate::options::{Framing, Role};
 use crate::reactor::Reactor;
 use crate::tls::Sessions;
 use crate::token::{self, Token};
@@ -78,12 +79,16 @@ pub(crate) struct Shared {
     pub(crate) token: Token,
     pub(crate) process: Id,
     pub(crate) longest: u32,
+    /// As what it joins.
+    pub(crate) role: Role,
     /// How this process talks to whom it calls.
     pub(crate) framing: Framing,
     /// What encrypts connections, if they are.
     pub(crate) sessions: Option<Sessions>,
     /// Set when all nodes are there; in an open cluster when this one is.
     members: OnceLock<Members>,
+    /// Where a node listens that has called this process as a node of its cluster, before this process was in one.
+    summoner: Mutex<Option<SocketAddr>>,
     closing: AtomicBool,
     counters: Counters,
 }
@@ -93,18 +98,30 @@ impl Shared {
         token: Token,
         sessions: Option<Sessions>,
         longest: u32,
-        framing: Framing,
+        (role, framing): (Role, Framing),
     ) -> io::Result<Self> {
         Ok(Self {
             token,
             process: Id(token::random()?),
             longest,
+            role,
             framing,
             sessions,
             members: OnceLock::new(),
+            summoner: Mutex::new(None),
             closing: AtomicBool::new(false),
             counters: Counters::default(),
         })
+    }
+
+    /// A node has called this process, which is in no cluster yet, as one of its own.
+    fn note_summoner(&self, address: SocketAddr) {
+        *self.summoner.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+    }
+
+    /// Where such a node listens.
+    pub(crate) fn summoner(&self) -> Option<SocketAddr> {
+        *self.summoner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether nobody was there when the node was called last.
@@ -165,18 +182,25 @@ impl Door {
     }
 
     /// Whether the process of that incarnation, to which there is no connection any more, has ended.
-    pub(crate) fn is_dead(&self, node: usize, incarnation: u32) -> bool {
+    pub(crate) fn is_dead(&self, node: usize, incarnation: u64) -> bool {
         self.shared.members.get().is_some_and(|members| members.kin().is_dead(node, incarnation))
     }
 
-    /// At the founder of an open cluster: the process of that incarnation has the place that it was given.
-    pub(crate) fn take(&self, node: usize, incarnation: u32) {
+    /// At the primary of an open cluster: the process of that incarnation has the place that it was given.
+    pub(crate) fn take(&self, node: usize, incarnation: u64) {
         if let Some(members) = self.shared.members.get() {
             members.take(node, incarnation);
         }
     }
 
-    /// At the founder of an open cluster: the place may be given to another process.
+    /// Who is primary of an open cluster, and if it is this node, the term in which it gives places.
+    pub(crate) fn lead(&self, primary: Option<usize>, term: Option<u32>) {
+        if let Some(members) = self.shared.members.get() {
+            members.lead(primary, term);
+        }
+    }
+
+    /// Of an open cluster: the place may be given to another process.
     pub(crate) fn vacate(&self, node: usize) {
         if let Some(members) = self.shared.members.get() {
             members.vacate(node);

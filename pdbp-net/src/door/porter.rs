@@ -45,7 +45,7 @@ pub(super) struct Call {
     last: Option<Instant>,
     in_vain: u32,
     /// Of the process that was called last.
-    incarnation: u32,
+    incarnation: u64,
 }
 
 impl Call {
@@ -205,9 +205,15 @@ impl Porter {
         } else {
             match (claim.purpose, self.shared.members.get(), &self.founding) {
                 (Purpose::Join, None, Some(founding)) => founding.judge(guest.address()),
-                (Purpose::Join, Some(members), _) => members.judge_join(guest.address(), Instant::now()),
-                (Purpose::Join, None, None) => Verdict::Full,
-                (Purpose::Link, None, _) => Verdict::Later,
+                (Purpose::Join, Some(members), _) => {
+                    members.judge_join(guest.address(), claim.role, Instant::now())
+                }
+                // It is about to found one, or to be let in.
+                (Purpose::Join, None, None) => Verdict::Later,
+                (Purpose::Link, None, _) => {
+                    self.shared.note_summoner(SocketAddr::new(guest.address(), claim.port));
+                    Verdict::Later
+                }
                 (Purpose::Link, Some(members), _) => match members.judge_link(claim, guest.address()) {
                     Some(member) => {
                         guest.welcome(usize::from(claim.from), member);
@@ -218,7 +224,15 @@ impl Porter {
                 },
             }
         };
-        if !matches!(verdict, Verdict::Welcome | Verdict::Later | Verdict::NoPlace | Verdict::Earlier) {
+        if !matches!(
+            verdict,
+            Verdict::Welcome
+                | Verdict::Later
+                | Verdict::NoPlace
+                | Verdict::NoMaster
+                | Verdict::Elsewhere
+                | Verdict::Earlier
+        ) {
             self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
         }
         verdict
@@ -228,7 +242,9 @@ impl Porter {
         let places = || self.shared.members.get().map_or(0, Members::places);
         let nodes = self.founding.as_ref().map_or_else(places, Founding::nodes);
         let (longest, process) = (self.shared.longest, self.shared.process);
-        Answer { verdict: verdict as u8, version: VERSION, nodes, longest, process }
+        let primary =
+            self.shared.members.get().filter(|_| verdict == Verdict::Elsewhere).and_then(Members::primary);
+        Answer { verdict: verdict as u8, version: VERSION, nodes, longest, process, primary }
     }
 
     /// A process joins. When it is the last, all are told; in an open cluster it is told at once.
@@ -237,7 +253,7 @@ impl Porter {
         guest.joins(claim.process);
         if let Some(members) = self.shared.members.get() {
             let now = Instant::now();
-            if let Some(bytes) = members.give(claim.process, address, now) {
+            if let Some(bytes) = members.give(claim.process, address, claim.role, now) {
                 guest.tell(&bytes, now);
             }
             if let Some(place) = self.guests.get_mut(slot) {

@@ -2,21 +2,21 @@
 //! each when it comes.
 //!
 //! ```text
-//!  0        2        4          20           24      25     28
-//!  +--------+--------+----------+------------+-------+------+ - - - - - - - - - - - - - - - - - - - - - - - - - +
-//!  | places | place  | cluster  | generation | open  | 0    | places × process, address, port, incarnation       |
-//!  +--------+--------+----------+------------+-------+------+ - - - - - - - - - - - - - - - - - - - - - - - - - +
+//!  0        2        4          20           24      25     26        28      30     32
+//!  +--------+--------+----------+------------+-------+------+---------+-------+------+ - - - - - - - - - - - - - - - - - -+
+//!  | places | place  | cluster  | generation | open  | 0    | masters | giver | 0    | places × process, address, port, … |
+//!  +--------+--------+----------+------------+-------+------+---------+-------+------+ - - - - - - - - - - - - - - - - - -+
 //! ```
-//! A vacant place is all zeros.
+//! The giver is the node that tells it. What follows the port is the incarnation. A vacant place is all zeros.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
-use super::greeting::Id;
+use super::greeting::{Id, address, octets};
 
 /// Bytes before the members.
-pub(crate) const ROSTER: usize = 28;
+pub(crate) const ROSTER: usize = 32;
 /// Bytes of a member.
-const MEMBER: usize = 38;
+const MEMBER: usize = 42;
 
 /// A node of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +24,9 @@ pub(crate) struct Member {
     pub(crate) process: Id,
     /// Where it listens.
     pub(crate) address: SocketAddr,
-    /// How many processes have joined the cluster before it, the founder included. Of two the one that has come later dials.
-    pub(crate) incarnation: u32,
+    /// Of two the one that has come later has the greater number, and dials: in a cluster of fixed size, how many have joined before it; in an
+    /// open one, in the upper half the term of the primary that has given it its place, and in the lower which it was in that term.
+    pub(crate) incarnation: u64,
 }
 
 /// The nodes of a cluster, as one of them knows them.
@@ -34,10 +35,14 @@ pub(crate) struct Roster {
     pub(crate) cluster: Id,
     /// The node that knows them.
     pub(crate) place: usize,
-    /// How many processes have had that place before.
+    /// Of no two processes that have had that place the same.
     pub(crate) generation: u32,
     /// Whether processes come and go; otherwise no place is vacant.
     pub(crate) open: bool,
+    /// Places from the first on that are for masters.
+    pub(crate) masters: u16,
+    /// The node that has told it.
+    pub(crate) giver: usize,
     pub(crate) members: Vec<Option<Member>>,
 }
 
@@ -47,7 +52,7 @@ impl Roster {
         self.members.get(self.place)?.as_ref()
     }
 
-    /// As it is told to the member in a place that so many processes have had before.
+    /// As it is told by its giver to the member in a place, of this generation.
     pub(crate) fn to_bytes(&self, place: u16, generation: u32) -> Vec<u8> {
         let nodes = u16::try_from(self.members.len()).unwrap_or(u16::MAX);
         let mut bytes = Vec::with_capacity(ROSTER + MEMBER * self.members.len());
@@ -55,18 +60,18 @@ impl Roster {
         bytes.extend_from_slice(&place.to_le_bytes());
         bytes.extend_from_slice(&self.cluster.0);
         bytes.extend_from_slice(&generation.to_le_bytes());
-        bytes.extend_from_slice(&[u8::from(self.open), 0, 0, 0]);
+        bytes.extend_from_slice(&[u8::from(self.open), 0]);
+        bytes.extend_from_slice(&self.masters.to_le_bytes());
+        let giver = u16::try_from(self.giver).unwrap_or(u16::MAX);
+        bytes.extend_from_slice(&giver.to_le_bytes());
+        bytes.extend_from_slice(&[0; 2]);
         for member in &self.members {
             let Some(Member { process, address, incarnation }) = member else {
                 bytes.extend_from_slice(&[0; MEMBER]);
                 continue;
             };
             bytes.extend_from_slice(&process.0);
-            let ip = match address.ip() {
-                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-                IpAddr::V6(ip) => ip,
-            };
-            bytes.extend_from_slice(&ip.octets());
+            bytes.extend_from_slice(&octets(address.ip()));
             bytes.extend_from_slice(&address.port().to_le_bytes());
             bytes.extend_from_slice(&incarnation.to_le_bytes());
         }
@@ -79,18 +84,20 @@ impl Roster {
         MEMBER * usize::from(u16::from_le_bytes([n0, n1]))
     }
 
-    /// Reads what a founder tells, from where this process has reached it at `founder`. `None` if that is no place in a cluster.
-    pub(crate) fn from_bytes(head: &[u8; ROSTER], rest: &[u8], founder: SocketAddr) -> Option<Self> {
-        let [_, _, p0, p1, cluster @ .., g0, g1, g2, g3, open, _, _, _] = *head;
+    /// Reads what a founder or a primary tells, which this process has reached at that address. `None` if that is no place in a cluster.
+    pub(crate) fn from_bytes(head: &[u8; ROSTER], rest: &[u8], reached: SocketAddr) -> Option<Self> {
+        let [_, _, p0, p1, cluster @ .., g0, g1, g2, g3, open, _, m0, m1, f0, f1, _, _] = *head;
+        let giver = usize::from(u16::from_le_bytes([f0, f1]));
         let place = usize::from(u16::from_le_bytes([p0, p1]));
         let mut members: Vec<_> = rest.chunks_exact(MEMBER).map(member).collect();
         let open = open != 0;
         let whole =
             members.len() * MEMBER == Self::rest(head) && (open || members.iter().all(Option::is_some));
-        let is_member = place > 0 && members.get(place).is_some_and(Option::is_some);
-        members.first_mut().filter(|_| whole && is_member)?.as_mut()?.address = founder;
+        let is_member = place != giver && members.get(place).is_some_and(Option::is_some);
+        members.get_mut(giver).filter(|_| whole && is_member)?.as_mut()?.address = reached;
+        let masters = u16::from_le_bytes([m0, m1]);
         let generation = u32::from_le_bytes([g0, g1, g2, g3]);
-        Some(Self { cluster: Id(cluster), place, generation, open, members })
+        Some(Self { cluster: Id(cluster), place, generation, open, masters, giver, members })
     }
 }
 
@@ -99,9 +106,8 @@ fn member(bytes: &[u8]) -> Option<Member> {
     let (process, rest) = bytes.split_first_chunk()?;
     let (ip, rest) = rest.split_first_chunk::<16>()?;
     let (port, rest) = rest.split_first_chunk()?;
-    let incarnation = u32::from_le_bytes(*rest.first_chunk()?);
-    let ip = IpAddr::V6(Ipv6Addr::from(*ip)).to_canonical();
-    let address = SocketAddr::new(ip, u16::from_le_bytes(*port));
+    let incarnation = u64::from_le_bytes(*rest.first_chunk()?);
+    let address = SocketAddr::new(address(*ip), u16::from_le_bytes(*port));
     (*process != [0; 16]).then_some(Member { process: Id(*process), address, incarnation })
 }
 
@@ -111,13 +117,21 @@ mod tests {
 
     fn member(n: u8, address: &str) -> Option<Member> {
         let address = address.parse().unwrap();
-        Some(Member { process: Id([n; 16]), address, incarnation: u32::from(n) << 16 })
+        Some(Member { process: Id([n; 16]), address, incarnation: u64::from(n) << 40 })
     }
 
     #[test]
     fn a_roster_is_read_as_it_was_told() {
         let members = vec![member(1, "0.0.0.0:1"), member(2, "10.0.0.2:7210"), member(3, "[fe80::1]:3")];
-        let told = Roster { cluster: Id([8; 16]), place: 0, generation: 0, open: false, members };
+        let told = Roster {
+            cluster: Id([8; 16]),
+            place: 0,
+            generation: 0,
+            open: false,
+            masters: 1,
+            giver: 0,
+            members,
+        };
         let bytes = told.to_bytes(2, 7);
         let (head, rest) = bytes.split_first_chunk().unwrap();
         assert_eq!(Roster::rest(head), rest.len());
@@ -135,7 +149,15 @@ mod tests {
     #[test]
     fn places_are_vacant_in_an_open_cluster_only() {
         let members = vec![member(1, "127.0.0.1:1"), None, member(3, "127.0.0.1:3")];
-        let roster = Roster { cluster: Id([8; 16]), place: 2, generation: 1, open: true, members };
+        let roster = Roster {
+            cluster: Id([8; 16]),
+            place: 2,
+            generation: 1,
+            open: true,
+            masters: 1,
+            giver: 0,
+            members,
+        };
         let founder = "127.0.0.1:1".parse().unwrap();
         let read = |roster: &Roster, place| {
             let bytes = roster.to_bytes(place, 1);

@@ -1,9 +1,21 @@
-//! The places of an open cluster, as its founder gives them away.
+//! The places of an open cluster, as its primary gives them away.
+//!
+//! A primary knows which places members have, and nothing of those to whom its predecessors have given the others in vain. So what it gives a process to tell
+//! it from all others contains its term, which no two primaries have in common:
+//!
+//! * the *incarnation*: the term, and which process it is in that term. It is greater than all that earlier primaries have given, and of one that is
+//!   deposed and does not know it yet smaller than all that its successors give;
+//! * the *generation* of a place: the term, and which process it is that was given this place in that term.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
+
+use crate::options::Role;
 
 /// How long a place is kept for a process that was told of it and has no link yet.
 const OFFER: Duration = Duration::from_secs(5);
+/// Processes that can be given a place in a term; and terms, after which generations come round.
+const HOLDERS: u32 = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seat {
@@ -18,7 +30,7 @@ enum Seat {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     seat: Seat,
-    /// Processes that were told that they may have it.
+    /// Processes that were told in this term that they may have it.
     holders: u32,
     /// The number of the departure by which it became vacant.
     left: u64,
@@ -28,33 +40,57 @@ struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) place: usize,
-    /// How many processes were given the place before.
+    /// See [`Roster::generation`](super::roster::Roster::generation).
     pub(crate) generation: u32,
     /// See [`Member::incarnation`](super::roster::Member::incarnation).
-    pub(crate) incarnation: u32,
+    pub(crate) incarnation: u64,
 }
 
-/// The places of an open cluster. The first is the founder's own.
+/// The places of an open cluster, those of masters first. The founder's own is the first.
 #[derive(Debug)]
 pub(crate) struct Seats {
     places: Vec<Place>,
-    /// Processes that were given places.
-    incarnations: u32,
+    masters: usize,
+    term: u32,
+    /// Processes that were given places in this term.
+    given: u32,
     departures: u64,
 }
 
 impl Seats {
-    pub(crate) fn new(places: u16) -> Self {
-        let vacant = Place { seat: Seat::Vacant, holders: 0, left: 0 };
-        let mut places = vec![vacant; usize::from(places.max(1))];
-        if let Some(own) = places.first_mut() {
-            own.seat = Seat::Taken;
+    /// Those of a cluster that was just founded: all but the founder's are vacant.
+    pub(crate) fn new(places: u16, masters: u16) -> Self {
+        let mut seats = Self::succeed(places, masters, 0);
+        seats.places.iter_mut().skip(1).for_each(|place| place.seat = Seat::Vacant);
+        seats
+    }
+
+    /// Those that another primary has given before: all are taken until they are given up.
+    pub(crate) fn succeed(places: u16, masters: u16, term: u32) -> Self {
+        let taken = Place { seat: Seat::Taken, holders: 0, left: 0 };
+        let places = vec![taken; usize::from(places.max(1))];
+        Self { places, masters: usize::from(masters), term, given: 0, departures: 0 }
+    }
+
+    /// The same primary gives them in another term.
+    pub(crate) fn begin_term(&mut self, term: u32) {
+        // What the founder has given before it was elected counts as given in its first term.
+        if self.term > 0 {
+            self.places.iter_mut().for_each(|place| place.holders = 0);
         }
-        Self { places, incarnations: 0, departures: 0 }
+        (self.term, self.given) = (term, 0);
+    }
+
+    fn of(&self, role: Role) -> Range<usize> {
+        match role {
+            Role::Master => 0..self.masters.min(self.places.len()),
+            Role::Worker => self.masters.min(self.places.len())..self.places.len(),
+        }
     }
 
     fn is_free(&self, place: usize, now: Instant) -> bool {
         self.places.get(place).is_some_and(|place| match place.seat {
+            _ if place.holders >= HOLDERS => false,
             Seat::Vacant => true,
             Seat::Offered(until) => until <= now,
             Seat::Arrived | Seat::Taken => false,
@@ -63,25 +99,30 @@ impl Seats {
 
     /// The place that is given next: the one that has been vacant for longest, so that a process that was out of reach for a while finds its own
     /// vacant as long as there are others. One that is still offered to a process comes last, since that may be on its way.
-    fn next(&self, now: Instant) -> Option<usize> {
-        let free = (0..self.places.len()).filter(|place| self.is_free(*place, now));
+    fn next(&self, role: Role, now: Instant) -> Option<usize> {
+        let free = self.of(role).filter(|place| self.is_free(*place, now));
         free.min_by_key(|place| self.places.get(*place).map(|place| (place.seat != Seat::Vacant, place.left)))
     }
 
     /// Whether there is a place for one more.
-    pub(crate) fn has_room(&self, now: Instant) -> bool {
-        self.incarnations < u32::MAX && self.next(now).is_some()
+    pub(crate) fn has_room(&self, role: Role, now: Instant) -> bool {
+        self.given < u32::MAX && self.next(role, now).is_some()
     }
 
     /// Gives a process a place.
-    pub(crate) fn give(&mut self, now: Instant) -> Option<Given> {
-        let incarnation = self.incarnations.checked_add(1)?;
-        let place = self.next(now)?;
+    pub(crate) fn give(&mut self, role: Role, now: Instant) -> Option<Given> {
+        let given = self.given.checked_add(1)?;
+        let place = self.next(role, now)?;
         let found = self.places.get_mut(place)?;
-        self.incarnations = incarnation;
-        let generation = found.holders;
-        (found.seat, found.holders) = (Seat::Offered(now + OFFER), generation.saturating_add(1));
-        Some(Given { place, generation, incarnation })
+        self.given = given;
+        let generation = self.term.saturating_sub(1) << 16 | found.holders;
+        (found.seat, found.holders) = (Seat::Offered(now + OFFER), found.holders + 1);
+        Some(Given { place, generation, incarnation: u64::from(self.term) << 32 | u64::from(given) })
+    }
+
+    /// Whether a process was given its place in a later term, by another primary.
+    pub(crate) fn is_followed(&self, incarnation: u64) -> bool {
+        incarnation >> 32 > u64::from(self.term)
     }
 
     /// Whether a process has the place, or was told that it may.
@@ -113,8 +154,7 @@ impl Seats {
     /// The place may be given to another.
     pub(crate) fn vacate(&mut self, place: usize) {
         self.departures += 1;
-        if let Some(found) = self.places.get_mut(place).filter(|found| place > 0 && found.seat == Seat::Taken)
-        {
+        if let Some(found) = self.places.get_mut(place).filter(|found| found.seat == Seat::Taken) {
             (found.seat, found.left) = (Seat::Vacant, self.departures);
         }
     }
@@ -122,18 +162,22 @@ impl Seats {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    const WORKER: Role = Role::Worker;
 
     #[test]
     fn places_are_given_once_until_they_are_vacant_again() {
-        let (mut seats, now) = (Seats::new(3), Instant::now());
+        let (mut seats, now) = (Seats::new(3, 1), Instant::now());
         let give = |seats: &mut Seats, now| {
-            seats.give(now).map(|given| (given.place, given.generation, given.incarnation))
+            seats.give(WORKER, now).map(|given| (given.place, given.generation, given.incarnation))
         };
         assert_eq!(give(&mut seats, now), Some((1, 0, 1)));
         assert_eq!(give(&mut seats, now), Some((2, 0, 2)));
         assert_eq!(give(&mut seats, now), None);
-        assert!(!seats.has_room(now) && seats.is_given(1, now));
+        assert!(!seats.has_room(WORKER, now) && seats.is_given(1, now));
         seats.take(1);
         seats.take(2);
         seats.vacate(2);
@@ -145,43 +189,95 @@ mod tests {
 
     #[test]
     fn a_process_that_never_comes_keeps_its_place_for_a_while() {
-        let (mut seats, now) = (Seats::new(2), Instant::now());
-        assert!(seats.give(now).is_some());
+        let (mut seats, now) = (Seats::new(2, 1), Instant::now());
+        assert!(seats.give(WORKER, now).is_some());
         // Nobody was there who could have left.
         seats.vacate(1);
-        assert!(!seats.has_room(now + OFFER - Duration::from_millis(1)));
-        let given = seats.give(now + OFFER);
+        assert!(!seats.has_room(WORKER, now + OFFER - Duration::from_millis(1)));
+        let given = seats.give(WORKER, now + OFFER);
         assert_eq!(given, Some(Given { place: 1, generation: 1, incarnation: 2 }));
     }
 
     #[test]
     fn a_place_that_was_offered_in_vain_is_given_again_when_no_other_is_vacant() {
-        let (mut seats, now) = (Seats::new(3), Instant::now());
-        let places = [(); 3].map(|()| seats.give(now + OFFER).map(|given| given.place));
+        let (mut seats, now) = (Seats::new(3, 1), Instant::now());
+        let places = [(); 3].map(|()| seats.give(WORKER, now + OFFER).map(|given| given.place));
         assert_eq!(places, [Some(1), Some(2), None]);
-        let (mut seats, later) = (Seats::new(3), now + OFFER);
-        let places = [now, later, later, later].map(|at| seats.give(at).map(|given| given.place));
+        let (mut seats, later) = (Seats::new(3, 1), now + OFFER);
+        let places = [now, later, later, later].map(|at| seats.give(WORKER, at).map(|given| given.place));
         assert_eq!(places, [Some(1), Some(2), Some(1), None]);
     }
 
     /// Also if that is later than it was told.
     #[test]
     fn a_process_whose_connection_is_there_keeps_its_place_until_it_is_taken() {
-        let (mut seats, now) = (Seats::new(2), Instant::now());
-        assert!(seats.give(now).is_some());
+        let (mut seats, now) = (Seats::new(2, 1), Instant::now());
+        assert!(seats.give(WORKER, now).is_some());
         let late = now + 100 * OFFER;
         seats.arrive(1);
-        assert!(!seats.has_room(late));
+        assert!(!seats.has_room(WORKER, late));
         seats.connect(1, late);
-        assert!(!seats.has_room(late) && seats.has_room(late + OFFER));
+        assert!(!seats.has_room(WORKER, late) && seats.has_room(WORKER, late + OFFER));
         seats.take(1);
-        assert!(!seats.has_room(late + OFFER));
+        assert!(!seats.has_room(WORKER, late + OFFER));
     }
 
     #[test]
-    fn the_founder_s_place_is_its_own() {
-        let mut seats = Seats::new(1);
-        seats.vacate(0);
-        assert_eq!(seats.give(Instant::now()), None);
+    fn places_of_masters_are_for_masters() {
+        let (mut seats, now) = (Seats::new(4, 3), Instant::now());
+        let mut give = |role| seats.give(role, now).map(|given| given.place);
+        assert_eq!([give(WORKER), give(WORKER)], [Some(3), None]);
+        assert_eq!([give(Role::Master), give(Role::Master), give(Role::Master)], [Some(1), Some(2), None]);
+    }
+
+    /// Primaries that follow each other, and some that are deposed and go on: no process is taken for another.
+    #[test]
+    fn no_two_processes_are_given_the_same_numbers_whichever_primaries_they_have_asked() {
+        let now = Instant::now();
+        let mut primaries = vec![Seats::new(4, 1)];
+        let (mut incarnations, mut generations, mut last) = (BTreeSet::new(), BTreeSet::new(), 0);
+        for term in 1..40 {
+            if term % 5 == 1 {
+                primaries[0].begin_term(term);
+            } else {
+                primaries.push(Seats::succeed(4, 1, term));
+            }
+            let newest = if term % 5 == 1 { 0 } else { primaries.len() - 1 };
+            for turn in 0..20 {
+                let at = if turn % 3 == 0 { turn % primaries.len() } else { newest };
+                let seats = &mut primaries[at];
+                let Some(given) = seats.give(WORKER, now) else {
+                    (1..4).for_each(|place| {
+                        seats.take(place);
+                        seats.vacate(place);
+                    });
+                    continue;
+                };
+                assert!(incarnations.insert(given.incarnation), "{given:?} in term {}", seats.term);
+                assert!(
+                    generations.insert((given.place, given.generation)),
+                    "{given:?} in term {}",
+                    seats.term
+                );
+                if at == newest {
+                    assert!(given.incarnation > last, "{given:?} after {last}");
+                    last = given.incarnation;
+                }
+            }
+        }
+        assert!(incarnations.len() > 300, "{}", incarnations.len());
+    }
+
+    #[test]
+    fn the_first_term_goes_on_where_the_founder_began() {
+        let (mut seats, now) = (Seats::new(2, 1), Instant::now());
+        assert_eq!(seats.give(WORKER, now).map(|given| (given.generation, given.incarnation)), Some((0, 1)));
+        seats.take(1);
+        seats.begin_term(1);
+        seats.vacate(1);
+        assert_eq!(
+            seats.give(WORKER, now).map(|given| (given.generation, given.incarnation)),
+            Some((1, 1 << 32 | 1))
+        );
     }
 }

@@ -10,7 +10,7 @@ use super::PER_ADDRESS;
 use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Purpose, Taker, VERSION, Verdict};
 use super::roster::{Member, Roster};
 use crate::token::Token;
-use crate::{Founder, Net, NetError, Options, Refusal, StartError};
+use crate::{Founder, Net, NetError, Options, Refusal, Role, StartError};
 
 mod soap;
 
@@ -61,7 +61,19 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn claim(net: &Net, purpose: Purpose) -> Claim {
     let longest = net.capabilities().largest_block as u32;
     let (cluster, process) = (Id([1; 16]), Id([2; 16]));
-    Claim { purpose, version: VERSION, from: 1, to: 0, port: 1, longest, cluster, process, incarnation: 1 }
+    let role = Role::Worker;
+    Claim {
+        purpose,
+        role,
+        version: VERSION,
+        from: 1,
+        to: 0,
+        port: 1,
+        longest,
+        cluster,
+        process,
+        incarnation: 1,
+    }
 }
 
 /// Speaks with a door as a node would; what it answers, if it does.
@@ -270,7 +282,8 @@ fn a_founder_of_another_version_is_named_with_both() {
         stream.read_exact(&mut claim).unwrap();
         assert_eq!(taker.claim(&claim, &token).unwrap().version, VERSION);
         let (verdict, process) = (Verdict::Version as u8, Id([4; 16]));
-        let answer = Answer { verdict, version: VERSION + 3, nodes: 2, longest: 1000, process };
+        let answer =
+            Answer { verdict, version: VERSION + 3, nodes: 2, longest: 1000, process, primary: None };
         stream.write_all(&taker.answer(answer, &token)).unwrap();
     });
     let refused = Net::join(&address, None, &options()).err().unwrap();
@@ -288,6 +301,7 @@ fn a_place_that_was_left_is_free_again() {
     let (token, address) = (options().token.unwrap(), founder.address());
     let join = Claim {
         purpose: Purpose::Join,
+        role: Role::Worker,
         version: VERSION,
         from: 0,
         to: 0,
@@ -325,7 +339,7 @@ fn a_place_whose_process_is_connected_is_not_given_to_another() {
     until("it is connected", || {
         let now = Instant::now();
         // An offer is over then, and what is connected stays.
-        members.judge_join(loopback, now + SOON) == Verdict::NoPlace
+        members.judge_join(loopback, Role::Worker, now + SOON) == Verdict::NoPlace
     });
 }
 
@@ -344,7 +358,7 @@ fn who_gives_way_to_strangers_is_called_again() {
         stream.read_exact(&mut claim).unwrap();
         let claim = taker.claim(&claim, &right).unwrap();
         let (verdict, process) = (Verdict::Welcome as u8, Id([4; 16]));
-        let answer = Answer { verdict, version: VERSION, nodes: 2, longest: 1000, process };
+        let answer = Answer { verdict, version: VERSION, nodes: 2, longest: 1000, process, primary: None };
         stream.write_all(&taker.answer(answer, proof)).unwrap();
         (stream, claim)
     };
@@ -354,7 +368,8 @@ fn who_gives_way_to_strangers_is_called_again() {
     let other = SocketAddr::new(address.ip(), claim.port);
     let other = Member { process: claim.process, address: other, incarnation: 1 };
     let members = vec![Some(own), Some(other)];
-    let roster = Roster { cluster: Id([8; 16]), place: 0, generation: 0, open: false, members };
+    let roster =
+        Roster { cluster: Id([8; 16]), place: 0, generation: 0, open: false, masters: 0, giver: 0, members };
     stream.write_all(&roster.to_bytes(1, 0)).unwrap();
     let net = joining.join().unwrap();
     let _called = answer(&wrong);

@@ -299,6 +299,14 @@ impl<T: Transport, M: BlockMemory> Transport for FaultInjector<T, M> {
         self.inner.vacate(peer);
     }
 
+    fn life(&self, peer: NodeId) -> u64 {
+        self.inner.life(peer)
+    }
+
+    fn lead(&mut self, primary: Option<NodeId>, term: Option<u32>) {
+        self.inner.lead(primary, term);
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
         let (peer, can_wait) = match &op {
             Op::Send { peer, .. } | Op::Recv { peer, .. } => (*peer, true),

@@ -9,6 +9,7 @@ use pdbp_core::id::{BlockId, NodeId};
 use pdbp_core::umb::Lender;
 use pdbp_core::{Arrival, ArrivedBlock, Capabilities, Completion, Op, Reason, Refused, Transport};
 
+use super::pair::Belief;
 use super::wire::{Net, Pace, Ready};
 
 /// Why a link failed.
@@ -153,10 +154,13 @@ impl Transport for Port {
     }
 
     fn vacate(&mut self, peer: NodeId) {
+        let Some(peer) = self.index_of(peer) else { return };
         let mut net = lock(&self.net);
-        // Only who founded the cluster knows to whom it gives places.
+        // Only who founded the cluster knows to whom it gives places, and gives none of one that is connected.
+        let is_connected = net.is_alive(peer) && net.end(self.node, peer).belief == Belief::Up;
         if self.node == 0
-            && let Some(state) = net.nodes.get_mut(peer.index())
+            && !is_connected
+            && let Some(state) = net.nodes.get_mut(usize::from(peer))
         {
             state.vacated = true;
         }

@@ -183,6 +183,14 @@ impl<T: Transport> Transport for Recorder<T> {
         self.inner.vacate(peer);
     }
 
+    fn life(&self, peer: NodeId) -> u64 {
+        self.inner.life(peer)
+    }
+
+    fn lead(&mut self, primary: Option<NodeId>, term: Option<u32>) {
+        self.inner.lead(primary, term);
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
         let call = Call::of(&op);
         let outcome = self.inner.submit(op);

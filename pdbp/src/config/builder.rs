@@ -8,8 +8,8 @@ use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
 use super::{
-    Codec, ConfigError, Framing, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Settings,
-    Tls, TransportKind, Trunk, position,
+    Codec, ConfigError, Framing, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Role,
+    Settings, Tls, TransportKind, Trunk, position,
 };
 
 /// Collects the settings of a cluster, then [starts](Self::start) it.
@@ -65,6 +65,7 @@ setters! {
     listen: listen, "listen", String;
     join: join, "join", String;
     found: found, "found", bool;
+    role: role, "role", Role;
     grid: grid, "grid", String;
     trunks: trunks, "trunks", Vec<Trunk>;
     trunk_bytes: trunk_bytes, "trunk_bytes", usize;

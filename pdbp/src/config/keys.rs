@@ -10,10 +10,10 @@ use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
 use super::{
-    Codec, Framing, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls, TransportKind,
-    Trunk,
+    Codec, Framing, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Role, Settings, Tls,
+    TransportKind, Trunk,
 };
-use read::{address, choice, chosen, cluster, hosts, json_file, micros, number, optional, trunk};
+use read::{address, addresses, choice, chosen, cluster, hosts, json_file, micros, number, optional, trunk};
 
 /// A setting. `set` returns `None` for a value out of range.
 pub(crate) struct Key {
@@ -41,6 +41,7 @@ const MONITORS: [(&str, MonitorKind); 3] =
     [("auto", MonitorKind::Auto), ("on", MonitorKind::On), ("off", MonitorKind::Off)];
 const ROUTINGS: [(&str, Routing); 2] = [("direct", Routing::Direct), ("grid", Routing::Grid)];
 const SWITCH: [(&str, bool); 2] = [("off", false), ("on", true)];
+const ROLES: [(&str, Role); 3] = [("auto", Role::Auto), ("master", Role::Master), ("worker", Role::Worker)];
 const FOUNDS: [(&str, bool); 4] = [("off", false), ("on", true), ("0", false), ("1", true)];
 const CHECKSUMS: [(&str, Checksum); 2] = [("off", Checksum::Off), ("on", Checksum::On)];
 
@@ -73,8 +74,9 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "join",
-        expected: "\"off\", or an address such as host0:7210: the process there founds, or has founded, the cluster that this one joins",
-        set: |s, v| optional(v, address, &mut s.join),
+        expected: "\"off\", or an address such as host0:7210: the process there founds, or has founded, the cluster that this one joins; an open \
+                   one takes those of any of its processes, as host0:7210,host1:7210",
+        set: |s, v| optional(v, addresses, &mut s.join),
         show: |s| s.join.clone().unwrap_or_else(|| "off".to_owned()),
     },
     Key {
@@ -83,6 +85,13 @@ pub(crate) const KEYS: &[Key] = &[
                    and leave while it runs",
         set: |s, v| choice(v, &FOUNDS, &mut s.found),
         show: |s| chosen(&s.found, &FOUNDS),
+    },
+    Key {
+        name: "role",
+        expected: "\"auto\" (who founds an open cluster is a master, who joins it a worker), \"master\" or \"worker\": whether a process has one of \
+                   the first places of an open cluster, which vote",
+        set: |s, v| choice(v, &ROLES, &mut s.role),
+        show: |s| chosen(&s.role, &ROLES),
     },
     Key {
         name: "grid",
@@ -315,7 +324,7 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "masters",
-        expected: "how many nodes, from node 0 on, may be the master, 1 to 65535",
+        expected: "how many nodes, from node 0 on, may be the master, 1 to 65535; in an open cluster the places for those with role = \"master\", 1 if nothing is set",
         set: |s, v| number(v, 1..=65_535, &mut s.masters),
         show: |s| s.masters.to_string(),
     },

@@ -21,6 +21,17 @@ pub enum Progress {
     Host,
 }
 
+/// As what a process is in an open cluster ([`Settings::found`](super::Settings::found)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Who founds it is a master, who joins it a worker.
+    Auto,
+    /// It gets one of the first places, of which there are [`masters`](super::Settings::masters): it votes on the tables, and may be primary.
+    Master,
+    /// It gets a place behind those, and votes on nothing: any number of workers may go at any time.
+    Worker,
+}
+
 /// What carries blocks between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportKind {

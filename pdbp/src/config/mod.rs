@@ -10,6 +10,8 @@ mod builder;
 mod error;
 mod keys;
 mod kinds;
+#[cfg(feature = "net")]
+mod net;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -29,7 +31,7 @@ pub use builder::Builder;
 pub use error::ConfigError;
 pub(crate) use keys::KEYS;
 pub use kinds::{
-    Codec, Framing, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Scheme, Tls,
+    Codec, Framing, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Role, Scheme, Tls,
     TransportKind, Trunk,
 };
 
@@ -77,11 +79,16 @@ pub struct Settings {
     /// [`nodes`](Self::nodes) processes, which join there; port 0 is any free one, for tests. An address in reach of other hosts takes a
     /// [`token_file`](Self::token_file), and [`tls`](Self::tls) or [`plain`](Self::plain).
     pub listen: Option<String>,
-    /// Over sockets: where the process listens that founds the cluster to which this one is to belong, or has founded it.
+    /// Over sockets: where the process listens that founds the cluster to which this one is to belong, or has founded it. Of an open one any of its
+    /// processes will do, and there may be several addresses, with commas between them, which are tried in turn.
     pub join: Option<String>,
     /// Over sockets: whether this process, alone, founds an *open* cluster of [`nodes`](Self::nodes) places (16 if nothing is set). Others
-    /// [`join`](Self::join) it whenever they like, and leave; the cluster ends with this process. Needs [`listen`](Self::listen).
+    /// [`join`](Self::join) it whenever they like, and leave. With one of [`masters`](Self::masters), which is the default there, the cluster ends with
+    /// this process. With three any one of them may die, this one too; one that is started again while its masters live joins them, as a
+    /// master, for which it waits three seconds at its [`listen`](Self::listen), which it needs.
     pub found: bool,
+    /// In an open cluster: whether this process has a place of a master.
+    pub role: Role,
     /// The name of this cluster among those that it is joined with by trunks: a letter, then letters, digits, `-` and `_`, 16
     /// at most. The process with node 0
     /// carries the trunks; they are taken at [`listen`](Self::listen). Needs the feature `net`.
@@ -153,7 +160,9 @@ pub struct Settings {
     pub interval: Duration,
     /// Checksums on blocks.
     pub checksum: Checksum,
-    /// Nodes that may become primary master: node 0 and those after it. The same on all nodes.
+    /// Nodes that may become primary master: node 0 and those after it. The same on all nodes. In an open cluster ([`found`](Self::found)) so many of its
+    /// places, fewer than [`nodes`](Self::nodes), are for processes with the [`role`](Self::role) of a master; there it is 1 if nothing is set, and those
+    /// that join learn it.
     pub masters: u16,
     /// A node that gives no sign of life for so long is declared down; zero: only when its transport reports it failed. All nodes
     /// have to poll more often than that, so with [`Progress::Inline`] a program has to call. The same on all nodes. Over
@@ -218,6 +227,7 @@ impl Default for Settings {
             listen: None,
             join: None,
             found: false,
+            role: Role::Auto,
             grid: None,
             trunks: Vec::new(),
             trunk_bytes: 64 << 20,
@@ -352,39 +362,11 @@ impl Settings {
         }
     }
 
-    /// Whether `listen` is where the gateway takes trunks: over sockets it is where other processes join.
-    #[cfg(feature = "net")]
-    pub(crate) fn is_gateway_listening(&self) -> bool {
-        self.grid.is_some() && self.transport != TransportKind::Net
-    }
-
-    /// How long a trunk may be without a connection.
-    #[cfg(feature = "net")]
-    pub(crate) fn trunk_outage(&self) -> Duration {
-        let is_set = self.origins.get(position("outage_ms")).is_some_and(|origin| *origin != Origin::Default);
-        if is_set { self.outage } else { Duration::from_secs(60) }
-    }
-
     /// Sets what has another default on a fabric of so many endpoints.
     #[cfg(feature = "rapidio")]
     pub(crate) fn prepare_for_fabric(&mut self, endpoints: usize) {
-        let is_set = self.origins.get(position("nodes")).is_some_and(|origin| *origin != Origin::Default);
-        if !is_set {
+        if !self.is_set("nodes") {
             self.nodes = u16::try_from(endpoints).unwrap_or(u16::MAX);
-        }
-    }
-
-    /// Sets what has another default over sockets.
-    #[cfg(feature = "net")]
-    pub(crate) fn prepare_for_net(&mut self) {
-        self.transport = TransportKind::Net;
-        let is_set = |key| self.origins.get(position(key)).is_some_and(|origin| *origin != Origin::Default);
-        let (lease_is_set, nodes_are_set) = (is_set("lease_ms"), is_set("nodes"));
-        if self.progress == Progress::Thread && !lease_is_set {
-            self.lease = Duration::from_secs(2);
-        }
-        if self.found && !nodes_are_set {
-            self.nodes = 16;
         }
     }
 
@@ -402,6 +384,12 @@ impl Settings {
         }
         self.note(i, origin);
         Ok(())
+    }
+
+    /// Whether anybody has written the value of a setting.
+    #[cfg(any(feature = "net", feature = "rapidio"))]
+    fn is_set(&self, key: &str) -> bool {
+        self.origins.get(position(key)).is_some_and(|origin| *origin != Origin::Default)
     }
 
     /// The value of setting number `i` was written by `origin`.

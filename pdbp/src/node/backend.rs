@@ -58,8 +58,10 @@ pub struct Backend {
     transport: Box<dyn Carrier>,
     pub(crate) bell: Arc<dyn Bell>,
     pub(crate) crowded: bool,
-    /// In a cluster in which nodes come and go: how many processes have had this node's place before.
+    /// In a cluster in which nodes come and go: of no two processes that have had this node's place the same.
     pub(crate) generation: Option<u32>,
+    /// This process has founded that cluster, and not joined it.
+    pub(crate) founds: bool,
     #[cfg(feature = "mpi")]
     pub(crate) direct: Option<Direct>,
     /// The fabric that the node is on.
@@ -103,6 +105,7 @@ impl Backend {
             bell,
             crowded: false,
             generation: None,
+            founds: false,
             #[cfg(feature = "mpi")]
             direct: None,
             #[cfg(feature = "rapidio")]
@@ -114,12 +117,13 @@ impl Backend {
     #[cfg(feature = "net")]
     pub(crate) fn over_sockets(end: pdbp_net::Net) -> Self {
         let (bell, crowded) = (end.bell(), end.is_crowded());
-        let generation = end.is_open().then(|| end.generation());
+        let (generation, founds) = (end.is_open().then(|| end.generation()), end.has_founded());
         Self {
             transport: Box::new(Erased(end, |end| Some(end.stats()))),
             bell,
             crowded,
             generation,
+            founds,
             #[cfg(feature = "mpi")]
             direct: None,
             #[cfg(feature = "rapidio")]
@@ -144,7 +148,8 @@ impl Backend {
 
     /// Records what the transport does.
     pub(crate) fn traced(self, ring: Arc<Ring>) -> Self {
-        let (bell, crowded, generation) = (Arc::clone(&self.bell), self.crowded, self.generation);
+        let (bell, crowded) = (Arc::clone(&self.bell), self.crowded);
+        let (generation, founds) = (self.generation, self.founds);
         Self {
             #[cfg(feature = "mpi")]
             direct: self.direct.clone(),
@@ -154,6 +159,7 @@ impl Backend {
             bell,
             crowded,
             generation,
+            founds,
         }
     }
 
@@ -206,6 +212,14 @@ impl Transport for Backend {
 
     fn vacate(&mut self, peer: NodeId) {
         self.transport.vacate(peer);
+    }
+
+    fn life(&self, peer: NodeId) -> u64 {
+        self.transport.life(peer)
+    }
+
+    fn lead(&mut self, primary: Option<NodeId>, term: Option<u32>) {
+        self.transport.lead(primary, term);
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<BackendError>> {
@@ -266,6 +280,14 @@ where
         self.0.vacate(peer);
     }
 
+    fn life(&self, peer: NodeId) -> u64 {
+        self.0.life(peer)
+    }
+
+    fn lead(&mut self, primary: Option<NodeId>, term: Option<u32>) {
+        self.0.lead(primary, term);
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<BackendError>> {
         self.0.submit(op).map_err(|Refused { op, reason }| {
             let reason = match reason {
@@ -312,7 +334,7 @@ pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings, backend: &Back
     config.routing = settings.routing;
     if backend.generation.is_some() {
         config.voters = config.masters;
-        config.start = if id.index() == 0 { Start::Alone } else { Start::Joining };
+        config.start = if backend.founds { Start::Alone } else { Start::Joining };
     }
     config.control_blocks = settings.control_blocks(config.least_control_blocks());
     config

@@ -87,6 +87,14 @@ impl<T: Transport> Transport for Traced<T> {
         self.inner.vacate(peer);
     }
 
+    fn life(&self, peer: NodeId) -> u64 {
+        self.inner.life(peer)
+    }
+
+    fn lead(&mut self, primary: Option<NodeId>, term: Option<u32>) {
+        self.inner.lead(primary, term);
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
         let taken = match &op {
             Op::Send { peer, block } => Taken::Sent(*peer, describe(block.id(), block.bytes())),

@@ -6,6 +6,7 @@ mod far_streams;
 mod grid;
 mod groups;
 mod hub;
+mod masters;
 mod open;
 mod proxy;
 mod soap;

@@ -20,6 +20,7 @@ pub(super) fn plan(seed: u64, flaw: Option<Flaw>) -> Plan {
         masters: if random.one_in(2) { 2 } else { nodes },
         voters: nodes,
         open: false,
+        heirs: false,
         founds_again: false,
         lease: if random.one_in(4) { 0 } else { 16_000 },
         parts: if random.one_in(3) { nodes } else { 2 * nodes + 1 },
@@ -42,6 +43,12 @@ pub(super) fn open_plan(seed: u64, flaw: Option<Flaw>) -> Plan {
     let (nodes, voters) = ([4, 5, 6, 8][random.below(4) as usize], [1, 3, 3][random.below(3) as usize]);
     let masters = 1 + random.below(voters) as usize;
     Plan { nodes, masters, voters: voters as usize, open: true, parts: 2 * nodes + 1, ..drawn }
+}
+
+/// The same, in which places go to other processes, those of voters too, while the former ones run on and know nothing of it.
+pub(super) fn heirs_plan(seed: u64, flaw: Option<Flaw>) -> Plan {
+    let drawn = open_plan(seed, flaw);
+    Plan { nodes: 5, voters: 3, masters: 3, parts: 11, lease: 16_000, faults: 15, heirs: true, ..drawn }
 }
 
 /// Runs one schedule.
@@ -196,6 +203,23 @@ fn schedules_of_clusters_that_grow_and_shrink_keep_the_rules() {
     }
     std::println!("seeds {first} to {seed}, {records} operations, {downs} downs, {:?}", start.elapsed());
     assert!(records > 1_000 && downs > 100, "{records} operations, {downs} downs");
+}
+
+/// `PDBP_AGREEMENT_HEIRS_SECONDS=<seconds>` makes the run long.
+#[test]
+fn schedules_in_which_places_go_to_others_while_the_former_run_on_keep_the_rules() {
+    let seconds = variable("PDBP_AGREEMENT_HEIRS_SECONDS");
+    let start = std::time::Instant::now();
+    let first = variable("PDBP_AGREEMENT_FIRST").unwrap_or(0);
+    let (mut records, mut heirs, mut seed) = (0, 0, first);
+    while seconds.map_or(seed < first + 30, |s| start.elapsed().as_secs() < s) {
+        let world = run_plan(seed, 4_000, heirs_plan(seed, None)).unwrap_or_else(|what| panic!("{what}"));
+        records += world.history.len();
+        heirs += world.heirs;
+        seed += 1;
+    }
+    std::println!("seeds {first} to {seed}, {records} operations, {heirs} heirs, {:?}", start.elapsed());
+    assert!(records > 1_000 && heirs > 30, "{records} operations, {heirs} heirs");
 }
 
 #[test]

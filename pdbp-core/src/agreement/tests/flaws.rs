@@ -1,6 +1,6 @@
 //! The checks are worth what they notice: each rule of the protocol is broken in turn, and must be caught.
 
-use super::faults::{open_plan, plan, run_plan};
+use super::faults::{heirs_plan, open_plan, plan, run_plan};
 use super::plan::Plan;
 use crate::agreement::Flaw;
 
@@ -48,6 +48,11 @@ flaws! {
     voters_that_have_ended_and_do_not_count_are_noticed: LeavesOutEnded from 701_100,
     entries_of_an_earlier_life_are_noticed: FormerLife from 700_300,
     leases_of_nodes_that_are_merely_out_of_reach_and_end_early_are_noticed: CutsLeases from 100,
+}
+
+flaws! {
+    heirs_plan:
+    votes_of_who_had_the_place_before_are_noticed: ForgetsLives from 0,
 }
 
 #[test]

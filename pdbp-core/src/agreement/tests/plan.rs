@@ -11,6 +11,8 @@ pub(super) struct Plan {
     pub(super) voters: usize,
     /// Whether node 0 founds the cluster alone, and the others join.
     pub(super) open: bool,
+    /// Whether the place of a node that was declared down may go to another process while the former one runs on.
+    pub(super) heirs: bool,
     /// A mistake of the host: a founder that is started again founds again.
     pub(super) founds_again: bool,
     pub(super) lease: u64,
@@ -41,6 +43,7 @@ impl Plan {
             masters: 2,
             voters: usize::MAX,
             open: false,
+            heirs: false,
             founds_again: false,
             lease: 16_000,
             parts: 8,

@@ -96,7 +96,7 @@ pub(super) fn node(index: usize) -> NodeId {
 
 pub(super) fn entry(index: usize) -> NodeEntry {
     let name = Name::new(&std::format!("host {index}")).unwrap();
-    NodeEntry { id: node(index), name, kind: NodeKind::Compute, failed: false }
+    NodeEntry { id: node(index), name, kind: NodeKind::Compute, failed: false, life: 0 }
 }
 
 pub(super) fn part(owner: usize, local: u16) -> PartId {

@@ -10,11 +10,12 @@ use crate::agreement::message::{LAST_EPOCH, LAST_INDEX};
 use crate::agreement::{Agreement, Ballot, Body, Change, Entry, Fit, MESSAGE, Message, Position};
 use crate::agreement::{Reach, Settings, Start, Storage};
 use crate::id::{Epoch, Time};
+use crate::tables::NodeEntry;
 
 fn change() -> impl Strategy<Value = Change> {
     (0..5, 0usize..0xFFFF, 0u16..0xFFFF, any::<u32>()).prop_map(|(which, n, local, generation)| match which {
         0 => Change::Nothing,
-        1 => Change::NodeUp(entry(n)),
+        1 => Change::NodeUp(NodeEntry { life: u64::from(generation) << 20, ..entry(n) }),
         2 => Change::NodeDown(node(n)),
         3 => added(part(n, local).in_generation(generation)),
         _ => Change::PartRemoved(part(n, local).in_generation(generation)),

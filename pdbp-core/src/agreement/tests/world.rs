@@ -1,5 +1,6 @@
 //! A cluster in virtual time: replicas, links with sessions, clocks that drift, and the checks after every step.
 
+mod heirs;
 mod schedule;
 
 use std::boxed::Box;
@@ -13,6 +14,7 @@ use super::plan::{Plan, Random};
 use super::table::{Table, entry, node};
 use crate::agreement::{Agreement, Change, Event, Message, Reach, Role, Settings, Stage, Start, Storage};
 use crate::id::{PartId, Time};
+use crate::tables::NodeEntry;
 
 struct Host {
     replica: Option<Box<Agreement<'static>>>,
@@ -28,6 +30,8 @@ struct Host {
     /// The operation that waits for an answer: its number in the history.
     asking: Option<usize>,
     last_answer: Option<bool>,
+    /// Which process of its place it is; where places have one for good, 0.
+    life: u64,
 }
 
 #[derive(Default)]
@@ -59,7 +63,7 @@ pub(super) struct World {
     sessions: BTreeMap<(usize, usize), Session>,
     /// What was committed, entry by entry.
     committed: Vec<String>,
-    primaries: BTreeMap<u32, usize>,
+    primaries: BTreeMap<u32, (usize, u64)>,
     pub(super) history: History,
     trace: VecDeque<String>,
     /// How many of the last events are kept.
@@ -68,6 +72,8 @@ pub(super) struct World {
     healed: bool,
     /// Members that replicas were told to be down.
     downs: u32,
+    /// Processes that have got the place of one that runs on.
+    pub(super) heirs: u64,
 }
 
 /// Messages under way on a link.
@@ -76,7 +82,9 @@ const WINDOW: usize = 6;
 impl World {
     pub(super) fn new(seed: u64, plan: Plan) -> Self {
         let mut random = Random::new(seed);
-        let hosts = (0..plan.nodes)
+        // The second half is of those whose place another has got.
+        let slots = if plan.heirs { 2 * plan.nodes } else { plan.nodes };
+        let hosts = (0..slots)
             .map(|_| Host {
                 replica: None,
                 table: Table::new(plan.nodes, plan.parts),
@@ -88,12 +96,13 @@ impl World {
                 compared: 0,
                 asking: None,
                 last_answer: None,
+                life: 0,
             })
             .collect();
-        let links = (0..plan.nodes).map(|_| (0..plan.nodes).map(|_| Link::default()).collect()).collect();
+        let links = (0..slots).map(|_| (0..slots).map(|_| Link::default()).collect()).collect();
         let mut sessions = BTreeMap::new();
-        for a in 0..plan.nodes {
-            for b in a + 1..plan.nodes {
+        for a in 0..slots {
+            for b in (a + 1..slots).filter(|b| b % plan.nodes != a % plan.nodes) {
                 sessions.insert((a, b), Session { up: true, tell: [None; 2], ended: false, up_at: 0 });
             }
         }
@@ -113,6 +122,7 @@ impl World {
             broken: None,
             healed: false,
             downs: 0,
+            heirs: 0,
         };
         if plan.open {
             world.found();
@@ -124,7 +134,7 @@ impl World {
 
     fn start(&mut self, i: usize, start: Start) {
         let settings = Settings {
-            entry: entry(i),
+            entry: NodeEntry { life: self.hosts[i].life, ..entry(self.place(i)) },
             nodes: self.plan.nodes as u16,
             masters: self.plan.masters.min(self.plan.nodes) as u16,
             voters: self.plan.voters() as u16,
@@ -141,10 +151,13 @@ impl World {
         host.table = Table::new(self.plan.nodes, self.plan.parts);
         host.compared = 0;
         (host.next_call, host.restart_at) = (0, u64::MAX);
-        for j in (0..self.plan.nodes).filter(|j| *j != i) {
+        let own = self.place(i);
+        for j in (0..self.plan.nodes).filter(|j| *j != own) {
+            let j = self.met(i, j);
             if !self.session(i, j).up {
                 let now = self.clock(i);
-                self.replica_mut(i).link_down(now, node(j), false);
+                let place = node(self.place(j));
+                self.replica_mut(i).link_down(now, place, false);
             }
         }
     }
@@ -229,7 +242,7 @@ impl World {
     }
 
     fn fail(&mut self, what: String) {
-        for i in 0..self.plan.nodes {
+        for i in 0..self.hosts.len() {
             let state = self.state(i);
             self.note(state);
         }
@@ -266,7 +279,7 @@ impl World {
             self.history.forget();
         }
         let ended = self.plan.ends && self.random.one_in(2);
-        for j in (0..self.plan.nodes).filter(|j| *j != i) {
+        for j in self.others(i) {
             self.cut(i, j);
             self.session(i, j).ended = ended;
         }
@@ -278,6 +291,10 @@ impl World {
     pub(super) fn restart(&mut self, i: usize) {
         self.note(format!("node {i} restarts"));
         let founds = i == 0 && self.plan.founds_again;
+        if self.plan.heirs {
+            self.hosts[i].life = self.heirs + 1;
+            self.heirs += 1;
+        }
         self.start(i, if founds { Start::Alone } else { Start::Joining });
     }
 
@@ -312,7 +329,8 @@ impl World {
         let link = &mut self.links[from][to];
         (link.void, link.queue) = (true, VecDeque::new());
         let now = self.clock(to);
-        self.replica_mut(to).link_renewed(now, node(from));
+        let place = node(self.place(from));
+        self.replica_mut(to).link_renewed(now, place);
         self.post(to, from, Vec::new());
         self.pump(to);
     }
@@ -336,20 +354,20 @@ impl World {
                     let ended = self.session(a, b).ended;
                     let what = if ended { "has ended" } else { "is out of reach" };
                     self.note(format!("node {i} learns that {j} {what}"));
-                    let now = self.clock(i);
-                    self.replica_mut(i).link_down(now, node(j), ended);
+                    let (now, place) = (self.clock(i), node(self.place(j)));
+                    self.replica_mut(i).link_down(now, place, ended);
                     self.pump(i);
                 }
             }
             let now = self.now;
             let both = self.runs(a) && self.runs(b);
             let session = self.session(a, b);
-            if both && session.tell == [None; 2] && session.up_at <= now {
-                session.up = true;
+            if both && session.tell == [None; 2] && session.up_at <= now && self.may_meet(a, b) {
+                self.session(a, b).up = true;
                 self.note(format!("link {a} - {b} is up"));
                 for (i, j) in [(a, b), (b, a)] {
-                    let now = self.clock(i);
-                    self.replica_mut(i).link_up(now, node(j));
+                    let (now, place, life) = (self.clock(i), node(self.place(j)), self.hosts[j].life);
+                    self.replica_mut(i).link_up(now, place, life);
                 }
                 self.pump(a);
                 self.pump(b);
@@ -381,10 +399,11 @@ impl World {
         self.hosts[i].next_call =
             next.map_or(u64::MAX, |t| t.0.saturating_sub(host.offset) * 256 / host.rate + 1);
         loop {
-            let links = &self.links[i];
-            let Some(to) = replica.next_receiver(|n| links[n.index()].queue.len() < WINDOW) else { break };
+            let to = replica.next_receiver(|n| self.links[i][self.met(i, n.index())].queue.len() < WINDOW);
+            let Some(to) = to else { break };
             let Some(message) = replica.next_message(to, &self.hosts[i].table) else { continue };
-            self.send(i, to.index(), &message);
+            let slot = self.met(i, to.index());
+            self.send(i, slot, &message);
         }
         self.hosts[i].replica = Some(replica);
         self.take_events(i);
@@ -409,18 +428,18 @@ impl World {
         let Some((_, bytes)) = self.links[from][to].queue.pop_front() else { return };
         if bytes.is_empty() {
             self.note(format!("node {to} hears that {from} has missed something"));
-            let now = self.clock(to);
-            self.replica_mut(to).link_renewed(now, node(from));
+            let (now, place) = (self.clock(to), node(self.place(from)));
+            self.replica_mut(to).link_renewed(now, place);
             self.links[to][from].void = false;
             self.pump(to);
             return self.pump(from);
         }
         let message = Message::decode(&bytes).expect("what a node says is well-formed");
         self.note(format!("{from} -> {to} {message:?}"));
-        let now = self.clock(to);
+        let (now, place) = (self.clock(to), node(self.place(from)));
         let host = &mut self.hosts[to];
         if let Some(replica) = host.replica.as_mut() {
-            replica.handle(now, node(from), message, &mut host.table);
+            replica.handle(now, place, message, &mut host.table);
         }
         self.check(to);
         self.pump(to);
@@ -447,9 +466,10 @@ impl World {
         let applied = replica.applied_index();
         let (mut wrong, mut compared) = (None, self.hosts[i].compared);
         if replica.role == Role::Primary {
-            let other = *self.primaries.entry(replica.epoch().0).or_insert(i);
-            if other != i {
-                wrong = Some(format!("nodes {i} and {other} are primary in {:?}", replica.epoch()));
+            let this = (self.place(i), self.hosts[i].life);
+            let other = *self.primaries.entry(replica.epoch().0).or_insert(this);
+            if other != this {
+                wrong = Some(format!("nodes {this:?} and {other:?} are primary in {:?}", replica.epoch()));
             }
         }
         if !matches!(replica.stage, Stage::Following | Stage::Member) || applied < self.hosts[i].compared {

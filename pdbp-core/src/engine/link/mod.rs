@@ -55,6 +55,8 @@ pub(crate) struct Link {
     pub(super) undelivered: u64,
     /// At the primary: barriers that the peer has arrived at.
     pub(super) arrived: u32,
+    /// At a primary that does not know which barrier is next: neither does the peer.
+    pub(super) asks_barrier: bool,
     pub(super) tally: Tally,
 }
 
@@ -150,6 +152,7 @@ impl Link {
             reserved: false,
             undelivered: 0,
             arrived: 0,
+            asks_barrier: false,
             tally: Tally::default(),
         }
     }

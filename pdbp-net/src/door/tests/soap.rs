@@ -185,6 +185,7 @@ fn played_by_hand() -> (Net, TcpStream) {
     let (purpose, cluster) = (Purpose::Join, Id([0; 16]));
     let join = Claim {
         purpose,
+        role: crate::Role::Worker,
         version: VERSION,
         from: 0,
         to: 0,

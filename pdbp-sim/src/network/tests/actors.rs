@@ -143,13 +143,14 @@ fn programs_run_on_all_nodes_and_the_same_seed_is_the_same_run() {
 #[test]
 fn a_server_that_counts_what_comes_again_is_found_by_its_clients() {
     let found = |seed| match run(seed, true) {
-        Err(ScenarioError::Broken(broken)) => *broken,
-        other => panic!("{:?}", other.map(|cluster| cluster.report())),
+        Err(ScenarioError::Broken(broken)) => Some(*broken),
+        _ => None,
     };
-    let first: Broken = found(5);
-    assert_eq!((first.invariant, first.seed), (Invariant::Actor, 5));
+    let first: Broken = (0..100).find_map(found).unwrap();
+    assert_eq!(first.invariant, Invariant::Actor);
     assert!(first.node > 0 && first.what.contains("the sum to") && !first.trace.is_empty(), "{first}");
-    assert_eq!(first, found(5));
+    let again = found(first.seed).unwrap();
+    assert_eq!(first, again);
 }
 
 /// Sends a long message and a stream to its like on the other node, and reads those.

@@ -50,6 +50,11 @@ pub(super) fn address(text: &str) -> Option<String> {
     (plain && port.parse::<u16>().is_ok()).then(|| text.to_owned())
 }
 
+/// Several with commas between them.
+pub(super) fn addresses(text: &str) -> Option<String> {
+    text.split(',').all(|one| address(one.trim()).is_some()).then(|| text.to_owned())
+}
+
 /// The name of a cluster among others.
 pub(super) fn cluster(text: &str) -> Option<String> {
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));

@@ -25,13 +25,13 @@ impl World {
             }
         }
         let mut next = (self.now + 500, None);
-        for to in 0..self.plan.nodes {
+        for to in 0..self.hosts.len() {
             let host = &self.hosts[to];
             let call = host.next_call.max(host.slow_until);
             if self.runs(to) && call < next.0 {
                 next = (call, Some((to, to)));
             }
-            for from in (0..self.plan.nodes).filter(|f| *f != to) {
+            for from in self.others(to) {
                 let link = &self.links[from][to];
                 let Some((at, _)) = link.queue.front() else { continue };
                 let at = (*at).max(link.blocked_until).max(host.slow_until);
@@ -49,7 +49,7 @@ impl World {
         self.keep_sessions();
         for i in 0..self.plan.nodes {
             // Who is said to have ended is not back before all have heard it.
-            let told = (0..self.plan.nodes).all(|j| j == i || self.session(i, j).tell == [None; 2]);
+            let told = self.others(i).into_iter().all(|j| self.session(i, j).tell == [None; 2]);
             if !self.runs(i) && told && self.hosts[i].restart_at <= self.now {
                 self.restart(i);
             }
@@ -57,14 +57,17 @@ impl World {
     }
 
     fn client(&mut self) {
-        let i = self.random.below(self.plan.nodes as u64) as usize;
+        let mut i = self.random.below(self.plan.nodes as u64) as usize;
+        if self.plan.heirs && self.random.one_in(4) {
+            i += self.plan.nodes;
+        }
         if !self.runs(i) {
             return;
         }
         let owner = self.random.below(self.plan.nodes as u64) as usize;
         let local = self.random.below(2) as u16;
         if !self.is_asking(i) && self.random.one_in(4) {
-            let id = part(i, local);
+            let id = part(self.place(i), local);
             let change = if self.random.one_in(2) { added(id) } else { Change::PartRemoved(id) };
             self.ask(i, change);
         } else {
@@ -73,6 +76,9 @@ impl World {
     }
 
     fn fault(&mut self) {
+        if self.plan.heirs && self.random.one_in(2) && self.bequeath() {
+            return;
+        }
         let nodes = self.plan.nodes as u64;
         let (a, b) = (self.random.below(nodes) as usize, self.random.below(nodes) as usize);
         let long = self.random.below(4 * self.plan.lease.max(4_000));
@@ -109,7 +115,8 @@ impl World {
         let serves = |p: usize| {
             self.replica(p).is_serving(self.clock(p)) && self.replica(p).pending.is_none() && all(p)
         };
-        let whole = self.sessions.values().all(|s| s.up)
+        let now = |slots: &(usize, usize)| slots.0.max(slots.1) < self.plan.nodes;
+        let whole = self.sessions.iter().filter(|(ends, _)| now(ends)).all(|(_, s)| s.up)
             && self.links.iter().flatten().all(|l| l.blocked_until <= self.now)
             && self.hosts.iter().all(|h| h.slow_until <= self.now);
         whole

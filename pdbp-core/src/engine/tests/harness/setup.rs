@@ -94,6 +94,8 @@ pub struct Setup {
     pub joining: Option<usize>,
     /// Node 0 founds an open cluster alone; the places of the others are vacant until their links are mended.
     pub open: bool,
+    /// Nodes that vote in one that is open.
+    pub voters: u16,
     /// A node to which another value of a setting was given.
     pub odd: Option<(usize, Setting)>,
 }
@@ -119,6 +121,7 @@ impl Default for Setup {
             lease: 0,
             joining: None,
             open: false,
+            voters: 1,
             odd: None,
         }
     }
@@ -148,8 +151,12 @@ impl Setup {
     }
 
     fn masters(&self) -> u16 {
-        // In a grid the fewer have links to all, the more is relayed.
-        if self.open || self.routing == Routing::Grid { 1 } else { self.nodes.min(2) as u16 }
+        match self.routing {
+            _ if self.open => self.voters,
+            // The fewer have links to all, the more is relayed.
+            Routing::Grid => 1,
+            Routing::Direct => self.nodes.min(2) as u16,
+        }
     }
 
     pub fn config(&self, i: usize) -> Config {
@@ -172,7 +179,7 @@ impl Setup {
             config.start = Start::Joining;
         }
         if self.open {
-            config.voters = 1;
+            config.voters = self.voters;
             config.start = if i == 0 { Start::Alone } else { Start::Joining };
         }
         match self.odd.filter(|(odd, _)| *odd == i) {

@@ -103,6 +103,8 @@ fn a_place_is_given_up_when_all_members_know_that_its_node_is_down() {
     let mut c = open(3);
     run(&mut c);
     meet(&mut c, &[0, 1, 2]);
+    // As it became primary it has given up all that nobody had.
+    c.net.borrow_mut().vacated.clear();
     c.apply(Operation::Gate { from: 0, to: 2, closed: true });
     c.kill(1);
     run(&mut c);
@@ -119,6 +121,7 @@ fn a_place_is_given_up_when_all_members_know_that_its_node_is_down() {
 fn a_process_that_goes_before_it_is_let_in_leaves_its_place() {
     let mut c = open(2);
     run(&mut c);
+    assert_eq!(std::mem::take(&mut c.net.borrow_mut().vacated), [(0, 1)], "by one that has become primary");
     c.mend(0, 1);
     c.poll(0);
     c.kill(1);
@@ -126,6 +129,38 @@ fn a_process_that_goes_before_it_is_let_in_leaves_its_place() {
     assert_eq!(members(&mut c, 0), [0]);
     assert!(!has_seen(&mut c, 0, |e| matches!(e, Event::NodeUp { node: up } if *up == node(1))));
     assert_eq!(c.net.borrow().vacated, [(0, 1)]);
+    c.close();
+}
+
+/// Who is primary next gives up the places that nobody has, since it does not know to whom they were given.
+#[test]
+fn a_cluster_of_three_masters_goes_on_without_its_founder() {
+    let mut c = Setup { nodes: 5, links: Links::Posted, open: true, voters: 3, ..Setup::default() }.start();
+    run(&mut c);
+    meet(&mut c, &[0, 1, 2, 3]);
+    for i in 0..4 {
+        assert_eq!(c.host(i).engine.arrive(), 1, "node {i}");
+    }
+    run(&mut c);
+    c.net.borrow_mut().vacated.clear();
+    c.kill(0);
+    run(&mut c);
+    let primary = c.host(3).engine.master().unwrap().index();
+    assert!([1, 2].contains(&primary));
+    for i in 1..4 {
+        assert_eq!(members(&mut c, i), [1, 2, 3], "node {i}");
+        assert_eq!(c.host(i).engine.arrive(), 2);
+    }
+    run(&mut c);
+    assert!((1..4).all(|i| c.host(i).engine.barrier_passed(2)));
+    for place in [0, 4] {
+        assert!(c.net.borrow().vacated.contains(&(primary, place)), "place {place}");
+    }
+    meet(&mut c, &[1, 2, 3, 4]);
+    let part = c.host(4).engine.register("late", crate::tables::PartKind::Cpu).unwrap();
+    run(&mut c);
+    assert_eq!((members(&mut c, 3), c.host(3).engine.is_ready()), (std::vec![1, 2, 3, 4], true));
+    assert!(c.host(2).engine.parts().any(|entry| entry.id == part));
     c.close();
 }
 

@@ -1,0 +1,47 @@
+//! Settings that have other defaults, or other limits, over sockets.
+
+use std::time::Duration;
+
+use super::{ConfigError, Origin, Progress, Settings, TransportKind, position};
+
+impl Settings {
+    /// Whether `listen` is where the gateway takes trunks: over sockets it is where other processes join.
+    pub(crate) fn is_gateway_listening(&self) -> bool {
+        self.grid.is_some() && self.transport != TransportKind::Net
+    }
+
+    /// How long a trunk may be without a connection.
+    pub(crate) fn trunk_outage(&self) -> Duration {
+        if self.is_set("outage_ms") { self.outage } else { Duration::from_secs(60) }
+    }
+
+    /// Sets what has another default over sockets.
+    pub(crate) fn prepare_for_net(&mut self) {
+        self.transport = TransportKind::Net;
+        if self.progress == Progress::Thread && !self.is_set("lease_ms") {
+            self.lease = Duration::from_secs(2);
+        }
+        if self.found && !self.is_set("nodes") {
+            self.nodes = 16;
+        }
+    }
+
+    /// Sets what has another default in an open cluster that this process founds.
+    ///
+    /// # Errors
+    /// All places would be those of masters.
+    pub(crate) fn prepare_for_open(&mut self) -> Result<(), ConfigError> {
+        if self.masters == Self::default().masters && !self.is_set("masters") {
+            self.masters = 1;
+        }
+        if self.masters > 1 && self.masters >= self.nodes {
+            let origin = self.origins.get(position("masters")).cloned().unwrap_or(Origin::Default);
+            let (value, expected) = (self.masters.to_string(), FEWER);
+            return Err(ConfigError::Value { key: "masters", value, origin, expected });
+        }
+        Ok(())
+    }
+}
+
+const FEWER: &str =
+    "fewer masters than the open cluster has places, which `nodes` says: raise that, or lower `masters`";

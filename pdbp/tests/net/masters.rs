@@ -1,0 +1,132 @@
+//! Open clusters of several masters, which outlive their founder.
+
+use std::time::Duration;
+
+use pdbp::{Builder, Event, Node, Part, PartKind, Role};
+
+use super::open::{Process, members, only, until, until_up};
+use super::{Patience, SOON, address, builder};
+
+/// Without leases, so that nobody is declared down whose processor others have; who has gone is told by its connections.
+fn soon_given_up() -> Builder {
+    builder().outage(Duration::from_millis(200))
+}
+
+/// What a founder is started with, at first and again.
+fn founder(address: &str) -> Builder {
+    soon_given_up().nodes(8).masters(3).listen(address.to_owned()).found(true)
+}
+
+/// Sends back what it gets, until it is killed; after it has passed a barrier if that is what it gets.
+#[test]
+#[ignore = "the program of the processes that another test starts"]
+fn member() {
+    let start = std::env::var("MEMBER_STARTS").unwrap();
+    let builder = match start.split_once(' ').unwrap() {
+        ("found", address) => founder(address),
+        ("master", address) => soon_given_up().join(address.to_owned()).role(Role::Master),
+        (_, address) => soon_given_up().join(address.to_owned()),
+    };
+    let cluster = builder.start().unwrap();
+    let node = only(&cluster);
+    let part = node.register("member", PartKind::Cpu).unwrap();
+    while let Ok(message) = part.recv() {
+        if *message == *b"barrier" {
+            node.barrier(SOON).unwrap();
+        }
+        // Who has asked may be out just now.
+        if part.send(message.source(), &message).is_ok() {
+            part.flush();
+        }
+    }
+}
+
+fn start(what: &str, address: &str) -> Process {
+    Process::start("masters::member", "MEMBER_STARTS", &format!("{what} {address}"))
+}
+
+/// Asks all that it has not asked itself, and waits for their answers.
+fn ask_all(hub: &Part, own: &Node, what: &[u8]) {
+    let others: Vec<_> = members(own).into_iter().filter(|place| *place != own.id().index()).collect();
+    for place in &others {
+        hub.send(hub.find(&format!("member@node{place}"), SOON).unwrap(), what).unwrap();
+    }
+    hub.flush();
+    if what == b"barrier" {
+        own.barrier(SOON).unwrap();
+    }
+    for _ in &others {
+        assert_eq!(*hub.recv_timeout(SOON).unwrap(), *what);
+    }
+}
+
+fn until_members(node: &Node, all: &[usize]) {
+    let patience = Patience::new();
+    while members(node) != all {
+        patience.check();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn the_founder_of_three_masters_may_die_and_joins_those_that_are_left() {
+    let (address, own) = (address(), address());
+    let mut processes = vec![start("found", &address)];
+    let joined =
+        soon_given_up().join(address.clone()).listen(own.clone()).role(Role::Master).start().unwrap();
+    let node = only(&joined);
+    assert_eq!((node.id().index(), joined.size(), joined.settings().masters), (1, 8, 3));
+    processes.push(start("master", &address));
+    until_members(&node, &[0, 1, 2]);
+    processes.extend([start("worker", &address), start("worker", &address)]);
+    until_members(&node, &[0, 1, 2, 3, 4]);
+    let hub = node.register("hub", PartKind::Cpu).unwrap();
+    ask_all(&hub, &node, b"barrier");
+    drop(processes.remove(0));
+    until(
+        &node,
+        "the founder is declared down",
+        |event| matches!(event, Event::NodeDown { node } if node.index() == 0),
+    );
+    // Parts are registered and found, barriers are passed, and it is quiet.
+    let late = node.register("late", PartKind::Cpu).unwrap();
+    assert_eq!(hub.find("late@node1", SOON).unwrap(), late.id());
+    ask_all(&hub, &node, b"are you there");
+    ask_all(&hub, &node, b"barrier");
+    // By the address of the founder, where nobody listens, and that of a master.
+    processes.push(start("worker", &format!("{address},{own}")));
+    until_members(&node, &[1, 2, 3, 4, 5]);
+    ask_all(&hub, &node, b"barrier");
+    // By the command with which it was started first.
+    processes.push(start("found", &address));
+    until_members(&node, &[0, 1, 2, 3, 4, 5]);
+    ask_all(&hub, &node, b"barrier");
+    // And again: another master may die now.
+    drop(processes.remove(0));
+    until_members(&node, &[0, 1, 3, 4, 5]);
+    ask_all(&hub, &node, b"barrier");
+}
+
+#[test]
+fn a_process_that_knows_any_other_is_told_where_the_primary_is() {
+    let (first, second) = (address(), address());
+    let founded = builder().nodes(4).listen(first.clone()).found(true).start().unwrap();
+    let worker = builder().join(first).listen(second.clone()).start().unwrap();
+    until_up(&only(&founded), &only(&worker));
+    let other = builder().join(second).start().unwrap();
+    until_up(&only(&worker), &only(&other));
+    assert_eq!(members(&only(&other)), [0, 1, 2]);
+}
+
+#[test]
+fn masters_are_told_apart_from_workers_by_their_places() {
+    let address = address();
+    let founded = founder(&address).start().unwrap();
+    let join = |role| soon_given_up().join(address.clone()).role(role).start().unwrap();
+    let places = [Role::Worker, Role::Master, Role::Auto, Role::Master].map(|role| {
+        let joined = join(role);
+        (only(&joined).id().index(), joined)
+    });
+    assert_eq!(places.each_ref().map(|(place, _)| *place), [3, 1, 4, 2]);
+    drop(founded);
+}
