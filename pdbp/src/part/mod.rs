@@ -95,8 +95,17 @@ pub struct Part<S: Share = Local> {
 
 impl<S: Share> Part<S> {
     pub(crate) fn register(node: &Node, name: &str, kind: PartKind) -> Result<Self, RegisterError> {
+        Self::register_within(node, name, kind, node.shared.settings.timeout)
+    }
+
+    /// As [`register`](Self::register), and waits at most so long for each of its steps, of which there are two.
+    pub(crate) fn register_within(
+        node: &Node,
+        name: &str,
+        kind: PartKind,
+        timeout: Duration,
+    ) -> Result<Self, RegisterError> {
         let shared = &node.shared;
-        let timeout = shared.settings.timeout;
         // PTA has rows for monitors as well, which no setting counts.
         let parts = shared.settings.parts;
         if parts_there_are(&shared.engine()) >= parts {
