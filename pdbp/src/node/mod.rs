@@ -4,6 +4,7 @@
 mod backend;
 mod clock;
 mod devices;
+mod full_rows;
 pub(crate) mod names;
 mod pipes;
 mod progress;

@@ -19,6 +19,7 @@ use pdbp_core::{Bell, Delivery, Engine, Event, Routing};
 use pdbp_local::Doorbell;
 
 use super::clock::{Clock, When};
+use super::full_rows::FullRows;
 use super::pipes::{Pipe, Sink};
 use super::waiting::Habits;
 use super::{Backend, Memory, backend};
@@ -123,6 +124,7 @@ pub(crate) struct Shared {
     pub(crate) polls: AtomicU64,
     /// Counts the polls that did something.
     pub(crate) turns: AtomicU64,
+    pub(crate) full_rows: FullRows,
     /// The part that is in a superstep, by its number.
     pub(crate) stepping: AtomicU32,
     /// Counts the times that all open blocks were asked for.
@@ -208,6 +210,7 @@ impl Shared {
             leader: Mutex::new(()),
             polls: AtomicU64::new(0),
             turns: AtomicU64::new(0),
+            full_rows: FullRows::new(nodes),
             stepping: AtomicU32::new(NOBODY),
             flushes: AtomicU64::new(0),
             interrupts: AtomicU64::new(0),
@@ -361,6 +364,7 @@ impl Shared {
             self.turns.store(self.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             // Who waits for room looks once more under the engine's lock, so no fence is needed.
             self.tasks.come(&self.senders);
+            self.full_rows.look(engine);
         }
         let next = [progress.next, due].into_iter().flatten().min();
         Turn { worked: progress.worked, next, now }
