@@ -1,6 +1,7 @@
 //! What can go wrong, by operation. Every message names the value and what to do.
 
 mod lookup;
+mod start;
 
 use std::fmt;
 use std::io;
@@ -13,6 +14,7 @@ use pdbp_core::pipe::PipeError;
 use crate::node::Late;
 
 pub use lookup::LookupError;
+pub use start::StartError;
 
 /// A call waited as long as it may.
 #[derive(Clone, Debug, PartialEq, Eq)]

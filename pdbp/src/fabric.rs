@@ -13,8 +13,9 @@ use pdbp_local::Doorbell;
 use pdbp_sim::network::{Cause, CrashSight, Ground, Network, Physics, PhysicsError, Port, s};
 use pdbp_sim::rapidio::{Timing, Topology};
 
-use crate::cluster::{Cluster, StartError};
+use crate::cluster::Cluster;
 use crate::config::{Builder, ConfigError, Settings, TransportKind};
+use crate::error::StartError;
 use crate::node::{Backend, Memory, Sleeper};
 
 /// Virtual time in which a node that lives has answered, however long its threads are away.

@@ -83,7 +83,7 @@ mod trace;
 #[cfg(unix)]
 mod wake_fd;
 
-pub use cluster::{Cluster, StartError};
+pub use cluster::Cluster;
 pub use config::{
     Builder, Codec, ConfigError, Framing, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Scheme,
     Settings, Tls, TransportKind, Trunk,
@@ -91,7 +91,8 @@ pub use config::{
 #[cfg(feature = "desk")]
 pub use desk::{Desk, DeskStats};
 pub use error::{
-    LookupError, NoSuchNode, RecvError, RegisterError, SendError, SettingsDiffer, Timeout, WaitError,
+    LookupError, NoSuchNode, RecvError, RegisterError, SendError, SettingsDiffer, StartError, Timeout,
+    WaitError,
 };
 #[cfg(feature = "net")]
 pub use grid::RETURNED;

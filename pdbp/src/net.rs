@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 
 use pdbp_net::{Founder, Net, Options, Token};
 
-use crate::cluster::StartError;
 use crate::config::{Codec, Framing, Settings, Tls};
+use crate::error::StartError;
 use crate::node;
 
 /// Founds a cluster or joins one, and returns when all its processes are there, or with an open one when this process has a place.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use pdbp_core::id::NodeId;
 
-use crate::cluster::StartError;
 use crate::config::Settings;
 use crate::desk::Desk;
+use crate::error::StartError;
 use crate::monitor::Endpoint;
 use crate::node::Node;
 

@@ -1,8 +1,8 @@
 //! The table of settings: name, how to read it, how to show it.
 
-use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+mod read;
+
+use std::path::PathBuf;
 use std::time::Duration;
 
 use pdbp_core::Routing;
@@ -10,9 +10,12 @@ use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
 use super::{
-    Codec, Framing, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Scheme, Settings, Tls,
-    TransportKind, Trunk,
+    Codec, Framing, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls, TransportKind,
+    Trunk,
 };
+#[cfg(feature = "net")]
+pub(crate) use read::is_cluster;
+use read::{address, choice, chosen, cluster, hosts, json_file, micros, number, optional, trunk};
 
 /// A setting. `set` returns `None` for a value out of range.
 pub(crate) struct Key {
@@ -20,28 +23,6 @@ pub(crate) struct Key {
     pub(crate) expected: &'static str,
     pub(crate) set: fn(&mut Settings, &str) -> Option<()>,
     pub(crate) show: fn(&Settings) -> String,
-}
-
-fn number<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>, to: &mut T) -> Option<()> {
-    let plain: String = text.chars().filter(|c| *c != '_').collect();
-    *to = plain.parse().ok().filter(|n| range.contains(n))?;
-    Some(())
-}
-
-fn micros(text: &str, range: RangeInclusive<u64>, to: &mut Duration) -> Option<()> {
-    let mut n = 0;
-    number(text, range, &mut n)?;
-    *to = Duration::from_micros(n);
-    Some(())
-}
-
-fn choice<T: Copy>(text: &str, choices: &[(&str, T)], to: &mut T) -> Option<()> {
-    *to = choices.iter().find(|(name, _)| *name == text)?.1;
-    Some(())
-}
-
-fn chosen<T: PartialEq>(value: &T, choices: &[(&str, T)]) -> String {
-    choices.iter().find(|(_, v)| v == value).map_or(String::new(), |(name, _)| (*name).to_owned())
 }
 
 const POLICIES: [(&str, PolicyKind); 3] =
@@ -64,61 +45,6 @@ const ROUTINGS: [(&str, Routing); 2] = [("direct", Routing::Direct), ("grid", Ro
 const SWITCH: [(&str, bool); 2] = [("off", false), ("on", true)];
 const FOUNDS: [(&str, bool); 4] = [("off", false), ("on", true), ("0", false), ("1", true)];
 const CHECKSUMS: [(&str, Checksum); 2] = [("off", Checksum::Off), ("on", Checksum::On)];
-
-/// "off", or what `read` makes of the text.
-fn optional<T>(text: &str, read: impl FnOnce(&str) -> Option<T>, to: &mut Option<T>) -> Option<()> {
-    *to = if text == "off" { None } else { Some(read(text)?) };
-    Some(())
-}
-
-/// Host and port. Whether there is such a host shows when the address is used.
-fn address(text: &str) -> Option<String> {
-    let (host, port) = text.rsplit_once(':')?;
-    let plain = !host.is_empty() && (!host.contains(':') || host.starts_with('[') && host.ends_with(']'));
-    (plain && port.parse::<u16>().is_ok()).then(|| text.to_owned())
-}
-
-/// The name of a cluster among others.
-fn cluster(text: &str) -> Option<String> {
-    is_cluster(text).then(|| text.to_owned())
-}
-
-/// Whether a cluster can have this name.
-pub(crate) fn is_cluster(text: &str) -> bool {
-    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
-    plain && text.len() <= 16 && text.starts_with(|c: char| c.is_ascii_alphabetic())
-}
-
-/// A cluster and where it listens.
-fn trunk(text: &str) -> Option<Trunk> {
-    let (name, url) = text.trim().split_once('=')?;
-    let (scheme, at) = url.split_once("://").unwrap_or(("tcp", url));
-    let (scheme, _) = Scheme::ALL.into_iter().find(|(_, name)| *name == scheme)?;
-    Some(Trunk { cluster: cluster(name)?, scheme, address: address(at)? })
-}
-
-/// Names of hosts with commas between them, without ports.
-fn hosts(text: &str) -> Option<Vec<String>> {
-    let names = text.split(',').map(str::trim);
-    names.map(|name| is_host(name).then(|| name.to_owned())).collect()
-}
-
-/// Whether it can be the name of a host. One that ends in a number would be an address.
-fn is_host(name: &str) -> bool {
-    let mut labels = name.strip_suffix('.').unwrap_or(name).split('.');
-    let is_label = |label: &str| {
-        let plain = label.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
-        plain && !label.is_empty() && !label.starts_with('-') && !label.ends_with('-')
-    };
-    let ends_in_number =
-        labels.clone().next_back().is_some_and(|last| last.chars().all(|c| c.is_ascii_digit()));
-    name.len() <= 254 && !ends_in_number && labels.all(is_label)
-}
-
-fn json_file(text: &str) -> Option<PathBuf> {
-    let path = Path::new(text);
-    path.extension().is_some_and(|e| e == "json").then(|| path.to_path_buf())
-}
 
 pub(crate) const KEYS: &[Key] = &[
     Key {

@@ -16,8 +16,8 @@ use super::bounds::Breach;
 use super::session::Session;
 use super::trunk::{Domain, Receiver};
 use super::wire::{Head, Kind};
-use crate::cluster::StartError;
 use crate::config::Settings;
+use crate::error::StartError;
 use crate::node::{Node, NodeEngine};
 use crate::part::{Message, Part, Shared, Target};
 

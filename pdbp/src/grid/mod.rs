@@ -88,9 +88,8 @@ use names::Notices;
 pub(crate) use names::Remote;
 pub use proxy::RETURNED;
 
-use crate::cluster::StartError;
 use crate::config::Settings;
-use crate::error::{LookupError, SendError};
+use crate::error::{LookupError, SendError, StartError};
 use crate::node::{Node, NodeEngine, Shared};
 use crate::part::Target;
 

@@ -17,8 +17,9 @@ use pdbp_core::tables::PartKind;
 
 use super::Common;
 use super::gate::{self, Gate};
-use crate::cluster::{Cluster, StartError};
+use crate::cluster::Cluster;
 use crate::config::{self, Builder, Framing, Progress, Scheme, Settings, Tls, TransportKind, Trunk};
+use crate::error::StartError;
 use crate::node::{Late, Node, NodeEngine, interruptible};
 use crate::part::{Message, Part, Shared, Target};
 

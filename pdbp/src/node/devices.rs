@@ -4,8 +4,8 @@
 use pdbp_core::id::NodeId;
 
 use super::Memory;
-use crate::cluster::StartError;
 use crate::config::PinMemory;
+use crate::error::StartError;
 
 /// Pins the memory of this process's nodes, as the setting says.
 ///

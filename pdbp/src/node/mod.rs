@@ -5,6 +5,7 @@ mod backend;
 mod clock;
 mod devices;
 mod full_rows;
+mod lanes;
 pub(crate) mod names;
 mod pipes;
 mod progress;
@@ -353,8 +354,8 @@ impl Node {
     pub fn poll(&self) -> Polled {
         let mut engine = self.shared.engine();
         let turn = self.shared.poll_with(&mut engine);
-        let next = turn.next.map(|next| Duration::from_nanos(next.since(turn.now)));
-        Polled { worked: turn.worked > 0, next }
+        drop(engine);
+        Polled { worked: turn.worked > 0, next: self.shared.due(&turn) }
     }
 
     /// The statistics of every row, and more.

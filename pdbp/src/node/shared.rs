@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::Waker;
 use std::thread::Thread;
@@ -37,8 +37,16 @@ const EVENTS: usize = 256;
 /// What a poll did, and when.
 pub(crate) struct Turn {
     pub(crate) worked: u32,
-    pub(crate) next: Option<Time>,
+    /// When the engine wants to be polled again; see [`Shared::due`].
+    pub(super) next: Option<Time>,
     pub(crate) now: Time,
+}
+
+impl Turn {
+    /// Nothing has been done.
+    pub(crate) fn at(now: Time) -> Self {
+        Self { worked: 0, next: None, now }
+    }
 }
 
 /// The engine, with its lock. When that is given back, tasks that are due are woken.
@@ -120,6 +128,10 @@ pub(crate) struct Shared {
     pub(super) driver: OnceLock<Thread>,
     /// Held by whoever sleeps on the bell.
     pub(crate) leader: Mutex<()>,
+    /// Whether that one is to call the progress thread when it waits no longer.
+    pub(super) off_duty: AtomicBool,
+    /// Whether it takes a long nap.
+    pub(super) naps: AtomicBool,
     /// Polls made by parts: tells the progress thread whether it is needed.
     pub(crate) polls: AtomicU64,
     /// Counts the polls that did something.
@@ -133,9 +145,9 @@ pub(crate) struct Shared {
     pub(crate) interrupts: AtomicU64,
     /// When targets have to be looked for again before something is sent to them.
     pub(crate) recurrence: Recurrence,
-    lanes: Mutex<Vec<SharedLanes>>,
+    pub(super) lanes: Mutex<Vec<SharedLanes>>,
     /// When lanes were looked through last, in nanoseconds.
-    scanned: AtomicU64,
+    pub(super) scanned: AtomicU64,
     pub(super) events: Mutex<VecDeque<Event>>,
     clock: Clock,
     /// The other nodes of this process.
@@ -208,6 +220,8 @@ impl Shared {
             senders: Waiting::default(),
             driver: OnceLock::new(),
             leader: Mutex::new(()),
+            off_duty: AtomicBool::new(false),
+            naps: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             turns: AtomicU64::new(0),
             full_rows: FullRows::new(nodes),
@@ -341,7 +355,7 @@ impl Shared {
         if all {
             self.flushes.fetch_add(1, Ordering::Release);
         }
-        let (mut flushed, due) = self.flush_lanes(engine, now, all, own);
+        let mut flushed = self.flush_lanes(engine, now, all, own);
         if let Some(own) = own {
             // Pairs with the addition above, of whoever was asked for all blocks.
             flushed += own.follow(engine, self.flushes.load(Ordering::Acquire), Due::Past(now));
@@ -366,8 +380,7 @@ impl Shared {
             self.tasks.come(&self.senders);
             self.full_rows.look(engine);
         }
-        let next = [progress.next, due].into_iter().flatten().min();
-        Turn { worked: progress.worked, next, now }
+        Turn { worked: progress.worked, next: progress.next, now }
     }
 
     /// Polls unless somebody else does at this moment.
@@ -380,6 +393,14 @@ impl Shared {
         if let Err(delivery) = self.released.push(delivery) {
             self.engine_within().release(delivery);
         }
+        self.disturb_nap();
+    }
+
+    /// Something waits for the next poll, and nobody who knows of it may poll soon. Without a fence: what is not seen is late by a nap at most.
+    fn disturb_nap(&self) {
+        if self.naps.load(Ordering::Relaxed) {
+            self.bell.ring();
+        }
     }
 
     /// Takes back the room of a long message.
@@ -387,72 +408,7 @@ impl Shared {
         if let Err(room) = self.rooms.push(room) {
             self.engine_within().give_room(room);
         }
-    }
-
-    /// Submits the open blocks of parts that others may flush: those past their time, or all. Returns how many, and when to
-    /// look again, if any may be left.
-    fn flush_lanes(
-        &self,
-        engine: &mut NodeEngine,
-        now: Time,
-        all: bool,
-        own: Option<&Lanes>,
-    ) -> (u32, Option<Time>) {
-        let after = self.settings.flush_after.as_nanos() as u64;
-        if self.settings.progress == Progress::Inline {
-            return (0, None);
-        }
-        // Pairs with nothing: the engine's lock orders the calls.
-        let scanned = Time(self.scanned.load(Ordering::Relaxed));
-        if !all && now.since(scanned) < after {
-            return (0, Some(scanned.after(after)));
-        }
-        self.scanned.store(now.0, Ordering::Relaxed);
-        let due = if all { Due::All } else { Due::Past(now) };
-        let (mut blocks, mut left) = (0, false);
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.retain(SharedLanes::is_alive);
-        // The part that polls flushes its own more cheaply.
-        for lanes in lanes.iter().filter(|lanes| own.is_none_or(|own| !own.is(lanes))) {
-            let flushed = lanes.flush(engine, due);
-            blocks += flushed.blocks;
-            left |= flushed.left.is_some();
-        }
-        (blocks, left.then(|| now.after(after)))
-    }
-
-    pub(crate) fn share_lanes(&self, shared: SharedLanes) {
-        {
-            let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-            lanes.retain(SharedLanes::is_alive);
-            lanes.push(shared);
-        }
-        // If it is not seen yet, `disturb_lanes` takes the lock later and finds them.
-        if self.recurrence.looks() != 0 {
-            self.disturb_lanes();
-        }
-    }
-
-    /// From now on every part checks [`Recurrence`] before each message.
-    pub(super) fn disturb_lanes(&self) {
-        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.iter().for_each(SharedLanes::disturb);
-    }
-
-    /// From now on every part looks for whom it sends to: somebody is to wait. Under the engine's lock.
-    #[cfg(feature = "net")]
-    pub(crate) fn look_before_sending(&self) {
-        self.recurrence.look();
-        self.disturb_lanes();
-    }
-
-    /// Nobody is to wait any more. Under the engine's lock.
-    #[cfg(feature = "net")]
-    pub(crate) fn send_at_once(&self) {
-        if self.recurrence.rest() {
-            let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-            lanes.iter().for_each(SharedLanes::settle);
-        }
+        self.disturb_nap();
     }
 
     pub(crate) fn note(&self, event: Event) {

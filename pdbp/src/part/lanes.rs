@@ -6,13 +6,14 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pdbp_core::OpenBlock;
 use pdbp_core::cdu::{Full, Route};
 use pdbp_core::id::{NodeId, Time};
-use pdbp_core::outbox::{Due, Flushed, Loan, Outbox, Outcome, Rule};
+use pdbp_core::outbox::{Due, Loan, Outbox, Outcome, Rule};
+use pdbp_core::{Bell, OpenBlock};
 
 use super::Target;
 use super::window::Packing;
+use crate::config::Progress;
 use crate::node::{NodeEngine, Shared};
 use crate::sync::{Owner, Visitor};
 
@@ -25,10 +26,13 @@ const NOTHING: u64 = u64::MAX;
 struct Oldest(Arc<AtomicU64>);
 
 impl Oldest {
-    fn note(&self, since: Time) {
-        if self.0.load(Ordering::Relaxed) > since.0 {
+    /// Whether it is the first.
+    fn note(&self, since: Time) -> bool {
+        let before = self.0.load(Ordering::Relaxed);
+        if before > since.0 {
             self.0.store(since.0, Ordering::Relaxed);
         }
+        before == NOTHING
     }
 
     fn set(&self, left: Option<Time>) {
@@ -55,6 +59,8 @@ pub(crate) struct Lanes {
     flush_after: u64,
     /// The last request for all open blocks that was followed.
     followed: Cell<u64>,
+    /// Of who has to flush what this part leaves open.
+    bell: Option<Arc<dyn Bell>>,
 }
 
 /// The lanes of a part, for other threads.
@@ -78,6 +84,7 @@ impl Lanes {
             oldest: Oldest(Arc::new(AtomicU64::new(NOTHING))),
             flush_after,
             followed,
+            bell: (settings.progress == Progress::Thread).then(|| Arc::clone(&shared.bell)),
         }
     }
 
@@ -122,10 +129,15 @@ impl Lanes {
 
     /// Does something with the outbox that may open blocks.
     pub(crate) fn send<R>(&self, now: Time, f: impl FnOnce(&mut Outbox<'static>) -> R) -> R {
-        self.with(|outbox| {
-            self.oldest.note(now);
+        let mut is_first = false;
+        let result = self.with(|outbox| {
+            is_first = self.oldest.note(now);
             f(outbox)
-        })
+        });
+        if is_first && let Some(bell) = &self.bell {
+            bell.ring();
+        }
+        result
     }
 
     /// Puts an open block into its lane; returns the one that was there.
@@ -154,7 +166,7 @@ impl Lanes {
         if !self.oldest.may_be_due(due, self.flush_after) {
             return 0;
         }
-        self.with(|outbox| flush(outbox, &self.oldest, engine, due)).blocks
+        self.with(|outbox| flush(outbox, &self.oldest, engine, due))
     }
 }
 
@@ -175,20 +187,23 @@ impl SharedLanes {
         self.packing.settle();
     }
 
-    /// Submits the open blocks that are due.
-    pub(crate) fn flush(&self, engine: &mut NodeEngine, due: Due) -> Flushed {
-        let later = Flushed { blocks: 0, left: self.oldest.time() };
+    /// When the oldest open block was opened, or before.
+    pub(crate) fn oldest(&self) -> Option<Time> {
+        self.oldest.time()
+    }
+
+    /// Submits the open blocks that are due; how many.
+    pub(crate) fn flush(&self, engine: &mut NodeEngine, due: Due) -> u32 {
         if !self.oldest.may_be_due(due, self.flush_after) {
-            return later;
+            return 0;
         }
         // Lanes that their part is using at this moment can wait for the next time.
-        let flushed = self.packing.visit(|packing| flush(&mut packing.outbox, &self.oldest, engine, due));
-        flushed.unwrap_or(later)
+        self.packing.visit(|packing| flush(&mut packing.outbox, &self.oldest, engine, due)).unwrap_or(0)
     }
 }
 
-fn flush(outbox: &mut Outbox<'static>, oldest: &Oldest, engine: &mut NodeEngine, due: Due) -> Flushed {
+fn flush(outbox: &mut Outbox<'static>, oldest: &Oldest, engine: &mut NodeEngine, due: Due) -> u32 {
     let flushed = outbox.flush(engine, due);
     oldest.set(flushed.left);
-    flushed
+    flushed.blocks
 }

@@ -10,7 +10,6 @@ use pdbp_core::id::{NodeId, Time};
 use pdbp_core::outbox::{self, Hop, LongSend, Outbox, Outgoing, SetSend};
 
 use super::{HoldsPart, Message, Part, Share, Target};
-use crate::config::Progress;
 use crate::error::SendError;
 use crate::node::{NodeEngine, Turn, Waiter};
 
@@ -290,10 +289,6 @@ impl<S: Share> Part<S> {
         self.when_room((node, outgoing.bytes().len()), patience, None, |engine, now| {
             self.lanes.send(now, |outbox| outbox.send(engine, now, Hop::to_node(node), outgoing))
         })?;
-        if self.shared().settings.progress == Progress::Thread {
-            // Somebody must flush the block if this part does not come back.
-            self.shared().bell.ring();
-        }
         Ok(())
     }
 
@@ -325,7 +320,7 @@ impl<S: Share> Part<S> {
                 engine.submit(full);
                 self.poll_with(&mut engine)
             }
-            None => Turn { worked: 0, next: None, now: shared.now() },
+            None => Turn::at(shared.now()),
         };
         let timeout = patience.timeout(self);
         let mut waiter = None;

@@ -1,0 +1,157 @@
+//! Errors of starting a cluster.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::{SettingsDiffer, Timeout};
+use crate::config::ConfigError;
+
+/// Why a cluster did not start.
+///
+/// `Debug` writes what `Display` does, since that is what a program prints whose `main` returns the error: what is wrong, and what to do.
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration cannot work.
+    Config(ConfigError),
+    /// A progress thread could not be started.
+    Thread(std::io::Error),
+    /// The program's own check has ended the wait for the other nodes ([`interruptible`](crate::interruptible)).
+    Interrupted,
+    /// Not all nodes have reported to the master in time.
+    Timeout(Timeout),
+    /// A node of this process has another value of a setting than another node.
+    SettingsDiffer(SettingsDiffer),
+    /// Over sockets, neither `listen` nor `join` says where the other processes are.
+    NoAddress,
+    /// A process is both to found a cluster and to join one.
+    FoundsAndJoins,
+    /// On a fabric, nothing says which.
+    NoFabric,
+    /// The fabric cannot be.
+    Fabric {
+        /// The setting `fabric`.
+        fabric: String,
+        /// What is wrong with it, by the word, and what would do.
+        error: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The process is not in a cluster over sockets.
+    Sockets(Box<dyn std::error::Error + Send + Sync>),
+    /// The transport could not be set up.
+    Transport(Box<dyn std::error::Error + Send + Sync>),
+    /// The address that is to serve the figures cannot be had.
+    Metrics {
+        /// The setting `metrics`.
+        address: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The desk cannot be had.
+    Desk {
+        /// The setting `desk`.
+        address: String,
+        /// What the system says, or what is missing.
+        error: std::io::Error,
+    },
+    /// The file for the trace cannot be written.
+    Trace {
+        /// Its name.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The memory of blocks cannot be locked in place for the device that is named.
+    Pin {
+        /// The setting `pin_memory`.
+        number: u16,
+        /// What the device says.
+        error: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// MPI is asked for, by the settings or by the launcher that has started so many ranks, and this program was built without.
+    NoMpi {
+        /// What the launcher says.
+        ranks: Option<usize>,
+    },
+}
+
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(e) => e.fmt(f),
+            Self::Thread(e) => {
+                write!(f, "cannot start a progress thread: {e}; use progress = \"inline\" to do without")
+            }
+            Self::Timeout(e) => e.fmt(f),
+            Self::Interrupted => {
+                f.write_str("interrupted before all nodes had reported; start the cluster again")
+            }
+            Self::SettingsDiffer(e) => e.fmt(f),
+            Self::NoAddress => f.write_str(
+                "transport = \"net\" is set: one process has to `listen`, at 127.0.0.1:7210 for example, and the others `join` it there",
+            ),
+            Self::FoundsAndJoins => f.write_str(
+                "`found` and `join` are both set: one process founds a cluster, with `found` and `listen`, and the others `join` it there without `found`",
+            ),
+            Self::NoFabric => f.write_str(
+                "transport = \"rapidio\" is set: say on which `fabric`, such as boards=4,ring (PDBP_FABRIC=boards=4,ring)",
+            ),
+            Self::Fabric { fabric, error } => write!(f, "cannot start on `fabric` = \"{fabric}\": {error}"),
+            Self::Sockets(e) => write!(f, "cannot start over sockets: {e}"),
+            Self::Transport(e) => write!(f, "cannot start over MPI: {e}"),
+            Self::Metrics { address, error } => write!(
+                f,
+                "cannot serve figures at `metrics` = \"{address}\": {error}; use another port, port 0 for any free one, or \"off\""
+            ),
+            Self::Desk { address, error } => {
+                write!(f, "cannot serve clients at `desk` = \"{address}\": {error}; or set `desk` = \"off\"")
+            }
+            Self::Trace { path, error } => {
+                write!(
+                    f,
+                    "cannot write `trace` = \"{}\": {error}; name another file, or \"off\"",
+                    path.display()
+                )
+            }
+            Self::Pin { number, error } => write!(
+                f,
+                "cannot lock block memory for CUDA (`pin_memory` = {number}): {error}; `pin_memory` = \"auto\" goes on without"
+            ),
+            Self::NoMpi { ranks } => {
+                match ranks {
+                    Some(ranks) => write!(f, "started by an MPI launcher as one of {ranks} ranks")?,
+                    None => f.write_str("transport = \"mpi\" is set")?,
+                }
+                f.write_str(
+                    ", but this program was built without MPI: build it with the feature `mpi`, which is on by default, or set transport = \"local\" \
+                     (PDBP_TRANSPORT=local) for a cluster in each process",
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+#[cfg(feature = "mpi")]
+impl From<pdbp_mpi::StartError> for StartError {
+    fn from(e: pdbp_mpi::StartError) -> Self {
+        Self::Transport(Box::new(e))
+    }
+}
+
+impl From<ConfigError> for StartError {
+    fn from(e: ConfigError) -> Self {
+        Self::Config(e)
+    }
+}
+
+impl From<pdbp_core::ConfigError> for StartError {
+    fn from(e: pdbp_core::ConfigError) -> Self {
+        Self::Config(e.into())
+    }
+}

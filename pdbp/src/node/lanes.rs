@@ -1,0 +1,88 @@
+//! The open blocks of all parts of a node, for whoever polls it.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use pdbp_core::id::Time;
+use pdbp_core::outbox::Due;
+
+use super::shared::{NodeEngine, Shared, Turn};
+use crate::config::Progress;
+use crate::part::{Lanes, SharedLanes};
+
+impl Shared {
+    /// Submits the open blocks of parts that others may flush: those past their time, or all. Returns how many.
+    pub(super) fn flush_lanes(
+        &self,
+        engine: &mut NodeEngine,
+        now: Time,
+        all: bool,
+        own: Option<&Lanes>,
+    ) -> u32 {
+        let after = self.settings.flush_after.as_nanos() as u64;
+        // Pairs with nothing: the engine's lock orders the calls.
+        let scanned = Time(self.scanned.load(Ordering::Relaxed));
+        if self.settings.progress == Progress::Inline || !all && now.since(scanned) < after {
+            return 0;
+        }
+        self.scanned.store(now.0, Ordering::Relaxed);
+        let due = if all { Due::All } else { Due::Past(now) };
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.retain(SharedLanes::is_alive);
+        // The part that polls flushes its own more cheaply.
+        let others = lanes.iter().filter(|lanes| own.is_none_or(|own| !own.is(lanes)));
+        others.map(|lanes| lanes.flush(engine, due)).sum()
+    }
+
+    /// How long nobody need poll after this turn if nothing happens; `None`: until something does. Parts that open a block ring the bell.
+    pub(super) fn due(&self, turn: &Turn) -> Option<Duration> {
+        let after = self.settings.flush_after.as_nanos() as u64;
+        let opened = match self.settings.progress {
+            Progress::Inline => None,
+            _ => {
+                let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+                lanes.iter().filter_map(SharedLanes::oldest).min()
+            }
+        };
+        // Its part is using what is past its time.
+        let flush = opened.map(|since| Some(since.after(after)).filter(|due| *due > turn.now));
+        let flush = flush.map(|due| due.unwrap_or(turn.now.after(after)));
+        let next = [turn.next, flush].into_iter().flatten().min()?;
+        Some(Duration::from_nanos(next.since(turn.now)))
+    }
+
+    pub(crate) fn share_lanes(&self, shared: SharedLanes) {
+        {
+            let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            lanes.retain(SharedLanes::is_alive);
+            lanes.push(shared);
+        }
+        // If it is not seen yet, `disturb_lanes` takes the lock later and finds them.
+        if self.recurrence.looks() != 0 {
+            self.disturb_lanes();
+        }
+    }
+
+    /// From now on every part checks [`Recurrence`] before each message.
+    pub(super) fn disturb_lanes(&self) {
+        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.iter().for_each(SharedLanes::disturb);
+    }
+
+    /// From now on every part looks for whom it sends to: somebody is to wait. Under the engine's lock.
+    #[cfg(feature = "net")]
+    pub(crate) fn look_before_sending(&self) {
+        self.recurrence.look();
+        self.disturb_lanes();
+    }
+
+    /// Nobody is to wait any more. Under the engine's lock.
+    #[cfg(feature = "net")]
+    pub(crate) fn send_at_once(&self) {
+        if self.recurrence.rest() {
+            let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            lanes.iter().for_each(SharedLanes::settle);
+        }
+    }
+}

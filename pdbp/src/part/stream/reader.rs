@@ -1,0 +1,233 @@
+//! The reading end of a stream.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use pdbp_core::id::StreamNo;
+use pdbp_core::inbox::{Accepted, Segment as Next, StreamKey};
+
+use super::Segment;
+#[cfg(feature = "mpi")]
+use super::announced;
+use crate::error::RecvError;
+use crate::node::Waiter;
+use crate::part::inbox::{Pointer, Source};
+use crate::part::{HoldsPart, Part, Target};
+
+/// The reading end of a stream. Dropping it before the end discards the rest as it comes.
+///
+/// Segments that nobody reads hold their blocks, and with them the credit of the node by which they came: a part to which one
+/// node writes several streams at a time, or several nodes that reach it by the same relay, has to read them side by side, as it
+/// has to read its messages.
+pub struct StreamReader<P: HoldsPart> {
+    pub(in crate::part) part: P,
+    pub(in crate::part) key: StreamKey,
+    source: Target,
+    /// The segment that is being read, and how much of it was.
+    pub(super) current: Option<Pointer<P::Share>>,
+    pub(super) at: usize,
+    pub(super) over: bool,
+    /// It was over before its last segment.
+    broken: bool,
+    #[cfg(feature = "mpi")]
+    pub(super) takes_announcements: bool,
+    /// Number and bytes of a transfer that nobody has taken.
+    #[cfg(feature = "mpi")]
+    pub(super) announced: Option<[u64; 2]>,
+}
+
+impl<P: HoldsPart> StreamReader<P> {
+    /// As [`Part::accept_stream`], for a reader that keeps its part: with an `Rc` of it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn accept(holder: P, timeout: Duration) -> Result<Self, RecvError> {
+        let part = holder.part();
+        let stream = match part.next_stream()? {
+            Some(stream) => stream,
+            None => part.receive_by(timeout, "opened a stream to this part", Part::next_stream)?,
+        };
+        Ok(Self::of(holder, stream))
+    }
+
+    /// As [`Part::try_accept_stream`], for a reader that keeps its part.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_accept(holder: P) -> Result<Option<Self>, RecvError> {
+        let stream = holder.part().next_stream()?;
+        Ok(stream.map(|stream| Self::of(holder, stream)))
+    }
+
+    pub(in crate::part) fn of(holder: P, stream: Accepted) -> Self {
+        Self {
+            key: stream.key,
+            source: holder.part().shared().resolve(stream.source.address()),
+            part: holder,
+            current: None,
+            at: 0,
+            over: false,
+            broken: false,
+            #[cfg(feature = "mpi")]
+            takes_announcements: false,
+            #[cfg(feature = "mpi")]
+            announced: None,
+        }
+    }
+
+    /// The part that writes the stream.
+    pub fn source(&self) -> Target {
+        self.source
+    }
+
+    /// The stream's number at its source node (`Sno`).
+    pub fn number(&self) -> StreamNo {
+        self.key.number()
+    }
+
+    /// The next segment, whole and in place; `None` at the end. Waits at most `timeout`.
+    ///
+    /// # Errors
+    /// [`RecvError::StreamBroken`] when the stream ended before its last segment, from then on each time; [`RecvError::Timeout`], and
+    /// [`RecvError::NoPipe`].
+    pub fn next_segment(&mut self, timeout: Duration) -> Result<Option<Segment<P::Share>>, RecvError> {
+        if let Some(rest) = self.rest() {
+            return Ok(Some(rest));
+        }
+        let mut waiter: Option<Waiter> = None;
+        loop {
+            if let Some(found) = self.take()? {
+                return Ok(found.map(Segment::whole));
+            }
+            let waiter = waiter.get_or_insert_with(|| {
+                // The request for the stream may be among what this part has packed.
+                self.part.part().flush();
+                Waiter::new(timeout, self.part.part().shared())
+            });
+            let worked = self.part.part().poll();
+            // Also for a call that may not wait.
+            if worked > 0
+                && let Some(found) = self.take()?
+            {
+                return Ok(found.map(Segment::whole));
+            }
+            if waiter.is_over() {
+                let peers = vec![self.key.source()];
+                let missing = "sent the next segment of the stream";
+                return Err(waiter.late(peers, missing).into());
+            }
+            if worked > 0 {
+                waiter.worked(&self.part.part().node);
+            } else {
+                waiter.pause(&self.part.part().node, &[self.part.part().pipe()?]);
+            }
+        }
+    }
+
+    /// What was not read of the last segment.
+    pub(in crate::part) fn rest(&mut self) -> Option<Segment<P::Share>> {
+        let run = self.current.take()?;
+        Some(Segment { run, start: std::mem::take(&mut self.at) as u32 })
+    }
+
+    /// Reads what there is of a segment, at least a byte, and returns how much; 0 at the end of the stream, and for no room. Waits at
+    /// most `timeout`. [`io::Read::read`] with a timeout and the runtime's own error.
+    ///
+    /// # Errors
+    /// As [`next_segment`](Self::next_segment).
+    pub fn read_some(&mut self, to: &mut [u8], timeout: Duration) -> Result<usize, RecvError> {
+        if to.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let Some(segment) = self.next_segment(timeout)? else { return Ok(0) };
+            let bytes: &[u8] = &segment;
+            let taken = bytes.len().min(to.len());
+            to.split_at_mut(taken).0.copy_from_slice(bytes.split_at(taken).0);
+            if taken < bytes.len() {
+                self.at = segment.start as usize + taken;
+                self.current = Some(segment.run);
+            }
+            if taken > 0 {
+                return Ok(taken);
+            }
+        }
+    }
+
+    /// `None`: nothing has come. `Some(None)`: the end.
+    #[cfg_attr(
+        not(feature = "mpi"),
+        expect(clippy::never_loop, reason = "what MPI announces is passed over")
+    )]
+    pub(in crate::part) fn take(&mut self) -> Result<Option<Option<Pointer<P::Share>>>, RecvError> {
+        if self.over {
+            // Whoever asks again must not take it for whole.
+            return if self.broken { Err(self.is_broken()) } else { Ok(Some(None)) };
+        }
+        #[cfg(feature = "mpi")]
+        if self.announced.is_some() {
+            // What follows depends on the answer.
+            return Ok(None);
+        }
+        self.part.part().pipe()?;
+        loop {
+            let next = self.part.part().inbox().next_segment(self.key, &mut Source(self.part.part()));
+            // Unknown: the pipe was released in between.
+            self.broken = matches!(next, Next::Broken | Next::Unknown);
+            self.over = self.broken || matches!(next, Next::End);
+            return match next {
+                Next::Data(run) => {
+                    #[cfg(feature = "mpi")]
+                    if let Some(announced) = announced::announcement(&run) {
+                        if self.takes_announcements {
+                            self.announced = Some(announced);
+                            return Ok(None);
+                        }
+                        announced::refuse(self.part.part().shared(), self.key.source(), announced);
+                        continue;
+                    }
+                    Ok(Some(Some(run)))
+                }
+                Next::End => Ok(Some(None)),
+                Next::Nothing => Ok(None),
+                Next::Broken | Next::Unknown => Err(self.is_broken()),
+            };
+        }
+    }
+
+    fn is_broken(&self) -> RecvError {
+        RecvError::StreamBroken(self.key.number())
+    }
+}
+
+impl<P: HoldsPart> io::Read for StreamReader<P> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let timeout = self.part.part().shared().settings.timeout;
+        self.read_some(to, timeout).map_err(io::Error::from)
+    }
+}
+
+impl<P: HoldsPart> Drop for StreamReader<P> {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        // No borrow is alive here: `take` ends its own before it returns.
+        let mut inbox = self.part.part().inbox();
+        #[cfg(feature = "mpi")]
+        {
+            let waiting = || announced::announcement(inbox.waiting_segment(self.key)?);
+            if let Some(announced) = self.announced.take().or_else(waiting) {
+                announced::refuse(self.part.part().shared(), self.key.source(), announced);
+            }
+        }
+        inbox.forget(self.key, &mut Source(self.part.part()));
+    }
+}
+
+impl<P: HoldsPart> fmt::Debug for StreamReader<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamReader({} from {})", self.key.number().0, self.source)
+    }
+}
