@@ -283,11 +283,11 @@ impl Gate {
             // It knows of this end before this end has looked.
             self.look(common);
         }
-        if let Some(session) = session_of(&mut self.sessions, from, begins) {
-            if let Err(breach) = session.take_in(&self.node, &self.domain.out, frame) {
-                let target = session.target();
-                self.break_off(common, target, breach);
-            }
+        if let Some(session) = session_of(&mut self.sessions, from, begins)
+            && let Err(breach) = session.take_in(&self.node, &self.domain.out, frame)
+        {
+            let target = session.target();
+            self.break_off(common, target, breach);
         }
     }
 

@@ -26,7 +26,7 @@ pub(crate) fn a_short_outage_is_only_late<T: Transport, M: BlockMemory>(
             if round % 2 == 0 {
                 node.keep_posted(peer, 1)?;
             }
-            if (round + node.id().index()) % 3 != 0 {
+            if !(round + node.id().index()).is_multiple_of(3) {
                 node.poll()?;
             }
             node.cut(peer)?;
