@@ -111,16 +111,13 @@ fn eight_processes_come_and_go_and_all_numbered_work_is_done_once() {
             let said = message.as_chunks::<8>().0;
             let said = [said[0], said[1]].map(u64::from_le_bytes);
             waiting.insert(message.source());
-            match pool.hear(message.source(), said, began.elapsed() < long) {
-                Some(number) => {
-                    waiting.remove(&message.source());
-                    // One that has gone may have been lost before.
-                    if part.send_value(message.source(), &number).is_err() {
-                        pool.again.extend(pool.given.remove(&message.source()));
-                    }
-                    part.flush();
+            if let Some(number) = pool.hear(message.source(), said, began.elapsed() < long) {
+                waiting.remove(&message.source());
+                // One that has gone may have been lost before.
+                if part.send_value(message.source(), &number).is_err() {
+                    pool.again.extend(pool.given.remove(&message.source()));
                 }
-                None => {}
+                part.flush();
             }
         }
         hand_out_again(&part, &mut pool, &mut waiting);
