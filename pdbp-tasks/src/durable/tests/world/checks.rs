@@ -132,6 +132,10 @@ impl World {
             if self.took.contains(&plain) || self.values.contains_key(&plain) {
                 continue;
             }
+            // Of a run that is over: its task runs again, and how that ends is not how this one has.
+            if self.again.get(&plain).is_some_and(|again| u64::from(*again) > u64::from(name.run)) {
+                continue;
+            }
             // Another's result was taken, or the task is over for another reason: that is durable as well.
             let is_written = self.written.iter().any(|group| {
                 group.changes.iter().any(|change| match change {
