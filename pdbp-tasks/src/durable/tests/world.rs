@@ -232,6 +232,9 @@ impl World {
     /// What was written and not synced is lost, and so are all links.
     fn kill_pool(&mut self) {
         self.written.clear();
+        // That a task has ended may be lost together with its running again: then it never had.
+        let (values, again) = (&self.values, &self.again);
+        self.stale.retain(|name, _| values.contains_key(name) || again.contains_key(name));
         self.pool = take_up_with(&mut self.store, self.flaw);
         (0..self.hosts.len()).for_each(|place| self.unlink(place));
         self.client.up.clear();
