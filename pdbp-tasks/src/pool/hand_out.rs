@@ -435,6 +435,7 @@ impl Pool {
     }
 
     /// Whether nothing of a processor is looked at any more.
+    #[cfg(feature = "net")]
     pub(crate) fn is_refused(&self, processor: Processor) -> bool {
         self.banned.contains(&processor)
     }
