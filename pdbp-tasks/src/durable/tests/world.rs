@@ -114,6 +114,8 @@ pub(super) struct World {
     started: BTreeMap<Name, u32>,
     /// How often tasks that run again had run before: what came of that is not theirs.
     stale: BTreeMap<Name, u64>,
+    /// The same of those of which it is not on the disk yet that they run again, the first of each in front.
+    running_again: VecDeque<(Name, u64)>,
     /// How often each has run again.
     again: BTreeMap<Name, u32>,
     /// Tasks of the client that have failed at some time, and those of which a sub-task has.
@@ -158,6 +160,7 @@ impl World {
             took: BTreeSet::new(),
             started: BTreeMap::new(),
             stale: BTreeMap::new(),
+            running_again: VecDeque::new(),
             again: BTreeMap::new(),
             failed: BTreeSet::new(),
             failing: BTreeSet::new(),
@@ -232,9 +235,10 @@ impl World {
     /// What was written and not synced is lost, and so are all links.
     fn kill_pool(&mut self) {
         self.written.clear();
-        // That a task has ended may be lost together with its running again: then it never had.
-        let (values, again) = (&self.values, &self.again);
-        self.stale.retain(|name, _| values.contains_key(name) || again.contains_key(name));
+        // The client asks again for the same, unless that the task had ended is lost as well.
+        for (name, runs) in self.running_again.drain(..).filter(|(name, _)| self.values.contains_key(name)) {
+            self.stale.entry(name).or_insert(runs);
+        }
         self.pool = take_up_with(&mut self.store, self.flaw);
         (0..self.hosts.len()).for_each(|place| self.unlink(place));
         self.client.up.clear();
@@ -290,8 +294,7 @@ impl World {
                 for number in numbers.clone() {
                     let name = Name { job: *job, number, sub: 0, run: 0 };
                     let runs = self.runs.get(&name).copied().unwrap_or(0);
-                    // If it is lost with the pool the client asks again for the same.
-                    self.stale.entry(name).or_insert(runs);
+                    self.running_again.push_back((name, runs));
                 }
             }
             self.written.push_back(group);

@@ -81,6 +81,11 @@ impl World {
                     let name = Name { job: *job, number, sub: 0, run: 0 };
                     assert_eq!(self.values.remove(&name), Some(0), "{name} has not failed and runs again");
                     self.started.remove(&name);
+                    if let Some(at) = self.running_again.iter().position(|(other, _)| *other == name)
+                        && let Some((_, runs)) = self.running_again.remove(at)
+                    {
+                        self.stale.entry(name).or_insert(runs);
+                    }
                     let again = self.again.entry(name).or_default();
                     *again += 1;
                     assert!(
