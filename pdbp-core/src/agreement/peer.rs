@@ -200,7 +200,10 @@ impl Agreement<'_> {
     /// Whether the process at the other end of the link is the one that is a member as this node, or that a pending entry lets in. What
     /// another says, which had the node before, or is to have it next, counts for nothing.
     pub(super) fn is_its_process(&self, node: NodeId, peer: &Peer) -> bool {
-        let life = self.pending.filter(|p| p.node == node && p.joins).map_or(peer.life, |p| p.life);
+        let life = match self.pending {
+            Some(pending) if pending.joins && pending.node == node => pending.life,
+            _ => peer.life,
+        };
         node == self.me || peer.link_life == life || self.has_flaw(Flaw::ForgetsLives)
     }
 

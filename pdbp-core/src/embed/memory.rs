@@ -402,14 +402,14 @@ const _: () = {
     fits::<Element>(68);
     fits::<crate::engine::Link>(832);
     fits::<Lane>(128);
-    fits::<Option<NodeEntry>>(48);
+    fits::<Option<NodeEntry>>(56);
     fits::<Option<PartEntry>>(56);
     fits::<Local>(96);
     fits::<PipeEntry>(32);
     fits::<StreamEntry>(24);
     fits::<Option<RoomEntry>>(48);
-    fits::<Option<agreement::Entry>>(64);
-    fits::<agreement::Peer>(264);
+    fits::<Option<agreement::Entry>>(72);
+    fits::<agreement::Peer>(288);
     fits::<agreement::Unlinked>(2);
     fits::<Option<Delivery>>(40);
     fits::<Option<Note>>(12);

@@ -181,7 +181,8 @@ impl fmt::Display for Refusal {
 
 impl fmt::Display for Processor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "processor {} of node{}", self.number & 0xffff, self.node)
+        // Parts without names have the last quarter of the 65,536 numbers.
+        write!(f, "processor {} of node{}", self.number & 0x3fff, self.node)
     }
 }
 
