@@ -110,7 +110,7 @@ impl Dbpr {
         }
     }
 
-    #[cfg(any(test, feature = "fuzzing"))]
+    #[cfg(test)]
     pub(super) fn rows(&self) -> usize {
         self.rows
     }
