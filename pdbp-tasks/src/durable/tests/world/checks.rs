@@ -81,6 +81,7 @@ impl World {
                     let name = Name { job: *job, number, sub: 0, run: 0 };
                     assert_eq!(self.values.remove(&name), Some(0), "{name} has not failed and runs again");
                     self.started.remove(&name);
+                    self.over.remove(&name);
                     if let Some(at) = self.running_again.iter().position(|(other, _)| *other == name)
                         && let Some((_, runs)) = self.running_again.remove(at)
                     {
@@ -102,6 +103,7 @@ impl World {
     pub(super) fn check_hand_out(&mut self, task: &Assignment) {
         let name = of_all_runs(task.name.expect("all have names"));
         assert!(self.names.contains(&name), "{name} is handed out and not durable");
+        assert!(!self.over.contains(&name), "{name} was over when the pool began, and runs again");
         if name.sub == 0 && self.chunks[&name].options.once {
             let count = self.started.entry(name).or_default();
             *count += 1;
