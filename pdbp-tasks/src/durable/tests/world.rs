@@ -118,7 +118,7 @@ pub(super) struct World {
     over: BTreeSet<Name>,
     /// The same of those of which it is not on the disk yet that they run again, the first of each in front.
     running_again: VecDeque<(Name, u64)>,
-    /// How often each has run again.
+    /// In which run each runs again: not every request that something does concerns it.
     again: BTreeMap<Name, u32>,
     /// Tasks of the client that have failed at some time, and those of which a sub-task has.
     failed: BTreeSet<Name>,
