@@ -376,8 +376,9 @@ impl Shared {
             self.turns.store(self.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             // Who waits for room looks once more under the engine's lock, so no fence is needed.
             self.tasks.come(&self.senders);
-            self.full_rows.look(engine);
         }
+        // What readers have given back is room as well, and does not count as something done.
+        self.full_rows.look(engine);
         Turn { worked: progress.worked, next: progress.next, now }
     }
 

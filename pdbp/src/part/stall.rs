@@ -29,7 +29,7 @@ impl Stall {
 
 impl<S: Share> Part<S> {
     /// Whether a send to the node found no room and there has been none since. A part that tries again and again is told so at once, without the
-    /// engine's lock; if no part has polled meanwhile, every [`RETRY`]th time it does all the same.
+    /// engine's lock; every [`RETRY`]th time it looks all the same, unless its row is full and parts have polled meanwhile.
     pub(super) fn is_stalled(&self, node: NodeId) -> bool {
         let Some(cell) = self.stalled.get(node.index()) else { return false };
         let (stall, shared) = (cell.get(), self.shared());
@@ -42,7 +42,9 @@ impl<S: Share> Part<S> {
             return false;
         }
         let polls = shared.polls.load(Ordering::Relaxed);
-        let tries = if polls == stall.polls { stall.tries.wrapping_add(1) } else { 0 };
+        // Whoever polls looks at full rows.
+        let is_watched = stall.row.is_some() && polls != stall.polls;
+        let tries = if is_watched { 0 } else { stall.tries.wrapping_add(1) };
         cell.set(Stall { polls, tries, ..stall });
         tries % RETRY != RETRY - 1
     }
