@@ -42,7 +42,7 @@ impl FullRows {
         Some(row.turn.load(Ordering::Relaxed))
     }
 
-    /// A poll has done something.
+    /// After each poll: a peer may have taken something, or a reader given back what it held.
     #[inline]
     pub(super) fn look(&self, engine: &NodeEngine) {
         if self.any.load(Ordering::Relaxed) {
