@@ -34,6 +34,13 @@ pub enum Control {
         /// Number of the barrier.
         generation: u32,
     },
+    /// Barrier number `generation`, at which this node has arrived, is not passed: a node that has not has failed.
+    Lost {
+        /// Number of the barrier.
+        generation: u32,
+        /// The node for which all wait.
+        node: NodeId,
+    },
     /// In an open cluster: a node that was let in wants to know the last barrier that all have passed, which [`Released`](Self::Released)
     /// answers.
     BarrierRequest,
@@ -124,6 +131,7 @@ impl Control {
             Self::StreamAnswer { .. } => 9,
             Self::Room { .. } => 10,
             Self::BarrierRequest => 11,
+            Self::Lost { .. } => 12,
         }
     }
 
@@ -152,6 +160,10 @@ impl Control {
                 wire.open = to.raw().into();
                 wire.a = (*limit).into();
                 wire.b = u64::from(by.raw()).into();
+            }
+            Self::Lost { generation, node } => {
+                wire.number = (*generation).into();
+                wire.open = u32::from(node.raw()).into();
             }
             Self::Probe | Self::Welcome | Self::BarrierRequest => {}
         }
@@ -189,6 +201,7 @@ impl Control {
                 limit: wire.a.get(),
             },
             11 => Self::BarrierRequest,
+            12 => Self::Lost { generation: number, node: NodeId::new(u16::try_from(wire.open.get()).ok()?)? },
             _ => return None,
         })
     }
@@ -203,7 +216,7 @@ mod tests {
 
     fn control() -> impl Strategy<Value = Control> {
         let numbers = (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>());
-        (0u16..11, numbers).prop_map(|(which, (number, open, sent, delivered))| match which {
+        (0u16..12, numbers).prop_map(|(which, (number, open, sent, delivered))| match which {
             0 => Control::Arrived { generation: number },
             1 => Control::Released { generation: number },
             2 => Control::QuietRequest { number },
@@ -216,6 +229,7 @@ mod tests {
                 Control::Room { to, number, by: NodeId::new(sent as u16 & 0xFFF7).unwrap(), limit: delivered }
             }
             9 => Control::BarrierRequest,
+            10 => Control::Lost { generation: number, node: NodeId::new(open as u16 & 0xFFF7).unwrap() },
             7 => Control::StreamAnswer { group: open as u16, number, taken: sent % 2 == 1 },
             _ => Control::Welcome,
         })

@@ -44,7 +44,15 @@ mod mapping {
 mod words {
     use loom::sync::atomic::AtomicU64;
 
-    pub(super) fn store_lines(_into: &[AtomicU64], _from: &[u8]) -> std::ops::Range<usize> {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum Way {
+        Past,
+        Through,
+    }
+
+    pub(super) const CHOICE: bool = false;
+
+    pub(super) fn store_lines(_way: Way, _into: &[AtomicU64], _from: &[u8]) -> std::ops::Range<usize> {
         0..0
     }
 
@@ -205,19 +213,17 @@ fn who_sleeps_at_a_barrier_is_woken_by_the_last_one_to_come() {
     });
 }
 
-/// Three, of whom two sleep: whoever comes last wakes both.
-#[test]
-fn all_that_sleep_at_a_barrier_are_woken() {
+/// Three do the same, which says whether they sleep then, and whom they wake: nobody sleeps on.
+fn all_are_woken(comes: fn(&mut End) -> (bool, Sleepers)) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
-    model.check(|| {
+    model.check(move || {
         let slate = Slate::new(3, 8).unwrap();
         let sleeper = |rank| {
             let mut end = End::new(&slate, rank).unwrap();
             move || {
-                let (met, sleepers) = end.arrive(1);
-                let sleeps = met != Met::All && end.doze();
-                (sleeps, sleepers.collect::<Vec<_>>())
+                let (sleeps, woken) = comes(&mut end);
+                (sleeps, woken.collect::<Vec<_>>())
             }
         };
         let [one, other] = [1, 2].map(|rank| thread::spawn(sleeper(rank)));
@@ -226,6 +232,16 @@ fn all_that_sleep_at_a_barrier_are_woken() {
         for (rank, (sleeps, _)) in all.iter().enumerate() {
             assert!(!sleeps || all.iter().any(|(_, woken)| woken.contains(&rank)), "{rank} sleeps for ever");
         }
+    });
+}
+
+/// Three, of whom two sleep: whoever comes last wakes both.
+#[test]
+fn all_that_sleep_at_a_barrier_are_woken() {
+    all_are_woken(|end| {
+        let (met, sleepers) = end.arrive(1);
+        let sleeps = met != Met::All && end.doze();
+        (sleeps, sleepers)
     });
 }
 
@@ -385,25 +401,11 @@ fn who_sleeps_for_a_note_is_woken_or_has_seen_it() {
 /// Three that all write, of whom each may sleep for the others.
 #[test]
 fn all_that_sleep_for_notes_are_woken_by_the_last_one_to_write() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(2);
-    model.check(|| {
-        let slate = Slate::new(3, 8).unwrap();
-        let sleeper = |rank| {
-            let mut end = End::new(&slate, rank).unwrap();
-            move || {
-                end.begin_note(CALL, Writers::All);
-                let sleepers = end.write_note(&[1; 8]);
-                let sleeps = end.look_for_notes(1) != Noted::All && end.doze();
-                (sleeps, sleepers.collect::<Vec<_>>())
-            }
-        };
-        let [one, other] = [1, 2].map(|rank| thread::spawn(sleeper(rank)));
-        let own = sleeper(0)();
-        let all = [own, one.join().unwrap(), other.join().unwrap()];
-        for (rank, (sleeps, _)) in all.iter().enumerate() {
-            assert!(!sleeps || all.iter().any(|(_, woken)| woken.contains(&rank)), "{rank} sleeps for ever");
-        }
+    all_are_woken(|end| {
+        end.begin_note(CALL, Writers::All);
+        let sleepers = end.write_note(&[1; 8]);
+        let sleeps = end.look_for_notes(1) != Noted::All && end.doze();
+        (sleeps, sleepers)
     });
 }
 

@@ -1,5 +1,6 @@
 //! What fuzz targets call. With the feature `fuzzing` only, and not for programs.
 
+mod pair;
 mod soap;
 
 use std::collections::VecDeque;
@@ -15,6 +16,7 @@ use crate::framing::{Head, Kind, Way};
 use crate::link::{Limits, Link};
 use crate::ring::codec::{self, Codec, Packing};
 use crate::ring::{Ring, Size};
+pub use pair::link_of_two;
 pub use soap::soap;
 
 const BODY: usize = 4096;

@@ -476,7 +476,7 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn cut(&mut self, ring: &mut Ring) {
         self.drop_connection(ring);
     }
@@ -484,3 +484,5 @@ impl<S: Read + Write> Link<S> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod world;

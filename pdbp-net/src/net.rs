@@ -9,7 +9,6 @@ use pdbp_core::id::NodeId;
 use pdbp_core::{
     Arrival, Bell, Capabilities, Completion, Op, Reason, Refused, SealedBlock, Transport, VacantBlock,
 };
-use socket2::{SockRef, TcpKeepalive};
 
 use crate::door::roster::Roster;
 use crate::door::{Arrived, Door};
@@ -20,7 +19,7 @@ use crate::reactor::Reactor;
 use crate::ring::codec::Codec;
 use crate::ring::workers::Workers;
 use crate::ring::{Ring, Size};
-use crate::socket::Socket;
+use crate::socket::{Socket, watch_host};
 use crate::stats::Stats;
 
 /// Completions of links between two questions to the system what is new.
@@ -342,17 +341,7 @@ fn workers(options: &Options, roster: &Roster, reactor: &Arc<Reactor>) -> Option
 /// Sets what a connection between nodes needs: no waiting for more to send, and an end when the other host does not answer.
 fn prepare(stream: &TcpStream, outage: Duration) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    let silence = (outage / 4).clamp(Duration::from_secs(1), Duration::from_secs(3));
-    let socket = SockRef::from(stream);
-    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(1));
-    #[cfg(not(any(target_os = "openbsd", target_os = "haiku", target_os = "redox")))]
-    let keepalive = keepalive.with_interval(Duration::from_secs(1));
-    socket.set_tcp_keepalive(&keepalive)?;
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    socket.set_tcp_user_timeout(Some(silence))?;
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    let _ = silence;
-    Ok(())
+    watch_host(stream, (outage / 4).clamp(Duration::from_secs(1), Duration::from_secs(3)))
 }
 
 impl Transport for Net {

@@ -1,8 +1,30 @@
 //! A stream that is encrypted, or is not.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::time::Duration;
+
+use mio::net::TcpStream;
+use socket2::{SockRef, TcpKeepalive};
 
 use crate::tls::Session;
+
+/// Has the system look every second whether the other host is there, and end the connection when that has not answered for `silence`, or where a
+/// system cannot be told so when it has missed several looks.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn watch_host(stream: &TcpStream, silence: Duration) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(1));
+    #[cfg(not(any(target_os = "openbsd", target_os = "haiku", target_os = "redox")))]
+    let keepalive = keepalive.with_interval(Duration::from_secs(1));
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_user_timeout(Some(silence))?;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let _ = silence;
+    Ok(())
+}
 
 /// A stream, with the session of TLS on it if there is one.
 pub(crate) struct Socket<S> {

@@ -8,6 +8,8 @@ use pdbp_core::id::NodeId;
 use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Arrival, Capabilities, Completion, Op, Refused, Transport};
 use pdbp_sim::conformance::Node;
+use pdbp_sim::fault::{Chance, FaultInjector, Faults};
+use pdbp_sim::tracer::Tracer;
 
 use crate::{Codec, Founder, LinkState, Net, NetError, Options, StartError};
 
@@ -40,10 +42,33 @@ fn ends_of(nodes: usize, options: Options) -> Vec<Net> {
     ends
 }
 
-fn domain<T: Transport>(ends: Vec<T>) -> Vec<Node<T, HeapMemory>> {
+/// The nodes of a domain, whose links can be cut.
+fn domain<T: Cut>(ends: Vec<T>) -> Vec<Node<T, HeapMemory>> {
     let memory = |nodes| HeapMemory::new(Node::<T, HeapMemory>::memory(nodes, 1024)).unwrap();
     let nodes = ends.len();
-    ends.into_iter().map(|end| Node::new(end, memory(nodes), 1024)).collect()
+    let node = |end| Node::new(end, memory(nodes), 1024).cut_by(|end: &mut T, peer| end.cut_link(peer));
+    ends.into_iter().map(node).collect()
+}
+
+trait Cut: Transport {
+    fn cut_link(&mut self, peer: NodeId);
+}
+
+impl Cut for Net {
+    fn cut_link(&mut self, peer: NodeId) {
+        self.cut(peer.index());
+    }
+}
+
+impl Cut for Cutting {
+    fn cut_link(&mut self, peer: NodeId) {
+        self.net.cut(peer.index());
+    }
+}
+
+/// What is inside is nobody's to cut: there the link is only given up.
+impl Cut for Tracer<FaultInjector<Net>> {
+    fn cut_link(&mut self, _: NodeId) {}
 }
 
 /// Loses a connection after each so many completions.
@@ -81,6 +106,14 @@ impl Transport for Cutting {
 
     fn capacity(&self, peer: NodeId) -> usize {
         self.net.capacity(peer)
+    }
+
+    fn restores_links(&self) -> bool {
+        self.net.restores_links()
+    }
+
+    fn disconnect(&mut self, peer: NodeId) {
+        self.net.disconnect(peer);
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<NetError>> {
@@ -155,10 +188,16 @@ fn who_dials_has_a_link_to_the_founder_alone() {
     assert!(matches!(dialled, StartError::NotOpen { .. }), "{dialled}");
 }
 
-mod soap {
-    use pdbp_sim::fault::{Chance, FaultInjector, Faults};
-    use pdbp_sim::tracer::Tracer;
+/// Refuses and delays what it could do at once, and writes down what it did.
+fn troubled(ends: Vec<Net>) -> Vec<Tracer<FaultInjector<Net>>> {
+    let (busy, random) = (Chance::in_thousand(300).unwrap(), 1);
+    let faults = Faults { busy, delay: 20, seed: random, ..Faults::default() };
+    ends.into_iter().map(|end| Tracer::new(FaultInjector::new(end, faults), 64)).collect()
+}
 
+pdbp_sim::conformance!(inside_tracer_and_fault_injector, domain(troubled(ends(3, 10))));
+
+mod soap {
     use super::*;
     use crate::Framing;
 
@@ -170,12 +209,7 @@ mod soap {
     pdbp_sim::conformance!(three_nodes, domain(ends(3, 10, Codec::None)));
     pdbp_sim::conformance!(least_room, domain(ends(3, 3, Codec::None)));
     pdbp_sim::conformance!(auto, domain(ends(3, 10, Codec::Auto)));
-    pdbp_sim::conformance!(inside_tracer_and_fault_injector, {
-        let (busy, random) = (Chance::in_thousand(300).unwrap(), 1);
-        let faults = Faults { busy, delay: 20, seed: random, ..Faults::default() };
-        let wrap = |end| Tracer::new(FaultInjector::new(end, faults), 64);
-        domain(ends(3, 10, Codec::None).into_iter().map(wrap).collect())
-    });
+    pdbp_sim::conformance!(inside_tracer_and_fault_injector, domain(troubled(ends(3, 10, Codec::None))));
     pdbp_sim::conformance!(that_are_cut_all_the_time, domain(Cutting::of(ends(3, 5, Codec::None), 40)));
     pdbp_sim::conformance!(lz4_that_is_cut_all_the_time, domain(Cutting::of(ends(3, 5, Codec::Lz4), 40)));
 }
@@ -198,6 +232,7 @@ mod encrypted {
     pdbp_sim::conformance!(least_room, domain(ends(3, 3, Codec::None)));
     pdbp_sim::conformance!(auto, domain(ends(2, 10, Codec::Auto)));
     pdbp_sim::conformance!(that_are_cut_all_the_time, domain(Cutting::of(ends(3, 5, Codec::None), 40)));
+    pdbp_sim::conformance!(inside_tracer_and_fault_injector, domain(troubled(ends(3, 10, Codec::None))));
     pdbp_sim::conformance!(soap, domain(ends_by(3, 10, Codec::None, Framing::Soap)));
     pdbp_sim::conformance!(soap_auto, domain(ends_by(3, 10, Codec::Auto, Framing::Soap)));
     pdbp_sim::conformance!(

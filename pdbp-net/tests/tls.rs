@@ -12,7 +12,7 @@ use pdbp_core::id::NodeId;
 use pdbp_core::umb::{BlockPool, HeapMemory, stride};
 use pdbp_core::{Completion, Op, Transport};
 use pdbp_net::{Founder, Net, Options, StartError, Tls, TlsError, Token};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use tempfile::TempDir;
 
 /// Long enough for a loaded machine.
@@ -136,9 +136,16 @@ fn contains(bytes: &[u8], words: &[u8]) -> bool {
 
 /// A folder with what a process needs, signed by an authority.
 fn folder(authority: &CertifiedIssuer<'_, KeyPair>) -> TempDir {
+    folder_until(authority, 4096)
+}
+
+/// The same, with a certificate that is right until the end of a year.
+fn folder_until(authority: &CertifiedIssuer<'_, KeyPair>, year: i32) -> TempDir {
     let folder = TempDir::new().unwrap();
     let key = KeyPair::generate().unwrap();
-    let own = CertificateParams::new(["pdbp".to_owned()]).unwrap().signed_by(&key, authority).unwrap();
+    let mut params = CertificateParams::new(["pdbp".to_owned()]).unwrap();
+    params.not_after = date_time_ymd(year, 12, 31);
+    let own = params.signed_by(&key, authority).unwrap();
     for (name, text) in
         [("cert.pem", own.pem()), ("key.pem", key.serialize_pem()), ("ca.pem", authority.pem())]
     {
@@ -200,6 +207,42 @@ fn certificates_of_another_authority_are_refused() {
     // The founder's certificate is right, and who joins has none.
     let error = refused(of(one.path()), options(Tls::Token));
     assert!(matches!(&error, StartError::Handshake { .. }), "{error}");
+}
+
+/// At either end, and who joins is told why.
+#[test]
+fn an_expired_certificate_is_refused_by_name() {
+    let authority = authority();
+    let (right, expired) = (folder(&authority), folder_until(&authority, 2020));
+    for (first, second) in [(&expired, &right), (&right, &expired)] {
+        let error = refused(of(first.path()), of(second.path()));
+        assert!(matches!(&error, StartError::Handshake { .. }), "{error}");
+        assert!(error.to_string().to_lowercase().contains("expired"), "{error}");
+    }
+}
+
+/// By the alert for it: fatal, "protocol version".
+#[test]
+fn tls_1_2_at_the_door_is_refused_by_name() {
+    let founder = Founder::new("127.0.0.1:0", 2, options(Tls::Token)).unwrap();
+    let extensions = [
+        // Groups: x25519. Signatures: ECDSA with P-256, RSA-PSS. No versions but the one in front.
+        &[0, 10, 0, 4, 0, 2, 0, 29][..],
+        &[0, 13, 0, 6, 0, 4, 4, 3, 8, 4],
+    ]
+    .concat();
+    let mut body = [&[3, 3][..], &[7; 32], &[0]].concat();
+    // ECDHE with AES-128 in GCM, for ECDSA and for RSA; no compression.
+    body.extend([0, 4, 0xC0, 0x2B, 0xC0, 0x2F, 1, 0, 0, extensions.len() as u8]);
+    body.extend(extensions);
+    let hello = [&[1, 0, 0, body.len() as u8][..], &body].concat();
+    let record = [&[22, 3, 1, 0, hello.len() as u8][..], &hello].concat();
+    let mut stream = TcpStream::connect(founder.address()).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.write_all(&record).unwrap();
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).unwrap();
+    assert_eq!(said, [21, 3, 3, 0, 2, 2, 70]);
 }
 
 #[test]

@@ -8,6 +8,14 @@ pub fn desk(bytes: &[u8]) {
     crate::desk::fuzzing::envelope(bytes);
 }
 
+/// A gateway of another cluster that says anything, in frames of any kind.
+///
+/// # Panics
+/// When more is held of it than may be.
+pub fn gateway(bytes: &[u8]) {
+    crate::grid::gateway(bytes);
+}
+
 #[cfg(test)]
 mod tests {
     /// They begin where it is interesting.

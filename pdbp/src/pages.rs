@@ -9,6 +9,7 @@ use crate::http::{Answer, Hosts, Limits, Method, Request, Service, Site, Ticket}
 /// A request is all that a connection carries, and has no body.
 const LIMITS: Limits = Limits {
     clients: 16,
+    per_address: 14,
     head: 8 << 10,
     request: Duration::from_secs(5),
     pace: Duration::from_secs(30),

@@ -18,6 +18,8 @@ pub(super) struct Barrier {
     passed: u32,
     /// Those that are members are waited for, and not all nodes.
     open: bool,
+    /// One that is not passed, as the primary has said last, and the node for which all wait that has failed.
+    lost: Option<(u32, NodeId)>,
     /// This node was let in while others may have passed barriers, and does not know which comes next.
     unknown: bool,
 }
@@ -97,6 +99,31 @@ impl Barrier {
                 link.tell(Control::Released { generation });
             }
         }
+        self.tell_lost(links);
+    }
+
+    /// The primary says that barrier `generation` is not passed.
+    pub(super) fn note_lost(&mut self, generation: u32, node: NodeId) {
+        self.lost = Some((generation, node));
+    }
+
+    /// The node that has failed, as the primary has said, without which no further barrier is passed.
+    fn lost(&self) -> Option<NodeId> {
+        self.lost.filter(|(generation, _)| !self.has_passed(*generation)).map(|(_, node)| node)
+    }
+
+    /// Primary: tells those that wait at the next barrier which node has failed before it has arrived there.
+    fn tell_lost(&self, links: &mut Links<'_>) {
+        if self.open {
+            return;
+        }
+        let waits = |link: &Link| self.beyond(link.arrived) > 0;
+        let lost = links.iter().find(|link| !link.is_up() && !waits(link)).map(|link| link.peer);
+        let Some(node) = lost else { return };
+        let (generation, own) = (self.passed.wrapping_add(1), links.own);
+        for link in links.iter_mut().filter(|link| link.id != own && waits(link)) {
+            link.tell(Control::Lost { generation, node });
+        }
     }
 
     /// Another primary has been elected: nobody has told it anything.
@@ -122,17 +149,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.barrier.has_passed(generation)
     }
 
-    /// Nodes that have not arrived at barrier `generation`, as far as this node knows: all of them at the primary, else the
-    /// primary, and without one the masters that could be it.
+    /// Nodes that have not arrived at barrier `generation`, as far as this node knows: all of them at the primary, else one that
+    /// has failed or the primary, and without one the masters that could be it.
     pub fn barrier_missing(&self, generation: u32) -> impl Iterator<Item = NodeId> {
         let (me, master) = (self.config.node, self.master());
+        let lost = self.barrier.lost().filter(|node| self.has_failed(*node));
         (0..usize::from(self.config.nodes)).map(NodeId::from_index).filter(move |n| match master {
             Some(master) if master == me => {
                 let arrived = self.links.to(*n).map_or(0, |link| link.arrived);
                 let counts = !self.barrier.open || self.agreement.is_member(*n);
                 counts && arrived.wrapping_sub(generation) >= u32::MAX / 2
             }
-            Some(master) => *n == master,
+            Some(master) => *n == lost.unwrap_or(master),
             None => *n != me && n.index() < usize::from(self.config.masters),
         })
     }
@@ -147,6 +175,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Some(master) => self.tell(self.links.id(master), Control::Arrived { generation }),
             // The next one is told.
             None => {}
+        }
+    }
+
+    /// A link has failed: it may be to the node that all others wait for.
+    pub(super) fn note_lost_link(&mut self) {
+        if self.is_master() {
+            self.barrier.tell_lost(&mut self.links);
         }
     }
 

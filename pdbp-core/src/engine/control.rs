@@ -235,6 +235,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             Control::BarrierRequest if is_master => self.asked_for_barrier(id),
             Control::Released { generation } if of_master => self.released(generation),
+            Control::Lost { generation, node } if of_master => self.barrier.note_lost(generation, node),
             Control::QuietRequest { number } if is_master => self.termination.note_request(link, number),
             // Who has not heard of its primary for long answers too: it is not asked again.
             Control::CountRequest { wave } if primary.is_none_or(|node| node == from) => {

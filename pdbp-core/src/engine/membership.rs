@@ -65,6 +65,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.reserve_space(id);
         self.empty_control(id);
         self.give_up_queue(id, pipes);
+        self.note_lost_link();
         if let Some(link) = self.links.get_mut(id) {
             self.space.shrink_recv(link, u32::MAX);
         }

@@ -47,6 +47,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if via.is_some() { self.open_to_relay((id, via), dest) } else { self.open_row(id, dest) }
     }
 
+    /// Whether [`open`](Self::open) may give out a block for the node now, which its row has or would be given, or says at once why it never will. A
+    /// look that changes and counts nothing.
+    pub fn may_open(&self, dest: NodeId) -> bool {
+        let Some(link) = self.links.to(dest).filter(|link| link.is_up()) else { return true };
+        let row = &link.send.space;
+        row.vacant() > 0 || (row.virtual_space() > 0 && self.space.may_grow(row, &self.umb))
+    }
+
     #[inline(never)]
     fn open_to_relay(
         &mut self,

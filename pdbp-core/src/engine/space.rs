@@ -184,6 +184,17 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         }
     }
 
+    /// Whether a send row that somebody waits for would get space.
+    pub(super) fn may_grow<M: BlockMemory>(&self, row: &RowSpace, umb: &Umb<'_, M>) -> bool {
+        let free = self.free_blocks(umb);
+        match self.policy.at_stall(row, free) {
+            Growth::By(blocks) => blocks.min(free) > 0,
+            // Others give back what they can spare once in an interval.
+            Growth::Exhausted => !self.contended,
+            Growth::Keep => false,
+        }
+    }
+
     /// Takes back what send rows other than one that waits can spare, since the UMB is exhausted. Once in an interval: until its end rows
     /// give back what they can spare as it comes free.
     fn collect_blocks<M: BlockMemory>(

@@ -16,7 +16,7 @@ use super::speech::{Heard, Speech};
 use crate::framing::Way;
 use crate::framing::http::{self, Fault};
 use crate::framing::soap::{self, Role, Word, envelope};
-use crate::socket::Socket;
+use crate::socket::{Socket, watch_host};
 use crate::token::{NONCE, Token};
 pub(super) use hearing::PLAIN_AT_TLS;
 
@@ -217,8 +217,10 @@ impl Guest {
         }
     }
 
-    /// It waits for the others, for as long as it likes.
+    /// It waits for the others, for as long as it likes and its host is there: of one that vanishes nothing is heard.
     pub(super) fn joins(&mut self, process: Id) {
+        // Where the system does not look, what it is told in the end is not taken.
+        let _ = watch_host(&self.socket.stream, PATIENCE);
         (self.stage, self.process, self.deadline) = (Stage::Joins, Some(process), None);
     }
 
@@ -392,7 +394,7 @@ pub(super) fn nobody(error: &io::Error) -> Option<ErrorKind> {
 }
 
 /// What counts as one address: with IPv6 a network has as many as it likes.
-fn network(address: IpAddr) -> IpAddr {
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(ip) => {
@@ -401,3 +403,6 @@ fn network(address: IpAddr) -> IpAddr {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -120,18 +120,14 @@ mod tests {
         Some(Member { process: Id([n; 16]), address, incarnation: u64::from(n) << 40 })
     }
 
+    fn roster(place: usize, generation: u32, members: Vec<Option<Member>>) -> Roster {
+        Roster { cluster: Id([8; 16]), place, generation, open: false, masters: 1, giver: 0, members }
+    }
+
     #[test]
     fn a_roster_is_read_as_it_was_told() {
         let members = vec![member(1, "0.0.0.0:1"), member(2, "10.0.0.2:7210"), member(3, "[fe80::1]:3")];
-        let told = Roster {
-            cluster: Id([8; 16]),
-            place: 0,
-            generation: 0,
-            open: false,
-            masters: 1,
-            giver: 0,
-            members,
-        };
+        let told = roster(0, 0, members);
         let bytes = told.to_bytes(2, 7);
         let (head, rest) = bytes.split_first_chunk().unwrap();
         assert_eq!(Roster::rest(head), rest.len());
@@ -149,15 +145,7 @@ mod tests {
     #[test]
     fn places_are_vacant_in_an_open_cluster_only() {
         let members = vec![member(1, "127.0.0.1:1"), None, member(3, "127.0.0.1:3")];
-        let roster = Roster {
-            cluster: Id([8; 16]),
-            place: 2,
-            generation: 1,
-            open: true,
-            masters: 1,
-            giver: 0,
-            members,
-        };
+        let roster = Roster { open: true, ..roster(2, 1, members) };
         let founder = "127.0.0.1:1".parse().unwrap();
         let read = |roster: &Roster, place| {
             let bytes = roster.to_bytes(place, 1);

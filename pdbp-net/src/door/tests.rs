@@ -12,6 +12,7 @@ use super::roster::{Member, Roster};
 use crate::token::Token;
 use crate::{Founder, Net, NetError, Options, Refusal, Role, StartError};
 
+mod crowd;
 mod soap;
 
 /// Long enough for a loaded machine.

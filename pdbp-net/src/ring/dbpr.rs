@@ -110,7 +110,7 @@ impl Dbpr {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn rows(&self) -> usize {
         self.rows
     }

@@ -40,7 +40,7 @@ impl Library {
     }
 
     /// Whether no row holds any.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn is_whole(&self) -> bool {
         self.held.iter().all(|held| *held == 0)
     }

@@ -110,13 +110,13 @@ impl Ring {
     }
 
     /// Whether workers have something to do.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn is_working(&self) -> bool {
         self.workers.as_ref().is_some_and(|workers| workers.under_way() > 0)
     }
 
     /// Whether nothing is in it, and all buffers are back.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn is_empty(&self) -> bool {
         [&self.send, &self.receive].iter().all(|side| {
             let nothing =

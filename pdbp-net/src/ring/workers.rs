@@ -72,7 +72,7 @@ impl Workers {
     }
 
     /// Blocks that have been handed over and have not come back.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn under_way(&self) -> usize {
         self.under_way
     }

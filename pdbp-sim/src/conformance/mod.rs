@@ -65,7 +65,7 @@ use std::fmt;
 use pdbp_core::id::NodeId;
 use pdbp_core::{BlockMemory, Transport};
 
-use cases::{delivery, departure, flow, refusal};
+use cases::{delivery, departure, flow, outage, refusal};
 pub use node::Node;
 pub use report::{Line, Report, run_all};
 pub use threads::{check, run_on_threads};
@@ -162,6 +162,9 @@ cases! {
     refusal::returns_to_others_are_refused,
     departure::peers_that_leave_fail_once,
     departure::everybody_may_leave_at_any_time,
+    outage::a_short_outage_is_only_late,
+    outage::an_outage_that_was_given_up_brings_all_back,
+    outage::a_restored_link_is_a_new_one,
 }
 
 /// Makes a module of tests, one per case, of an in-process backend: `conformance!(name, domain)`, where `domain` is an expression that
@@ -188,6 +191,9 @@ macro_rules! conformance {
             returns_to_others_are_refused
             peers_that_leave_fail_once
             everybody_may_leave_at_any_time
+            a_short_outage_is_only_late
+            an_outage_that_was_given_up_brings_all_back
+            a_restored_link_is_a_new_one
         );
     };
     (@tests $module:ident, $domain:expr, $($case:ident)*) => {

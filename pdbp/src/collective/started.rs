@@ -75,6 +75,8 @@ impl<'g> Started<'g> {
             Err(e) => {
                 // There may be room by now for who does not know yet what has ended the group.
                 group.member.tell_fault(&mut group.line);
+                // And who calls nothing else any more still moves what has been told.
+                group.line.part().node().poll();
                 Err(GroupError::from_start(e, group))
             }
         }

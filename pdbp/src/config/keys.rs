@@ -13,6 +13,8 @@ use super::{
     Codec, Framing, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Role, Settings, Tls,
     TransportKind, Trunk,
 };
+#[cfg(feature = "net")]
+pub(crate) use read::is_cluster;
 use read::{address, addresses, choice, chosen, cluster, hosts, json_file, micros, number, optional, trunk};
 
 /// A setting. `set` returns `None` for a value out of range.

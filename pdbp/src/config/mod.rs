@@ -30,6 +30,8 @@ use pdbp_core::{Arrival, Routing};
 pub use builder::Builder;
 pub use error::ConfigError;
 pub(crate) use keys::KEYS;
+#[cfg(feature = "net")]
+pub(crate) use keys::is_cluster;
 pub use kinds::{
     Codec, Framing, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Role, Scheme, Tls,
     TransportKind, Trunk,

@@ -58,6 +58,7 @@ const PATH: &str = "/pdbp";
 
 const LIMITS: Limits = Limits {
     clients: 64,
+    per_address: 56,
     head: 8 << 10,
     request: Duration::from_secs(5),
     pace: Duration::from_secs(10),
@@ -76,7 +77,7 @@ PDBP desk: the parts of a cluster, by SOAP 1.1 and 1.2
 /// Serves clients that are no part of the cluster, from one of its nodes, as the setting `desk` says: `Send`, `Call` and `Parts` by SOAP
 /// 1.1 and 1.2, described at `http://HOST:PORT/pdbp?wsdl`.
 ///
-/// **Clients.** One thread serves up to 64 at a time, on connections that are kept for as long as requests come, and waits for none of
+/// **Clients.** One thread serves up to 64 at a time, and 56 of one address, on connections that are kept for as long as requests come, and waits for none of
 /// them. When all places are taken, that of a client that has gone without waiting for its answer is given away, or of the one that has been silent for the longest time; if there is none, who comes
 /// gets status 503. The head of a request has 8 KiB, 64 fields and 5 seconds; a body and an answer may take as long as they get 160 KiB
 /// further in 10 seconds; a connection without a request is closed after 60 seconds. A message has 4 MiB at most, all bodies and answers

@@ -59,19 +59,19 @@ impl Session {
             self.say(out, bye::DONE);
         }
         let Farewell { is_left, is_done_there, is_known, .. } = self.farewell;
-        is_known && (!is_left || is_done_there) && self.line.waiting.is_empty()
+        is_known && (!is_left || is_done_there) && self.line.waiting() == 0
     }
 
     /// A step of the farewell has come.
     pub(super) fn take_farewell(&mut self, step: u32, out: &Part<Shared>) {
         match step {
-            bye::LEAVES => {
+            bye::LEAVES if !self.farewell.is_left => {
                 self.farewell.is_left = true;
                 self.line.is_closed = true;
                 self.say(out, bye::NOTHING_NEW);
             }
             bye::NOTHING_NEW => self.farewell.has_all = true,
-            bye::DONE => {
+            bye::DONE if !self.farewell.is_done_there => {
                 self.farewell.is_done_there = true;
                 self.say(out, bye::KNOWN);
             }
@@ -95,7 +95,7 @@ impl Session {
     /// what links have given back went to [`Session::undo`] before. Returns how many messages that had taken and not said what has become of
     /// them. What had come is handed on by [`Session::advance_end`].
     pub(super) fn end(&mut self) -> u64 {
-        for frame in std::mem::take(&mut self.line.waiting) {
+        for frame in self.line.take_waiting() {
             if let Some((head, bytes)) = Head::read(&frame) {
                 self.undo(&head, bytes);
             }
@@ -103,7 +103,7 @@ impl Session {
         for proxy in self.proxies.values_mut() {
             while let Some((head, bytes)) = proxy.hold.take(&mut self.line) {
                 if head.kind == Kind::Data {
-                    proxy.give_back(&head, &bytes);
+                    self.line.returned += proxy.give_back(&head, &bytes);
                 }
             }
         }
@@ -119,7 +119,7 @@ impl Session {
         }
         let Some(proxy) = self.proxies.get_mut(&head.dest) else { return false };
         proxy.unconfirmed = proxy.unconfirmed.saturating_sub(messages(head));
-        proxy.give_back(head, bytes);
+        self.line.returned += proxy.give_back(head, bytes);
         true
     }
 

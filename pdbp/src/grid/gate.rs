@@ -12,6 +12,7 @@ use pdbp_core::id::{NodeId, PipeId};
 use pdbp_core::tables::{Name, PartKind};
 
 use super::Common;
+use super::bounds::Breach;
 use super::session::Session;
 use super::trunk::{Domain, Receiver};
 use super::wire::{Head, Kind};
@@ -174,8 +175,12 @@ pub(super) struct Gate {
     node: Node,
     /// What a session may hold, in either direction.
     room: u64,
+    /// What a message may have.
+    longest: u64,
     /// Sessions whose other gateway has gone, by its part, until the round in which all is there that has come of it.
     ending: Vec<(Target, u64)>,
+    /// Gateways that are not listened to.
+    refused: Vec<Target>,
 }
 
 /// The end of a gateway.
@@ -201,7 +206,9 @@ impl Gate {
             domain,
             node: node.clone(),
             room: settings.trunk_bytes as u64 / 2,
+            longest: settings.assembly_bytes.max(settings.block_bytes) as u64,
             ending: Vec::new(),
+            refused: Vec::new(),
         }
     }
 
@@ -225,6 +232,10 @@ impl Gate {
             self.look(common);
         }
         self.end_sessions(common, rounds);
+        if self.sessions.is_empty() && !self.refused.is_empty() && self.domain.expected.is_some() {
+            // It is dialled anew.
+            return Next::End;
+        }
         if self.domain.is_over() && has_all(*progress.over.get_or_insert_with(|| self.rounds()), rounds) {
             return Next::End;
         }
@@ -241,7 +252,7 @@ impl Gate {
     fn turn(&mut self) -> bool {
         let mut worked = false;
         for session in &mut self.sessions {
-            worked |= session.turn(&self.domain.out);
+            worked |= session.turn(&self.node, &self.domain.out);
         }
         self.domain.out.flush();
         worked
@@ -267,13 +278,31 @@ impl Gate {
     fn take_in(&mut self, common: &Arc<Common>, frame: Message<Shared>) {
         let from = frame.source().node();
         let begins = Head::read(&frame).is_some_and(|(head, _)| head.kind == Kind::Room);
-        if session_of(&mut self.sessions, from, begins).is_none() {
+        let is_refused = self.refused.iter().any(|target| target.node() == from);
+        if session_of(&mut self.sessions, from, begins).is_none() && (begins || !is_refused) {
             // It knows of this end before this end has looked.
             self.look(common);
         }
-        if let Some(session) = session_of(&mut self.sessions, from, begins) {
-            session.take_in(&self.node, &self.domain.out, frame);
+        if let Some(session) = session_of(&mut self.sessions, from, begins)
+            && let Err(breach) = session.take_in(&self.node, &self.domain.out, frame)
+        {
+            let target = session.target();
+            self.break_off(common, target, breach);
         }
+    }
+
+    /// Does not listen to a gateway any more that does what none does.
+    #[cold]
+    fn break_off(&mut self, common: &Common, target: Target, breach: Breach) {
+        let rounds = self.rounds();
+        let Some(session) = self.sessions.iter().find(|session| session.target() == target) else { return };
+        let cluster = session.cluster();
+        let why = format!(
+            "the gateway of \"{cluster}\" is not listened to until it begins anew, since {breach}; use the same version of PDBP at both ends"
+        );
+        common.note(cluster, why);
+        self.refused.push(target);
+        self.ending.push((target, rounds));
     }
 
     /// What links that have failed have given back, of whichever session: it goes back to who has sent it.
@@ -346,6 +375,11 @@ impl Gate {
     fn look(&mut self, common: &Arc<Common>) {
         let peers = self.domain.peers();
         let is_there = |target: Target| peers.iter().any(|(_, part)| *part == target);
+        self.refused.retain(|target| is_there(*target));
+        let silent = self.sessions.iter_mut().filter_map(|s| Some((s.target(), s.is_silent()?)));
+        for (target, breach) in silent.collect::<Vec<_>>() {
+            self.break_off(common, target, breach);
+        }
         for session in &self.sessions {
             let target = session.target();
             if !is_there(target) && self.ending.iter().all(|(of, _)| *of != target) {
@@ -358,8 +392,10 @@ impl Gate {
                     &cluster,
                     format!("two clusters have the name \"{cluster}\" (`grid`); give each its own"),
                 );
-            } else if self.sessions.iter().all(|session| session.target() != part) {
-                let session = Session::new(&cluster, part, self.room);
+            } else if !self.refused.contains(&part)
+                && self.sessions.iter().all(|session| session.target() != part)
+            {
+                let session = Session::new(&cluster, part, self.room, self.longest);
                 self.note_session(&session, |name| Event::ClusterUp { name });
                 common.begin_session(session.cluster());
                 self.sessions.push(session);

@@ -11,6 +11,9 @@
 //! * **A part of another cluster is a part of this one**: its *proxy*, which the gateway registers when the part is looked up, or sends its
 //!   first message. So a message to it, and one from it, is like any other: there is nothing new in headers, and messages inside the cluster
 //!   cost what they did. The proxy goes when the part has gone.
+//! * **A gateway trusts another no further than that it knows the token.** What it says is bounded in memory and time ([`bounds`]): one that goes on without
+//!   end, or sends more than was granted, is not listened to any more, and look-ups say why. It reaches parts that it was told of, and none of the runtime's.
+//!   A message that is longer than what the other cluster takes (`assembly_bytes` there) comes back at once.
 //! * Clusters share nothing: each has its own tables, master, settings and programs. A part `pdbp.gate.west` in the tables says that west is in
 //!   reach; look-ups go there as commands, and are answered in the tables.
 //! * A gateway hands on what comes over a trunk, and keeps for each pair of parts what finds no room: a part that does not read holds up others of
@@ -55,8 +58,11 @@
 //! A try to dial has as long as `timeout_ms` says; a round trip may take seconds. Of two clusters that dial each other one has a trunk to the other first,
 //! and as long as that is there the other does not dial.
 
+mod bounds;
 mod farewell;
 mod flow;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzzing;
 mod gate;
 mod hold;
 mod names;
@@ -77,6 +83,8 @@ use std::thread::JoinHandle;
 use pdbp_core::tables::Name;
 
 pub(crate) use flow::{Flow, NAME as FLOW};
+#[cfg(feature = "fuzzing")]
+pub(crate) use fuzzing::gateway;
 use names::Notices;
 pub(crate) use names::Remote;
 pub use proxy::RETURNED;

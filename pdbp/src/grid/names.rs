@@ -168,6 +168,12 @@ impl<'a> Remote<'a> {
         loop {
             let left = timeout.saturating_sub(began.elapsed());
             match asker.recv_timeout(left.min(AGAIN)) {
+                Ok(reason) if reason.command() == command::NO_ROOM => {
+                    return Err(LookupError::NoRoom {
+                        cluster: self.cluster.to_owned(),
+                        reason: String::from_utf8_lossy(&reason).into_owned(),
+                    });
+                }
                 Ok(some) => {
                     text.push_str(&String::from_utf8_lossy(&some));
                     if some.command() == command::LISTED {

@@ -164,9 +164,9 @@ impl Proxy {
         }
     }
 
-    /// Whether what it gets is taken: always, unless nodes do not do what they are told.
+    /// Whether what it gets is taken: always, unless nodes do not do what they are told, or parts do not read what comes back to them.
     pub(super) fn may_read(line: &Line) -> bool {
-        line.held < 2 * line.room
+        line.held + line.returned < 2 * line.room
     }
 
     /// Of the window, a part has at most as much as all leave free.
@@ -194,9 +194,11 @@ impl Proxy {
         worked
     }
 
-    /// Sends, or takes in what exceeds the window.
+    /// Sends, or takes in what exceeds the window. A message that is longer than the other gateway takes comes back.
     pub(super) fn pass(&mut self, line: &mut Line, out: &Part<Shared>, head: Head, bytes: &[u8]) {
-        if self.hold.is_empty() && self.may_send(line) {
+        if u64::from(head.length) > line.longest && head.kind == Kind::Data {
+            line.returned += self.give_back(&head, bytes);
+        } else if self.hold.is_empty() && self.may_send(line) {
             self.send(line, out, head, bytes);
         } else {
             self.hold.put(line, head, bytes);
@@ -360,25 +362,36 @@ impl Proxy {
         returns.len() > before
     }
 
-    /// Messages for its part come back to who has sent them, as commands; those that are longer than a block in pieces.
-    pub(super) fn give_back(&mut self, head: &Head, bytes: &[u8]) {
-        let Some(origin) = Target::from_bits(head.origin) else { return };
+    /// Messages for its part come back to who has sent them, as commands; those that are longer than a block in pieces. Returns how much waits for
+    /// that now.
+    pub(super) fn give_back(&mut self, head: &Head, bytes: &[u8]) -> u64 {
+        let Some(origin) = Target::from_bits(head.origin) else { return 0 };
         let most = self.part.longest().max(1);
         let head = Head { flags: COMMAND, command: RETURNED, dest: head.origin, ..*head };
         if head.length as usize <= most
             && bytes.len() as u64 == u64::from(head.length) * u64::from(head.count)
         {
-            return self.wait((origin, 0), Parcel::returned(head, bytes));
+            self.wait((origin, 0), Parcel::returned(head, bytes));
+            return weight(bytes.len());
         }
+        let mut all = 0;
         for piece in bytes.chunks(most) {
             let length = u32::try_from(piece.len()).unwrap_or(0);
             self.wait((origin, 0), Parcel::returned(Head { length, count: 1, ..head }, piece));
+            all += weight(piece.len());
         }
+        all
     }
 
     /// Whether it holds what a part of this cluster has sent.
     pub(super) fn holds_of(&self, origin: u64) -> bool {
         self.hold.has_of(origin)
+    }
+
+    /// Bytes of what waits here.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn weight(&self) -> u64 {
+        self.parcels.values().flat_map(|queue| &queue.parcels).map(Parcel::weight).sum()
     }
 
     /// Its part has gone, or the trunk.

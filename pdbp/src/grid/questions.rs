@@ -3,17 +3,35 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use super::bounds::{ANSWERS, LISTED, TEXT};
 use super::session::Session;
 use super::wire::{Head, Kind, MORE, command};
 use crate::error::SendError;
-use crate::node::Node;
+use crate::node::{Node, NodeEngine};
 use crate::part::{Part, Shared, Target};
 
 /// Bytes of addresses that are said at a time.
 const PIECE: usize = 512;
+/// The longest that are taken.
+const MOST: usize = 2 * PIECE;
 
 /// How long a part may have asked before this node knows of it.
 const UNSEEN: Duration = Duration::from_secs(1);
+
+/// What a part has asked.
+pub(super) struct Question {
+    asker: Target,
+    since: Instant,
+    /// Bytes of addresses that were answered.
+    listed: usize,
+}
+
+impl Question {
+    /// Whether who has asked is still there. One that has only just come may not be in the tables of this node yet.
+    pub(super) fn is_open(&self, engine: &NodeEngine) -> bool {
+        self.since.elapsed() <= UNSEEN || engine.has_part(self.asker)
+    }
+}
 
 /// An answer, to whom and by which command.
 pub(super) struct Answer {
@@ -24,9 +42,24 @@ pub(super) struct Answer {
 }
 
 impl Session {
+    /// Answers what the other cluster has asked, as far as the line takes answers. Whether there was anything.
+    pub(super) fn answer_all(&mut self, node: &Node) -> bool {
+        let mut worked = false;
+        while self.line.waiting() < ANSWERS
+            && let Some((number, address)) = self.bounds.asked.pop_front()
+        {
+            worked = true;
+            match address {
+                Some(address) => self.answer(node, number, &address),
+                None => self.list(node, number),
+            }
+        }
+        worked
+    }
+
     /// Somebody in the other cluster looks for a part of this one.
-    pub(super) fn answer(&mut self, node: &Node, number: u32, address: &str) {
-        let found = crate::node::find_here(node, address);
+    fn answer(&mut self, node: &Node, number: u32, address: &str) {
+        let found = crate::node::find_for_others(node, address);
         let (head, bytes) = match &found {
             Ok(part) => {
                 self.told.insert(part.to_bits());
@@ -34,44 +67,49 @@ impl Session {
             }
             // It repeats what was asked for, which may be of any length.
             Err(error) => {
-                let end = (0..=PIECE.min(error.len())).rfind(|end| error.is_char_boundary(*end));
+                let end = (0..=TEXT.min(error.len())).rfind(|end| error.is_char_boundary(*end));
                 (Head::new(Kind::Unknown), error.as_bytes().get(..end.unwrap_or(0)).unwrap_or(&[]))
             }
         };
-        let head = Head { length: number, ..head }.to_bytes();
-        self.line.waiting.push_back([&head[..], bytes].concat());
+        self.line.put(&Head { length: number, ..head }.to_bytes(), bytes);
     }
 
     /// The other cluster has answered a question.
     pub(super) fn tell(&mut self, node: &Node, head: &Head, bytes: &[u8]) {
-        let Some(asker) = self.questions.remove(&head.length) else { return };
+        let Some(Question { asker, .. }) = self.questions.remove(&head.length) else { return };
         let (number, bytes) = match head.kind {
             Kind::Found => match self.proxy(node, head.dest) {
                 Ok(proxy) => (command::FOUND, proxy.part.id().to_bits().to_le_bytes().to_vec()),
                 Err(reason) => (command::NO_ROOM, reason.into_bytes()),
             },
-            _ => (command::UNKNOWN, bytes.to_vec()),
+            _ => (command::UNKNOWN, bytes.get(..TEXT).unwrap_or(bytes).to_vec()),
         };
         self.push_answer(asker, number, bytes);
     }
 
     /// Somebody in the other cluster asks which parts there are.
-    pub(super) fn list(&mut self, node: &Node, number: u32) {
+    fn list(&mut self, node: &Node, number: u32) {
         for (piece, flags) in pieces(&node.parts()) {
-            let head = Head { flags, length: number, ..Head::new(Kind::Listed) }.to_bytes();
-            self.line.waiting.push_back([&head[..], piece.as_bytes()].concat());
+            let head = Head { flags, length: number, ..Head::new(Kind::Listed) };
+            self.line.put(&head.to_bytes(), piece.as_bytes());
         }
     }
 
     /// The other cluster has named parts.
     pub(super) fn tell_some(&mut self, head: &Head, bytes: &[u8]) {
-        let (asker, number) = match head.flags & MORE {
-            0 => (self.questions.remove(&head.length), command::LISTED),
-            _ => (self.questions.get(&head.length).copied(), command::SOME),
-        };
-        if let Some(asker) = asker {
-            self.push_answer(asker, number, bytes.to_vec());
+        let Some(question) = self.questions.get_mut(&head.length) else { return };
+        question.listed += bytes.len();
+        let (asker, is_too_much) = (question.asker, question.listed > LISTED || bytes.len() > MOST);
+        let number = if head.flags & MORE != 0 { command::SOME } else { command::LISTED };
+        if number == command::LISTED || is_too_much {
+            self.questions.remove(&head.length);
         }
+        if is_too_much {
+            let reason =
+                format!("it names parts without end; more than {LISTED} bytes of names are not taken");
+            return self.push_answer(asker, command::NO_ROOM, reason.into_bytes());
+        }
+        self.push_answer(asker, number, bytes.to_vec());
     }
 
     fn push_answer(&mut self, asker: Target, number: u16, bytes: Vec<u8>) {
@@ -122,7 +160,8 @@ impl Session {
             };
             let number = self.next_question;
             self.next_question = number.wrapping_add(1);
-            self.questions.insert(number, question.source());
+            let (asker, since) = (question.source(), Instant::now());
+            self.questions.insert(number, Question { asker, since, listed: 0 });
             self.line.send(out, Head { length: number, ..Head::new(kind) }, &question);
         }
         worked

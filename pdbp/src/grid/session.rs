@@ -3,22 +3,24 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use pdbp_core::id::{NodeId, PipeId};
 use pdbp_core::tables::PartKind;
 
+use super::bounds::{Bounds, Breach, Joined, LEAST};
 use super::farewell::Farewell;
 use super::names::Notices;
 use super::proxy::{Bytes, Handed, Parcel, Proxy, messages};
-use super::questions::Answer;
+use super::questions::{Answer, Question};
 use super::told::Told;
 use super::wire::{HEAD, Head, Kind, MORE};
 use super::{PROXY, gate_of};
 use crate::node::Node;
 use crate::part::{Message, Part, Shared, Target};
 
-/// What every gateway has room for, until it has said for how much.
-const LEAST: u64 = 2 << 20;
+/// How long a gateway waits for a place for one part, and for as long again it asks for no other: all trunks wait meanwhile.
+const PLACE: Duration = Duration::from_secs(2);
 
 /// A session with a gateway of another cluster; it ends when one of the two does.
 pub(super) struct Session {
@@ -28,14 +30,16 @@ pub(super) struct Session {
     pub(super) gate: Option<Part<Shared>>,
     /// Parts of the other cluster, by what they are there.
     pub(super) proxies: BTreeMap<u64, Proxy>,
+    /// This cluster gave no place in time, and is not asked for one before.
+    asks_at: Option<Instant>,
     /// Parts of this cluster that the other has heard of.
     pub(super) told: Told,
     /// Those of them that have gone, of which it is still to be told, and in which turn that was seen.
     gone: BTreeMap<u64, u64>,
     /// Turns so far.
     turns: u64,
-    /// Who has asked, by the number of the question.
-    pub(super) questions: BTreeMap<u32, Target>,
+    /// What was asked, by the number of the question.
+    pub(super) questions: BTreeMap<u32, Question>,
     pub(super) next_question: u32,
     pub(super) answers: VecDeque<Answer>,
     /// What the other gateway is to be told of, by the part that it was for.
@@ -45,8 +49,9 @@ pub(super) struct Session {
     pub(super) returns: VecDeque<(Head, Vec<u8>)>,
     has_returned: bool,
     pub(super) farewell: Farewell,
-    /// What there is of a message that takes several frames.
-    partial: Vec<u8>,
+    pub(super) bounds: Bounds,
+    /// The other gateway is not listened to any more.
+    is_broken: bool,
     has_begun: bool,
 }
 
@@ -60,7 +65,13 @@ pub(super) struct Taken {
 /// Frames to the other gateway.
 pub(super) struct Line {
     to: Target,
-    pub(super) waiting: VecDeque<Vec<u8>>,
+    waiting: VecDeque<Vec<u8>>,
+    /// Bytes of those.
+    waiting_bytes: u64,
+    /// Bytes of messages that come back to parts of this cluster and wait for them.
+    pub(super) returned: u64,
+    /// The longest message that the other gateway takes.
+    pub(super) longest: u64,
     /// Bytes that were sent and are not handed on there.
     pub(super) in_flight: u64,
     /// Bytes that proxies hold, since they exceed a window.
@@ -102,7 +113,24 @@ impl Line {
             return loan.send();
         }
         // If the other gateway has gone the session ends soon, and what waits with it.
+        self.put(head, bytes);
+    }
+
+    /// Lets a frame wait behind others.
+    pub(super) fn put(&mut self, head: &[u8; HEAD], bytes: &[u8]) {
+        self.waiting_bytes += weight(bytes.len());
         self.waiting.push_back([&head[..], bytes].concat());
+    }
+
+    /// Frames that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// What waits, of a session that is over.
+    pub(super) fn take_waiting(&mut self) -> VecDeque<Vec<u8>> {
+        self.waiting_bytes = 0;
+        std::mem::take(&mut self.waiting)
     }
 
     /// Sends what waits. Whether anything was sent.
@@ -112,6 +140,7 @@ impl Line {
             if out.sender(self.to).no_wait().send(frame).is_err() {
                 break;
             }
+            self.waiting_bytes -= frame.len() as u64;
             self.waiting.pop_front();
         }
         self.waiting.len() < before
@@ -119,16 +148,29 @@ impl Line {
 }
 
 impl Session {
-    /// `room` is what this end may hold, in either direction.
-    pub(super) fn new(cluster: &str, to: Target, room: u64) -> Self {
-        let says = Head { length: u32::try_from(room / 1024).unwrap_or(u32::MAX), ..Head::new(Kind::Room) };
-        let waiting = VecDeque::from([says.to_bytes().to_vec()]);
-        let window = room.min(LEAST);
+    /// `room` is what this end may hold, in either direction, and `longest` the longest message of this cluster, in bytes.
+    pub(super) fn new(cluster: &str, to: Target, room: u64, longest: u64) -> Self {
+        let bounds = Bounds::new(room, longest);
+        let mut line = Line {
+            to,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            returned: 0,
+            longest: LEAST,
+            in_flight: 0,
+            held: 0,
+            room,
+            window: room.min(LEAST),
+            is_closed: false,
+            streams: 0,
+        };
+        line.put(&bounds.says().to_bytes(), &[]);
         Self {
             cluster: cluster.to_owned(),
-            line: Line { to, waiting, in_flight: 0, held: 0, room, window, is_closed: false, streams: 0 },
+            line,
             gate: None,
             proxies: BTreeMap::new(),
+            asks_at: None,
             told: Told::default(),
             gone: BTreeMap::new(),
             turns: 0,
@@ -140,7 +182,8 @@ impl Session {
             returns: VecDeque::new(),
             has_returned: false,
             farewell: Farewell::default(),
-            partial: Vec::new(),
+            bounds,
+            is_broken: false,
             has_begun: false,
         }
     }
@@ -160,10 +203,11 @@ impl Session {
         self.line.to
     }
 
-    /// The other gateway's first frame has come: it has room for so many KiB.
-    pub(super) fn begin(&mut self, room: u32) {
+    /// The other gateway's first frame has come: it has room for so many KiB, and takes messages of so many.
+    pub(super) fn begin(&mut self, room: u32, longest: u32) {
         self.has_begun = true;
         self.line.window = self.line.room.min(u64::from(room) * 1024);
+        self.line.longest = u64::from(longest) * 1024;
     }
 
     /// Whether that has come.
@@ -181,7 +225,10 @@ impl Session {
     /// Whether something waits for room.
     pub(super) fn has_waiting(&self) -> bool {
         let busy = |proxy: &Proxy| proxy.is_leaving || !proxy.parcels.is_empty();
-        !self.line.waiting.is_empty() || !self.answers.is_empty() || self.proxies.values().any(busy)
+        !self.line.waiting.is_empty()
+            || !self.answers.is_empty()
+            || !self.bounds.asked.is_empty()
+            || self.proxies.values().any(busy)
     }
 
     /// Whether nothing is under way, to the other cluster or from it, and nothing is to be sent.
@@ -200,11 +247,12 @@ impl Session {
     pub(super) fn look(&mut self, node: &Node) {
         if self.gate.is_none() {
             // Another session has the name as long as it is there.
-            self.gate = node.register_shared(&gate_of(&self.cluster), PartKind::Communication).ok();
+            self.gate = register(node, &gate_of(&self.cluster), &mut self.asks_at).ok();
         }
         self.notices.take_down(node);
         self.return_stuck(node.settings().timeout);
         let engine = node.shared.engine();
+        self.questions.retain(|_, question| question.is_open(&engine));
         let mut before = std::mem::take(&mut self.gone);
         let gone = self.told.gone(&engine, node.settings().timeout);
         self.gone = gone.map(|part| (part, before.remove(&part).unwrap_or(self.turns))).collect();
@@ -217,33 +265,47 @@ impl Session {
         for part in sent.into_iter().filter(|part| !is_held(part)).collect::<Vec<_>>() {
             self.gone.remove(&part);
             self.told.remove(part);
-            self.line.waiting.push_back(Head { origin: part, ..Head::new(Kind::Gone) }.to_bytes().to_vec());
+            self.line.put(&Head { origin: part, ..Head::new(Kind::Gone) }.to_bytes(), &[]);
         }
     }
 
-    /// A frame has come.
-    pub(super) fn take_in(&mut self, node: &Node, out: &Part<Shared>, frame: Message<Shared>) {
-        let Some((head, bytes)) = Head::read(&frame) else { return };
-        if head.flags & MORE != 0 && head.kind != Kind::Listed {
-            return self.partial.extend_from_slice(bytes);
+    /// A frame has come. Whether this end goes on listening.
+    ///
+    /// # Errors
+    /// Why not, once.
+    pub(super) fn take_in(
+        &mut self,
+        node: &Node,
+        out: &Part<Shared>,
+        frame: Message<Shared>,
+    ) -> Result<(), Breach> {
+        if self.is_broken {
+            return Ok(());
         }
+        let taken = self.take_frame(node, out, frame);
+        self.is_broken = taken.is_err();
+        taken
+    }
+
+    fn take_frame(&mut self, node: &Node, out: &Part<Shared>, frame: Message<Shared>) -> Result<(), Breach> {
+        let (head, bytes) = Head::read(&frame).ok_or(Breach::Frame)?;
         if matches!(head.kind, Kind::Data | Kind::Return | Kind::Stream) {
-            let bytes = if self.partial.is_empty() {
-                Bytes::InPlace(frame)
-            } else {
-                self.partial.extend_from_slice(bytes);
-                Bytes::Kept(std::mem::take(&mut self.partial))
+            let bytes = match self.bounds.join(head, bytes)? {
+                None => return Ok(()),
+                Some(Joined::Whole) => Bytes::InPlace(frame),
+                Some(Joined::Pieces(pieces)) => Bytes::Kept(pieces),
             };
             let parcel = Parcel::new(head, bytes);
-            let count = if head.kind == Kind::Stream { 1 } else { head.count };
-            if parcel.bytes().len() as u64 != u64::from(head.length) * u64::from(count) {
-                return;
+            if head.kind == Kind::Return {
+                self.take_back(node, &parcel);
+                return self.bounds.check_returned(self.line.returned);
             }
-            return if head.kind == Kind::Return {
-                self.take_back(node, &parcel)
-            } else {
-                self.deliver(node, parcel)
-            };
+            self.bounds.take(&parcel)?;
+            self.deliver(node, parcel);
+            return Ok(());
+        }
+        if head.flags & MORE != 0 && head.kind != Kind::Listed {
+            return Err(Breach::Frame);
         }
         match head.kind {
             Kind::Taken => {
@@ -254,9 +316,9 @@ impl Session {
                     proxy.unconfirmed = proxy.unconfirmed.saturating_sub(head.count.into());
                 }
             }
-            Kind::Find => self.answer(node, head.length, &String::from_utf8_lossy(bytes)),
+            Kind::Find => self.bounds.ask(head.length, Some(bytes))?,
             Kind::Found | Kind::Unknown => self.tell(node, &head, bytes),
-            Kind::List => self.list(node, head.length),
+            Kind::List => self.bounds.ask(head.length, None)?,
             Kind::Listed => self.tell_some(&head, bytes),
             Kind::Gone => {
                 if let Some(proxy) = self.proxies.get_mut(&head.origin) {
@@ -269,9 +331,10 @@ impl Session {
                 }
             }
             Kind::Bye => self.take_farewell(head.count, out),
-            Kind::Room => self.begin(head.length),
+            Kind::Room => self.begin(head.length, head.count),
             Kind::Data | Kind::Return | Kind::Stream => {}
         }
+        Ok(())
     }
 
     /// The proxy of a part of the other cluster.
@@ -282,11 +345,7 @@ impl Session {
             Entry::Vacant(place) => {
                 let number = PROXIES.fetch_add(1, Ordering::Relaxed);
                 let name = format!("{PROXY}{}.{number}", self.cluster);
-                let part = node.register_shared(&name, PartKind::Communication);
-                let part = part.map_err(|error| {
-                    format!("the gateway has no place for one more part of another cluster: {error} (`local_parts`, `private_pipes`)")
-                })?;
-                Ok(place.insert(Proxy::new(part)))
+                Ok(place.insert(Proxy::new(register(node, &name, &mut self.asks_at)?)))
             }
         }
     }
@@ -294,9 +353,10 @@ impl Session {
     /// Messages have come for a part.
     fn deliver(&mut self, node: &Node, mut parcel: Parcel) {
         let (origin, dest) = (parcel.head.origin, Target::from_bits(parcel.head.dest));
-        let (Ok(proxy), Some(dest)) = (self.proxy(node, origin), dest) else {
-            return self.give_back(&parcel);
-        };
+        // Nothing else in the other cluster knows of a part that this end has not told it of.
+        let dest = dest.filter(|dest| self.told.contains(dest.to_bits()));
+        let Some(dest) = dest else { return self.give_back(&parcel) };
+        let Ok(proxy) = self.proxy(node, origin) else { return self.give_back(&parcel) };
         proxy.is_leaving = false;
         let key = parcel.key(dest);
         if !proxy.parcels.contains_key(&key) {
@@ -311,8 +371,9 @@ impl Session {
 
     fn note_taken(&mut self, parcel: &Parcel) {
         if parcel.is_return {
-            return;
+            return self.line.returned = self.line.returned.saturating_sub(parcel.weight());
         }
+        self.bounds.settle(parcel.weight());
         let taken = self.taken.entry(parcel.head.dest).or_default();
         taken.bytes += parcel.weight();
         taken.messages += messages(&parcel.head);
@@ -320,10 +381,10 @@ impl Session {
 
     /// Messages cannot be handed on: what is left of them goes back.
     pub(super) fn give_back(&mut self, parcel: &Parcel) {
+        self.note_taken(parcel);
         if parcel.is_return {
             return;
         }
-        self.note_taken(parcel);
         if parcel.head.kind == Kind::Stream {
             // As inside a cluster: what a stream's reader has not got is lost.
             return self.returns.push_back((Head { length: 0, kind: Kind::Stop, ..parcel.head }, Vec::new()));
@@ -339,13 +400,21 @@ impl Session {
         let Ok(proxy) = self.proxy(node, parcel.head.dest) else { return };
         // One that has gone meanwhile goes again.
         proxy.is_leaving |= !is_known;
-        proxy.give_back(&parcel.head, parcel.bytes());
+        self.line.returned += proxy.give_back(&parcel.head, parcel.bytes());
+    }
+
+    /// Why the other gateway is not to be listened to any more, if that is so: it takes nothing. Said once.
+    pub(super) fn is_silent(&mut self) -> Option<Breach> {
+        let most = self.bounds.most_waiting();
+        let is_silent = self.line.waiting_bytes > most && !std::mem::replace(&mut self.is_broken, true);
+        is_silent.then_some(Breach::Silent(most))
     }
 
     /// Does what can be done now. Whether there was anything.
-    pub(super) fn turn(&mut self, out: &Part<Shared>) -> bool {
+    pub(super) fn turn(&mut self, node: &Node, out: &Part<Shared>) -> bool {
         self.turns += 1;
-        let mut worked = self.line.advance(out);
+        let mut worked = self.answer_all(node);
+        worked |= self.line.advance(out);
         worked |= self.ask(out) | self.pass_answers();
         let (mut taken, mut refused) = (Vec::new(), Vec::new());
         for (remote, proxy) in &mut self.proxies {
@@ -386,6 +455,28 @@ impl Session {
         }
         worked
     }
+}
+
+#[cfg(any(test, feature = "fuzzing"))]
+impl Session {
+    /// Bytes that it holds.
+    pub(super) fn holds(&self) -> u64 {
+        let parcels: u64 = self.proxies.values().map(Proxy::weight).sum();
+        parcels + self.line.waiting_bytes + self.line.held + self.bounds.holds()
+    }
+}
+
+/// A part of the gateway, unless its cluster does not answer in time or did not a moment ago.
+fn register(node: &Node, name: &str, asks_at: &mut Option<Instant>) -> Result<Part<Shared>, String> {
+    let began = Instant::now();
+    if asks_at.is_some_and(|at| began < at) {
+        return Err("the gateway waits for its own cluster, which did not answer just now".to_owned());
+    }
+    let patience = node.settings().timeout.min(PLACE);
+    Part::register_within(node, name, PartKind::Communication, patience).map_err(|error| {
+        *asks_at = (began.elapsed() >= patience).then(|| Instant::now() + PLACE);
+        format!("the gateway has no place for one more part of another cluster: {error} (`local_parts`, `private_pipes`)")
+    })
 }
 
 /// A number of bytes in numbers that fit a head.

@@ -24,6 +24,15 @@ impl Told {
         self.parts.remove(&part);
     }
 
+    pub(super) fn contains(&self, part: u64) -> bool {
+        self.parts.contains_key(&part)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.parts.len()
+    }
+
     /// Those that have gone. Nobody hears when a part without a name goes: one that has sent nothing for `patience` counts as gone, until it sends
     /// something again.
     pub(super) fn gone<'a>(

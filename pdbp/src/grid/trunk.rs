@@ -18,7 +18,7 @@ use pdbp_core::tables::PartKind;
 use super::Common;
 use super::gate::{self, Gate};
 use crate::cluster::Cluster;
-use crate::config::{Builder, Framing, Progress, Scheme, Settings, Tls, TransportKind, Trunk};
+use crate::config::{self, Builder, Framing, Progress, Scheme, Settings, Tls, TransportKind, Trunk};
 use crate::error::StartError;
 use crate::node::{Late, Node, NodeEngine, interruptible};
 use crate::part::{Message, Part, Shared, Target};
@@ -148,7 +148,11 @@ impl Domain {
             engine.parts().filter(|part| is_peer(part.id.node()) && !engine.has_failed(part.id.node()));
         let named =
             others.filter_map(|part| Some((part.name.as_str().strip_prefix(NAME)?.to_owned(), part.id)));
-        named.collect()
+        let mut peers: Vec<(String, Target)> = named.filter(|(name, _)| config::is_cluster(name)).collect();
+        // Each has one name.
+        peers.sort_by_key(|(_, part)| part.to_bits());
+        peers.dedup_by_key(|(_, part)| (part.node(), part.generation()));
+        peers
     }
 
     /// Whether the link to a gateway has a connection.

@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     Stream = 8,
     /// A stream that nobody reads any more.
     Stop = 9,
-    /// What this end has room for: so many KiB.
+    /// What this end has room for: so many KiB, and so many (`count`) of a message.
     Room = 10,
     /// A step of a farewell, [`bye`].
     Bye = 11,

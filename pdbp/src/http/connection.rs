@@ -1,6 +1,7 @@
 //! One client.
 
 use std::io::{self, Read as _, Write as _};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -32,6 +33,8 @@ pub(super) struct Connection {
     is_ready: bool,
     /// Whether the client has said that it sends no more.
     is_ending: bool,
+    /// Whose it is, as far as places are concerned.
+    pub(super) address: IpAddr,
     /// Whether it takes one of the places.
     pub(super) is_served: bool,
     /// Whether the last read has taken all there was, so that the next one would be in vain.
@@ -79,12 +82,37 @@ enum Stage {
     Over,
 }
 
+/// Whether there is a place for one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Free,
+    /// All are taken.
+    None,
+    /// All that clients of one address may have.
+    OfAddress,
+}
+
+/// What counts as one address: with IPv6 a network has as many as it likes.
+pub(super) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 64 << 64).into()),
+        address => address,
+    }
+}
+
 impl Connection {
-    pub(super) fn new<S>(stream: Stream, id: Ticket, is_served: bool, shop: &mut Shop<S>) -> Self {
-        let limits = &shop.limits;
+    /// `place`: whether it has one, and of which address it is.
+    pub(super) fn new<S>(
+        stream: Stream,
+        id: Ticket,
+        (address, place): (IpAddr, Place),
+        shop: &mut Shop<S>,
+    ) -> Self {
+        let (limits, is_served) = (&shop.limits, place == Place::Free);
         let mut connection = Self {
             stream,
             id,
+            address,
             is_ready: true,
             is_ending: false,
             is_served,
@@ -97,7 +125,11 @@ impl Connection {
             weight: 0,
         };
         if !is_served {
-            let why = format!("{} clients are being served, which is the limit; try again\n", limits.clients);
+            let (most, of) = match place {
+                Place::OfAddress => (limits.per_address, " of this address"),
+                _ => (limits.clients, ""),
+            };
+            let why = format!("{most} clients{of} are being served, which is the limit; try again\n");
             connection.refuse("503 Service Unavailable", &why, shop);
         }
         connection

@@ -51,6 +51,8 @@ const SHORTEST_SECRET: usize = 32;
 pub(crate) struct Limits {
     /// Clients that are served at a time. As many again may be being refused; more than that wait to be accepted.
     pub(crate) clients: usize,
+    /// Of those, clients of one address; of one /64 with IPv6.
+    pub(crate) per_address: usize,
     /// Bytes of the head of a request.
     pub(crate) head: usize,
     /// From the connection, or from the first byte of a further request, to the end of the head.

@@ -4,6 +4,7 @@
 //! none keeps the others or the end of the server waiting.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use super::connection::{Connection, Shop};
+use super::connection::{Connection, Place, Shop, network};
 use super::stream::Stream;
 use super::{Answer, Certificate, Hosts, Limits, Site, Ticket};
 
@@ -146,8 +147,8 @@ impl<S: Site> Server<S> {
     /// Returns when to try again, if the system said no.
     fn accept(&mut self) -> Option<Duration> {
         while self.may_accept && self.connections.len() < 2 * self.shop.limits.clients {
-            let mut stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
+            let (mut stream, address) = match self.listener.accept() {
+                Ok((stream, address)) => (stream, network(address.ip())),
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => {
                         self.may_accept = false;
@@ -158,7 +159,7 @@ impl<S: Site> Server<S> {
                     _ => return Some(RETRY),
                 },
             };
-            let is_served = self.has_place();
+            let place = self.place_for(address);
             let interest = Interest::READABLE | Interest::WRITABLE;
             // Without its events it would be forgotten.
             if self.poll.registry().register(&mut stream, Token(CONNECTIONS + self.count), interest).is_ok()
@@ -166,28 +167,38 @@ impl<S: Site> Server<S> {
             {
                 let id = Ticket(self.count as u64);
                 self.shop.counts.connections.add();
-                self.connections.push(Connection::new(stream, id, is_served, &mut self.shop));
+                self.connections.push(Connection::new(stream, id, (address, place), &mut self.shop));
             }
             self.count = self.count.wrapping_add(1);
         }
         None
     }
 
-    /// Whether there is a place for one more, if need be that of the client that has been silent for the longest time.
-    fn has_place(&mut self) -> bool {
-        let served = self.connections.iter().filter(|one| one.is_served && !one.is_over()).count();
-        if served < self.shop.limits.clients {
-            return true;
+    /// Whether there is a place for one more, if need be that of the client that has been silent for the longest time, of the same address where that
+    /// has all that it may have.
+    fn place_for(&mut self, address: IpAddr) -> Place {
+        let limits = &self.shop.limits;
+        let is_served = |one: &&Connection| one.is_served && !one.is_over();
+        let served = self.connections.iter().filter(is_served).count();
+        let same = self.connections.iter().filter(is_served).filter(|one| one.address == address).count();
+        let (missing, is_full) = match (same >= limits.per_address, served >= limits.clients) {
+            (true, _) => (Place::OfAddress, true),
+            (false, full) => (Place::None, full),
+        };
+        if !is_full {
+            return Place::Free;
         }
-        if self.shop.limits.idle.is_none() {
-            return false;
+        if limits.idle.is_none() {
+            return missing;
         }
-        let silent = self.connections.iter_mut().filter(|one| one.gives_way());
+        let gives_way =
+            |one: &&mut Connection| one.gives_way() && (missing == Place::None || one.address == address);
+        let silent = self.connections.iter_mut().filter(gives_way);
         // Those that have ended have no deadline, and go first.
         let longest = silent.min_by_key(|one| one.deadline());
-        let Some(longest) = longest else { return false };
+        let Some(longest) = longest else { return missing };
         longest.close();
         self.shop.counts.displaced.add();
-        true
+        Place::Free
     }
 }

@@ -2,6 +2,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use super::connection::network;
 use super::*;
 
 /// Longer than any test takes. A test that waits for the end of it fails.
@@ -30,6 +31,7 @@ impl Site for TwoPages {
 /// No limit of time, and room for two.
 const PATIENT: Limits = Limits {
     clients: 2,
+    per_address: usize::MAX,
     head: 8 << 10,
     request: NEVER,
     pace: NEVER,
@@ -186,6 +188,41 @@ fn one_client_too_many_is_told_so_and_the_others_are_served() {
     ask_until_served(server.address());
     drop(second);
     drop(server);
+}
+
+/// A connection from another address of this host.
+#[cfg(target_os = "linux")]
+fn connect_from(last: u8, server: SocketAddr) -> TcpStream {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let stream = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, last], 0).into()).unwrap();
+        socket.connect(server).await.unwrap().into_std().unwrap()
+    });
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn clients_of_one_address_leave_places_to_others() {
+    let server = serve(Limits { clients: 4, per_address: 2, ..PATIENT });
+    let silent: Vec<_> = (0..2).map(|_| connect(server.address())).collect();
+    let answer = rest(ask(server.address(), "/")).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("2 clients of this address"), "{answer}");
+    let mut other = connect_from(2, server.address());
+    write!(other, "GET / HTTP/1.0\r\n\r\n").unwrap();
+    assert_eq!(status(other), "200");
+    drop(silent);
+    ask_until_served(server.address());
+}
+
+#[test]
+fn addresses_of_a_network_of_ipv6_count_as_one() {
+    let same = |one: &str, other: &str| network(one.parse().unwrap()) == network(other.parse().unwrap());
+    assert!(same("2001:db8:0:7::1", "2001:db8:0:7:ffff::2") && !same("2001:db8:0:7::1", "2001:db8:0:8::1"));
+    assert!(same("::ffff:192.0.2.1", "192.0.2.1") && !same("192.0.2.1", "192.0.2.2"));
 }
 
 #[test]

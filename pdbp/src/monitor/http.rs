@@ -16,6 +16,7 @@ const ANSWER: Duration = Duration::from_millis(500);
 /// A request is all that a connection carries, and has no body.
 const LIMITS: Limits = Limits {
     clients: 16,
+    per_address: 14,
     head: 8 << 10,
     request: Duration::from_secs(5),
     pace: Duration::from_secs(10),

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pdbp_core::agreement::Start;
 use pdbp_core::cdu::{BLOCK_HEADER, VIA_HEADER};
@@ -314,6 +315,10 @@ where
     }
 }
 
+/// How long one that joins an open cluster without leases waits for an answer, at least, before it asks anew and what was under way counts for
+/// nothing: lines may be slow, and a link that is there loses nothing. Where the founder alone votes no election waits for it.
+const FAR: Duration = Duration::from_secs(2);
+
 /// What the settings say of a node's engine. A monitor has a part and a pipe besides those of the program, and so has what
 /// listens to gateways.
 pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings, backend: &Backend) -> Config {
@@ -335,6 +340,9 @@ pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings, backend: &Back
     if backend.generation.is_some() {
         config.voters = config.masters;
         config.start = if backend.founds { Start::Alone } else { Start::Joining };
+        if config.voters == 1 && config.lease == 0 {
+            config.patience = config.patience.max(FAR.as_nanos() as u64);
+        }
     }
     config.control_blocks = settings.control_blocks(config.least_control_blocks());
     config

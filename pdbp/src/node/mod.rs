@@ -4,6 +4,7 @@
 mod backend;
 mod clock;
 mod devices;
+mod full_rows;
 mod lanes;
 pub(crate) mod names;
 mod pipes;
@@ -46,10 +47,15 @@ use crate::error::{LookupError, RegisterError, WaitError};
 use crate::monitor::Endpoint;
 use crate::part::{self, Part, Target};
 
-/// A part of this cluster for somebody in another one; or what he is told.
+/// A part of this cluster for somebody in another one, to whom parts of the runtime itself are none; or what he is told.
 #[cfg(feature = "net")]
-pub(crate) fn find_here(node: &Node, address: &str) -> Result<Target, String> {
-    names::lookup(&node.shared.engine(), address).map_err(|error| error.to_string())
+pub(crate) fn find_for_others(node: &Node, address: &str) -> Result<Target, String> {
+    let engine = node.shared.engine();
+    let found = match names::is_own(address) {
+        true => Err(names::unknown(&engine, address)),
+        false => names::lookup(&engine, address),
+    };
+    found.map_err(|error| error.to_string())
 }
 
 /// Block memory of any kind.

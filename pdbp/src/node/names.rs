@@ -8,7 +8,7 @@ use crate::error::LookupError;
 use crate::part::Target;
 
 pub(crate) fn lookup(engine: &NodeEngine, address: &str) -> Result<Target, LookupError> {
-    let unknown = || LookupError::UnknownPart { address: address.to_owned(), known: parts(engine) };
+    let unknown = || unknown(engine, address);
     if let Some((name, node)) = address.split_once('@') {
         let node_id = engine.node_named(node).ok_or_else(|| LookupError::UnknownNode {
             node: node.to_owned(),
@@ -26,6 +26,11 @@ pub(crate) fn lookup(engine: &NodeEngine, address: &str) -> Result<Target, Looku
         });
     }
     Ok(first.id)
+}
+
+/// There is no part with this address.
+pub(crate) fn unknown(engine: &NodeEngine, address: &str) -> LookupError {
+    LookupError::UnknownPart { address: address.to_owned(), known: parts(engine) }
 }
 
 /// An address in this cluster: without the cluster's own name, which may stand behind that of the node.

@@ -18,6 +18,7 @@ use pdbp_core::{Bell, Delivery, Engine, Event, Routing};
 use pdbp_local::Doorbell;
 
 use super::clock::{Clock, When};
+use super::full_rows::FullRows;
 use super::pipes::{Pipe, Sink};
 use super::waiting::Habits;
 use super::watch::Events;
@@ -135,6 +136,7 @@ pub(crate) struct Shared {
     pub(crate) polls: AtomicU64,
     /// Counts the polls that did something.
     pub(crate) turns: AtomicU64,
+    pub(crate) full_rows: FullRows,
     /// Counts the times that all open blocks were asked for.
     pub(crate) flushes: AtomicU64,
     /// Counts the calls of [`Node::interrupt`](super::Node::interrupt).
@@ -219,6 +221,7 @@ impl Shared {
             naps: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             turns: AtomicU64::new(0),
+            full_rows: FullRows::new(nodes),
             flushes: AtomicU64::new(0),
             interrupts: AtomicU64::new(0),
             recurrence: Recurrence::default(),
@@ -374,6 +377,8 @@ impl Shared {
             // Who waits for room looks once more under the engine's lock, so no fence is needed.
             self.tasks.come(&self.senders);
         }
+        // What readers have given back is room as well, and does not count as something done.
+        self.full_rows.look(engine);
         Turn { worked: progress.worked, next: progress.next, now }
     }
 

@@ -14,6 +14,7 @@ mod room;
 mod sender;
 mod sending;
 mod share;
+mod stall;
 mod stream;
 mod superstep;
 mod train;
@@ -34,6 +35,7 @@ use crate::node::{self, Late, Node, NodeEngine, Pipe};
 use inbox::{Inbox, Source};
 use known::Known;
 use message::Spare;
+use stall::Stall;
 use superstep::Superstep;
 use train::Train;
 
@@ -82,7 +84,7 @@ pub struct Part<S: Share = Local> {
     next_message: Cell<u32>,
     is_sending_long: Cell<bool>,
     /// By node: when a send found no room, and how often it was tried in vain since.
-    stalled: Box<[Cell<(u64, u32)>]>,
+    stalled: Box<[Cell<Stall>]>,
     /// Polls in a row that have found nothing; begins anew when the processor was given away for it.
     idle: Cell<u32>,
     /// Of a task that waits: until when it polls before it sleeps.
@@ -94,8 +96,17 @@ pub struct Part<S: Share = Local> {
 
 impl<S: Share> Part<S> {
     pub(crate) fn register(node: &Node, name: &str, kind: PartKind) -> Result<Self, RegisterError> {
+        Self::register_within(node, name, kind, node.shared.settings.timeout)
+    }
+
+    /// As [`register`](Self::register), and waits at most so long for each of its steps, of which there are two.
+    pub(crate) fn register_within(
+        node: &Node,
+        name: &str,
+        kind: PartKind,
+        timeout: Duration,
+    ) -> Result<Self, RegisterError> {
         let shared = &node.shared;
-        let timeout = shared.settings.timeout;
         // PTA has rows for monitors as well, which no setting counts.
         let parts = shared.settings.parts;
         if parts_there_are(&shared.engine()) >= parts {
@@ -160,7 +171,7 @@ impl<S: Share> Part<S> {
             pipe: Cell::new(pipe),
             next_message: Cell::new(0),
             is_sending_long: Cell::new(false),
-            stalled: (0..nodes).map(|_| Cell::new((u64::MAX, 0))).collect(),
+            stalled: (0..nodes).map(|_| Cell::new(Stall::NONE)).collect(),
             idle: Cell::new(0),
             polls_until: Cell::new(None),
             superstep: Superstep::default(),

@@ -1,6 +1,5 @@
 //! Sending messages.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytemuck::NoUninit;
@@ -13,9 +12,6 @@ use pdbp_core::outbox::{self, Hop, LongSend, Outbox, Outgoing, SetSend};
 use super::{HoldsPart, Message, Part, Share, Target};
 use crate::error::SendError;
 use crate::node::{NodeEngine, Turn, Waiter};
-
-/// Sends that found no room between two polls, when nothing else polls.
-const RETRY: u32 = 8;
 
 /// How long a call may wait for room.
 #[derive(Clone, Copy, Debug)]
@@ -261,20 +257,6 @@ impl<S: Share> Part<S> {
         SendError::NeedsWaiting { bytes: message.len(), limit: self.longest() }
     }
 
-    /// Whether a send to the node found no room and nothing has happened at this node since. A part that tries again and again
-    /// is told so at once, without the engine's lock; every [`RETRY`]th time it polls all the same.
-    fn is_stalled(&self, node: NodeId) -> bool {
-        let Some(stalled) = self.stalled.get(node.index()) else { return false };
-        let (turn, tries) = stalled.get();
-        if turn != self.shared().turns.load(Ordering::Relaxed)
-            || self.lanes.with(|outbox| outbox.room(node.index())).is_some()
-        {
-            return false;
-        }
-        stalled.set((turn, tries.wrapping_add(1)));
-        !tries.wrapping_add(1).is_multiple_of(RETRY)
-    }
-
     /// Sends a message longer than a block; what arrives meanwhile is handed to `receive`, if there is one.
     pub(super) fn send_long(
         &self,
@@ -352,8 +334,12 @@ impl<S: Share> Part<S> {
                 continue;
             }
             let Some(timeout) = timeout else {
+                self.stall(&engine, node);
                 drop(engine);
-                return Err(self.stall(node));
+                if turn.worked == 0 {
+                    self.shared().give_way();
+                }
+                return Err(SendError::WouldBlock);
             };
             let waiter = waiter.get_or_insert_with(|| Waiter::new(timeout, shared));
             if waiter.is_over() {
@@ -388,22 +374,6 @@ impl<S: Share> Part<S> {
         } else {
             waiter.pause(&self.node, pipe.as_slice());
         }
-    }
-
-    /// The next attempt to send to the node looks for room, whether or not something has happened.
-    pub(super) fn look_again(&self, node: NodeId) {
-        if let Some(stalled) = self.stalled.get(node.index()) {
-            stalled.set((u64::MAX, 0));
-        }
-    }
-
-    /// There was no room: until something happens at this node it need not be looked for again.
-    fn stall(&self, node: NodeId) -> SendError {
-        if let Some(stalled) = self.stalled.get(node.index()) {
-            stalled.set((self.shared().turns.load(Ordering::Relaxed), 0));
-        }
-        self.shared().give_way();
-        SendError::WouldBlock
     }
 
     fn explain(&self, engine: &NodeEngine, error: outbox::SendError, bytes: usize) -> SendError {

@@ -214,8 +214,8 @@ fn clients_that_go_without_waiting_for_their_answers_keep_no_place() {
     let mute = part(&cluster.nodes()[1], "mute");
     let long = call("mute", b"x").replace("</Call>", "<TimeoutMs>600000</TimeoutMs></Call>");
     for round in 0..3 {
-        // All places are taken, and all of the messages have come.
-        let clients: Vec<_> = (0..64).map(|_| client_of(&mute, address, &request(&long, ""))).collect();
+        // All places of this address are taken, and all of the messages have come.
+        let clients: Vec<_> = (0..56).map(|_| client_of(&mute, address, &request(&long, ""))).collect();
         let said = ask(address, &request(&envelope(V12, "<Parts/>"), ""));
         assert!(said.0.starts_with("HTTP/1.1 503 "), "{round}: {}", said.0);
         drop(clients);

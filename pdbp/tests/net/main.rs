@@ -1,5 +1,6 @@
 //! Clusters over sockets, each node as if in a process of its own.
 
+mod elastic;
 mod ends;
 mod far_flow;
 mod far_streams;

@@ -252,6 +252,18 @@ fn by_proxy(places: u16) -> (Cluster, Cluster, Proxy, String) {
     (founder, joined, proxy, address)
 }
 
+/// A message and its answer take longer than a process waits where all are near.
+#[test]
+fn a_process_behind_a_slow_line_is_let_in_without_leases() {
+    let (founder, _) = found(3);
+    let line = Proxy::slow(founder.settings().listen.clone().unwrap(), Duration::from_millis(150));
+    let joined = builder().join(line.address()).start().unwrap();
+    until_up(&only(&founder), &only(&joined));
+    only(&founder).register_shared("hub", PartKind::Cpu).unwrap();
+    only(&joined).register("worker", PartKind::Cpu).unwrap();
+    assert_eq!(members(&only(&joined)), [0, 1]);
+}
+
 /// Nobody else has got its place meanwhile, and its parts are who they were.
 #[test]
 fn a_process_that_was_out_of_reach_comes_back_to_its_place() {

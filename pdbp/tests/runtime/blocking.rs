@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use pdbp::{Cluster, Interest, Progress, RecvError, SendError};
 
-use crate::{BRIEFLY, SOON, clusters, find, pair, part, until};
+use crate::{BRIEFLY, SOON, clusters, find, pair, part, small, until};
 
 #[test]
 fn a_sender_that_nobody_reads_is_told_so_and_nothing_is_lost() {
@@ -224,4 +224,26 @@ fn who_waits_to_send_sleeps_though_something_lies_unread() {
         let took = Duration::from_nanos(ran() - before);
         assert!(took < time / 2, "{took:?} of {time:?}");
     }
+}
+
+/// What readers give back is room, though a poll that takes only that back counts as one that has done nothing.
+#[test]
+fn room_that_readers_have_given_back_is_found_by_who_does_not_wait() {
+    let cluster = small(1, Progress::Inline);
+    let node = cluster.node(0).unwrap();
+    let (a, b) = (part(&node, "a"), part(&node, "b"));
+    let to = find(&a, "b@node0");
+    let mut held = Vec::new();
+    // Until none comes any more and none is taken: all room is in messages that are held.
+    let mut quiet = 0;
+    while quiet < 100 {
+        let came = b.try_recv().map(|message| held.push(message)).is_some();
+        quiet = if a.try_send(to, &[1; 100]).is_ok() || came { 0 } else { quiet + 1 };
+    }
+    drop(held);
+    let found = (0..1000).any(|_| {
+        let _ = b.try_recv();
+        a.try_send(to, &[1; 100]).is_ok()
+    });
+    assert!(found);
 }

@@ -82,20 +82,27 @@ fn answers_arrive_in_the_superstep_after_the_requests() {
     }
 }
 
+/// Also where only the primary knows for whom all wait, which is node 0, and which hears of one that waits before or after the failure.
 #[test]
 fn a_superstep_without_a_node_that_has_failed_ends_in_an_error_that_names_it() {
-    let cluster = crate::small_builder(2, Progress::Thread).start().unwrap();
-    let [a, b]: [Node; 2] = cluster.into_nodes().try_into().ok().unwrap();
-    let me = part(&a, "part");
-    assert!(me.advance(true).unwrap());
-    drop(b);
-    let error = loop {
-        match me.advance(true) {
-            Ok(true) => {}
-            other => break other,
+    for is_first in [true, false] {
+        let cluster = crate::small_builder(3, Progress::Thread).start().unwrap();
+        let [a, b, c]: [Node; 3] = cluster.into_nodes().try_into().ok().unwrap();
+        let parts = [part(&a, "part"), part(&b, "part")];
+        if is_first {
+            assert!(parts.iter().all(|me| me.advance(true).unwrap()));
         }
-    };
-    assert_eq!(error, Err(RecvError::PeerFailed(pdbp::NodeId::new(1).unwrap())));
+        drop(c);
+        for me in &parts {
+            let error = loop {
+                match me.advance(true) {
+                    Ok(true) => {}
+                    other => break other,
+                }
+            };
+            assert_eq!(error, Err(RecvError::PeerFailed(pdbp::NodeId::new(2).unwrap())));
+        }
+    }
 }
 
 #[test]

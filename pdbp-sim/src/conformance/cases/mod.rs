@@ -3,6 +3,7 @@
 pub(super) mod delivery;
 pub(super) mod departure;
 pub(super) mod flow;
+pub(super) mod outage;
 pub(super) mod refusal;
 
 use pdbp_core::cdu::BLOCK_HEADER;

@@ -29,6 +29,8 @@ pub struct Node<T: Transport, M: BlockMemory> {
     capabilities: Capabilities,
     links: Vec<Link>,
     leaving: Leaving<T>,
+    /// Loses what is below a link, which restores itself.
+    cut: Option<fn(&mut T, NodeId)>,
     patience: Duration,
     /// Polls in a row that brought nothing, and since when.
     idle: u32,
@@ -51,6 +53,8 @@ struct Link {
     busy: u64,
     may_fail: bool,
     down: bool,
+    /// How often it came up again.
+    restored: u32,
 }
 
 impl<T: Transport, M: BlockMemory> Node<T, M> {
@@ -78,6 +82,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
             capabilities,
             links,
             leaving: Leaving::By(drop),
+            cut: None,
             patience: Duration::from_secs(60),
             idle: 0,
             idle_since: None,
@@ -89,6 +94,15 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
     #[must_use]
     pub fn leaving(mut self, leaving: Leaving<T>) -> Self {
         self.leaving = leaving;
+        self
+    }
+
+    /// Sets what cuts a link of the transport, as an outage does: a short one goes unnoticed, and one that is given up
+    /// ([`Transport::disconnect`]) fails the link, which is restored by itself. Without it the cases of such links are skipped. All nodes of a domain say
+    /// the same.
+    #[must_use]
+    pub fn cut_by(mut self, cut: fn(&mut T, NodeId)) -> Self {
+        self.cut = Some(cut);
         self
     }
 
@@ -197,6 +211,24 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         if let Some(link) = self.links.get_mut(peer.index()) {
             link.may_fail = true;
         }
+    }
+
+    /// Whether links can be cut, and are restored.
+    pub(super) fn restores(&self) -> bool {
+        self.cut.is_some()
+    }
+
+    /// Cuts the link to a peer for a moment.
+    pub(super) fn cut(&mut self, peer: NodeId) -> Result<(), Failure> {
+        if let Some(cut) = self.cut {
+            cut(self.endpoint()?, peer);
+        }
+        Ok(())
+    }
+
+    /// How often the peer's link came up again.
+    pub(super) fn restored(&self, peer: NodeId) -> u32 {
+        self.links.get(peer.index()).map_or(0, |l| l.restored)
     }
 
     pub(super) fn leaves(&self) -> bool {
@@ -366,6 +398,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
             Completion::PeerRestored { peer, .. } => {
                 let was_down = std::mem::replace(&mut self.link(peer)?.down, false);
                 self.ensure(was_down, || format!("{peer} was reported restored, and had not failed"))?;
+                self.begin_anew(peer)?;
             }
             Completion::PeerFailed { peer, .. } => {
                 if !self.closing {
@@ -373,9 +406,27 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
                 }
                 let twice = std::mem::replace(&mut self.link(peer)?.down, true);
                 self.ensure(!twice, || format!("{peer} was reported failed twice"))?;
+                let (away, posted) = (self.away(peer), self.posted(peer));
+                self.ensure(!self.restores() || (away, posted) == (0, 0), || {
+                    format!(
+                        "{peer} was reported failed before {away} blocks and {posted} posted ones were back"
+                    )
+                })?;
             }
         }
         Ok(true)
+    }
+
+    /// The link to a peer is a new one: its numbers begin anew, and what had come before is of no interest any more.
+    fn begin_anew(&mut self, peer: NodeId) -> Result<(), Failure> {
+        let link = self.link(peer)?;
+        (link.next_out, link.next_in) = (0, 0);
+        link.restored += 1;
+        while let Some((_, block)) = self.link(peer)?.inbox.pop_front() {
+            let given = self.pool.give_arrived(block).is_ok();
+            self.ensure(given, || format!("a block filled by {peer} is not of this node's pool"))?;
+        }
+        Ok(())
     }
 
     fn may_fail(&mut self, peer: NodeId, what: &str) -> Result<(), Failure> {

@@ -103,7 +103,8 @@ impl Actor for Client {
     }
 }
 
-fn run(seed: u64, forgets: bool) -> Result<Cluster, ScenarioError> {
+/// Six nodes of which one crashes and comes again, one pauses, and two are cut off for a while, for programs of one part each.
+pub(super) fn restless(seed: u64) -> Scenario {
     let scenario = Scenario::new(NODES.into()).seed(seed).actor_parts(1).latency(us(20)).jitter(us(20));
     scenario
         .loss(0.02)
@@ -115,10 +116,13 @@ fn run(seed: u64, forgets: bool) -> Result<Cluster, ScenarioError> {
         .at(ms(3), Fault::heal())
         .at(us(500), Fault::pause(2))
         .at(us(1500), Fault::resume(2))
-        .run_actors(ms(6), move |node, _| match node {
-            0 => Some(Box::new(Server { forgets, ..Server::default() })),
-            _ => Some(Box::new(Client::default())),
-        })
+}
+
+fn run(seed: u64, forgets: bool) -> Result<Cluster, ScenarioError> {
+    restless(seed).run_actors(ms(6), move |node, _| match node {
+        0 => Some(Box::new(Server { forgets, ..Server::default() })),
+        _ => Some(Box::new(Client::default())),
+    })
 }
 
 #[test]

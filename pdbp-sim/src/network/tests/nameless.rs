@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use pdbp_core::engine::RegisterError;
 use pdbp_core::id::PartId;
 
-use crate::network::{Actor, Cluster, Context, Fault, Scenario, ScenarioError, Traffic, ms, us};
+use super::actors::restless;
+use crate::network::{Actor, Cluster, Context, ScenarioError, ms, us};
 
 const NODES: u16 = 6;
 const ANSWERED: u64 = 30;
@@ -101,21 +102,10 @@ impl Actor for Asker {
 }
 
 fn run(seed: u64) -> Result<Cluster, ScenarioError> {
-    let scenario = Scenario::new(NODES.into()).seed(seed).actor_parts(1).latency(us(20)).jitter(us(20));
-    scenario
-        .loss(0.02)
-        .give_up(us(500))
-        .traffic(Traffic::uniform().rate(10_000))
-        .at(ms(1), Fault::crash(3))
-        .at(ms(2), Fault::restart(3))
-        .at(ms(1), Fault::partition([&[0, 1, 2], &[4, 5]]))
-        .at(ms(3), Fault::heal())
-        .at(us(500), Fault::pause(2))
-        .at(us(1500), Fault::resume(2))
-        .run_actors(ms(6), move |node, _| match node {
-            0 => Some(Box::new(Echo::default()) as Box<dyn Actor>),
-            _ => Some(Box::new(Asker::default())),
-        })
+    restless(seed).run_actors(ms(6), move |node, _| match node {
+        0 => Some(Box::new(Echo::default()) as Box<dyn Actor>),
+        _ => Some(Box::new(Asker::default())),
+    })
 }
 
 #[test]

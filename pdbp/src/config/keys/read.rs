@@ -57,9 +57,13 @@ pub(super) fn addresses(text: &str) -> Option<String> {
 
 /// The name of a cluster among others.
 pub(super) fn cluster(text: &str) -> Option<String> {
+    is_cluster(text).then(|| text.to_owned())
+}
+
+/// Whether a cluster can have this name.
+pub(crate) fn is_cluster(text: &str) -> bool {
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
-    (plain && text.len() <= 16 && text.starts_with(|c: char| c.is_ascii_alphabetic()))
-        .then(|| text.to_owned())
+    plain && text.len() <= 16 && text.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 /// A cluster and where it listens.

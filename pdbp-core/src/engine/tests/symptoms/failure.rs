@@ -24,6 +24,35 @@ fn quiet_comes_also_after_a_node_has_failed_with_messages_on_the_way() {
     }
 }
 
+/// A barrier that it had arrived at is passed; at the next all know for whom they wait in vain.
+#[test]
+fn who_waits_at_a_barrier_knows_which_node_has_failed_before_it() {
+    for links in ALL {
+        for is_late in [false, true] {
+            let mut c = Setup { nodes: 4, ..setup(links) }.ready();
+            assert!((0..4).all(|i| c.host(i).engine.arrive() == 1));
+            rounds(&mut c, 20);
+            let arrive = |c: &mut Cluster| assert!((0..3).all(|i| c.host(i).engine.arrive() == 2));
+            if !is_late {
+                arrive(&mut c);
+                rounds(&mut c, 20);
+            }
+            c.kill(3);
+            rounds(&mut c, 20);
+            if is_late {
+                arrive(&mut c);
+                rounds(&mut c, 20);
+            }
+            for i in 0..3 {
+                let engine = &c.host(i).engine;
+                assert!(engine.barrier_passed(1) && !engine.barrier_passed(2));
+                assert_eq!(engine.barrier_missing(2).collect::<Vec<_>>(), [node(3)], "at node {i}");
+            }
+            c.settle();
+        }
+    }
+}
+
 #[test]
 fn a_failed_peer_is_reported_with_what_it_did_not_get() {
     for links in BOTH {

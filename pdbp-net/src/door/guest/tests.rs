@@ -1,0 +1,30 @@
+use std::net::TcpListener;
+
+use socket2::SockRef;
+
+use super::*;
+use crate::token;
+
+/// Nothing is heard of a host that has vanished, and no deadline ends one that waits for others to join.
+#[test]
+fn of_who_waits_the_system_looks_whether_its_host_is_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let _other = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (stream, from) = listener.accept().unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let socket = Socket::new(TcpStream::from_std(stream), None);
+    let mut guest = Guest::taken(socket, from.ip(), token::random().unwrap(), Instant::now());
+    let is_watched = |guest: &Guest| SockRef::from(&guest.socket.stream).keepalive().unwrap();
+    assert!(guest.deadline().is_some() && !is_watched(&guest));
+    guest.joins(Id([1; 16]));
+    assert!(guest.deadline().is_none() && is_watched(&guest));
+    #[cfg(target_os = "linux")]
+    assert_eq!(SockRef::from(&guest.socket.stream).tcp_user_timeout().unwrap(), Some(PATIENCE));
+}
+
+#[test]
+fn addresses_of_a_network_of_ipv6_count_as_one() {
+    let same = |one: &str, other: &str| network(one.parse().unwrap()) == network(other.parse().unwrap());
+    assert!(same("2001:db8:0:7::1", "2001:db8:0:7:ffff::2") && !same("2001:db8:0:7::1", "2001:db8:0:8::1"));
+    assert!(!same("192.0.2.1", "192.0.2.2"));
+}

@@ -1,0 +1,209 @@
+//! What a gateway takes of another, which has proven that it knows the token and is not trusted beyond that.
+//!
+//! One that does what gateways do never comes near these bounds. One that goes beyond is not listened to any more: its session ends as if it had
+//! gone, and look-ups say why ([`LookupError::NoTrunk`](crate::LookupError::NoTrunk)).
+//!
+//! | what it could do | bound |
+//! |---|---|
+//! | begin a message and go on with it for ever | no message is longer than this end has said, and pieces belong together |
+//! | send more than the window | `trunk_bytes` and the longest message, of all that was not handed on |
+//! | return what was never sent | as much again, of what waits for those who are to have it back |
+//! | ask, and take no answers | [`QUESTIONS`] that wait, and bytes that wait for the line |
+//! | messages without bytes, of which a frame could hold any number | [`EMPTY`] in a frame |
+//! | send to parts that it was never told of, such as those of the runtime | they come back |
+//! | answer one question for ever | [`LISTED`] bytes |
+//! | have several names | the first of a gateway counts, if clusters may have it |
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use super::proxy::Parcel;
+use super::wire::{HEAD, Head, Kind, MORE};
+
+/// What every gateway has room for, until it has said for how much.
+pub(super) const LEAST: u64 = 2 << 20;
+/// Questions of the other gateway that may wait.
+pub(super) const QUESTIONS: usize = 16_384;
+/// Frames that wait for the line while questions are answered.
+pub(super) const ANSWERS: usize = 64;
+/// Bytes of all addresses in the other cluster.
+pub(super) const LISTED: usize = 8 << 20;
+/// Bytes of what is said of a part that is not there, or of an address that is asked for.
+pub(super) const TEXT: usize = 512;
+/// Messages without bytes in a frame: as many as a block has of them.
+const EMPTY: u32 = 256;
+
+/// What no gateway does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Breach {
+    Frame,
+    Pieces,
+    /// Bytes of a message or of a train, of which there are at most as many.
+    Length(u64, u64),
+    Empty(u32),
+    Window(u64),
+    Returned(u64),
+    Questions,
+    Silent(u64),
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frame => f.write_str("it has sent a frame that makes no sense"),
+            Self::Pieces => f.write_str("it has sent pieces of a message that do not belong together"),
+            Self::Length(found, most) => {
+                write!(f, "it has sent a message of {found} bytes, and was told that {most} are the most")
+            }
+            Self::Empty(count) => {
+                write!(f, "it has sent {count} messages without bytes at once; {EMPTY} are the most")
+            }
+            Self::Window(most) => {
+                write!(f, "it has sent more than the {most} bytes that this end takes before they are read")
+            }
+            Self::Returned(most) => write!(f, "it has returned more than {most} bytes that nobody has read"),
+            Self::Questions => write!(f, "it has asked {QUESTIONS} questions and takes no answers"),
+            Self::Silent(most) => write!(f, "it takes nothing while {most} bytes wait for it"),
+        }
+    }
+}
+
+/// A message of which all has come.
+pub(super) enum Joined {
+    /// In one frame.
+    Whole,
+    Pieces(Vec<u8>),
+}
+
+/// How far the other gateway has gone.
+pub(super) struct Bounds {
+    /// What this end holds, in either direction.
+    room: u64,
+    /// The longest message that this end takes.
+    longest: u64,
+    /// What has come and was not handed on or returned.
+    owed: u64,
+    /// Questions that wait, with their numbers; a list of all parts has no address.
+    pub(super) asked: VecDeque<(u32, Option<String>)>,
+    /// The head of a message of which not all pieces have come, and what has.
+    partial: Option<(Head, Vec<u8>)>,
+}
+
+impl Bounds {
+    pub(super) fn new(room: u64, longest: u64) -> Self {
+        Self { room, longest: longest.div_ceil(1024) * 1024, owed: 0, asked: VecDeque::new(), partial: None }
+    }
+
+    /// What the other gateway is told.
+    pub(super) fn says(&self) -> Head {
+        let [room, longest] = [self.room, self.longest].map(kib);
+        Head { length: room, count: longest, ..Head::new(Kind::Room) }
+    }
+
+    /// Of what has come, and was not handed on.
+    fn most(&self) -> u64 {
+        2 * self.room + self.longest
+    }
+
+    /// Of frames that wait for the line: what was sent, what goes back, and what is said of what was taken.
+    pub(super) fn most_waiting(&self) -> u64 {
+        3 * self.most() + LEAST
+    }
+
+    /// Bytes that come back and wait for those who have sent them.
+    pub(super) fn check_returned(&self, returned: u64) -> Result<(), Breach> {
+        let most = 2 * self.most();
+        if returned > most { Err(Breach::Returned(most)) } else { Ok(()) }
+    }
+
+    /// A frame of what has a head of its own for each piece has come: all of it, if that was the last.
+    ///
+    /// # Errors
+    /// It is none of a gateway.
+    pub(super) fn join(&mut self, head: Head, bytes: &[u8]) -> Result<Option<Joined>, Breach> {
+        let all = length(&head);
+        let most = if head.kind == Kind::Stream { self.most() } else { self.longest.max(self.room) };
+        if all > most {
+            return Err(Breach::Length(all, most));
+        }
+        if head.length == 0 && head.count > EMPTY && head.kind != Kind::Stream {
+            return Err(Breach::Empty(head.count));
+        }
+        let whole = Head { flags: head.flags & !MORE, ..head };
+        let is_last = head.flags & MORE == 0;
+        let before = self.partial.take();
+        let had = before.as_ref().map_or(0, |(_, pieces)| pieces.len());
+        let has = (had + bytes.len()) as u64;
+        let is_right = if is_last { has == all } else { has < all && !bytes.is_empty() };
+        if !is_right || before.as_ref().is_some_and(|(begun, _)| *begun != whole) {
+            return Err(Breach::Pieces);
+        }
+        let Some((_, mut pieces)) = before else {
+            if is_last {
+                return Ok(Some(Joined::Whole));
+            }
+            self.partial = Some((whole, bytes.to_vec()));
+            return Ok(None);
+        };
+        pieces.extend_from_slice(bytes);
+        if is_last {
+            return Ok(Some(Joined::Pieces(pieces)));
+        }
+        self.partial = Some((whole, pieces));
+        Ok(None)
+    }
+
+    /// Something has come that this end owes an answer for.
+    pub(super) fn take(&mut self, parcel: &Parcel) -> Result<(), Breach> {
+        self.owed += parcel.weight();
+        let most = self.most() + HEAD as u64;
+        if self.owed > most { Err(Breach::Window(most)) } else { Ok(()) }
+    }
+
+    /// That was handed on, or returned.
+    pub(super) fn settle(&mut self, bytes: u64) {
+        self.owed = self.owed.saturating_sub(bytes);
+    }
+
+    /// The other gateway asks.
+    pub(super) fn ask(&mut self, number: u32, address: Option<&[u8]>) -> Result<(), Breach> {
+        if address.is_some_and(|address| address.len() > TEXT) {
+            return Err(Breach::Frame);
+        }
+        if self.asked.len() >= QUESTIONS {
+            return Err(Breach::Questions);
+        }
+        self.asked.push_back((number, address.map(|address| String::from_utf8_lossy(address).into_owned())));
+        Ok(())
+    }
+}
+
+#[cfg(any(test, feature = "fuzzing"))]
+impl Bounds {
+    /// Bytes that are held here.
+    pub(super) fn holds(&self) -> u64 {
+        let asked =
+            self.asked.iter().map(|(_, address)| address.as_ref().map_or(0, String::len)).sum::<usize>();
+        (asked + self.partial.as_ref().map_or(0, |(_, pieces)| pieces.len())) as u64
+    }
+
+    /// What a session may hold in all.
+    pub(super) fn most_held(&self) -> u64 {
+        let goes_out = 2 * self.room + self.longest;
+        let asked = (QUESTIONS * TEXT) as u64;
+        self.most() * 4 + self.most_waiting() + goes_out + asked + LEAST
+    }
+}
+
+/// Bytes of what a head says that comes with it.
+fn length(head: &Head) -> u64 {
+    let count = if head.kind == Kind::Stream { 1 } else { head.count };
+    u64::from(head.length) * u64::from(count)
+}
+
+fn kib(bytes: u64) -> u32 {
+    u32::try_from(bytes / 1024).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! Gateways that have proven who they are and do what none does.
+
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::super::fuzzing::{Stage, gateway};
+use super::super::wire::{COMMAND, bye};
+use super::*;
+
+fn frame(head: Head, bytes: &[u8]) -> Vec<u8> {
+    [&head.to_bytes()[..], bytes].concat()
+}
+
+/// To the part that reads, and to the one that does not, once the other gateway knows of both.
+fn data(stage: &Stage, to: usize, bytes: &[u8]) -> Vec<u8> {
+    let length = bytes.len() as u32;
+    frame(Head { length, count: 1, origin: 7, dest: stage.known()[to], ..Head::new(Kind::Data) }, bytes)
+}
+
+/// A session in which the other gateway has begun, and has asked for all parts.
+fn begun(stage: &Stage) -> super::super::session::Session {
+    let mut session = stage.session();
+    assert!(stage.say(&mut session, &frame(Head { length: 64, count: 64, ..Head::new(Kind::Room) }, &[])));
+    for (number, name) in ["here@node0", "full@node2", "inbox@node0"].iter().enumerate() {
+        let head = Head { length: number as u32, ..Head::new(Kind::Find) };
+        assert!(stage.say(&mut session, &frame(head, name.as_bytes())));
+    }
+    // What this end has room for, and three answers.
+    hears(stage, &mut session, 4);
+    session
+}
+
+/// Until the other gateway has heard so many frames, and no more.
+fn hears(stage: &Stage, session: &mut super::super::session::Session, frames: usize) {
+    let (mut heard, began) = (0, Instant::now());
+    while heard < frames {
+        assert!(began.elapsed() < Duration::from_secs(60), "{heard} of {frames}");
+        stage.turn(session);
+        heard += stage.listen();
+    }
+    assert_eq!(heard, frames);
+}
+
+/// Says the same until it is not listened to any more.
+fn until_broken(
+    stage: &Stage,
+    session: &mut super::super::session::Session,
+    said: &[u8],
+    turns: bool,
+) -> usize {
+    for count in 1..100_000 {
+        if !stage.say(session, said) {
+            return count;
+        }
+        if turns {
+            stage.turn(session);
+        }
+        assert!(session.holds() <= session.bounds.most_held(), "after {count}");
+    }
+    panic!("it was listened to for ever");
+}
+
+#[test]
+fn a_message_without_end_is_no_message() {
+    let stage = Stage::new().unwrap();
+    let head = |length| Head { flags: MORE, length, count: 1, origin: 7, ..Head::new(Kind::Data) };
+    let mut session = begun(&stage);
+    assert!(stage.say(&mut session, &frame(head(8000), &[0; 3000])));
+    assert!(stage.say(&mut session, &frame(head(8000), &[0; 3000])));
+    assert!(!stage.say(&mut session, &frame(head(8000), &[0; 3000])), "more than it has said");
+    assert!(
+        stage.say(&mut session, &frame(head(8000), &[0; 3000])),
+        "nothing is listened to, and it is said once"
+    );
+    for (named, piece) in [(u32::MAX, 3000), (1 << 20, 3000), (3000, 3000), (8000, 0)] {
+        let mut session = begun(&stage);
+        assert!(!stage.say(&mut session, &frame(head(named), &vec![0; piece])), "{named} {piece}");
+    }
+}
+
+#[test]
+fn pieces_of_a_message_make_it_and_nothing_comes_between() {
+    let stage = Stage::new().unwrap();
+    let to = stage.known()[0];
+    let head = |flags, length| Head { flags, length, count: 1, origin: 7, dest: to, ..Head::new(Kind::Data) };
+    let mut session = begun(&stage);
+    assert!(stage.say(&mut session, &frame(head(MORE, 6000), &[1; 3000])));
+    assert!(stage.say(&mut session, &frame(Head { count: 99, ..Head::new(Kind::Bye) }, &[])));
+    assert!(stage.say(&mut session, &frame(head(0, 6000), &[2; 3000])));
+    assert!(stage.say(&mut session, &frame(head(MORE, 6000), &[1; 3000])));
+    assert!(!stage.say(&mut session, &frame(head(0, 3000), &[2; 3000])), "the end of another");
+}
+
+#[test]
+fn more_than_the_window_for_a_part_that_does_not_read_is_not_taken() {
+    let stage = Stage::new().unwrap();
+    let mut session = begun(&stage);
+    let count = until_broken(&stage, &mut session, &data(&stage, 1, &[0; 3000]), true);
+    assert!(count > 20, "{count}");
+}
+
+#[test]
+fn what_a_part_reads_is_taken_without_end() {
+    let stage = Stage::new().unwrap();
+    let mut session = begun(&stage);
+    for _ in 0..2000 {
+        assert!(stage.say(&mut session, &data(&stage, 0, &[0; 3000])));
+        stage.turn(&mut session);
+        stage.listen();
+    }
+}
+
+#[test]
+fn returns_of_what_was_never_sent_end_somewhere() {
+    let stage = Stage::new().unwrap();
+    let mut session = begun(&stage);
+    let head = Head { length: 3000, count: 1, origin: stage.known()[1], dest: 7, ..Head::new(Kind::Return) };
+    until_broken(&stage, &mut session, &frame(head, &[0; 3000]), true);
+}
+
+#[test]
+fn questions_of_who_takes_no_answers_wait_and_then_end_it() {
+    let stage = Stage::new().unwrap();
+    let mut session = begun(&stage);
+    let count = until_broken(&stage, &mut session, &frame(Head::new(Kind::List), &[]), true);
+    assert!(count > QUESTIONS, "{count}");
+    let mut session = stage.session();
+    assert!(!stage.say(&mut session, &frame(Head::new(Kind::Find), &[b'a'; TEXT + 1])));
+}
+
+#[test]
+fn a_frame_has_no_more_messages_without_bytes_than_a_block() {
+    let stage = Stage::new().unwrap();
+    let empties =
+        |count, flags| Head { flags, count, origin: 7, dest: stage.known()[0], ..Head::new(Kind::Data) };
+    for flags in [0, COMMAND] {
+        let mut session = begun(&stage);
+        assert!(stage.say(&mut session, &frame(empties(EMPTY, flags), &[])));
+        assert!(!stage.say(&mut session, &frame(empties(u32::MAX, flags), &[])));
+    }
+}
+
+#[test]
+fn who_takes_nothing_is_given_up_when_much_waits_for_it() {
+    let stage = Stage::new().unwrap();
+    let mut session = begun(&stage);
+    // All of it goes back, since there is no such part, and is taken for that.
+    let head = Head { length: 3000, count: 1, origin: 7, dest: 12_345, ..Head::new(Kind::Data) };
+    until_broken(&stage, &mut session, &frame(head, &[0; 3000]), true);
+}
+
+/// Parts of the runtime do as they are told by whoever knows them.
+#[test]
+fn parts_that_the_other_cluster_was_not_told_of_get_nothing_from_it() {
+    let stage = Stage::new().unwrap();
+    let mut session = stage.session();
+    assert!(stage.say(&mut session, &data(&stage, 0, b"hello")));
+    // Room, the message itself, and that it was taken.
+    hears(&stage, &mut session, 3);
+    let mut session = begun(&stage);
+    let find = Head { length: 9, ..Head::new(Kind::Find) };
+    assert!(stage.say(&mut session, &frame(find, b"pdbp.flow@node0")));
+    stage.turn(&mut session);
+    assert_eq!(session.told.len(), 3);
+}
+
+#[test]
+fn steps_of_a_farewell_that_are_said_again_are_not_answered_again() {
+    let stage = Stage::new().unwrap();
+    let mut session = begun(&stage);
+    for _ in 0..1000 {
+        for step in [bye::LEAVES, bye::DONE] {
+            assert!(stage.say(&mut session, &frame(Head { count: step, ..Head::new(Kind::Bye) }, &[])));
+        }
+    }
+    hears(&stage, &mut session, 2);
+}
+
+#[test]
+fn the_seeds_are_survived() {
+    gateway(include_bytes!("../../../../fuzz/seeds/grid_frame/asks"));
+    gateway(include_bytes!("../../../../fuzz/seeds/grid_frame/sends"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_gateway_may_say_anything(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        gateway(&bytes);
+    }
+}

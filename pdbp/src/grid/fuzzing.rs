@@ -1,0 +1,167 @@
+//! A gateway that says anything, and what this end makes of it.
+
+use std::time::Duration;
+
+use pdbp_core::tables::PartKind;
+
+use super::session::Session;
+use super::wire::{COMMAND, FIRST, HEAD, Head, Kind, LAST, MORE};
+use crate::cluster::Cluster;
+use crate::node::Node;
+use crate::part::{Part, Shared};
+
+/// What this end holds, and the longest message.
+const ROOM: u64 = 64 << 10;
+const LONGEST: u64 = 8 << 10;
+const SOON: Duration = Duration::from_secs(60);
+/// Frames of a script.
+const FRAMES: usize = 400;
+
+/// A cluster, with what a gateway has. Parts of it are to be found: `here`, which reads, and `full`, which does not. That one, and where frames go to, are
+/// on nodes of their own, since who does not read holds up others of its node.
+pub(super) struct Stage {
+    // Before the cluster.
+    out: Part<Shared>,
+    /// Where frames go to, and who takes them.
+    there: Part<Shared>,
+    /// Where they come from.
+    inbox: Part<Shared>,
+    here: Part<Shared>,
+    full: Part<Shared>,
+    node: Node,
+    _cluster: Cluster,
+}
+
+impl Stage {
+    /// # Errors
+    /// There is no memory for it.
+    pub(super) fn new() -> Result<Self, Box<dyn std::error::Error>> {
+        let cluster = Cluster::builder().nodes(3).block_bytes(4096).row_blocks(16);
+        let cluster = cluster.set("assembly_bytes", "65536").set("local_parts", "64").start()?;
+        let nodes = cluster.nodes();
+        let node = nodes.first().cloned().ok_or("a cluster has nodes")?;
+        let part = |at: usize, name| nodes.get(at).unwrap_or(&node).register_shared(name, PartKind::Cpu);
+        let [out, inbox, here] = [part(0, "out")?, part(0, "inbox")?, part(0, "here")?];
+        let (there, full) = (part(1, "there")?, part(2, "full")?);
+        Ok(Self { out, there, inbox, here, full, node, _cluster: cluster })
+    }
+
+    pub(super) fn session(&self) -> Session {
+        Session::new("south", self.there.id(), ROOM, LONGEST)
+    }
+
+    /// A frame comes. Whether the other gateway is listened to.
+    pub(super) fn say(&self, session: &mut Session, frame: &[u8]) -> bool {
+        if self.out.send(self.inbox.id(), frame).is_err() {
+            return true;
+        }
+        self.out.flush();
+        let Ok(frame) = self.inbox.recv_timeout(SOON) else { return true };
+        session.take_in(&self.node, &self.out, frame).is_ok() && session.is_silent().is_none()
+    }
+
+    /// What the session is to do once.
+    pub(super) fn turn(&self, session: &mut Session) {
+        session.turn(&self.node, &self.out);
+        self.out.flush();
+        while self.here.try_recv().is_some() {}
+    }
+
+    /// The other gateway takes what was said to it.
+    pub(super) fn listen(&self) -> usize {
+        std::iter::from_fn(|| self.there.try_recv()).count()
+    }
+
+    /// The parts that the other gateway may be told of.
+    pub(super) fn known(&self) -> [u64; 3] {
+        [&self.here, &self.full, &self.inbox].map(|part| part.id().to_bits())
+    }
+
+    /// Does what `bytes` say, as far as a gateway can, and ends.
+    ///
+    /// # Panics
+    /// When this end holds more than it may.
+    fn play(&self, mut bytes: &[u8]) {
+        let mut session = self.session();
+        let mut listens = true;
+        for _ in 0..FRAMES {
+            let [what, one, two, rest @ ..] = bytes else { break };
+            bytes = rest;
+            match what % 16 {
+                0 => session.look(&self.node),
+                1 => _ = self.listen(),
+                2 => self.turn(&mut session),
+                3 => {
+                    let (frame, rest) = bytes.split_at(bytes.len().min(usize::from(*one)));
+                    bytes = rest;
+                    listens &= self.say(&mut session, frame);
+                }
+                4 => {
+                    // Somebody looks for a part there.
+                    let gate = session.gate.as_ref().map(Part::id);
+                    if let Some(gate) = gate {
+                        let number = if two % 2 == 0 { 1 } else { 7 };
+                        let _ = self.here.sender(gate).no_wait().command(number).send(&[b'a'; 3]);
+                        self.here.flush();
+                    }
+                }
+                _ => {
+                    let (head, body) = self.frame(*what, *one, *two);
+                    let frame = [&head.to_bytes()[..], &vec![*two; body]].concat();
+                    listens &= self.say(&mut session, &frame);
+                }
+            }
+            let (holds, most) = (session.holds(), session.bounds.most_held());
+            assert!(!listens || holds <= most, "{holds} bytes, and {most} are the most");
+        }
+        session.end();
+        session.finish(&self.node, || true);
+        self.listen();
+        while self.full.try_recv().is_some() {}
+    }
+
+    /// A frame that is right as far as a frame is right by itself.
+    fn frame(&self, what: u8, one: u8, two: u8) -> (Head, usize) {
+        const KINDS: [Kind; 11] = [
+            Kind::Data,
+            Kind::Data,
+            Kind::Return,
+            Kind::Stream,
+            Kind::Find,
+            Kind::Listed,
+            Kind::Found,
+            Kind::Taken,
+            Kind::Gone,
+            Kind::Bye,
+            Kind::List,
+        ];
+        const FLAGS: [u8; 6] = [0, 0, MORE, COMMAND, FIRST, LAST];
+        let kind = KINDS.get(usize::from(what) / 16 % KINDS.len()).copied().unwrap_or(Kind::Data);
+        let flags = FLAGS.get(usize::from(one) % FLAGS.len()).copied().unwrap_or(0);
+        let known = self.known();
+        let part = |at: u8| known.get(usize::from(at) % 4).copied().unwrap_or_else(|| u64::from(at));
+        let body = usize::from(two) * 12;
+        let claimed = if flags == MORE { 8 * body } else { body };
+        let length = match kind {
+            Kind::Data | Kind::Return | Kind::Stream => u32::try_from(claimed).unwrap_or(0),
+            _ => u32::from(one) % 8,
+        };
+        let head = Head { flags, length, count: 1, origin: part(two), dest: part(one), ..Head::new(kind) };
+        (head, body.min(usize::from(u16::MAX) - HEAD))
+    }
+}
+
+/// Lets a gateway say anything.
+///
+/// # Panics
+/// When this end holds more than it may.
+pub(crate) fn gateway(bytes: &[u8]) {
+    thread_local! {
+        static STAGE: Option<Stage> = Stage::new().ok();
+    }
+    STAGE.with(|stage| {
+        if let Some(stage) = stage {
+            stage.play(bytes);
+        }
+    });
+}
