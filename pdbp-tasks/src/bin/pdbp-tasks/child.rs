@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 /// A command that has been told to end is killed after this time; and for so long what it has started may print when it has ended itself.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
-/// Between two looks whether it has ended.
+/// Between two looks whether it has ended, or is to end.
 const LOOK: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
 /// Bytes that a command may print on either of its two ways: they are kept in memory.
 pub(crate) const MOST: usize = 256 << 20;
@@ -71,6 +71,8 @@ impl Output {
 pub(crate) struct Running {
     child: Child,
     group: Pid,
+    /// Readable once it has ended; `None` where the system knows no such thing.
+    end: Option<OwnedFd>,
     outputs: [Output; 2],
     began: Instant,
     /// How it has ended, and when that was seen.
@@ -98,7 +100,8 @@ impl Running {
             }
         };
         let (began, pause) = (Instant::now(), LOOK.0);
-        Ok(Self { child, group, outputs, began, status: None, stopped: None, killed: false, pause })
+        let end = end_of(group);
+        Ok(Self { child, group, end, outputs, began, status: None, stopped: None, killed: false, pause })
     }
 
     pub(crate) fn group(&self) -> i32 {
@@ -177,13 +180,26 @@ impl Running {
         }
     }
 
-    /// Until it prints something, or ends its output, or it is time for another look.
+    /// Until it prints something, or ends its output, or has ended, or it is time for another look.
     fn pause(&mut self) {
         let open = self.outputs.iter().filter_map(|output| output.pipe.as_ref());
-        let mut open: Vec<_> = open.map(|pipe| PollFd::new(pipe, PollFlags::IN)).collect();
+        let end = self.end.iter().filter(|_| self.status.is_none());
+        let end = end.map(|end| PollFd::new(end, PollFlags::IN));
+        let mut open: Vec<_> = open.map(|pipe| PollFd::new(pipe, PollFlags::IN)).chain(end).collect();
         let time = Timespec { tv_sec: 0, tv_nsec: i64::from(self.pause.subsec_nanos()) };
         let came = poll(&mut open, Some(&time)).is_ok_and(|count| count > 0);
         // One that ends its output ends itself as a rule.
         self.pause = if came { LOOK.0 } else { (self.pause * 2).min(LOOK.1) };
     }
+}
+
+/// What is readable once a process has ended.
+#[cfg(target_os = "linux")]
+fn end_of(process: Pid) -> Option<OwnedFd> {
+    rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn end_of(_: Pid) -> Option<OwnedFd> {
+    None
 }
