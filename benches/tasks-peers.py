@@ -1,5 +1,6 @@
-"""The peers of benches/tasks-peers that are Python packages: tasks-peers.py dask|ray|hyperqueue|spawn [COUNT]."""
+"""The peers of benches/tasks-peers that are Python packages: tasks-peers.py dask|ray|hyperqueue|memory|spawn [COUNT]."""
 
+import os
 import sys
 import tempfile
 import threading
@@ -67,6 +68,47 @@ def hyperqueue(count=1000):
         report("HyperQueue, server and worker", began, count)
 
 
+def resident(pid):
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def memory(count=50_000):
+    """Bytes that a queued task takes in the process that queues it: none of them can run."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=0, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+
+        def scheduler(dask_scheduler):
+            return len(dask_scheduler.tasks)
+
+        # The scheduler is a part of this process, and so is the client.
+        before = resident(os.getpid())
+        futures = client.map(same, range(count), pure=False)
+        while client.run_on_scheduler(scheduler) < count:
+            time.sleep(0.1)
+        after = resident(os.getpid())
+        print(f"{'Dask, scheduler and client':<40} {(after - before) / count:8.0f} bytes a queued task", flush=True)
+        del futures
+
+    from hyperqueue import Job
+    from hyperqueue.cluster import LocalCluster as HyperQueue
+
+    # The server is a part of this process, too.
+    with HyperQueue(tempfile.mkdtemp()) as cluster:
+        client = cluster.client()
+        job = Job(max_fails=0)
+        for _ in range(count):
+            job.program(["/bin/true"], stdout=None, stderr=None)
+        before = resident(os.getpid())
+        client.submit(job)
+        after = resident(os.getpid())
+        print(f"{'HyperQueue, server':<40} {(after - before) / count:8.0f} bytes a queued task", flush=True)
+
+
 def spawn(count=1000):
     def half():
         for _ in range(count // 2):
@@ -80,5 +122,5 @@ def spawn(count=1000):
 
 
 if __name__ == "__main__":
-    peers = {peer.__name__: peer for peer in (dask, ray, hyperqueue, spawn)}
+    peers = {peer.__name__: peer for peer in (dask, ray, hyperqueue, memory, spawn)}
     peers[sys.argv[1]](*map(int, sys.argv[2:]))

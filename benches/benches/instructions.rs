@@ -187,12 +187,28 @@ fn group(call: Call) -> (Box<Pair>, Call) {
     (pair, call)
 }
 
-// 1000 calls of a group of two in shared memory, of both members together. One of them looks once in vain whether a message has come.
+/// A group that has made such calls by notes already, and the call.
+fn noted(call: Call) -> (Box<Pair>, Call) {
+    let mut pair = Box::new(Pair::new());
+    (0..100).for_each(|_| pair.note(&call));
+    (pair, call)
+}
+
+// 1000 calls of a group of two in shared memory by messages, of both members together. One of them looks once in vain whether a message has come.
 #[library_benchmark]
 #[bench::broadcast_1000(group(Call::moving(Kind::Broadcast, 0, 8)))]
 #[bench::all_reduce_1000(group(Call::reducing(Kind::AllReduce, 0, Element::F32, Op::Sum, 8)))]
 fn calls((mut pair, call): (Box<Pair>, Call)) -> Box<Pair> {
     (0..1000).for_each(|_| pair.call(black_box(&call)));
+    pair
+}
+
+// The same by notes, as such short calls are made.
+#[library_benchmark]
+#[bench::broadcast_1000(noted(Call::moving(Kind::Broadcast, 0, 8)))]
+#[bench::all_reduce_1000(noted(Call::reducing(Kind::AllReduce, 0, Element::F32, Op::Sum, 8)))]
+fn notes((mut pair, call): (Box<Pair>, Call)) -> Box<Pair> {
+    (0..1000).for_each(|_| pair.note(black_box(&call)));
     pair
 }
 
@@ -219,7 +235,20 @@ fn limit((source, mut room): (Source, Vec<u8>)) -> (Source, Vec<u8>) {
 
 library_benchmark_group!(
     name = messages,
-    benchmarks =
-        [engine, blocks, pack, route, deliver, calls, barriers, rtrb, rtrb_gather, bbqueue, crossbeam, limit]
+    benchmarks = [
+        engine,
+        blocks,
+        pack,
+        route,
+        deliver,
+        calls,
+        notes,
+        barriers,
+        rtrb,
+        rtrb_gather,
+        bbqueue,
+        crossbeam,
+        limit
+    ]
 );
 main!(library_benchmark_groups = messages);

@@ -3,7 +3,7 @@
 use pdbp_core::collective::{
     Call, Carrier, Data, HEADER, Member, MemberStorage, Message, Polled, Running, Sent,
 };
-use pdbp_local::slate::{End, Met, Put, Slate};
+use pdbp_local::slate::{End, Met, Noted, Put, Slate};
 
 /// The most bytes in a slot, as groups have it.
 const PIECE: usize = 32 << 10;
@@ -45,7 +45,41 @@ impl Pair {
         second.leave_barrier();
     }
 
-    /// Both make a call without input, of at most 64 bytes of output.
+    /// Both make a short call without input, of at most 64 bytes of output, by notes: one comes first and looks once in vain, if it reads anything.
+    ///
+    /// # Panics
+    /// For another call.
+    #[inline(never)]
+    pub fn note(&mut self, call: &Call) {
+        let (mut output, mut scratch) = ([[0; LONGEST]; 2], [0; 2 * LONGEST]);
+        let mut data = output.each_mut().map(|output| Data {
+            input: &[],
+            output: &mut output[..call.bytes],
+            fold: None,
+        });
+        let longest = self.0[0].1.0.longest_note();
+        let writers = call.writers(2, longest).expect("it is a short one");
+        for (rank, ((member, Line(end)), data)) in self.0.iter_mut().zip(&data).enumerate() {
+            let is_behind = writers.contains(rank) && end.unread_by().is_some();
+            assert!(!is_behind && !end.has_come(), "it may begin");
+            assert_eq!(call.check(2, rank, data.input.len(), data.output.len()), Ok(()));
+            end.begin_note(member.enter(call).expect("it can be made"), writers);
+            if writers.contains(rank) {
+                assert_eq!(end.write_note(call.written(data)).count(), 0, "nobody sleeps");
+            }
+            if rank == 0 && writers.has_reader(0) {
+                assert_eq!(end.look_for_notes(1), Noted::Missing(1));
+            }
+        }
+        for (rank, ((_, Line(end)), data)) in self.0.iter_mut().zip(&mut data).enumerate() {
+            assert!(!writers.has_reader(rank) || end.look_for_notes(1) == Noted::All);
+            let read = |from, at, into: &mut [u8]| end.read_note(from, at, into);
+            assert!(call.read_notes((2, rank), data, &mut scratch, read));
+            end.end_note();
+        }
+    }
+
+    /// Both make a call without input, of at most 64 bytes of output, by messages.
     ///
     /// # Panics
     /// For another call.

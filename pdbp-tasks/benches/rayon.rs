@@ -73,7 +73,9 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn main() -> Result<(), Error> {
-    let slots = std::thread::available_parallelism().map_or(1, usize::from);
+    // `-- 8`: with so many, instead of one for each processor of the machine.
+    let asked = std::env::args().skip(1).find_map(|word| word.parse().ok());
+    let slots = asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let cluster = Builder::new().nodes(2).start()?;
     let threads = rayon::ThreadPoolBuilder::new().num_threads(slots).build().map_err(Error::other)?;
     let mut program = Program::new("bench");
@@ -83,7 +85,9 @@ fn main() -> Result<(), Error> {
         println!(
             "rounds   tasks   µs each: pdbp-tasks   rayon   ratio   computed: pdbp-tasks   rayon   ratio"
         );
-        for (rounds, count) in [(0, 100_000), (2_500, 20_000), (25_000, 4_000), (250_000, 400)] {
+        for (rounds, count) in
+            [(0, 100_000), (2_500, 20_000), (7_500, 10_000), (25_000, 4_000), (75_000, 1_500), (250_000, 400)]
+        {
             let mut turns = Vec::new();
             for _ in 0..TURNS {
                 turns.push((ours(tasks, kind, count, rounds)?, rayons(&threads, count, rounds)));

@@ -10,7 +10,8 @@ use std::time::Duration;
 use common::place::{Place, Running, command, text};
 use common::{Held, finish, until};
 use pdbp::Builder;
-use pdbp_tasks::net::{Remote, Serving, Working};
+use pdbp_tasks::net::{Remote, Request, Serving, Working};
+use pdbp_tasks::wire::{Answer, By, Up};
 use pdbp_tasks::{Kind, Program};
 
 #[test]
@@ -151,6 +152,63 @@ fn a_client_adds_tasks_that_need_others_and_finds_them_again() {
         assert!(error.contains("needs, has failed"), "{error}");
         let error = job.add(one, 1).and_then(|_| job.flush()).unwrap_err().to_string();
         assert!(error.contains("it was closed"), "{error}");
+    });
+}
+
+#[test]
+fn who_asks_and_does_not_read_what_it_is_answered_is_refused_and_named_and_others_are_served() {
+    const LENGTH: u64 = 250 << 10;
+    /// Of which the pool keeps 64 MiB for it.
+    const ANSWERS: u64 = (96 << 20) / LENGTH;
+    let place = Place::new();
+    let builder = || Builder::new().token_file(place.folder.path().join("token"));
+    let join = || builder().join(place.address.clone());
+    let long = || {
+        let mut program = Program::new("long");
+        let kind = program.kind("long", |length: u64| "x".repeat(length as usize));
+        program.slots(1);
+        (program, kind)
+    };
+    let stop = AtomicBool::new(false);
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let _stops = Stops(&stop);
+        scope.spawn(|| {
+            let builder = builder().listen(place.address.clone()).nodes(4);
+            long().0.serve(builder, &Serving::default(), &stop, |_, _| ready.send(()).unwrap()).unwrap();
+        });
+        is_ready.recv().unwrap();
+        scope.spawn(|| long().0.work(join(), &Working::default(), &stop, &|_| ()).unwrap());
+        let (program, kind) = long();
+        let mut remote = Remote::new(&program, join(), Duration::from_secs(60));
+        let mut job = remote.job::<String>("long").unwrap();
+        let task = job.add(kind, LENGTH).unwrap();
+        assert_eq!(job.wait(&task).unwrap().len() as u64, LENGTH);
+        let job = job.number();
+
+        let deaf = join().start().unwrap().into_nodes().pop().unwrap();
+        let part = deaf.attach().unwrap();
+        let pool = part.find("tasks@node0", Duration::from_secs(60)).unwrap();
+        let said = |remote: &mut Remote| match remote.ask(&Request::Status { job: None }).unwrap() {
+            Answer::Status(status) => status.refusals,
+            other => panic!("{other:?}"),
+        };
+        for id in 0..ANSWERS {
+            let request = Request::Read { job, by: By::Number, from: 0, most: 1 };
+            // One piece, the last of its message.
+            let piece = [&[0], &*postcard::to_stdvec(&Up::Request { id, request }).unwrap()].concat();
+            part.send(pool, &piece).unwrap();
+            part.flush();
+            if id == ANSWERS / 8 {
+                assert_eq!(said(&mut remote), [""; 0], "what waits for it is not too much yet");
+            }
+        }
+        until("it is refused", || {
+            let refusals = said(&mut remote);
+            refusals.iter().any(|why| why.contains("bytes of answers wait that it has not read"))
+        });
+        let mut job = remote.job_of::<String>(job);
+        assert_eq!(job.next_result().unwrap().unwrap().result.unwrap().len() as u64, LENGTH);
     });
 }
 

@@ -19,6 +19,9 @@ use super::{Error, Mismatch};
 /// Calls of a group that are remembered.
 const KEPT: usize = 64;
 
+/// Bytes for which there is room when the first packet of a message comes.
+const FIRST: usize = 1 << 20;
+
 /// A message that has come, or comes.
 #[derive(Debug)]
 struct Message {
@@ -55,6 +58,8 @@ pub(super) struct Endpoint {
     /// Requests that it has sent and taken.
     pub(super) sent: u64,
     pub(super) received: u64,
+    /// Packets of which it can make nothing.
+    pub(super) dropped: u64,
 }
 
 impl Endpoint {
@@ -76,6 +81,7 @@ impl Endpoint {
             made: BTreeMap::new(),
             sent: 0,
             received: 0,
+            dropped: 0,
         }
     }
 
@@ -329,6 +335,9 @@ impl Fabric {
                 }
             }
             What::Call | What::Result | What::Granted if self.is_closed(group) => {}
+            What::Call | What::Result if !packet.is_sound(self.groups[usize::from(group)].ids.len()) => {
+                self.endpoints[usize::from(id)].dropped += 1;
+            }
             What::Granted => self.granted(id, group),
             What::Call | What::Result => {
                 let endpoint = &mut self.endpoints[usize::from(id)];
@@ -426,11 +435,17 @@ impl Fabric {
     fn take_message(&mut self, id: u16, packet: &Packet) {
         let endpoint = &mut self.endpoints[usize::from(id)];
         let key = (packet.source, packet.number);
+        let begun = endpoint.partial.get(&key).map_or(0, |message| message.data.len());
+        if packet.sequence as usize * DATA != begun {
+            // A message that was not sent from its beginning to its end.
+            endpoint.dropped += 1;
+            return;
+        }
         let message = endpoint.partial.entry(key).or_insert_with(|| Message {
             source: packet.source,
             tag: packet.tag,
             bytes: packet.call.bytes,
-            data: Vec::with_capacity(packet.call.bytes),
+            data: Vec::with_capacity(packet.call.bytes.min(FIRST)),
         });
         message.data.extend_from_slice(&packet.data);
         let is_whole = message.data.len() >= message.bytes;

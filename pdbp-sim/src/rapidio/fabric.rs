@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::endpoint::Endpoint;
 use super::frames::Told;
 use super::operation::Key;
-use super::packet::{Packet, What};
+use super::packet::{PACKET, Packet, What};
 use super::port::{Entry, Output, Place, Slab};
 use super::spanning::{Members, Neighbor, Tree};
 use super::switch::Switch;
@@ -268,7 +268,9 @@ impl Fabric {
                 let (what, dest) = (packet.what, packet.dest);
                 let is_message =
                     matches!(what, What::Message | What::Frame | What::MessageAnswer | What::NoRoute);
-                let is_lost = is_message && self.slab.at(number).passes() > self.switches.len();
+                let entry = self.slab.at(number);
+                let is_lost =
+                    is_message && (entry.passes() > self.switches.len() || usize::from(entry.bytes) > PACKET);
                 let out = if is_message && !is_lost { self.tree.port(switch, dest) } else { None };
                 if let Some(out) = out {
                     // By far the most packets: they go on as they are.
@@ -304,6 +306,12 @@ impl Fabric {
             }
         }
         links
+    }
+
+    /// Packets of which nobody could make anything.
+    pub(super) fn dropped(&self) -> u64 {
+        let at_endpoints = self.endpoints.iter().map(|endpoint| endpoint.dropped);
+        self.switches.iter().map(|switch| switch.dropped).chain(at_endpoints).sum()
     }
 
     /// What is held somewhere: packets in slots, queues and on links, and places of inputs that are not free.

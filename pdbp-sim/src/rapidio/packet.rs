@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use pdbp_core::collective::Call;
+use pdbp_core::collective::{Call, Kind, Op};
 
 use super::Mismatch;
+use super::unit::blocks_in_packet;
 
 /// Bytes of a packet at most.
 pub const PACKET: usize = 276;
@@ -103,6 +104,40 @@ impl Packet {
     /// Whether it is neither an answer nor the report of an error.
     pub(super) fn is_request(&self) -> bool {
         matches!(self.what, What::Message | What::Frame | What::Call | What::Result)
+    }
+
+    /// Whether it is one of a group of so many members: of a call that switches do, with the data that belongs at its place. Endpoints send no
+    /// others.
+    pub(super) fn is_sound(&self, members: usize) -> bool {
+        let (first, count) = (usize::from(self.run.0), usize::from(self.run.1));
+        if first >= members || !(1..=members).contains(&count) {
+            return false;
+        }
+        match self.what {
+            // Calls are counted from 1, and what members have taken from 0.
+            What::Call | What::Result => {}
+            What::Taken | What::Granted => {
+                return self.number == 0 && self.call.kind == Kind::Barrier && self.data.is_empty();
+            }
+            _ => return self.data.is_empty(),
+        }
+        let Call { kind, op, bytes, .. } = self.call;
+        let lengths = self.call.lengths(members, 0);
+        let can_be =
+            lengths.is_some_and(|(input, output)| self.call.check(members, 0, input, output).is_ok());
+        let piece = if op.is_some() { VALUES } else { DATA };
+        let left = bytes.checked_sub(self.sequence as usize * piece).filter(|left| *left > 0);
+        let is_piece = left.is_some_and(|left| self.data.len() == left.min(piece));
+        let fits = match kind {
+            Kind::Barrier => self.data.is_empty(),
+            Kind::Broadcast | Kind::Reduce | Kind::AllReduce => is_piece,
+            Kind::Scatter | Kind::Gather => match blocks_in_packet(bytes) {
+                0 => count == 1 && is_piece,
+                most => self.sequence == 0 && count <= most && self.data.len() == count * bytes,
+            },
+            Kind::AllGather | Kind::ReduceScatter | Kind::AllToAll | Kind::Tagged => false,
+        };
+        self.number > 0 && can_be && fits && op != Some(Op::Function)
     }
 
     /// An answer to it, one priority above.

@@ -84,7 +84,7 @@ impl Default for Slab {
 impl Slab {
     /// Puts a packet in; its number.
     pub(super) fn insert(&mut self, packet: Packet, place: Place) -> u32 {
-        let bytes = packet.bytes() as u16;
+        let bytes = packet.bytes().min(usize::from(u16::MAX)) as u16;
         let entry = Entry { packet, place, since: 0, bytes, passed: 0, hops: 0, next: NONE };
         let number = self.free;
         if let Some(free) = self.entries.get_mut(number as usize) {

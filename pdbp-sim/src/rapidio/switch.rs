@@ -85,8 +85,11 @@ impl Fabric {
             (What::Message | What::Frame | What::MessageAnswer | What::NoRoute, _) => {
                 self.drop_packet(at, &packet, place);
             }
-            // What was under way when its group was forgotten.
-            _ if self.is_closed(packet.dest) => self.release(&mut place),
+            // Among others what was under way when its group was forgotten.
+            _ if !self.is_of_group(at, port, &packet) => {
+                self.switches[at].dropped += 1;
+                self.release(&mut place);
+            }
             (What::AnswerRun, _) => self.divide(at, Some(port), &packet, place),
             (What::Call, Kind::Scatter) => {
                 self.answer_source(at, port, &packet);
@@ -110,6 +113,36 @@ impl Fabric {
                 self.copy(at, Some(port), &packet, place);
             }
         }
+    }
+
+    /// Whether a packet that has come by a port is one of its group. Nobody can say anything in the name of an endpoint that is elsewhere, nor an
+    /// endpoint in that of a switch.
+    fn is_of_group(&self, at: usize, port: u8, packet: &Packet) -> bool {
+        let Some(group) = self.groups.get(usize::from(packet.dest)) else { return false };
+        if group.ids.is_empty() || !packet.is_sound(group.ids.len()) {
+            return false;
+        }
+        let may_come = match packet.what {
+            What::Call => {
+                let is_behind = |id: u16| self.tree.port_on_tree(at, id) == Some(port);
+                let members = group.ids.len();
+                let (first, count) = (usize::from(packet.run.0), usize::from(packet.run.1));
+                let mut run = (first..first + count).filter_map(|rank| group.ids.get(rank % members));
+                let is_roots = group.ids.get(packet.call.root) == Some(&packet.source);
+                let may_send = match packet.call.kind {
+                    Kind::Broadcast | Kind::Scatter => is_roots,
+                    Kind::Gather => !is_roots && run.all(|id| is_behind(*id)),
+                    Kind::Reduce => !is_roots,
+                    _ => true,
+                };
+                may_send && group.rank(packet.source).is_some() && is_behind(packet.source)
+            }
+            What::Result | What::Granted | What::Answer => {
+                matches!(self.tree.neighbor(at, port), Neighbor::Switch(..))
+            }
+            _ => true,
+        };
+        may_come && group.mask(at).contains(&port)
     }
 
     /// What has no route is dropped and counted, and its source told.

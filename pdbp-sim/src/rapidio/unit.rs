@@ -6,6 +6,7 @@
 //! whatever came first**, by the same [`combine`] that members call. What is gathered is joined as long as there is room to hold it
 //! ([`flow`](super::flow)), and else sent on as it is.
 
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use pdbp_core::collective::{Call, Kind, Left, combine};
@@ -64,6 +65,18 @@ impl Slot {
         Self { call, by, held, is_broken: false }
     }
 
+    /// Whether nothing of it has come before, and it is of members behind this switch.
+    fn takes(&self, port: u8, packet: &Packet, ranks: usize) -> bool {
+        match &self.held {
+            Held::Parts { parts, .. } => parts.iter().all(|(of, _)| *of != port),
+            Held::Blocks { first, blocks, .. } => {
+                let place = (usize::from(packet.run.0) + ranks - first) % ranks;
+                let these = blocks.get(place..place + usize::from(packet.run.1));
+                these.is_some_and(|these| these.iter().all(|block| *block == Block::Missing))
+            }
+        }
+    }
+
     /// Adds what has come by a port; the packets that leave now, and whether nothing more will come. `in_use` counts packets that are held to
     /// be combined, and to be joined.
     fn add(
@@ -110,8 +123,22 @@ impl Fabric {
         let by = group.rank(packet.source).unwrap_or(0);
         let key = (packet.dest, packet.number, packet.sequence);
         let switch = &mut self.switches[at];
-        let new = || Slot::new(call, by, (&self.tree, at), group, out);
-        let slot = switch.slots.entry(key).or_insert_with(new);
+        let ranks = group.ids.len();
+        let slot = match switch.slots.entry(key) {
+            Entry::Occupied(slot) => slot.into_mut(),
+            Entry::Vacant(place) => {
+                let slot = Slot::new(call, by, (&self.tree, at), group, out);
+                if !slot.takes(port, &packet, ranks) {
+                    switch.dropped += 1;
+                    return;
+                }
+                place.insert(slot)
+            }
+        };
+        if slot.call == call && !slot.takes(port, &packet, ranks) {
+            switch.dropped += 1;
+            return;
+        }
         if slot.call != call {
             if !std::mem::replace(&mut slot.is_broken, true) {
                 let mismatch =
@@ -123,7 +150,7 @@ impl Fabric {
         }
         let in_use = switch.in_use.entry(packet.dest).or_default();
         let before = *in_use;
-        let (whole, is_over) = slot.add(port, &packet, group.ids.len(), in_use);
+        let (whole, is_over) = slot.add(port, &packet, ranks, in_use);
         // What leaves at once was held for a moment.
         let held = in_use.iter().zip(before).map(|(after, before)| before.max(*after)).max();
         switch.most_slots = switch.most_slots.max(held.unwrap_or(0));

@@ -126,7 +126,10 @@ impl Durable {
             while batch.is_over() && self.pool.take_outcome(JobId(*job)).is_some() {}
         }
         for (name, processor) in started {
-            self.bring_in(Name { sub: 0, ..name })?;
+            // What a task has added came with its family, though that task may be over and must not come again.
+            if name.sub == 0 {
+                self.bring_in(name)?;
+            }
             self.pool.hold_back(name);
             if self.pool.has_named(name) {
                 self.orphans.insert(name, processor);

@@ -219,6 +219,32 @@ fn a_task_that_does_not_end_is_taken_from_its_processor_long_after_its_limit() {
 }
 
 #[test]
+fn a_submission_of_any_holder_present_or_past_is_taken_and_the_first_counts() {
+    for is_held in [false, true] {
+        let (mut pool, job) = pool();
+        add(&mut pool, job, Options::default());
+        let first = given(&mut pool, SECOND, processor(1)).remove(0);
+        pool.lose_node(1);
+        let again = given(&mut pool, SECOND, processor(2)).remove(0);
+        assert_eq!((again.task, again.attempt), (first.task, 2));
+        if !is_held {
+            pool.lose_node(2);
+        }
+        let ending = Ending::Value(Bytes::from(&b"of the first"[..]));
+        let (task, tasks, large) = (first.task, Vec::new(), Vec::new());
+        pool.submit(SECOND, processor(1), Submission { task, attempt: 1, ran_ns: 1, ending, tasks, large });
+        assert_eq!(&*pool.take_outcome(job).unwrap().result.unwrap(), b"of the first");
+        // Who runs it now is told; what that one gives, and what comes again, counts as nothing.
+        let told = answers(&mut pool, SECOND);
+        assert_eq!(told, if is_held { vec![(processor(2), Down::Drop(task))] } else { Vec::new() });
+        done(&mut pool, SECOND, processor(2), &again, SECOND);
+        done(&mut pool, SECOND, processor(1), &first, SECOND);
+        assert_eq!((pool.counts().taken, pool.counts().ignored), (1, 2));
+        assert!(pool.take_outcome(job).is_none() && pool.is_empty());
+    }
+}
+
+#[test]
 fn what_takes_twice_as_long_as_most_is_copied_once_to_another_node() {
     let (mut pool, job) = pool();
     let own = |number| Processor { node: 1, number };

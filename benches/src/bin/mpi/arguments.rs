@@ -46,7 +46,7 @@ pub(crate) struct Patterns {
 /// What `collectives` takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Collectives {
-    /// What is called: barrier, bcast, bcast-written, reduce, allreduce, gather, scatter, allgather, alltoall; all by default
+    /// What is called: barrier, bcast, bcast-written, reduce, allreduce, gather, scatter, allgather, allgather-written, alltoall, alltoall-written; all by default
     #[arg(long, value_delimiter = ',')]
     calls: Vec<Kind>,
     /// Who is measured: mpi, pdbp, pdbp-messages (PDBP without shared memory); all by default

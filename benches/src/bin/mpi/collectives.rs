@@ -39,11 +39,14 @@ pub(crate) enum Kind {
     Gather,
     Scatter,
     Allgather,
+    /// All write their bytes anew before each call, as `BcastWritten`.
+    AllgatherWritten,
     Alltoall,
+    AlltoallWritten,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Barrier,
         Self::Bcast,
         Self::BcastWritten,
@@ -52,7 +55,9 @@ impl Kind {
         Self::Gather,
         Self::Scatter,
         Self::Allgather,
+        Self::AllgatherWritten,
         Self::Alltoall,
+        Self::AlltoallWritten,
     ];
 
     fn name(self) -> &'static str {
@@ -65,7 +70,9 @@ impl Kind {
             Self::Gather => "gather",
             Self::Scatter => "scatter",
             Self::Allgather => "allgather",
+            Self::AllgatherWritten => "allgather-written",
             Self::Alltoall => "alltoall",
+            Self::AlltoallWritten => "alltoall-written",
         }
     }
 
@@ -100,6 +107,17 @@ impl Data {
         Self { got: vec![0.0; values], got_all: vec![0.0; values * ranks], own, give_all }
     }
 
+    /// Writes anew what a rank gives in a call whose bytes are to lie in its own caches alone.
+    fn write(&mut self, kind: Kind, rank: usize) {
+        let value = rank as f32 + 1.0;
+        match kind {
+            Kind::BcastWritten if rank == ROOT => self.got.copy_from_slice(&self.own),
+            Kind::AllgatherWritten => self.own.fill(value),
+            Kind::AlltoallWritten => self.give_all.fill(value),
+            _ => {}
+        }
+    }
+
     /// Panics when a call has not done what it should.
     fn check(&self, kind: Kind, rank: usize, ranks: usize) {
         let of = |rank: usize| rank as f32 + 1.0;
@@ -114,9 +132,7 @@ impl Data {
             Kind::Reduce => !is_root || self.got.iter().all(|value| *value == sum),
             Kind::Allreduce => self.got.iter().all(|value| *value == sum),
             Kind::Gather if !is_root => true,
-            Kind::Gather | Kind::Allgather | Kind::Alltoall => {
-                blocks().all(|(from, block)| block.iter().all(|value| *value == of(from)))
-            }
+            _ => blocks().all(|(from, block)| block.iter().all(|value| *value == of(from))),
         };
         assert!(is_right, "{} of {} values has a wrong result", kind.name(), self.own.len());
     }
@@ -169,8 +185,12 @@ fn call_mpi(world: &SimpleCommunicator, kind: Kind, data: &mut Data) {
         Kind::Gather => root.gather_into(&data.own[..]),
         Kind::Scatter if is_root => root.scatter_into_root(&data.give_all[..], &mut data.got[..]),
         Kind::Scatter => root.scatter_into(&mut data.got[..]),
-        Kind::Allgather => world.all_gather_into(&data.own[..], &mut data.got_all[..]),
-        Kind::Alltoall => world.all_to_all_into(&data.give_all[..], &mut data.got_all[..]),
+        Kind::Allgather | Kind::AllgatherWritten => {
+            world.all_gather_into(&data.own[..], &mut data.got_all[..]);
+        }
+        Kind::Alltoall | Kind::AlltoallWritten => {
+            world.all_to_all_into(&data.give_all[..], &mut data.got_all[..]);
+        }
     }
 }
 
@@ -189,8 +209,8 @@ fn call_pdbp(group: &mut Group, kind: Kind, data: &mut Data) -> Result<(), Box<d
         }
         Kind::Gather => group.gather(ROOT, &data.own, Some(&mut data.got_all))?,
         Kind::Scatter => group.scatter(ROOT, Some(&data.give_all), &mut data.got)?,
-        Kind::Allgather => group.all_gather(&data.own, &mut data.got_all)?,
-        Kind::Alltoall => group.all_to_all(&data.give_all, &mut data.got_all)?,
+        Kind::Allgather | Kind::AllgatherWritten => group.all_gather(&data.own, &mut data.got_all)?,
+        Kind::Alltoall | Kind::AlltoallWritten => group.all_to_all(&data.give_all, &mut data.got_all)?,
     }
     Ok(())
 }
@@ -251,9 +271,7 @@ fn time(ranks: &mut Ranks, kind: Kind, data: &mut Data, calls: usize) -> Result<
     let (rank, size) = ranks.place();
     let began = Instant::now();
     for _ in 0..calls {
-        if kind == Kind::BcastWritten && rank == ROOT {
-            data.got.copy_from_slice(&data.own);
-        }
+        data.write(kind, rank);
         ranks.call(Kind::Barrier, data)?;
         let start = Instant::now();
         ranks.call(kind, data)?;

@@ -51,7 +51,7 @@ pub struct Report<T> {
     pub links: Vec<LinkTraffic>,
     /// What switches still held when nothing moved any more: nothing, unless a call has failed.
     pub held: usize,
-    /// Packets that switches have dropped.
+    /// Packets that switches and endpoints have dropped.
     pub dropped: u64,
     /// Groups whose calls were done by messages, since a switch had no mask for them.
     pub without_masks: usize,
@@ -195,7 +195,7 @@ fn report<T>(fabric: &Fabric, results: Vec<Option<T>>, times: Vec<u64>) -> Repor
         packets: fabric.endpoints.iter().map(|endpoint| (endpoint.sent, endpoint.received)).collect(),
         links: fabric.traffic(),
         held: fabric.held(),
-        dropped: fabric.switches.iter().map(|switch| switch.dropped).sum(),
+        dropped: fabric.dropped(),
         without_masks: fabric.groups.iter().filter(|group| !group.in_switches).count(),
         most_slots: fabric.switches.iter().map(|switch| switch.most_slots).max().unwrap_or(0),
         most_early: fabric.endpoints.iter().map(|endpoint| endpoint.most_early).max().unwrap_or(0),

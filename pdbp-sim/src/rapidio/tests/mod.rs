@@ -5,7 +5,9 @@ mod bounds;
 mod calls;
 mod paper;
 mod ports;
+mod raw;
 mod routing;
+mod rows;
 
 use super::{PORTS, Topology};
 use crate::random::Random;

@@ -7,7 +7,7 @@ use crate::durable::{AWAITED, Durable, Out};
 use crate::pool::Processor;
 use crate::resources::Resources;
 use crate::store::Memory;
-use crate::wire::{Assignment, Bytes, Down, Ending, Options, Submission, Up};
+use crate::wire::{Assignment, Bytes, Down, Ending, KindId, Options, SubTask, Submission, Up};
 
 const OTHER: Processor = Processor { node: 3, number: 3 };
 const LATER: Duration = Duration::from_secs(3);
@@ -79,4 +79,43 @@ fn what_had_just_been_handed_out_is_given_to_the_first_who_asks() {
     assert!(store.load().started.is_empty(), "nothing is written for it");
     let mut durable = world::take_up(&mut store);
     assert!(given(&mut durable, OTHER, 2, NOW).is_some());
+}
+
+/// Its result would be ignored, but the tasks that it adds would be there once more, and after a retry it would be taken.
+#[test]
+fn a_task_that_is_over_does_not_run_again_though_one_that_it_has_added_had_run_for_a_while() {
+    let (mut store, mut durable) = begun();
+    job_of(&mut durable, 1, Options::default());
+    sync(&mut store, &mut durable);
+    let task = given(&mut durable, WORKER, 1, NOW).unwrap();
+    let sub = SubTask {
+        kind: KindId(0),
+        options: Options::default(),
+        needs: Resources::none(),
+        input: Bytes::from(&[1][..]),
+        join: None,
+        after: Vec::new(),
+    };
+    let result = Submission {
+        task: task.task,
+        attempt: task.attempt,
+        ran_ns: 1,
+        ending: Ending::Value(Bytes::from(&[9][..])),
+        tasks: vec![sub],
+        large: Vec::new(),
+    };
+    durable.receive(NOW, WORKER, Up::Report { term: 1, first: 0, room: 0, results: vec![result] });
+    sync(&mut store, &mut durable);
+    let sub = given(&mut durable, WORKER, 1, NOW).unwrap().name.unwrap();
+    while durable.poll(NOW + LATER).is_some() {}
+    sync(&mut store, &mut durable);
+    assert!(sub.sub != 0 && store.load().started.len() == 1 && store.load().ended.len() == 1);
+    let mut durable = world::take_up(&mut store);
+    assert!(
+        given(&mut durable, OTHER, 2, NOW).is_none(),
+        "the sub-task waits for its holder, and its parent is over"
+    );
+    let again = given(&mut durable, OTHER, 2, NOW + AWAITED).unwrap().name;
+    assert_eq!(again, Some(sub));
+    assert_eq!(durable.pool.len(), 1);
 }

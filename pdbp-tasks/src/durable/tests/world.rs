@@ -114,9 +114,11 @@ pub(super) struct World {
     started: BTreeMap<Name, u32>,
     /// How often tasks that run again had run before: what came of that is not theirs.
     stale: BTreeMap<Name, u64>,
+    /// Tasks of the client that were over when this pool began, and do not run again.
+    over: BTreeSet<Name>,
     /// The same of those of which it is not on the disk yet that they run again, the first of each in front.
     running_again: VecDeque<(Name, u64)>,
-    /// How often each has run again.
+    /// In which run each runs again: not every request that something does concerns it.
     again: BTreeMap<Name, u32>,
     /// Tasks of the client that have failed at some time, and those of which a sub-task has.
     failed: BTreeSet<Name>,
@@ -160,6 +162,7 @@ impl World {
             took: BTreeSet::new(),
             started: BTreeMap::new(),
             stale: BTreeMap::new(),
+            over: BTreeSet::new(),
             running_again: VecDeque::new(),
             again: BTreeMap::new(),
             failed: BTreeSet::new(),
@@ -239,6 +242,7 @@ impl World {
         for (name, runs) in self.running_again.drain(..).filter(|(name, _)| self.values.contains_key(name)) {
             self.stale.entry(name).or_insert(runs);
         }
+        self.over = self.values.keys().filter(|name| name.sub == 0).copied().collect();
         self.pool = take_up_with(&mut self.store, self.flaw);
         (0..self.hosts.len()).for_each(|place| self.unlink(place));
         self.client.up.clear();

@@ -29,6 +29,7 @@ pub(crate) fn all(node: &Node, lengths: &[usize]) {
     in_another_order(node);
     left(node);
     given_up(node);
+    panicked(node);
     join(node);
 }
 
@@ -393,6 +394,30 @@ fn given_up(node: &Node) {
     } else if size > 1 {
         let error = all.all_reduce(&mut [0u32; 9], Sum).unwrap_err();
         assert!(matches!(error, GroupError::Ended { by: 0, cause: Cause::GivenUp, .. }), "{error:?}");
+    }
+    together(node);
+}
+
+/// A member's thread unwinds in a call: its group is dropped, and so has left.
+fn panicked(node: &Node) {
+    let mut all = group(node, "panics");
+    let (me, size) = (all.rank(), all.size());
+    let gone = size - 1;
+    if size > 1 && me == gone {
+        let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let mut data = vec![1u32; 9000];
+            let mut call = all.start(Request::all_reduce(&mut data, Sum)).unwrap();
+            call.poll().unwrap();
+            std::panic::resume_unwind(Box::new(()));
+        }));
+        assert!(unwound.is_err());
+    } else if size > 1 {
+        // What switches have been given they carry out. It has given the call up as it unwound, and left.
+        let first = all.all_reduce(&mut vec![1u32; 9000], Sum);
+        let error = first.and_then(|()| all.barrier()).unwrap_err();
+        let is_named = matches!(error, GroupError::Ended { by, cause: Cause::GivenUp, .. } if by == gone)
+            || matches!(error, GroupError::Lost { rank, .. } if rank == gone);
+        assert!(is_named, "{error:?}");
     }
     together(node);
 }

@@ -76,20 +76,20 @@ impl World {
                 self.stale.remove(&name);
                 assert!(self.values.insert(name, value).is_none(), "{name} has ended twice");
             }
-            Change::Unended(job, numbers, _) => {
+            Change::Unended(job, numbers, run) => {
                 for number in numbers.clone() {
                     let name = Name { job: *job, number, sub: 0, run: 0 };
                     assert_eq!(self.values.remove(&name), Some(0), "{name} has not failed and runs again");
                     self.started.remove(&name);
+                    self.over.remove(&name);
                     if let Some(at) = self.running_again.iter().position(|(other, _)| *other == name)
                         && let Some((_, runs)) = self.running_again.remove(at)
                     {
                         self.stale.entry(name).or_insert(runs);
                     }
-                    let again = self.again.entry(name).or_default();
-                    *again += 1;
+                    let before = self.again.insert(name, *run).unwrap_or(0);
                     assert!(
-                        *again <= self.client.wished(*job),
+                        before < *run && *run <= self.client.wished(*job),
                         "{name} runs again more often than was asked"
                     );
                 }
@@ -102,6 +102,7 @@ impl World {
     pub(super) fn check_hand_out(&mut self, task: &Assignment) {
         let name = of_all_runs(task.name.expect("all have names"));
         assert!(self.names.contains(&name), "{name} is handed out and not durable");
+        assert!(!self.over.contains(&name), "{name} was over when the pool began, and runs again");
         if name.sub == 0 && self.chunks[&name].options.once {
             let count = self.started.entry(name).or_default();
             *count += 1;
@@ -138,7 +139,7 @@ impl World {
                 continue;
             }
             // Of a run that is over: its task runs again, and how that ends is not how this one has.
-            if self.again.get(&plain).is_some_and(|again| u64::from(*again) > u64::from(name.run)) {
+            if self.again.get(&plain).is_some_and(|run| *run > name.run) {
                 continue;
             }
             // Another's result was taken, or the task is over for another reason: that is durable as well.

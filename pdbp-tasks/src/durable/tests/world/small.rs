@@ -57,6 +57,7 @@ impl Clone for World {
             took: self.took.clone(),
             started: self.started.clone(),
             stale: self.stale.clone(),
+            over: self.over.clone(),
             running_again: self.running_again.clone(),
             again: self.again.clone(),
             failed: self.failed.clone(),
