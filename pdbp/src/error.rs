@@ -292,7 +292,8 @@ pub enum RecvError {
     Interrupted,
     /// The part has no private pipe.
     NoPipe,
-    /// Every other node has failed or left, and no other part of this node is registered: nothing can come.
+    /// Every other node has failed or left, and no other part of this node is registered: nothing can come. In an open cluster (the setting `found`)
+    /// this node may have been cut off or held up, and is let in again: who wants to wait for that receives again, after a moment.
     NobodyLeft,
     /// A task waits, and with [`Progress::Inline`](crate::Progress::Inline) nobody polls for it.
     NobodyPolls,

@@ -63,7 +63,9 @@
 //! said above of quorums holds from the first entry on. **The founder decides alone until an entry that lets a second voter in is
 //! decided; of two it still suffices, since it is the lower; from the entry on that lets the third in, it needs one of the others.** That entry is
 //! decided by quorums of both memberships, so by the founder and one of them, whereas the two others are no quorum before they have it:
-//! so there is no moment at which it decides here, and they elsewhere. This requires that a
+//! so there is no moment at which it decides here, and they elsewhere. What of this only the founder knows ends with it: until one of the others
+//! has heard that the entry is decided they can go on without the founder as little as before, since it may as well have given the entry up and decided
+//! something else alone. Nobody shows the third voter before. This requires that a
 //! cluster is founded *once*: a founder that has lost its state and founds again begins a second chain, with epochs and indices
 //! of the first. It has to come back by [`Start::Joining`]. That is for whoever starts nodes to see to: nothing that is said between nodes tells a
 //! founder that begins from one that begins again. (`pdbp-net` gives each cluster an id, so that a second one is no part of the first whatever happens,

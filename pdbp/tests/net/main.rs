@@ -7,6 +7,7 @@ mod far_streams;
 mod grid;
 mod groups;
 mod hub;
+mod leases;
 mod masters;
 mod open;
 mod proxy;

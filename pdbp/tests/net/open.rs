@@ -160,6 +160,11 @@ impl Process {
         command.args(["--exact", test, "--ignored"]).env(variable, value);
         Self(command.stdout(std::process::Stdio::null()).spawn().unwrap())
     }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let kill = std::process::Command::new("kill").args([signal, &self.0.id().to_string()]).status();
+        assert!(kill.unwrap().success());
+    }
 }
 
 impl Drop for Process {

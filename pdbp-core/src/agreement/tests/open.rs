@@ -91,3 +91,41 @@ fn founders_and_voters_that_cannot_be_are_refused() {
     assert_eq!(with(0, 2, 1), Some(SettingsError::Voters(1)));
     assert_eq!(with(0, 2, 5), Some(SettingsError::Voters(5)));
 }
+
+/// A founder and two voters that join it. Nobody is slow enough to be taken for dead.
+fn three_voters(seed: u64, lease: u64) -> World {
+    World::new(seed, Plan { voters: 3, masters: 3, open: true, lease, ..Plan::quiet() })
+}
+
+/// Whatever was on its way then: when anybody shows that the third voter is in, the others can go on without the founder.
+#[test]
+fn a_founder_may_end_as_soon_as_anybody_shows_the_third_voter() {
+    for (seed, lease) in (0..200).flat_map(|seed| [(seed, 0), (seed, 16_000)]) {
+        let mut world = three_voters(seed, lease);
+        let shows = |w: &World, i: usize| w.is_current(i) && (1..3).all(|n| w.replica(i).is_member(node(n)));
+        world.run_until("the third voter", |w| (0..3).any(|i| shows(w, i)));
+        world.crash(0);
+        world.ask(1, added(part(1, 1)));
+        world.run_until("an answer", |w| !w.is_asking(1));
+        assert_eq!(world.last_answer(1), Some(true), "seed {seed}, lease {lease}");
+        world.run_until("the other to know it", |w| w.is_current(2) && w.table(2).has(part(1, 1)));
+        world.restart(0);
+        world.run_until("the founder to be back", |w| are_members(w, 3));
+        assert!(world.table(0).has(part(1, 1)), "seed {seed}, lease {lease}");
+    }
+}
+
+/// That the third voter is in was decided, and nobody but the founder knows: for the two others it is as if it had not been decided.
+#[test]
+fn what_only_a_founder_knows_ends_with_it() {
+    for (seed, lease) in (0..40).flat_map(|seed| [(seed, 0), (seed, 16_000)]) {
+        let mut world = three_voters(seed, lease);
+        world.run_until("the third voter", |w| w.replica(0).is_member(node(2)));
+        world.crash(0);
+        world.run_for(1_000_000);
+        for i in 1..3 {
+            assert_eq!(world.replica(i).primary(), None, "node {i}, seed {seed}, lease {lease}");
+            assert!(!world.is_current(i), "node {i}, seed {seed}, lease {lease}");
+        }
+    }
+}
