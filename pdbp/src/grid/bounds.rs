@@ -11,6 +11,7 @@
 //! | ask, and take no answers | [`QUESTIONS`] that wait, and bytes that wait for the line |
 //! | messages without bytes, of which a frame could hold any number | [`EMPTY`] in a frame |
 //! | send to parts that it was never told of, such as those of the runtime | they come back |
+//! | invent senders, each of which takes a place of a part | half of the places that are free |
 //! | answer one question for ever | [`LISTED`] bytes |
 //! | have several names | the first of a gateway counts, if clusters may have it |
 
@@ -19,6 +20,7 @@ use std::fmt;
 
 use super::proxy::Parcel;
 use super::wire::{HEAD, Head, Kind, MORE};
+use crate::node::Node;
 
 /// What every gateway has room for, until it has said for how much.
 pub(super) const LEAST: u64 = 2 << 20;
@@ -193,6 +195,13 @@ impl Bounds {
         let asked = (QUESTIONS * TEXT) as u64;
         self.most() * 4 + self.most_waiting() + goes_out + asked + LEAST
     }
+}
+
+/// Parts that this node has room for still.
+pub(super) fn free_places(node: &Node) -> usize {
+    let engine = node.shared.engine();
+    let here = engine.parts().filter(|part| part.id.node() == node.id()).count();
+    usize::from(node.settings().local_parts).saturating_sub(here + engine.nameless())
 }
 
 /// Bytes of what a head says that comes with it.

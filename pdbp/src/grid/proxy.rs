@@ -39,6 +39,8 @@ pub(super) struct Proxy {
     pub(super) emptied: u64,
     /// The part has gone.
     pub(super) is_leaving: bool,
+    /// Somebody here has asked for it.
+    pub(super) is_asked: bool,
 }
 
 /// What is to be handed on to a part, or of a stream, in order.
@@ -161,6 +163,7 @@ impl Proxy {
             streams: Streams::default(),
             emptied: 0,
             is_leaving: false,
+            is_asked: false,
         }
     }
 

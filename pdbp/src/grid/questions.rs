@@ -78,7 +78,7 @@ impl Session {
     pub(super) fn tell(&mut self, node: &Node, head: &Head, bytes: &[u8]) {
         let Some(Question { asker, .. }) = self.questions.remove(&head.length) else { return };
         let (number, bytes) = match head.kind {
-            Kind::Found => match self.proxy(node, head.dest) {
+            Kind::Found => match self.proxy(node, head.dest, true) {
                 Ok(proxy) => (command::FOUND, proxy.part.id().to_bits().to_le_bytes().to_vec()),
                 Err(reason) => (command::NO_ROOM, reason.into_bytes()),
             },

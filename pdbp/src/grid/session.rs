@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pdbp_core::id::{NodeId, PipeId};
 use pdbp_core::tables::PartKind;
 
-use super::bounds::{Bounds, Breach, Joined, LEAST};
+use super::bounds::{Bounds, Breach, Joined, LEAST, free_places};
 use super::farewell::Farewell;
 use super::names::Notices;
 use super::proxy::{Bytes, Handed, Parcel, Proxy, messages};
@@ -337,17 +337,26 @@ impl Session {
         Ok(())
     }
 
-    /// The proxy of a part of the other cluster.
-    pub(super) fn proxy(&mut self, node: &Node, remote: u64) -> Result<&mut Proxy, String> {
+    /// The proxy of a part of the other cluster: one that somebody here has asked for, or of which the other gateway says something of its own
+    /// accord. Of the latter, which it may have invented, there are never more than there are places left free.
+    pub(super) fn proxy(&mut self, node: &Node, remote: u64, is_asked: bool) -> Result<&mut Proxy, String> {
         static PROXIES: AtomicU64 = AtomicU64::new(0);
-        match self.proxies.entry(remote) {
-            Entry::Occupied(known) => Ok(known.into_mut()),
+        if !is_asked && !self.proxies.contains_key(&remote) {
+            let unasked = self.proxies.values().filter(|proxy| !proxy.is_asked).count();
+            if unasked >= free_places(node) {
+                return Err("the gateway has given away half of its free places (`local_parts`)".to_owned());
+            }
+        }
+        let proxy = match self.proxies.entry(remote) {
+            Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
                 let number = PROXIES.fetch_add(1, Ordering::Relaxed);
                 let name = format!("{PROXY}{}.{number}", self.cluster);
-                Ok(place.insert(Proxy::new(register(node, &name, &mut self.asks_at)?)))
+                place.insert(Proxy::new(register(node, &name, &mut self.asks_at)?))
             }
-        }
+        };
+        proxy.is_asked |= is_asked;
+        Ok(proxy)
     }
 
     /// Messages have come for a part.
@@ -356,7 +365,7 @@ impl Session {
         // Nothing else in the other cluster knows of a part that this end has not told it of.
         let dest = dest.filter(|dest| self.told.contains(dest.to_bits()));
         let Some(dest) = dest else { return self.give_back(&parcel) };
-        let Ok(proxy) = self.proxy(node, origin) else { return self.give_back(&parcel) };
+        let Ok(proxy) = self.proxy(node, origin, false) else { return self.give_back(&parcel) };
         proxy.is_leaving = false;
         let key = parcel.key(dest);
         if !proxy.parcels.contains_key(&key) {
@@ -397,7 +406,7 @@ impl Session {
     /// Messages of this cluster could not be handed on: those who have sent them get them back.
     fn take_back(&mut self, node: &Node, parcel: &Parcel) {
         let is_known = self.proxies.contains_key(&parcel.head.dest);
-        let Ok(proxy) = self.proxy(node, parcel.head.dest) else { return };
+        let Ok(proxy) = self.proxy(node, parcel.head.dest, false) else { return };
         // One that has gone meanwhile goes again.
         proxy.is_leaving |= !is_known;
         self.line.returned += proxy.give_back(&parcel.head, parcel.bytes());

@@ -165,6 +165,27 @@ fn parts_that_the_other_cluster_was_not_told_of_get_nothing_from_it() {
     assert_eq!(session.told.len(), 3);
 }
 
+/// There are 64 places, of which five are taken.
+#[test]
+fn senders_that_are_invented_leave_places_free() {
+    let stage = Stage::new().unwrap();
+    let mut session = begun(&stage);
+    let from = |origin| {
+        let head = Head { length: 1, count: 1, origin, dest: stage.known()[0], ..Head::new(Kind::Data) };
+        frame(head, &[1])
+    };
+    for origin in 100..400 {
+        assert!(stage.say(&mut session, &from(origin)));
+        stage.turn(&mut session);
+        stage.listen();
+    }
+    let count = session.proxies.len();
+    assert!((20..=32).contains(&count), "{count}");
+    // Those that are known go on.
+    assert!(stage.say(&mut session, &from(100)));
+    assert_eq!(session.proxies.len(), count);
+}
+
 #[test]
 fn steps_of_a_farewell_that_are_said_again_are_not_answered_again() {
     let stage = Stage::new().unwrap();
