@@ -342,24 +342,6 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// Whether no other part is left that could send to this one: this node has none, and every other node has failed or left.
-    fn is_alone(&self) -> bool {
-        let engine = self.shared().engine();
-        let me = self.id.node();
-        let mut others =
-            (0..engine.config().nodes).filter_map(NodeId::new).filter(|node| *node != me).peekable();
-        // A single node is never alone: another thread may still register a part.
-        let is_only = others.peek().is_none();
-        // Where nodes come and go the founder waits for others to come.
-        let waits = engine.config().is_open() && engine.master() == Some(me);
-        let here = |part: &pdbp_core::tables::PartEntry| {
-            part.id.node() == me && part.id != self.id && !is_nodes_own(part.name.as_str())
-        };
-        let has_others =
-            || engine.nameless() > usize::from(self.id.is_nameless()) || engine.parts().any(here);
-        !is_only && !waits && others.all(|node| engine.has_failed(node)) && !has_others()
-    }
-
     /// The next message; waits at most `timeout` for it.
     ///
     /// # Errors

@@ -318,34 +318,6 @@ fn a_command_is_received_before_messages_that_wait() {
     }
 }
 
-/// A peer that takes nothing has those who do not wait for it look in vain when it may have room, and not whenever another takes something.
-#[test]
-fn a_row_that_is_full_is_not_looked_at_for_what_others_do() {
-    const ROUNDS: u64 = 2_000;
-    for cluster in clusters(3) {
-        let (sender, reader) = pair(&cluster);
-        let _stalled = part(&cluster.node(2).unwrap(), "stalled");
-        let [reads, full] = ["b@node1", "stalled@node2"].map(|name| find(&sender, name));
-        let looks = || sender.node().stats().send.iter().find(|row| row.peer == full.node()).unwrap().stalls;
-        let mut refused = 0;
-        // Until nothing is on its way any more that could make room.
-        while refused < 200 {
-            let sent = sender.try_send(full, &[1; 700]);
-            refused = if sent.is_ok() { 0 } else { refused + 1 };
-            cluster.nodes().iter().for_each(|node| _ = node.poll());
-        }
-        let before = looks();
-        for round in 0..ROUNDS {
-            until(&[&sender, &reader], || sender.try_send(reads, &[2; 300]).ok());
-            sender.flush();
-            assert_eq!(sender.try_send(full, &[1; 700]), Err(SendError::WouldBlock), "{round}");
-            until(&[&sender, &reader], || reader.try_recv());
-        }
-        let looks = looks() - before;
-        assert!(looks <= ROUNDS / 4, "{looks} looks in {ROUNDS} rounds");
-    }
-}
-
 #[test]
 fn a_command_that_may_not_wait_says_when_there_is_no_room_and_none_is_lost() {
     for cluster in clusters(2) {

@@ -15,7 +15,8 @@ use pdbp_core::{
 
 use super::contents::{Contents, Kind};
 use super::{Failure, Leaving};
-pub(super) use steps::Traffic;
+use steps::describe;
+pub(super) use steps::{Sending, Traffic};
 
 /// Blocks under way, and blocks posted, per link at most.
 pub(super) const WINDOW: usize = 8;
@@ -489,23 +490,4 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
 pub(super) struct Held {
     contents: Contents,
     block: ArrivedBlock,
-}
-
-/// What became of an attempt to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sending {
-    Sent,
-    /// No room at present.
-    Later,
-    /// The peer is gone.
-    Never,
-}
-
-/// What must be the same in an operation that is handed back.
-fn describe(op: &Op) -> (&'static str, NodeId, BlockId, Option<usize>) {
-    match op {
-        Op::Send { peer, block } => ("Send", *peer, block.id(), Some(block.bytes().len())),
-        Op::Recv { peer, block } => ("Recv", *peer, block.id(), None),
-        Op::Return { peer, block } => ("Return", *peer, block.id(), Some(block.bytes().len())),
-    }
 }

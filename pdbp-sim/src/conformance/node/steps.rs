@@ -3,15 +3,25 @@
 use std::time::{Duration, Instant};
 
 use pdbp_core::cdu::BLOCK_HEADER;
-use pdbp_core::id::NodeId;
-use pdbp_core::{BlockMemory, Transport};
+use pdbp_core::id::{BlockId, NodeId};
+use pdbp_core::{BlockMemory, Op, Transport};
 
 use super::super::Failure;
 use super::super::contents::Kind;
-use super::{Held, Node, Sending};
+use super::{Held, Node};
 
 /// Idle polls after which a node sleeps between polls, so that other nodes get the processor.
 const SPIN: u32 = 2_000;
+
+/// What became of an attempt to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::conformance) enum Sending {
+    Sent,
+    /// No room at present.
+    Later,
+    /// The peer is gone.
+    Never,
+}
 
 impl<T: Transport, M: BlockMemory> Node<T, M> {
     /// A wait begins.
@@ -179,4 +189,13 @@ pub(in crate::conformance) struct Traffic {
     pub(in crate::conformance) peer: NodeId,
     pub(in crate::conformance) send: u64,
     pub(in crate::conformance) receive: u64,
+}
+
+/// What must be the same in an operation that is handed back.
+pub(super) fn describe(op: &Op) -> (&'static str, NodeId, BlockId, Option<usize>) {
+    match op {
+        Op::Send { peer, block } => ("Send", *peer, block.id(), Some(block.bytes().len())),
+        Op::Recv { peer, block } => ("Recv", *peer, block.id(), None),
+        Op::Return { peer, block } => ("Return", *peer, block.id(), Some(block.bytes().len())),
+    }
 }
