@@ -1,14 +1,15 @@
 //! A gateway that says anything, and what this end makes of it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pdbp_core::tables::PartKind;
 
 use super::session::Session;
 use super::wire::{COMMAND, FIRST, HEAD, Head, Kind, LAST, MORE};
 use crate::cluster::Cluster;
+use crate::error::SendError;
 use crate::node::Node;
-use crate::part::{Part, Shared};
+use crate::part::{Message, Part, Shared};
 
 /// What this end holds, and the longest message.
 const ROOM: u64 = 64 << 10;
@@ -36,7 +37,8 @@ impl Stage {
     /// # Errors
     /// There is no memory for it.
     pub(super) fn new() -> Result<Self, Box<dyn std::error::Error>> {
-        let cluster = Cluster::builder().nodes(3).block_bytes(4096).row_blocks(16);
+        // What is not read stays in the blocks in which it has come: here those of the row that the next frame needs, so that there is room for all.
+        let cluster = Cluster::builder().nodes(3).block_bytes(4096).row_blocks(256);
         let cluster = cluster.set("assembly_bytes", "65536").set("local_parts", "64").start()?;
         let nodes = cluster.nodes();
         let node = nodes.first().cloned().ok_or("a cluster has nodes")?;
@@ -51,13 +53,33 @@ impl Stage {
     }
 
     /// A frame comes. Whether the other gateway is listened to.
+    ///
+    /// # Panics
+    /// When it does not come.
     pub(super) fn say(&self, session: &mut Session, frame: &[u8]) -> bool {
-        if self.out.send(self.inbox.id(), frame).is_err() {
-            return true;
+        let began = Instant::now();
+        while self.out.try_send(self.inbox.id(), frame) == Err(SendError::WouldBlock) {
+            self.hear(began);
         }
-        self.out.flush();
-        let Ok(frame) = self.inbox.recv_timeout(SOON) else { return true };
+        let frame = loop {
+            if let Some(frame) = self.hear(began) {
+                break frame;
+            }
+        };
         session.take_in(&self.node, &self.out, frame).is_ok() && session.is_silent().is_none()
+    }
+
+    /// The next frame. Parts of the same node read what frames before had for them, which would hold it up.
+    fn hear(&self, began: Instant) -> Option<Message<Shared>> {
+        self.out.flush();
+        while self.here.try_recv().is_some() {}
+        let mut come = std::iter::from_fn(|| self.inbox.try_recv());
+        let frame = come.find(|message| message.source() == self.out.id());
+        if frame.is_none() {
+            assert!(began.elapsed() < SOON, "a frame has not come");
+            std::thread::yield_now();
+        }
+        frame
     }
 
     /// What the session is to do once.
@@ -65,6 +87,12 @@ impl Stage {
         session.turn(&self.node, &self.out);
         self.out.flush();
         while self.here.try_recv().is_some() {}
+        // They would keep their blocks.
+        for part in [&self.here, &self.inbox, &self.full] {
+            while let Ok(Some(stream)) = part.try_accept_stream() {
+                drop(stream);
+            }
+        }
     }
 
     /// The other gateway takes what was said to it.
