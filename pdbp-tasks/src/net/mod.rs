@@ -57,7 +57,8 @@ pub use remote::Remote;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Serving {
-    /// The file of the journal, which is begun if it is not there; without one jobs end with the process.
+    /// The file of the journal, which is begun if it is not there. Without one jobs end with the process, and lie in a file without a name in the
+    /// folder for such ([`std::env::temp_dir`], which may be memory): results are never all in memory, whether anybody reads them or not.
     pub journal: Option<PathBuf>,
     /// Whether a result counts as failed, so that its task can be retried.
     pub is_failure: fn(&[u8]) -> bool,

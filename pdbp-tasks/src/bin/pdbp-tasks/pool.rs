@@ -25,7 +25,7 @@ and clients that wait find it again.
 
 Options:
   --journal FILE    The file of the jobs; it is begun if it is not there. Not on a network file system
-  --memory          No file: jobs end with this process
+  --memory          No journal: jobs end with this process, and lie in a file without a name in the folder for such, which TMPDIR names
   --token-file FILE A secret that all who come must know; it is written if it is not there. Copy it to where they run
   --listen ADDRESS  Where others come, such as 0.0.0.0:7210 [default: 127.0.0.1:7210]
   --plain           In the clear, if others come from other hosts (or PDBP_TLS=token for TLS, in a program built with the feature `tls`)
