@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use pdbp::{Builder, Interest, Node, Part, PartKind, RecvError, Target};
 
-use super::Serving;
 use super::remote::nonce;
+use super::{Serving, with_outage};
 use crate::durable::{Durable, Group, Out, Reading};
 use crate::error::Error;
 use crate::large::{self, Folder, Keeping};
@@ -103,7 +103,7 @@ impl Program {
         if serving.spans > 0 {
             durable.pool.record_most(serving.spans);
         }
-        let cluster = builder.found(true).start()?;
+        let cluster = with_outage(builder).found(true).start()?;
         let node = cluster.nodes().first().ok_or_else(|| Error::other("a cluster without a node"))?;
         let losses = Losses::new(node);
         let part = node.register(NAME, PartKind::Cpu)?;

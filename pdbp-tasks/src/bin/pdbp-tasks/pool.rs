@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lexopt::prelude::*;
-use pdbp::{Builder, Settings};
+use pdbp::Builder;
 use pdbp_tasks::net::{Serving, WhenLost, Working};
 use pdbp_tasks::{Error, Limits, Resources};
 
@@ -61,9 +61,6 @@ Options:
 SIGTERM, SIGINT (Ctrl-C) and SIGHUP stop what runs, which runs elsewhere then; so does a second one, or SIGKILL, at once.
 ";
 
-/// How long a link without a connection is only slow.
-const OUTAGE: Duration = Duration::from_millis(500);
-
 /// How others are reached.
 #[derive(Default)]
 pub(crate) struct Reach {
@@ -94,9 +91,6 @@ impl Reach {
                 return Err("who may come? Name a file with a secret by --token-file; `serve` writes one if it is not there".into());
             }
         };
-        // A pool that is killed is found to be gone by connections that end, and it may be back in a moment.
-        let is_default = builder.settings().outage == Settings::default().outage;
-        let builder = if is_default { builder.outage(OUTAGE) } else { builder };
         Ok(if self.plain { builder.plain(true) } else { builder })
     }
 
