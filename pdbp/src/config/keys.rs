@@ -173,8 +173,8 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "codec",
-        expected: "\"none\", \"lz4\", \"zstd\" or \"auto\" (for each link what carries the most, by trying): over sockets, what this \
-                   process packs blocks by that it sends",
+        expected: "\"none\", \"lz4\", \"zstd\" or \"auto\" (for each link what carries the most, by trying; so do trunks if nothing is \
+                   set): over sockets, what this process packs blocks by that it sends",
         set: |s, v| choice(v, &CODECS, &mut s.codec),
         show: |s| chosen(&s.codec, &CODECS),
     },

@@ -113,8 +113,8 @@ pub struct Settings {
     /// Over sockets: how what processes say travels on the connections that this one makes; each takes calls in either framing. Trunks have
     /// theirs in [`trunks`](Self::trunks).
     pub framing: Framing,
-    /// Over sockets: what this process packs the blocks by that it sends, to nodes of its cluster and over trunks alike (nothing, unless this is
-    /// set). What it receives it expands, whatever this says.
+    /// Over sockets: what this process packs the blocks by that it sends, to nodes of its cluster and over trunks alike. Unless this is set
+    /// that is [`Codec::None`] in the cluster, and [`Codec::Auto`] over trunks. What it receives it expands, whatever this says.
     pub codec: Codec,
     /// Over sockets: how long a link without a connection is only slow, before it has failed. Nothing is lost or doubled meanwhile.
     pub outage: Duration,
