@@ -75,6 +75,13 @@ pub(crate) const KEYS: &[Key] = &[
         show: |s| s.listen.clone().unwrap_or_else(|| "off".to_owned()),
     },
     Key {
+        name: "advertise",
+        expected: "\"off\", or an address such as 203.0.113.5:7210: over sockets, where the others call this process, if a port there is forwarded to \
+                   `listen`, which it takes",
+        set: |s, v| optional(v, address, &mut s.advertise),
+        show: |s| s.advertise.clone().unwrap_or_else(|| "off".to_owned()),
+    },
+    Key {
         name: "join",
         expected: "\"off\", or an address such as host0:7210: the process there founds, or has founded, the cluster that this one joins; an open \
                    one takes those of any of its processes, as host0:7210,host1:7210",
