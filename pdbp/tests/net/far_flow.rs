@@ -158,6 +158,7 @@ fn a_part_beside_the_gateway_that_does_not_read_stops_no_other_node() {
         let mut all = Vec::new();
         stream.read_to_end(&mut all).unwrap();
         assert_eq!(all.len(), 1_000_000);
+        0
     };
     let in_east = |node: Node| {
         let part = node.register("busy", PartKind::Cpu).unwrap();
@@ -176,7 +177,7 @@ fn a_part_beside_the_gateway_that_does_not_read_stops_no_other_node() {
         stream.finish().unwrap();
         sent
     };
-    let ((), sent) = run(&clusters, in_west, in_east);
+    let (_, sent) = run(&clusters, in_west, in_east);
     drain(&idle, sent);
 }
 
