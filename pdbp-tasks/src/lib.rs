@@ -108,6 +108,8 @@
 //! | a task that needs what nobody offers | fails after half a minute ([`Limits::offer_wait`]) as [`TaskError::NoOffer`], which says what there is; `pdbp-tasks serve` waits for who offers it |
 //! | a task above its limit | [`Scope::is_unwanted`] says so; when it has not ended 5 s later its processor is given nothing more until it does, `status` and [`Tasks::troubles`] name it, the attempt has failed, and another thread takes the processor's place, once |
 //! | a client that asks and asks and does not read the answers | is refused, and named, when 64 MiB wait for it; an honest one asks again by another part |
+//! | results of [`Job::each`] that nobody reads, above 1 GiB ([`Limits::unread_bytes`]) | stop the handing out, not the memory: tasks of such a job wait until they are read, and [`Tasks::troubles`] names it; other jobs go on, and so does what the client waits for by [`Job::wait`] |
+//! | the same of a pool that is served | they lie in the journal; without one in a file that has no name, in the folder for such (`net::Serving::journal`) |
 //! | more jobs than [`Limits::jobs`], those that are over included | are refused: `forget` makes room |
 //! | a duplicate, late, unknown or forged submission | is ignored and [counted](Counts); nothing more is looked at of who sends a hundred that make no sense, and it is [named](Tasks::refusals) |
 //! | an input or result that does not fit its type | the attempt fails, without retry |
@@ -128,7 +130,7 @@
 //!
 //! # How it is made sure
 //! Random worlds of the real pool and real processors, in which processors crash or are given up for lost and go on, and submissions come late, twice, from
-//! others or of no task, are held against an oracle after each step (`src/tests`). Twelve flaws are planted into the pool, one at a time, and
+//! others or of no task, and clients that read late, are held against an oracle after each step (`src/tests`). Fourteen flaws are planted into the pool, one at a time, and
 //! each is found by a world of a fixed seed (`src/tests/flaws.rs`); a hostile processor changes nothing and is named (`hostile.rs`). Small worlds of
 //! two processors, three tasks and a sub-task are searched whole, every order of messages and one fault (`exhaustive.rs`; one of each kind in
 //! half a million states by its test that is ignored by default). Clusters in
@@ -259,7 +261,8 @@
 //! | 1,000 kills, 100,000 seeds, small worlds whole, all flaws found | 1,000 kills, 1,988,000 seeds; all flaws but those of a standby, which is for later: taking over without its row, going on after expulsion |
 //!
 //! # Not yet
-//! A pool without a journal that is lost takes its jobs along, and its results are in its memory until they are read, however many that are; all of them pass its node. There is no standby. Over MPI a process that is stopped, not dead,
+//! A pool without a journal that is lost takes its jobs along. All results pass its node; of a program without `serve` those that [`Job::add`] and [`Job::join`] give stay in its
+//! memory as long as their job does, since others may need them: what is long goes as a [`Large`]. There is no standby. Over MPI a process that is stopped, not dead,
 //! keeps what it holds until that is copied. A function that never returns keeps its processor, and [`Program::run`] waits for it. Inputs and results
 //! that are not [`Large`] are put together in memory, up to a gigabyte each. [`Program::run`] over sockets has all processes from the start.
 #![forbid(unsafe_code)]
@@ -288,6 +291,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 pub mod timeline;
+mod unnamed;
 pub mod wire;
 pub mod worker;
 

@@ -17,7 +17,8 @@ use crate::pool::{Flaw, Processor};
 use crate::resources::Resources;
 use crate::store::{Change, Memory, Reader, Store};
 use crate::wire::{
-    Answer, By, Bytes, Chunk, Down, Ending, Failure, Inputs, KindId, Options, Request, Submission, Up,
+    Answer, By, Bytes, Chunk, Down, Ending, Failure, Inputs, KindId, Options, Request, SubTask, Submission,
+    Up,
 };
 use crate::worker::{Step, Worker};
 use world::World;
@@ -88,6 +89,11 @@ fn said(durable: &mut super::Durable) -> Vec<Down> {
 
 fn numbers(first: u64, count: u64, options: Options) -> Chunk {
     Chunk { options, ..Chunk::new(KindId(0), Inputs::Numbers { first, count }) }
+}
+
+fn sub_task(input: &[u8]) -> SubTask {
+    let (kind, options, needs) = (KindId(0), Options::default(), Resources::none());
+    SubTask { kind, options, needs, input: input.into(), join: None, after: Vec::new() }
 }
 
 fn job_of(durable: &mut super::Durable, count: u64, options: Options) {

@@ -82,10 +82,16 @@ impl<'a> Tasks<'a> {
         self.served.pool().refusals().to_vec()
     }
 
-    /// Nodes that are given one task at a time, after pauses, since all theirs fail while those of others go well, and processors that are given
-    /// nothing, since they have not ended a task long after its limit: a line for each.
+    /// Nodes that are given one task at a time, after pauses, since all theirs fail while those of others go well, processors that are given
+    /// nothing, since they have not ended a task long after its limit, and jobs that are held back until their results are read: a line for each.
     pub fn troubles(&self) -> Vec<String> {
         self.served.pool().troubles()
+    }
+
+    /// Bytes of results of [`Job::each`] that the pool has and nobody has read, and 64 for each of them: see
+    /// [`Limits::unread_bytes`](crate::Limits::unread_bytes).
+    pub fn unread_bytes(&self) -> usize {
+        self.served.pool().unread()
     }
 
     /// From now on it is recorded who holds which task, for [`timeline::page`](crate::timeline::page): some 64 bytes each time, a million times at

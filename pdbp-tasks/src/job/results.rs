@@ -14,6 +14,10 @@ const WINDOW: usize = 1 << 14;
 /// Bytes of inputs and results that the pool holds, above which no more are added, unless it has few tasks.
 const BYTES: usize = 64 << 20;
 const FEW: usize = 64;
+/// Bytes of results that are taken of the pool at a time, with what each takes beside its own: those that nobody has read stay there, and are bounded.
+const TAKEN: usize = 1 << 20;
+/// What each takes.
+const EACH: usize = 64;
 /// Inputs that are read before they are added.
 const AT_ONCE: usize = 512;
 
@@ -107,9 +111,17 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
         let served = self.job.tasks.served;
         let mut pool = served.pool();
         loop {
-            while let Some(outcome) = pool.take_outcome(self.job.id) {
-                self.job.sizes.note(outcome.result.as_ref().map_or(0, |bytes| bytes.len()));
+            let mut taken = 0;
+            while taken < TAKEN
+                && let Some(outcome) = pool.take_outcome(self.job.id)
+            {
+                let bytes = outcome.result.as_ref().map_or(0, |bytes| bytes.len());
+                taken += bytes + EACH;
+                self.job.sizes.note(bytes);
                 self.job.came.push_back(outcome);
+            }
+            if pool.has_resumed() {
+                self.job.tasks.wake();
             }
             if !self.job.came.is_empty() {
                 return;

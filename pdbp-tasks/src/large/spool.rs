@@ -1,14 +1,15 @@
 //! Where large values lie, and whose they are.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Access, PIECE};
 use crate::serve::Served;
+use crate::unnamed::unnamed;
 use crate::wire::{Bytes, TaskId};
 
 /// Bytes of the file that belong to one value.
@@ -68,19 +69,6 @@ pub(crate) struct Store {
     fates: Mutex<Vec<Fate>>,
     /// There is something of which the fate matters.
     used: AtomicBool,
-}
-
-/// A file that has no name any more.
-fn unnamed(folder: &Path) -> io::Result<File> {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let path = folder.join(format!(".pdbp-tasks-{}-{count}", std::process::id()));
-    let named = |error: io::Error| {
-        io::Error::new(error.kind(), format!("no file for large values in {}: {error}", folder.display()))
-    };
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(named)?;
-    fs::remove_file(&path).map_err(named)?;
-    Ok(file)
 }
 
 impl Spool {
@@ -236,7 +224,7 @@ impl Store {
         let mut spool = self.spool();
         let writer = writer()?;
         if spool.file.is_none() {
-            spool.file = Some(unnamed(&self.folder)?);
+            spool.file = Some(unnamed(&self.folder, "large values")?);
         }
         self.used.store(true, Ordering::Release);
         let number = if number == 0 {

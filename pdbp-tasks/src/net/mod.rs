@@ -10,6 +10,9 @@
 //! processor keeps what the pool has not acknowledged; a client asks again what was not answered. Whoever is killed, each task that was
 //! acknowledged ends once.
 //!
+//! A link without a connection is only slow for `outage_ms` of the cluster, and of these clusters that is 500 where nothing else is said: who computes or
+//! asks finds out by it that the pool has been killed.
+//!
 //! A client, of the same program as those that serve and work, with tasks that need others:
 //!
 //! ```no_run
@@ -44,7 +47,7 @@ mod work;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pdbp::{Event, Watch};
+use pdbp::{Builder, Event, Settings, Watch};
 
 #[cfg(doc)]
 use crate::Program;
@@ -57,7 +60,8 @@ pub use remote::Remote;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Serving {
-    /// The file of the journal, which is begun if it is not there; without one jobs end with the process.
+    /// The file of the journal, which is begun if it is not there. Without one jobs end with the process, and lie in a file without a name in the
+    /// folder for such ([`std::env::temp_dir`], which may be memory): results are never all in memory, whether anybody reads them or not.
     pub journal: Option<PathBuf>,
     /// Whether a result counts as failed, so that its task can be retried.
     pub is_failure: fn(&[u8]) -> bool,
@@ -98,6 +102,15 @@ impl Default for Working {
     fn default() -> Self {
         Self { idle: None, until: None, when_lost: WhenLost::Wait(Duration::from_secs(600)) }
     }
+}
+
+/// How long a link without a connection is only slow, unless the program says otherwise.
+const OUTAGE: Duration = Duration::from_millis(500);
+
+/// A pool that is killed is found to be gone by connections that end, and it may be back in a moment.
+fn with_outage(builder: Builder) -> Builder {
+    let is_default = builder.settings().outage == Settings::default().outage;
+    if is_default { builder.outage(OUTAGE) } else { builder }
 }
 
 /// Whether the pool's node, or this one, is no member any more.

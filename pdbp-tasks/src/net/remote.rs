@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pdbp::{Builder, Part, RecvError, Target, Watch};
 
-use super::{RemoteJob, has_lost_pool};
+use super::{RemoteJob, has_lost_pool, with_outage};
 use crate::error::Error;
 use crate::large::{self, Access, Large, LargeReader};
 use crate::pool::Refused;
@@ -92,7 +92,7 @@ impl Remote {
     pub fn new(program: &Program, builder: Builder, patience: Duration) -> Self {
         let fingerprint = program.kinds.fingerprint();
         Self {
-            builder: builder.timeout(TRY.min(patience)),
+            builder: with_outage(builder).timeout(TRY.min(patience)),
             fingerprint,
             patience,
             session: None,

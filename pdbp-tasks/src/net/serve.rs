@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use pdbp::{Builder, Interest, Node, Part, PartKind, RecvError, Target};
 
-use super::Serving;
 use super::remote::nonce;
+use super::{Serving, with_outage};
 use crate::durable::{Durable, Group, Out, Reading};
 use crate::error::Error;
 use crate::large::{self, Folder, Keeping};
@@ -18,7 +18,7 @@ use crate::peers::{Heard, Peers, UNREAD};
 use crate::pool::Processor;
 use crate::program::Program;
 use crate::serve::{ADDRESS, NAME};
-use crate::store::{Change, Disk, Memory, Reader, Store};
+use crate::store::{Change, Disk, Reader, Saved, Store};
 use crate::wire::{Answer, Down, ResultOf, Up};
 
 /// How long the pool waits when there is nothing to do.
@@ -68,25 +68,16 @@ impl Program {
         ready: impl FnOnce(&Node, u32),
     ) -> Result<(), Error> {
         self.kinds.check()?;
-        let (store, [reader, inputs, ended], mut saved): (Box<dyn Store>, [Box<dyn Reader>; 3], _) =
-            match &serving.journal {
-                Some(path) => {
-                    let failed = |error| Error::other(format!("journal {}: {error}", path.display()));
-                    let disk = Disk::open(path).map_err(failed)?;
-                    let saved = disk.load().map_err(failed)?;
-                    let readers: [Box<dyn Reader>; 3] =
-                        [Box::new(disk.clone()), Box::new(disk.clone()), Box::new(disk.clone())];
-                    (Box::new(disk), readers, saved)
-                }
-                None => {
-                    let memory = Memory::default();
-                    let saved = memory.load();
-                    let readers: [Box<dyn Reader>; 3] =
-                        [Box::new(memory.clone()), Box::new(memory.clone()), Box::new(memory.clone())];
-                    (Box::new(memory), readers, saved)
-                }
-            };
-        let mut store = store;
+        let (disk, mut saved) = match &serving.journal {
+            Some(path) => {
+                let failed = |error| Error::other(format!("journal {}: {error}", path.display()));
+                let disk = Disk::open(path).map_err(failed)?;
+                let saved = disk.load().map_err(failed)?;
+                (disk, saved)
+            }
+            None => (Disk::unnamed(&std::env::temp_dir()).map_err(Error::other)?, Saved::default()),
+        };
+        let mut store: Box<dyn Store> = Box::new(disk.clone());
         let term = saved.term.saturating_add(1);
         saved.term = term;
         let failed = |error| Error::other(format!("the journal cannot be taken up: {error}"));
@@ -99,19 +90,20 @@ impl Program {
             Some(path) => {
                 let failed =
                     |error| Error::other(format!("large values beside journal {}: {error}", path.display()));
-                let folder = Arc::new(Folder::open(path, term, ended, &saved).map_err(failed)?);
+                let reader = Box::new(disk.clone());
+                let folder = Arc::new(Folder::open(path, term, reader, &saved).map_err(failed)?);
                 store = Box::new(Keeping { store, folder: Arc::clone(&folder) });
                 Some(folder)
             }
             None => None,
         };
-        let judge = serving.is_failure;
+        let (judge, inputs) = (serving.is_failure, Box::new(disk.clone()));
         let mut durable =
             Durable::restore(saved, term, functions, self.limits, judge, inputs).map_err(failed)?;
         if serving.spans > 0 {
             durable.pool.record_most(serving.spans);
         }
-        let cluster = builder.found(true).start()?;
+        let cluster = with_outage(builder).found(true).start()?;
         let node = cluster.nodes().first().ok_or_else(|| Error::other("a cluster without a node"))?;
         let losses = Losses::new(node);
         let part = node.register(NAME, PartKind::Cpu)?;
@@ -128,7 +120,8 @@ impl Program {
             });
             ready(node, term);
             let (peers, began) = (Peers::new(&part), Instant::now());
-            let mut server = Server { durable, reader, part: &part, losses, peers, groups, progress, began };
+            let mut server =
+                Server { durable, reader: disk, part: &part, losses, peers, groups, progress, began };
             let served = server.serve(stop, || writer.is_finished());
             drop(server);
             over.store(true, Ordering::Release);
@@ -201,7 +194,7 @@ fn wake(part: &Part, pool: Target) {
 
 struct Server<'a> {
     durable: Durable,
-    reader: Box<dyn Reader>,
+    reader: Disk,
     part: &'a Part,
     losses: Losses,
     peers: Peers<'a>,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use pdbp::{Builder, Node, Part, RecvError, Shared as Shares, Target};
 
-use super::{WhenLost, Working, has_lost_pool};
+use super::{WhenLost, Working, has_lost_pool, with_outage};
 use crate::error::Error;
 use crate::kind::Kinds;
 use crate::large;
@@ -164,7 +164,7 @@ impl Program {
         self.kinds.check()?;
         let slots = self.slots.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
         let row_blocks = builder.settings().row_blocks.max(2 * slots as u32);
-        let builder = builder.row_blocks(row_blocks).timeout(TRY);
+        let builder = with_outage(builder).row_blocks(row_blocks).timeout(TRY);
         let worker = Worker::keeping(self.kinds.fingerprint(), self.offer.or_cpus(slots));
         let seat = |_| Seat::new(worker.clone(), self.limits.grace);
         let shared = Shared {

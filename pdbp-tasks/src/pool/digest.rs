@@ -38,7 +38,7 @@ impl Pool {
             .expect("memory");
         for job in self.jobs.values() {
             let kept: BTreeMap<_, _> = job.kept.iter().collect();
-            write!(text, "{}{kept:?}{:?}", job.live, job.outcomes).expect("memory");
+            write!(text, "{}{kept:?}{:?}{:?}", job.live, job.outcomes, job.aside).expect("memory");
         }
         if let Some(journal) = &self.journal {
             text.push_str(&journal.digest());

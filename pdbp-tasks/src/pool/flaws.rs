@@ -29,6 +29,10 @@ pub(crate) enum Flaw {
     QueuesBehindSuspect,
     /// A task runs when the first of those that it needs is over.
     RunsTooEarly,
+    /// Results that nobody reads do not stop the handing out.
+    ForgetsUnread,
+    /// What was held back until results are read stays so.
+    HoldsBackForEver,
     /// With a journal: a result is acknowledged before it is durable.
     #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "journals come with the feature"))]
     AcknowledgesEarly,

@@ -258,16 +258,26 @@ impl Pool {
             }
             self.lanes.get_mut(lane).lost.pop_front();
         }
-        let tasks = &self.tasks;
+        let mut next = self.peek_ready(lane);
+        while let Some(task) = next
+            && self.unread.is_too_much(&self.limits)
+            && self.is_held_back(task)
+        {
+            self.set_aside(lane);
+            next = self.peek_ready(lane);
+        }
+        let next = next.map(|task| (task, From::Ready));
         let lane = self.lanes.get_mut(lane);
-        let next = lane
-            .ready
-            .peek(|task| tasks.get(task).is_some_and(|entry| entry.state == State::Ready))
-            .map(|task| (task, From::Ready));
         if next.is_none() && lane.waits_on.take().is_some() {
             self.stir();
         }
         next
+    }
+
+    fn peek_ready(&mut self, lane: LaneId) -> Option<TaskId> {
+        let tasks = &self.tasks;
+        let is_ready = |task| tasks.get(task).is_some_and(|entry| entry.state == State::Ready);
+        self.lanes.get_mut(lane).ready.peek(is_ready)
     }
 
     /// The next of the lane of this place among those that are not plain.

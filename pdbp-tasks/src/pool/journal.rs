@@ -216,6 +216,8 @@ impl Pool {
         }
         let mut entry = Entry::new(job, kind, options, lane, Input::Bytes(input));
         (entry.number, entry.run, entry.gives) = (number, run, true);
+        // Results go to the journal as they come, not to who may not read them.
+        entry.is_awaited = true;
         let task = self.insert(entry);
         self.ready_if_free(task, came);
         Ok(())

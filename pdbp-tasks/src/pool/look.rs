@@ -157,7 +157,10 @@ impl Pool {
             }
             let error = Arc::new(TaskError::NoOffer { needs: needs.clone(), offers: self.nodes.offers() });
             let lost = std::mem::take(&mut lane.lost);
-            let all: Vec<_> = lost.into_iter().chain(std::iter::from_fn(|| lane.ready.pop())).collect();
+            let all: Vec<_> = lost
+                .into_iter()
+                .chain(std::iter::from_fn(|| lane.ready.pop().map(|(task, _)| task)))
+                .collect();
             lane.unoffered = None;
             for task in all {
                 self.leave_table(task, None);

@@ -35,6 +35,7 @@ mod table;
 mod tasks;
 mod trouble;
 mod types;
+mod unread;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -57,6 +58,9 @@ pub(crate) use tasks::joined;
 use tasks::{Ended, Entry, Input, State, Tasks};
 use trouble::Trouble;
 pub use types::{Counts, JobId, Limits, NewTask, Outcome, Processor, Refusal, Refused, TaskError};
+#[cfg(test)]
+pub(crate) use unread::OUTCOME;
+use unread::Unread;
 
 /// What the pool notes of a processor. All of it may be forgotten.
 #[derive(Clone, Debug)]
@@ -93,6 +97,10 @@ struct Job {
     live: usize,
     next: u64,
     outcomes: VecDeque<Outcome>,
+    /// Bytes of these.
+    unread: usize,
+    /// Tasks that could run and are held back until there are fewer, in the order in which they would have gone.
+    aside: VecDeque<(TaskId, Came)>,
     kept: HashMap<u64, Kept>,
     cancelled: bool,
 }
@@ -142,6 +150,7 @@ pub struct Pool {
     next_note: Duration,
     /// Bytes of inputs and of outcomes that nobody has taken.
     bytes: usize,
+    unread: Unread,
     closed: bool,
     /// The latest time that it was told.
     clock: Duration,
@@ -186,6 +195,7 @@ impl Pool {
             next_look: Duration::ZERO,
             next_note: Duration::ZERO,
             bytes: 0,
+            unread: Unread::default(),
             closed: false,
             clock: Duration::ZERO,
             spans: None,
@@ -238,7 +248,7 @@ impl Pool {
             None => Input::Bytes(new.input.clone()),
         };
         let mut entry = Entry::new(job, new.kind, new.options, lane, input);
-        (entry.number, entry.gives) = (number, true);
+        (entry.number, entry.gives, entry.is_awaited) = (number, true, new.keep);
         let task = self.insert(entry);
         if let Some(job) = self.jobs.get_mut(&job) {
             job.next += 1;
@@ -288,21 +298,6 @@ impl Pool {
             }
         }
         self.stir();
-    }
-
-    /// Cancels a job and forgets its outcomes.
-    pub fn forget(&mut self, job: JobId) {
-        self.cancel(job);
-        if let Some(job) = self.jobs.remove(&job) {
-            self.bytes -= job.outcomes.iter().map(weight_of).sum::<usize>();
-        }
-    }
-
-    /// The next outcome of a job, in the order in which they came to be.
-    pub fn take_outcome(&mut self, job: JobId) -> Option<Outcome> {
-        let outcome = self.jobs.get_mut(&job)?.outcomes.pop_front()?;
-        self.bytes -= weight_of(&outcome);
-        Some(outcome)
     }
 
     /// What came of a task that is kept; `None`: it is not over.
@@ -440,7 +435,7 @@ impl Pool {
     fn add_sub_tasks(
         &mut self,
         job: JobId,
-        (number, run): (u64, u32),
+        (number, run, is_awaited): (u64, u32, bool),
         first_sub: u64,
         new: Vec<SubTask>,
     ) -> Vec<TaskId> {
@@ -453,7 +448,8 @@ impl Pool {
             // The submission has been looked at: there is a lane.
             let lane = self.lanes.of_needs(&needs).unwrap_or(PLAIN);
             let mut entry = Entry::new(job, kind, options, lane, input);
-            (entry.number, entry.run, entry.sub) = (number, run, first_sub + ids.len() as u64);
+            (entry.number, entry.run, entry.is_awaited) = (number, run, is_awaited);
+            entry.sub = first_sub + ids.len() as u64;
             let task = self.insert(entry);
             let data = join.iter().flatten().enumerate().map(|(part, on)| (on, Some(part as u32)));
             for (on, part) in data.chain(after.iter().map(|on| (on, None))) {
@@ -490,8 +486,4 @@ fn weight(input: &Input) -> usize {
             join.own.len() + join.parts.iter().flatten().map(|part| part.len()).sum::<usize>()
         }
     }
-}
-
-fn weight_of(outcome: &Outcome) -> usize {
-    outcome.result.as_ref().map_or(0, |bytes| bytes.len())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::tasks::{Edge, Ended, Entry, Input, State};
-use super::{Came, Flaw, Kept, Outcome, Pool, Processor, TaskError, weight_of};
+use super::{Came, Flaw, Kept, Outcome, Pool, Processor, TaskError};
 use crate::timeline::Fate;
 use crate::wire::{Bytes, Down, TaskId};
 
@@ -59,9 +59,7 @@ impl Pool {
             *kept = Kept::Over(result);
             return;
         }
-        let outcome = Outcome { number, result };
-        self.bytes += weight_of(&outcome);
-        job.outcomes.push_back(outcome);
+        self.keep_unread(entry.job, Outcome { number, result });
     }
 
     /// Takes a task out of the table. Its holders, but for the one that has submitted it, are told to drop it.

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
+use super::Came;
 use crate::wire::TaskId;
 
 /// By priority; within one those that others have made or unlocked before new ones, the latest first, so that few are begun at a time
@@ -35,6 +36,16 @@ impl Ready {
         self.count += 1;
     }
 
+    /// The next one, as it came.
+    pub(super) fn push_front(&mut self, priority: i16, task: TaskId, came: Came) {
+        let queue = self.queues.entry(Reverse(priority)).or_default();
+        match came {
+            Came::New => queue.new.push_front(task),
+            Came::Unlocked => queue.unlocked.push(task),
+        }
+        self.count += 1;
+    }
+
     /// The next that `exists`; the others are forgotten.
     pub(super) fn peek(&mut self, exists: impl Fn(TaskId) -> bool) -> Option<TaskId> {
         while let Some(mut first) = self.queues.first_entry() {
@@ -52,10 +63,11 @@ impl Ready {
     }
 
     /// Takes the one that `peek` has shown.
-    pub(super) fn pop(&mut self) -> Option<TaskId> {
+    pub(super) fn pop(&mut self) -> Option<(TaskId, Came)> {
         let mut first = self.queues.first_entry()?;
         let queue = first.get_mut();
-        let task = queue.unlocked.pop().or_else(|| queue.new.pop_front())?;
+        let unlocked = queue.unlocked.pop().map(|task| (task, Came::Unlocked));
+        let task = unlocked.or_else(|| queue.new.pop_front().map(|task| (task, Came::New)))?;
         self.count -= 1;
         Some(task)
     }

@@ -36,7 +36,7 @@ impl Pool {
             self.counts.ignored += 1;
             let job = entry.job;
             if self.has(Flaw::AddsOfIgnored) {
-                let added = self.add_sub_tasks(job, (0, 0), 0, tasks);
+                let added = self.add_sub_tasks(job, (0, 0, false), 0, tasks);
                 self.free_sub_tasks(&added);
             }
             if !was_handed_out {
@@ -88,10 +88,11 @@ impl Pool {
     pub(super) fn take(&mut self, task: TaskId, from: Processor, ending: Ending, tasks: Vec<SubTask>) {
         self.counts.taken += 1;
         self.leave_table(task, Some(from));
-        let of = self.tasks.get(task).map(|entry| (entry.job, (entry.number, entry.run)));
-        let Some((job, number)) = of else { return };
+        let of = self.tasks.get(task);
+        let of = of.map(|entry| (entry.job, (entry.number, entry.run, entry.is_awaited)));
+        let Some((job, root)) = of else { return };
         let first_sub = self.note_taken(task, &ending, &tasks);
-        let added = self.add_sub_tasks(job, number, first_sub, tasks);
+        let added = self.add_sub_tasks(job, root, first_sub, tasks);
         match ending {
             Ending::Value(bytes) => {
                 self.free_sub_tasks(&added);

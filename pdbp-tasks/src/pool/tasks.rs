@@ -29,6 +29,8 @@ pub(super) struct Entry {
     pub(super) run: u32,
     /// Its result is that of the task that the client has added.
     pub(super) gives: bool,
+    /// Others of the job may wait for that task.
+    pub(super) is_awaited: bool,
     /// The journal has it that it was handed out.
     pub(super) noted: bool,
     pub(super) input: Input,
@@ -50,6 +52,7 @@ impl Entry {
             sub: 0,
             run: 0,
             gives: false,
+            is_awaited: false,
             noted: false,
             input,
             first_edge: NONE,

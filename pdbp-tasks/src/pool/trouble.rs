@@ -105,7 +105,8 @@ impl Pool {
         }
     }
 
-    /// Nodes that are given one task at a time since theirs fail, and processors that do not end a task, in lines for people.
+    /// Nodes that are given one task at a time since theirs fail, processors that do not end a task, and jobs whose results wait to be read, in lines
+    /// for people.
     pub fn troubles(&self) -> Vec<String> {
         let mut rows: Vec<_> =
             self.trouble.rows.iter().filter(|(_, row)| row.pause > Duration::ZERO).collect();
@@ -121,6 +122,6 @@ impl Pool {
                 "{processor} has not ended a task long after its limit of {limit:?}, and is given nothing until it does; if its function hangs, end its process"
             )
         });
-        rows.into_iter().map(line).chain(written_off).collect()
+        rows.into_iter().map(line).chain(written_off).chain(self.held_back()).collect()
     }
 }

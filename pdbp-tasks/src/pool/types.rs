@@ -31,6 +31,9 @@ pub struct Limits {
     pub jobs: usize,
     /// Bytes of one input, that of a join with the results that it is given. Above 960 MiB, which is the default, that is what counts.
     pub input_bytes: usize,
+    /// Bytes of results of [`Job::each`](crate::Job::each) that clients have not read yet, and 64 for each of them. While there are more nothing is handed
+    /// out of jobs that have such, but for what was handed out before and lost. (With a journal results lie there, and nothing waits for who reads them.)
+    pub unread_bytes: usize,
     /// Bytes of inputs that are handed out in one message; a longer one goes alone, to a processor that holds nothing else.
     pub batch_bytes: usize,
     /// Sub-tasks of one task.
@@ -51,6 +54,7 @@ impl Default for Limits {
             tasks: 10_000_000,
             jobs: 100_000,
             input_bytes: pieces::VALUE,
+            unread_bytes: 1 << 30,
             batch_bytes: 64 << 10,
             sub_tasks: 1 << 16,
             grace: Duration::from_secs(5),

@@ -1,6 +1,6 @@
 //! A store in a file, by `redb`: commits are atomic and checksummed, and a file that was torn is put right when it is opened.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -12,9 +12,10 @@ use redb::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::memory::key;
 use super::runs::{self, ENDED, Results, Run};
-use super::{Change, Ended, Head, Reader, Saved, Store, StoreError};
+use super::unnamed::Unnamed;
+use super::{Change, Ended, Head, Reader, Saved, Store, StoreError, key};
+use crate::unnamed::unnamed;
 use crate::wire::{self, Name};
 
 /// What the file is, and its term.
@@ -38,10 +39,17 @@ const BEGUN: &str = ".pdbp-tasks-new";
 /// Bytes of the file that are kept in memory.
 const CACHE: usize = 16 << 20;
 
+/// Which file.
+#[derive(Clone)]
+enum Place {
+    Path(PathBuf),
+    Unnamed(Arc<File>),
+}
+
 /// See the [module](self). Clones are the same file.
 #[derive(Clone)]
 pub(crate) struct Disk {
-    path: PathBuf,
+    place: Place,
     /// `None` for a moment, while it is opened anew.
     open: Arc<RwLock<Option<Database>>>,
 }
@@ -149,7 +157,19 @@ impl Disk {
                 }),
             }
         })?;
-        Ok(Self { path: path.to_owned(), open: Arc::new(RwLock::new(Some(database))) })
+        Ok(Self { place: Place::Path(path.to_owned()), open: Arc::new(RwLock::new(Some(database))) })
+    }
+
+    /// Begins a file without a name in this folder, which ends with the process.
+    pub(crate) fn unnamed(folder: &Path) -> Result<Self, StoreError> {
+        let file = Arc::new(unnamed(folder, "jobs")?);
+        let database = Self::open_unnamed(&file)?;
+        Self::fill(&database)?;
+        Ok(Self { place: Place::Unnamed(file), open: Arc::new(RwLock::new(Some(database))) })
+    }
+
+    fn open_unnamed(file: &File) -> Result<Database, StoreError> {
+        Ok(builder().create_with_backend(Unnamed::new(file.try_clone()?))?)
     }
 
     /// A new journal has its name when all of it is on the disk: who is killed before leaves nothing that could not be begun again.
@@ -177,7 +197,7 @@ impl Disk {
         // A file that is not in its folder after a power cut is no journal.
         if let Some(folder) = path.parent() {
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-            fs::File::open(folder)?.sync_all()?;
+            File::open(folder)?.sync_all()?;
         }
         Ok(database)
     }
@@ -226,7 +246,10 @@ impl Disk {
     fn reopen(&self) -> Result<(), StoreError> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         drop(open.take());
-        *open = Some(Self::open_file(&self.path)?);
+        *open = Some(match &self.place {
+            Place::Path(path) => Self::open_file(path)?,
+            Place::Unnamed(file) => Self::open_unnamed(file)?,
+        });
         Ok(())
     }
 

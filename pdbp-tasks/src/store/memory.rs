@@ -1,9 +1,9 @@
-//! A store in memory: it ends with the process.
+//! A store in memory, for tests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Change, Ended, JobRecord, Reader, Saved, Store, StoreError};
+use super::{Change, Ended, JobRecord, Reader, Saved, Store, StoreError, key};
 use crate::pool::{Processor, Step};
 use crate::wire::{Bytes, Name};
 
@@ -25,16 +25,6 @@ struct Content {
 /// See the [module](self). Clones are the same store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory(Arc<Mutex<Content>>);
-
-/// Where a step of a family lies.
-pub(super) fn key(step: &Step) -> Option<(u32, u64, u64)> {
-    match step {
-        Step::Took { name, serial, .. } | Step::Failed { name, serial, .. } => {
-            Some((name.job, name.number, *serial))
-        }
-        _ => None,
-    }
-}
 
 impl Memory {
     fn content(&self) -> MutexGuard<'_, Content> {

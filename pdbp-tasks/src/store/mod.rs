@@ -1,13 +1,13 @@
-//! Where a journal lies: the trait of a store, in [memory](memory) and in a [file](disk).
+//! Where a journal lies: the trait of a store, in a [file](disk), and for tests in memory.
 //!
 //! A journal is no log: it has what is needed to make the pool anew, and what is over gives its space back. A store makes a group of changes
 //! durable as a whole or not at all, and knows nothing of what they mean.
 
-#[cfg(feature = "net")]
 mod disk;
+#[cfg(any(test, feature = "fuzzing"))]
 mod memory;
-#[cfg(feature = "net")]
 mod runs;
+mod unnamed;
 
 use std::fmt;
 use std::ops::Range;
@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use crate::pool::{Processor, Step, TaskError};
 use crate::wire::{Bytes, Name};
 
-#[cfg(feature = "net")]
 pub(crate) use disk::Disk;
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use memory::Memory;
 
 /// What is known of a job beside its tasks.
@@ -83,10 +83,19 @@ pub(crate) enum Change {
     Keeps(Name, Vec<u64>),
 }
 
+/// Where a step of a family lies.
+fn key(step: &Step) -> Option<(u32, u64, u64)> {
+    match step {
+        Step::Took { name, serial, .. } | Step::Failed { name, serial, .. } => {
+            Some((name.job, name.number, *serial))
+        }
+        _ => None,
+    }
+}
+
 /// The family of sub-tasks that a step is of.
-#[cfg(feature = "net")]
 pub(crate) fn family(step: &Step) -> Option<(u32, u64)> {
-    memory::key(step).map(|(job, number, _)| (job, number))
+    key(step).map(|(job, number, _)| (job, number))
 }
 
 /// All that a pool is made anew of.

@@ -44,6 +44,8 @@ fn each_planted_flaw_is_found() {
         Flaw::Overcommits,
         Flaw::QueuesBehindSuspect,
         Flaw::RunsTooEarly,
+        Flaw::ForgetsUnread,
+        Flaw::HoldsBackForEver,
     ];
     let found = all.map(|flaw| (flaw, search(Some(flaw), WORLDS)));
     let missed: Vec<_> = found.iter().filter(|(_, at)| at.is_none()).collect();

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::pool::{JobId, Processor};
+use crate::pool::{JobId, OUTCOME, Processor};
 use crate::resources::Resources;
 use crate::wire::{self, Assignment, Ending, Failure, Options, Submission, TaskId};
 
@@ -23,6 +23,8 @@ pub(super) struct Task {
     pub(super) after: Vec<Label>,
     pub(super) number: Option<u64>,
     pub(super) keep: bool,
+    /// It, or the task of the client that it descends from, is kept.
+    pub(super) is_awaited: bool,
     id: Option<TaskId>,
     handed_out: u32,
     in_table: bool,
@@ -47,6 +49,7 @@ impl Task {
             after: Vec::new(),
             number: None,
             keep: false,
+            is_awaited: false,
             id: None,
             handed_out: 0,
             in_table: false,
@@ -80,6 +83,8 @@ pub(super) struct Oracle {
     by_id: HashMap<TaskId, Label>,
     /// Outcomes that must come: job, number, and the value if there is one.
     pub(super) expected: Vec<(JobId, u64, Option<u64>)>,
+    /// Bytes of these above which nothing is handed out of jobs that have some.
+    pub(super) most_unread: usize,
     cancelled: Vec<JobId>,
     /// Who computes what is not wanted any more, and must be told.
     pub(super) drops: Vec<(Processor, TaskId)>,
@@ -95,8 +100,8 @@ pub(super) struct Oracle {
 }
 
 impl Oracle {
-    pub(super) fn new(offers: Vec<Resources>, crashes: usize) -> Self {
-        Self { offers, crashes, ..Self::default() }
+    pub(super) fn new(offers: Vec<Resources>, crashes: usize, most_unread: usize) -> Self {
+        Self { offers, crashes, most_unread, ..Self::default() }
     }
 
     pub(super) fn add(&mut self, label: Label, task: Task) {
@@ -121,11 +126,22 @@ impl Oracle {
         task.join.iter().flatten().chain(&task.after)
     }
 
+    /// Whether it waits until results of its job are read.
+    fn is_held_back(&self, task: &Task) -> bool {
+        let bytes = |value: &u64| wire_length(*value);
+        let weight = |outcome: &(JobId, u64, Option<u64>)| OUTCOME + outcome.2.as_ref().map_or(0, bytes);
+        !task.is_awaited
+            && !task.in_table
+            && self.expected.iter().any(|outcome| outcome.0 == task.job)
+            && self.expected.iter().map(weight).sum::<usize>() > self.most_unread
+    }
+
     /// Whether it could be handed out and nobody holds it.
     fn is_available(&self, task: &Task) -> bool {
         task.over.is_none()
             && task.heir.is_none()
             && task.held.is_empty()
+            && !self.is_held_back(task)
             && Self::needs(task).all(|needed| matches!(self.result(*needed), Some(Some(_))))
     }
 
@@ -194,6 +210,7 @@ impl Oracle {
         let needed = task.join.as_ref().map(|join| join.iter().map(|n| self.result(*n).flatten()).collect());
         assert_eq!(parts.map(|parts| parts.into_iter().map(Some).collect::<Vec<_>>()), needed, "its inputs");
         assert!(task.after.iter().all(|n| matches!(self.result(*n), Some(Some(_)))), "{label} is too early");
+        assert!(!self.is_held_back(task), "{label} is handed out, though nobody reads results");
         assert_eq!(what.attempt, task.handed_out + 1);
         assert!(!task.options.once || task.handed_out == 0, "{label} is started a second time");
         assert!(task.held.len() < 2, "{label} is held twice");
@@ -260,13 +277,13 @@ impl Oracle {
             }
             return;
         }
-        let job = task.job;
+        let (job, is_awaited) = (task.job, task.is_awaited);
         self.drops.extend(task.held.drain(..).filter(|held| held.0 != from).map(|held| (held.0, *id)));
         let labels: Vec<Label> = tasks.iter().map(|task| read_label(&task.input)).collect();
         let label_of = |i: &u16| labels[usize::from(*i)];
         for (sub, label) in tasks.iter().zip(&labels) {
             let mut task = Task::new(job, sub.options);
-            task.needs = sub.needs.clone();
+            (task.needs, task.is_awaited) = (sub.needs.clone(), is_awaited);
             task.join = sub.join.as_ref().map(|join| join.iter().map(label_of).collect());
             task.after = sub.after.iter().map(label_of).collect();
             self.add(*label, task);
@@ -342,6 +359,10 @@ impl Oracle {
             self.close(label, None);
         }
     }
+}
+
+fn wire_length(value: u64) -> usize {
+    postcard::to_stdvec(&value).unwrap().len()
 }
 
 /// The label that an input begins with.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::oracle::{Label, Oracle, Task, read_input, value_of};
-use crate::pool::{JobId, Limits, NewTask, Pool, Processor, Refused};
+use crate::pool::{JobId, Limits, NewTask, OUTCOME, Pool, Processor, Refused};
 use crate::resources::Resources;
 use crate::wire::{Assignment, Bytes, Down, Ending, Failure, KindId, Options, SubTask, Submission, Up};
 use crate::worker::{Over, Step, Worker};
@@ -90,6 +90,8 @@ pub(super) struct World {
     labels: Label,
     depths: Vec<u8>,
     closed: bool,
+    /// Results that nobody reads are kept until somebody does.
+    reads_late: bool,
 }
 
 fn mix(seed: u64, value: u64) -> u64 {
@@ -106,7 +108,9 @@ fn encode<T: serde::Serialize>(value: &T) -> Bytes {
 impl World {
     pub(super) fn new(seed: u64) -> Self {
         // A batch of few bytes, so that this bound is met, too.
+        let reads_late = seed.is_multiple_of(2);
         let limits = Limits {
+            unread_bytes: if reads_late { (seed >> 1 & 3) as usize * OUTCOME } else { usize::MAX },
             batch_bytes: 9,
             crashes: 2,
             failures: u32::MAX,
@@ -121,7 +125,7 @@ impl World {
             seed,
             now: Duration::ZERO,
             pool,
-            oracle: Oracle::new((0..NODES).map(offer).collect(), limits.crashes),
+            oracle: Oracle::new((0..NODES).map(offer).collect(), limits.crashes, limits.unread_bytes),
             jobs,
             added: [Vec::new(), Vec::new()],
             hosts,
@@ -129,6 +133,7 @@ impl World {
             labels: 0,
             depths: Vec::new(),
             closed: false,
+            reads_late,
         }
     }
 
@@ -263,6 +268,7 @@ impl World {
                 self.pool.cancel(self.jobs[job]);
                 self.oracle.cancel(self.jobs[job]);
             }
+            Operation::Read { job, count } => self.read(self.jobs[job], count),
         }
         self.poll();
         self.check();
@@ -300,7 +306,7 @@ impl World {
                 let labels: Vec<Label> = needs.iter().map(|n| self.added[place][*n as usize].0).collect();
                 self.added[place].push((label, keep));
                 let mut task = Task::new(job, options);
-                (task.number, task.keep) = (Some(number), keep);
+                (task.number, task.keep, task.is_awaited) = (Some(number), keep, keep);
                 task.needs = resources;
                 if join {
                     task.join = Some(labels);
@@ -379,17 +385,10 @@ impl World {
     fn check(&mut self) {
         assert_eq!(self.pool.len(), self.oracle.live(), "tasks that are not over");
         assert_eq!(self.oracle.drops, [], "who computes in vain and was not told");
-        let mut came = Vec::new();
-        for job in self.jobs {
-            while let Some(outcome) = self.pool.take_outcome(job) {
-                let value = outcome.result.ok().map(|bytes| crate::wire::decode(&bytes).unwrap());
-                came.push((job, outcome.number, value));
-            }
+        if !self.reads_late {
+            self.jobs.into_iter().for_each(|job| self.read(job, usize::MAX));
+            assert_eq!(self.oracle.expected, [], "outcomes");
         }
-        came.sort_unstable();
-        let mut expected = std::mem::take(&mut self.oracle.expected);
-        expected.sort_unstable();
-        assert_eq!(came, expected, "outcomes");
         for (job, added) in self.jobs.iter().zip(&self.added) {
             for (number, (label, _)) in added.iter().enumerate().filter(|(_, (_, keep))| *keep) {
                 let result = self.pool.result(*job, number as u64);
@@ -400,11 +399,41 @@ impl World {
         }
     }
 
-    /// All that is under way arrives, and everybody works until all is over.
+    /// A client takes results, which must be those that the oracle expects.
+    fn read(&mut self, job: JobId, count: usize) {
+        for outcome in (0..count).map_while(|_| self.pool.take_outcome(job)) {
+            let value = outcome.result.ok().map(|bytes| crate::wire::decode(&bytes).unwrap());
+            let came = (job, outcome.number, value);
+            let at = self.oracle.expected.iter().position(|expected| *expected == came);
+            self.oracle.expected.swap_remove(at.unwrap_or_else(|| panic!("nobody expects {came:?}")));
+        }
+    }
+
+    /// All that is under way arrives, and everybody works until all is over. Clients that read late wait for the results that are kept first, then for
+    /// all of the one job, then for those of the other.
     pub(super) fn finish(&mut self) {
         self.pool.close();
         self.closed = true;
+        let kept_are_over = |world: &Self| {
+            let mut kept = world.oracle.tasks.iter().filter(|(_, task)| task.is_awaited);
+            kept.all(|(label, _)| world.oracle.result(*label).is_some())
+        };
+        self.work_until(&kept_are_over, &[]);
+        let [one, other] = self.jobs;
+        self.work_until(&|world| world.pool.live(one) == 0, &[one]);
+        self.work_until(&|world| world.hosts.iter().all(|host| host.over), &[one, other]);
+        self.jobs.into_iter().for_each(|job| self.read(job, usize::MAX));
+        assert_eq!(self.oracle.expected, [], "outcomes");
+        let left = (self.pool.len(), self.pool.bytes(), self.pool.unread());
+        assert_eq!(left, (0, 0, 0), "what is left in memory");
+    }
+
+    fn work_until(&mut self, is_over: &dyn Fn(&Self) -> bool, readers: &[JobId]) {
         for _ in 0..20_000 {
+            if is_over(self) {
+                return;
+            }
+            readers.iter().for_each(|job| self.read(*job, 1));
             for host in 0..self.hosts.len() {
                 while !self.hosts[host].up.is_empty() {
                     self.apply(Operation::Up(host));
@@ -413,10 +442,6 @@ impl World {
                     self.apply(Operation::Down(host));
                 }
                 self.apply(Operation::Step(host));
-            }
-            if self.hosts.iter().all(|host| host.over) {
-                assert_eq!((self.pool.len(), self.pool.bytes()), (0, 0), "what is left in memory");
-                return;
             }
             self.apply(Operation::Advance(10));
         }

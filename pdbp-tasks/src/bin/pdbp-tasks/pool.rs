@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lexopt::prelude::*;
-use pdbp::{Builder, Settings};
+use pdbp::Builder;
 use pdbp_tasks::net::{Serving, WhenLost, Working};
 use pdbp_tasks::{Error, Limits, Resources};
 
@@ -25,7 +25,7 @@ and clients that wait find it again.
 
 Options:
   --journal FILE    The file of the jobs; it is begun if it is not there. Not on a network file system
-  --memory          No file: jobs end with this process
+  --memory          No journal: jobs end with this process, and lie in a file without a name in the folder for such, which TMPDIR names
   --token-file FILE A secret that all who come must know; it is written if it is not there. Copy it to where they run
   --listen ADDRESS  Where others come, such as 0.0.0.0:7210 [default: 127.0.0.1:7210]
   --plain           In the clear, if others come from other hosts (or PDBP_TLS=token for TLS, in a program built with the feature `tls`)
@@ -61,9 +61,6 @@ Options:
 SIGTERM, SIGINT (Ctrl-C) and SIGHUP stop what runs, which runs elsewhere then; so does a second one, or SIGKILL, at once.
 ";
 
-/// How long a link without a connection is only slow.
-const OUTAGE: Duration = Duration::from_millis(500);
-
 /// How others are reached.
 #[derive(Default)]
 pub(crate) struct Reach {
@@ -94,9 +91,6 @@ impl Reach {
                 return Err("who may come? Name a file with a secret by --token-file; `serve` writes one if it is not there".into());
             }
         };
-        // A pool that is killed is found to be gone by connections that end, and it may be back in a moment.
-        let is_default = builder.settings().outage == Settings::default().outage;
-        let builder = if is_default { builder.outage(OUTAGE) } else { builder };
         Ok(if self.plain { builder.plain(true) } else { builder })
     }
 

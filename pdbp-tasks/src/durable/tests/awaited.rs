@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{NOW, WORKER, begun, job_of, said, sync, world};
+use super::{NOW, WORKER, begun, job_of, said, sub_task, sync, world};
 use crate::durable::{AWAITED, Durable, Out};
 use crate::pool::Processor;
 use crate::resources::Resources;
 use crate::store::Memory;
-use crate::wire::{Assignment, Bytes, Down, Ending, KindId, Options, SubTask, Submission, Up};
+use crate::wire::{Assignment, Bytes, Down, Ending, Options, Submission, Up};
 
 const OTHER: Processor = Processor { node: 3, number: 3 };
 const LATER: Duration = Duration::from_secs(3);
@@ -88,20 +88,12 @@ fn a_task_that_is_over_does_not_run_again_though_one_that_it_has_added_had_run_f
     job_of(&mut durable, 1, Options::default());
     sync(&mut store, &mut durable);
     let task = given(&mut durable, WORKER, 1, NOW).unwrap();
-    let sub = SubTask {
-        kind: KindId(0),
-        options: Options::default(),
-        needs: Resources::none(),
-        input: Bytes::from(&[1][..]),
-        join: None,
-        after: Vec::new(),
-    };
     let result = Submission {
         task: task.task,
         attempt: task.attempt,
         ran_ns: 1,
         ending: Ending::Value(Bytes::from(&[9][..])),
-        tasks: vec![sub],
+        tasks: vec![sub_task(&[1])],
         large: Vec::new(),
     };
     durable.receive(NOW, WORKER, Up::Report { term: 1, first: 0, room: 0, results: vec![result] });

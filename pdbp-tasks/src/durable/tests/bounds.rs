@@ -3,7 +3,7 @@
 use super::*;
 use crate::pool::{Limits, TaskError};
 use crate::store::Change;
-use crate::wire::{Status, SubTask};
+use crate::wire::Status;
 
 fn value(length: usize) -> Ending {
     Ending::Value(Bytes::from(vec![1; length]))
@@ -58,14 +58,7 @@ fn a_sub_task_whose_input_is_too_long_is_no_damage_for_the_next_pool_whenever_th
                 _ => None,
             })
         };
-        let sub = |join| SubTask {
-            kind: KindId(0),
-            options: Options::default(),
-            needs: Resources::none(),
-            input: Bytes::from(vec![1; 70]),
-            join,
-            after: Vec::new(),
-        };
+        let sub = |join| SubTask { join, ..sub_task(&[1; 70]) };
         let submit = |task: &crate::wire::Assignment, ending, tasks| {
             let (task, attempt, large) = (task.task, task.attempt, Vec::new());
             vec![Submission { task, attempt, ran_ns: 1, ending, tasks, large }]
@@ -160,14 +153,7 @@ fn a_task_behind_one_that_has_added_more_sub_tasks_than_the_window_runs_when_the
         for task in tasks.flatten() {
             let name = task.name.unwrap();
             let adds = if (name.number, name.sub) == (0, 0) { SUB_TASKS } else { 0 };
-            let sub = SubTask {
-                kind: KindId(0),
-                options: Options::default(),
-                needs: Resources::none(),
-                input: Bytes::from(&[1][..]),
-                join: None,
-                after: Vec::new(),
-            };
+            let sub = sub_task(&[1]);
             let (attempt, tasks, large) = (task.attempt, vec![sub; adds], Vec::new());
             results.push(Submission { task: task.task, attempt, ran_ns: 1, ending: value(1), tasks, large });
         }

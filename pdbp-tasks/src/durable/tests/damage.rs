@@ -6,11 +6,10 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::super::Durable;
-use super::{CLIENT, NOW, job_of, said, world};
+use super::{CLIENT, NOW, job_of, said, sub_task, world};
 use crate::pool::Limits;
-use crate::resources::Resources;
 use crate::store::{Change, Disk, Ended, Head, Memory, Reader, Saved, Store, StoreError};
-use crate::wire::{Bytes, Down, Ending, Options, Submission, Up};
+use crate::wire::{Bytes, Down, Ending, Options, SubTask, Submission, Up};
 
 fn restore(saved: Saved) -> Result<Durable, StoreError> {
     let term = saved.term + 1;
@@ -42,14 +41,7 @@ fn fill(path: &Path) -> Saved {
         let task =
             tasks.iter().find_map(|down| if let Down::Tasks(tasks) = down { tasks.first() } else { None });
         let Some(task) = task else { panic!("{tasks:?}") };
-        let sub = crate::wire::SubTask {
-            kind: task.kind,
-            options: Options::default(),
-            needs: Resources::none(),
-            input: Bytes::from(&[1][..]),
-            join: None,
-            after: Vec::new(),
-        };
+        let sub = SubTask { kind: task.kind, ..sub_task(&[1]) };
         let (ending, tasks) = match number {
             0 => (Ending::Value(Bytes::from(&[9; 100][..])), Vec::new()),
             1 => (Ending::Of(0), vec![sub]),

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{CLIENT, NOW, WORKER, begun, job_of, numbers, said, sync, world};
+use super::{CLIENT, NOW, WORKER, begun, job_of, numbers, said, sub_task, sync, world};
 use crate::pool::Processor;
 use crate::resources::Resources;
 use crate::store::Reader;
@@ -27,11 +27,9 @@ fn submission() -> impl Strategy<Value = Submission> {
         |(task, attempt, ran_ns, ending, tasks)| {
             let tasks = tasks.into_iter().map(|(kind, join, after)| SubTask {
                 kind: KindId(kind),
-                options: Options::default(),
-                needs: Resources::none(),
-                input: Bytes::from(&b"sub"[..]),
                 join: join.map(|part| vec![part]),
                 after: vec![after],
+                ..sub_task(b"sub")
             });
             Submission { task, attempt, ran_ns, ending, tasks: tasks.collect(), large: vec![7, ran_ns] }
         },

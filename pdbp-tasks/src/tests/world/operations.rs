@@ -43,6 +43,11 @@ pub(in crate::tests) enum Operation {
         failed: bool,
     },
     Cancel(usize),
+    /// A client reads so many results of its job.
+    Read {
+        job: usize,
+        count: usize,
+    },
 }
 
 fn options() -> impl Strategy<Value = Options> {
@@ -66,6 +71,7 @@ pub(in crate::tests) fn operations() -> impl Strategy<Value = Vec<Operation>> {
         1 => (0..NODES).prop_map(Operation::LoseNode),
         1 => host().prop_map(Operation::GiveUp),
         2 => (host(), 0usize..100, host()).prop_map(|(from, which, as_from)| Operation::Again { from, which, as_from }),
+        2 => (0usize..2, 1usize..4).prop_map(|(job, count)| Operation::Read { job, count }),
         1 => (host(), id, 0u32..4, any::<bool>())
             .prop_map(|(from, task, attempt, failed)| Operation::Forge { from, task, attempt, failed }),
     ];

@@ -11,7 +11,7 @@ impl World {
         script: fn(Label) -> Behaviour,
         tasks: &[Operation],
     ) -> Self {
-        let mut world = Self { script: Some(script), ..Self::new(0) };
+        let mut world = Self { script: Some(script), ..Self::new(1) };
         world.hosts.truncate(processors);
         tasks.iter().for_each(|task| world.apply(task.clone()));
         world.pool.close();

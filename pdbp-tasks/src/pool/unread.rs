@@ -1,0 +1,131 @@
+//! Results that clients have not taken: beyond a bound they stop the handing out, not the memory.
+//!
+//! Held back are tasks of jobs that have such results, with what those tasks have added. So it goes on as soon as their clients read; a job that has none goes
+//! on anyway, and who waits for the next of its results gets it. Tasks that others may need ([`NewTask::keep`](super::NewTask::keep)) are
+//! never held back, since who waits for the result of one of them reads no other meanwhile; and nothing needs the others.
+
+use std::sync::Arc;
+
+use super::lanes::LaneId;
+use super::{Flaw, JobId, Limits, Outcome, Pool, TaskError};
+use crate::wire::TaskId;
+
+/// Bytes that a result takes beside its own.
+pub(crate) const OUTCOME: usize = 64;
+const _: () = assert!(size_of::<Outcome>() <= OUTCOME && size_of::<Arc<TaskError>>() <= OUTCOME);
+
+/// What is known of all jobs together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unread {
+    bytes: usize,
+    /// Jobs of which tasks are held back, or have been cancelled since.
+    jobs: usize,
+    /// What was held back may be handed out, and nobody has asked for that yet.
+    resumed: bool,
+}
+
+impl Unread {
+    pub(super) fn is_too_much(&self, limits: &Limits) -> bool {
+        self.bytes > limits.unread_bytes
+    }
+}
+
+/// Bytes of a result.
+pub(crate) fn weight_of(outcome: &Outcome) -> usize {
+    outcome.result.as_ref().map_or(0, |bytes| bytes.len())
+}
+
+impl Pool {
+    /// A result is kept until the client takes it.
+    pub(super) fn keep_unread(&mut self, of: JobId, outcome: Outcome) {
+        let Some(job) = self.jobs.get_mut(&of) else { return };
+        let bytes = weight_of(&outcome);
+        self.bytes += bytes;
+        self.unread.bytes += bytes + OUTCOME;
+        job.unread += bytes + OUTCOME;
+        job.outcomes.push_back(outcome);
+    }
+
+    /// The next outcome of a job, in the order in which they came to be.
+    pub fn take_outcome(&mut self, job: JobId) -> Option<Outcome> {
+        let known = self.jobs.get_mut(&job)?;
+        let outcome = known.outcomes.pop_front()?;
+        let bytes = weight_of(&outcome);
+        known.unread -= bytes + OUTCOME;
+        self.bytes -= bytes;
+        self.unread.bytes -= bytes + OUTCOME;
+        self.resume();
+        Some(outcome)
+    }
+
+    /// Cancels a job and forgets its outcomes.
+    pub fn forget(&mut self, job: JobId) {
+        self.cancel(job);
+        if let Some(job) = self.jobs.remove(&job) {
+            self.bytes -= job.outcomes.iter().map(weight_of).sum::<usize>();
+            self.unread.bytes -= job.unread;
+            self.unread.jobs -= usize::from(!job.aside.is_empty());
+            self.resume();
+        }
+    }
+
+    /// Bytes of results that clients have not taken, with what each takes beside its own.
+    pub fn unread(&self) -> usize {
+        self.unread.bytes
+    }
+
+    /// Whether what was held back may be handed out since this was asked last.
+    pub fn has_resumed(&mut self) -> bool {
+        std::mem::take(&mut self.unread.resumed)
+    }
+
+    /// Whether a task may not be handed out, while there is too much that nobody has read.
+    pub(super) fn is_held_back(&self, task: TaskId) -> bool {
+        let Some(entry) = self.tasks.get(task).filter(|entry| !entry.is_awaited) else { return false };
+        let has_unread = self.jobs.get(&entry.job).is_some_and(|job| job.unread > 0);
+        has_unread && !self.has(Flaw::ForgetsUnread)
+    }
+
+    /// The next of a lane is held back.
+    pub(super) fn set_aside(&mut self, lane: LaneId) {
+        let Some((task, came)) = self.lanes.get_mut(lane).ready.pop() else { return };
+        let job = self.tasks.get(task).map(|entry| entry.job);
+        if let Some(job) = job.and_then(|job| self.jobs.get_mut(&job)) {
+            self.unread.jobs += usize::from(job.aside.is_empty());
+            job.aside.push_back((task, came));
+        }
+    }
+
+    /// What was held back and need not be any more is the next again.
+    fn resume(&mut self) {
+        if self.unread.jobs == 0 || self.has(Flaw::HoldsBackForEver) {
+            return;
+        }
+        let all = !self.unread.is_too_much(&self.limits);
+        for job in self.jobs.values_mut().filter(|job| all || job.unread == 0) {
+            self.unread.jobs -= usize::from(!job.aside.is_empty());
+            for (task, came) in std::mem::take(&mut job.aside).into_iter().rev() {
+                let Some(entry) = self.tasks.get(task) else { continue };
+                let ready = &mut self.lanes.get_mut(entry.lane).ready;
+                ready.push_front(entry.options.priority, task, came);
+                self.unread.resumed = true;
+            }
+        }
+        if self.unread.resumed {
+            self.stir();
+        }
+    }
+
+    /// Jobs of which tasks are held back, in lines for people.
+    pub(super) fn held_back(&self) -> impl Iterator<Item = String> {
+        let mut jobs: Vec<_> = self.jobs.iter().filter(|(_, job)| !job.aside.is_empty()).collect();
+        jobs.sort_unstable_by_key(|(number, _)| **number);
+        let most = self.limits.unread_bytes;
+        jobs.into_iter().map(move |(number, job)| {
+            format!(
+                "job {} is held back: {} bytes of its results wait to be read, and all may have {most} (`Limits::unread_bytes`); read them, or drop the job",
+                number.0, job.unread
+            )
+        })
+    }
+}
