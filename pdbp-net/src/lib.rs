@@ -62,6 +62,9 @@
 //! (`lease_ms` of the crate `pdbp`), which is what it waits for, and not the connection, which the other host refuses at once: on three hosts of
 //! `benches/virtual-cluster --no-mpi` it has taken 0.5 s with a lease of 500 ms, 2.0 s with the default of 2,000, 3.6 s with 4,000, and 0.06 s without leases.
 //!
+//! Processes call each other at the address at which one is seen to call from, and the port at which it listens, or where it [advertises](Options::advertise) that it
+//! is called: behind a router that forwards a port of its own. Whether those of one host and those of several are kept apart goes by that address, too.
+//!
 //! A process that needs the founder alone [dials](Net::dial) it: then nobody else has to be in its reach, nor it in theirs.
 //!
 //! # Masters

@@ -278,7 +278,7 @@ impl<S: Read + Write> Link<S> {
 
     /// The next thing that has happened.
     pub(crate) fn poll(&mut self, ring: &mut Ring) -> Option<Completion<NetError>> {
-        if let Some(ready) = self.poll_ready() {
+        if let Some(ready) = self.poll_ready(ring) {
             return Some(ready);
         }
         if self.incoming.row.len() > 0
@@ -297,13 +297,13 @@ impl<S: Read + Write> Link<S> {
         if self.connection.as_ref().is_some_and(|connection| connection.writable) {
             self.write(ring);
         }
-        self.poll_ready()
+        self.poll_ready(ring)
     }
 
     /// What has happened before this call.
-    fn poll_ready(&mut self) -> Option<Completion<NetError>> {
+    fn poll_ready(&mut self, ring: &Ring) -> Option<Completion<NetError>> {
         let peer = self.peer;
-        if let Some(block) = self.out.pop_taken() {
+        if let Some(block) = self.out.pop_taken(ring.now) {
             return Some(Completion::Sent { peer, block });
         }
         match self.state {

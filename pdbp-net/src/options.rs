@@ -16,6 +16,9 @@ pub struct Options {
     /// What the processes of the cluster know and nobody else does. Without one, and without [`plain`](Self::plain), addresses are
     /// those of the own host only.
     pub token: Option<Token>,
+    /// Where others reach this process, as host and port, if that is another address than the one that it calls from or another port than the one at
+    /// which it listens: a port that a router forwards. All that this process tells of itself names this address, and the others call it there.
+    pub advertise: Option<String>,
     /// Whether, without [`tls`](Self::tls), what travels may be read and changed by whoever is between the hosts. With a token strangers
     /// cannot join or connect all the same.
     pub plain: bool,
@@ -50,6 +53,7 @@ impl Options {
             largest_block,
             in_flight: 24,
             token: None,
+            advertise: None,
             plain: false,
             tls: Tls::Off,
             framing: Framing::Tcp,

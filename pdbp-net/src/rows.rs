@@ -1,6 +1,7 @@
 //! The blocks of a session, either way, by their numbers.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use pdbp_core::{SealedBlock, VacantBlock};
 
@@ -55,7 +56,7 @@ impl Outgoing {
     }
 
     /// A block that the peer has taken comes back.
-    pub(crate) fn pop_taken(&mut self) -> Option<SealedBlock> {
+    pub(crate) fn pop_taken(&mut self, now: Instant) -> Option<SealedBlock> {
         if self.first >= self.acknowledged {
             return None;
         }
@@ -64,7 +65,7 @@ impl Outgoing {
         if self.row.is_on() {
             self.taken_bytes += block.bytes().len() as u64;
             if self.queue.is_empty() {
-                self.row.idle();
+                self.row.idle(now);
             }
         }
         Some(block)

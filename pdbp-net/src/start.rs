@@ -1,6 +1,7 @@
 //! How a cluster of several processes comes about: one founds it, the others join, and when all are there each has its links.
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -35,11 +36,14 @@ impl Founder {
         let listener = bind(listen)?;
         let address = protect(&listener, &options)?;
         let shared = shared(&options)?;
+        let advertised = shared.advertised;
         let here = Arc::new(AtomicUsize::new(1));
         let (sender, complete) = channel();
-        let own = Member { process: shared.process, address, incarnation: 0 };
+        let (process, known_at) = (shared.process, advertised.unwrap_or(address));
+        let own = Member { process, address: known_at, incarnation: 0 };
         let cluster = Id(token::random()?);
-        let founding = Founding::new(nodes.max(1), (cluster, own), Arc::clone(&here), sender);
+        let (nodes, advertises) = (nodes.max(1), advertised.is_some());
+        let founding = Founding::new(nodes, (cluster, own), advertises, Arc::clone(&here), sender);
         let door = Door::open(shared, listener, Some(founding))?;
         Ok(Self { options, nodes, address, door, here, complete })
     }
@@ -95,14 +99,16 @@ impl Net {
             let options = Options { role: Role::Master, ..options.clone() };
             return Self::enter(&summoner.to_string(), Some(&address.to_string()), &options, Reach::All);
         }
-        let own = Member { process: shared.process, address, incarnation: 0 };
+        let (process, advertised) = (shared.process, shared.advertised);
+        let own = Member { process, address: advertised.unwrap_or(address), incarnation: 0 };
         let mut members = vec![None; usize::from(places.max(1))];
         if let Some(first) = members.first_mut() {
             *first = Some(own);
         }
         let cluster = Id(token::random()?);
         let masters = options.masters.clamp(1, places.max(1));
-        let roster = Roster { cluster, place: 0, generation: 0, open: true, masters, giver: 0, members };
+        let (place, generation, open, advertises, giver) = (0, 0, true, advertised.is_some(), 0);
+        let roster = Roster { cluster, place, generation, open, advertises, masters, giver, members };
         Ok(Self::assemble(roster, door, address, options, Instant::now())?)
     }
 
@@ -146,6 +152,8 @@ impl Net {
             protect(&listener, options)?;
             Ok(listener)
         })?;
+        // From now on it is this process that tells others.
+        roster.advertises = shared.advertised.is_some();
         if reach == Reach::Founder {
             if !roster.open {
                 return Err(StartError::NotOpen { address: address.to_owned() });
@@ -205,7 +213,17 @@ fn shared(options: &Options) -> Result<Arc<Shared>, StartError> {
     if sessions.is_some() && options.token.is_none() {
         return Err(TlsError::NoToken.into());
     }
-    Ok(Arc::new(Shared::new(token, sessions, longest, speaks)?))
+    let advertised = options.advertise.as_deref().map(resolve).transpose()?;
+    Ok(Arc::new(Shared::new(token, sessions, longest, speaks, advertised)?))
+}
+
+/// An address that others can call.
+fn resolve(address: &str) -> Result<SocketAddr, StartError> {
+    let wrong = |error| StartError::Address { address: address.to_owned(), error };
+    let mut found = address.to_socket_addrs().map_err(wrong)?;
+    let can_be_called = |found: &SocketAddr| found.port() > 0 && !found.ip().is_unspecified();
+    let says = "others cannot call it; advertise a host and a port as they see them";
+    found.find(can_be_called).ok_or_else(|| wrong(io::Error::new(ErrorKind::AddrNotAvailable, says)))
 }
 
 fn bind(address: &str) -> Result<TcpListener, StartError> {

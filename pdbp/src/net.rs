@@ -36,6 +36,7 @@ fn reach(settings: &Settings) -> Result<Net, StartError> {
     let mut options = Options::new(settings.largest_block());
     options.in_flight = settings.in_flight();
     options.token = token.transpose().map_err(failed)?;
+    options.advertise.clone_from(&settings.advertise);
     options.plain = settings.plain;
     options.tls = match &settings.tls {
         Tls::Off => pdbp_net::Tls::Off,

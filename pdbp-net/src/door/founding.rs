@@ -24,6 +24,7 @@ impl Founding {
     pub(crate) fn new(
         nodes: u16,
         (cluster, founder): (Id, Member),
+        advertises: bool,
         here: Arc<AtomicUsize>,
         complete: Sender<Roster>,
     ) -> Self {
@@ -32,6 +33,7 @@ impl Founding {
             place: 0,
             generation: 0,
             open: false,
+            advertises,
             masters: 0,
             giver: 0,
             members: vec![Some(founder)],

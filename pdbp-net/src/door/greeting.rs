@@ -18,11 +18,11 @@ use crate::options::Role;
 use crate::token::{NONCE, PROOF, Token};
 
 /// The version of all that travels. Ends of different versions do not talk to each other.
-pub(crate) const VERSION: u16 = 5;
+pub(crate) const VERSION: u16 = 6;
 const MAGIC: [u8; 8] = *b"PDBPnet1";
 /// Bytes of the first message of each end.
 pub(crate) const HELLO: usize = MAGIC.len() + NONCE;
-const BODY: usize = 56;
+const BODY: usize = 72;
 /// What the ends of an encrypted channel know of it and nobody else does; zeros of one that is not encrypted.
 pub(crate) type Channel = [u8; 32];
 /// Bytes of the second message of who dials.
@@ -64,6 +64,8 @@ pub(crate) struct Claim {
     pub(crate) to: u16,
     /// The port at which others can connect to who joins.
     pub(crate) port: u16,
+    /// The address for it, if it is not the one that the call comes from.
+    pub(crate) advertised: Option<IpAddr>,
     /// Bytes of the longest block.
     pub(crate) longest: u32,
     pub(crate) cluster: Id,
@@ -146,7 +148,7 @@ impl Answer {
             &port.to_le_bytes(),
             &ip,
             &self.process.0,
-            &[0; 8],
+            &[0; 24],
         ])
     }
 
@@ -166,6 +168,11 @@ impl Answer {
 }
 
 impl Claim {
+    /// Where others can connect to who calls from there.
+    pub(crate) fn address(&self, seen: IpAddr) -> SocketAddr {
+        SocketAddr::new(self.advertised.unwrap_or(seen), self.port)
+    }
+
     fn to_body(self) -> [u8; BODY] {
         body(&[
             &[self.purpose as u8, u8::from(self.role == Role::Master)],
@@ -178,13 +185,16 @@ impl Claim {
             &self.cluster.0,
             &self.process.0,
             &self.incarnation.to_le_bytes(),
+            &self.advertised.map_or([0; 16], octets),
         ])
     }
 
     fn from_body(bytes: &[u8; BODY]) -> Option<Self> {
         let [purpose, role, v0, v1, f0, f1, t0, t1, p0, p1, l0, l1, l2, l3, _, _, rest @ ..] = *bytes;
         let (cluster, process) = ids(&rest);
-        let incarnation = u64::from_le_bytes(*rest.last_chunk()?);
+        let (_, rest) = rest.split_first_chunk::<32>()?;
+        let (incarnation, rest) = rest.split_first_chunk()?;
+        let advertised = address(*rest.first_chunk()?);
         let purpose = match purpose {
             1 => Purpose::Join,
             2 => Purpose::Link,
@@ -200,7 +210,8 @@ impl Claim {
             longest: u32::from_le_bytes([l0, l1, l2, l3]),
             cluster,
             process,
-            incarnation,
+            incarnation: u64::from_le_bytes(*incarnation),
+            advertised: Some(advertised).filter(|address| !address.is_unspecified()),
         })
     }
 }
@@ -219,7 +230,7 @@ pub(super) fn address(octets: [u8; 16]) -> IpAddr {
 }
 
 /// The first two.
-fn ids(bytes: &[u8; 40]) -> (Id, Id) {
+fn ids(bytes: &[u8; 56]) -> (Id, Id) {
     let (mut first, mut second) = ([0; 16], [0; 16]);
     first.iter_mut().chain(&mut second).zip(bytes).for_each(|(to, from)| *to = *from);
     (Id(first), Id(second))
@@ -353,6 +364,7 @@ mod tests {
         from: 3,
         to: 1,
         port: 7210,
+        advertised: Some(IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 5))),
         longest: 131_136,
         cluster: Id([7; 16]),
         process: Id([9; 16]),

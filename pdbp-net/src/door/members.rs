@@ -34,6 +34,8 @@ pub(super) struct Members {
     /// This process.
     own: Option<Member>,
     open: bool,
+    /// Its address is not that of its host.
+    advertises: bool,
     /// Places from the first on that are for masters.
     masters: u16,
     /// Who has each place, or had it last.
@@ -69,7 +71,7 @@ struct Latest {
 impl Members {
     pub(super) fn new(roster: Roster, reactor: Arc<Reactor>) -> Self {
         let own = roster.own().copied();
-        let Roster { cluster, place, open, masters, giver, members, .. } = roster;
+        let Roster { cluster, place, open, advertises, masters, giver, members, .. } = roster;
         let dials = |member: &Option<Member>| {
             member
                 .as_ref()
@@ -91,6 +93,7 @@ impl Members {
             place,
             own,
             open,
+            advertises,
             masters,
             latest,
             reactor,
@@ -117,7 +120,8 @@ impl Members {
         *self.latest().members.get(node)?
     }
 
-    /// What this node says when it calls another. The process, its version and its blocks are still to be named.
+    /// What this node says when it calls another. The process, its version, its blocks and what it
+    /// advertises are still to be named.
     pub(super) fn claim(&self, to: u16) -> Claim {
         let own = self.own.as_ref();
         Claim {
@@ -127,6 +131,7 @@ impl Members {
             from: u16::try_from(self.place).unwrap_or(u16::MAX),
             to,
             port: own.map_or(0, |own| own.address.port()),
+            advertised: None,
             longest: 0,
             cluster: self.cluster,
             process: Id([0; 16]),
@@ -186,8 +191,9 @@ impl Members {
         let given = |place| place == self.place || seats.is_given(place, now);
         let members = latest.members.iter().enumerate();
         let members = members.map(|(place, member)| member.filter(|_| given(place))).collect();
-        let (cluster, masters) = (self.cluster, self.masters);
-        let roster = Roster { cluster, place, generation, open: true, masters, giver: self.place, members };
+        let (cluster, masters, advertises) = (self.cluster, self.masters, self.advertises);
+        let (open, giver) = (true, self.place);
+        let roster = Roster { cluster, place, generation, open, advertises, masters, giver, members };
         Some(roster.to_bytes(u16::try_from(place).ok()?, generation))
     }
 
@@ -212,7 +218,7 @@ impl Members {
         if !self.open || gives || !is_newer {
             return None;
         }
-        let address = SocketAddr::new(address, claim.port);
+        let address = claim.address(address);
         let (process, incarnation) = (claim.process, claim.incarnation);
         *known = Some(Member { process, address, incarnation });
         // It calls from now on.
@@ -321,7 +327,8 @@ impl Members {
     pub(super) fn hand_over(&self, new: Arrived) {
         // The primary declares nodes down.
         let calls = self.later.get(new.node).is_some_and(|later| later.load(Ordering::Relaxed));
-        let primary = self.own.as_ref().filter(|_| calls && self.latest().seats.is_some());
+        let primary =
+            self.own.as_ref().filter(|_| calls && !self.advertises && self.latest().seats.is_some());
         self.kin.has_come(new.node, &new.member, primary);
         if let Some(out) = self.out.get(new.node) {
             out.store(false, Ordering::Release);

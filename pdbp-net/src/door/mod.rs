@@ -81,6 +81,8 @@ pub(crate) struct Shared {
     pub(crate) longest: u32,
     /// As what it joins.
     pub(crate) role: Role,
+    /// Where others reach this process, if that is not where it is seen to call from.
+    pub(crate) advertised: Option<SocketAddr>,
     /// How this process talks to whom it calls.
     pub(crate) framing: Framing,
     /// What encrypts connections, if they are.
@@ -99,12 +101,14 @@ impl Shared {
         sessions: Option<Sessions>,
         longest: u32,
         (role, framing): (Role, Framing),
+        advertised: Option<SocketAddr>,
     ) -> io::Result<Self> {
         Ok(Self {
             token,
             process: Id(token::random()?),
             longest,
             role,
+            advertised,
             framing,
             sessions,
             members: OnceLock::new(),

@@ -1,7 +1,7 @@
 //! The thread of a door.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -204,14 +204,14 @@ impl Porter {
             Verdict::Block
         } else {
             match (claim.purpose, self.shared.members.get(), &self.founding) {
-                (Purpose::Join, None, Some(founding)) => founding.judge(guest.address()),
+                (Purpose::Join, None, Some(founding)) => founding.judge(claim.address(guest.address()).ip()),
                 (Purpose::Join, Some(members), _) => {
-                    members.judge_join(guest.address(), claim.role, Instant::now())
+                    members.judge_join(claim.address(guest.address()).ip(), claim.role, Instant::now())
                 }
                 // It is about to found one, or to be let in.
                 (Purpose::Join, None, None) => Verdict::Later,
                 (Purpose::Link, None, _) => {
-                    self.shared.note_summoner(SocketAddr::new(guest.address(), claim.port));
+                    self.shared.note_summoner(claim.address(guest.address()));
                     Verdict::Later
                 }
                 (Purpose::Link, Some(members), _) => match members.judge_link(claim, guest.address()) {
@@ -249,7 +249,7 @@ impl Porter {
 
     /// A process joins. When it is the last, all are told; in an open cluster it is told at once.
     fn enrol(&mut self, mut guest: Guest, claim: &Claim, slot: usize) {
-        let address = SocketAddr::new(guest.address(), claim.port);
+        let address = claim.address(guest.address());
         guest.joins(claim.process);
         if let Some(members) = self.shared.members.get() {
             let now = Instant::now();
@@ -305,6 +305,7 @@ impl Porter {
                 version: VERSION,
                 longest: shared.longest,
                 process: shared.process,
+                advertised: shared.advertised.map(|address| address.ip()),
                 ..members.claim(u16::try_from(node).unwrap_or(u16::MAX))
             };
             let session = shared.sessions.as_ref().map(Sessions::dial).transpose();

@@ -4,10 +4,10 @@
 //! ```text
 //!  0        2        4          20           24      25     26        28      30     32
 //!  +--------+--------+----------+------------+-------+------+---------+-------+------+ - - - - - - - - - - - - - - - - - -+
-//!  | places | place  | cluster  | generation | open  | 0    | masters | giver | 0    | places × process, address, port, … |
+//!  | places | place  | cluster  | generation | open  | adv. | masters | giver | 0    | places × process, address, port, … |
 //!  +--------+--------+----------+------------+-------+------+---------+-------+------+ - - - - - - - - - - - - - - - - - -+
 //! ```
-//! The giver is the node that tells it. What follows the port is the incarnation. A vacant place is all zeros.
+//! The giver is the node that tells it; unless it advertises its address, that is the one at which it was reached. What follows the port is the incarnation. A vacant place is all zeros.
 
 use std::net::SocketAddr;
 
@@ -39,6 +39,8 @@ pub(crate) struct Roster {
     pub(crate) generation: u32,
     /// Whether processes come and go; otherwise no place is vacant.
     pub(crate) open: bool,
+    /// Whether the giver's address is one that it advertises, at which all are to call it.
+    pub(crate) advertises: bool,
     /// Places from the first on that are for masters.
     pub(crate) masters: u16,
     /// The node that has told it.
@@ -60,7 +62,7 @@ impl Roster {
         bytes.extend_from_slice(&place.to_le_bytes());
         bytes.extend_from_slice(&self.cluster.0);
         bytes.extend_from_slice(&generation.to_le_bytes());
-        bytes.extend_from_slice(&[u8::from(self.open), 0]);
+        bytes.extend_from_slice(&[u8::from(self.open), u8::from(self.advertises)]);
         bytes.extend_from_slice(&self.masters.to_le_bytes());
         let giver = u16::try_from(self.giver).unwrap_or(u16::MAX);
         bytes.extend_from_slice(&giver.to_le_bytes());
@@ -86,7 +88,7 @@ impl Roster {
 
     /// Reads what a founder or a primary tells, which this process has reached at that address. `None` if that is no place in a cluster.
     pub(crate) fn from_bytes(head: &[u8; ROSTER], rest: &[u8], reached: SocketAddr) -> Option<Self> {
-        let [_, _, p0, p1, cluster @ .., g0, g1, g2, g3, open, _, m0, m1, f0, f1, _, _] = *head;
+        let [_, _, p0, p1, cluster @ .., g0, g1, g2, g3, open, advertises, m0, m1, f0, f1, _, _] = *head;
         let giver = usize::from(u16::from_le_bytes([f0, f1]));
         let place = usize::from(u16::from_le_bytes([p0, p1]));
         let mut members: Vec<_> = rest.chunks_exact(MEMBER).map(member).collect();
@@ -94,10 +96,14 @@ impl Roster {
         let whole =
             members.len() * MEMBER == Self::rest(head) && (open || members.iter().all(Option::is_some));
         let is_member = place != giver && members.get(place).is_some_and(Option::is_some);
-        members.get_mut(giver).filter(|_| whole && is_member)?.as_mut()?.address = reached;
+        let told = members.get_mut(giver).filter(|_| whole && is_member)?.as_mut()?;
+        let advertises = advertises != 0;
+        if !advertises {
+            told.address = reached;
+        }
         let masters = u16::from_le_bytes([m0, m1]);
         let generation = u32::from_le_bytes([g0, g1, g2, g3]);
-        Some(Self { cluster: Id(cluster), place, generation, open, masters, giver, members })
+        Some(Self { cluster: Id(cluster), place, generation, open, advertises, masters, giver, members })
     }
 }
 
@@ -121,7 +127,8 @@ mod tests {
     }
 
     fn roster(place: usize, generation: u32, members: Vec<Option<Member>>) -> Roster {
-        Roster { cluster: Id([8; 16]), place, generation, open: false, masters: 1, giver: 0, members }
+        let (cluster, masters, giver) = (Id([8; 16]), 1, 0);
+        Roster { cluster, place, generation, open: false, advertises: false, masters, giver, members }
     }
 
     #[test]
@@ -137,6 +144,12 @@ mod tests {
         expected.members[0].as_mut().unwrap().address = founder;
         assert_eq!(read, expected);
         assert_eq!(Roster::from_bytes(head, &rest[1..], founder), None, "one byte too few");
+        let told = Roster { advertises: true, ..roster(0, 0, read.members) };
+        let bytes = told.to_bytes(2, 0);
+        let (head, rest) = bytes.split_first_chunk().unwrap();
+        let elsewhere = "127.0.0.1:9".parse().unwrap();
+        let read = Roster::from_bytes(head, rest, elsewhere).unwrap();
+        assert_eq!(read, Roster { place: 2, ..told }, "a giver that advertises is called there by all");
         let bytes = expected.to_bytes(3, 0);
         let (head, rest) = bytes.split_first_chunk().unwrap();
         assert_eq!(Roster::from_bytes(head, rest, founder), None, "no such place");

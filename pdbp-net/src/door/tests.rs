@@ -12,6 +12,7 @@ use super::roster::{Member, Roster};
 use crate::token::Token;
 use crate::{Founder, Net, NetError, Options, Refusal, Role, StartError};
 
+mod advertise;
 mod crowd;
 mod soap;
 
@@ -70,6 +71,7 @@ fn claim(net: &Net, purpose: Purpose) -> Claim {
         from: 1,
         to: 0,
         port: 1,
+        advertised: None,
         longest,
         cluster,
         process,
@@ -311,6 +313,7 @@ fn a_place_that_was_left_is_free_again() {
         from: 0,
         to: 0,
         port: 9,
+        advertised: None,
         longest: 1000,
         cluster: Id([0; 16]),
         process: Id([3; 16]),
@@ -373,8 +376,8 @@ fn who_gives_way_to_strangers_is_called_again() {
     let other = SocketAddr::new(address.ip(), claim.port);
     let other = Member { process: claim.process, address: other, incarnation: 1 };
     let members = vec![Some(own), Some(other)];
-    let roster =
-        Roster { cluster: Id([8; 16]), place: 0, generation: 0, open: false, masters: 0, giver: 0, members };
+    let (cluster, place, open, advertises) = (Id([8; 16]), 0, false, false);
+    let roster = Roster { cluster, place, generation: 0, open, advertises, masters: 0, giver: 0, members };
     stream.write_all(&roster.to_bytes(1, 0)).unwrap();
     let net = joining.join().unwrap();
     let _called = answer(&wrong);

@@ -22,7 +22,7 @@ impl<S: Read + Write> Link<S> {
     /// Hands over what was submitted, or no more than is on its way with `Haste::Much`, then says goodbye, on the next connection if
     /// this one ends meanwhile. Whether the peer knows, or there is nothing to be known.
     pub(crate) fn poll_farewell(&mut self, haste: Haste, ring: &mut Ring) -> bool {
-        while self.out.pop_taken().is_some() {}
+        while self.out.pop_taken(ring.now).is_some() {}
         if self.ended || self.state != State::Up {
             return true;
         }

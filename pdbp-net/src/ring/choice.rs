@@ -1,7 +1,8 @@
 //! Which codec a link's next super-element is packed by.
 //!
 //! With [`Codec::Auto`] a link tries what carries the most: it measures how many plain bytes the peer takes for a time, while there is always
-//! something to send, then tries another packing for as long, and keeps that if it carries a tenth more. Tries that lose become rarer.
+//! something to send, then tries another packing for as long, twice, and keeps that if it carries a tenth more each time, or as much and costs less. Tries
+//! that lose become rarer.
 //! AdOC, and zstd's adaptive mode, follow the length of a queue instead; on a fast line the queue is full as often as empty,
 //! since both ends are at work, and the level goes up and down. What counts is what arrives, so that is what is measured.
 //!
@@ -14,9 +15,13 @@ use super::codec::{Codec, Packing};
 /// A measurement takes so long, and so many blocks, at least.
 const LONG_ENOUGH: Duration = Duration::from_millis(10);
 const ENOUGH: u64 = 16;
+/// Of that time there is always something to send, but for this part of it.
+const IDLE: u32 = 10;
 /// Measurements between two tries, at first and at most.
 const SOON: u32 = 16;
 const LATE: u32 = 512;
+/// Tries in a row that have to carry more: rates differ from one moment to the next.
+const WINS: u32 = 2;
 /// Blocks in a row that do not shrink, and blocks that are not tried then.
 const VAIN: u32 = 2;
 const SPARED: u32 = 15;
@@ -31,6 +36,9 @@ pub(crate) struct Choice {
     mark: u64,
     /// When the peer had taken that, and how many bytes it had by then.
     since: Option<Since>,
+    /// Since when there is nothing to send, and for how long there was nothing since then.
+    idle_at: Option<Instant>,
+    idled: Duration,
     vain: u32,
     spared: u32,
 }
@@ -50,6 +58,8 @@ struct Trials {
     rate: f64,
     /// What is tried next.
     next: Packing,
+    /// How often in a row what is tried has carried more.
+    wins: u32,
     /// Measurements until then, and the pause after the next try that loses.
     left: u32,
     pause: u32,
@@ -62,8 +72,9 @@ impl Choice {
             Codec::Lz4 => Packing::Lz4,
             Codec::Zstd => Packing::Zstd,
         };
-        let trials = Trials { best: now, rate: 0.0, next: Packing::Lz4, left: 1, pause: SOON };
-        Self { codec, now, trials, mark: 0, since: None, vain: 0, spared: 0 }
+        let trials = Trials { best: now, rate: 0.0, next: Packing::Lz4, wins: 0, left: 1, pause: SOON };
+        let (mark, since, idle_at, idled) = (0, None, None, Duration::ZERO);
+        Self { codec, now, trials, mark, since, idle_at, idled, vain: 0, spared: 0 }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -108,40 +119,55 @@ impl Choice {
         }
     }
 
-    /// There is nothing to send: what the line could carry cannot be measured.
-    pub(crate) fn idle(&mut self) {
-        self.since = None;
+    /// There is nothing to send. For a moment that is so whenever the peer takes all at once; for longer, what the line could carry cannot be
+    /// measured.
+    pub(crate) fn idle(&mut self, now: Instant) {
+        self.idle_at.get_or_insert(now);
     }
 
     /// Blocks have other numbers from here on.
     pub(crate) fn forget(&mut self) {
-        (self.since, self.mark) = (None, 0);
+        (self.since, self.idle_at, self.mark) = (None, None, 0);
     }
 
     /// The peer has taken so many blocks by now, and so many plain bytes. `next` is the number of the block packed next.
     pub(crate) fn measure(&mut self, now: Instant, taken: u64, bytes: u64, next: u64) {
+        let idle = self.idle_at.take().map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         if self.codec != Codec::Auto || taken < self.mark {
             return;
         }
-        let since = *self.since.get_or_insert(Since { at: now, blocks: taken, bytes });
+        let Some(since) = self.since else {
+            (self.since, self.idled) = (Some(Since { at: now, blocks: taken, bytes }), Duration::ZERO);
+            return;
+        };
+        self.idled += idle;
         let elapsed = now.saturating_duration_since(since.at);
         if elapsed < LONG_ENOUGH || taken.saturating_sub(since.blocks) < ENOUGH {
             return;
         }
         let rate = bytes.saturating_sub(since.bytes) as f64 / elapsed.as_secs_f64();
         self.since = None;
-        self.decide(rate);
-        self.mark = next;
+        if self.idled * IDLE <= elapsed {
+            self.decide(rate);
+            self.mark = next;
+        }
     }
 
     /// So much was carried by what is packed by now.
     fn decide(&mut self, rate: f64) {
         let trials = &mut self.trials;
         if self.now != trials.best {
-            if rate > trials.rate * 1.1 {
-                (trials.best, trials.rate, trials.pause) = (self.now, rate, SOON);
+            let costs_more = self.now as u8 > trials.best as u8;
+            if rate > trials.rate * if costs_more { 1.1 } else { 1.0 } {
+                trials.wins += 1;
                 trials.left = 1;
+                if trials.wins < WINS {
+                    trials.next = self.now;
+                } else {
+                    (trials.best, trials.rate, trials.pause, trials.wins) = (self.now, rate, SOON, 0);
+                }
             } else {
+                trials.wins = 0;
                 trials.left = trials.pause;
                 trials.pause = (trials.pause * 2).min(LATE);
             }
@@ -243,6 +269,28 @@ mod tests {
         assert!(next <= SPARED as usize);
         choice.tried(true);
         assert!((0..100).all(|_| choice.tries(|| unreachable!("what shrinks is not probed"))));
+    }
+
+    /// As by SOAP, where a peer says that it has taken all blocks of a message, and no more are under way.
+    #[test]
+    fn a_peer_that_takes_all_at_once_is_measured_and_one_that_has_all_is_not() {
+        for (pause, used) in [(1e-6, Packing::Zstd), (0.1, Packing::Raw)] {
+            let mut choice = Choice::new(Codec::Auto);
+            let (start, mut at, mut blocks) = (Instant::now(), 0.0, 0);
+            while at < 60.0 {
+                let shrinks = match choice.packing() {
+                    Packing::Raw => 1.0,
+                    Packing::Lz4 => 0.5,
+                    Packing::Zstd => 0.33,
+                };
+                blocks += 8;
+                at += 8.0 * BLOCK as f64 * shrinks / 12.5e6;
+                choice.idle(start + Duration::from_secs_f64(at));
+                at += pause;
+                choice.measure(start + Duration::from_secs_f64(at), blocks, blocks * BLOCK, blocks);
+            }
+            assert_eq!(choice.trials.best, used, "with pauses of {pause} s");
+        }
     }
 
     #[test]

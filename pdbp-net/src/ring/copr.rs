@@ -1,6 +1,7 @@
 //! COPR: takes the blocks of a link that are next, packs them, and puts them into SM, from where they are sent.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use pdbp_core::SealedBlock;
 
@@ -192,8 +193,8 @@ impl SendRow {
     }
 
     /// The peer has taken all there was.
-    pub(crate) fn idle(&mut self) {
-        self.choice.idle();
+    pub(crate) fn idle(&mut self, now: Instant) {
+        self.choice.idle(now);
     }
 
     /// The connection or the session is over: the row is empty again.

@@ -63,6 +63,7 @@ setters! {
     transport: transport, "transport", TransportKind;
     fabric: fabric, "fabric", String;
     listen: listen, "listen", String;
+    advertise: advertise, "advertise", String;
     join: join, "join", String;
     found: found, "found", bool;
     role: role, "role", Role;

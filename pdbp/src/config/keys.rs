@@ -75,6 +75,13 @@ pub(crate) const KEYS: &[Key] = &[
         show: |s| s.listen.clone().unwrap_or_else(|| "off".to_owned()),
     },
     Key {
+        name: "advertise",
+        expected: "\"off\", or an address such as 203.0.113.5:7210: over sockets, where the others call this process, if a port there is forwarded to \
+                   `listen`, which it takes",
+        set: |s, v| optional(v, address, &mut s.advertise),
+        show: |s| s.advertise.clone().unwrap_or_else(|| "off".to_owned()),
+    },
+    Key {
         name: "join",
         expected: "\"off\", or an address such as host0:7210: the process there founds, or has founded, the cluster that this one joins; an open \
                    one takes those of any of its processes, as host0:7210,host1:7210",
@@ -173,8 +180,8 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "codec",
-        expected: "\"none\", \"lz4\", \"zstd\" or \"auto\" (for each link what carries the most, by trying): over sockets, what this \
-                   process packs blocks by that it sends",
+        expected: "\"none\", \"lz4\", \"zstd\" or \"auto\" (for each link what carries the most, by trying; so do trunks if nothing is \
+                   set): over sockets, what this process packs blocks by that it sends",
         set: |s, v| choice(v, &CODECS, &mut s.codec),
         show: |s| chosen(&s.codec, &CODECS),
     },

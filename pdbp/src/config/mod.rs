@@ -81,6 +81,9 @@ pub struct Settings {
     /// [`nodes`](Self::nodes) processes, which join there; port 0 is any free one, for tests. An address in reach of other hosts takes a
     /// [`token_file`](Self::token_file), and [`tls`](Self::tls) or [`plain`](Self::plain).
     pub listen: Option<String>,
+    /// Over sockets: where others reach this process, as host and port, if that is not where it [listens](Self::listen), or not the address
+    /// that it is seen to call from: behind a router that forwards a port. All others call it there, those of its own network too.
+    pub advertise: Option<String>,
     /// Over sockets: where the process listens that founds the cluster to which this one is to belong, or has founded it. Of an open one any of its
     /// processes will do, and there may be several addresses, with commas between them, which are tried in turn.
     pub join: Option<String>,
@@ -113,8 +116,8 @@ pub struct Settings {
     /// Over sockets: how what processes say travels on the connections that this one makes; each takes calls in either framing. Trunks have
     /// theirs in [`trunks`](Self::trunks).
     pub framing: Framing,
-    /// Over sockets: what this process packs the blocks by that it sends, to nodes of its cluster and over trunks alike (nothing, unless this is
-    /// set). What it receives it expands, whatever this says.
+    /// Over sockets: what this process packs the blocks by that it sends, to nodes of its cluster and over trunks alike. Unless this is set
+    /// that is [`Codec::None`] in the cluster, and [`Codec::Auto`] over trunks. What it receives it expands, whatever this says.
     pub codec: Codec,
     /// Over sockets: how long a link without a connection is only slow, before it has failed. Nothing is lost or doubled meanwhile.
     pub outage: Duration,
@@ -228,6 +231,7 @@ impl Default for Settings {
             transport: TransportKind::Auto,
             fabric: None,
             listen: None,
+            advertise: None,
             join: None,
             found: false,
             role: Role::Auto,
@@ -419,6 +423,7 @@ impl Settings {
                 "metrics" if self.metrics.is_some() => Some("metrics"),
                 "monitor" if self.monitor == MonitorKind::On => Some("metrics"),
                 "listen" if self.listen.is_some() && !is_local => Some("net"),
+                "advertise" if self.advertise.is_some() && !is_local => Some("net"),
                 "join" if self.join.is_some() && !is_local => Some("net"),
                 "found" if self.found && !is_local => Some("net"),
                 "grid" if self.grid.is_some() => Some("net"),
@@ -433,7 +438,9 @@ impl Settings {
             }
             // A trunk has two named ends.
             let unnamed = known.name == "trunks" && !self.trunks.is_empty() && self.grid.is_none();
-            if unnamed || (known.set)(&mut self.clone(), &value).is_none() {
+            // What is forwarded to any free port arrives nowhere.
+            let unreachable = known.name == "advertise" && self.advertise.is_some() && self.listen.is_none();
+            if unnamed || unreachable || (known.set)(&mut self.clone(), &value).is_none() {
                 let (origin, expected) = (origin.clone(), known.expected);
                 return Err(ConfigError::Value { key: known.name, value, origin, expected });
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ConfigError, Origin, Progress, Settings, TransportKind, position};
+use super::{Codec, ConfigError, Origin, Progress, Settings, TransportKind, position};
 
 impl Settings {
     /// Whether `listen` is where the gateway takes trunks: over sockets it is where other processes join.
@@ -13,6 +13,11 @@ impl Settings {
     /// How long a trunk may be without a connection.
     pub(crate) fn trunk_outage(&self) -> Duration {
         if self.is_set("outage_ms") { self.outage } else { Duration::from_secs(60) }
+    }
+
+    /// What a trunk packs its blocks by.
+    pub(crate) fn trunk_codec(&self) -> Codec {
+        if self.is_set("codec") { self.codec } else { Codec::Auto }
     }
 
     /// Sets what has another default over sockets.

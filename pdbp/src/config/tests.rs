@@ -167,6 +167,27 @@ fn settings_for_which_it_was_not_built_are_named_with_the_remedy() {
     Settings::default().check_for(|_| false).unwrap();
 }
 
+#[test]
+fn what_is_advertised_takes_a_port_to_be_forwarded_to() {
+    let mut settings = Settings::default();
+    settings.set("advertise", "203.0.113.5:7210", Origin::Environment).unwrap();
+    let said = settings.check_for(|_| true).unwrap_err().to_string();
+    assert!(said.contains("`advertise`") && said.contains("`listen`"), "{said}");
+    settings.set("listen", "0.0.0.0:7210", Origin::Environment).unwrap();
+    settings.check_for(|_| true).unwrap();
+    let said = settings.check_for(|has| has != "net").unwrap_err().to_string();
+    assert!(said.contains("feature `net`"), "{said}");
+}
+
+#[cfg(feature = "net")]
+#[test]
+fn trunks_find_out_what_carries_the_most_if_nothing_is_set() {
+    let mut settings = Settings::default();
+    assert_eq!((settings.codec, settings.trunk_codec()), (Codec::None, Codec::Auto));
+    settings.set("codec", "none", Origin::Environment).unwrap();
+    assert_eq!(settings.trunk_codec(), Codec::None);
+}
+
 /// What the environment says of other processes is nothing to a cluster in this one.
 #[test]
 fn a_cluster_within_a_process_is_one_wherever_others_would_listen() {

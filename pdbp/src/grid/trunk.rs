@@ -213,7 +213,7 @@ fn builder(settings: &Settings) -> Builder {
     let mut of = Settings::default();
     of.token_file.clone_from(&settings.token_file);
     of.tls.clone_from(&settings.tls);
-    (of.plain, of.codec) = (settings.plain, settings.codec);
+    (of.plain, of.codec) = (settings.plain, settings.trunk_codec());
     (of.timeout, of.outage) = (settings.timeout, settings.trunk_outage());
     of.patience = PATIENCE;
     (of.local_parts, of.private_pipes, of.parts) = (8, 8, 8 * usize::from(PLACES));

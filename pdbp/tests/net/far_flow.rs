@@ -141,6 +141,46 @@ fn parts_far_away_that_do_not_read_have_only_those_wait_that_send_to_them() {
     assert_eq!(came, sent);
 }
 
+/// What a part on the gateway's own node does not read stays in blocks of that node's memory, which all that comes over the trunk goes through: those
+/// of other nodes go on, both ways, and streams to them, too.
+#[test]
+fn a_part_beside_the_gateway_that_does_not_read_stops_no_other_node() {
+    let clusters = two(|builder| builder.nodes(3).set("trunk_bytes", "4194304"));
+    let idle = clusters.0.node(0).unwrap().register_shared("idle", PartKind::Cpu).unwrap();
+    let far = clusters.0.node(2).unwrap();
+    let in_west = |node: Node| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| echo(&far));
+            echo(&node);
+        });
+        let reader = node.register("reader", PartKind::Cpu).unwrap();
+        let mut stream = reader.accept_stream(SOON).unwrap();
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).unwrap();
+        assert_eq!(all.len(), 1_000_000);
+        0
+    };
+    let in_east = |node: Node| {
+        let part = node.register("busy", PartKind::Cpu).unwrap();
+        let teller = node.register("teller", PartKind::Cpu).unwrap();
+        let to = part.find("idle@node0.west", SOON).unwrap();
+        let others = [1, 2].map(|i| teller.find(&format!("echo@node{i}.west"), SOON).unwrap());
+        let sent = fill(&part, to, 0, || others.iter().for_each(|other| trips(&teller, *other, 1)));
+        assert!(sent > 0);
+        for other in others {
+            trips(&teller, other, 300);
+            end(&teller, other);
+        }
+        let reader = teller.find("reader@node1.west", SOON).unwrap();
+        let mut stream = teller.open_stream(reader).unwrap();
+        std::io::Write::write_all(&mut stream, &[7; 1_000_000]).unwrap();
+        stream.finish().unwrap();
+        sent
+    };
+    let (_, sent) = run(&clusters, in_west, in_east);
+    drain(&idle, sent);
+}
+
 /// The writer of a stream waits for its reader, and nothing of it is lost.
 #[test]
 fn a_stream_waits_for_its_reader_far_away() {

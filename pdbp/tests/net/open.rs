@@ -97,6 +97,23 @@ fn a_founder_begins_alone_and_others_come_when_they_like() {
 }
 
 /// What was found before leads nowhere, and never to who has the place next.
+/// Who joins at another address calls the founder at the one that it advertises.
+#[test]
+fn a_process_is_called_where_it_advertises() {
+    let inside = address();
+    let line = Proxy::to(inside.clone());
+    let founder =
+        builder().nodes(3).listen(inside.clone()).advertise(line.address()).found(true).start().unwrap();
+    let joined = builder().join(inside).start().unwrap();
+    let part = founder.node(0).unwrap().register("here", PartKind::Cpu).unwrap();
+    let other = joined.node(1).unwrap().register("there", PartKind::Cpu).unwrap();
+    let to = other.find("here@node0", SOON).unwrap();
+    other.send(to, b"over the line").unwrap();
+    other.flush();
+    assert_eq!(*part.recv_timeout(SOON).unwrap(), *b"over the line");
+    assert!(line.lines() >= 1, "it was called elsewhere");
+}
+
 #[test]
 fn a_place_is_taken_again_by_another() {
     let (founder, join) = found(2);

@@ -1,5 +1,9 @@
 //! Strangers that talk HTTP, each by a raw socket: what they get.
 
+use pdbp_core::Op;
+use pdbp_core::id::NodeId;
+use pdbp_core::umb::{BlockPool, HeapMemory, stride};
+
 use super::*;
 use crate::Framing;
 #[cfg(feature = "tls")]
@@ -190,6 +194,7 @@ fn played_by_hand() -> (Net, TcpStream) {
         from: 0,
         to: 0,
         port: 9,
+        advertised: None,
         longest: 1000,
         cluster,
         process,
@@ -228,16 +233,21 @@ fn message(words: &str) -> Vec<u8> {
     post(&body(words).replace("<e:Body>", header))
 }
 
+/// The first block of a node.
+const BLOCK: &str = "<p:Block sequence=\"0\" length=\"5\"><x:Include xmlns:x=\"http://www.w3.org/2004/08/xop/include\" href=\"cid:1\"/></p:Block>";
+
+/// A request about a link with attachments.
+fn package(root: &str, rest: &str) -> Vec<u8> {
+    let root = String::from_utf8(message(root)).unwrap().split_once("\r\n\r\n").unwrap().1.to_owned();
+    let body = format!("--b\r\nContent-ID: <0>\r\n\r\n{root}\r\n--b\r\n{rest}");
+    let kind = "Content-Type: multipart/related; type=\"application/xop+xml\"; boundary=b";
+    format!("{HOST}{kind}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
 /// Who knows the token is told what was wrong, too; the connection ends, is counted, and nothing that came is handed on.
 #[test]
 fn a_node_that_sends_what_is_wrong_gets_a_fault_and_another_connection() {
-    let block = "<p:Block sequence=\"0\" length=\"5\"><x:Include xmlns:x=\"http://www.w3.org/2004/08/xop/include\" href=\"cid:1\"/></p:Block>";
-    let package = |root: &str, rest: &str| {
-        let root = String::from_utf8(message(root)).unwrap().split_once("\r\n\r\n").unwrap().1.to_owned();
-        let body = format!("--b\r\nContent-ID: <0>\r\n\r\n{root}\r\n--b\r\n{rest}");
-        let kind = "Content-Type: multipart/related; type=\"application/xop+xml\"; boundary=b";
-        format!("{HOST}{kind}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
-    };
+    let block = BLOCK;
     let put = |blocks: &str| format!("<p:Put>{blocks}</p:Put>");
     let many: String = (0..17).map(|number| block.replace("cid:1", &format!("cid:{number}"))).collect();
     let cases = [
@@ -273,6 +283,56 @@ fn a_node_that_sends_what_is_wrong_gets_a_fault_and_another_connection() {
         let answer = String::from_utf8(answer).unwrap();
         assert!(answer.contains("<e:Fault>") && answer.contains(why), "{why}: {answer}");
     }
+}
+
+/// A block that has been taken is not taken again: the connection ends, and the next one begins behind it.
+#[test]
+fn a_block_that_comes_again_is_not_delivered_again() {
+    let (mut net, mut stream) = played_by_hand();
+    let [own, peer] = [0, 1].map(|index| NodeId::new(index).unwrap());
+    let mut pool = BlockPool::new(HeapMemory::new(4 * stride(1000)).unwrap(), own, 1000);
+    for _ in 0..2 {
+        assert!(net.submit(Op::Recv { peer, block: pool.take().unwrap() }).is_ok());
+    }
+    let block = package(&format!("<p:Put>{BLOCK}</p:Put>"), "Content-ID: <1>\r\n\r\nhello\r\n--b--");
+    stream.write_all(&block).unwrap();
+    let mut came = None;
+    until("the block has come", || {
+        came = net.poll_completion();
+        came.is_some()
+    });
+    assert!(
+        matches!(&came, Some(Completion::Received { block, .. }) if block.bytes() == b"hello"),
+        "{came:?}"
+    );
+    stream.write_all(&block).unwrap();
+    until("the connection is given up", || {
+        assert!(net.poll_completion().is_none(), "delivered twice");
+        net.stats().links[1].malformed == 1
+    });
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.contains("taken=\"1\"") && answer.contains("not what is due"), "{answer}");
+}
+
+/// Who knows the token and is of another cluster gets no connection of this one, whoever it says it is.
+#[test]
+fn a_connection_of_another_cluster_is_refused() {
+    let (mut net, _stream) = played_by_hand();
+    let (address, token) = (net.address(), options().token.unwrap());
+    let known = net.stats().links[1].connections;
+    let other = |cluster, process, incarnation| {
+        let link = Claim { cluster, process: Id(process), incarnation, ..claim(&net, Purpose::Link) };
+        greet_by_soap(&mut dial(address), link, &token);
+    };
+    other(Id([9; 16]), [3; 16], 1);
+    other(Id([9; 16]), [4; 16], 2);
+    until("they are counted", || {
+        assert!(net.poll_completion().is_none());
+        net.stats().door.refused == 2
+    });
+    assert_eq!(net.stats().links[1].connections, known);
 }
 
 #[cfg(feature = "tls")]
