@@ -16,8 +16,8 @@
 //   NVDEC_CODECS    those that it decodes, "h264 hevc" if it is not set
 //   NVDEC_MOST      how wide pictures may be, 4096 if it is not set
 //   NVDEC_DECODERS  how many decoders there may be at once, any number if it is not set
-//   NVDEC_SURFACES  how many surfaces the parser says that a stream needs (0: nothing, as before Video Codec SDK 9), 20 if it is not set; it
-//                   needs 20 in any case
+//   NVDEC_SURFACES  how many surfaces the parser says that each sequence needs, the last number being that of all that follow, as in "20 1"; 20
+//                   if it is not set (0: nothing, as before Video Codec SDK 9, and it needs 20)
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -217,6 +217,10 @@ struct Parser {
     int64_t next = 0;
     // Of its sequence.
     int width = 0, height = 0;
+    // Pictures have numbers below it.
+    int surfaces = 1;
+    // Sequences that it has told of.
+    int told = 0;
     // Whether it has begun at the last key picture.
     bool begins = true, began_there = true;
     bool fails = false;
@@ -255,36 +259,47 @@ void take(Shown &to, const AvFrame &frame) {
 
 int coded(int samples) { return (EDGE + samples + 15) / 16 * 16 + EDGE; }
 
+// How many surfaces the parser says that its sequence of that number needs.
+int surfaces_of(int sequence) {
+    const char *list = getenv("NVDEC_SURFACES");
+    if (!list) return SURFACES;
+    while (sequence-- > 0 && strchr(list, ' ')) list = strchr(list, ' ') + 1;
+    return atoi(list);
+}
+
 // Tells the program of the sequence, if that is new.
 void tell(Parser &parser, int width, int height) {
     if (width == parser.width && height == parser.height) return;
-    const char *surfaces = getenv("NVDEC_SURFACES");
+    const int needed = surfaces_of(parser.told++);
     Format format{};
     format.codec = parser.params.codec, format.is_progressive = 1, format.chroma = CHROMA_420;
-    format.surfaces = uint8_t(surfaces ? atoi(surfaces) : SURFACES);
+    format.surfaces = uint8_t(needed);
     format.width = coded(width), format.height = coded(height);
     format.left = format.top = EDGE, format.right = EDGE + width, format.bottom = EDGE + height;
-    if (parser.params.sequence(parser.params.user, &format) != SURFACES) parser.fails = true;
+    const int has = parser.params.sequence(parser.params.user, &format);
+    if (has < (needed ? needed : SURFACES)) parser.fails = true;
+    // 1 says that all is well, and nothing of the number: that stays as it was.
+    if (has > 1) parser.surfaces = has < SURFACES ? has : SURFACES;
     parser.width = width, parser.height = height;
 }
 
 void decode(Parser &parser, int64_t number) {
     Picture picture{};
-    picture.index = int(number % SURFACES), picture.parser = &parser;
+    picture.index = int(number % parser.surfaces), picture.parser = &parser;
     picture.width = coded(parser.width) / 16, picture.height = coded(parser.height) / 16;
     if (!parser.params.decode(parser.params.user, &picture)) parser.fails = true;
 }
 
 void show(Parser &parser, int64_t number) {
     Display display{};
-    display.index = int(number % SURFACES), display.is_progressive = 1;
+    display.index = int(number % parser.surfaces), display.is_progressive = 1;
     if (!parser.params.display(parser.params.user, &display)) parser.fails = true;
 }
 
 void receive(Parser &parser) {
     while (!av().receive(parser.context, parser.frame)) {
         const int64_t number = parser.frame->pts;
-        take(parser.shown[number % SURFACES], *parser.frame);
+        take(parser.shown[number % parser.surfaces], *parser.frame);
         show(parser, number);
     }
 }
@@ -337,7 +352,7 @@ void give(Parser &parser, const Packet &packet) {
     receive(parser);
     if (!damaged) return;
     // A device shows something in its place.
-    Shown &shown = parser.shown[number % SURFACES];
+    Shown &shown = parser.shown[number % parser.surfaces];
     shown.width = parser.width, shown.height = parser.height, shown.status = DAMAGED;
     for (auto &plane : shown.planes) plane.assign(size_t(parser.width) * parser.height, 128);
     show(parser, number);
@@ -401,7 +416,7 @@ NVDEC cuvidDestroyVideoParser(Parser *parser) {
 NVDEC cuvidCreateDecoder(Decoder **out, Create *info) {
     CALL();
     const bool shows_all = info->target_width == size_t(info->right - info->left) && info->target_height == size_t(info->bottom - info->top);
-    if (info->surfaces != SURFACES || !info->outputs || info->format || info->depth || info->chroma != CHROMA_420 || !shows_all ||
+    if (!info->surfaces || !info->outputs || info->format || info->depth || info->chroma != CHROMA_420 || !shows_all ||
         size_t(info->right) > info->width || size_t(info->bottom) > info->height)
         return wrong(INVALID_VALUE, "a decoder that shows something else than the stream says");
     const char *most = getenv("NVDEC_DECODERS");
@@ -424,7 +439,8 @@ NVDEC cuvidDestroyDecoder(Decoder *decoder) {
 }
 NVDEC cuvidDecodePicture(Decoder *decoder, Picture *picture) {
     CALL();
-    if (picture->index < 0 || picture->index >= SURFACES) return wrong(INVALID_VALUE, "picture %d of %d", picture->index, SURFACES);
+    if (picture->index < 0 || size_t(picture->index) >= decoder->info.surfaces)
+        return wrong(INVALID_VALUE, "picture %d of %d", picture->index, int(decoder->info.surfaces));
     if (size_t(picture->width) * 16 != decoder->info.width || size_t(picture->height) * 16 != decoder->info.height)
         return wrong(INVALID_VALUE, "a picture for a decoder of another size");
     decoder->parser = picture->parser;

@@ -94,14 +94,17 @@ fn refused(variable: (&str, &str), arguments: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn nvdec_without_room_for_two_sizes_gives_up_one_and_an_old_driver_gets_enough_surfaces() {
-    if !is_stand_in("nvdec_without_room_for_two_sizes_gives_up_one_and_an_old_driver_gets_enough_surfaces") {
+fn nvdec_without_room_for_two_sizes_gives_up_one_and_streams_get_surfaces_whatever_they_say() {
+    if !is_stand_in(
+        "nvdec_without_room_for_two_sizes_gives_up_one_and_streams_get_surfaces_whatever_they_say",
+    ) {
         return;
     }
     let both = &["--streams", "4", "--decoders", "1", "--nodes", "0"][..];
     let (right, output) = scores(&[both, &["--decoder", "libav"]].concat(), &[]);
     assert!(output.status.success() && right.len() == 5, "{output:?}");
-    for variables in [[("NVDEC_DECODERS", "1")], [("NVDEC_SURFACES", "0")]] {
+    // The last: only intra pictures after others, as a device's parser has it.
+    for variables in [[("NVDEC_DECODERS", "1")], [("NVDEC_SURFACES", "0")], [("NVDEC_SURFACES", "20 1")]] {
         let (got, output) = scores(&[both, &["--decoder", "nvdec"]].concat(), &variables);
         assert_eq!(got, right, "{variables:?}: {output:?}");
     }

@@ -20,6 +20,8 @@ const MOST_SIZES: usize = 4;
 /// Surfaces of a decoder if the parser does not say how many the stream needs: the 16 that the standards have at most, one for the picture that is decoded,
 /// and some to spare.
 const SAFE_SURFACES: u8 = 20;
+/// The parser takes 1, which streams of intra pictures alone need, for a mere yes, and goes on with as many surfaces as the sequence before had.
+const LEAST_SURFACES: u8 = 2;
 
 /// A decoder of one stream at a time.
 pub(in crate::decode) struct NvdecDecoder {
@@ -102,7 +104,10 @@ impl Shape {
                 format.display_area
             ));
         }
-        let surfaces = if format.least_surfaces == 0 { SAFE_SURFACES } else { format.least_surfaces };
+        let surfaces = match format.least_surfaces {
+            0 => SAFE_SURFACES,
+            needed => needed.max(LEAST_SURFACES),
+        };
         Ok(Self { coded: [format.width, format.height], area, surfaces })
     }
 
