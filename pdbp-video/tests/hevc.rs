@@ -61,6 +61,17 @@ fn planes(picture: &Yuv<'_>) -> Vec<u8> {
     out
 }
 
+/// Whether pictures of that size are decoded: devices want some that are larger than the smallest here, and are refused by name.
+fn is_decoded(codec: Codec, clip: &Clip) -> bool {
+    match whole(codec, clip, |_| ()) {
+        Err(DecodeError::NoDecoder { reason }) if codec.is_nvdec() && reason.contains("decodes H.265 of") => {
+            eprintln!("{}: skipped: {reason}", clip.name());
+            false
+        }
+        _ => true,
+    }
+}
+
 fn pictures(codec: Codec, clip: &Clip) -> Vec<Vec<u8>> {
     let mut pictures = Vec::new();
     whole(codec, clip, |picture| pictures.push(planes(picture))).unwrap();
@@ -96,7 +107,11 @@ fn streams_are_told_from_h264_and_indexed() {
 fn every_picture_is_the_one_that_the_encoder_reconstructed() {
     for codec in codecs() {
         for (name, number, expected, _) in STREAMS {
-            let pictures = pictures(codec, &clip(name).unwrap());
+            let clip = clip(name).unwrap();
+            if !is_decoded(codec, &clip) {
+                continue;
+            }
+            let pictures = pictures(codec, &clip);
             let got = (pictures.len(), hash(pictures.iter().flatten()));
             assert_eq!(got, (number, expected), "{name}, {codec}");
         }
@@ -113,6 +128,9 @@ fn entry_points_and_every_picture_of(codec: Codec) {
     let mut sampler = Sampler::new(codec);
     for (name, number, ..) in STREAMS {
         let clip = clip(name).unwrap();
+        if !is_decoded(codec, &clip) {
+            continue;
+        }
         let expected = pictures(codec, &clip);
         for entry in &clip.index().entries {
             assert!(sampler.sample(&other, &other.index().entries[1], |_| ()).is_ok());
