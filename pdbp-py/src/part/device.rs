@@ -1,6 +1,5 @@
 //! Memory of CUDA devices: messages from it and into it. `pypdbp/_devices.py` knows the objects that have it.
 
-use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -10,12 +9,10 @@ use pdbp::cuda::device::{Cuda, CudaEvent, CudaMemory, DeviceError, Lease};
 use pdbp::cuda::flow::{Copier, FlowError};
 use pyo3::prelude::*;
 
+use super::held::Held;
 use super::{Part, Target};
 use crate::calls::Patience;
 use crate::error::Failure;
-
-/// Copies under way at a time: one, the block before it, and the one after.
-const COPIES: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 
 /// Where bytes of a device lie, and the stream whose work so far is about them: a CUstream, or the numbers 1 and 2 of the default ones.
 #[derive(Clone, Copy)]
@@ -38,14 +35,15 @@ impl Place {
     /// The memory is the device's, and stays until [`give_back`] says so; what is received is for nobody else until then, and nobody writes what is
     /// sent. The stream is alive.
     #[expect(unsafe_code, reason = "the caller's promise for memory and stream")]
-    unsafe fn lend(self) -> Result<Lent, DeviceError> {
-        let device = Cuda::of_memory(self.address)?;
+    unsafe fn lend(self, held: &mut Held) -> Result<Lent, DeviceError> {
+        let copier = held.copier(self.address)?;
+        let device = copier.device();
         // SAFETY: the caller's promise.
-        let (memory, lease) = unsafe { CudaMemory::lend(&device, self.address, self.bytes) }?;
+        let (memory, lease) = unsafe { CudaMemory::lend(device, self.address, self.bytes) }?;
         let stream = self.stream.map(|stream| std::ptr::without_provenance_mut(stream as usize));
         // SAFETY: the caller's promise.
         let after = stream.map(|stream| unsafe { device.end_of_raw(stream) }).transpose()?;
-        Ok(Lent { copier: Rc::new(Copier::new(&device, COPIES)), buffer: Buffer::of(memory), after, lease })
+        Ok(Lent { copier, buffer: Buffer::of(memory), after, lease })
     }
 }
 
@@ -109,7 +107,7 @@ pub(crate) fn _send_device(
     let (patience, to, place) = (Patience::of(timeout_s)?, to.0, Place { address, bytes, stream });
     let went = part.cell.wait(py, |held| {
         // SAFETY: `owner` says so by its interface, and is there until the call ends, or for ever.
-        let lent = unsafe { place.lend() }?;
+        let lent = unsafe { place.lend(held) }?;
         let (node, part) = (held.part().node(), held.part());
         let sending = part.send_device(&lent.copier, lent.buffer.into_slice(), lent.after.as_ref(), to);
         let sent = match sending {
@@ -137,7 +135,7 @@ pub(crate) fn _recv_device(
     let (patience, place) = (Patience::of(timeout_s)?, Place { address, bytes, stream });
     let went = part.cell.wait(py, |held| {
         // SAFETY: as in `_send_device`.
-        let lent = unsafe { place.lend() }?;
+        let lent = unsafe { place.lend(held) }?;
         let (node, part) = (held.part().node(), held.part());
         let received = match part.recv_into_device(&lent.copier, lent.buffer, lent.after.as_ref()) {
             Ok(mut receiving) => {

@@ -7,11 +7,14 @@
 #![allow(unsafe_code, reason = "parts are shared by counts that only one thread at a time touches")]
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
+use pdbp::cuda::device::{Cuda, DeviceError};
+use pdbp::cuda::flow::Copier;
 use pdbp::{HoldsPart, Loan, Part, Shared, StreamReader, StreamWriter, Target, WakeFd};
 use pyo3::prelude::*;
 
@@ -19,22 +22,28 @@ use crate::calls::{self, Owner};
 use crate::error::{Failure, text_of};
 use crate::node::NodeCell;
 
+/// Copies under way at a time of a message of device memory: one, the block before it, and the one after.
+const COPIES: NonZeroUsize = NonZeroUsize::new(3).unwrap();
+
 type Holder = Rc<Part<Shared>>;
 
 /// What the lock is for.
 ///
-/// **Invariant.** All clones of the `Rc` are in this value: that of the part, and those of its streams and its loan, which have no way to
-/// give theirs out.
+/// **Invariant.** All clones of each `Rc` are in this value, or of the call that has it: those of the part, its streams and its loan, which have
+/// no way to give theirs out, and those of a copier.
 pub(crate) struct Held {
     pub(crate) loan: Option<Loan<Holder>>,
     writers: HashMap<u64, StreamWriter<Holder>>,
     readers: HashMap<u64, StreamReader<Holder>>,
     next: u64,
+    /// For each device of which it has had memory.
+    copiers: Vec<Rc<Copier<Cuda>>>,
     part: Holder,
 }
 
-// SAFETY: a thread that has the value has all clones of the `Rc` (invariant), so that none touches its count meanwhile; the part itself
-// may go to another thread, and so may the rest of streams and loans (`all_but_the_rc_may_go`).
+// SAFETY: a thread that has the value has all clones of each `Rc` (invariant), so that none touches its count meanwhile; the part itself
+// may go to another thread, and so may the rest of streams and loans (`all_but_the_rc_may_go`), and what a copier has: queues and events of a
+// device, and what copies of messages of this part use, of which no message has anything once its call has ended.
 unsafe impl Send for Held {}
 
 /// Compiles if streams and loans may go to another thread wherever what holds their part may.
@@ -50,12 +59,24 @@ fn all_but_the_rc_may_go<P: HoldsPart<Share = Shared> + Send>() {
 impl Held {
     fn new(part: Part<Shared>) -> Self {
         let (writers, readers) = (HashMap::new(), HashMap::new());
-        Self { loan: None, writers, readers, next: 0, part: Rc::new(part) }
+        Self { loan: None, writers, readers, next: 0, copiers: Vec::new(), part: Rc::new(part) }
     }
 
     #[inline]
     pub(crate) fn part(&self) -> &Part<Shared> {
         &self.part
+    }
+
+    /// The copier for the device to which an address belongs.
+    pub(crate) fn copier(&mut self, address: u64) -> Result<Rc<Copier<Cuda>>, DeviceError> {
+        for copier in &self.copiers {
+            if copier.device().has(address)? {
+                return Ok(Rc::clone(copier));
+            }
+        }
+        let copier = Rc::new(Copier::new(&Cuda::of_memory(address)?, COPIES));
+        self.copiers.push(Rc::clone(&copier));
+        Ok(copier)
     }
 
     /// Takes room for a message. There is one loan at a time.
