@@ -205,6 +205,31 @@ DRIVER cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream)
     CALL(Needs::Context);
     return copy_out("cuMemcpyDtoHAsync", to, from, bytes, stream);
 }
+// CUDA_MEMCPY2D: rows of bytes that lie apart, and where they go.
+struct Rows {
+    struct Place {
+        size_t x, y;
+        int type;
+        void *host;
+        uint64_t device;
+        void *array;
+        size_t pitch;
+    } source, dest;
+    size_t width, height;
+};
+DRIVER cuMemcpy2DAsync_v2(const Rows *rows, void *stream) {
+    CALL(Needs::Context);
+    constexpr int HOST = 1, DEVICE = 2;
+    const auto &[source, dest, width, height] = *rows;
+    const bool is_whole = !(source.x | source.y | dest.x | dest.y) && width <= source.pitch && width <= dest.pitch;
+    if (source.type != DEVICE || dest.type != HOST || !is_whole)
+        return wrong(INVALID_VALUE, "cuMemcpy2DAsync of anything but whole rows from the device to the host");
+    for (size_t row = 0; row < height; row++) {
+        char *to = static_cast<char *>(dest.host) + row * dest.pitch;
+        if (int code = copy_out("cuMemcpy2DAsync", to, source.device + row * source.pitch, width, stream)) return code;
+    }
+    return SUCCESS;
+}
 DRIVER cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
     CALL(Needs::Context);
     return copy_in("cuMemcpyHtoDAsync", to, from, bytes, stream);

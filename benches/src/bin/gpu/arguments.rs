@@ -16,6 +16,9 @@ pub(crate) struct Arguments {
     /// Small sizes and few runs, to see whether it works
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Bytes of a message, several by commas; from 4 KiB to 1 GiB if none is given
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<NonZeroUsize>,
     /// The number of the device
     #[arg(long, default_value_t = 0)]
     pub(crate) device: u16,
@@ -55,10 +58,13 @@ impl Arguments {
         if self.what.is_empty() { What::value_variants().to_vec() } else { self.what.clone() }
     }
 
-    /// From 4 KiB on, each four times the one before.
-    pub(crate) fn sizes(&self) -> impl Iterator<Item = usize> + use<> {
+    /// Those that are given, or from 4 KiB on, each four times the one before.
+    pub(crate) fn sizes(&self) -> Vec<usize> {
+        if !self.sizes.is_empty() {
+            return self.sizes.iter().map(|bytes| bytes.get()).collect();
+        }
         let last = if self.quick { 5 } else { 9 };
-        (0..=last).map(|n| 4096 << (2 * n))
+        (0..=last).map(|n| 4096 << (2 * n)).collect()
     }
 
     pub(crate) fn runs(&self) -> usize {

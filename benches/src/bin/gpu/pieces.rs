@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::Instant;
 
+use cudarc::driver::sys;
 use pdbp::{Cluster, Node, Part, PartKind, Target};
 use pdbp_cuda::device::{Cuda, CudaMemory, CudaQueue, Device};
 use pdbp_cuda::flow::Copier;
@@ -27,6 +28,8 @@ enum Method {
     Each,
     /// A copy each, all of which the program asks for and then waits for the last.
     Queued,
+    /// One copy of all, whose distances are equal, as rows of a picture (`cuMemcpy2D`); and one copy of all that have arrived.
+    Rows,
 }
 
 /// Messages of equal length.
@@ -60,15 +63,17 @@ pub(crate) fn measure(
     output: &mut Output,
 ) -> Result<(), Box<dyn Error>> {
     let title = "small messages, device memory to device memory: million messages/s";
-    let table = Table::new("pieces", title, &["gathered", "each", "queued"]);
-    let table = table.ratio("gathered/each", 0, 1).ratio("gathered/queued", 0, 2);
+    let table = Table::new("pieces", title, &["gathered", "each", "queued", "rows"]);
+    let table =
+        table.ratio("gathered/each", 0, 1).ratio("gathered/queued", 0, 2).ratio("gathered/rows", 0, 3);
     output.begin(&table, "Size")?;
     let cluster = arguments.cluster()?.start()?;
     for bytes in [64, 256, 1 << 10, 4 << 10, 16 << 10] {
         let load = Load { bytes, count: arguments.messages(bytes) };
-        let [gathered, each, queued] = [Method::Gathered, Method::Each, Method::Queued]
-            .map(|method| rates(&cluster, device, arguments, method, load));
-        output.row(&table, &size(bytes), bytes, &[gathered?, each?, queued?])?;
+        let methods = [Method::Gathered, Method::Each, Method::Queued, Method::Rows];
+        let cells = methods.map(|method| rates(&cluster, device, arguments, method, load));
+        let cells: Vec<Runs> = cells.into_iter().collect::<Result<_, _>>()?;
+        output.row(&table, &size(bytes), bytes, &cells)?;
     }
     Ok(())
 }
@@ -103,6 +108,7 @@ fn send(node: &Node, device: &Cuda, arguments: &Arguments, method: Method, load:
     let (queue, mut host) = (device.queue().map_err(text)?, pinned(device, load.count * load.bytes)?);
     rounds(node, arguments, || match method {
         Method::Each => send_each(&part, device, buffer.memory(), &mut host, load, to),
+        Method::Rows => send_rows(&part, device, &queue, buffer.memory(), &mut host, load, to),
         _ => send_queued(&part, device, &queue, buffer.memory(), &mut host, load, to),
     })
 }
@@ -163,6 +169,51 @@ fn send_queued(
         let copy = unsafe { device.copy_out(queue, from, load.source(message).start, NonNull::from(bytes)) };
         copy.map(drop).or_else(|e| settled(device, text(e)))?;
     }
+    send_copied(part, device, queue, host, load, to)
+}
+
+fn send_rows(
+    part: &Part,
+    device: &Cuda,
+    queue: &CudaQueue,
+    from: &CudaMemory,
+    host: &mut Host,
+    load: Load,
+    to: Target,
+) -> Outcome<()> {
+    let rows = sys::CUDA_MEMCPY2D {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        srcHost: std::ptr::null(),
+        srcDevice: from.address() + load.source(0).start as u64,
+        srcArray: std::ptr::null_mut(),
+        srcPitch: load.source(1).start - load.source(0).start,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_HOST,
+        dstHost: host.place().cast().as_ptr(),
+        dstDevice: 0,
+        dstArray: std::ptr::null_mut(),
+        dstPitch: load.bytes,
+        WidthInBytes: load.bytes,
+        Height: load.count,
+    };
+    // SAFETY: the rows lie in both memories, which stay, and nobody touches them, until the device has nothing to do, below.
+    let copy = unsafe { sys::cuMemcpy2DAsync_v2(&raw const rows, queue.stream().cast()) };
+    copy.result().or_else(|e| settled(device, text(e)))?;
+    send_copied(part, device, queue, host, load, to)
+}
+
+/// Waits for the copies, and sends what they have brought.
+fn send_copied(
+    part: &Part,
+    device: &Cuda,
+    queue: &CudaQueue,
+    host: &mut Host,
+    load: Load,
+    to: Target,
+) -> Outcome<()> {
     let end = device.mark(queue).map_err(text)?;
     device.wait(&end).map_err(text)?;
     for bytes in host.bytes().chunks(load.bytes) {
@@ -199,6 +250,7 @@ fn receive(
             Method::Gathered => buffer = scatter(&part, &copier, buffer, load)?,
             Method::Each => receive_each(&part, device, buffer.memory(), load)?,
             Method::Queued => receive_queued(&part, device, &queue, buffer.memory(), &mut host, load)?,
+            Method::Rows => receive_rows(&part, device, &queue, buffer.memory(), &mut host, load)?,
         }
         host::settle(device).map_err(text)?;
         rates.push(load.count as f64 / started.elapsed().as_secs_f64() / 1e6);
@@ -237,17 +289,33 @@ fn receive_queued(
     load: Load,
 ) -> Outcome<()> {
     for (message, bytes) in host.bytes().chunks_mut(load.bytes).enumerate() {
-        let received = part.recv().map_err(text).and_then(|received| {
-            let fits = received.len() == bytes.len();
-            fits.then(|| bytes.copy_from_slice(&received)).ok_or_else(|| "a message of another length".into())
-        });
-        received.or_else(|e| settled(device, e))?;
+        recv_at(part, bytes).or_else(|e| settled(device, e))?;
         // SAFETY: both stay, and nobody touches them, until the device has nothing to do, below.
         let copy = unsafe { device.copy_in(queue, NonNull::from(bytes), to, load.slot(message).start) };
         copy.map(drop).or_else(|e| settled(device, text(e)))?;
     }
     let end = device.mark(queue).map_err(text)?;
     device.wait(&end).map_err(text)
+}
+
+fn receive_rows(
+    part: &Part,
+    device: &Cuda,
+    queue: &CudaQueue,
+    to: &CudaMemory,
+    host: &mut Host,
+    load: Load,
+) -> Outcome<()> {
+    host.bytes().chunks_mut(load.bytes).try_for_each(|bytes| recv_at(part, bytes))?;
+    // SAFETY: both stay, and nobody touches them, until the device has nothing to do, below.
+    let copy = unsafe { device.copy_in(queue, host.place(), to, load.slot(0).start) };
+    device.wait(&copy.map_err(text)?).map_err(text)
+}
+
+fn recv_at(part: &Part, bytes: &mut [u8]) -> Outcome<()> {
+    let received = part.recv().map_err(text)?;
+    let fits = received.len() == bytes.len();
+    fits.then(|| bytes.copy_from_slice(&received)).ok_or_else(|| "a message of another length".into())
 }
 
 /// Whether each message is in its slot.
