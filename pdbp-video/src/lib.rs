@@ -49,9 +49,20 @@
 //! `--decoder nvdec` has the decoder of an NVIDIA GPU do it, by its driver's `libnvcuvid`, which is loaded as the driver is (Debian: `libnvcuvid1`). Live
 //! decoders are then counted by the memory that the device has left. What the device does not decode, by its own account of codecs and
 //! sizes, is refused by name, and nothing falls back; `auto` never takes it. Without transport (`--nodes 0`) analysis on the same device
-//! takes the pictures from the device's memory; in a cluster frames travel in the host's. **It has run on no device yet**, and there are no figures: the tests
-//! (`ci/cuda`) are on a library that stands in for it, which has libavcodec decode and gives pictures as a device does, with edges, padding,
-//! in the device's memory, and notices what is left behind.
+//! takes the pictures from the device's memory; in a cluster frames travel in the host's. On an H200 it gives
+//! the encoders' pictures, bit by bit; the tests of `ci/cuda` are on a library that stands in for it, which has libavcodec decode and gives pictures as a device does, with
+//! edges, padding, in the device's memory, and notices what is left behind. What it costs there, analysis by the kernels, sixteen processors, one run each, libavcodec 62:
+//!
+//! | `--nodes 0 --analyse gpu` | NVDEC | libavcodec | openh264 |
+//! |---|---|---|---|
+//! | `--class cif --streams 2520 --passes 10`: an IDR of each, pictures/s | 15,700 | 10,950 | 6,700 |
+//! | processor time of a picture | 0.22 ms | 1.30 ms | 2.20 ms |
+//! | `--class d1 --streams 64 --continuous --passes 500`: quickest pass | 3.9 ms (16,600 pictures/s) | 6.8 ms | 11.6 ms |
+//! | pictures/s with the making of the decoders | **5,340** | 5,640 | 3,350 |
+//! | processor time of a picture | 0.46 ms | 1.54 ms | 3.17 ms |
+//! | a live decoder of D1, on the device or the host | 7.9 MB | 4.4 MB | 10.8 MB |
+//!
+//! The driver makes decoders one after the other, about 20 ms each: 64 take more than a second, in which no picture comes.
 //!
 //! Processor time and resident memory on the machine above, **while other programs used it** (load 12 to 16): good for comparing the two
 //! columns, which come from one run, and not for the times above. `--example speed` prints the first rows, `--continuous` the memory
@@ -188,10 +199,27 @@
 //! | 630 D1 | 331 ms | 166 ms |
 //! | 4,410 of all three | 374 ms | 192 ms |
 //!
-//! **There are no figures of a GPU yet.** Where there is one the benchmark prints the kernels' rates beside that of a copy within the
-//! device's memory. Restoration writes twice the bytes that are read: counted by what is read, frames can pass at a third of the memory's
-//! bandwidth at most (at two thirds of the bytes that a copy moves in the same time); only the kernel that does not write restored
-//! pictures can do more.
+//! On an H200 with sixteen processors of a virtual Intel Xeon, one run, GB/s of pictures (`frames/s` are in what it prints):
+//!
+//! | pictures | sixteen threads | kernel, restored | kernel, measured only | from pinned memory | by an analyser |
+//! |---|---|---|---|---|---|
+//! | 10,080 QCIF | 12.8 (30 ms) | 878 (0.44 ms) | 1,839 (0.21 ms) | 50.4 (7.6 ms) | 8.0 (48 ms) |
+//! | 2,520 CIF | 16.1 | 931 | 1,838 | 50.2 | 8.2 |
+//! | 630 D1 | 16.6 | 931 | 1,855 | 50.1 | 8.0 |
+//! | 4,410 of all three | 14.9 | 901 | 1,813 | 50.3 | 6.6 |
+//!
+//! The kernels take 0.7 of what a copy within the device's memory moves in that time (restoration writes twice the bytes that are read); from
+//! pinned memory it is the line to the device that counts, 0.93 of what it carries; an analyser, one thread, is as fast as it copies pictures into such memory: **sixteen processors
+//! do more by themselves**. Passes of [10,080 streams](#with-nothing-else-to-do) there, four nodes:
+//!
+//! | `pdbp-video --streams 10080 …`, libavcodec 62 | `--analyse cpu` | `--analyse gpu` |
+//! |---|---|---|
+//! | `--class qcif --passes 5`: an IDR of each | **0.56 s** | 0.61 s (openh264: 1.04 s) |
+//! | `--passes 3` (QCIF, CIF and D1) | 2.03 s | 1.73 s |
+//! | `--class qcif --continuous --passes 20` | | 0.28 s, quickest 0.165 s |
+//! | `--class qcif --replay`: decoded before | 0.14 s | 0.165 s |
+//!
+//! S0 has 1.5 s on 18 machines.
 
 pub mod account;
 pub mod annexb;
