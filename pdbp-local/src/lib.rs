@@ -26,6 +26,7 @@ pub mod slate;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod way;
 #[allow(unsafe_code)]
 mod words;
 
@@ -43,6 +44,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use blocks::{Away, BlockRef, Here};
 pub use doorbell::Doorbell;
+pub use way::Copier;
 
 /// One node's end of the in-process network.
 pub struct Local {

@@ -1,4 +1,4 @@
-//! Long copies between bytes and words that another processor reads or writes next.
+//! Long copies of bytes, into words and into bytes, that another processor reads or writes next.
 //!
 //! What is copied into a slot was read by the other processor before: an ordinary store has to take each line away from its cache first, and
 //! the reader then fetches it out of this one's. Between processors that share no cache both cost more than the way through memory, by
@@ -7,6 +7,10 @@
 use std::ops::Range;
 
 use super::sync::AtomicU64;
+
+/// Bytes of a cache line.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const LINE: usize = 64;
 
 /// By which way whole cache lines are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,13 +24,34 @@ pub(crate) enum Way {
 /// Whether there are two ways.
 pub(crate) const CHOICE: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
+/// Copies bytes, whole cache lines of them past the caches. They are visible before anything that is stored later.
+///
+/// # Panics
+/// When the lengths differ.
+pub(crate) fn copy_lines(into: &mut [u8], from: &[u8]) {
+    let lines = store_past(into, from);
+    into[..lines.start].copy_from_slice(&from[..lines.start]);
+    into[lines.end..].copy_from_slice(&from[lines.end..]);
+}
+
+/// Returns which bytes; the others are left as they are.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn store_past(into: &mut [u8], from: &[u8]) -> Range<usize> {
+    let first = into.as_ptr().align_offset(LINE).min(into.len());
+    let (Some(into), Some(from)) = (into.get_mut(first..), from.get(first..)) else { return 0..0 };
+    let length = into.len().min(from.len()) / LINE * LINE;
+    if length > 0 {
+        // SAFETY: both have so many bytes, a multiple of 64 and not 0, of which nobody else has those that are written; they begin on a
+        // multiple of 64.
+        unsafe { store(Way::Past, into.as_mut_ptr(), from.as_ptr(), length) };
+    }
+    first..first + length
+}
+
 /// Stores most of `from` into words, whole cache lines of them. Returns which words; the others are left as they are. They are visible before
 /// anything that is stored later.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) fn store_lines(way: Way, into: &[AtomicU64], from: &[u8]) -> Range<usize> {
-    use std::arch::asm;
-
-    const LINE: usize = 64;
     const WORD: usize = size_of::<AtomicU64>();
     let first = into.as_ptr().align_offset(LINE).min(into.len());
     let (Some(words), Some(bytes)) = (into.get(first..), from.get(first * WORD..)) else { return 0..0 };
@@ -34,13 +59,27 @@ pub(crate) fn store_lines(way: Way, into: &[AtomicU64], from: &[u8]) -> Range<us
     if length == 0 {
         return 0..0;
     }
+    // SAFETY: both have so many bytes, a multiple of 64 and not 0; the words begin on a multiple of 64. They may be changed through a shared
+    // reference and by others at the same time, as atomics.
+    unsafe { store(way, words.as_ptr().cast_mut().cast(), bytes.as_ptr(), length) };
+    first..first + length / WORD
+}
+
+/// Stores `length` bytes.
+///
+/// # Safety
+/// `length` is a multiple of 64 and not 0, and `into` one of 64. There are so many bytes at `from` to be read, and at `into` to be written; they
+/// do not overlap.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn store(way: Way, into: *mut u8, from: *const u8, length: usize) {
+    use std::arch::asm;
+
     macro_rules! store {
         ($store:literal, $end:literal) => {
-            // SAFETY: reads and writes `length` bytes, a multiple of the 64 of each turn and not 0, within both slices, and nothing else; the
-            // words begin on a multiple of 64. They may be changed through a shared reference and by others at the same time, as atomics; the
-            // compiler takes the block for one that reads and writes memory, and moves no access across it. The processor makes ordinary
-            // stores in their order, and may delay those past the caches beyond later ones: `sfence` rules that out, so that whoever sees a
-            // `Release` store made after this sees these, too.
+            // SAFETY: reads and writes `length` bytes, 64 in each turn, where the caller says that they may be read and written, and nothing
+            // else. The compiler takes the block for one that reads and writes memory, and moves no access across it. The processor makes
+            // ordinary stores in their order, and may delay those past the caches beyond later ones: `sfence` rules that out, so that
+            // whoever sees a `Release` store made after this sees these, too.
             unsafe {
                 asm!(
                     "2:",
@@ -57,8 +96,8 @@ pub(crate) fn store_lines(way: Way, into: &[AtomicU64], from: &[u8]) -> Range<us
                     "sub {left}, 64",
                     "jnz 2b",
                     $end,
-                    from = inout(reg) bytes.as_ptr() => _,
-                    into = inout(reg) words.as_ptr() => _,
+                    from = inout(reg) from => _,
+                    into = inout(reg) into => _,
                     left = inout(reg) length => _,
                     a = out(xmm_reg) _,
                     b = out(xmm_reg) _,
@@ -73,7 +112,6 @@ pub(crate) fn store_lines(way: Way, into: &[AtomicU64], from: &[u8]) -> Range<us
         Way::Past => store!("movntps", "sfence"),
         Way::Through => store!("movaps", ""),
     }
-    first..first + length / WORD
 }
 
 /// Loads whole cache lines of `into` from words, 16 bytes at a time. Returns how many words.
@@ -81,7 +119,6 @@ pub(crate) fn store_lines(way: Way, into: &[AtomicU64], from: &[u8]) -> Range<us
 pub(crate) fn load_lines(from: &[AtomicU64], into: &mut [u8]) -> usize {
     use std::arch::asm;
 
-    const LINE: usize = 64;
     let length = size_of_val(from).min(into.len()) / LINE * LINE;
     if length == 0 {
         return 0;
@@ -115,6 +152,11 @@ pub(crate) fn load_lines(from: &[AtomicU64], into: &mut [u8]) -> usize {
         );
     }
     length / size_of::<AtomicU64>()
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+fn store_past(_into: &mut [u8], _from: &[u8]) -> Range<usize> {
+    0..0
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]

@@ -4,6 +4,9 @@
 #[path = "../src/slate/mod.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod slate;
+#[path = "../src/way.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod way;
 
 mod sync {
     pub(super) use loom::hint::spin_loop;
@@ -54,6 +57,10 @@ mod words {
 
     pub(super) fn store_lines(_way: Way, _into: &[AtomicU64], _from: &[u8]) -> std::ops::Range<usize> {
         0..0
+    }
+
+    pub(super) fn copy_lines(into: &mut [u8], from: &[u8]) {
+        into.copy_from_slice(from);
     }
 
     pub(super) fn load_lines(_from: &[AtomicU64], _into: &mut [u8]) -> usize {

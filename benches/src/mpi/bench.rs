@@ -9,7 +9,7 @@ use mpi::traits::*;
 use super::alltoall::Alltoall;
 use super::group::{Group, rest};
 use super::load::Load;
-use super::pdbp::{Loans, Member, Messages, Stream};
+use super::pdbp::{By, Loans, Member, Messages, Stream};
 use super::peer::Peer;
 use super::watch::Watch;
 use super::window::{Depth, Sending, Window};
@@ -134,7 +134,10 @@ impl Bench {
             Peer::Loan => {
                 timed(&what, group, Messages::new(&what, group, scenario, Loans(endpoint())), length)
             }
-            Peer::Stream => timed(&what, group, Stream::new(&what, group.rank(), packet, endpoint()), length),
+            Peer::Stream | Peer::Write => {
+                let by = if peer == Peer::Write { By::Copies } else { By::Loans };
+                timed(&what, group, Stream::new(&what, group.rank(), (packet, by), endpoint()), length)
+            }
             Peer::Alltoall => timed(&what, group, Alltoall::new(&what, group, scenario), length),
             Peer::Window => timed(&what, group, window(Depth::Full, Sending::InPlace), length),
             Peer::WindowHot => timed(&what, group, window(Depth::Hot, Sending::InPlace), length),

@@ -116,11 +116,19 @@ impl Endpoint for Loans<'_> {
     }
 }
 
+/// How a stream is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Loans,
+    Copies,
+}
+
 /// Node 0 writes a stream, node 1 reads it.
 pub(super) struct Stream<'e> {
     what: String,
     rank: usize,
     packet: usize,
+    by: By,
     endpoint: &'e mut PdbpEndpoint,
     source: Source,
     /// Where in the source the next packet starts.
@@ -129,9 +137,14 @@ pub(super) struct Stream<'e> {
 }
 
 impl<'e> Stream<'e> {
-    pub(super) fn new(what: &str, rank: usize, packet: usize, endpoint: &'e mut PdbpEndpoint) -> Self {
+    pub(super) fn new(
+        what: &str,
+        rank: usize,
+        (packet, by): (usize, By),
+        endpoint: &'e mut PdbpEndpoint,
+    ) -> Self {
         let source = Source::new(rank, packet);
-        Self { what: what.to_owned(), rank, packet, endpoint, source, at: 0, received: Tally::default() }
+        Self { what: what.to_owned(), rank, packet, by, endpoint, source, at: 0, received: Tally::default() }
     }
 
     fn write(&mut self, count: u64) -> Result<(), SendError> {
@@ -141,6 +154,10 @@ impl<'e> Stream<'e> {
         for _ in 0..count {
             let mut rest = &self.source.bytes()[self.at..self.at + self.packet];
             while !rest.is_empty() {
+                if self.by == By::Copies {
+                    rest = &rest[stream.write_some(rest)?..];
+                    continue;
+                }
                 let room = stream.loan(rest.len())?;
                 let (now, later) = rest.split_at(room.len());
                 copy_packet(room, now);
@@ -254,10 +271,10 @@ mod tests {
     #[test]
     fn streams_carry_whole_packets() {
         let cluster = Cluster::builder().nodes(2).set("progress", "inline").start().unwrap();
-        for packet in [8, 65536, 300_000] {
+        for (packet, by) in [8, 65536, 300_000].into_iter().flat_map(|p| [(p, By::Loans), (p, By::Copies)]) {
             cluster.run(|node| {
                 let mut endpoint = PdbpEndpoint::new(&node, 2);
-                let mut stream = Stream::new("stream", node.id().index(), packet, &mut endpoint);
+                let mut stream = Stream::new("stream", node.id().index(), (packet, by), &mut endpoint);
                 stream.exchange(10);
                 stream.exchange(20);
                 node.barrier(PATIENCE).unwrap();

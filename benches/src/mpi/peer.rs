@@ -13,8 +13,10 @@ pub enum Peer {
     Pdbp,
     /// PDBP: packets written into loaned blocks.
     Loan,
-    /// PDBP: packets written one behind the other into a stream, segments read where they arrived.
+    /// PDBP: packets written one behind the other into a stream, by loans, segments read where they arrived.
     Stream,
+    /// The same, written by `write_all`.
+    Write,
     /// `MPI_Alltoall`, blocking, one packet for each rank per call.
     Alltoall,
     /// A window of packets by `MPI_Irecv` and `MPI_Isend` to every destination, then `MPI_Waitall`; 64 packets, or as
@@ -32,10 +34,11 @@ pub enum Peer {
 
 impl Peer {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Pdbp,
         Self::Loan,
         Self::Stream,
+        Self::Write,
         Self::Alltoall,
         Self::Window,
         Self::WindowHot,
@@ -50,6 +53,7 @@ impl Peer {
             Self::Pdbp => "pdbp",
             Self::Loan => "pdbp-loan",
             Self::Stream => "pdbp-stream",
+            Self::Write => "pdbp-write",
             Self::Alltoall => "alltoall",
             Self::Window => "window",
             Self::WindowHot => "window-hot",
@@ -66,7 +70,7 @@ impl Peer {
 
     /// Whether it is PDBP.
     pub fn is_pdbp(self) -> bool {
-        matches!(self, Self::Pdbp | Self::Loan | Self::Stream)
+        matches!(self, Self::Pdbp | Self::Loan | Self::Stream | Self::Write)
     }
 
     /// Whether it can carry the scenario's traffic; `block` is the longest message that fits a block of PDBP.
@@ -75,7 +79,7 @@ impl Peer {
             Self::Pdbp | Self::Window | Self::WindowHot | Self::WindowWrite => true,
             Self::Loan => scenario.packet <= block,
             // Sums are over words of 8 bytes, which must not straddle packets.
-            Self::Stream => {
+            Self::Stream | Self::Write => {
                 scenario.pattern == Pattern::OneToMany
                     && scenario.nodes == 2
                     && scenario.packet.is_multiple_of(8)

@@ -2,7 +2,7 @@
 
 use super::message::{Ballot, Body, Change, Entry, LAST_EPOCH, Message, Position};
 use super::peer::{Pending, owe};
-use super::{Agreement, Flaw, Replica, Role, Stage, Term};
+use super::{Agreement, Flaw, Replica, Role, Stage, Start, Term};
 use crate::id::{Epoch, NodeId, Time};
 
 impl Agreement<'_> {
@@ -330,8 +330,11 @@ impl Agreement<'_> {
         self.role = Role::Primary;
         self.primary = Some(self.me);
         self.new_primary = true;
+        // A founder that begins alone has no predecessor who may have given leases.
+        let founds = self.settings.start == Start::Alone && last.index == 0;
         for peer in self.peers.iter_mut() {
             peer.start_term(self.clock, next);
+            peer.heard = peer.heard.filter(|_| peer.member || !founds);
         }
         self.term = Term {
             floor,

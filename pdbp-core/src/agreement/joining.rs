@@ -45,7 +45,7 @@ impl Agreement<'_> {
         if let Some(peer) = ready
             && let Some((_, entry)) = peer.request.clone()
         {
-            peer.heard = now;
+            peer.heard = Some(now);
             self.propose(entry);
         }
     }

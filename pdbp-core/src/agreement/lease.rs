@@ -83,8 +83,8 @@ impl Agreement<'_> {
         if self.role == Role::Primary {
             // It serves again when a quorum has answered; until then it decides nothing.
             self.term.since = self.clock;
-            for peer in self.peers.iter_mut() {
-                peer.heard = self.clock;
+            for heard in self.peers.iter_mut().filter_map(|peer| peer.heard.as_mut()) {
+                *heard = self.clock;
             }
         } else if self.stage == Stage::Member && self.primary.is_some() {
             // (Others need not be called for long.)
@@ -136,7 +136,7 @@ impl Agreement<'_> {
         if !peer.member {
             return;
         }
-        peer.heard = now;
+        peer.heard = Some(now);
         peer.alive = Some(sent);
         if stamp > Time(0) && stamp <= now {
             peer.stamp = Some(stamp);
@@ -220,6 +220,7 @@ impl Agreement<'_> {
     pub(super) fn has_failed(&self, node: usize, peer: &super::Peer) -> bool {
         let lease = self.settings.lease;
         let is_there = peer.linked && self.is_its_process(NodeId::from_index(node), peer);
-        peer.lost || !is_there || (lease > 0 && self.clock.since(peer.heard) > of_others(lease))
+        let is_late = |heard| lease > 0 && self.clock.since(heard) > of_others(lease);
+        peer.lost || !is_there || peer.heard.is_some_and(is_late)
     }
 }

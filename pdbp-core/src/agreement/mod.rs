@@ -89,7 +89,7 @@
 //! gives leases only while a quorum has vowed not to vote, and only to nodes that have applied all that is stable and all that
 //! was in its log when it became leader, which is all that its predecessors have committed. A node that is known to have ended shows nothing,
 //! whatever its lease: when it was declared down, nobody waits until that is over. A new primary takes everybody, member or not, to have
-//! a lease of its predecessor until one has run out. With `lease` 0 nobody has leases and all this holds as long as links fail
+//! a lease of its predecessor until one has run out; a founder that begins alone has none, and shows its tables at once. With `lease` 0 nobody has leases and all this holds as long as links fail
 //! only because their nodes have.
 //!
 //! # What a cluster survives

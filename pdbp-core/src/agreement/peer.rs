@@ -62,8 +62,8 @@ pub(crate) struct Peer {
     pub(super) applied: u64,
     pub(super) told_commit: u64,
     pub(super) told_stable: u64,
-    /// When the primary last heard that it is alive.
-    pub(super) heard: Time,
+    /// When the primary last heard that it is alive, or may have been given a lease by its predecessor; `None`: never.
+    pub(super) heard: Option<Time>,
     /// A lease that it asked for.
     pub(super) alive: Option<Time>,
     /// When the last grant that it is known to have was made.
@@ -102,7 +102,7 @@ impl Peer {
             voted,
             flow: Flow::Probe,
             next,
-            heard: now,
+            heard: Some(now),
             ..Self::default()
         };
     }

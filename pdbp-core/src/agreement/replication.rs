@@ -305,7 +305,7 @@ impl Agreement<'_> {
             peer.admitted = peer.join.take();
             peer.lost = false;
             if self.role == Role::Primary {
-                peer.heard = self.clock;
+                peer.heard = Some(self.clock);
                 self.look_at_quorum();
                 if node == me {
                     self.ask_here();
@@ -353,7 +353,8 @@ impl Agreement<'_> {
             return false;
         }
         let lease = self.settings.lease;
-        let leased = lease > 0 && self.clock.since(peer.heard) <= super::lease::of_others(lease);
+        let is_leased = |heard| lease > 0 && self.clock.since(heard) <= super::lease::of_others(lease);
+        let leased = peer.heard.is_some_and(is_leased);
         peer.member || (leased && !peer.gone)
     }
 

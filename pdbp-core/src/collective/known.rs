@@ -24,6 +24,17 @@ impl Few {
     }
 
     #[inline]
+    pub(super) fn first(&self) -> Option<Step> {
+        self.steps.first()?.clone()
+    }
+
+    /// The others.
+    #[inline]
+    pub(super) fn behind_first(&self) -> Self {
+        Self { steps: self.steps.clone(), next: 1 }
+    }
+
+    #[inline]
     pub(super) fn next(&mut self) -> Option<Step> {
         let step = self.steps.get_mut(self.next)?.take();
         self.next += 1;
@@ -45,20 +56,25 @@ struct Entry {
 pub(super) struct Known(heapless::Deque<Entry, CALLS>);
 
 impl Known {
+    /// Where the steps of a call are, until another is added.
     #[inline]
-    pub(super) fn find(&self, call: &Call, input: usize, output: usize) -> Option<Few> {
-        let mut known = self.0.iter();
-        let found = known.find(|entry| entry.call == *call && (entry.input, entry.output) == (input, output));
-        found.map(|entry| entry.steps.clone())
+    pub(super) fn find(&self, call: &Call, input: usize, output: usize) -> Option<usize> {
+        let is_it = |entry: &Entry| entry.call == *call && (entry.input, entry.output) == (input, output);
+        self.0.iter().position(is_it)
     }
 
-    pub(super) fn add(&mut self, call: &Call, input: usize, output: usize, steps: Few) -> Few {
+    #[inline]
+    pub(super) fn get(&self, at: usize) -> Option<&Few> {
+        Some(&self.0.get(at)?.steps)
+    }
+
+    /// Returns where they are, until another call is added.
+    pub(super) fn add(&mut self, call: &Call, input: usize, output: usize, steps: Few) -> usize {
         if self.0.is_full() {
             self.0.pop_front();
         }
-        let entry = Entry { call: *call, input, output, steps: steps.clone() };
         // There is room.
-        let _ = self.0.push_back(entry);
-        steps
+        let _ = self.0.push_back(Entry { call: *call, input, output, steps });
+        self.0.len() - 1
     }
 }

@@ -180,13 +180,19 @@ impl Running {
             call.check(member.members(), member.rank(), input, output)?;
         }
         let stamp = member.begin(call)?;
-        let rest = match known.or_else(|| member.learn(call, input, output)) {
-            Some(few) => Rest::Known(few),
-            None => Rest::Computed(member.steps(call)),
-        };
-        let mut running = Self { rest, step: None, out: stamp, into: stamp, call: *call };
-        running.step = running.rest.next();
-        Ok(running)
+        let known = known.or_else(|| member.learn(call, input, output));
+        // Made where it stays, since steps are long.
+        Ok(match known.and_then(|at| member.few(at)) {
+            Some(few) => {
+                let step = few.first();
+                Self { rest: Rest::Known(few.behind_first()), step, out: stamp, into: stamp, call: *call }
+            }
+            None => {
+                let mut steps = member.steps(call);
+                let step = steps.next();
+                Self { rest: Rest::Computed(steps), step, out: stamp, into: stamp, call: *call }
+            }
+        })
     }
 
     /// The last call that was begun, for whoever carries it out by something else than messages and has begun it by

@@ -40,7 +40,7 @@ use crate::umb::OpenBlock;
 
 pub use loan::{Loan, Outcome};
 pub use long::{LongMessage, Piece};
-pub use outgoing::Outgoing;
+pub use outgoing::{CopyBy, Copying, Outgoing};
 pub use rule::{Due, Flushed, PATIENCE, Rule};
 pub use sends::{LongSend, SetSend};
 pub use stream::{Ending, Missing, StreamError, StreamOut};

@@ -5,6 +5,35 @@ use crate::cdu::{Full, Packer, Route, SegmentHeader};
 use crate::id::PartId;
 use crate::umb::OpenBlock;
 
+/// How the bytes of what is packed are copied into a block, to as many there: as the processor does it, or by a function of the host.
+#[derive(Clone, Copy, Default)]
+pub struct CopyBy<'m>(Option<&'m dyn Copying>);
+
+/// A function that copies bytes to as many others.
+pub trait Copying: Fn(&mut [u8], &[u8]) {}
+
+impl<F: Fn(&mut [u8], &[u8])> Copying for F {}
+
+impl<'m> CopyBy<'m> {
+    /// By this function, or as the processor does it.
+    pub const fn function(function: Option<&'m dyn Copying>) -> Self {
+        Self(function)
+    }
+
+    fn copy(self, into: &mut [u8], from: &[u8]) {
+        match self.0 {
+            Some(function) => function(into, from),
+            None => into.copy_from_slice(from),
+        }
+    }
+}
+
+impl core::fmt::Debug for CopyBy<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(if self.0.is_some() { "CopyBy(a function)" } else { "CopyBy(the processor)" })
+    }
+}
+
 /// Something to be packed: a message, or a piece of one.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'m> {
@@ -12,24 +41,31 @@ pub struct Outgoing<'m> {
     data: &'m [u8],
     set: &'m [PartId],
     segment: Option<SegmentHeader>,
+    copy: CopyBy<'m>,
 }
 
 impl<'m> Outgoing<'m> {
     /// A message to one part.
     #[inline]
     pub const fn message(route: Route, data: &'m [u8]) -> Self {
-        Self { route, data, set: &[], segment: None }
+        Self { route, data, set: &[], segment: None, copy: CopyBy(None) }
     }
 
     /// A message to all parts of a set; those on the node of the lane receive it.
     pub const fn to_set(route: Route, set: &'m [PartId], data: &'m [u8]) -> Self {
-        Self { route, data, set, segment: None }
+        Self { route, data, set, segment: None, copy: CopyBy(None) }
     }
 
     /// The same, as a segment of a longer message.
     #[must_use]
     pub const fn segment(self, header: SegmentHeader) -> Self {
         Self { segment: Some(header), ..self }
+    }
+
+    /// The same, copied in this way.
+    #[must_use]
+    pub const fn copied(self, copy: CopyBy<'m>) -> Self {
+        Self { copy, ..self }
     }
 
     /// The same with other bytes.
@@ -75,7 +111,7 @@ impl<'m> Outgoing<'m> {
             Some(segment) => block.reserve_segment(route, segment, length),
             None => block.reserve(route, length),
         };
-        room?.copy_from_slice(self.data);
+        self.copy.copy(room?, self.data);
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Messages that are sent step by step: those longer than a block, and those for parts of several nodes.
 
-use super::{Hop, LongMessage, Outbox, Outgoing, SendError};
+use super::{CopyBy, Hop, LongMessage, Outbox, Outgoing, SendError};
 use crate::cdu::{CduClass, Route};
 use crate::engine::{Engine, OpenError, RoomError};
 use crate::flaw::Flaw;
@@ -68,9 +68,25 @@ impl<B: AsRef<[u8]>> LongSend<B> {
         now: Time,
         hop: Hop,
     ) -> Result<(), SendError> {
+        self.poll_copied(outbox, engine, now, hop, CopyBy::default())
+    }
+
+    /// As [`poll`](Self::poll), with the bytes copied in this way.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_copied<T: Transport, M: BlockMemory, P: SpacePolicy>(
+        &mut self,
+        outbox: &mut Outbox<'_>,
+        engine: &mut Engine<'_, T, M, P>,
+        now: Time,
+        hop: Hop,
+        copy: CopyBy<'_>,
+    ) -> Result<(), SendError> {
         let Self { from, to, number, message, pieces } = self;
         let message = message.as_ref();
-        let outgoing = Outgoing::message(Route::new(CduClass::ShortMessage, 0, *from, *to), message);
+        let route = Route::new(CduClass::ShortMessage, 0, *from, *to);
+        let outgoing = Outgoing::message(route, message).copied(copy);
         if message.len() <= engine.config().longest_unsegmented() {
             return outbox.send(engine, now, hop, &outgoing);
         }

@@ -19,7 +19,6 @@
 mod barrier;
 mod carry;
 mod notes;
-mod way;
 
 use std::io;
 use std::sync::Arc;
@@ -27,19 +26,19 @@ use std::sync::Arc;
 pub use super::mapping::Location;
 use super::mapping::Mapping;
 use super::sync::{AtomicU64, Ordering, fence, spin_loop, zeros};
+use super::way::Ways;
 use super::words::{Way, load_lines, store_lines};
 use barrier::Barriers;
 pub use barrier::{Met, Sleepers};
 pub use notes::Noted;
 use notes::Notes;
-use way::Ways;
 
 /// Messages that are under way from one member to another, at most.
 pub const SLOTS: usize = 16;
 /// Most members of a group with a slate: a member looks at the flags of all others in turn, and each has a bit of the word that says who
 /// sleeps.
 pub const MOST_MEMBERS: usize = 64;
-/// From so many bytes on a message is stored by whole cache lines, by one of two [ways](way).
+/// From so many bytes on a message is stored by whole cache lines, by one of two [ways](super::way).
 const LONG: usize = 4 << 10;
 /// Most members whose slots, of 32 KiB, stay in a cache. With eight, calls of 1 MiB took up to 9 % longer through it.
 const MOST_IN_CACHE: usize = 4;

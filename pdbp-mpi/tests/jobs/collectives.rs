@@ -7,12 +7,12 @@ use pdbp::collective::{Group, GroupError, Request, Sum};
 use pdbp::{Builder, Cluster};
 
 use crate::clusters::{SOON, builder, builder_apart, cluster_of_two_hosts, node};
-use crate::endings::kill_this_process;
+use crate::endings::{end_this_process, kill_this_process};
 use crate::launch;
 
 /// Nothing, less than a value for each member, such that no number divides, and more than a block.
 const LENGTHS: &[usize] = &[0, 1, 2, 33, 3001];
-/// The rank that is killed.
+/// The rank that is killed, or ends without a word.
 const ENDS: usize = 1;
 
 pub(crate) fn one_host() -> Result<(), String> {
@@ -53,27 +53,49 @@ pub(crate) fn two_hosts() -> Result<(), String> {
 }
 
 pub(crate) fn killed() -> Result<(), String> {
-    killed_in_a_call(start(builder())?, sum, |_| true)
+    gone_in_a_call(start(builder())?, sum, |_| true, kill_this_process)
 }
 
 pub(crate) fn killed_by_messages() -> Result<(), String> {
-    killed_in_a_call(start(builder().group_shared_memory(false))?, sum, |_| true)
+    gone_in_a_call(start(builder().group_shared_memory(false))?, sum, |_| true, kill_this_process)
 }
 
 /// Between hosts MPI says nothing, and nobody else is on that host.
 pub(crate) fn killed_apart() -> Result<(), String> {
-    killed_in_a_call(start(builder_apart())?, sum, |_| true)
+    gone_in_a_call(start(builder_apart())?, sum, |_| true, kill_this_process)
 }
 
 /// One on its host sees it, and tells those on the other.
 pub(crate) fn killed_of_two_hosts() -> Result<(), String> {
-    killed_in_a_call(cluster_of_two_hosts()?, |data| Request::broadcast(ENDS, data), |_| true)
+    gone_in_a_call(
+        cluster_of_two_hosts()?,
+        |data| Request::broadcast(ENDS, data),
+        |_| true,
+        kill_this_process,
+    )
 }
 
 /// The one on its host has not called yet.
 pub(crate) fn killed_beside_one_that_does_not_wait() -> Result<(), String> {
     let waits = |rank| rank != 3;
-    killed_in_a_call(cluster_of_two_hosts()?, |data| Request::broadcast(ENDS, data), waits)
+    gone_in_a_call(cluster_of_two_hosts()?, |data| Request::broadcast(ENDS, data), waits, kill_this_process)
+}
+
+/// Ranks that end by themselves, of which the launcher of MPICH does not make an end of all.
+pub(crate) fn ended() -> Result<(), String> {
+    gone_in_a_call(start(builder())?, sum, |_| true, end_this_process)
+}
+
+pub(crate) fn ended_by_messages() -> Result<(), String> {
+    gone_in_a_call(start(builder().group_shared_memory(false))?, sum, |_| true, end_this_process)
+}
+
+pub(crate) fn ended_apart() -> Result<(), String> {
+    gone_in_a_call(start(builder_apart())?, sum, |_| true, end_this_process)
+}
+
+pub(crate) fn ended_of_two_hosts() -> Result<(), String> {
+    gone_in_a_call(cluster_of_two_hosts()?, |data| Request::broadcast(ENDS, data), |_| true, end_this_process)
 }
 
 fn start(builder: Builder) -> Result<Cluster, String> {
@@ -84,11 +106,12 @@ fn sum(data: &mut [f32]) -> Request<'_> {
     Request::all_reduce(data, Sum)
 }
 
-/// The others are in a call that needs the one that is killed, and that one has begun it; those that do not wait call later.
-fn killed_in_a_call(
+/// The others are in a call that needs the one that goes, and that one has begun it; those that do not wait call later.
+fn gone_in_a_call(
     cluster: Cluster,
     request: fn(&mut [f32]) -> Request<'_>,
     waits: fn(usize) -> bool,
+    go: fn(),
 ) -> Result<(), String> {
     let mut all = ready(&cluster)?;
     let me = all.rank();
@@ -102,7 +125,7 @@ fn killed_in_a_call(
         // More than the window: it cannot do its part before others call.
         assert_eq!(call.poll(), Ok(false));
         launch::give_sign("it has begun");
-        kill_this_process();
+        go();
     }
     launch::wait_for_sign("it has begun");
     let error = call.wait(SOON).unwrap_err();
@@ -110,13 +133,21 @@ fn killed_in_a_call(
     knows(&mut all, error)
 }
 
-/// The others wait at a barrier to which the one that is killed has not come.
 pub(crate) fn killed_before_a_barrier() -> Result<(), String> {
+    gone_before_a_barrier(kill_this_process)
+}
+
+pub(crate) fn ended_before_a_barrier() -> Result<(), String> {
+    gone_before_a_barrier(end_this_process)
+}
+
+/// The others wait at a barrier to which the one that goes has not come.
+fn gone_before_a_barrier(go: fn()) -> Result<(), String> {
     let cluster = start(builder())?;
     let mut all = ready(&cluster)?;
     if all.rank() == ENDS {
         launch::give_sign("it has begun");
-        kill_this_process();
+        go();
     }
     launch::wait_for_sign("it has begun");
     let error = all.barrier().unwrap_err();
@@ -133,7 +164,7 @@ fn ready(cluster: &Cluster) -> Result<Group, String> {
     Ok(all)
 }
 
-/// What a member gets that has lost the one that was killed. Nobody goes before the others know whom they have lost.
+/// What a member gets that has lost the one that is gone. Nobody goes before the others know whom they have lost.
 fn knows(all: &mut Group, error: GroupError) -> Result<(), String> {
     assert_eq!(error, GroupError::Lost { rank: ENDS, address: format!("all#{ENDS}@node{ENDS}") });
     assert!(all.barrier().is_err());

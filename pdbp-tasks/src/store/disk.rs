@@ -410,3 +410,32 @@ impl Reader for Disk {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Bytes;
+
+    #[test]
+    fn a_file_without_a_name_has_what_was_committed_also_when_it_is_opened_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut disk = Disk::unnamed(folder.path()).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let ended = |number| Ended {
+            head: Head { position: number, failed: false },
+            result: Ok(Bytes::from(vec![number as u8; 100_000])),
+        };
+        for number in 0..10 {
+            disk.commit(&[Change::Ended(3, number, ended(number))]).unwrap();
+            disk.reopen().unwrap();
+        }
+        for number in 0..10 {
+            assert_eq!(disk.ended(3, number).unwrap(), Some(ended(number)));
+        }
+        disk.commit(&[Change::Forget(3)]).unwrap();
+        assert_eq!(disk.ended(3, 0).unwrap(), None);
+        let missing = folder.path().join("missing");
+        let error = Disk::unnamed(&missing).err().unwrap().to_string();
+        assert!(error.contains("no file for jobs in") && error.contains("missing"), "{error}");
+    }
+}

@@ -92,7 +92,7 @@ pub(super) struct Oracle {
     offers: Vec<Resources>,
     /// Deaths alone on a node after which a task is given up.
     crashes: usize,
-    /// Who was told to drop what it computes, and has not asked since.
+    /// Who was told to drop what it computes, or has submitted it, and has not asked since.
     dropping: BTreeSet<Processor>,
     turn: u64,
     /// Number of a hand-out, and deaths of the task before it.
@@ -267,6 +267,7 @@ impl Oracle {
         if let Some(may_pass) = failure {
             let Some(at) = task.held.iter().position(|held| *held == (from, *attempt)) else { return };
             task.held.remove(at);
+            self.dropping.insert(from);
             if !task.held.is_empty() {
                 return;
             }
@@ -276,6 +277,10 @@ impl Oracle {
                 self.end(label, None);
             }
             return;
+        }
+        if task.held.iter().any(|held| held.0 == from) {
+            // Said in its name, perhaps: then it still computes, and has its part of the node until it asks.
+            self.dropping.insert(from);
         }
         let (job, is_awaited) = (task.job, task.is_awaited);
         self.drops.extend(task.held.drain(..).filter(|held| held.0 != from).map(|held| (held.0, *id)));

@@ -348,14 +348,27 @@ pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings, backend: &Back
     config
 }
 
-/// For each node the longest body that travels there at full speed, and the part of it that relays need.
-pub(crate) fn bodies(config: &Config, backend: &Backend) -> Box<[(usize, usize)]> {
+/// What blocks to a node are like.
+#[derive(Clone, Copy)]
+pub(crate) struct Body {
+    /// The longest body that travels there at full speed.
+    pub(crate) length: usize,
+    /// The part of it that relays need.
+    pub(crate) relay: usize,
+    /// Whether another node reads them out of the memory of this one, on another processor if each has one of its own.
+    pub(crate) read_elsewhere: bool,
+}
+
+/// What blocks to each node are like.
+pub(crate) fn bodies(config: &Config, backend: &Backend) -> Box<[Body]> {
     let peers = (0..config.nodes).filter_map(NodeId::new);
     let bodies = peers.map(|peer| {
         let relay = config.relay_to(peer);
-        let best = backend.best_block(relay.unwrap_or(peer));
-        let body = best.saturating_sub(BLOCK_HEADER).clamp(256, config.body);
-        (body, relay.map_or(0, |_| VIA_HEADER))
+        let next = relay.unwrap_or(peer);
+        let length = backend.best_block(next).saturating_sub(BLOCK_HEADER).clamp(256, config.body);
+        let in_place = next != config.node && backend.arrival(next) == Arrival::InPlace;
+        let read_elsewhere = in_place && !backend.crowded;
+        Body { length, relay: relay.map_or(0, |_| VIA_HEADER), read_elsewhere }
     });
     bodies.collect()
 }

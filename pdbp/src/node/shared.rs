@@ -17,6 +17,7 @@ use pdbp_core::umb::{BlockMemory, Space, stride};
 use pdbp_core::{Bell, Delivery, Engine, Event, Routing};
 use pdbp_local::Doorbell;
 
+use super::backend::Body;
 use super::clock::{Clock, When};
 use super::full_rows::FullRows;
 use super::pipes::{Pipe, Sink};
@@ -107,8 +108,8 @@ pub(crate) struct Shared {
     pub(crate) fabric: Option<Arc<crate::fabric::Fabric>>,
     pub(crate) settings: Settings,
     engine: Mutex<NodeEngine>,
-    /// Per node: the longest body that travels at full speed, and the part of it that relays need.
-    bodies: Box<[(usize, usize)]>,
+    /// By node.
+    bodies: Box<[Body]>,
     /// See [`Backend::crowded`].
     pub(super) crowded: bool,
     pub(super) habits: Habits,
@@ -242,13 +243,18 @@ impl Shared {
 
     /// Bytes behind the header of blocks to a node that are to hold more than one message.
     pub(crate) fn body(&self, node: NodeId) -> usize {
-        self.bodies.get(node.index()).map_or(self.settings.block_bytes, |(body, _)| *body)
+        self.bodies.get(node.index()).map_or(self.settings.block_bytes, |body| body.length)
     }
 
     /// The longest message that travels in a block of this length to a node.
     pub(crate) fn longest_to(&self, node: NodeId) -> usize {
-        let (body, relay) = self.bodies.get(node.index()).copied().unwrap_or((self.settings.block_bytes, 0));
-        Packer::longest(body) - relay
+        let relay = self.bodies.get(node.index()).map_or(0, |body| body.relay);
+        Packer::longest(self.body(node)) - relay
+    }
+
+    /// Whether blocks that go that way are read out of the memory of this node by one on another processor.
+    pub(crate) fn is_read_elsewhere(&self, node: NodeId) -> bool {
+        self.bodies.get(node.index()).is_some_and(|body| body.read_elsewhere)
     }
 
     /// The longest message that travels in one block, whichever way it goes.

@@ -29,6 +29,7 @@ use pdbp_core::engine::LocalPart;
 use pdbp_core::id::{NodeId, PipeId};
 use pdbp_core::pipe::PipeError;
 use pdbp_core::tables::PartKind;
+use pdbp_local::Copier;
 
 use crate::error::{LookupError, RecvError, RegisterError};
 use crate::node::{self, Late, Node, NodeEngine, Pipe};
@@ -90,6 +91,8 @@ pub struct Part<S: Share = Local> {
     /// Of a task that waits: until when it polls before it sleeps.
     polls_until: Cell<Option<Instant>>,
     superstep: Superstep,
+    /// By node: how long messages are copied to it.
+    copiers: Box<[Cell<Copier>]>,
     /// The node that a loan is for.
     loaned: Cell<Option<NodeId>>,
 }
@@ -182,6 +185,7 @@ impl<S: Share> Part<S> {
             idle: Cell::new(0),
             polls_until: Cell::new(None),
             superstep: Superstep::default(),
+            copiers: (0..nodes).map(|_| Cell::default()).collect(),
             loaned: Cell::new(None),
             node: node.clone(),
         }

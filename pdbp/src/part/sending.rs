@@ -4,10 +4,12 @@ use std::time::{Duration, Instant};
 
 use bytemuck::NoUninit;
 use pdbp_core::OpenBlock;
-use pdbp_core::cdu::{CduClass, Packer, Route, SegmentHeader};
+use pdbp_core::cdu::{CduClass, Full, Packer, Route, SegmentHeader};
 use pdbp_core::engine::OpenError;
 use pdbp_core::id::{NodeId, Time};
-use pdbp_core::outbox::{self, Hop, LongSend, Outbox, Outgoing, SetSend};
+use pdbp_core::outbox::{self, CopyBy, Hop, LongSend, Outbox, Outgoing, SetSend};
+
+use pdbp_local::Copier;
 
 use super::{HoldsPart, Message, Part, Share, Target};
 use crate::error::SendError;
@@ -74,7 +76,10 @@ impl<'m, P: HoldsPart> Long<'m, P> {
             if part.loaned.get() == Some(node) {
                 return Ok(Err(SendError::Loaned(node)));
             }
-            let all = part.lanes.send(now, |outbox| sending.poll(outbox, engine, now, Hop::to_node(node)));
+            let all = part.copying(node, *bytes, |copy| {
+                let hop = Hop::to_node(node);
+                part.lanes.send(now, |outbox| sending.poll_copied(outbox, engine, now, hop, copy))
+            });
             all.map(Ok)
         });
         let all = all.and_then(|all| all);
@@ -137,7 +142,7 @@ impl<S: Share> Part<S> {
     #[inline]
     fn send_other(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
         let route = self.route(to, CduClass::ShortMessage, 0);
-        let is_packed = self.knows_target(to) && self.lanes.push(to, route, message).is_ok();
+        let is_packed = self.knows_target(to) && self.push(to, route, message).is_ok();
         if is_packed { Ok(()) } else { self.send_slow(to, message, patience) }
     }
 
@@ -234,7 +239,7 @@ impl<S: Share> Part<S> {
         let route = self.route(to, CduClass::ShortMessage, 0);
         if !self.knows_target(to) {
             self.await_target(to, patience)?;
-            if self.lanes.push(to, route, message).is_ok() {
+            if self.push(to, route, message).is_ok() {
                 return Ok(());
             }
         }
@@ -244,13 +249,40 @@ impl<S: Share> Part<S> {
             {
                 return Err(SendError::WouldBlock);
             }
-            return self.pack_anew(to.node(), &Outgoing::message(route, message), patience);
+            return self.copying(to.node(), message.len(), |copy| {
+                self.pack_anew(to.node(), &Outgoing::message(route, message).copied(copy), patience)
+            });
         }
         match patience.timeout(self) {
             Some(timeout) => self.send_long(to, message, timeout, None),
             // Several blocks are needed; that there is room for all cannot be known.
             None => self.check_length(message).and(Err(self.needs_waiting(message))),
         }
+    }
+
+    /// Packs a message into the open block to its node.
+    #[inline]
+    fn push(&self, to: Target, route: Route, message: &[u8]) -> Result<(), Full> {
+        if message.len() < Copier::LONG {
+            return self.lanes.push(to, route, message);
+        }
+        self.copying(to.node(), message.len(), |copy| {
+            let outgoing = Outgoing::message(route, message).copied(copy);
+            self.lanes.with(|outbox| outbox.pack(Hop::to_node(to.node()), &outgoing))
+        })
+    }
+
+    /// Does something with the way in which so many bytes are copied for a node.
+    fn copying<R>(&self, node: NodeId, bytes: usize, f: impl FnOnce(CopyBy<'_>) -> R) -> R {
+        let is_choice = bytes >= Copier::LONG && self.shared().is_read_elsewhere(node);
+        let Some(cell) = self.copiers.get(node.index()).filter(|_| is_choice) else {
+            return f(CopyBy::default());
+        };
+        f(CopyBy::function(Some(&|into, from| {
+            let mut copier = cell.get();
+            copier.copy(into, from);
+            cell.set(copier);
+        })))
     }
 
     fn needs_waiting(&self, message: &[u8]) -> SendError {

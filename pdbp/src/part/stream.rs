@@ -19,6 +19,7 @@ use pdbp_core::id::StreamNo;
 use pdbp_core::inbox::Accepted;
 use pdbp_core::outbox::{Ending, Missing, StreamError, StreamOut};
 use pdbp_core::pipe::{PipeError, StreamState};
+use pdbp_local::Copier;
 
 use super::inbox::Source;
 use super::sending::{Patience, failed, route_nodes};
@@ -47,6 +48,8 @@ pub struct StreamWriter<P: HoldsPart> {
     out: StreamOut,
     /// For a block.
     patience: Patience,
+    /// Where the reader reads what is written out of this node's memory, on another processor.
+    copier: Option<Box<Copier>>,
     /// The cluster of the part that reads it, if that is another.
     #[cfg(feature = "net")]
     cluster: Option<String>,
@@ -98,6 +101,7 @@ impl<P: HoldsPart> StreamWriter<P> {
             let part = part.part();
             StreamOut::open(&mut part.shared().engine(), part.id(), to)?
         };
+        let copier = part.part().shared().is_read_elsewhere(to.node()).then(Box::default);
         #[cfg(feature = "net")]
         let cluster = {
             // Its writer is to be told when that is out of reach.
@@ -108,6 +112,7 @@ impl<P: HoldsPart> StreamWriter<P> {
             part,
             out,
             patience: Patience::Set,
+            copier,
             #[cfg(feature = "net")]
             cluster,
             #[cfg(feature = "cuda")]
@@ -132,15 +137,20 @@ impl<P: HoldsPart> StreamWriter<P> {
     }
 
     /// Writes as many of the bytes as a segment has room for, at least one, and returns how many: [`io::Write::write`] with the
-    /// runtime's own error.
+    /// runtime's own error. To a reader on another processor of this host, long data goes faster so than through a [`loan`](Self::loan): it is
+    /// stored past the processor's caches where that takes less time.
     ///
     /// # Errors
     /// See [`SendError`].
     pub fn write_some(&mut self, data: &[u8]) -> Result<usize, SendError> {
-        let room = self.loan(data.len())?;
+        let whole = self.make_room(data.len())?;
+        let room = self.out.loan(whole, data.len()).unwrap_or(&mut []);
         let taken = room.len().min(data.len());
-        let (from, _) = data.split_at(taken);
-        room.split_at_mut(taken).0.copy_from_slice(from);
+        let (into, (from, _)) = (room.split_at_mut(taken).0, data.split_at(taken));
+        match &mut self.copier {
+            Some(copier) => copier.copy(into, from),
+            None => into.copy_from_slice(from),
+        }
         self.advance(taken);
         Ok(taken)
     }
@@ -151,6 +161,12 @@ impl<P: HoldsPart> StreamWriter<P> {
     /// # Errors
     /// See [`SendError`].
     pub fn loan(&mut self, length: usize) -> Result<&mut [u8], SendError> {
+        let whole = self.make_room(length)?;
+        Ok(self.out.loan(whole, length).unwrap_or(&mut []))
+    }
+
+    /// Sees to it that a loan of so many bytes has room; returns the bytes of a full segment.
+    fn make_room(&mut self, length: usize) -> Result<usize, SendError> {
         let whole = self.segment_len();
         // The borrow checker does not see that a loan is not alive behind an error; so what is missing is found out first.
         while let Err(missing) = self.out.loan(whole, length).map(|_| ()) {
@@ -160,7 +176,7 @@ impl<P: HoldsPart> StreamWriter<P> {
                 Missing::Stream => return Err(SendError::StreamFinished(self.number())),
             }
         }
-        Ok(self.out.loan(whole, length).unwrap_or(&mut []))
+        Ok(whole)
     }
 
     /// Takes the first `bytes` bytes of the last loan as filled; no more than it had, since what lies behind is of other

@@ -3,6 +3,7 @@
 mod backends;
 mod blocking;
 mod collective;
+mod copies;
 #[cfg(feature = "cuda")]
 mod device;
 mod failures;

@@ -310,7 +310,15 @@ fn defaults(arguments: &Arguments) -> (&Options, Vec<usize>, Vec<Peer>) {
         Arguments::Bandwidth(between) => (
             between,
             powers(22),
-            vec![Peer::Pdbp, Peer::Loan, Peer::Stream, Peer::Window, Peer::WindowHot, Peer::WindowWrite],
+            vec![
+                Peer::Pdbp,
+                Peer::Loan,
+                Peer::Stream,
+                Peer::Write,
+                Peer::Window,
+                Peer::WindowHot,
+                Peer::WindowWrite,
+            ],
         ),
     };
     let peers = if between.peers.is_empty() { peers } else { between.peers.clone() };

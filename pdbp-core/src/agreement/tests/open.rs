@@ -58,6 +58,21 @@ fn learners_decide_and_show_nothing_without_their_founder() {
     }
 }
 
+/// It took all places for those of nodes that had a lease of its predecessor, and showed nothing for as long as one lasts.
+#[test]
+fn a_founder_that_begins_alone_waits_for_nobodys_lease() {
+    let lease = 8_000_000;
+    let mut world = founded(3, 1, lease);
+    world.ask(0, added(part(0, 1)));
+    world.run_for(lease / 4);
+    assert!(!world.is_asking(0) && are_members(&world, 3));
+    // Who has joined has one.
+    world.crash(2);
+    world.ask(0, added(part(0, 2)));
+    world.run_for(lease / 4);
+    assert!(world.is_asking(0));
+}
+
 #[test]
 fn voters_that_have_joined_go_on_without_the_founder() {
     let mut world = World::new(9, Plan { nodes: 5, voters: 3, masters: 3, open: true, ..Plan::quiet() });

@@ -244,14 +244,21 @@ impl<'m> Member<'m> {
         self.last[0]
     }
 
-    /// The steps of a call with so many bytes of input and output that was made before, and so can be made.
+    /// The steps of a call with so many bytes of input and output that was made before, and so can be made: where they are until the next is
+    /// learnt.
     #[inline]
-    pub(in crate::collective) fn known(&self, call: &Call, input: usize, output: usize) -> Option<Few> {
+    pub(in crate::collective) fn known(&self, call: &Call, input: usize, output: usize) -> Option<usize> {
         self.known.find(call, input, output)
     }
 
-    /// The same of one that was not, if it has few.
-    pub(in crate::collective) fn learn(&mut self, call: &Call, input: usize, output: usize) -> Option<Few> {
+    /// The steps that are there.
+    #[inline]
+    pub(in crate::collective) fn few(&self, at: usize) -> Option<&Few> {
+        self.known.get(at)
+    }
+
+    /// As [`known`](Self::known), of a call that was not made before, if it has few.
+    pub(in crate::collective) fn learn(&mut self, call: &Call, input: usize, output: usize) -> Option<usize> {
         // Of more pieces than one there are not few.
         let steps = (call.bytes <= self.piece).then(|| Few::of(self.steps(call)))??;
         Some(self.known.add(call, input, output, steps))
