@@ -40,6 +40,13 @@ pub(super) struct Farewell {
     is_known: bool,
 }
 
+impl Farewell {
+    /// Whether either end has begun it.
+    pub(super) fn has_begun(&self) -> bool {
+        self.leaves || self.is_left
+    }
+}
+
 impl Session {
     /// This gateway is about to end. Whether nothing more is to be said and done. What is in this node's rows has left it if it `is_handed_on`;
     /// with `hurries` what cannot be handed on is returned.
@@ -50,7 +57,7 @@ impl Session {
         if hurries {
             self.return_stuck(Duration::ZERO);
         }
-        let is_told = self.returns.is_empty() && self.taken.is_empty();
+        let is_told = self.returns.is_empty() && self.untold.is_empty();
         let has_dealt = !self.proxies.values().any(Proxy::has_parcels) && is_handed_on && is_told;
         let is_over = hurries || self.is_idle();
         if self.farewell.has_all && !self.farewell.is_done && is_over && has_dealt {

@@ -22,7 +22,7 @@ use crate::node::{Node, NodeEngine};
 use crate::part::{Message, Part, Shared, Target};
 
 /// Between two looks at who is there.
-const LOOK: Duration = Duration::from_millis(10);
+pub(super) const LOOK: Duration = Duration::from_millis(10);
 /// How long a gateway that ends tries to hand on what it has taken; the rest is returned.
 const LINGER: Duration = Duration::from_secs(1);
 /// Turns until what was taken back of rows has come back to who has put it there.

@@ -13,6 +13,7 @@ use super::farewell::Farewell;
 use super::names::Notices;
 use super::proxy::{Bytes, Handed, Parcel, Proxy, messages};
 use super::questions::{Answer, Question};
+use super::taken::Untold;
 use super::told::Told;
 use super::wire::{HEAD, Head, Kind, MORE};
 use super::{PROXY, gate_of};
@@ -42,8 +43,7 @@ pub(super) struct Session {
     pub(super) questions: BTreeMap<u32, Question>,
     pub(super) next_question: u32,
     pub(super) answers: VecDeque<Answer>,
-    /// What the other gateway is to be told of, by the part that it was for.
-    pub(super) taken: BTreeMap<u64, Taken>,
+    pub(super) untold: Untold,
     pub(super) notices: Notices,
     /// Messages that could not be handed on here.
     pub(super) returns: VecDeque<(Head, Vec<u8>)>,
@@ -53,13 +53,6 @@ pub(super) struct Session {
     /// The other gateway is not listened to any more.
     is_broken: bool,
     has_begun: bool,
-}
-
-/// What was handed on or returned.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Taken {
-    bytes: u64,
-    messages: u64,
 }
 
 /// Frames to the other gateway.
@@ -84,6 +77,8 @@ pub(super) struct Line {
     pub(super) is_closed: bool,
     /// Streams that this end has begun.
     pub(super) streams: u32,
+    /// A frame was sent in this turn.
+    has_sent: bool,
 }
 
 /// What bytes take of a window, with their head.
@@ -94,6 +89,7 @@ pub(super) fn weight(bytes: usize) -> u64 {
 impl Line {
     /// Sends a frame, in pieces if it is longer than a block, or lets it wait.
     pub(super) fn send(&mut self, out: &Part<Shared>, head: Head, bytes: &[u8]) {
+        self.has_sent = true;
         let most = out.longest().saturating_sub(HEAD).max(1);
         let pieces = bytes.len().div_ceil(most).max(1);
         for i in 0..pieces {
@@ -163,6 +159,7 @@ impl Session {
             window: room.min(LEAST),
             is_closed: false,
             streams: 0,
+            has_sent: false,
         };
         line.put(&bounds.says().to_bytes(), &[]);
         Self {
@@ -177,7 +174,7 @@ impl Session {
             questions: BTreeMap::new(),
             next_question: 0,
             answers: VecDeque::new(),
-            taken: BTreeMap::new(),
+            untold: Untold::default(),
             notices: Notices::default(),
             returns: VecDeque::new(),
             has_returned: false,
@@ -383,9 +380,7 @@ impl Session {
             return self.line.returned = self.line.returned.saturating_sub(parcel.weight());
         }
         self.bounds.settle(parcel.weight());
-        let taken = self.taken.entry(parcel.head.dest).or_default();
-        taken.bytes += parcel.weight();
-        taken.messages += messages(&parcel.head);
+        self.untold.note(parcel.head.dest, parcel.weight(), messages(&parcel.head));
     }
 
     /// Messages cannot be handed on: what is left of them goes back.
@@ -422,6 +417,7 @@ impl Session {
     /// Does what can be done now. Whether there was anything.
     pub(super) fn turn(&mut self, node: &Node, out: &Part<Shared>) -> bool {
         self.turns += 1;
+        self.line.has_sent = false;
         let mut worked = self.answer_all(node);
         worked |= self.line.advance(out);
         worked |= self.ask(out) | self.pass_answers();
@@ -444,12 +440,9 @@ impl Session {
         for (head, bytes) in std::mem::take(&mut self.returns) {
             self.line.send(out, head, &bytes);
         }
-        for (dest, Taken { bytes, mut messages }) in std::mem::take(&mut self.taken) {
-            for length in split(bytes) {
-                let count = u32::try_from(messages).unwrap_or(u32::MAX);
-                messages -= u64::from(count);
-                self.line.send(out, Head { length, count, dest, ..Head::new(Kind::Taken) }, &[]);
-            }
+        let is_over = self.line.is_closed || self.farewell.has_begun();
+        if self.line.has_sent || is_over || self.untold.is_due(self.line.window) {
+            self.untold.take().into_iter().for_each(|head| self.line.send(out, head, &[]));
         }
         self.proxies.retain(|_, proxy| {
             let is_done = proxy.is_done();
@@ -482,18 +475,9 @@ fn register(node: &Node, name: &str, asks_at: &mut Option<Instant>) -> Result<Pa
         return Err("the gateway waits for its own cluster, which did not answer just now".to_owned());
     }
     let patience = node.settings().timeout.min(PLACE);
-    Part::register_within(node, name, PartKind::Communication, patience).map_err(|error| {
+    let part = Part::register_within(node, name, PartKind::Communication, patience);
+    part.map(Part::flushed_by_owner).map_err(|error| {
         *asks_at = (began.elapsed() >= patience).then(|| Instant::now() + PLACE);
         format!("the gateway has no place for one more part of another cluster: {error} (`local_parts`, `private_pipes`)")
-    })
-}
-
-/// A number of bytes in numbers that fit a head.
-fn split(bytes: u64) -> impl Iterator<Item = u32> {
-    let mut left = bytes;
-    std::iter::from_fn(move || {
-        let some = u32::try_from(left).unwrap_or(u32::MAX);
-        left -= u64::from(some);
-        (some > 0).then_some(some)
     })
 }

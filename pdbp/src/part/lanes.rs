@@ -88,6 +88,12 @@ impl Lanes {
         }
     }
 
+    /// Whoever has the part flushes what it leaves open, and nobody else need be told of it.
+    #[cfg(feature = "net")]
+    pub(crate) fn silence(&mut self) {
+        self.bell = None;
+    }
+
     /// For other threads that poll.
     pub(crate) fn share(&self) -> SharedLanes {
         let (packing, oldest) = (self.packing.visitor(), self.oldest.clone());

@@ -135,6 +135,13 @@ impl<S: Share> Part<S> {
         pipe.and(confirmed)
     }
 
+    /// Its owner flushes all that it sends, so that nobody else has to be woken to look after it.
+    #[cfg(feature = "net")]
+    pub(crate) fn flushed_by_owner(mut self) -> Self {
+        self.lanes.silence();
+        self
+    }
+
     /// See [`Node::attach`].
     pub(crate) fn attach(node: &Node) -> Result<Self, RegisterError> {
         use pdbp_core::engine::RegisterError as Refused;

@@ -1,0 +1,103 @@
+//! What the other gateway is to be told: what was handed on here, or is on its way back, so that there is room for more.
+//!
+//! A frame of its own takes both gateways as long as a message does, so what is little waits for a frame that goes there anyway.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::wire::{Head, Kind};
+
+/// How long it waits at most; gateways look every [`LOOK`](super::gate::LOOK).
+const PATIENCE: Duration = Duration::from_millis(5);
+/// Of a window, so much is not little any more.
+const PART: u64 = 16;
+
+/// What is to be told, by the part that it was for.
+#[derive(Default)]
+pub(super) struct Untold {
+    parts: BTreeMap<u64, Taken>,
+    bytes: u64,
+    since: Option<Instant>,
+}
+
+/// What was taken for a part.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    bytes: u64,
+    messages: u64,
+}
+
+impl Untold {
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Messages for a part were taken.
+    pub(super) fn note(&mut self, part: u64, bytes: u64, messages: u64) {
+        self.since.get_or_insert_with(Instant::now);
+        self.bytes += bytes;
+        let taken = self.parts.entry(part).or_default();
+        taken.bytes += bytes;
+        taken.messages += messages;
+    }
+
+    /// Whether it cannot wait for another frame.
+    pub(super) fn is_due(&self, window: u64) -> bool {
+        self.bytes >= window / PART || self.since.is_some_and(|since| since.elapsed() >= PATIENCE)
+    }
+
+    /// The frames that tell it all.
+    pub(super) fn take(&mut self) -> Vec<Head> {
+        let mut heads = Vec::new();
+        for (dest, Taken { bytes, mut messages }) in std::mem::take(self).parts {
+            for length in split(bytes) {
+                let count = u32::try_from(messages).unwrap_or(u32::MAX);
+                messages -= u64::from(count);
+                heads.push(Head { length, count, dest, ..Head::new(Kind::Taken) });
+            }
+        }
+        heads
+    }
+}
+
+/// A number of bytes in numbers that fit a head.
+fn split(bytes: u64) -> impl Iterator<Item = u32> {
+    let mut left = bytes;
+    std::iter::from_fn(move || {
+        let some = u32::try_from(left).unwrap_or(u32::MAX);
+        left -= u64::from(some);
+        (some > 0).then_some(some)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_little_waits_for_a_while_and_what_is_much_does_not() {
+        let mut untold = Untold::default();
+        assert!(!untold.is_due(1600) && untold.is_empty());
+        untold.note(7, 60, 1);
+        untold.note(9, 39, 2);
+        // It may have waited too long by now on a busy machine.
+        assert!(!untold.is_due(1600) || untold.since.unwrap().elapsed() >= PATIENCE);
+        untold.note(7, 1, 1);
+        assert!(untold.is_due(1600));
+        let told = |head: &Head| (head.dest, head.length, head.count);
+        assert_eq!(untold.take().iter().map(told).collect::<Vec<_>>(), [(7, 61, 2), (9, 39, 2)]);
+        assert!(untold.is_empty() && !untold.is_due(1600));
+        untold.note(7, 1, 1);
+        std::thread::sleep(PATIENCE);
+        assert!(untold.is_due(1600));
+    }
+
+    #[test]
+    fn more_than_a_head_can_say_is_said_by_several() {
+        let mut untold = Untold::default();
+        untold.note(7, 1 << 33, 3);
+        let heads = untold.take();
+        assert_eq!(heads.iter().map(|head| u64::from(head.length)).sum::<u64>(), 1 << 33);
+        assert_eq!(heads.iter().map(|head| head.count).sum::<u32>(), 3);
+    }
+}
