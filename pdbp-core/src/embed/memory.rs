@@ -409,7 +409,7 @@ const _: () = {
     fits::<StreamEntry>(24);
     fits::<Option<RoomEntry>>(48);
     fits::<Option<agreement::Entry>>(72);
-    fits::<agreement::Peer>(288);
+    fits::<agreement::Peer>(296);
     fits::<agreement::Unlinked>(2);
     fits::<Option<Delivery>>(40);
     fits::<Option<Note>>(12);
