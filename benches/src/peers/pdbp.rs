@@ -121,6 +121,8 @@ pub struct PdbpEndpoint {
     /// By node; found when the first packet is sent, since the others have to register first.
     targets: Vec<Target>,
     nodes: usize,
+    /// What came while a packet longer than a block was sent.
+    early: Vec<Vec<u8>>,
 }
 
 impl<S: Settings> Fabric for Pdbp<S> {
@@ -151,7 +153,7 @@ impl PdbpEndpoint {
     /// When the node has such a part already, or the cluster does not answer.
     pub fn new(node: &Node, nodes: usize) -> Self {
         let part = node.register("sink", PartKind::Cpu).unwrap_or_else(|error| panic!("pdbp: {error}"));
-        Self { part, targets: Vec::new(), nodes }
+        Self { part, targets: Vec::new(), nodes, early: Vec::new() }
     }
 
     /// The part.
@@ -186,9 +188,10 @@ impl Endpoint for PdbpEndpoint {
         match self.part.try_send(target, packet) {
             Ok(()) => true,
             Err(SendError::WouldBlock) => false,
-            // Longer than a block: it takes what arrives while it waits for room.
+            // Longer than a block: it takes what arrives while it waits for room, since the others may do the same.
             Err(SendError::NeedsWaiting { .. }) => {
-                self.part.send(target, packet).unwrap_or_else(|error| panic!("pdbp: {error}"));
+                let sent = self.part.send_or(target, packet, |message| self.early.push(message.into_vec()));
+                sent.unwrap_or_else(|error| panic!("pdbp: {error}"));
                 true
             }
             Err(error) => panic!("pdbp: {error}"),
@@ -197,7 +200,8 @@ impl Endpoint for PdbpEndpoint {
 
     #[inline]
     fn receive(&mut self, mut f: impl FnMut(&[u8])) -> usize {
-        let mut count = 0;
+        let mut count = self.early.len();
+        self.early.drain(..).for_each(|packet| f(&packet));
         // A batch is at most a block. More of them than this, and a sender on another core could keep the node here.
         for _ in 0..2 * self.nodes {
             let Some(batch) = self.part.try_recv_batch() else { break };
