@@ -54,7 +54,10 @@ impl Pool {
         known.unread -= bytes + OUTCOME;
         self.bytes -= bytes;
         self.unread.bytes -= bytes + OUTCOME;
-        self.resume();
+        // Else nothing may go on that could not before.
+        if known.unread == 0 || !self.unread.is_too_much(&self.limits) {
+            self.resume();
+        }
         Some(outcome)
     }
 
