@@ -80,9 +80,16 @@ const SHORT: usize = 16 << 10;
 /// a member takes up to the blocks of all others before it needs them, for which longer ones would be copied once more.
 const SHORT_BLOCK: usize = 4 << 10;
 
-pub(super) fn choose(call: &Call, piece: usize) -> Algorithm {
+/// From so many bytes for each member on, data goes from each to the next: with n members and p pieces that takes n + p rounds, in which each member
+/// moves a piece in and one out, where the root of a tree moves each piece to or from each of its children. In p the pieces have this length, whatever they
+/// have on their way, so that values are combined in the same order by all carriers.
+const LONG: usize = 32 << 10;
+
+pub(super) fn choose(call: &Call, members: usize, piece: usize) -> Algorithm {
+    let is_long = members > 2 && call.bytes / LONG >= members;
     match call.kind {
         Kind::Barrier => Algorithm::Dissemination,
+        Kind::Broadcast | Kind::Reduce if is_long => Algorithm::Chain,
         Kind::Broadcast | Kind::Reduce => Algorithm::Tree,
         Kind::Scatter | Kind::Gather => Algorithm::Straight,
         Kind::AllReduce if call.bytes <= SHORT => Algorithm::Doubling,

@@ -127,7 +127,7 @@ impl Round {
 }
 
 /// A call at one member, as the algorithms see it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) kind: Kind,
     pub(super) members: usize,
@@ -245,7 +245,7 @@ enum Work {
 impl Steps {
     /// Those of the member `rank`, in pieces of at most `piece` bytes, at least 64.
     pub fn new(call: &Call, members: usize, rank: usize, piece: usize) -> Self {
-        Self::with(call, choose(call, whole_grains(piece)), members, rank, piece)
+        Self::with(call, choose(call, members, whole_grains(piece)), members, rank, piece)
     }
 
     /// The same by another algorithm than that which such calls take, for whoever compares them; `None` if it
