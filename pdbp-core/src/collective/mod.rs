@@ -26,7 +26,8 @@
 //! | call | algorithm | messages | bytes | rounds |
 //! |---|---|---|---|---|
 //! | barrier | dissemination | n ⌈log₂ n⌉ | 0 | ⌈log₂ n⌉ |
-//! | broadcast, reduce | 4-nomial tree, pieces one behind the other | n − 1 | (n − 1) b | ≤ 3 ⌈log₄ n⌉ |
+//! | broadcast, reduce to 32 KiB a member | 4-nomial tree, pieces one behind the other | n − 1 | (n − 1) b | ≤ 3 ⌈log₄ n⌉ |
+//! | broadcast, reduce above | chain, pieces one behind the other | n − 1 | (n − 1) b | n − 1 |
 //! | scatter, gather | straight from and to the root | n − 1 | (n − 1) b | n − 1 |
 //! | all_gather, all_to_all to 4 KiB and a piece | straight from each to each | n (n − 1) | n (n − 1) b | 1 |
 //! | all_gather above | ring | n (n − 1) | n (n − 1) b | n − 1 |
@@ -35,8 +36,8 @@
 //! | reduce_scatter | ring | n (n − 1) | (n − 1) b | n − 1 |
 //! | all_to_all above | pairwise | n (n − 1) | n (n − 1) b | n − 1 |
 //!
-//! Others are there to be compared with, by [`Steps::by`]: binomial and binary trees and chains for broadcast, reduce and all_reduce, and
-//! halving for all_reduce ([`Algorithm`]).
+//! Others are there to be compared with, by [`Steps::by`]: binomial and binary trees for broadcast, reduce and all_reduce, and
+//! trees, chains and halving for all_reduce ([`Algorithm`]).
 //!
 //! Members that can all read what each writes do short calls without any of these: each writes once what it gives, and reads what it gets
 //! ([`Call::writers`], [`Call::read_notes`]). What they combine has the same bits.
