@@ -241,3 +241,28 @@ fn trees_are_as_low_as_a_logarithm() {
         }
     }
 }
+
+#[test]
+fn long_data_goes_once_into_each_member_and_once_out_of_it() {
+    let moved = |kind, members: usize, bytes: usize| {
+        let call = Call { op: Some(Op::Sum), ..Call::moving(kind, members / 2, bytes) };
+        let steps = steps_of_all(&call, members, 32 << 10).into_iter();
+        let length = |step: &Step| match step {
+            Step::Send { range, .. } => [range.len(), 0],
+            Step::Recv { range, .. } => [0, range.len()],
+            Step::Copy { .. } => [0, 0],
+        };
+        let of_one = |steps: VecDeque<Step>| {
+            steps.iter().map(length).fold([0, 0], |[out, into], [o, i]| [out + o, into + i])
+        };
+        steps.flat_map(of_one).max().unwrap()
+    };
+    for kind in [Kind::Broadcast, Kind::Reduce] {
+        for members in [2, 3, 4, 8, 17] {
+            let long = members * (32 << 10);
+            assert_eq!(moved(kind, members, long), long, "{kind:?} of {members}");
+            let short = long - 64;
+            assert_eq!(moved(kind, members, short) > short, members > 2, "{kind:?} of {members}");
+        }
+    }
+}
