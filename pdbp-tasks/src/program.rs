@@ -253,6 +253,7 @@ impl Program {
                 farewell(nodes);
             }
             served.over.store(true, Ordering::Release);
+            first.into_iter().for_each(serve::wake);
             let server = server.map(|server| server.join());
             let keeper = keeper.map(|keeper| keeper.join());
             let result = result.map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)));

@@ -91,6 +91,16 @@ impl Served {
     }
 }
 
+/// Lets the pool's thread of a node look at what has changed, which it does by itself after a while.
+pub(crate) fn wake(node: &Node) {
+    if let Ok(part) = node.attach()
+        && let Ok(pool) = part.lookup(ADDRESS)
+    {
+        let _ = part.try_send(pool, &[]);
+        part.flush();
+    }
+}
+
 struct Server<'a> {
     served: &'a Served,
     part: &'a Part,
