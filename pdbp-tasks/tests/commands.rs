@@ -158,8 +158,9 @@ fn commands_end_with_a_run_that_is_killed() {
 fn commands_end_with_a_run_that_is_killed_though_their_guard_was_before() {
     let mut held = Held::new();
     let is_guard = "grep -qs \"^PPid:.$PPID$\" $d/status && grep -qsz '^guard$' $d/cmdline";
-    let kill =
-        format!("for d in /proc/[0-9]*; do {is_guard} && kill -KILL ${{d#/proc/}} && echo >&2 killed; done; true");
+    let kill = format!(
+        "for d in /proc/[0-9]*; do {is_guard} && kill -KILL ${{d#/proc/}} && echo >&2 killed; done; true"
+    );
     let script = format!("if test {{}} = 1; then {kill}; else {} & wait; fi", held.command());
     let mut process = spawn(&["run", "--array", "1-2", "--slots", "1", "--", "sh", "-c", &script]);
     held.await_begun(1);
