@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use pdbp::{Builder, Event, Launch, Node, Settings, TransportKind, Watch};
+use pdbp::config::{Entry, Origin};
+use pdbp::{Builder, Event, Launch, Node, Progress, Settings, TransportKind, Watch};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -53,6 +54,7 @@ pub struct Program {
     pub(crate) offer: Resources,
     large: Option<PathBuf>,
     join_when: Box<dyn Fn() -> bool + Send + Sync>,
+    progress: Progress,
 }
 
 impl Program {
@@ -65,6 +67,7 @@ impl Program {
             offer: Resources::none(),
             large: None,
             join_when: Box::new(|| true),
+            progress: Progress::Thread,
         }
     }
 
@@ -160,6 +163,13 @@ impl Program {
         self
     }
 
+    /// Who makes progress where all nodes are threads of this process, unless the setting `progress` says so: by default a thread of each node. With
+    /// [`Progress::Inline`] those do that wait for something, which saves switches of threads where tasks wait more than they compute.
+    pub fn progress(&mut self, progress: Progress) -> &mut Self {
+        self.progress = progress;
+        self
+    }
+
     /// What bounds the pool.
     pub fn limits(&mut self, limits: Limits) -> &mut Self {
         self.limits = limits;
@@ -182,7 +192,13 @@ impl Program {
         // One row of blocks serves all slots of a node: with fewer blocks they would wait for each other.
         let row_blocks = builder.settings().row_blocks.max(2 * slots as u32);
         let builder = builder.row_blocks(row_blocks);
-        let builder = if spans { builder } else { builder.nodes(2).transport(TransportKind::Local) };
+        let is_said = |entry: &Entry<'_>| entry.key == "progress" && *entry.origin != Origin::Default;
+        let is_said = builder.settings().entries().any(|entry| is_said(&entry));
+        let builder = match (spans, is_said) {
+            (true, _) => builder,
+            (false, true) => builder.nodes(2).transport(TransportKind::Local),
+            (false, false) => builder.nodes(2).transport(TransportKind::Local).progress(self.progress),
+        };
         self.run_on(builder.start()?.nodes(), slots, client)
     }
 

@@ -79,7 +79,12 @@ impl Served {
 
     /// Waits until there may be outcomes.
     pub(crate) fn wait<'a>(&self, pool: MutexGuard<'a, Pool>) -> MutexGuard<'a, Pool> {
-        self.came.wait_timeout(pool, IDLE).unwrap_or_else(PoisonError::into_inner).0
+        self.wait_for(pool, IDLE)
+    }
+
+    /// The same, so long at most.
+    pub(crate) fn wait_for<'a>(&self, pool: MutexGuard<'a, Pool>, time: Duration) -> MutexGuard<'a, Pool> {
+        self.came.wait_timeout(pool, time.min(IDLE)).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// No outcomes will come any more, for a reason of which the first counts.

@@ -61,6 +61,7 @@ impl<'a> Tasks<'a> {
             feeds: VecDeque::new(),
             fed: BTreeSet::new(),
             awaits_inputs: false,
+            pause: results::LOOK,
             came: VecDeque::new(),
             early: BTreeMap::new(),
             sizes: results::Sizes::default(),
@@ -207,6 +208,8 @@ pub struct Job<'t, O = ()> {
     fed: BTreeSet<u64>,
     /// Inputs may come that are not there yet.
     awaits_inputs: bool,
+    /// Until it is looked again whether one has come: longer each time that none has.
+    pause: Duration,
     /// Outcomes that were not given yet: as they came, and what came too early for who wants them in order.
     came: VecDeque<Outcome>,
     early: BTreeMap<u64, Outcome>,
