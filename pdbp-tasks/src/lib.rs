@@ -118,6 +118,13 @@
 //!
 //! [`timeline`] draws who has held which task when, and what was lost.
 //!
+//! # Seeing into a running pool
+//! With the feature `metrics` (on by default) and the setting of that name a pool shows its figures at the [endpoint of its node](pdbp::monitor::Endpoint),
+//! beside those of the cluster: `/tasks.json` has tasks, rate, processors and what they offer, jobs (the latest thousand), what is in the way and, of a pool with one,
+//! the journal; `/metrics` has the same numbers as `pdbp_tasks_…`. `pdbp-tasks serve --metrics 127.0.0.1:9100 --client-token-file secret` does it for commands, a
+//! program by `PDBP_METRICS=127.0.0.1:9100`, or by [`Builder::metrics`](pdbp::Builder::metrics). The pool's thread waits while somebody looks, for as long as it
+//! takes to copy that.
+//!
 //! # The map
 //! [`Program`] starts pool and processors on a cluster; [`Tasks`], [`Job`] and [`Results`] are what the client sees, [`Scope`] what a running
 //! task sees. [`pool`] and [`worker`] are the two sides as state machines, without clock, thread or part; [`wire`] is what they say to each
@@ -271,6 +278,8 @@
 #[cfg(feature = "net")]
 mod durable;
 mod error;
+#[cfg(feature = "metrics")]
+mod figures;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

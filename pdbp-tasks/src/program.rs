@@ -206,16 +206,24 @@ impl Program {
         // The program may take events itself.
         let watches: Vec<_> = nodes.iter().map(Node::watch).collect();
         let pool = Pool::new(kinds.len(), kinds.fingerprint(), self.limits);
-        let served = Served::new(pool, self.large.map(large::Store::new));
+        let served = Arc::new(Served::new(pool, self.large.map(large::Store::new)));
+        #[cfg(feature = "metrics")]
+        let _showing = match first {
+            Some(_) => {
+                let seen = Arc::clone(&served);
+                crate::figures::show(nodes, move || seen.seen())?
+            }
+            None => None,
+        };
+        let served = &*served;
         let keeps_large = served.large.is_some();
         let offer = &self.offer.or_cpus(slots);
         let grace = self.limits.grace;
         let join_when = &self.join_when;
         thread::scope(|scope| {
-            let server = first.map(|node| scope.spawn(|| host(node, &served)));
+            let server = first.map(|node| scope.spawn(move || host(node, served)));
             let keeper = first.zip(served.large.as_ref());
             let keeper = keeper.map(|(node, store)| {
-                let served = &served;
                 scope.spawn(move || {
                     let _guard = served.guard("the thread of large values");
                     large::keep(node, served, store).inspect_err(|e| served.fail(e.to_string()))
@@ -225,7 +233,7 @@ impl Program {
             let slots = others.iter().flat_map(|node| names.clone().map(|name| (*node, name)));
             let slots: Vec<_> = slots
                 .flat_map(|(node, name)| {
-                    let (kinds, served) = (&kinds, &served);
+                    let kinds = &kinds;
                     let run = move |name: &str, watch: &slot::Watch| {
                         compute(node, name, (kinds, offer, keeps_large), watch, served)
                     };
@@ -246,13 +254,14 @@ impl Program {
                     [first, scope.spawn(instead)]
                 })
                 .collect();
-            let result = first.map(|node| attend(node, &served, client));
+            let result = first.map(|node| attend(node, served, client));
             let slots: Vec<_> = slots.into_iter().map(|slot| slot.join()).collect();
             // With a node that is lost nobody can wait for all.
             if spans && !served.has_lost.load(Ordering::Acquire) && !watches.iter().any(has_lost_one) {
                 farewell(nodes);
             }
             served.over.store(true, Ordering::Release);
+            first.into_iter().for_each(serve::wake);
             let server = server.map(|server| server.join());
             let keeper = keeper.map(|keeper| keeper.join());
             let result = result.map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)));

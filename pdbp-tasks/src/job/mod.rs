@@ -50,6 +50,7 @@ impl<'a> Tasks<'a> {
     /// A new job, whose [results](Job::results) are of type `O`. When it is dropped, what is not over is cancelled.
     pub fn job<O>(&self, name: &str) -> Job<'_, O> {
         let id = self.served.pool().begin();
+        self.served.names().insert(id.0, name.to_owned());
         // Handles tell jobs apart, whatever pool of this process they are of; those of pools elsewhere have numbers of 32 bits.
         static IDENTITY: AtomicU64 = AtomicU64::new(1 << 32);
         Job {
@@ -333,6 +334,7 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
 impl<O> Drop for Job<'_, O> {
     fn drop(&mut self) {
         self.tasks.served.pool().forget(self.id);
+        self.tasks.served.names().remove(&self.id.0);
         if let Some(large) = &self.tasks.served.large {
             large.forget(self.id.0);
         }
