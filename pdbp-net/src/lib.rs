@@ -114,7 +114,7 @@
 //!   for ever (the conformance suite finds it). So each head says how many blocks are posted, which costs two bytes.
 //! * **Acknowledgements ride on blocks**, and go alone only when a poll has nothing else to write.
 //! * **What a peer sends is malformed**: the connection ends, and the next one begins after the last block that was taken. Three in a row
-//!   without progress end the session, with the reason.
+//!   without progress end the session, with the reason. A block that comes again is no such thing: it is acknowledged again, and goes nowhere.
 //! * **Goodbyes are answered**, so that a connection that is lost with one is told from a node that knows.
 //!
 //! * **The ring stands between a link's queue and its connection**, and only there. Numbers, acknowledgement and sending again know

@@ -82,6 +82,8 @@ pub(crate) struct Link<S> {
     vacant: bool,
     /// This node is about to end: where blocks go that are not taken any more.
     leaving: Option<Box<[u8]>>,
+    /// A block comes that has come before: where it goes.
+    again: Option<Box<[u8]>>,
     stats: LinkStats,
 }
 
@@ -110,6 +112,7 @@ impl<S: Read + Write> Link<S> {
             ended: false,
             vacant: false,
             leaving: None,
+            again: None,
             stats: LinkStats::default(),
         }
     }
@@ -343,7 +346,7 @@ impl<S: Read + Write> Link<S> {
 
     /// Without its connection a link has nothing in the ring: blocks are sent again from the blocks themselves.
     fn drop_connection(&mut self, ring: &mut Ring) {
-        self.connection = None;
+        (self.connection, self.again) = (None, None);
         self.incoming.waiting = None;
         self.incoming.row.forget(ring);
         self.out.row.forget(ring);

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::world::*;
 use super::*;
+use crate::framing::tcp::HEAD;
 use crate::ring::codec::{self, Codec, Packing};
 
 const PLAIN: Setting = Setting { codec: Codec::None, workers: false };
@@ -102,6 +103,23 @@ fn malformed_frames_end_the_connection_and_then_the_link() {
         assert_eq!(cause, Some(NetError::Malformed(what)));
         assert_eq!(end.link.stats().malformed, u64::from(FAULTS));
     }
+}
+
+#[test]
+fn a_block_that_comes_again_is_acknowledged_again() {
+    let (mut end, mut theirs) = opened();
+    end.link.incoming.taken = 2;
+    assert!(!end.poll());
+    let told = |theirs: &mut Pipe| {
+        let mut bytes = [0; HEAD];
+        theirs.read_exact(&mut bytes).map(|()| Head::from_bytes(&bytes, 1000).unwrap().taken).ok()
+    };
+    while told(&mut theirs).is_some() {}
+    theirs.write_all(&Head { length: 10, ..frame(Kind::Data, 1, 0, 0) }.to_bytes()).unwrap();
+    theirs.write_all(&[7; 10]).unwrap();
+    end.link.wake(true, true);
+    assert!(!end.poll());
+    assert_eq!((told(&mut theirs), end.link.is_connected()), (Some(2), true));
 }
 
 #[test]
