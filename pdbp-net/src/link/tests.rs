@@ -67,7 +67,7 @@ proptest! {
 fn opened() -> (End, Pipe) {
     let mut end = End::new(0, Instant::now(), PLAIN);
     let [mine, mut theirs] = Pipe::pair(100_000, 100_000);
-    end.link.connect(mine, Way::Tcp, &mut end.ring);
+    end.link.connect(mine, Protocol::Tcp, &mut end.ring);
     theirs.write_all(&frame(Kind::Open, 0, 0, 3).to_bytes()).unwrap();
     assert!(!end.poll());
     (end, theirs)
@@ -92,7 +92,7 @@ fn malformed_frames_end_the_connection_and_then_the_link() {
             assert!(end.link.is_apart() && end.link.is_up(), "{what}: connection {connection} is over");
             let [mine, other] = Pipe::pair(100_000, 100_000);
             theirs = other;
-            end.link.connect(mine, Way::Tcp, &mut end.ring);
+            end.link.connect(mine, Protocol::Tcp, &mut end.ring);
             theirs.write_all(&frame(Kind::Open, 0, 0, 3).to_bytes()).unwrap();
         }
         theirs.write_all(&head.to_bytes()).unwrap();
@@ -126,7 +126,7 @@ fn a_block_that_comes_again_is_acknowledged_again() {
 fn a_frame_before_the_opening_is_refused() {
     let mut end = End::new(0, Instant::now(), PLAIN);
     let [mine, mut theirs] = Pipe::pair(1000, 1000);
-    end.link.connect(mine, Way::Tcp, &mut end.ring);
+    end.link.connect(mine, Protocol::Tcp, &mut end.ring);
     theirs.write_all(&frame(Kind::Ack, 0, 0, 0).to_bytes()).unwrap();
     assert!(!end.poll());
     assert!(end.link.is_apart());
@@ -173,7 +173,7 @@ fn packed_blocks_that_lie_are_refused_and_counted() {
             end.post();
             for _ in 0..FAULTS {
                 let [mine, mut theirs] = Pipe::pair(100_000, 100_000);
-                end.link.connect(mine, Way::Tcp, &mut end.ring);
+                end.link.connect(mine, Protocol::Tcp, &mut end.ring);
                 theirs.write_all(&frame(Kind::Open, 0, 0, 3).to_bytes()).unwrap();
                 let length = bytes.len() as u32;
                 let head = Head { packing, length, ..frame(Kind::Data, 0, 0, 0) };
