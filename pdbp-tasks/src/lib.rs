@@ -273,7 +273,8 @@
 //! # Not yet
 //! A pool without a journal that is lost takes its jobs along. All results pass its node; of a program without `serve` those that [`Job::add`] and [`Job::join`] give stay in its
 //! memory as long as their job does, since others may need them: what is long goes as a [`Large`]. There is no standby. Over MPI a process that is stopped, not dead,
-//! keeps what it holds until that is copied. A function that never returns keeps its processor, and [`Program::run`] waits for it. Inputs and results
+//! keeps what it holds until that is copied. Results that a task joins go to its processor with each such task: nodes keep none, and who has them already is not
+//! preferred. A function that never returns keeps its processor, and [`Program::run`] waits for it. Inputs and results
 //! that are not [`Large`] are put together in memory, up to a gigabyte each. [`Program::run`] over sockets has all processes from the start.
 #![forbid(unsafe_code)]
 
