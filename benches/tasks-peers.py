@@ -58,8 +58,8 @@ def hyperqueue(count=1000):
 
         def submit(tasks):
             job = Job(max_fails=0)
-            for _ in range(tasks):
-                job.program(["/bin/true"], stdout=None, stderr=None)
+            for n in range(tasks):
+                job.program(["/bin/true", str(n)], stdout=None, stderr=None)
             return client.submit(job)
 
         client.wait_for_jobs([submit(20)])
@@ -111,8 +111,8 @@ def memory(count=50_000):
 
 def spawn(count=1000):
     def half():
-        for _ in range(count // 2):
-            Popen(["/bin/true"]).wait()
+        for n in range(count // 2):
+            Popen(["/bin/true", str(n)]).wait()
 
     threads = [threading.Thread(target=half) for _ in range(2)]
     for thread in threads:

@@ -8,9 +8,10 @@ mod sim;
 mod top;
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ Usage: pdbp config [--markdown] [SETTINGS]
        pdbp sim [--nodes N,N,…] [--traffic PATTERN] [--fault FAULT…] [--report DIR] …
        pdbp sim --compare all [--report DIR]
        pdbp rapidio paper|scale|congest|speed [--report DIR]
+       pdbp NAME …  runs the program pdbp-NAME that lies beside this one, such as pdbp tasks and pdbp clips
 
 Commands:
   config        Print every setting with its value and where the value came from; the output is a configuration file
@@ -115,11 +117,16 @@ type Failed = Box<dyn Error + Send + Sync>;
 /// What to do, as the command line says.
 enum Command {
     Print(&'static str),
-    Config { settings: Settings, markdown: bool },
+    Config {
+        settings: Settings,
+        markdown: bool,
+    },
     Ping(Settings, Ping),
     Top(Top),
     Sim(Box<Sim>),
     Rapidio(Rapidio),
+    /// Another program, with these arguments.
+    Other(PathBuf, Vec<OsString>),
 }
 
 fn main() -> ExitCode {
@@ -142,6 +149,7 @@ fn main() -> ExitCode {
         Command::Config { settings, markdown: true } if is_first() => table(&settings),
         Command::Print(_) | Command::Config { .. } => return ExitCode::SUCCESS,
         Command::Sim(_) | Command::Rapidio(_) if !is_first() => return ExitCode::SUCCESS,
+        Command::Other(program, arguments) => return become_other(&program, &arguments),
         Command::Sim(sim) => match sim.run() {
             Ok(table) => table,
             Err(Wrong::Options(error)) => {
@@ -189,6 +197,35 @@ fn main() -> ExitCode {
     }
 }
 
+/// The commands of this program itself.
+const OWN: [&str; 6] = ["config", "ping", "top", "sim", "rapidio", "help"];
+
+/// The program that has another command, if it lies beside this one.
+fn beside(name: &str) -> Option<PathBuf> {
+    let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    let own = std::env::current_exe().ok().filter(|_| is_name && !OWN.contains(&name))?;
+    let suffix = std::env::consts::EXE_SUFFIX;
+    Some(own.with_file_name(format!("pdbp-{name}{suffix}"))).filter(|program| program.is_file())
+}
+
+/// Runs another program in place of this one.
+fn become_other(program: &Path, arguments: &[OsString]) -> ExitCode {
+    let mut command = std::process::Command::new(program);
+    command.args(arguments);
+    #[cfg(unix)]
+    let ended: std::io::Result<u8> = Err(std::os::unix::process::CommandExt::exec(&mut command));
+    #[cfg(not(unix))]
+    let ended =
+        command.status().map(|status| status.code().and_then(|code| code.try_into().ok()).unwrap_or(1));
+    match ended {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("pdbp: cannot run {}: {error}", program.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Whether to say what all processes of a job know alike.
 fn is_first() -> bool {
     Launch::find().is_none_or(|launch| launch.rank == 0)
@@ -220,7 +257,13 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
             (Short('V') | Long("version"), _) => {
                 return Ok(Command::Print(concat!("pdbp ", env!("CARGO_PKG_VERSION"), "\n")));
             }
-            (Value(word), None) => name = Some(word.string()?),
+            (Value(word), None) => {
+                let word = word.string()?;
+                if let Some(program) = beside(&word) {
+                    return Ok(Command::Other(program, arguments.raw_args()?.collect()));
+                }
+                name = Some(word);
+            }
             (Long("connect"), Some("top")) => top.connect = arguments.value()?.string()?,
             (Long("interval"), Some("top")) => top.interval = top::interval(&arguments.value()?.string()?)?,
             (Long("once"), Some("top")) => top.once = true,
@@ -273,7 +316,7 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
         }
         Some("help") => Ok(Command::Print(HELP)),
         Some(other) => {
-            Err(format!("unknown command \"{other}\"; there are config, ping, top, sim and rapidio").into())
+            Err(format!("unknown command \"{other}\"; there are config, ping, top, sim and rapidio, and no program pdbp-{other} lies beside this one").into())
         }
         None => Err("which command? There are config, ping, top, sim and rapidio".into()),
     }

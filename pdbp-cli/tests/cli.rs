@@ -32,6 +32,31 @@ fn refused(arguments: &[&str], variables: &[(&str, &str)]) -> String {
 }
 
 #[test]
+#[cfg(unix)]
+fn a_program_beside_it_is_run_by_its_name_with_all_arguments() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (program, other) = (folder.path().join("pdbp"), folder.path().join("pdbp-other"));
+    std::fs::copy(env!("CARGO_BIN_EXE_pdbp"), &program).unwrap();
+    std::fs::write(&other, "#!/bin/sh\necho \"$@\"; exit 7\n").unwrap();
+    std::fs::set_permissions(&other, PermissionsExt::from_mode(0o755)).unwrap();
+    // A file that is written by another thread's child for a moment cannot be run.
+    let run = |arguments: &[&str]| loop {
+        match Command::new(&program).args(arguments).output() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+            output => break output.unwrap(),
+        }
+    };
+    let ended = run(&["other", "--help", "-x", "a b", "--", "--count"]);
+    assert_eq!((ended.status.code(), &*ended.stdout), (Some(7), b"--help -x a b -- --count\n".as_slice()));
+    for strange in ["none", "../pdbp-other", "/other"] {
+        let ended = run(&[strange]);
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.code() == Some(2) && said.contains(strange), "{ended:?}");
+    }
+}
+
+#[test]
 fn config_shows_values_and_where_they_came_from() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "parts = 77\nrow_blocks = 5\npipe_depth = 9\n").unwrap();

@@ -4,8 +4,10 @@
 // As `Piece` in pdbp-cuda/src/device/mod.rs.
 struct Piece {
     unsigned long long at;
-    unsigned int staged;
-    unsigned int bytes;
+    unsigned staged;
+    unsigned bytes;
+    unsigned rows;
+    unsigned apart;
 };
 
 typedef unsigned char Byte;
@@ -42,27 +44,41 @@ __device__ void copy(const Byte *from, Byte *to, unsigned bytes, unsigned lane, 
         copy_words<Byte>(from, to, bytes, lane, lanes);
 }
 
-// An entry of a table, which lies in the host's memory: as one word, so that it comes in one transfer.
+// An entry of a table, which lies in the host's memory: in words as wide as can be.
 __device__ Piece entry(const Piece *table, unsigned at) {
-    const uint4 words = ((const uint4 *)table)[at];
-    Piece piece = {(Address)words.y << 32 | words.x, words.z, words.w};
+    const uint2 *words = (const uint2 *)(table + at);
+    const uint2 where = words[0], row = words[1], rows = words[2];
+    Piece piece = {(Address)where.y << 32 | where.x, row.x, row.y, rows.x, rows.y};
     return piece;
+}
+
+// How many threads copy a row of a piece, a power of 2: all of them, if there is a word for each.
+__device__ unsigned row_lanes(unsigned bytes, unsigned lanes) {
+    unsigned some = 1;
+    while (some < lanes && some * 16 < bytes) some *= 2;
+    return some;
 }
 
 // Groups of `lanes` threads, a power of 2 that divides those of a block, take one piece each, and then those that are left.
 extern "C" __global__ void gather(const Piece *table, unsigned count, unsigned lanes, const Byte *memory, Byte *staging) {
-    const unsigned thread = blockIdx.x * blockDim.x + threadIdx.x;
+    const unsigned thread = blockIdx.x * blockDim.x + threadIdx.x, lane = thread % lanes;
     for (unsigned at = thread / lanes; at < count; at += gridDim.x * blockDim.x / lanes) {
         const Piece piece = entry(table, at);
-        copy(memory + piece.at, staging + piece.staged, piece.bytes, thread % lanes, lanes);
+        const unsigned some = row_lanes(piece.bytes, lanes);
+        for (unsigned row = lane / some; row < piece.rows; row += lanes / some)
+            copy(memory + piece.at + (Address)row * piece.apart, staging + piece.staged + row * piece.bytes, piece.bytes,
+                lane % some, some);
     }
 }
 
 // As above, the other way.
 extern "C" __global__ void scatter(const Piece *table, unsigned count, unsigned lanes, Byte *memory, const Byte *staging) {
-    const unsigned thread = blockIdx.x * blockDim.x + threadIdx.x;
+    const unsigned thread = blockIdx.x * blockDim.x + threadIdx.x, lane = thread % lanes;
     for (unsigned at = thread / lanes; at < count; at += gridDim.x * blockDim.x / lanes) {
         const Piece piece = entry(table, at);
-        copy(staging + piece.staged, memory + piece.at, piece.bytes, thread % lanes, lanes);
+        const unsigned some = row_lanes(piece.bytes, lanes);
+        for (unsigned row = lane / some; row < piece.rows; row += lanes / some)
+            copy(staging + piece.staged + row * piece.bytes, memory + piece.at + (Address)row * piece.apart, piece.bytes,
+                lane % some, some);
     }
 }

@@ -95,6 +95,20 @@ pub enum StartError {
         /// How long this one has waited.
         waited: Duration,
     },
+    /// This process has founded a cluster before, and none of its masters has called it.
+    FoundedBefore {
+        /// The file that says so.
+        path: PathBuf,
+        /// How long this process has waited to be called.
+        waited: Duration,
+    },
+    /// The file that says whether this process has founded a cluster cannot be read or written.
+    FoundingFile {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
     /// No process that founds a cluster has answered in time.
     NoFounder {
         /// Where one should be.
@@ -241,6 +255,17 @@ impl fmt::Display for StartError {
                 f,
                 "after {waited:?} {here} of {nodes} nodes are there; start the others with `join`, lower `nodes`, or raise \
                  `timeout_ms`"
+            ),
+            Self::FoundedBefore { path, waited } => write!(
+                f,
+                "{} says that this process has founded a cluster before, and no master of that has called it for {waited:.0?}; start it again when \
+                 they reach it, or join them by `join` and role = \"master\" instead; if that cluster has ended, remove the file",
+                path.display()
+            ),
+            Self::FoundingFile { path, error } => write!(
+                f,
+                "`founding_file` = \"{}\": {error}; name a file in a folder that is there and that this process may write to",
+                path.display()
             ),
             Self::NoFounder { address, waited, error } => write!(
                 f,

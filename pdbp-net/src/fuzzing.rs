@@ -12,7 +12,7 @@ use pdbp_core::id::NodeId;
 use pdbp_core::umb::{BlockPool, HeapMemory, stride};
 
 use crate::connection::frame;
-use crate::framing::{Head, Kind, Way};
+use crate::framing::{Head, Kind, Protocol};
 use crate::link::{Limits, Link};
 use crate::ring::codec::{self, Codec, Packing};
 use crate::ring::{Ring, Size};
@@ -97,7 +97,7 @@ pub fn link(bytes: &[u8]) {
     let mut pool = BlockPool::new(memory, own, BODY);
     let mut link = Link::new(peer, address, (limits, Codec::None), Instant::now());
     let mut ring = Ring::new(Codec::None, Size { rows: 2, longest, capacity: BLOCKS, bytes: 0 }, None);
-    link.connect(Said(said), Way::Tcp, &mut ring);
+    link.connect(Said(said), Protocol::Tcp, &mut ring);
     let mut expected = expected.into_iter();
     // The end of the connection is no end of the link, and nothing is left to read then.
     while !link.is_apart() {

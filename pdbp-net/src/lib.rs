@@ -80,8 +80,10 @@
 //!
 //! **A founder that is started again, by the same command, while masters of its cluster live, joins them.** It cannot know that it has founded before: it has no state. So masters
 //! call whoever listens where a master did that is out, once a second, and who is to found a cluster of several masters waits three seconds for such a call.
-//! If none of them can reach it in that time it founds a second cluster, with another id. Neither takes anything of the other; processes that join by that
-//! address are in the second one.
+//! If none of them can reach it in that time, having been stopped or cut off, it founds a second cluster, with another id. Neither takes anything of the other; processes that join by that
+//! address are in the second one. **With a [`founding_file`](Options::founding_file) there is no second one**: the founder writes that file before its cluster
+//! is there, and one that finds it waits for that call as long as its [`timeout`](Options::timeout) says, and founds nothing. Nobody can know of a cluster
+//! that has ended but who has ended it, so the file has to be removed then.
 //!
 //! # Framings, and SOAP
 //! What is said on a connection is a sequence of *records*: which session this is, a block, an acknowledgement, a goodbye. Two framings carry
@@ -112,7 +114,7 @@
 //!   for ever (the conformance suite finds it). So each head says how many blocks are posted, which costs two bytes.
 //! * **Acknowledgements ride on blocks**, and go alone only when a poll has nothing else to write.
 //! * **What a peer sends is malformed**: the connection ends, and the next one begins after the last block that was taken. Three in a row
-//!   without progress end the session, with the reason.
+//!   without progress end the session, with the reason. A block that comes again is no such thing: it is acknowledged again, and goes nowhere.
 //! * **Goodbyes are answered**, so that a connection that is lost with one is told from a node that knows.
 //!
 //! * **The ring stands between a link's queue and its connection**, and only there. Numbers, acknowledgement and sending again know

@@ -21,7 +21,7 @@ use pdbp_core::{Completion, SealedBlock, VacantBlock};
 
 use crate::connection::{Connection, frame};
 use crate::error::{Lost, Malformed, NetError};
-use crate::framing::{Head, Kind, Way};
+use crate::framing::{Head, Kind, Protocol};
 use crate::ring::Ring;
 use crate::ring::codec::Codec;
 use crate::ring::workers::{Done, Work};
@@ -82,6 +82,8 @@ pub(crate) struct Link<S> {
     vacant: bool,
     /// This node is about to end: where blocks go that are not taken any more.
     leaving: Option<Box<[u8]>>,
+    /// A block comes that has come before: where it goes.
+    again: Option<Box<[u8]>>,
     stats: LinkStats,
 }
 
@@ -110,6 +112,7 @@ impl<S: Read + Write> Link<S> {
             ended: false,
             vacant: false,
             leaving: None,
+            again: None,
             stats: LinkStats::default(),
         }
     }
@@ -236,7 +239,7 @@ impl<S: Read + Write> Link<S> {
     }
 
     /// Goes on over a new connection; an old one is given up.
-    pub(crate) fn connect(&mut self, socket: S, way: Way, ring: &mut Ring) {
+    pub(crate) fn connect(&mut self, socket: S, protocol: Protocol, ring: &mut Ring) {
         if self.ended {
             return;
         }
@@ -248,7 +251,7 @@ impl<S: Read + Write> Link<S> {
             _ => (self.session.saturating_add(1), (0, 0)),
         };
         let open = frame(Kind::Open, session.into(), taken, usize::try_from(room - taken).unwrap_or(0));
-        self.connection = Some(Connection::new(socket, way.lane(self.limits.longest), open));
+        self.connection = Some(Connection::new(socket, protocol.lane(self.limits.longest), open));
         self.incoming.told = (taken, room);
         self.give_up_at = None;
         self.stats.connections += 1;
@@ -343,7 +346,7 @@ impl<S: Read + Write> Link<S> {
 
     /// Without its connection a link has nothing in the ring: blocks are sent again from the blocks themselves.
     fn drop_connection(&mut self, ring: &mut Ring) {
-        self.connection = None;
+        (self.connection, self.again) = (None, None);
         self.incoming.waiting = None;
         self.incoming.row.forget(ring);
         self.out.row.forget(ring);

@@ -222,7 +222,7 @@ impl Net {
     /// Gives the links the connections that have come.
     #[cold]
     fn connect(&mut self, arrived: Vec<Arrived>) {
-        for Arrived { node, member, mut socket, way } in arrived {
+        for Arrived { node, member, mut socket, protocol } in arrived {
             let peer = u16::try_from(node).ok().and_then(NodeId::new).filter(|peer| *peer != self.node);
             let Some((slot, peer)) = self.links.get_mut(node).zip(peer) else { continue };
             let limits = (self.limits, self.codec);
@@ -236,7 +236,7 @@ impl Net {
             let watched = prepare(&socket.stream, self.limits.outage)
                 .and_then(|()| self.reactor.watch(node, &mut socket.stream));
             match watched {
-                Ok(()) => link.connect(socket, way, &mut self.ring),
+                Ok(()) => link.connect(socket, protocol, &mut self.ring),
                 Err(_) => self.door.call(node),
             }
         }

@@ -36,6 +36,9 @@ pub struct Options {
     pub ring_bytes: usize,
     /// Of an open cluster that this process founds: how many of its places, from the first on, are for masters.
     pub masters: u16,
+    /// Of an open cluster of several masters that this process founds: a file that is written when it does. Where it is there this process founds none, but
+    /// joins the one that was founded: without it a founder that is started again, and that no master calls in three seconds, founds another.
+    pub founding_file: Option<PathBuf>,
     /// As what this process joins an open cluster.
     pub role: Role,
     /// How long a link without a connection is only slow, before it has failed.
@@ -61,6 +64,7 @@ impl Options {
             workers: None,
             ring_bytes: 8 << 20,
             masters: 1,
+            founding_file: None,
             role: Role::Worker,
             outage: Duration::from_secs(2),
             timeout: Duration::from_secs(30),

@@ -1,7 +1,9 @@
 //! How a cluster of several processes comes about: one founds it, the others join, and when all are there each has its links.
 
+use std::io::Write;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -83,7 +85,8 @@ impl Net {
     /// process.
     ///
     /// With several it waits for three seconds first: masters of a cluster that was founded at this address before call a process there. If one does, this
-    /// process [joins](Self::join) their cluster, as a master.
+    /// process [joins](Self::join) their cluster, as a master. Where its [`founding_file`](Options::founding_file) says that it has founded one before, it waits for
+    /// as long as [`Options::timeout`] says, and founds none in any case.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -93,7 +96,7 @@ impl Net {
         let shared = shared(options)?;
         let door = Door::open(Arc::clone(&shared), listener, None)?;
         if options.masters > 1
-            && let Some(summoner) = await_summoner(&shared)
+            && let Some(summoner) = await_summoner(&shared, options)?
         {
             drop(door);
             let options = Options { role: Role::Master, ..options.clone() };
@@ -178,17 +181,45 @@ impl Net {
 /// How long who founds a cluster of several masters waits for those of one that was founded there before: they call once a second.
 const SUMMONS: Duration = Duration::from_secs(3);
 
-/// Waits for a node that calls this process as one of its cluster; where that listens.
-fn await_summoner(shared: &Shared) -> Option<SocketAddr> {
-    let until = Instant::now() + SUMMONS;
-    while Instant::now() < until {
-        if let Some(summoner) = shared.summoner() {
-            return Some(summoner);
+/// Waits for a node that calls this process as one of its cluster; where that listens. `None`: there is no such cluster, and this process may found one,
+/// as its file says from now on.
+fn await_summoner(shared: &Shared, options: &Options) -> Result<Option<SocketAddr>, StartError> {
+    let path = options.founding_file.as_deref();
+    let fail = |path: &Path, error| StartError::FoundingFile { path: path.to_path_buf(), error };
+    let has_founded = match path {
+        Some(path) => path.try_exists().map_err(|error| fail(path, error))?,
+        None => false,
+    };
+    let waits = if has_founded { options.timeout } else { SUMMONS };
+    let until = after(waits);
+    let summoner = loop {
+        let summoner = shared.summoner();
+        if summoner.is_some() || Instant::now() >= until {
+            break summoner;
         }
         std::thread::sleep(Duration::from_millis(10));
+    };
+    match path {
+        Some(path) if has_founded && summoner.is_none() => {
+            Err(StartError::FoundedBefore { path: path.to_path_buf(), waited: waits })
+        }
+        Some(path) if !has_founded => match note_founding(path) {
+            Ok(()) => Ok(summoner),
+            Err(error) => Err(fail(path, error)),
+        },
+        _ => Ok(summoner),
     }
-    None
 }
+
+/// Writes the file by which a founder that is started again knows that it is. It is on the disk before there is a cluster.
+fn note_founding(path: &Path) -> io::Result<()> {
+    let mut file = std::fs::File::create_new(path)?;
+    file.write_all(FOUNDED.as_bytes())?;
+    file.sync_all()
+}
+
+const FOUNDED: &str = "A process of PDBP has founded a cluster of several masters, and founds no other as long as this file is here:\n\
+    started again, it joins that cluster. Remove the file when the cluster has ended.\n";
 
 /// To which nodes a process has links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! The least that commands cost, which `benches/tasks-peers` compares others with: two threads that start them and wait for their ends, read what they
-//! say, and do nothing else: `cargo bench -p pdbp-tasks --bench spawn -- 1000 /bin/true`.
+//! say, and do nothing else: `cargo bench -p pdbp-tasks --bench spawn -- 1000 /bin/true`. As with the others each has a number as its argument: with one
+//! `true` reads its locale before it ends, which takes it as long again.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,13 +10,13 @@ use std::time::Instant;
 /// Starts a command so often, and returns how long one took, in microseconds.
 fn each(count: usize, command: &str) -> f64 {
     let left = AtomicUsize::new(count);
-    let take = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+    let take = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
     let began = Instant::now();
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while take() {
-                    let output = Command::new(command).stdin(Stdio::null()).output();
+                while let Ok(number) = take() {
+                    let output = Command::new(command).arg(number.to_string()).stdin(Stdio::null()).output();
                     assert!(output.is_ok_and(|output| output.status.success()), "`{command}` has failed");
                 }
             });

@@ -118,6 +118,13 @@
 //!
 //! [`timeline`] draws who has held which task when, and what was lost.
 //!
+//! # Seeing into a running pool
+//! With the feature `metrics` (on by default) and the setting of that name a pool shows its figures at the [endpoint of its node](pdbp::monitor::Endpoint),
+//! beside those of the cluster: `/tasks.json` has tasks, rate, processors and what they offer, jobs (the latest thousand), what is in the way and, of a pool with one,
+//! the journal; `/metrics` has the same numbers as `pdbp_tasks_…`. `pdbp-tasks serve --metrics 127.0.0.1:9100 --client-token-file secret` does it for commands, a
+//! program by `PDBP_METRICS=127.0.0.1:9100`, or by [`Builder::metrics`](pdbp::Builder::metrics). The pool's thread waits while somebody looks, for as long as it
+//! takes to copy that.
+//!
 //! # The map
 //! [`Program`] starts pool and processors on a cluster; [`Tasks`], [`Job`] and [`Results`] are what the client sees, [`Scope`] what a running
 //! task sees. [`pool`] and [`worker`] are the two sides as state machines, without clock, thread or part; [`wire`] is what they say to each
@@ -158,25 +165,27 @@
 //! | Dask 2026.8 | 1,741 | 12,058 |
 //!
 //! With other numbers of processors than the two of the machine: 1.00 µs beside 0.21 of rayon with one, 1.06 beside 0.23 with eight; there and back 15 and 69 µs.
+//! Since processors are given 8 ms of short tasks at a time, 2 ms before: 1.13, 0.92 and 1.12 µs with one, two and eight, beside 0.12, 0.23 and 0.23; and
 //!
 //! | a task of | with one processor, pdbp-tasks / rayon, µs each | with two | with eight |
 //! |---|---|---|---|
-//! | 3 µs | 2.6 / 3.0 | 2.4 / 2.5 | 2.8 / 1.5 |
-//! | 8 µs | 6.9 / 8.5 | 4.6 / 5.7 | 4.4 / 3.4 |
-//! | 27 µs | 24 / 29 | 15 / 17 | 13.5 / 11.2 |
-//! | 75 µs | 69 / 69 | 39.5 / 40.7 | 38.6 / 33.7 |
-//! | 220 µs | 222 / 222 | 143 / 126 | 122 / 110 |
+//! | 3 µs | 2.9 / 3.1 | 2.0 / 2.1 | 2.3 / 1.4 |
+//! | 8 µs | 6.9 / 9.3 | 4.6 / 4.6 | 5.0 / 3.7 |
+//! | 27 µs | 22 / 27 | 12.6 / 16.5 | 13.2 / 11.6 |
+//! | 70 µs | 64 / 70 | 36.4 / 40.9 | 38.0 / 34.1 |
+//! | 220 µs | 209 / 218 | 117 / 116 | 122 / 115 |
 //!
-//! | commands, `/bin/true`, two at a time, µs each | |
+//! | commands, `/bin/true` with a number, two at a time, µs each | |
 //! |---|---|
-//! | two threads that spawn in Rust, and nothing else (`--bench spawn`) | 420 |
-//! | `xargs -P2 -n1` | 592 |
-//! | `pdbp-tasks run` | 776 |
-//! | two threads that spawn in Python | 787 |
-//! | HyperQueue 0.27, server and worker | 2,520 |
+//! | two threads that spawn in Rust, and nothing else (`--bench spawn`) | 445 |
+//! | `pdbp-tasks run` | 545 |
+//! | `xargs -P2 -n1` | 582 |
+//! | two threads that spawn in Python | 606 |
+//! | HyperQueue 0.27, server and worker | 3,324 (2,118 in another run) |
 //!
-//! `run` has for each command a word to a guard, which stops what runs when `run` is killed; bare loops and xargs leave it behind. Of a file of 3,000,000 commands the first output comes
-//! after 0.05 s, and 20 s later, with 27,500 outputs, the process has had 28 MiB at most.
+//! In two other runs 492 and 494 beside 406 and 423 of the bare loop and 499 and 500 of xargs. `run` has a guard, which stops what runs when `run` is killed; bare loops and
+//! xargs leave it behind. A `run` of one command takes 18 to 29 ms. Of a file of 3,000,000 commands the first output comes after 0.03 s, and 20 s later, with 34,800 outputs, the
+//! process has had 30 MiB at most.
 //!
 //! | a queued task that cannot run, bytes | |
 //! |---|---|
@@ -189,8 +198,8 @@
 //!
 //! | what | | aim |
 //! |---|---|---|
-//! | lives of a second, which end by SIGKILL: part of them that tasks take whose results count | 0.93 (0.94 in the others) | 0.95, **missed**: 15 ms go by until the first task, 0.3 ms between two (the median; 0.8 ms one in ten), and half a task is lost with each |
-//! | from the start of a process to its first task | median 82 ms, worst 158 ms of 40 (54 and 152 in the best run; another time 211 ms was the worst of 120) | 0.2 s |
+//! | lives of a second, which end by SIGKILL: part of them that tasks take whose results count | 0.95 and 0.96, two runs | 0.95: 5 ms go by from when one is at the pool until its first task, the median, and half a task is lost with each |
+//! | from the start of a process to its first task | median 43 ms, worst 147 ms of 80 (211 ms was the worst of 120 another time, of a build before) | 0.2 s |
 //! | half of four killed at once: rate of the others, in the worst half second of six | 0.97 | no dip |
 //! | until all that those may have held has run elsewhere | 0.035 s | the outage and 0.1 s |
 //! | a pool killed and started again at once: until a client has a new result | 0.61 s | 1 s: client and processors take their old cluster for lost after an outage of 0.5 s |
@@ -241,21 +250,21 @@
 //!
 //! | goal | |
 //! |---|---|
-//! | a task that does nothing: 1 µs | 1.00, 1.04 and 1.06 with 1, 2 and 8 slots (0.83, 0.88 and 1.12 in another run): **missed** by a little |
-//! | the same beside Ray, Dask and rayon: 150 and 500 times faster, 4 times slower | 613, 1,674; 4.3, and 4.9 with 8 slots: **missed** beside rayon |
-//! | tasks of 10 and 100 µs: 0.9 and 0.97 of rayon's throughput, with 1 and 8 slots | 1.2 and 1.0 with 1, 1.2 and 1.03 with 2; 0.77 and 0.87 with 8 on two processors: **missed** there |
-//! | one task there and back: 20 µs, a 25th of Ray's | 15 with one slot, 23 to 55 with two: **missed**; a 36th. It goes from thread to thread four times: client, pool, processor, pool, client |
-//! | commands: 1.2 times a bare loop | 1.85: **missed** |
-//! | commands beside HyperQueue, xargs, GNU parallel: 4, 2, 15 times faster | 3.2; 0.76, so xargs is faster: **both missed**; GNU parallel was not to be had |
+//! | a task that does nothing: 1 µs | 1.13, 0.92 and 1.12 with 1, 2 and 8 slots: **missed** by a little with 1 and 8 |
+//! | the same beside Ray, Dask and rayon: 150 and 500 times faster, 4 times slower | 613, 1,674, before the last change; 4.1 with 2 slots, 4.9 with 8, 8.6 with 1: **missed** beside rayon |
+//! | tasks of 10 and 100 µs: 0.9 and 0.97 of rayon's throughput, with 1 and 8 slots | 1.3 and 1.1 with 1, 1.0 and 1.1 with 2; 0.74 and 0.90 with 8 on two processors: **missed** there |
+//! | one task there and back: 20 µs, a 25th of Ray's | 15 to 23 with one slot, 23 to 88 with two: **missed**; a 36th in the best run. It goes from thread to thread four times: client, pool, processor, pool, client |
+//! | commands: 1.2 times a bare loop | 1.17 to 1.22: **missed** by a little in two of three runs |
+//! | commands beside HyperQueue, xargs, GNU parallel: 4, 2, 15 times faster | 4.3 to 6.1; 1.01 to 1.07: **missed** beside xargs, since most of that is the time of the commands themselves; GNU parallel was not to be had |
 //! | the pool's own work: 1 µs with 10, 1,000 and 10,000 processors, within 2 times of each other | 0.6, 0.9, 1.3: **missed** at 10,000, 2.2 times |
 //! | 10,000 processors and a million tasks: 60 s of a core | 3.1 s |
 //! | a million queued: 100 MB, a 15th of HyperQueue's, a 30th of Dask's | 96 MB; a 12th: **missed**; a 38th |
-//! | a file of 3,000,000 commands: the first within 1 s, 200 MB | 0.05 s, 28 MiB |
+//! | a file of 3,000,000 commands: the first within 1 s, 200 MB | 0.03 s, 30 MiB |
 //! | durable results: 100,000 a second, 0.7 of a plain log | 427,000; 0.58 to 0.90: **missed** in groups of 4,000 with syncs of 5 ms |
 //! | a million tasks loaded: 3 s | 0.15 to 2.6 s |
 //! | from joining to the first task: 1 ms a slot | 0.24 ms with one, 0.15 with eight |
-//! | a process, from its start to its first task: 0.2 s | median 0.05 to 0.08 s, worst of 120 0.16 s, 0.21 s another time: **missed** then; that of guests is for later |
-//! | lives of 1 s: 0.95 of use | 0.93 to 0.94 of processes that are killed: **missed**; more than 0.95 in virtual time |
+//! | a process, from its start to its first task: 0.2 s | median 0.04 s, worst of 80 0.15 s; that of guests is for later |
+//! | lives of 1 s: 0.95 of use | 0.95 to 0.96 of processes that are killed; more than 0.95 in virtual time |
 //! | half of all processors killed: no dip, lost tasks again within the outage and 0.1 s | 0.97 to 0.99 in the worst half second; 0.04 s |
 //! | a pool killed: outcomes 1 s after its start | 0.61 s when it is started at once, with 0.07 s more for reading 500,000 results. That of a standby is for later |
 //! | one of 8 slots ten times slower: 1.1 times the time without it | 1.03 |
@@ -264,13 +273,16 @@
 //! # Not yet
 //! A pool without a journal that is lost takes its jobs along. All results pass its node; of a program without `serve` those that [`Job::add`] and [`Job::join`] give stay in its
 //! memory as long as their job does, since others may need them: what is long goes as a [`Large`]. There is no standby. Over MPI a process that is stopped, not dead,
-//! keeps what it holds until that is copied. A function that never returns keeps its processor, and [`Program::run`] waits for it. Inputs and results
+//! keeps what it holds until that is copied. Results that a task joins go to its processor with each such task: nodes keep none, and who has them already is not
+//! preferred. A function that never returns keeps its processor, and [`Program::run`] waits for it. Inputs and results
 //! that are not [`Large`] are put together in memory, up to a gigabyte each. [`Program::run`] over sockets has all processes from the start.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "net")]
 mod durable;
 mod error;
+#[cfg(feature = "metrics")]
+mod figures;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use pdbp::{Builder, Event, Launch, Node, Settings, TransportKind, Watch};
+use pdbp::config::{Entry, Origin};
+use pdbp::{Builder, Event, Launch, Node, Progress, Settings, TransportKind, Watch};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -53,6 +54,7 @@ pub struct Program {
     pub(crate) offer: Resources,
     large: Option<PathBuf>,
     join_when: Box<dyn Fn() -> bool + Send + Sync>,
+    progress: Progress,
 }
 
 impl Program {
@@ -65,6 +67,7 @@ impl Program {
             offer: Resources::none(),
             large: None,
             join_when: Box::new(|| true),
+            progress: Progress::Thread,
         }
     }
 
@@ -160,6 +163,13 @@ impl Program {
         self
     }
 
+    /// Who makes progress where all nodes are threads of this process, unless the setting `progress` says so: by default a thread of each node. With
+    /// [`Progress::Inline`] those do that wait for something, which saves switches of threads where tasks wait more than they compute.
+    pub fn progress(&mut self, progress: Progress) -> &mut Self {
+        self.progress = progress;
+        self
+    }
+
     /// What bounds the pool.
     pub fn limits(&mut self, limits: Limits) -> &mut Self {
         self.limits = limits;
@@ -182,7 +192,13 @@ impl Program {
         // One row of blocks serves all slots of a node: with fewer blocks they would wait for each other.
         let row_blocks = builder.settings().row_blocks.max(2 * slots as u32);
         let builder = builder.row_blocks(row_blocks);
-        let builder = if spans { builder } else { builder.nodes(2).transport(TransportKind::Local) };
+        let is_said = |entry: &Entry<'_>| entry.key == "progress" && *entry.origin != Origin::Default;
+        let is_said = builder.settings().entries().any(|entry| is_said(&entry));
+        let builder = match (spans, is_said) {
+            (true, _) => builder,
+            (false, true) => builder.nodes(2).transport(TransportKind::Local),
+            (false, false) => builder.nodes(2).transport(TransportKind::Local).progress(self.progress),
+        };
         self.run_on(builder.start()?.nodes(), slots, client)
     }
 
@@ -206,16 +222,24 @@ impl Program {
         // The program may take events itself.
         let watches: Vec<_> = nodes.iter().map(Node::watch).collect();
         let pool = Pool::new(kinds.len(), kinds.fingerprint(), self.limits);
-        let served = Served::new(pool, self.large.map(large::Store::new));
+        let served = Arc::new(Served::new(pool, self.large.map(large::Store::new)));
+        #[cfg(feature = "metrics")]
+        let _showing = match first {
+            Some(_) => {
+                let seen = Arc::clone(&served);
+                crate::figures::show(nodes, move || seen.seen())?
+            }
+            None => None,
+        };
+        let served = &*served;
         let keeps_large = served.large.is_some();
         let offer = &self.offer.or_cpus(slots);
         let grace = self.limits.grace;
         let join_when = &self.join_when;
         thread::scope(|scope| {
-            let server = first.map(|node| scope.spawn(|| host(node, &served)));
+            let server = first.map(|node| scope.spawn(move || host(node, served)));
             let keeper = first.zip(served.large.as_ref());
             let keeper = keeper.map(|(node, store)| {
-                let served = &served;
                 scope.spawn(move || {
                     let _guard = served.guard("the thread of large values");
                     large::keep(node, served, store).inspect_err(|e| served.fail(e.to_string()))
@@ -225,7 +249,7 @@ impl Program {
             let slots = others.iter().flat_map(|node| names.clone().map(|name| (*node, name)));
             let slots: Vec<_> = slots
                 .flat_map(|(node, name)| {
-                    let (kinds, served) = (&kinds, &served);
+                    let kinds = &kinds;
                     let run = move |name: &str, watch: &slot::Watch| {
                         compute(node, name, (kinds, offer, keeps_large), watch, served)
                     };
@@ -246,13 +270,14 @@ impl Program {
                     [first, scope.spawn(instead)]
                 })
                 .collect();
-            let result = first.map(|node| attend(node, &served, client));
+            let result = first.map(|node| attend(node, served, client));
             let slots: Vec<_> = slots.into_iter().map(|slot| slot.join()).collect();
             // With a node that is lost nobody can wait for all.
             if spans && !served.has_lost.load(Ordering::Acquire) && !watches.iter().any(has_lost_one) {
                 farewell(nodes);
             }
             served.over.store(true, Ordering::Release);
+            first.into_iter().for_each(serve::wake);
             let server = server.map(|server| server.join());
             let keeper = keeper.map(|keeper| keeper.join());
             let result = result.map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)));

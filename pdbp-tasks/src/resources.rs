@@ -92,6 +92,19 @@ impl Resources {
             && needs.names.iter().all(|(name, count)| *count <= self.count_of(name))
     }
 
+    /// Bytes of memory.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn count_memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// All that is counted but memory.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn counted(&self) -> impl Iterator<Item = (&str, u64)> {
+        let own = [("cpus", u64::from(self.cpus)), ("gpus", self.gpus.into())];
+        own.into_iter().chain(self.names.iter().map(|(name, count)| (name.as_str(), u64::from(*count))))
+    }
+
     fn count_of(&self, name: &str) -> u32 {
         self.names.iter().find(|(known, _)| known == name).map_or(0, |(_, count)| *count)
     }
@@ -138,6 +151,13 @@ impl Used {
         }
         self.gpus |= gpus;
         gpus
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn all(&self) -> Resources {
+        let cpus = u16::try_from(self.cpus).unwrap_or(u16::MAX);
+        let gpus = self.gpus.count_ones() as u16; // 64 at most
+        Resources { cpus, gpus, memory: self.memory, names: self.names.clone() }
     }
 
     pub(crate) fn give_back(&mut self, needs: &Resources, gpus: u64) {

@@ -1,5 +1,6 @@
 //! The pool on a part: the thread that answers processors.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -39,6 +40,8 @@ pub(crate) struct Served {
     pub(crate) has_lost: AtomicBool,
     /// Why there will be no more outcomes.
     error: Mutex<Option<String>>,
+    /// Names of jobs.
+    names: Mutex<HashMap<u32, String>>,
     /// Large values, if they are kept.
     pub(crate) large: Option<large::Store>,
 }
@@ -52,6 +55,7 @@ impl Served {
             over: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
             error: Mutex::new(None),
+            names: Mutex::default(),
             large,
         }
     }
@@ -61,9 +65,26 @@ impl Served {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn names(&self) -> MutexGuard<'_, HashMap<u32, String>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How it is now.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn seen(&self) -> crate::pool::seen::Seen {
+        let (names, pool) = (self.names().clone(), self.pool());
+        let jobs = pool.jobs_seen(|job| names.get(&job).cloned().unwrap_or_default());
+        crate::pool::seen::Seen { jobs, ..pool.seen() }
+    }
+
     /// Waits until there may be outcomes.
     pub(crate) fn wait<'a>(&self, pool: MutexGuard<'a, Pool>) -> MutexGuard<'a, Pool> {
-        self.came.wait_timeout(pool, IDLE).unwrap_or_else(PoisonError::into_inner).0
+        self.wait_for(pool, IDLE)
+    }
+
+    /// The same, so long at most.
+    pub(crate) fn wait_for<'a>(&self, pool: MutexGuard<'a, Pool>, time: Duration) -> MutexGuard<'a, Pool> {
+        self.came.wait_timeout(pool, time.min(IDLE)).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// No outcomes will come any more, for a reason of which the first counts.
@@ -88,6 +109,16 @@ impl Served {
     /// The error that has ended it, for whoever asks.
     pub(crate) fn error(&self) -> Option<Error> {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).clone().map(Error::other)
+    }
+}
+
+/// Lets the pool's thread of a node look at what has changed, which it does by itself after a while.
+pub(crate) fn wake(node: &Node) {
+    if let Ok(part) = node.attach()
+        && let Ok(pool) = part.lookup(ADDRESS)
+    {
+        let _ = part.try_send(pool, &[]);
+        part.flush();
     }
 }
 

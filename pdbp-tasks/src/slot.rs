@@ -2,7 +2,8 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pdbp::{Node, Part, RecvError, SendError, Share, Target};
@@ -35,7 +36,8 @@ pub(crate) struct Watch {
     grace: Duration,
     /// Milliseconds since then until what runs hangs; 0: it has all the time in the world.
     hangs_at: AtomicU64,
-    is_over: AtomicBool,
+    is_over: Mutex<bool>,
+    ended: Condvar,
 }
 
 /// Says that the thread which is watched ends, whatever happens to it.
@@ -43,13 +45,15 @@ pub(crate) struct Living<'a>(&'a Watch);
 
 impl Drop for Living<'_> {
     fn drop(&mut self) {
-        self.0.is_over.store(true, Ordering::Release);
+        *self.0.is_over() = true;
+        self.0.ended.notify_all();
     }
 }
 
 impl Watch {
     pub(crate) fn new(grace: Duration) -> Self {
-        Self { began: Instant::now(), grace, hangs_at: AtomicU64::new(0), is_over: AtomicBool::new(false) }
+        let (hangs_at, is_over, ended) = (AtomicU64::new(0), Mutex::new(false), Condvar::new());
+        Self { began: Instant::now(), grace, hangs_at, is_over, ended }
     }
 
     fn begin(&self, limit: Duration) {
@@ -61,6 +65,10 @@ impl Watch {
         self.hangs_at.store(0, Ordering::Relaxed);
     }
 
+    fn is_over(&self) -> MutexGuard<'_, bool> {
+        self.is_over.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Until this is dropped the thread lives.
     pub(crate) fn thread(&self) -> Living<'_> {
         Living(self)
@@ -68,12 +76,13 @@ impl Watch {
 
     /// Waits until what runs hangs. `false`: the thread has ended before.
     pub(crate) fn hangs(&self) -> bool {
-        while !self.is_over.load(Ordering::Acquire) {
+        let mut is_over = self.is_over();
+        while !*is_over {
             let at = self.hangs_at.load(Ordering::Relaxed);
             if at > 0 && self.began.elapsed().as_millis() > at.into() {
                 return true;
             }
-            std::thread::sleep(WATCH);
+            is_over = self.ended.wait_timeout(is_over, WATCH).unwrap_or_else(PoisonError::into_inner).0;
         }
         false
     }

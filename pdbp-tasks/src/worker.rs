@@ -18,7 +18,7 @@ const ROOM: usize = 256;
 /// Results that leave in one message at most, and their bytes.
 const MOST: (usize, usize) = (256, 16 << 20);
 /// Results wait no longer than this for others, while there are tasks to run.
-const SOON: Duration = Duration::from_millis(1);
+const SOON: Duration = Duration::from_millis(4);
 /// Results that are kept until they are durable, and their bytes: with more a processor waits.
 const UNACKNOWLEDGED: (usize, usize) = (2048, 16 << 20);
 /// Who was told to stand by asks again after this time: the answer may have been lost.

@@ -155,6 +155,22 @@ fn commands_end_with_a_run_that_is_killed() {
 }
 
 #[test]
+fn commands_end_with_a_run_that_is_killed_though_their_guard_was_before() {
+    let mut held = Held::new();
+    let is_guard = "grep -qs \"^PPid:.$PPID$\" $d/status && grep -qsz '^guard$' $d/cmdline";
+    let kill = format!(
+        "for d in /proc/[0-9]*; do {is_guard} && kill -KILL ${{d#/proc/}} && echo >&2 killed; done; true"
+    );
+    let script = format!("if test {{}} = 1; then {kill}; else {} & wait; fi", held.command());
+    let mut process = spawn(&["run", "--array", "1-2", "--slots", "1", "--", "sh", "-c", &script]);
+    held.await_begun(1);
+    process.kill().unwrap();
+    let ended = finish(process);
+    assert_eq!(text(&ended.stderr), "killed\n", "{ended:?}");
+    held.await_free();
+}
+
+#[test]
 fn a_run_that_was_started_to_ignore_a_signal_ignores_it() {
     let mut held = Held::new();
     let program = env!("CARGO_BIN_EXE_pdbp-tasks");

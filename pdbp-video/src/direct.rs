@@ -69,8 +69,8 @@ pub fn run(
             });
         }
         outcome.work += worker.work;
-        outcome.notes.extend(worker.desk.scorer.take_note());
-        for (name, frames) in worker.desk.scorer.shares() {
+        outcome.notes.extend(worker.handover.scorer.take_note());
+        for (name, frames) in worker.handover.scorer.shares() {
             *outcome.analysed.entry(name.clone()).or_default() += frames;
         }
     }
@@ -92,7 +92,7 @@ struct Worker {
     clock: RunClock,
     sampler: Sampler,
     followers: Vec<(StreamNo, Follower)>,
-    desk: Desk,
+    handover: Handover,
     work: Work,
     arrivals: Vec<Arrival>,
     faults: Vec<Fault>,
@@ -108,7 +108,7 @@ impl Worker {
             clock,
             sampler: Sampler::new(codec),
             followers: Vec::new(),
-            desk: Desk { scorer, message: Vec::new(), pushed: None },
+            handover: Handover { scorer, message: Vec::new(), pushed: None },
             work: Work::default(),
             arrivals: Vec::new(),
             faults: Vec::new(),
@@ -133,7 +133,7 @@ impl Worker {
         self.show(streams, (mode, reel), pass, pool, observer);
         if self.error.is_none() {
             let mut watch = Stopwatch::start();
-            self.error = self.desk.scorer.finish().err();
+            self.error = self.handover.scorer.finish().err();
             self.work.analyse_ns += watch.lap();
             self.collect();
         }
@@ -201,7 +201,7 @@ impl Worker {
 
     /// Takes in what has been scored.
     fn collect(&mut self) {
-        while let Some((header, scores, sight)) = self.desk.scorer.take() {
+        while let Some((header, scores, sight)) = self.handover.scorer.take() {
             self.work.analysed += 1;
             let received_ns = self.clock.now_ns();
             let record = ScoreRecord::new(&header, scores, sight, 0, received_ns);
@@ -220,22 +220,22 @@ impl Worker {
             return;
         }
         let captured_ns = self.clock.now_ns();
-        let desk = &mut self.desk;
+        let handover = &mut self.handover;
         let mut pack_ns = 0;
         let mut watch = Stopwatch::start();
         let decoded = decode(&mut |frame, picture| {
             let mut watch = Stopwatch::start();
-            desk.put(FrameId { stream, frame, pass, captured_ns }, picture);
+            handover.put(FrameId { stream, frame, pass, captured_ns }, picture);
             pack_ns = watch.lap();
         });
-        if desk.pushed.is_some() {
+        if handover.pushed.is_some() {
             self.work.analyse_ns += pack_ns;
         }
         self.work.decode_ns += watch.lap().saturating_sub(pack_ns);
         match decoded {
             Ok(Some(())) => {
                 self.work.decoded += 1;
-                self.error = self.desk.score(&mut self.work).err();
+                self.error = self.handover.score(&mut self.work).err();
                 self.collect();
             }
             Ok(None) => {}
@@ -247,14 +247,14 @@ impl Worker {
 }
 
 /// Where a frame waits in its wire form between decoding and analysis.
-struct Desk {
+struct Handover {
     scorer: Scorer,
     message: Vec<u8>,
     /// What became of a picture that needed no frame.
     pushed: Option<Result<(), ScoreError>>,
 }
 
-impl Desk {
+impl Handover {
     fn put(&mut self, id: FrameId, picture: &Yuv<'_>) {
         // From the memory of a device into that of its analysis, without a frame.
         #[cfg(feature = "cuda")]

@@ -106,6 +106,7 @@ impl Builder {
         if let Some(wrong) = self.wrong {
             return Err(wrong.into());
         }
+        crate::prepare();
         let mut settings = self.settings;
         settings.check()?;
         let launch = Launch::find().filter(|launch| launch.ranks > 1);

@@ -143,6 +143,7 @@ pub use pdbp_core::{Bell, Event, Routing};
 #[cfg(feature = "cuda")]
 pub use pdbp_cuda as cuda;
 pub use pdbp_local::Doorbell;
+pub use sync::prepare;
 #[cfg(unix)]
 pub use wake_fd::WakeFd;
 

@@ -54,6 +54,7 @@ fn reach(settings: &Settings) -> Result<Net, StartError> {
         Codec::Zstd => pdbp_net::Codec::Zstd,
     };
     options.masters = settings.masters;
+    options.founding_file.clone_from(&settings.founding_file);
     options.role =
         if settings.role == Role::Master { pdbp_net::Role::Master } else { pdbp_net::Role::Worker };
     options.outage = settings.outage;

@@ -8,6 +8,8 @@
 //! `--threads` by a thread for each that waits. The baseline sends to seven of them; then the eighth gets its turn too, while it does not read, is stopped (`SIGSTOP`), or reads one piece
 //! in 20 ms, about a hundredth of what the others do. Cases alternate; medians count. *Sum*: what the seven have got. *99 %*: of one piece in
 //! 32 the time until its answer is there. *Processor*: time of the founder's process for a megabyte, which other work on the machine changes little.
+//!
+//! `--memory 60` measures something else: what memory of the founder is resident while it sends to all eight for so many seconds, beside what its settings allow.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -41,6 +43,9 @@ struct Arguments {
     /// A thread for each peer, which waits for it.
     #[arg(long)]
     threads: bool,
+    /// Seconds of sending while the eighth does not read, and as many while it is stopped, for the resident memory.
+    #[arg(long, conflicts_with = "threads")]
+    memory: Option<u64>,
     /// By SOAP, and not in frames.
     #[arg(long)]
     soap: bool,
@@ -143,6 +148,9 @@ fn measure(arguments: &Arguments) -> Result<()> {
     let find = |peer: &Peer| part.find(&format!("sink@node{}", peer.node), SOON);
     let to = peers.iter().map(find).collect::<std::result::Result<Vec<_>, _>>()?;
     let last = peers.last_mut().ok_or("no peers")?;
+    if let Some(seconds) = arguments.memory {
+        return watch_memory(&founder, (&mut parts, &to), last, seconds);
+    }
     let mut figures: [Figures; CASES.len()] = Default::default();
     for round in 0..=arguments.rounds {
         for (case, figures) in figures.iter_mut().enumerate() {
@@ -166,6 +174,50 @@ fn measure(arguments: &Arguments) -> Result<()> {
     }
     print(&figures);
     Ok(())
+}
+
+/// Samples of the resident memory in a round, of which the first is taken when the pages are touched that are used over and over.
+const SAMPLES: u64 = 12;
+
+fn watch_memory(
+    founder: &Cluster,
+    (parts, to): (&mut [Part<Shared>], &[Target]),
+    last: &mut Peer,
+    seconds: u64,
+) -> Result<()> {
+    let bound = founder.settings().memory() as f64 / 1e6;
+    let before = resident()?;
+    println!(
+        "| the eighth, {seconds} s | before | after a twelfth | most since | at the end | block memory, all MB |"
+    );
+    println!("|---|---|---|---|---|---|");
+    for (case, name) in CASES.iter().enumerate().skip(1).take(2) {
+        if case == 1 {
+            last.tell(u64::MAX)?
+        } else {
+            last.signal("-STOP")?
+        };
+        let sample = |_| {
+            send(parts, to, Duration::from_secs(seconds) / SAMPLES as u32)?;
+            resident()
+        };
+        let samples = (0..SAMPLES).map(sample).collect::<Result<Vec<_>>>()?;
+        last.signal("-CONT")?;
+        last.tell(0)?;
+        settle(parts, to)?;
+        let most = samples.iter().copied().fold(0.0, f64::max);
+        let (first, end) = (samples[0], samples[samples.len() - 1]);
+        println!("| {name} | {before:.1} | {first:.1} | {most:.1} | {end:.1} | {bound:.1} |");
+    }
+    Ok(())
+}
+
+/// Megabytes of this process that are in memory.
+fn resident() -> Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()).ok_or("no VmRSS in /proc/self/status")?;
+    Ok(kib.parse::<f64>()? * 1024.0 / 1e6)
 }
 
 /// What was sent to each, and how long answers took, in ms.

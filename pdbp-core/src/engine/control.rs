@@ -116,7 +116,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         match self.links.id(node) {
             LinkId::NONE if member => pipes.event(Event::PeerRestored { peer: node }),
             LinkId::NONE => {
-                self.lose_errands(|dest| dest == node, LinkId::NONE);
+                self.lose_room_requests(|dest| dest == node, LinkId::NONE);
                 self.orphan_rooms(node);
                 pipes.event(Event::PeerFailed { peer: node, undelivered: 0 });
                 pipes.event(Event::FlushWanted);

@@ -61,7 +61,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let (topology, peer) = (self.links.topology, self.links.peer(id));
         let leads_there = |dest| topology.relay_to(dest).unwrap_or(dest) == peer;
         self.pipes.cut_streams(leads_there);
-        self.lose_errands(leads_there, id);
+        self.lose_room_requests(leads_there, id);
         self.reserve_space(id);
         self.empty_control(id);
         self.give_up_queue(id, pipes);

@@ -3,7 +3,7 @@
 use managed::ManagedSlice;
 
 use super::nameless::Nameless;
-use super::room::Errand;
+use super::room::RoomRequest;
 use super::{Engine, Event, PrivatePipes};
 use crate::agreement::Change;
 use crate::id::{Address, NodeId, PartId, PipeId};
@@ -36,7 +36,7 @@ pub(crate) struct Local {
     /// Its row of PTA, for when it has to be registered anew.
     pub(super) entry: Option<PartEntry>,
     /// The message in segments that it sends.
-    pub(super) errand: Errand,
+    pub(super) room_request: RoomRequest,
 }
 
 impl Local {

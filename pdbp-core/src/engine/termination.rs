@@ -150,6 +150,10 @@ impl Termination {
         if !wanted {
             return Step::Idle;
         }
+        // A member that has been let in just now may be sending already, though it has not welcomed this node yet.
+        if links.iter().any(|link| link.state.is_awaited()) {
+            return Step::Waits;
+        }
         (self.wave, self.counting) = (next, true);
         for link in links.iter_mut() {
             link.tally.count = None;

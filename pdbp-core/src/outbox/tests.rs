@@ -28,7 +28,7 @@ fn route(to: usize) -> Route {
 }
 
 /// Blocks without an engine: what is submitted is read at once, and counts as unread until it is told otherwise.
-struct Desk {
+struct TestBlocks {
     umb: Umb<'static, HeapMemory>,
     vacant: Vec<u32>,
     /// By destination: the messages of the blocks that nobody has read.
@@ -40,7 +40,7 @@ struct Desk {
     urgent: u32,
 }
 
-impl Desk {
+impl TestBlocks {
     fn new(blocks: usize) -> Self {
         let info: Vec<_> = (0..blocks).map(|_| BlockInfo::default()).collect();
         let memory = HeapMemory::new(stride(BODY) * blocks).unwrap();
@@ -59,7 +59,7 @@ impl Desk {
     }
 }
 
-impl Blocks for Desk {
+impl Blocks for TestBlocks {
     fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
         if dest.index() >= NODES {
             return Err(OpenError::NoSuchNode(dest));
@@ -100,84 +100,84 @@ fn outbox() -> Outbox<'static> {
     Outbox::allocate(NODES, RULE)
 }
 
-fn send(outbox: &mut Outbox<'_>, desk: &mut Desk, now: u64, to: usize, data: &[u8]) {
+fn send(outbox: &mut Outbox<'_>, blocks: &mut TestBlocks, now: u64, to: usize, data: &[u8]) {
     let hop = Hop::to_node(node(to));
-    outbox.send(desk, Time(now), hop, &Outgoing::message(route(to), data)).unwrap();
+    outbox.send(blocks, Time(now), hop, &Outgoing::message(route(to), data)).unwrap();
 }
 
 #[test]
 fn a_block_leaves_after_its_time_when_its_peer_has_read_all() {
-    let (mut outbox, mut desk) = (outbox(), Desk::new(4));
-    send(&mut outbox, &mut desk, 1_000, 1, b"first");
-    let deadline = |outbox: &Outbox<'_>, desk: &Desk| outbox.deadline(|dest| desk.backlog(dest));
-    assert_eq!(deadline(&outbox, &desk), Some(Time(1_100)));
+    let (mut outbox, mut blocks) = (outbox(), TestBlocks::new(4));
+    send(&mut outbox, &mut blocks, 1_000, 1, b"first");
+    let deadline = |outbox: &Outbox<'_>, blocks: &TestBlocks| outbox.deadline(|dest| blocks.backlog(dest));
+    assert_eq!(deadline(&outbox, &blocks), Some(Time(1_100)));
     assert_eq!(
-        outbox.flush(&mut desk, Due::Past(Time(1_099))),
+        outbox.flush(&mut blocks, Due::Past(Time(1_099))),
         Flushed { blocks: 0, left: Some(Time(1_000)) }
     );
-    assert_eq!(outbox.flush(&mut desk, Due::Past(Time(1_100))), Flushed { blocks: 1, left: None });
-    assert_eq!(deadline(&outbox, &desk), None);
+    assert_eq!(outbox.flush(&mut blocks, Due::Past(Time(1_100))), Flushed { blocks: 1, left: None });
+    assert_eq!(deadline(&outbox, &blocks), None);
     // The first is not read, so that the second waits, but not for ever.
-    send(&mut outbox, &mut desk, 2_000, 1, b"second");
-    assert_eq!(deadline(&outbox, &desk), Some(Time(2_000 + 100 * PATIENCE)));
-    assert_eq!(outbox.flush(&mut desk, Due::Past(Time(2_100))).blocks, 0);
-    assert_eq!(outbox.flush(&mut desk, Due::Idle(Time(2_100))).blocks, 0);
-    assert_eq!(outbox.flush(&mut desk, Due::Past(Time(2_000 + 100 * PATIENCE))).blocks, 1);
-    send(&mut outbox, &mut desk, 9_000, 1, b"third");
-    desk.read(1);
-    desk.read(1);
-    assert_eq!(outbox.flush(&mut desk, Due::Past(Time(9_000))).blocks, 0);
-    assert_eq!(outbox.flush(&mut desk, Due::Idle(Time(9_000))).blocks, 1, "nothing else is to be done");
-    assert_eq!(desk.all_sent(1), [&b"first"[..], b"second", b"third"]);
+    send(&mut outbox, &mut blocks, 2_000, 1, b"second");
+    assert_eq!(deadline(&outbox, &blocks), Some(Time(2_000 + 100 * PATIENCE)));
+    assert_eq!(outbox.flush(&mut blocks, Due::Past(Time(2_100))).blocks, 0);
+    assert_eq!(outbox.flush(&mut blocks, Due::Idle(Time(2_100))).blocks, 0);
+    assert_eq!(outbox.flush(&mut blocks, Due::Past(Time(2_000 + 100 * PATIENCE))).blocks, 1);
+    send(&mut outbox, &mut blocks, 9_000, 1, b"third");
+    blocks.read(1);
+    blocks.read(1);
+    assert_eq!(outbox.flush(&mut blocks, Due::Past(Time(9_000))).blocks, 0);
+    assert_eq!(outbox.flush(&mut blocks, Due::Idle(Time(9_000))).blocks, 1, "nothing else is to be done");
+    assert_eq!(blocks.all_sent(1), [&b"first"[..], b"second", b"third"]);
 }
 
 #[test]
 fn blocks_of_short_messages_leave_early_and_those_of_longer_ones_when_the_link_likes_it() {
-    let (mut outbox, mut desk) = (outbox(), Desk::new(4));
+    let (mut outbox, mut blocks) = (outbox(), TestBlocks::new(4));
     outbox.set_body(1, 240);
     for _ in 0..40 {
-        send(&mut outbox, &mut desk, 0, 1, &[1; 16]);
-        send(&mut outbox, &mut desk, 0, 2, &[2; 100]);
+        send(&mut outbox, &mut blocks, 0, 1, &[1; 16]);
+        send(&mut outbox, &mut blocks, 0, 2, &[2; 100]);
     }
-    outbox.flush(&mut desk, Due::All);
+    outbox.flush(&mut blocks, Due::All);
     // A header of 16 bytes, and 9 messages of 16.
-    assert_eq!(desk.lengths[1][..4], [160; 4]);
+    assert_eq!(blocks.lengths[1][..4], [160; 4]);
     // 2 messages in all that there is.
-    assert_eq!(desk.lengths[2][..4], [16 + 200; 4]);
+    assert_eq!(blocks.lengths[2][..4], [16 + 200; 4]);
     for _ in 0..4 {
-        send(&mut outbox, &mut desk, 0, 1, &[1; 90]);
+        send(&mut outbox, &mut blocks, 0, 1, &[1; 90]);
     }
-    assert_eq!(desk.lengths[1].last(), Some(&(16 + 180 + 4)), "two of 90 bytes, padded, and not three");
-    outbox.discard(&mut desk);
-    assert_eq!((desk.vacant.len(), outbox.open()), (4, 0));
+    assert_eq!(blocks.lengths[1].last(), Some(&(16 + 180 + 4)), "two of 90 bytes, padded, and not three");
+    outbox.discard(&mut blocks);
+    assert_eq!((blocks.vacant.len(), outbox.open()), (4, 0));
 }
 
 #[test]
 fn what_is_refused_is_not_sent_and_keeps_no_block() {
-    let (mut outbox, mut desk) = (outbox(), Desk::new(1));
+    let (mut outbox, mut blocks) = (outbox(), TestBlocks::new(1));
     let hop = Hop::to_node(node(1));
     let long = Outgoing::message(route(1), &[0; BODY]);
-    assert_eq!(outbox.send(&mut desk, Time(0), hop, &long), Err(SendError::TooLong));
-    assert_eq!(Outbox::send_urgent(&mut desk, node(1), route(1), &[0; BODY]), Err(SendError::TooLong));
+    assert_eq!(outbox.send(&mut blocks, Time(0), hop, &long), Err(SendError::TooLong));
+    assert_eq!(Outbox::send_urgent(&mut blocks, node(1), route(1), &[0; BODY]), Err(SendError::TooLong));
     let nowhere = Hop::to_node(node(7));
-    let refused = outbox.send(&mut desk, Time(0), nowhere, &Outgoing::message(route(1), b""));
+    let refused = outbox.send(&mut blocks, Time(0), nowhere, &Outgoing::message(route(1), b""));
     assert_eq!(refused, Err(SendError::Open(OpenError::NoSuchNode(node(7)))));
-    send(&mut outbox, &mut desk, 0, 1, b"the only block");
-    let other = outbox.send(&mut desk, Time(0), Hop::to_node(node(2)), &Outgoing::message(route(2), b""));
+    send(&mut outbox, &mut blocks, 0, 1, b"the only block");
+    let other = outbox.send(&mut blocks, Time(0), Hop::to_node(node(2)), &Outgoing::message(route(2), b""));
     assert_eq!(other, Err(SendError::Open(OpenError::WouldBlock)));
-    assert_eq!(Outbox::send_urgent(&mut desk, node(1), route(1), b""), Err(OpenError::WouldBlock.into()));
-    outbox.flush(&mut desk, Due::All);
-    assert_eq!((desk.vacant.len(), desk.all_sent(1)), (1, vec![b"the only block".to_vec()]));
-    Outbox::send_urgent(&mut desk, node(1), route(1), b"now").unwrap();
-    assert_eq!(desk.urgent, 1);
+    assert_eq!(Outbox::send_urgent(&mut blocks, node(1), route(1), b""), Err(OpenError::WouldBlock.into()));
+    outbox.flush(&mut blocks, Due::All);
+    assert_eq!((blocks.vacant.len(), blocks.all_sent(1)), (1, vec![b"the only block".to_vec()]));
+    Outbox::send_urgent(&mut blocks, node(1), route(1), b"now").unwrap();
+    assert_eq!(blocks.urgent, 1);
 }
 
 #[test]
 fn a_loan_is_a_message_or_nothing() {
-    let (mut outbox, mut desk) = (outbox(), Desk::new(2));
+    let (mut outbox, mut blocks) = (outbox(), TestBlocks::new(2));
     let hop = Hop::to_node(node(1));
     assert!(outbox.lend(hop, route(1), 5).is_none(), "no block is open");
-    send(&mut outbox, &mut desk, 7, 1, b"first");
+    send(&mut outbox, &mut blocks, 7, 1, b"first");
     for (text, outcome) in [(b"taken", Outcome::Committed), (b"taboo", Outcome::Undone)] {
         let mut loan = outbox.lend(hop, route(1), 5).unwrap();
         assert!(outbox.push(hop, route(1), b"overtakes").is_err(), "the lane's block is lent");
@@ -186,24 +186,24 @@ fn a_loan_is_a_message_or_nothing() {
         assert_eq!((loan.bytes(), loan.since()), (&text[..], Time(7)));
         assert!(outbox.end_loan(loan, outcome).is_none());
     }
-    send(&mut outbox, &mut desk, 9, 1, b"later");
-    outbox.flush(&mut desk, Due::All);
-    assert_eq!(desk.all_sent(1), [b"first", b"taken", b"later"]);
-    let refused = outbox.lend_anew(&mut desk, Time(0), hop, (route(1), BODY)).map(|_| ());
+    send(&mut outbox, &mut blocks, 9, 1, b"later");
+    outbox.flush(&mut blocks, Due::All);
+    assert_eq!(blocks.all_sent(1), [b"first", b"taken", b"later"]);
+    let refused = outbox.lend_anew(&mut blocks, Time(0), hop, (route(1), BODY)).map(|_| ());
     assert_eq!(refused, Err(SendError::TooLong));
-    let loan = outbox.lend_anew(&mut desk, Time(0), hop, (route(1), 40)).unwrap();
+    let loan = outbox.lend_anew(&mut blocks, Time(0), hop, (route(1), 40)).unwrap();
     assert!(outbox.end_loan(loan, Outcome::Undone).is_none());
-    outbox.discard(&mut desk);
-    assert_eq!(desk.vacant.len(), 2);
+    outbox.discard(&mut blocks);
+    assert_eq!(blocks.vacant.len(), 2);
 }
 
 #[test]
 fn messages_of_one_lane_to_several_nodes_say_their_way() {
-    let (mut outbox, mut desk) = (outbox(), Desk::new(2));
+    let (mut outbox, mut blocks) = (outbox(), TestBlocks::new(2));
     let via = |dest| Via { origin: node(0), dest: node(dest) };
     for dest in [1, 2, 2, 1] {
         let hop = Hop::by_link(1, node(dest), (dest != 1).then(|| via(dest)));
-        outbox.send(&mut desk, Time(0), hop, &Outgoing::message(route(dest), &[dest as u8])).unwrap();
+        outbox.send(&mut blocks, Time(0), hop, &Outgoing::message(route(dest), &[dest as u8])).unwrap();
     }
     assert_eq!(outbox.open(), 1, "one block for both");
     let (mut block, _) = outbox.take(1).unwrap();
@@ -211,7 +211,7 @@ fn messages_of_one_lane_to_several_nodes_say_their_way() {
     let body = block.raw.body_mut()[..length].to_vec();
     let trains = Cdus::new(&body).map(Result::unwrap).map(|t| (t.via().map(|v| v.dest), t.count()));
     assert_eq!(trains.collect::<Vec<_>>(), [(None, 1), (Some(node(2)), 2), (None, 1)]);
-    desk.submit(block);
+    blocks.submit(block);
 }
 
 #[derive(Clone, Debug)]
@@ -248,7 +248,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 /// An outbox, its blocks, and by destination the messages that it has taken and that have not left.
 struct Model {
     outbox: Outbox<'static>,
-    desk: Desk,
+    blocks: TestBlocks,
     now: Time,
     taken: Vec<Vec<Vec<u8>>>,
     serial: u8,
@@ -262,7 +262,7 @@ impl Model {
     }
 
     fn send(&mut self, to: usize, outgoing: &Outgoing<'_>) -> bool {
-        let sent = self.outbox.send(&mut self.desk, self.now, Hop::to_node(node(to)), outgoing);
+        let sent = self.outbox.send(&mut self.blocks, self.now, Hop::to_node(node(to)), outgoing);
         assert!(matches!(sent, Ok(()) | Err(SendError::Open(OpenError::WouldBlock))), "{sent:?}");
         if sent.is_ok() {
             self.taken[to].push(outgoing.bytes().to_vec());
@@ -317,8 +317,8 @@ impl Model {
             Operation::Urgent { to, length } => {
                 let data = self.bytes(length);
                 // It overtakes what is open, so the oracle lets that leave first.
-                self.outbox.flush(&mut self.desk, Due::All);
-                if Outbox::send_urgent(&mut self.desk, node(to), route(to), &data).is_ok() {
+                self.outbox.flush(&mut self.blocks, Due::All);
+                if Outbox::send_urgent(&mut self.blocks, node(to), route(to), &data).is_ok() {
                     self.taken[to].push(data);
                 }
             }
@@ -327,15 +327,15 @@ impl Model {
                 self.flush(due);
             }
             Operation::Wait(nanos) => self.now = self.now.after(nanos),
-            Operation::Read(dest) => self.desk.read(dest),
+            Operation::Read(dest) => self.blocks.read(dest),
         }
     }
 
     /// Nothing leaves too early, nothing stays too long.
     fn flush(&mut self, due: Due) {
-        let backlog: Vec<_> = (0..NODES).map(|i| self.desk.backlog(node(i))).collect();
+        let backlog: Vec<_> = (0..NODES).map(|i| self.blocks.backlog(node(i))).collect();
         let before: Vec<_> = self.outbox.lanes.iter().map(|l| l.block.as_ref().map(|_| l.since)).collect();
-        self.outbox.flush(&mut self.desk, due);
+        self.outbox.flush(&mut self.blocks, due);
         for ((lane, since), backlog) in self.outbox.lanes.iter().zip(before).zip(backlog) {
             let Some(since) = since else { continue };
             let age = self.now.since(since);
@@ -357,7 +357,7 @@ proptest! {
     ) {
         let mut model = Model {
             outbox: outbox(),
-            desk: Desk::new(blocks),
+            blocks: TestBlocks::new(blocks),
             now: Time(0),
             taken: vec![Vec::new(); NODES],
             serial: 0,
@@ -366,11 +366,11 @@ proptest! {
             model.apply(operation);
             let open = model.outbox.lanes.iter().filter(|lane| lane.block.is_some()).count();
             prop_assert_eq!(open, model.outbox.open());
-            prop_assert_eq!(open + model.desk.vacant.len(), blocks);
+            prop_assert_eq!(open + model.blocks.vacant.len(), blocks);
         }
-        model.outbox.flush(&mut model.desk, Due::All);
+        model.outbox.flush(&mut model.blocks, Due::All);
         for to in 0..NODES {
-            prop_assert_eq!(&model.desk.all_sent(to), &model.taken[to]);
+            prop_assert_eq!(&model.blocks.all_sent(to), &model.taken[to]);
         }
     }
 

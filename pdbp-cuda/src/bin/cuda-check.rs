@@ -121,7 +121,7 @@ fn gathers(device: &Cuda) -> Result<bool, DeviceError> {
     let (queue, mut table) = (device.queue()?, device.table(PIECES)?);
     for (i, piece) in table.pieces().iter_mut().enumerate() {
         let (at, staged) = (i * BYTES, (PIECES - 1 - i) * BYTES);
-        *piece = Piece { at: at as u64, staged: staged as u32, bytes: BYTES as u32 };
+        *piece = Piece::row(at as u64, staged as u32, BYTES as u32);
     }
     let mut turn = || {
         // SAFETY: all stay, and nobody touches them, until the device has been waited for: after an error they stay for good.

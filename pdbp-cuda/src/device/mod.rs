@@ -43,8 +43,9 @@ pub unsafe trait DeviceMemory: Send + Sync + 'static {
     fn place(&self) -> (NonNull<u8>, Space);
 }
 
-/// A piece that a kernel copies between a memory of any size and a staging area, which has less than 4 GiB. What flows ask for has up
-/// to 4 KiB each, so that pieces can be dealt out evenly.
+/// A piece that a kernel copies between a memory of any size and a staging area, which has less than 4 GiB: rows of one length that lie
+/// side by side in the staging area, and equally far apart in the memory. What flows ask for has up to 4 KiB each, so that pieces can
+/// be dealt out evenly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Piece {
@@ -52,12 +53,28 @@ pub struct Piece {
     pub at: u64,
     /// Its first byte in the staging area.
     pub staged: u32,
-    /// Its length, which may be 0.
+    /// The length of a row, which may be 0.
     pub bytes: u32,
+    /// How many rows.
+    pub rows: u32,
+    /// Bytes from the beginning of a row in the memory to that of the next.
+    pub apart: u32,
+}
+
+impl Piece {
+    /// A single row.
+    pub const fn row(at: u64, staged: u32, bytes: u32) -> Self {
+        Self { at, staged, bytes, rows: 1, apart: 0 }
+    }
+
+    /// Bytes of all rows.
+    fn length(&self) -> u64 {
+        u64::from(self.rows) * u64::from(self.bytes)
+    }
 }
 
 /// What a device is handed as it lies here.
-const _: () = assert!(size_of::<Piece>() == 16 && align_of::<Piece>() == 8);
+const _: () = assert!(size_of::<Piece>() == 24 && align_of::<Piece>() == 8);
 
 /// A list of pieces that the host writes and a device reads.
 pub trait PieceTable: 'static {
@@ -210,9 +227,11 @@ fn check_pieces(
         DeviceError::OutOfBounds { at: 0, bytes: count * size_of::<Piece>(), room: size_of_val(pieces) };
     let pieces = pieces.get(..count).ok_or(none)?;
     for piece in pieces {
-        let bytes = piece.bytes as usize;
-        check_bounds(usize::try_from(piece.at).unwrap_or(usize::MAX), bytes, memory)?;
-        check_bounds(piece.staged as usize, bytes, staging)?;
+        let span = u64::from(piece.rows.saturating_sub(1)) * u64::from(piece.apart) + u64::from(piece.bytes);
+        let [at, span, length] =
+            [piece.at, span, piece.length()].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        check_bounds(at, span, memory)?;
+        check_bounds(piece.staged as usize, length, staging)?;
     }
     Ok(pieces)
 }

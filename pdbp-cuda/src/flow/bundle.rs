@@ -21,6 +21,19 @@ pub struct Pieces<'t> {
     beyond: Option<DeviceError>,
 }
 
+/// Messages of one length, equally far apart in the memory, and side by side in the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// Where the first begins in the memory.
+    pub at: usize,
+    /// Bytes from the beginning of one to that of the next.
+    pub apart: usize,
+    /// Bytes of each.
+    pub bytes: usize,
+    /// How many.
+    pub count: usize,
+}
+
 /// The list of a block has no entry left for a message: it belongs in the next block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
@@ -60,9 +73,10 @@ pub trait Outgoing: Bundles<Block: VacantBlock> {
 /// The most bytes of a piece: longer ones are several, so that all warps of a kernel have a like share.
 const LONGEST: u32 = 4096;
 
-/// Entries that a table for blocks of so many bytes has: as many as there can be messages of 8 bytes, and enough for a few of less.
+/// Entries that a table for blocks of so many bytes has: as many as there can be messages of 12 bytes, wherever these are, and enough
+/// for a few of less.
 pub(super) const fn entries(block: usize) -> usize {
-    let entries = block / 8;
+    let entries = block / 12;
     if entries < 64 { 64 } else { entries }
 }
 
@@ -84,41 +98,76 @@ impl<'t> Pieces<'t> {
     /// [`NoRoom`]; nothing was added.
     #[inline]
     pub fn push(&mut self, at: usize, placed: usize, bytes: usize) -> Result<(), NoRoom> {
-        let room = self.window.len();
-        let (Some(end), Some(placed_end)) = (at.checked_add(bytes), placed.checked_add(bytes)) else {
-            return self.refuse(at, bytes);
-        };
-        if end > room || placed_end > u32::MAX as usize {
-            return self.refuse(at, bytes);
+        let added = self.push_rows(Rows { at, apart: bytes, bytes, count: 1 }, placed);
+        if added == 1 { Ok(()) } else { Err(NoRoom) }
+    }
+
+    /// Adds messages, of which the first is at byte `placed` of the block, and says how many: those that are left have no room. It takes
+    /// as long as [`push`](Self::push) for 4 KiB of them. Messages that do not lie in the flow's memory make the flow fail.
+    pub fn push_rows(&mut self, rows: Rows, placed: usize) -> usize {
+        let Rows { at, apart, bytes, count } = rows;
+        let Some(before) = count.checked_sub(1) else { return 0 };
+        let last = before.checked_mul(apart).and_then(|before| at.checked_add(before));
+        let end = last.and_then(|last| last.checked_add(bytes));
+        let placed_end = bytes.checked_mul(count).and_then(|bytes| placed.checked_add(bytes));
+        let (Some(end), Some(placed_end)) = (end, placed_end) else { return self.refuse(rows) };
+        if end > self.window.len() || placed_end > u32::MAX as usize {
+            return self.refuse(rows);
         }
-        if bytes > 0 {
-            let piece = Piece {
-                at: (self.window.start + at) as u64,
-                staged: placed as u32,
-                // No more than the end.
-                bytes: bytes as u32,
-            };
-            self.add(piece)?;
-            let span = self.span.get_or_insert(placed..placed_end);
-            *span = span.start.min(placed)..span.end.max(placed_end);
+        let added = if bytes == 0 { count } else { self.add_rows(rows, placed) };
+        if added * bytes > 0 {
+            let span = self.span.get_or_insert(placed..placed);
+            *span = span.start.min(placed)..span.end.max(placed + added * bytes);
         }
-        self.messages += 1;
-        Ok(())
+        self.messages += added;
+        added
     }
 
     /// The flow is to fail.
     #[cold]
-    fn refuse(&mut self, at: usize, bytes: usize) -> Result<(), NoRoom> {
+    fn refuse(&mut self, rows: Rows) -> usize {
+        let Rows { at, apart, bytes, count } = rows;
+        // Of the first that is not in the window.
+        let inside =
+            self.window.len().saturating_sub(bytes).checked_sub(at).map_or(0, |room| room / apart.max(1) + 1);
+        let at = if inside < count { at.saturating_add(inside.saturating_mul(apart)) } else { at };
         self.beyond = Some(DeviceError::OutOfBounds { at, bytes, room: self.window.len() });
-        self.messages += 1;
-        Ok(())
+        self.messages += count;
+        count
+    }
+
+    /// Rows of one byte and more; how many there was room for.
+    fn add_rows(&mut self, rows: Rows, placed: usize) -> usize {
+        let Rows { at, apart, bytes, count } = rows;
+        let first = (self.window.start + at) as u64;
+        // Side by side they are as one, and too far apart, or long, each by itself.
+        let alone = bytes >= LONGEST as usize || apart > u32::MAX as usize;
+        let together = if alone { 1 } else { LONGEST as usize / bytes };
+        let mut added = 0;
+        while added < count {
+            let some = together.min(count - added);
+            let (at, staged) = (first + (added * apart) as u64, (placed + added * bytes) as u32);
+            // No more than the end, which fits.
+            let piece = if apart == bytes || some == 1 {
+                Piece::row(at, staged, (some * bytes) as u32)
+            } else {
+                Piece { at, staged, bytes: bytes as u32, rows: some as u32, apart: apart as u32 }
+            };
+            if self.add(piece).is_err() {
+                break;
+            }
+            added += some;
+        }
+        added
     }
 
     #[inline]
     fn add(&mut self, piece: Piece) -> Result<(), NoRoom> {
         let last = self.table.get_mut(..self.count).and_then(<[Piece]>::last_mut);
         let last = last.filter(|last| {
-            last.at + u64::from(last.bytes) == piece.at && last.staged + last.bytes == piece.staged
+            (last.rows, piece.rows) == (1, 1)
+                && last.at + u64::from(last.bytes) == piece.at
+                && last.staged + last.bytes == piece.staged
         });
         let joined = last.as_ref().map_or(0, |last| piece.bytes.min(LONGEST.saturating_sub(last.bytes)));
         if joined == piece.bytes
@@ -127,7 +176,7 @@ impl<'t> Pieces<'t> {
             last.bytes += joined;
             return Ok(());
         }
-        if piece.bytes > LONGEST || joined > 0 {
+        if piece.rows == 1 && (piece.bytes > LONGEST || joined > 0) {
             return self.add_split(piece, joined);
         }
         *self.table.get_mut(self.count).ok_or(NoRoom)? = piece;
@@ -142,11 +191,11 @@ impl<'t> Pieces<'t> {
         let free = self.table.get_mut(self.count..self.count + more).ok_or(NoRoom)?;
         for (i, free) in (0..).zip(free) {
             let done = joined + i * LONGEST;
-            *free = Piece {
-                at: piece.at + u64::from(done),
-                staged: piece.staged + done,
-                bytes: (piece.bytes - done).min(LONGEST),
-            };
+            *free = Piece::row(
+                piece.at + u64::from(done),
+                piece.staged + done,
+                (piece.bytes - done).min(LONGEST),
+            );
         }
         if joined > 0
             && let Some(last) = self.table.get_mut(..self.count).and_then(<[Piece]>::last_mut)

@@ -46,7 +46,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-pub use bundle::{Bundles, NoRoom, Outgoing, Pieces};
+pub use bundle::{Bundles, NoRoom, Outgoing, Pieces, Rows};
 pub use copier::Copier;
 pub use gather::Gather;
 pub use inflow::Inflow;

@@ -13,7 +13,7 @@ use super::PATIENCE;
 use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Stranger, Taker};
 use super::roster::Member;
 use super::speech::{Heard, Speech};
-use crate::framing::Way;
+use crate::framing::Protocol;
 use crate::framing::http::{self, Fault};
 use crate::framing::soap::{self, Role, Word, envelope};
 use crate::socket::{Socket, watch_host};
@@ -98,7 +98,7 @@ impl Guest {
 
     /// Who is called, in this way.
     pub(super) fn called(
-        (socket, way): (Socket<TcpStream>, Way),
+        (socket, protocol): (Socket<TcpStream>, Protocol),
         node: usize,
         address: IpAddr,
         nonce: [u8; NONCE],
@@ -106,7 +106,7 @@ impl Guest {
         deadline: Instant,
     ) -> Self {
         let (dialler, hello) = Dialler::begin(nonce, claim);
-        let mut guest = Self::new(socket, address, Stage::Calls(dialler), Speech::to(way), deadline);
+        let mut guest = Self::new(socket, address, Stage::Calls(dialler), Speech::to(protocol), deadline);
         guest.say(Word::Hello, &hello);
         guest.calls = Some(node);
         guest
@@ -146,9 +146,9 @@ impl Guest {
     }
 
     /// The connection, for somebody else to watch, and how blocks travel on it.
-    pub(super) fn into_socket(mut self, registry: &Registry) -> Option<(Socket<TcpStream>, Way)> {
+    pub(super) fn into_socket(mut self, registry: &Registry) -> Option<(Socket<TcpStream>, Protocol)> {
         registry.deregister(&mut self.socket.stream).ok()?;
-        Some((self.socket, self.speech.way()))
+        Some((self.socket, self.speech.protocol()))
     }
 
     pub(super) fn address(&self) -> IpAddr {

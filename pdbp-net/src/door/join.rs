@@ -10,7 +10,7 @@ use super::roster::{ROSTER, Roster};
 use super::speech::{self, Heard, Speech};
 use super::{PATIENCE, Shared};
 use crate::error::{Refusal, StartError};
-use crate::framing::Way;
+use crate::framing::Protocol;
 use crate::framing::soap::{ROOT, Role, Word};
 use crate::socket::Socket;
 use crate::tls::Sessions;
@@ -114,7 +114,7 @@ fn attempt(
         process: shared.process,
         incarnation: 0,
     };
-    let speech = Speech::to(Way::to(shared.framing, address.to_owned()));
+    let speech = Speech::to(Protocol::to(shared.framing, address.to_owned()));
     let answer = greet(&mut socket, &speech, address, shared, claim)?;
     if !answer.is_welcome() {
         let longest = usize::try_from(shared.longest).unwrap_or(usize::MAX);

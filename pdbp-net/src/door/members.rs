@@ -13,7 +13,7 @@ use super::greeting::{Claim, Id, Purpose, Verdict};
 use super::kin::Kin;
 use super::roster::{Member, Roster};
 use super::seats::{Given, Seats};
-use crate::framing::Way;
+use crate::framing::Protocol;
 use crate::options::Role;
 use crate::reactor::Reactor;
 use crate::socket::Socket;
@@ -24,7 +24,7 @@ pub(crate) struct Arrived {
     pub(crate) member: Member,
     pub(crate) socket: Socket<TcpStream>,
     /// How blocks travel on it.
-    pub(crate) way: Way,
+    pub(crate) protocol: Protocol,
 }
 
 /// The cluster that this process belongs to, and what is going on with its nodes.

@@ -208,6 +208,10 @@ impl Door {
     pub(crate) fn vacate(&self, node: usize) {
         if let Some(members) = self.shared.members.get() {
             members.vacate(node);
+            if members.is_out(node) {
+                // It is to be called from now on, and who has said goodbye was not called before.
+                let _ = self.waker.wake();
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use super::guest::{Guest, Step, nobody};
 use super::members::{Arrived, Members};
 use super::roster::Member;
 use super::{BELL, Founding, LISTENER, PER_ADDRESS, STRANGERS, Shared};
-use crate::framing::Way;
+use crate::framing::Protocol;
 use crate::socket::Socket;
 use crate::tls::Sessions;
 use crate::token;
@@ -282,8 +282,8 @@ impl Porter {
     /// Gives a connection to the links.
     fn hand_over(&mut self, node: usize, member: Member, guest: Guest) {
         match (self.shared.members.get(), guest.into_socket(&self.registry)) {
-            (Some(members), Some((socket, way))) => {
-                members.hand_over(Arrived { node, member, socket, way });
+            (Some(members), Some((socket, protocol))) => {
+                members.hand_over(Arrived { node, member, socket, protocol });
             }
             _ => self.failed(Some(node)),
         }
@@ -311,8 +311,8 @@ impl Porter {
             let session = shared.sessions.as_ref().map(Sessions::dial).transpose();
             match (TcpStream::connect(member.address), token::random(), session) {
                 (Ok(stream), Ok(nonce), Ok(session)) => {
-                    let way = Way::to(shared.framing, member.address.to_string());
-                    let socket = (Socket::new(stream, session), way);
+                    let protocol = Protocol::to(shared.framing, member.address.to_string());
+                    let socket = (Socket::new(stream, session), protocol);
                     self.seat(Guest::called(socket, node, member.address.ip(), nonce, claim, now + CALL));
                 }
                 (Err(error), ..) => self.calls_in_vain(Some(node), nobody(&error)),

@@ -8,7 +8,7 @@
 //! ```
 //! The bytes of the [greeting](super::greeting) are in the elements, as hexBinary. Requests come one at a time here.
 
-use crate::framing::Way;
+use crate::framing::Protocol;
 use crate::framing::http::{self, Content, Fault, Request};
 use crate::framing::soap::{ROOT, Role, Word, envelope, reader};
 
@@ -45,20 +45,20 @@ impl Speech {
     }
 
     /// Of who is called in this way.
-    pub(super) fn to(way: Way) -> Self {
-        match way {
-            Way::Tcp => Self::Bytes,
-            Way::Calls(host) => Self::Soap(Role::Caller { host }),
-            Way::Called => Self::Soap(Role::Called),
+    pub(super) fn to(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::Tcp => Self::Bytes,
+            Protocol::SoapClient(host) => Self::Soap(Role::Caller { host }),
+            Protocol::SoapServer => Self::Soap(Role::Called),
         }
     }
 
     /// How blocks travel on this connection.
-    pub(super) fn way(self) -> Way {
+    pub(super) fn protocol(self) -> Protocol {
         match self {
-            Self::Soap(Role::Caller { host }) => Way::Calls(host),
-            Self::Soap(Role::Called) => Way::Called,
-            Self::Bytes | Self::Unknown => Way::Tcp,
+            Self::Soap(Role::Caller { host }) => Protocol::SoapClient(host),
+            Self::Soap(Role::Called) => Protocol::SoapServer,
+            Self::Bytes | Self::Unknown => Protocol::Tcp,
         }
     }
 

@@ -78,20 +78,20 @@ pub(crate) trait Framing: Send {
 
 /// What the ends of a connection have agreed on by how it began.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Protocol {
     Tcp,
     /// This end calls, and names the other in its requests.
-    Calls(String),
+    SoapClient(String),
     /// This end was called.
-    Called,
+    SoapServer,
 }
 
-impl Way {
+impl Protocol {
     /// Of who dials to `host`.
     pub(crate) fn to(framing: Chosen, host: String) -> Self {
         match framing {
             Chosen::Tcp => Self::Tcp,
-            Chosen::Soap => Self::Calls(host),
+            Chosen::Soap => Self::SoapClient(host),
         }
     }
 
@@ -99,8 +99,8 @@ impl Way {
     pub(crate) fn lane(self, longest: usize) -> Box<dyn Framing> {
         match self {
             Self::Tcp => Box::new(Tcp::new(longest)),
-            Self::Calls(host) => Box::new(Soap::new(Role::Caller { host }, longest)),
-            Self::Called => Box::new(Soap::new(Role::Called, longest)),
+            Self::SoapClient(host) => Box::new(Soap::new(Role::Caller { host }, longest)),
+            Self::SoapServer => Box::new(Soap::new(Role::Called, longest)),
         }
     }
 }

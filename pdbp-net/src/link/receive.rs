@@ -45,7 +45,8 @@ impl<S: Read + Write> Link<S> {
             let waits = self.next_session.is_some() || self.incoming.waiting.is_some();
             let connection = self.connection.as_mut().filter(|connection| connection.readable && !waits)?;
             let incoming = &mut self.incoming;
-            let room = match (&mut self.leaving, incoming.row.room(), incoming.posted.front_mut()) {
+            let nowhere = self.leaving.as_mut().or(self.again.as_mut());
+            let room = match (nowhere, incoming.row.room(), incoming.posted.front_mut()) {
                 (Some(nowhere), ..) => nowhere,
                 (None, Some(buffer), _) => buffer,
                 (None, None, Some(block)) if connection.lane.is_in_block() => block.bytes_mut(),
@@ -58,6 +59,11 @@ impl<S: Read + Write> Link<S> {
                 }
                 Ok(Came::Head(head)) => self.follow(head, ring).map_err(Lost::from),
                 Ok(Came::Block(_)) if self.leaving.is_some() => Ok(()),
+                Ok(Came::Block(_)) if self.again.take().is_some() => {
+                    // The peer is told anew what was taken.
+                    self.incoming.told.1 = 0;
+                    Ok(())
+                }
                 Ok(Came::Block(length)) => match self.read_block(length, ring) {
                     Ok(Some(length)) => return self.received(length),
                     Ok(None) => Ok(()),
@@ -87,6 +93,11 @@ impl<S: Read + Write> Link<S> {
         let length = usize::try_from(head.length).unwrap_or(usize::MAX);
         if self.leaving.is_none() {
             let due = incoming.due();
+            if head.number < due {
+                self.again = Some(vec![0; self.limits.longest].into());
+                connection.lane.begin_block(length);
+                return Ok(());
+            }
             if head.number != due {
                 return Err(Malformed::Sequence { found: head.number, due });
             }

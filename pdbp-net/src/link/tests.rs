@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::world::*;
 use super::*;
+use crate::framing::tcp::HEAD;
 use crate::ring::codec::{self, Codec, Packing};
 
 const PLAIN: Setting = Setting { codec: Codec::None, workers: false };
@@ -66,7 +67,7 @@ proptest! {
 fn opened() -> (End, Pipe) {
     let mut end = End::new(0, Instant::now(), PLAIN);
     let [mine, mut theirs] = Pipe::pair(100_000, 100_000);
-    end.link.connect(mine, Way::Tcp, &mut end.ring);
+    end.link.connect(mine, Protocol::Tcp, &mut end.ring);
     theirs.write_all(&frame(Kind::Open, 0, 0, 3).to_bytes()).unwrap();
     assert!(!end.poll());
     (end, theirs)
@@ -91,7 +92,7 @@ fn malformed_frames_end_the_connection_and_then_the_link() {
             assert!(end.link.is_apart() && end.link.is_up(), "{what}: connection {connection} is over");
             let [mine, other] = Pipe::pair(100_000, 100_000);
             theirs = other;
-            end.link.connect(mine, Way::Tcp, &mut end.ring);
+            end.link.connect(mine, Protocol::Tcp, &mut end.ring);
             theirs.write_all(&frame(Kind::Open, 0, 0, 3).to_bytes()).unwrap();
         }
         theirs.write_all(&head.to_bytes()).unwrap();
@@ -105,10 +106,27 @@ fn malformed_frames_end_the_connection_and_then_the_link() {
 }
 
 #[test]
+fn a_block_that_comes_again_is_acknowledged_again() {
+    let (mut end, mut theirs) = opened();
+    end.link.incoming.taken = 2;
+    assert!(!end.poll());
+    let told = |theirs: &mut Pipe| {
+        let mut bytes = [0; HEAD];
+        theirs.read_exact(&mut bytes).map(|()| Head::from_bytes(&bytes, 1000).unwrap().taken).ok()
+    };
+    while told(&mut theirs).is_some() {}
+    theirs.write_all(&Head { length: 10, ..frame(Kind::Data, 1, 0, 0) }.to_bytes()).unwrap();
+    theirs.write_all(&[7; 10]).unwrap();
+    end.link.wake(true, true);
+    assert!(!end.poll());
+    assert_eq!((told(&mut theirs), end.link.is_connected()), (Some(2), true));
+}
+
+#[test]
 fn a_frame_before_the_opening_is_refused() {
     let mut end = End::new(0, Instant::now(), PLAIN);
     let [mine, mut theirs] = Pipe::pair(1000, 1000);
-    end.link.connect(mine, Way::Tcp, &mut end.ring);
+    end.link.connect(mine, Protocol::Tcp, &mut end.ring);
     theirs.write_all(&frame(Kind::Ack, 0, 0, 0).to_bytes()).unwrap();
     assert!(!end.poll());
     assert!(end.link.is_apart());
@@ -155,7 +173,7 @@ fn packed_blocks_that_lie_are_refused_and_counted() {
             end.post();
             for _ in 0..FAULTS {
                 let [mine, mut theirs] = Pipe::pair(100_000, 100_000);
-                end.link.connect(mine, Way::Tcp, &mut end.ring);
+                end.link.connect(mine, Protocol::Tcp, &mut end.ring);
                 theirs.write_all(&frame(Kind::Open, 0, 0, 3).to_bytes()).unwrap();
                 let length = bytes.len() as u32;
                 let head = Head { packing, length, ..frame(Kind::Data, 0, 0, 0) };

@@ -257,13 +257,13 @@ impl World {
             Operation::Poll(end, times) => (0..times).for_each(|_| _ = self.ends[end].poll()),
             Operation::Connect { holds, grain, caller } => {
                 for (place, pipe) in Pipe::pair(holds, grain).into_iter().enumerate() {
-                    let way = match caller {
-                        None => Way::Tcp,
-                        Some(caller) if caller == place => Way::Calls("there:1".to_owned()),
-                        Some(_) => Way::Called,
+                    let protocol = match caller {
+                        None => Protocol::Tcp,
+                        Some(caller) if caller == place => Protocol::SoapClient("there:1".to_owned()),
+                        Some(_) => Protocol::SoapServer,
                     };
                     let end = &mut self.ends[place];
-                    end.link.connect(pipe, way, &mut end.ring);
+                    end.link.connect(pipe, protocol, &mut end.ring);
                 }
             }
             Operation::Cut(end) => {

@@ -95,6 +95,9 @@ impl<T: Transport + 'static> Cluster<T> {
         setup.traffic.check(setup.nodes, longest).map_err(ClusterError::Traffic)?;
         let made = Network::new(setup.nodes, setup.physics.clone(), setup.seed);
         let (network, ports) = made.map_err(ClusterError::Physics)?;
+        if setup.open {
+            network.tell_lives();
+        }
         let nodes = setup.nodes;
         let mut cluster = Self {
             setup,
@@ -283,6 +286,12 @@ impl<T: Transport + 'static> Cluster<T> {
             Fault::Partition(groups) => self.network.partition(&groups),
             Fault::Cut { from, to } => self.network.cut(from, to),
             Fault::Heal => self.network.heal(),
+            Fault::Crash(node) | Fault::Restart(node) if self.is_needed(node) => {
+                let later = self.network.now() + self.setup.physics.give_up / 8;
+                if later < self.setup.traffic_until {
+                    self.plan(later, fault)?;
+                }
+            }
             Fault::Crash(node) => self.crash(node),
             Fault::Restart(node) if self.has_to_wait(node) => {
                 self.crash(node);
@@ -320,6 +329,21 @@ impl<T: Transport + 'static> Cluster<T> {
     fn has_to_wait(&self, node: u16) -> bool {
         let is_new = self.lives.get(usize::from(node)) == Some(&0);
         self.setup.open && !is_new && !self.network.is_vacated(node)
+    }
+
+    /// Whether an open cluster may end with this node: it is a master, and not each of three or more knows all of them as members.
+    fn is_needed(&self, node: u16) -> bool {
+        let masters = self.setup.masters();
+        let knows_all = |host: &Host<T>| {
+            let known = host.engine().members().filter(|member| member.raw() < masters);
+            known.count() == usize::from(masters)
+        };
+        let whole = || {
+            let hosts = self.hosts.iter().take(usize::from(masters));
+            masters > 2 && hosts.into_iter().all(|host| host.as_ref().is_some_and(knows_all))
+        };
+        let is_there = self.hosts.get(usize::from(node)).is_some_and(Option::is_some);
+        self.setup.open && node < masters && is_there && !whole()
     }
 
     fn pause(&mut self, node: u16, paused: bool) {

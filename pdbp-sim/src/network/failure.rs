@@ -17,14 +17,16 @@ impl Net {
             // Peers that have not noticed the end of the life before learn of it by the beginning of this one.
             self.fail(*low, *high);
             let peer = if *low == node { *high } else { *low };
-            *self.end(node, peer) = End::default();
+            // Where places go to other processes, a link is there when it is told of.
+            let belief = if self.tells_lives { Belief::Down } else { Belief::Up };
+            *self.end(node, peer) = End { belief, ..End::default() };
             if let Some(pair) = self.pairs.get_mut(&(*low, *high)) {
                 // The new life waits for its own time before it gives up.
-                pair.apart = false;
+                (pair.apart, pair.lives) = (false, [0; 2]);
             }
         }
         let life = self.nodes.get_mut(usize::from(node)).map_or(0, |state| {
-            (state.alive, state.vacated) = (true, false);
+            (state.alive, state.vacated, state.leads) = (true, false, false);
             state.life += 1;
             state.ready.clear();
             state.life
@@ -177,8 +179,9 @@ impl Net {
         if !self.can_restore(low, high) {
             return;
         }
+        let lives = [self.life(low), self.life(high)];
         let Some(pair) = self.pairs.get_mut(&(low, high)).filter(|p| p.session == session) else { return };
-        (pair.broken, pair.apart) = (false, false);
+        (pair.broken, pair.apart, pair.lives) = (false, false, lives);
         pair.watch += 1;
         self.counts.restored += 1;
         let now = self.now;

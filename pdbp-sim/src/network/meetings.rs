@@ -241,12 +241,10 @@ impl<T: Transport + 'static> Cluster<T> {
 
     /// Whether no barrier may be passed without the node: in an open cluster, if it has been a member since it arrived at one.
     fn is_waited_for(&self, node: u16) -> bool {
-        let host = |node: u16| self.hosts.get(usize::from(node))?.as_ref();
-        let stays = || {
-            let (founder, host) = (host(0)?, host(node)?);
-            Some(host.meetings.arrived > 0 && !founder.told.down.contains(&node))
-        };
-        !self.setup.open || stays().unwrap_or(false)
+        let there = |node: u16| self.hosts.get(usize::from(node)).and_then(Option::as_ref);
+        let is_down = || self.hosts.iter().flatten().any(|host| host.told.down.contains(&node));
+        let stays = || there(node).is_some_and(|host| host.meetings.arrived > 0) && !is_down();
+        !self.setup.open || stays()
     }
 
     /// Whether barriers end: all nodes arrive at them if none has crashed, and those of an open cluster that are there.

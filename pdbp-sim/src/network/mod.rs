@@ -258,7 +258,12 @@ impl Network {
         lock(&self.0).crash(node);
     }
 
-    /// Whether node 0 has given up the place of a node, so that another process may have it.
+    /// From now on a node that starts again is another process, which has the place of the one before.
+    pub(super) fn tell_lives(&self) {
+        lock(&self.0).tells_lives = true;
+    }
+
+    /// Whether a primary has given up the place of a node, so that another process may have it.
     pub fn is_vacated(&self, node: u16) -> bool {
         lock(&self.0).nodes.get(usize::from(node)).is_some_and(|state| state.vacated)
     }

@@ -14,6 +14,8 @@ pub(super) struct Pair {
     pub(super) apart: bool,
     /// Number of the watch that counts.
     pub(super) watch: u32,
+    /// Which life of either node has the session, or had the last; 0: the one that is there.
+    pub(super) lives: [u32; 2],
     /// At the node with the smaller index, and at the other.
     pub(super) ends: [End; 2],
 }

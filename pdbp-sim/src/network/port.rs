@@ -153,16 +153,45 @@ impl Transport for Port {
         true
     }
 
+    fn is_vacant(&self, peer: NodeId) -> bool {
+        let Some(peer) = self.index_of(peer) else { return false };
+        let mut net = lock(&self.net);
+        net.tells_lives && net.end(self.node, peer).belief == Belief::Down
+    }
+
     fn vacate(&mut self, peer: NodeId) {
         let Some(peer) = self.index_of(peer) else { return };
         let mut net = lock(&self.net);
-        // Only who founded the cluster knows to whom it gives places, and gives none of one that is connected.
+        // Only the primary gives places, and none of one that is connected.
         let is_connected = net.is_alive(peer) && net.end(self.node, peer).belief == Belief::Up;
-        if self.node == 0
+        if net.nodes.get(usize::from(self.node)).is_some_and(|state| state.leads)
             && !is_connected
             && let Some(state) = net.nodes.get_mut(usize::from(peer))
         {
             state.vacated = true;
+        }
+    }
+
+    fn life(&self, peer: NodeId) -> u64 {
+        let net = lock(&self.net);
+        if !net.tells_lives {
+            return 0;
+        }
+        let peer = peer.raw();
+        if peer == self.node {
+            return of_process(self.life);
+        }
+        let pair = net.pairs.get(&super::wire::key(self.node, peer));
+        let of = pair.map_or(0, |pair| pair.lives[usize::from(peer > self.node)]);
+        of_process(if of > 0 { of } else { net.life(peer) })
+    }
+
+    fn lead(&mut self, _: Option<NodeId>, term: Option<u32>) {
+        let mut net = lock(&self.net);
+        if self.is_alive(&net)
+            && let Some(state) = net.nodes.get_mut(usize::from(self.node))
+        {
+            state.leads = term.is_some();
         }
     }
 
@@ -235,4 +264,9 @@ impl Drop for Port {
             net.crash(self.node);
         }
     }
+}
+
+/// The number of the process that a life of a node is: a founder is number 0.
+fn of_process(life: u32) -> u64 {
+    life.saturating_sub(1).into()
 }

@@ -73,23 +73,26 @@ impl Scenario {
         let (mut scenario, until) = Self::drawn(seed, Routing::Direct);
         let mut random = Random::new(seed ^ 0x6F70_656E);
         let random = &mut random;
-        scenario.setup.open = true;
-        scenario.faults.retain(|(_, fault)| !matches!(fault, Fault::Crash(0) | Fault::Restart(0)));
-        for node in 1..scenario.setup.nodes as u16 {
-            let mut at = 0;
-            if one_in(2, random) {
-                at = random.below(until / 2);
-                scenario.setup.late.push(node);
-                scenario.faults.push((at, Fault::restart(node)));
-            }
-            for _ in 0..random.below(3) {
-                at += random.below((until - at).max(1));
-                scenario.faults.push((at, Fault::crash(node)));
-                at += random.below((until - at).max(1));
-                if !one_in(4, random) {
-                    scenario.faults.push((at, Fault::restart(node)));
-                }
-            }
+        (scenario.setup.open, scenario.setup.masters) = (true, 1);
+        come_and_go(&mut scenario, until, random);
+        (scenario, until)
+    }
+
+    /// The same as [`random_open`](Self::random_open) with three masters, or as many as leave a place: the founder and the other masters crash as well, one at a time,
+    /// and come again.
+    pub fn random_masters(seed: u64) -> (Self, u64) {
+        let (mut scenario, until) = Self::drawn(seed, Routing::Direct);
+        let mut random = Random::new(seed ^ 0x6D61_7374);
+        let random = &mut random;
+        let masters = 3.min(scenario.setup.nodes as u16 - 1);
+        (scenario.setup.open, scenario.setup.masters) = (true, masters);
+        come_and_go(&mut scenario, until, random);
+        let crashes = if masters < 3 { 0 } else { random.below(4) };
+        for _ in 0..crashes {
+            let (node, at) = (random.below(masters.into()) as u16, random.below(until));
+            let back = at + random.below(until - at);
+            scenario.faults.push((at, Fault::crash(node)));
+            scenario.faults.push((back, Fault::restart(node)));
         }
         (scenario, until)
     }
@@ -132,6 +135,31 @@ impl Scenario {
         }
         scenario.setup.mix = mix(seed);
         (scenario.at(until, Fault::heal()), until)
+    }
+}
+
+/// Nodes of an open cluster but its founder: some are there early, some come later, and those that are no masters crash and come again.
+fn come_and_go(scenario: &mut Scenario, until: u64, random: &mut Random) {
+    let masters = scenario.setup.masters;
+    scenario
+        .faults
+        .retain(|(_, fault)| !matches!(fault, Fault::Crash(node) | Fault::Restart(node) if *node < masters));
+    for node in 1..scenario.setup.nodes as u16 {
+        let mut at = 0;
+        if one_in(2, random) {
+            at = random.below(until / 2);
+            scenario.setup.late.push(node);
+            scenario.faults.push((at, Fault::restart(node)));
+        }
+        let crashes = if node < masters { 0 } else { random.below(3) };
+        for _ in 0..crashes {
+            at += random.below((until - at).max(1));
+            scenario.faults.push((at, Fault::crash(node)));
+            at += random.below((until - at).max(1));
+            if !one_in(4, random) {
+                scenario.faults.push((at, Fault::restart(node)));
+            }
+        }
     }
 }
 

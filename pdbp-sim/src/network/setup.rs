@@ -42,10 +42,11 @@ pub struct Setup {
     pub checksum: Checksum,
     /// Nanoseconds after which a message leaves in a block that is not full.
     pub flush_after: u64,
-    /// Nodes that may become primary master. Of an open cluster there is one.
+    /// Nodes that may become primary master, which in an open cluster are those that vote.
     pub masters: u16,
-    /// Whether node 0 founds an [open](Config::voters) cluster alone, and the others join. A place that was left is taken again only when
-    /// node 0 has given it up ([`Transport::vacate`](pdbp_core::Transport::vacate)).
+    /// Whether node 0 founds an [open](Config::voters) cluster alone, and the others join, it too when it comes again. A place that was left is taken again only when
+    /// the primary has given it up ([`Transport::vacate`](pdbp_core::Transport::vacate)). A [`Fault::Crash`](super::Fault::Crash) of a master waits until three
+    /// or more are all members, and does not come about otherwise: it would end the cluster.
     pub open: bool,
     /// In an open cluster: nodes that are not there from the start; [`Fault::Restart`](super::Fault::Restart) lets them come.
     pub late: Vec<u16>,
@@ -126,8 +127,8 @@ impl Setup {
         stride(self.body) * self.blocks(node) as usize
     }
 
-    fn masters(&self) -> u16 {
-        if self.open { 1 } else { self.masters.min(self.nodes as u16).max(1) }
+    pub(super) fn masters(&self) -> u16 {
+        self.masters.min(self.nodes as u16).max(1)
     }
 
     /// The longest message.
@@ -158,8 +159,8 @@ impl Setup {
         config.routing = self.routing;
         config.start = if joining { Start::Joining } else { Start::Together };
         if self.open {
-            config.voters = 1;
-            config.start = if node.index() == 0 { Start::Alone } else { Start::Joining };
+            config.voters = self.masters();
+            config.start = if node.index() == 0 && !joining { Start::Alone } else { Start::Joining };
         }
         config
     }

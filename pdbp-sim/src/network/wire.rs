@@ -85,8 +85,10 @@ impl Ready {
 pub(super) struct NodeState {
     pub(super) alive: bool,
     pub(super) life: u32,
-    /// Some engine has given up its place since it started last.
+    /// The primary has given up its place since it started last.
     pub(super) vacated: bool,
+    /// It is primary, as far as it knows.
+    pub(super) leads: bool,
     pub(super) ready: VecDeque<Ready>,
     /// It is in the list of nodes for which something is ready.
     pub(super) rung: bool,
@@ -112,6 +114,8 @@ pub(super) struct Net {
     pub(super) digest: Digest,
     pub(super) trace: Trace,
     pub(super) counts: LinkCounts,
+    /// Places go to other processes, and nodes are told to which.
+    pub(super) tells_lives: bool,
     /// Nobody looks any more: what ends from now on is no crash.
     pub(super) over: bool,
     /// Nodes for which something is ready, in the order in which it became so.
@@ -152,12 +156,18 @@ impl Net {
             digest,
             trace: Trace::new(TRACE),
             counts: LinkCounts::default(),
+            tells_lives: false,
             over: false,
             rung: Vec::new(),
             timers: 0,
             #[cfg(test)]
             saboteur: None,
         }
+    }
+
+    /// How often a node has started.
+    pub(super) fn life(&self, node: u16) -> u32 {
+        self.nodes.get(usize::from(node)).map_or(0, |state| state.life)
     }
 
     /// Lets the next event happen, if there is one until then.

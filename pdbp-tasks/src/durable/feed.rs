@@ -91,6 +91,8 @@ impl Durable {
                 Err(_) => true,
             };
             let position = batch.end(number, failed);
+            self.ended.0 += 1;
+            self.ended.1 += u64::from(failed);
             self.changes.push(Change::Ended(job, number, Ended { head: Head { position, failed }, result }));
         }
         let shown = batch.positions();

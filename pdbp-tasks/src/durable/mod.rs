@@ -115,6 +115,8 @@ pub(crate) struct Durable {
     unfed: BTreeSet<u32>,
     /// Jobs with as many tasks in the pool as may be, sub-tasks included.
     crowded: BTreeSet<u32>,
+    /// Tasks of clients that are over since the start, and those of them that have failed.
+    ended: (u64, u64),
     /// Tasks that cannot run and have ended in this group.
     not_run: (u64, u64),
 }

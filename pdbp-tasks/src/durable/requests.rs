@@ -3,6 +3,8 @@
 use std::fmt::Write;
 
 use super::{Batch, Durable, Out, Reading, Waiting};
+#[cfg(feature = "metrics")]
+use crate::pool::seen::{Journal, Seen};
 use crate::pool::{JobId, Processor, Refused};
 use crate::store::{Change, JobRecord};
 use crate::wire::{Answer, By, Bytes, Chunk, Down, Inputs, JobStatus, Name, Request, Status};
@@ -267,6 +269,21 @@ impl Durable {
             counts: self.pool.counts(),
             jobs,
         })
+    }
+
+    /// How it is now, but for its file.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn seen(&self) -> Seen {
+        let mut seen = self.pool.seen();
+        let open = self.active.iter().filter_map(|job| self.jobs.get(job));
+        let open: u64 = open.map(|batch| batch.next - batch.ended()).sum();
+        seen.queued += open.saturating_sub(self.pool.given());
+        (seen.ended, seen.failed) = self.ended;
+        seen.jobs = self.jobs.iter().filter_map(|(job, batch)| self.job_status(*job, batch)).collect();
+        let (term, stalled) = (self.term, self.stalled.clone());
+        let waiting_groups = self.group - 1 - self.durable;
+        seen.journal = Some(Journal { term, stalled, waiting_groups, bytes: None });
+        seen
     }
 
     /// How far a job is, as the journal has it; `None`: it has it not.

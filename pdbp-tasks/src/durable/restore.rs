@@ -65,6 +65,7 @@ impl Durable {
             awaited: false,
             unfed: BTreeSet::new(),
             crowded: BTreeSet::new(),
+            ended: (0, 0),
             not_run: (0, 0),
         }
     }

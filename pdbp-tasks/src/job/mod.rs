@@ -50,6 +50,7 @@ impl<'a> Tasks<'a> {
     /// A new job, whose [results](Job::results) are of type `O`. When it is dropped, what is not over is cancelled.
     pub fn job<O>(&self, name: &str) -> Job<'_, O> {
         let id = self.served.pool().begin();
+        self.served.names().insert(id.0, name.to_owned());
         // Handles tell jobs apart, whatever pool of this process they are of; those of pools elsewhere have numbers of 32 bits.
         static IDENTITY: AtomicU64 = AtomicU64::new(1 << 32);
         Job {
@@ -60,6 +61,7 @@ impl<'a> Tasks<'a> {
             feeds: VecDeque::new(),
             fed: BTreeSet::new(),
             awaits_inputs: false,
+            pause: results::LOOK,
             came: VecDeque::new(),
             early: BTreeMap::new(),
             sizes: results::Sizes::default(),
@@ -206,6 +208,8 @@ pub struct Job<'t, O = ()> {
     fed: BTreeSet<u64>,
     /// Inputs may come that are not there yet.
     awaits_inputs: bool,
+    /// Until it is looked again whether one has come: longer each time that none has.
+    pause: Duration,
     /// Outcomes that were not given yet: as they came, and what came too early for who wants them in order.
     came: VecDeque<Outcome>,
     early: BTreeMap<u64, Outcome>,
@@ -333,6 +337,7 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
 impl<O> Drop for Job<'_, O> {
     fn drop(&mut self) {
         self.tasks.served.pool().forget(self.id);
+        self.tasks.served.names().remove(&self.id.0);
         if let Some(large) = &self.tasks.served.large {
             large.forget(self.id.0);
         }

@@ -1,6 +1,7 @@
 //! Results as an iterator, which reads the inputs of `each` as there is room.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
@@ -18,6 +19,8 @@ const FEW: usize = 64;
 const TAKEN: usize = 1 << 20;
 /// What each takes.
 const EACH: usize = 64;
+/// Until it is looked again whether an input has come that was not there.
+pub(super) const LOOK: Duration = Duration::from_micros(500);
 /// Inputs that are read before they are added.
 const AT_ONCE: usize = 512;
 
@@ -134,7 +137,10 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
                 (self.error, self.over) = (Some(error), true);
                 return;
             }
-            pool = served.wait(pool);
+            pool = match self.job.awaits_inputs {
+                true => served.wait_for(pool, self.job.pause),
+                false => served.wait(pool),
+            };
             // Others have had all the room: there may be some now. Or an input.
             if (self.job.fed.is_empty() || self.job.awaits_inputs) && !self.job.feeds.is_empty() {
                 return;
@@ -179,8 +185,14 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
             let (mut encoded, mut is_last) = (Ok(()), false);
             while inputs.len() < most && encoded.is_ok() && !is_last && !self.job.awaits_inputs {
                 match feed.inputs.next() {
-                    Some(Ok(Some(input))) => inputs.push(input),
-                    Some(Ok(None)) => self.job.awaits_inputs = true,
+                    Some(Ok(Some(input))) => {
+                        self.job.pause = LOOK;
+                        inputs.push(input);
+                    }
+                    Some(Ok(None)) => {
+                        self.job.pause = self.job.pause.saturating_mul(2);
+                        self.job.awaits_inputs = true;
+                    }
                     Some(Err(error)) => encoded = Err(error),
                     None => is_last = true,
                 }

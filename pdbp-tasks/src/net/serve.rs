@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -107,6 +107,12 @@ impl Program {
         let node = cluster.nodes().first().ok_or_else(|| Error::other("a cluster without a node"))?;
         let losses = Losses::new(node);
         let part = node.register(NAME, PartKind::Cpu)?;
+        let durable = Arc::new(Mutex::new(durable));
+        #[cfg(feature = "metrics")]
+        let _showing = {
+            let (seen, journal) = (Arc::clone(&durable), serving.journal.clone());
+            crate::figures::show([node], move || look(&seen, journal.as_deref()))?
+        };
         let (progress, over) = (Progress::default(), AtomicBool::new(false));
         thread::scope(|scope| {
             let (groups, journal) = mpsc::channel();
@@ -192,8 +198,23 @@ fn wake(part: &Part, pool: Target) {
     part.flush();
 }
 
+/// How a pool is now. Its thread waits meanwhile.
+#[cfg(feature = "metrics")]
+fn look(durable: &Mutex<Durable>, file: Option<&std::path::Path>) -> crate::pool::seen::Seen {
+    let mut seen = locked(durable).seen();
+    if let Some(journal) = &mut seen.journal {
+        journal.bytes = file.and_then(|file| file.metadata().ok()).map(|file| file.len());
+    }
+    seen
+}
+
+fn locked(durable: &Mutex<Durable>) -> MutexGuard<'_, Durable> {
+    durable.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 struct Server<'a> {
-    durable: Durable,
+    /// Others look at it.
+    durable: Arc<Mutex<Durable>>,
     reader: Disk,
     part: &'a Part,
     losses: Losses,
@@ -238,17 +259,18 @@ impl Server<'_> {
 
     /// Takes in what has come and answers. Returns whether all that is known is durable.
     fn turn(&mut self, first: Option<pdbp::Message>, wait: &mut Duration) -> bool {
-        let now = self.began.elapsed();
-        self.durable.set_stalled(self.progress.stalled());
+        let (now, shared) = (self.began.elapsed(), Arc::clone(&self.durable));
+        let mut durable = locked(&shared);
+        durable.set_stalled(self.progress.stalled());
         // Pairs with the store in `keep`.
-        self.durable.durable(self.progress.durable.load(Ordering::Acquire));
+        durable.durable(self.progress.durable.load(Ordering::Acquire));
         let (mut message, mut count) = (first, 0);
         while let Some(next) = message {
             // An empty one is the journal's: it was looked at above, or will be the next time.
             if !next.is_empty() {
                 match self.peers.hear(&next) {
-                    Heard::Message(from, message) => self.receive(now, from, message),
-                    Heard::Malformed(from) => self.durable.pool.malformed(from),
+                    Heard::Message(from, message) => self.receive(&mut durable, now, from, message),
+                    Heard::Malformed(from) => durable.pool.malformed(from),
                     Heard::Nothing => {}
                 }
             }
@@ -256,12 +278,12 @@ impl Server<'_> {
             message = if count < AT_ONCE { self.part.try_recv() } else { None };
         }
         for node in self.losses.take() {
-            self.durable.lose_node(node);
+            durable.lose_node(node);
             self.peers.lose_node(node);
         }
         // Who had it has gone: it would keep the room of the next one in that place.
         while let Ok(Some(_)) = self.part.try_returned() {}
-        while let Some(out) = self.durable.poll(now) {
+        while let Some(out) = durable.poll(now) {
             match out {
                 Out::Down(to, down) => self.peers.queue(to, &down),
                 Out::Read(to, reading) => {
@@ -270,30 +292,30 @@ impl Server<'_> {
                 }
             }
         }
-        while let Some(group) = self.durable.take_group() {
+        while let Some(group) = durable.take_group() {
             // The other end is there as long as this one.
             let _ = self.groups.send(group);
         }
         for gone in self.peers.send() {
-            self.durable.leave(gone);
+            durable.leave(gone);
         }
-        let next = self.durable.next_time().map_or(IDLE, |next| next.saturating_sub(now).min(IDLE));
-        *wait = if self.progress.durable.load(Ordering::Acquire) > self.durable.is_durable() {
+        let next = durable.next_time().map_or(IDLE, |next| next.saturating_sub(now).min(IDLE));
+        *wait = if self.progress.durable.load(Ordering::Acquire) > durable.is_durable() {
             Duration::ZERO
         } else {
             next
         };
-        self.durable.is_written()
+        durable.is_written()
     }
 
-    fn receive(&mut self, now: Duration, from: Processor, message: Up) {
+    fn receive(&mut self, durable: &mut Durable, now: Duration, from: Processor, message: Up) {
         let unread = self.peers.unread(from);
         if matches!(message, Up::Request { .. }) && unread > UNREAD {
             let why = format!("it asks, and {unread} bytes of answers wait that it has not read");
-            self.durable.pool.refuse(from, why);
+            durable.pool.refuse(from, why);
             return self.peers.forget(from);
         }
-        self.durable.receive(now, from, message);
+        durable.receive(now, from, message);
     }
 
     fn read(&self, reading: &Reading) -> Answer {

@@ -162,6 +162,8 @@ impl Program {
         say: &dyn Fn(&str),
     ) -> Result<(), Error> {
         self.kinds.check()?;
+        // Before there are other threads.
+        pdbp::prepare();
         let slots = self.slots.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
         let row_blocks = builder.settings().row_blocks.max(2 * slots as u32);
         let builder = with_outage(builder).row_blocks(row_blocks).timeout(TRY);

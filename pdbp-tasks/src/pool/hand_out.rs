@@ -22,8 +22,8 @@ use super::table::Holder;
 use super::tasks::State;
 use super::{Flaw, Known, Pool, Processor, Refusal, Share, TaskError, Waits};
 
-/// What a processor is given at a time takes about so long.
-const BATCH: Duration = Duration::from_millis(2);
+/// What a processor is given at a time takes about so long: less, and commands that end at once would go from thread to thread one by one.
+const BATCH: Duration = Duration::from_millis(8);
 /// Tasks of kinds that take longer are handed out when they are needed only.
 const LONG: Duration = Duration::from_millis(100);
 /// Stray messages after which nothing of a processor is looked at any more.

@@ -29,6 +29,8 @@ mod look;
 mod nodes;
 mod over;
 mod ready;
+#[cfg(feature = "metrics")]
+pub(crate) mod seen;
 mod spans;
 mod submit;
 mod table;
@@ -99,6 +101,8 @@ struct Job {
     outcomes: VecDeque<Outcome>,
     /// Bytes of these.
     unread: usize,
+    /// Tasks that are over, and those of them that have failed.
+    ended: (u64, u64),
     /// Tasks that could run and are held back until there are fewer, in the order in which they would have gone.
     aside: VecDeque<(TaskId, Came)>,
     kept: HashMap<u64, Kept>,
@@ -140,6 +144,8 @@ pub struct Pool {
     judge: fn(&[u8]) -> bool,
     notices: VecDeque<(Processor, Down)>,
     counts: Counts,
+    /// Tasks of clients that are over, and those of them that have failed.
+    ended: (u64, u64),
     turns: u64,
     /// Whose request is remembered with a number up to this one is thought of again: there may be something.
     reconsider: u64,
@@ -189,6 +195,7 @@ impl Pool {
             judge: |_| false,
             notices: VecDeque::new(),
             counts: Counts::default(),
+            ended: (0, 0),
             turns: 0,
             reconsider: 0,
             limited: 0,

@@ -55,6 +55,12 @@ pub(super) struct Room {
 }
 
 impl Room {
+    #[cfg(feature = "metrics")]
+    fn seen(&self, node: u16) -> super::seen::Node {
+        let (offers, in_use) = (self.offer.clone(), self.used.all());
+        super::seen::Node { node, processors: self.processors, busy: self.busy, offers, in_use }
+    }
+
     /// Whether one of its processors holds something.
     pub(super) fn is_busy(&self) -> bool {
         self.busy > 0
@@ -130,6 +136,15 @@ impl Nodes {
     #[cfg(test)]
     pub(super) fn text(&self) -> String {
         format!("{:?}", self.0.iter().collect::<std::collections::BTreeMap<_, _>>())
+    }
+
+    /// Those with processors, by number.
+    #[cfg(feature = "metrics")]
+    pub(super) fn seen(&self) -> Vec<super::seen::Node> {
+        let with = self.0.iter().filter(|(_, room)| room.processors > 0);
+        let mut nodes: Vec<_> = with.map(|(node, room)| room.seen(*node)).collect();
+        nodes.sort_unstable_by_key(|node| node.node);
+        nodes
     }
 
     /// What the first few nodes offer, for people.

@@ -55,6 +55,13 @@ impl Pool {
         if !entry.gives {
             return;
         }
+        if self.journal.is_none() {
+            let has_failed = result.as_ref().map_or(true, |bytes| (self.judge)(bytes));
+            job.ended.0 += 1;
+            job.ended.1 += u64::from(has_failed);
+            self.ended.0 += 1;
+            self.ended.1 += u64::from(has_failed);
+        }
         if let Some(kept) = job.kept.get_mut(&number) {
             *kept = Kept::Over(result);
             return;

@@ -202,6 +202,11 @@ impl Tasks {
         }
     }
 
+    #[cfg(all(feature = "metrics", feature = "net"))]
+    pub(super) fn all(&self) -> impl Iterator<Item = &Entry> {
+        self.places.iter().filter_map(|place| place.entry.as_ref())
+    }
+
     /// The ids of all tasks of a job.
     pub(super) fn of_job(&self, job: JobId) -> Vec<TaskId> {
         let ids = self.places.iter().enumerate().filter_map(|(index, place)| {

@@ -70,8 +70,8 @@ fn done(pool: &mut Pool, now: Duration, by: Processor, task: &Assignment, ran: D
 #[test]
 fn short_tasks_go_out_by_the_hundred_and_long_ones_one_by_one() {
     for (ran, most) in [
-        (Duration::from_micros(20), 200),
-        (Duration::from_micros(500), 8),
+        (Duration::from_micros(100), 160),
+        (Duration::from_micros(500), 32),
         (Duration::from_millis(5), 2),
         (Duration::from_millis(200), 1),
     ] {

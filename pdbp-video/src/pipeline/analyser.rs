@@ -32,7 +32,7 @@ const RETRY: Duration = Duration::from_micros(500);
 pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Result<(), String> {
     let mut reader = job.patiently(part, |timeout| part.accept_stream(timeout))?;
     let mut assembler = Assembler::new();
-    let mut desk = Desk {
+    let mut analyser = Analyser {
         part,
         console,
         node: pair.analyses,
@@ -44,30 +44,30 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
     };
     let mut heard = Instant::now();
     loop {
-        desk.send_kept()?;
-        let segment = match reader.next_segment(desk.patience()) {
+        analyser.send_kept()?;
+        let segment = match reader.next_segment(analyser.patience()) {
             Ok(Some(segment)) => segment,
             Ok(None) => break,
             Err(RecvError::Timeout(_)) => {
-                desk.have(Scorer::rest)?;
-                desk.resting = true;
+                analyser.have(Scorer::rest)?;
+                analyser.resting = true;
                 job.check(heard)?;
                 continue;
             }
             Err(error) => return Err(error.to_string()),
         };
         heard = Instant::now();
-        desk.resting = false;
+        analyser.resting = false;
         let mut bad = Ok(());
         assembler
             .push(&segment, |frame| {
                 if bad.is_ok() {
-                    bad = desk.have(|scorer| scorer.push(frame));
+                    bad = analyser.have(|scorer| scorer.push(frame));
                 }
             })
             .map_err(|error| error.to_string())?;
         bad?;
-        desk.have(Scorer::poll)?;
+        analyser.have(Scorer::poll)?;
     }
     if assembler.pending() > 0 {
         return Err(format!(
@@ -75,30 +75,30 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
             assembler.pending()
         ));
     }
-    desk.have(Scorer::finish)?;
-    for record in &desk.kept {
+    analyser.have(Scorer::finish)?;
+    for record in &analyser.kept {
         // The decoder is done; whatever fills the row now is read by others.
         part.send_value(console, record).map_err(|error| error.to_string())?;
     }
     part.flush();
-    if let Some(note) = desk.scorer.take_note() {
+    if let Some(note) = analyser.scorer.take_note() {
         let note = format!("{}: {note}", part.name());
         part.sender(console)
             .command(command::NOTE)
             .send(note.as_bytes())
             .map_err(|error| error.to_string())?;
     }
-    for (name, frames) in desk.scorer.shares() {
+    for (name, frames) in analyser.scorer.shares() {
         let share = [&frames.to_le_bytes(), name.as_bytes()].concat();
         part.sender(console).command(command::ANALYSED).send(&share).map_err(|error| error.to_string())?;
     }
     part.sender(console)
         .command(command::WORK)
-        .send(bytemuck::bytes_of(&desk.work))
+        .send(bytemuck::bytes_of(&analyser.work))
         .map_err(|error| error.to_string())
 }
 
-struct Desk<'a> {
+struct Analyser<'a> {
     part: &'a Part,
     console: Target,
     node: u16,
@@ -111,7 +111,7 @@ struct Desk<'a> {
     kept: VecDeque<ScoreRecord>,
 }
 
-impl Desk<'_> {
+impl Analyser<'_> {
     /// How long to wait for frames before there is something else to do.
     fn patience(&self) -> Duration {
         match (self.scorer.pending() > 0, self.kept.is_empty()) {

@@ -16,14 +16,14 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
     let text = |error: &dyn core::fmt::Display| error.to_string();
     let analyser = find_analyser(part, console, pair, job)?;
     let writer = part.open_stream(analyser).map_err(|error| text(&error))?;
-    let mut desk = Desk { part, console, writer, pair, job, work: Work::default(), pack_ns: 0 };
+    let mut decoder = DecoderPart { part, console, writer, pair, job, work: Work::default(), pack_ns: 0 };
     let mut shower = None;
     loop {
         let order = Order::read(&job.patiently(part, |timeout| part.recv_timeout(timeout))?);
         match order {
             Some(Orders::Start { pass, streams }) => {
                 let shower = shower.get_or_insert_with(|| Shower::new(job, pair, streams));
-                let done = desk.pass(pass, shower)?;
+                let done = decoder.pass(pass, shower)?;
                 part.sender(console)
                     .command(command::DONE)
                     .send(bytemuck::bytes_of(&done))
@@ -35,14 +35,14 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
             None => return Err("an order of unknown kind: the nodes run different versions".into()),
         }
     }
-    desk.writer.finish().map_err(|error| text(&error))?;
-    if desk.work.decoded > 0 {
-        let share = [&desk.work.decoded.to_le_bytes(), job.codec.to_string().as_bytes()].concat();
+    decoder.writer.finish().map_err(|error| text(&error))?;
+    if decoder.work.decoded > 0 {
+        let share = [&decoder.work.decoded.to_le_bytes(), job.codec.to_string().as_bytes()].concat();
         part.sender(console).command(command::DECODED).send(&share).map_err(|error| text(&error))?;
     }
     part.sender(console)
         .command(command::WORK)
-        .send(bytemuck::bytes_of(&desk.work))
+        .send(bytemuck::bytes_of(&decoder.work))
         .map_err(|error| text(&error))
 }
 
@@ -86,7 +86,7 @@ fn followers(job: &Job<'_>, streams: u32, number: u32) -> Vec<(StreamNo, Followe
 }
 
 /// What a decoder works with.
-struct Desk<'a> {
+struct DecoderPart<'a> {
     part: &'a Part,
     console: Target,
     writer: StreamWriter<&'a Part>,
@@ -97,7 +97,7 @@ struct Desk<'a> {
     pack_ns: u64,
 }
 
-impl Desk<'_> {
+impl DecoderPart<'_> {
     fn pass(&mut self, pass: u32, shower: &mut Shower) -> Result<Done, String> {
         let mut done = Done {
             pass,

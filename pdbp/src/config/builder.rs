@@ -66,6 +66,7 @@ setters! {
     advertise: advertise, "advertise", String;
     join: join, "join", String;
     found: found, "found", bool;
+    founding_file: founding_file, "founding_file", PathBuf;
     role: role, "role", Role;
     grid: grid, "grid", String;
     trunks: trunks, "trunks", Vec<Trunk>;

@@ -96,6 +96,15 @@ pub(crate) const KEYS: &[Key] = &[
         show: |s| chosen(&s.found, &FOUNDS),
     },
     Key {
+        name: "founding_file",
+        expected: "\"off\", or a file that a process writes when it founds an open cluster of several masters: started again it joins that one, and \
+                   founds no second one though no master of it is in reach",
+        set: |s, v| optional(v, |path| (!path.is_empty()).then(|| PathBuf::from(path)), &mut s.founding_file),
+        show: |s| {
+            s.founding_file.as_ref().map_or_else(|| "off".to_owned(), |path| path.display().to_string())
+        },
+    },
+    Key {
         name: "role",
         expected: "\"auto\" (who founds an open cluster is a master, who joins it a worker), \"master\" or \"worker\": whether a process has one of \
                    the first places of an open cluster, which vote",

@@ -90,8 +90,12 @@ pub struct Settings {
     /// Over sockets: whether this process, alone, founds an *open* cluster of [`nodes`](Self::nodes) places (16 if nothing is set). Others
     /// [`join`](Self::join) it whenever they like, and leave. With one of [`masters`](Self::masters), which is the default there, the cluster ends with
     /// this process. With three any one of them may die, this one too; one that is started again while its masters live joins them, as a
-    /// master, for which it waits three seconds at its [`listen`](Self::listen), which it needs.
+    /// master, for which it waits three seconds at its [`listen`](Self::listen), which it needs. Were none of them to reach it in that time it would found a
+    /// second cluster, which a [`founding_file`](Self::founding_file) prevents.
     pub found: bool,
+    /// A file that a process writes when it [`founds`](Self::found) a cluster of several masters. Where it finds the file it founds none: it waits for a call of the
+    /// masters of the one before, as long as [`timeout`](Self::timeout) says, joins them, and fails otherwise. Remove it when that cluster has ended.
+    pub founding_file: Option<PathBuf>,
     /// In an open cluster: whether this process has a place of a master.
     pub role: Role,
     /// The name of this cluster among those that it is joined with by trunks: a letter, then letters, digits, `-` and `_`, 16
@@ -234,6 +238,7 @@ impl Default for Settings {
             advertise: None,
             join: None,
             found: false,
+            founding_file: None,
             role: Role::Auto,
             grid: None,
             trunks: Vec::new(),

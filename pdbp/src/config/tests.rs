@@ -61,12 +61,13 @@ fn unknown_keys_are_reported_with_their_origin() {
 fn values_out_of_range_say_what_would_fit() {
     for key in KEYS {
         // Any other text is the name of a file or of a folder, or a fabric, which is refused by the word where it starts.
-        let senseless =
-            if ["client_token_file", "desk_tls", "fabric", "token_file", "tls"].contains(&key.name) {
-                &[""][..]
-            } else {
-                &["", "no sense", "-1", "99999999999999999999"]
-            };
+        let senseless = if ["client_token_file", "desk_tls", "fabric", "founding_file", "token_file", "tls"]
+            .contains(&key.name)
+        {
+            &[""][..]
+        } else {
+            &["", "no sense", "-1", "99999999999999999999"]
+        };
         for value in senseless {
             let mut settings = Settings::default();
             let error = settings.set(key.name, value, Origin::Environment).unwrap_err().to_string();

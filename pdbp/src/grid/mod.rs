@@ -52,7 +52,9 @@
 //! What was taken is told with the next frame now (`taken`), and proxies wake nobody to flush: five runs of the builds before and since, in turn, medians:
 //! round trips of 276 and 195 µs (link 39), 5.0 times that of a link; long messages 921 and 864 MB/s, within what runs differ by (800 to 1,524). With nothing else on the
 //! machine, three runs each by turns, `chrt -r 1`: 257, 250 and 229 µs before, **84, 90 and 138 since, 2.7, 2.8 and 4.3 times that of a link**; long messages 934, 1,357, 1,392 and 1,075,
-//! 1,100, 1,409 MB/s.
+//! 1,100, 1,409 MB/s. Since a link carries more (3,448 to 3,553 MB/s, once 2,665), five runs with nothing else on the machine, `chrt -r 1`: trunks 1,063 to 1,469 MB/s, **0.31 to 0.55 of
+//! a link, where 0.5 was the aim**, round trips of 82 to 121 µs, 2.6 to 3.8 times those of a link; with `PDBP_CODEC=none` 1,361 to 1,752 MB/s, 0.38 to 0.63, and 2.7 to 4.2 times. A profile
+//! shows no copy or lock that stands out: the threads of two clusters and two gateways take turns on two cores, and what they do most is to give way to each other.
 //!
 //! How a trunk is called its URL says ([`Scheme`](crate::Scheme)): in frames or by SOAP. The gateway that listens takes either.
 //!

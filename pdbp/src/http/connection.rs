@@ -16,7 +16,7 @@ const TURN: usize = 256 << 10;
 const PIECE: usize = 16 << 10;
 
 /// What connections need.
-pub(super) struct Shop<S> {
+pub(super) struct Context<S> {
     pub(super) limits: Limits,
     pub(super) hosts: Hosts,
     pub(super) site: S,
@@ -106,9 +106,9 @@ impl Connection {
         stream: Stream,
         id: Ticket,
         (address, place): (IpAddr, Place),
-        shop: &mut Shop<S>,
+        context: &mut Context<S>,
     ) -> Self {
-        let (limits, is_served) = (&shop.limits, place == Place::Free);
+        let (limits, is_served) = (&context.limits, place == Place::Free);
         let mut connection = Self {
             stream,
             id,
@@ -130,7 +130,7 @@ impl Connection {
                 _ => (limits.clients, ""),
             };
             let why = format!("{most} clients{of} are being served, which is the limit; try again\n");
-            connection.refuse("503 Service Unavailable", &why, shop);
+            connection.refuse("503 Service Unavailable", &why, context);
         }
         connection
     }
@@ -186,7 +186,7 @@ impl Connection {
     }
 
     /// Does what can be done now; whether there may be more.
-    pub(super) fn advance<S: Site>(&mut self, shop: &mut Shop<S>) -> bool {
+    pub(super) fn advance<S: Site>(&mut self, context: &mut Context<S>) -> bool {
         let is_late = |deadline: Option<Instant>| deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if !self.is_ready && !is_late(self.deadline) {
             return false;
@@ -194,10 +194,10 @@ impl Connection {
         let mut budget = TURN;
         let outcome = loop {
             let outcome = match &mut self.stage {
-                Stage::Asking { .. } => self.ask(shop),
-                Stage::Sending { .. } => self.take_body(shop),
+                Stage::Asking { .. } => self.ask(context),
+                Stage::Sending { .. } => self.take_body(context),
                 Stage::Waiting { .. } | Stage::Delaying(_) => Err(io::ErrorKind::WouldBlock.into()),
-                Stage::Answering { .. } => self.write(&shop.limits),
+                Stage::Answering { .. } => self.write(&context.limits),
                 Stage::Closing => read(&mut self.stream, &mut [0; PIECE]),
                 Stage::Over => return false,
             };
@@ -209,7 +209,7 @@ impl Connection {
         self.is_ready = outcome.is_ok();
         match outcome {
             Err(error) if self.stream.gives_up_tls(&error) => {
-                self.refuse("400 Bad Request", "this address speaks TLS: ask by https\n", shop);
+                self.refuse("400 Bad Request", "this address speaks TLS: ask by https\n", context);
                 true
             }
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
@@ -218,26 +218,26 @@ impl Connection {
                 false
             }
             // Only now, since it may be this thread that is late, and the client may not.
-            _ if is_late(self.deadline) => self.expire(shop),
+            _ if is_late(self.deadline) => self.expire(context),
             outcome => outcome.is_ok(),
         }
     }
 
     /// Its time is over; whether there is more to do.
-    fn expire<S>(&mut self, shop: &Shop<S>) -> bool {
-        let limits = &shop.limits;
+    fn expire<S>(&mut self, context: &Context<S>) -> bool {
+        let limits = &context.limits;
         let done = match &mut self.stage {
             Stage::Sending { body, .. } => body.len(),
             Stage::Answering { written, .. } => *written,
             Stage::Asking { .. } if limits.idle.is_some() && self.input.is_empty() => {
-                shop.counts.expired.add();
+                context.counts.expired.add();
                 self.stage = Stage::Over;
                 return false;
             }
             Stage::Asking { .. } => {
-                shop.counts.expired.add();
+                context.counts.expired.add();
                 let why = format!("the request was not complete after {:?}\n", limits.request);
-                self.refuse("408 Request Timeout", &why, shop);
+                self.refuse("408 Request Timeout", &why, context);
                 return true;
             }
             Stage::Delaying(answer) => {
@@ -254,10 +254,10 @@ impl Connection {
             (self.before, self.deadline) = (done, Some(Instant::now() + limits.pace));
             return self.is_ready;
         }
-        shop.counts.expired.add();
+        context.counts.expired.add();
         if let Stage::Sending { .. } = self.stage {
             let why = format!("the body got less than {} bytes further in {:?}\n", limits.least, limits.pace);
-            self.refuse("408 Request Timeout", &why, shop);
+            self.refuse("408 Request Timeout", &why, context);
             return true;
         }
         self.stage = Stage::Over;
@@ -265,42 +265,42 @@ impl Connection {
     }
 
     /// Takes what has come of the head, and goes on when it is complete.
-    fn ask<S: Site>(&mut self, shop: &mut Shop<S>) -> io::Result<usize> {
+    fn ask<S: Site>(&mut self, context: &mut Context<S>) -> io::Result<usize> {
         let Stage::Asking { fresh } = &mut self.stage else { return Ok(0) };
         let read = if std::mem::take(fresh) { 0 } else { self.read()? };
-        let was_idle = shop.limits.idle.is_some() && read > 0 && read == self.input.len();
+        let was_idle = context.limits.idle.is_some() && read > 0 && read == self.input.len();
         if was_idle && self.before > 0 {
-            self.deadline = Some(Instant::now() + shop.limits.request);
+            self.deadline = Some(Instant::now() + context.limits.request);
         }
-        let asked = Request::read(&self.input, shop.limits.head);
+        let asked = Request::read(&self.input, context.limits.head);
         let asked = asked.and_then(|asked| match asked {
-            Some((request, length)) => shop.hosts.check(&request).map(|()| Some((request, length))),
+            Some((request, length)) => context.hosts.check(&request).map(|()| Some((request, length))),
             None => Ok(None),
         });
         match asked {
             Ok(None) => {}
             Ok(Some((request, length))) => {
                 self.input.drain(..length.min(self.input.len()));
-                self.admit(request, shop)?;
+                self.admit(request, context)?;
             }
-            Err(Refused { status, why }) => self.refuse(status, &why, shop),
+            Err(Refused { status, why }) => self.refuse(status, &why, context),
         }
         Ok(read)
     }
 
     /// The head is complete: who may send a body does so now.
-    fn admit<S: Site>(&mut self, mut request: Request, shop: &mut Shop<S>) -> io::Result<()> {
-        let most = match shop.site.admit(&request) {
+    fn admit<S: Site>(&mut self, mut request: Request, context: &mut Context<S>) -> io::Result<()> {
+        let most = match context.site.admit(&request) {
             Ok(most) => most,
             Err(refusal) => {
-                shop.counts.refused.add();
-                self.answer(Answer { closes: true, ..refusal }, &shop.limits, request.method, false);
+                context.counts.refused.add();
+                self.answer(Answer { closes: true, ..refusal }, &context.limits, request.method, false);
                 return Ok(());
             }
         };
         if matches!(request.body, Body::Bytes(length) if length > most as u64) {
             let Refused { status, why } = Refused::too_large(most);
-            self.refuse(status, &why, shop);
+            self.refuse(status, &why, context);
             return Ok(());
         }
         // Who has not waited is not told.
@@ -308,31 +308,31 @@ impl Connection {
             // There is room: all that was written before has been read.
             self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
         }
-        (self.before, self.deadline) = (0, Some(Instant::now() + shop.limits.pace));
+        (self.before, self.deadline) = (0, Some(Instant::now() + context.limits.pace));
         self.stage = Stage::Sending { request: Box::new(request), body: Vec::new(), most };
-        self.use_body(shop);
+        self.use_body(context);
         Ok(())
     }
 
     /// Takes what has come of the body, and passes the request on when it is complete.
-    fn take_body<S: Site>(&mut self, shop: &mut Shop<S>) -> io::Result<usize> {
+    fn take_body<S: Site>(&mut self, context: &mut Context<S>) -> io::Result<usize> {
         let read = self.read()?;
-        self.use_body(shop);
+        self.use_body(context);
         Ok(read)
     }
 
-    fn use_body<S: Site>(&mut self, shop: &mut Shop<S>) {
+    fn use_body<S: Site>(&mut self, context: &mut Context<S>) {
         let Stage::Sending { request, body, most } = &mut self.stage else { return };
         let before = body.len();
         let used = request.body.take(&self.input, body, *most);
-        shop.held += body.len() - before;
+        context.held += body.len() - before;
         match used {
             Ok(used) => self.input.drain(..used.min(self.input.len())),
-            Err(Refused { status, why }) => return self.refuse(status, &why, shop),
+            Err(Refused { status, why }) => return self.refuse(status, &why, context),
         };
-        if shop.held > shop.limits.held {
+        if context.held > context.limits.held {
             let why = "other clients are sending too much; try again\n";
-            return self.refuse("503 Service Unavailable", why, shop);
+            return self.refuse("503 Service Unavailable", why, context);
         }
         if !request.body.is_whole() {
             return;
@@ -340,29 +340,29 @@ impl Connection {
         let Stage::Sending { request, body, .. } = std::mem::replace(&mut self.stage, Stage::Closing) else {
             return;
         };
-        let (method, is_kept) = (request.method, request.is_kept && shop.limits.idle.is_some());
+        let (method, is_kept) = (request.method, request.is_kept && context.limits.idle.is_some());
         self.weight = body.len();
-        match shop.site.ask(self.id, &request, body) {
-            Some(answer) => self.answer(answer, &shop.limits, method, is_kept),
+        match context.site.ask(self.id, &request, body) {
+            Some(answer) => self.answer(answer, &context.limits, method, is_kept),
             None => (self.stage, self.deadline) = (Stage::Waiting { method, is_kept }, None),
         }
     }
 
     /// The site has an answer for the request that it was given.
-    pub(super) fn reply<S>(&mut self, answer: Answer, shop: &mut Shop<S>) {
+    pub(super) fn reply<S>(&mut self, answer: Answer, context: &mut Context<S>) {
         let Stage::Waiting { method, is_kept } = self.stage else { return };
-        shop.held += answer.body.len();
-        if shop.held > shop.limits.held {
+        context.held += answer.body.len();
+        if context.held > context.limits.held {
             let why = "the request was carried out, and there is no memory for its answer: other clients do not take theirs\n";
-            return self.refuse("503 Service Unavailable", why, shop);
+            return self.refuse("503 Service Unavailable", why, context);
         }
-        self.answer(answer, &shop.limits, method, is_kept);
+        self.answer(answer, &context.limits, method, is_kept);
         self.is_ready = true;
     }
 
-    fn refuse<S>(&mut self, status: &'static str, why: &str, shop: &Shop<S>) {
-        shop.counts.refused.add();
-        self.answer(Answer::refusal(status, why), &shop.limits, Method::Get, false);
+    fn refuse<S>(&mut self, status: &'static str, why: &str, context: &Context<S>) {
+        context.counts.refused.add();
+        self.answer(Answer::refusal(status, why), &context.limits, Method::Get, false);
     }
 
     fn answer(&mut self, answer: Answer, limits: &Limits, method: Method, is_kept: bool) {

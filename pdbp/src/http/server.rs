@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use super::connection::{Connection, Place, Shop, network};
+use super::connection::{Connection, Context, Place, network};
 use super::stream::Stream;
 use super::{Answer, Certificate, Hosts, Limits, Site, Ticket};
 
@@ -35,7 +35,7 @@ pub(super) struct Server<S> {
     connections: Vec<Connection>,
     /// Connections there have been.
     count: usize,
-    shop: Shop<S>,
+    context: Context<S>,
     answers: Vec<(Ticket, Answer)>,
 }
 
@@ -53,7 +53,7 @@ impl<S: Site> Server<S> {
         let (poll, mut listener) = (Poll::new()?, TcpListener::from_std(listener));
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         let waker = Arc::new(Waker::new(poll.registry(), WOKEN)?);
-        let shop = Shop { limits, hosts, site: site(&waker), counts: Arc::default(), held: 0 };
+        let context = Context { limits, hosts, site: site(&waker), counts: Arc::default(), held: 0 };
         let (connections, answers) = (Vec::new(), Vec::new());
         Ok((
             Self {
@@ -64,7 +64,7 @@ impl<S: Site> Server<S> {
                 certificate,
                 connections,
                 count: 0,
-                shop,
+                context,
                 answers,
             },
             waker,
@@ -73,7 +73,7 @@ impl<S: Site> Server<S> {
 
     #[cfg(feature = "desk")]
     pub(super) fn counts(&self) -> Arc<super::Counts> {
-        Arc::clone(&self.shop.counts)
+        Arc::clone(&self.context.counts)
     }
 
     /// Serves until it is stopped.
@@ -104,30 +104,30 @@ impl<S: Site> Server<S> {
     /// Accepts who has come and advances all connections that have something to do. Returns how long there will be nothing to do without
     /// an event.
     fn turn(&mut self) -> Option<Duration> {
-        self.shop.site.renew();
-        self.shop.held = self.connections.iter().map(Connection::held).sum();
+        self.context.site.renew();
+        self.context.held = self.connections.iter().map(Connection::held).sum();
         let mut goes_on = false;
         for connection in &mut self.connections {
             if self.stop.load(Ordering::Acquire) {
                 return None;
             }
-            goes_on |= connection.advance(&mut self.shop);
+            goes_on |= connection.advance(&mut self.context);
         }
-        let mut wanted = self.shop.site.advance(&mut self.answers);
+        let mut wanted = self.context.site.advance(&mut self.answers);
         if !self.answers.is_empty() {
             for (ticket, answer) in self.answers.drain(..) {
                 if let Some(connection) = self.connections.iter_mut().find(|one| one.id == ticket) {
-                    connection.reply(answer, &mut self.shop);
-                    goes_on |= connection.advance(&mut self.shop);
+                    connection.reply(answer, &mut self.context);
+                    goes_on |= connection.advance(&mut self.context);
                 }
             }
             // The next request of such a connection may have been there already. What is answered now goes out with the next turn.
-            wanted = self.shop.site.advance(&mut self.answers);
+            wanted = self.context.site.advance(&mut self.answers);
             goes_on |= !self.answers.is_empty();
         }
         for connection in &mut self.connections {
             if connection.takes_back() {
-                self.shop.site.abandon(connection.id);
+                self.context.site.abandon(connection.id);
             }
         }
         let before = self.connections.len();
@@ -146,7 +146,7 @@ impl<S: Site> Server<S> {
 
     /// Returns when to try again, if the system said no.
     fn accept(&mut self) -> Option<Duration> {
-        while self.may_accept && self.connections.len() < 2 * self.shop.limits.clients {
+        while self.may_accept && self.connections.len() < 2 * self.context.limits.clients {
             let (mut stream, address) = match self.listener.accept() {
                 Ok((stream, address)) => (stream, network(address.ip())),
                 Err(error) => match error.kind() {
@@ -166,8 +166,8 @@ impl<S: Site> Server<S> {
                 && let Ok(stream) = Stream::new(stream, self.certificate.as_ref())
             {
                 let id = Ticket(self.count as u64);
-                self.shop.counts.connections.add();
-                self.connections.push(Connection::new(stream, id, (address, place), &mut self.shop));
+                self.context.counts.connections.add();
+                self.connections.push(Connection::new(stream, id, (address, place), &mut self.context));
             }
             self.count = self.count.wrapping_add(1);
         }
@@ -177,7 +177,7 @@ impl<S: Site> Server<S> {
     /// Whether there is a place for one more, if need be that of the client that has been silent for the longest time, of the same address where that
     /// has all that it may have.
     fn place_for(&mut self, address: IpAddr) -> Place {
-        let limits = &self.shop.limits;
+        let limits = &self.context.limits;
         let is_served = |one: &&Connection| one.is_served && !one.is_over();
         let served = self.connections.iter().filter(is_served).count();
         let same = self.connections.iter().filter(is_served).filter(|one| one.address == address).count();
@@ -198,7 +198,7 @@ impl<S: Site> Server<S> {
         let longest = silent.min_by_key(|one| one.deadline());
         let Some(longest) = longest else { return missing };
         longest.close();
-        self.shop.counts.displaced.add();
+        self.context.counts.displaced.add();
         Place::Free
     }
 }

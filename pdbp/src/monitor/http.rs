@@ -1,11 +1,13 @@
 //! The figures over HTTP: `/metrics` for Prometheus, `/cluster.json` for `pdbp top` and programs.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{ClusterFigures, prometheus};
+use super::sections::Sections;
+use super::{ClusterFigures, Section, prometheus};
 use crate::config::Settings;
 use crate::http::{Answer, Hosts, Limits, Method, Request, Secret, Service, Site, Ticket};
 use crate::node::Shared;
@@ -48,7 +50,12 @@ PDBP cluster
 /// leave the host out.
 ///
 /// The thread ends with the last handle to the node, and waits for no client then.
-pub struct Endpoint(Service);
+///
+/// A program adds figures of its own by [`show`](Self::show).
+pub struct Endpoint {
+    service: Service,
+    pub(super) sections: Arc<Sections>,
+}
 
 impl Endpoint {
     /// Takes the address, before there is anything to serve.
@@ -60,14 +67,17 @@ impl Endpoint {
     pub(crate) fn start(listener: TcpListener, shared: &Arc<Shared>) -> io::Result<Self> {
         let settings = &shared.settings;
         let secret = Secret::read(settings.client_token_file.as_deref())?;
-        let figures = Figures { shared: Arc::downgrade(shared), secret, ..Figures::default() };
+        let sections = Arc::<Sections>::default();
+        let of_program = Arc::clone(&sections);
+        let figures = Figures { shared: Arc::downgrade(shared), of_program, secret, ..Figures::default() };
         let name = format!("pdbp-http-{}", shared.id);
-        Service::start(listener, LIMITS, hosts(settings), None, name, |_| figures).map(Self)
+        let service = Service::start(listener, LIMITS, hosts(settings), None, name, |_| figures)?;
+        Ok(Self { service, sections })
     }
 
     /// Where it listens: with port 0 in the setting, the port that it was given.
     pub fn address(&self) -> SocketAddr {
-        self.0.address()
+        self.service.address()
     }
 }
 
@@ -81,8 +91,10 @@ fn hosts(settings: &Settings) -> Hosts {
 #[derive(Default)]
 struct Figures {
     shared: Weak<Shared>,
+    of_program: Arc<Sections>,
     secret: Secret,
     seen: Option<ClusterFigures>,
+    sections: BTreeMap<String, Arc<Result<Section, String>>>,
     metrics: Option<Answer>,
     json: Option<Answer>,
 }
@@ -97,7 +109,10 @@ impl Figures {
 
     fn metrics(&mut self) -> Option<Answer> {
         if self.metrics.is_none() {
-            let body = prometheus::text(self.look()?.clone());
+            let figures = self.look()?.clone();
+            let names = self.of_program.names().into_iter();
+            let sections = names.filter_map(|name| self.section(&name).map(|section| (name, section)));
+            let body = prometheus::text(figures, sections.collect());
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             self.metrics = Some(Answer::new("200 OK", kind, body));
         }
@@ -115,8 +130,34 @@ impl Figures {
     }
 }
 
+impl Figures {
+    /// What a section of the program shows; `None`: there is none of this name.
+    fn section(&mut self, name: &str) -> Option<Arc<Result<Section, String>>> {
+        if !self.sections.contains_key(name) {
+            self.sections.insert(name.to_owned(), Arc::new(self.of_program.look(name)?));
+        }
+        self.sections.get(name).cloned()
+    }
+
+    fn page(&mut self, path: &str) -> Option<Answer> {
+        let name = path.strip_prefix('/')?.strip_suffix(".json")?;
+        Some(match &*self.section(name)? {
+            Ok(section) => Answer::new("200 OK", "application/json", section.json()),
+            Err(why) => {
+                Answer::text("500 Internal Server Error", &format!("{name} cannot be shown: {why}\n"))
+            }
+        })
+    }
+
+    fn index(&self) -> String {
+        let pages = self.of_program.names().into_iter().map(|name| format!("/{name}.json\n"));
+        pages.fold(INDEX.to_owned(), |index, page| index + &page)
+    }
+}
+
 impl Site for Figures {
     fn renew(&mut self) {
+        self.sections.clear();
         (self.seen, self.metrics, self.json) = (None, None, None);
     }
 
@@ -132,8 +173,11 @@ impl Site for Figures {
         let answer = match request.path.as_str() {
             "/metrics" => self.metrics(),
             "/cluster.json" => self.json(),
-            "/" => Some(Answer::text("200 OK", INDEX)),
-            _ => Some(Answer::text("404 Not Found", INDEX)),
+            "/" => Some(Answer::text("200 OK", &self.index())),
+            path => {
+                let page = self.page(path);
+                Some(page.unwrap_or_else(|| Answer::text("404 Not Found", &self.index())))
+            }
         };
         Some(answer.unwrap_or_else(|| Answer::refusal("503 Service Unavailable", "this node has ended\n")))
     }

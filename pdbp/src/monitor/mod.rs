@@ -20,13 +20,14 @@
 //! # Ok::<(), pdbp::StartError>(())
 //! ```
 //!
-//! The setting `metrics` serves the same over [HTTP](Endpoint), for Prometheus and `pdbp top`.
+//! The setting `metrics` serves the same over [HTTP](Endpoint), for Prometheus and `pdbp top`, and what the program [has to show](Endpoint::show) itself.
 
 mod collect;
 mod figures;
 mod http;
 mod links;
 mod prometheus;
+mod sections;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -48,6 +49,7 @@ pub use figures::{
     ClusterFigures, Counts, InUse, LinkFigures, NodeFigures, NodeReport, NodeState, RowFigures, Strangers,
 };
 pub use http::Endpoint;
+pub use sections::{Family, NotShown, Section, Showing};
 
 /// Name of the part that answers. Programs must not use it.
 pub const NAME: &str = "pdbp.monitor";

@@ -1,29 +1,35 @@
 //! The figures as text for Prometheus (OpenMetrics).
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{ClusterFigures, LinkFigures, NodeFigures, NodeReport, NodeState, RowFigures};
+use super::sections::Section;
+use super::{ClusterFigures, Family, LinkFigures, NodeFigures, NodeReport, NodeState, RowFigures};
 
 /// All metrics. They have the label `node`; those of rows also `peer`, and where both kinds of rows have them `row`, which is
-/// `send` (SCBP) or `recv` (RCBP); those of links (`pdbp_link_…`) `peer`, and of trunks `cluster` instead.
-pub(super) fn text(figures: ClusterFigures) -> String {
+/// `send` (SCBP) or `recv` (RCBP); those of links (`pdbp_link_…`) `peer`, and of trunks `cluster` instead. Those of sections of the program have its own.
+pub(super) fn text(figures: ClusterFigures, sections: Sections) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Figures(figures)));
+    registry.register_collector(Box::new(Figures(figures, sections)));
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = text::encode(&mut text, &registry);
     // The encoder writes infinity as Rust does.
-    text.replace(" inf\n", " +Inf\n")
+    text.replace(" inf\n", " +Inf\n").replace(" -inf\n", " -Inf\n")
 }
 
+/// By name; `Err`: one that cannot be shown.
+type Sections = BTreeMap<String, Arc<Result<Section, String>>>;
+
 #[derive(Debug)]
-struct Figures(ClusterFigures);
+struct Figures(ClusterFigures, Sections);
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -38,7 +44,8 @@ impl Collector for Figures {
         self.nodes(&mut encoder)?;
         self.traffic(&mut encoder)?;
         self.rows(&mut encoder)?;
-        self.links(&mut encoder)
+        self.links(&mut encoder)?;
+        self.sections(&mut encoder)
     }
 }
 
@@ -145,10 +152,6 @@ impl Figures {
     /// Links over sockets, and trunks; nothing where there are none.
     fn links(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let all = || self.up().flat_map(|(node, f)| f.links.iter().map(move |link| (node, link)));
-        // Not every reader takes families without figures.
-        if all().next().is_none() {
-            return Ok(());
-        }
         let gauges = |value: fn(&LinkFigures) -> f64| {
             all().map(|(node, link)| (self.ends(node, link), value(link))).collect::<Vec<_>>()
         };
@@ -186,6 +189,21 @@ impl Figures {
         )
     }
 
+    /// What the program shows.
+    fn sections(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let up = |(name, section): (&String, &Arc<Result<_, _>>)| {
+            (vec![("section", name.clone())], f64::from(u8::from(section.is_ok())))
+        };
+        let help = "Whether the program could show the section";
+        gauge(encoder, "pdbp_section_up", help, self.1.iter().map(up).collect())?;
+        for (section, shown) in &self.1 {
+            for family in shown.iter().flat_map(Section::families) {
+                of_program(encoder, section, family)?;
+            }
+        }
+        Ok(())
+    }
+
     fn ends(&self, node: &NodeReport, link: &LinkFigures) -> Labels {
         if link.cluster.is_empty() {
             return self.peer_of(node, link.peer);
@@ -220,12 +238,41 @@ fn label(node: &NodeReport) -> Labels {
     vec![("node", escaped(&node.name))]
 }
 
+fn of_program(encoder: &mut DescriptorEncoder<'_>, section: &str, family: &Family) -> fmt::Result {
+    let Family { name, help, unit, counts, values } = family;
+    if values.is_empty() {
+        return Ok(());
+    }
+    let name = format!("pdbp_{section}_{name}");
+    let unit = unit.map(|unit| Unit::Other(unit.to_owned()));
+    let kind =
+        if *counts { ConstCounter::new(0.0f64).metric_type() } else { ConstGauge::new(0.0f64).metric_type() };
+    let mut encoder = encoder.encode_descriptor(&name, &escaped(help), unit.as_ref(), kind)?;
+    for (labels, value) in values {
+        let labels: Labels = labels.iter().map(|(name, value)| (*name, escaped(value))).collect();
+        let put = |encoder: &mut MetricEncoder<'_>| match counts {
+            true => encoder.encode_counter::<NoLabelSet, _, f64>(value, None),
+            false => encoder.encode_gauge(value),
+        };
+        // Without labels there are no braces.
+        match labels.is_empty() {
+            true => put(&mut encoder)?,
+            false => put(&mut encoder.encode_family(&labels)?)?,
+        }
+    }
+    Ok(())
+}
+
 fn gauge(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
     values: Vec<(Labels, f64)>,
 ) -> fmt::Result {
+    if values.is_empty() {
+        // Not every reader takes families without figures.
+        return Ok(());
+    }
     let kind = ConstGauge::new(0.0f64).metric_type();
     let mut family = encoder.encode_descriptor(name, help, None, kind)?;
     for (labels, value) in values {
@@ -242,6 +289,9 @@ fn counter(
     unit: Option<&Unit>,
     values: Vec<(Labels, u64)>,
 ) -> fmt::Result {
+    if values.is_empty() {
+        return Ok(());
+    }
     let kind = ConstCounter::new(0u64).metric_type();
     let mut family = encoder.encode_descriptor(name, help, unit, kind)?;
     for (labels, value) in values {

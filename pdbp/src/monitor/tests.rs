@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::wire::{Assembly, Frame, PIECE, Piece, REQUEST, head, most};
@@ -101,7 +102,7 @@ fn report(node: u16, state: NodeState) -> NodeReport {
 #[test]
 fn prometheus_gets_names_units_and_escaped_labels() {
     let nodes = vec![report(0, NodeState::Up), report(1, NodeState::Failed)];
-    let text = prometheus::text(ClusterFigures { asked: 0, took_ms: 2.5, nodes });
+    let text = prometheus::text(ClusterFigures { asked: 0, took_ms: 2.5, nodes }, BTreeMap::new());
     for line in [
         "# TYPE pdbp_messages_sent counter",
         "# UNIT pdbp_sent_bytes bytes",

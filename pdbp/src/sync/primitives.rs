@@ -70,9 +70,10 @@ impl Barriers {
     }
 }
 
-/// Whether the kernel makes all threads of the process pass a barrier when one of them asks for it.
+/// Whether the kernel makes all threads of the process pass a barrier when one of them asks for it. With a second thread in the process the first call
+/// waits for all processors of the machine.
 #[cfg(target_os = "linux")]
-fn is_registered() -> bool {
+pub(crate) fn is_registered() -> bool {
     use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
     static REGISTERED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *REGISTERED.get_or_init(|| {
@@ -87,7 +88,7 @@ fn is_passed_by_all() -> bool {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn is_registered() -> bool {
+pub(crate) fn is_registered() -> bool {
     false
 }
 

@@ -107,6 +107,31 @@ fn the_founder_of_three_masters_may_die_and_joins_those_that_are_left() {
     ask_all(&hub, &node, b"barrier");
 }
 
+/// The two other masters stand still, and call nobody. Without the file the founder had founded a second cluster after three seconds.
+#[test]
+fn a_founder_that_is_started_again_founds_no_second_cluster_though_its_masters_call_late() {
+    let (address, folder) = (address(), tempfile::tempdir().unwrap());
+    let file = folder.path().join("founded");
+    let again = |timeout| founder(&address).founding_file(file.clone()).timeout(timeout);
+    let first = again(SOON).start().unwrap();
+    assert!(file.exists());
+    let masters = [start("master", &address), start("master", &address)];
+    let node = only(&first);
+    until_members(&node, &[0, 1, 2]);
+    // They know that the third is in, too.
+    ask_all(&node.register("hub", PartKind::Cpu).unwrap(), &node, b"barrier");
+    masters.iter().for_each(|master| master.signal("-STOP"));
+    drop((node, first));
+    let error = again(Duration::from_millis(3500)).start().err().unwrap().to_string();
+    assert!(error.contains("founded a cluster before") && error.contains(file.to_str().unwrap()), "{error}");
+    masters.iter().for_each(|master| master.signal("-CONT"));
+    let back = again(SOON).start().unwrap();
+    let node = only(&back);
+    until_members(&node, &[0, 1, 2]);
+    let hub = node.register("hub", PartKind::Cpu).unwrap();
+    ask_all(&hub, &node, b"are you there");
+}
+
 #[test]
 fn a_process_that_knows_any_other_is_told_where_the_primary_is() {
     let (first, second) = (address(), address());

@@ -24,6 +24,8 @@ use crate::table::{Output, Table, size};
 enum Method {
     /// By a kernel, as many as fit a block at a time.
     Gathered,
+    /// The same, of messages that lie in no order.
+    Shuffled,
     /// A copy each, which the program waits for.
     Each,
     /// A copy each, all of which the program asks for and then waits for the last.
@@ -34,15 +36,17 @@ enum Method {
 
 /// Messages of equal length.
 #[derive(Clone, Copy, Debug)]
-struct Load {
+struct Load<'l> {
     bytes: usize,
     count: usize,
+    /// Which place each has.
+    order: &'l [usize],
 }
 
-impl Load {
-    /// Where a message lies before it is sent: they are as far from each other as they are long.
+impl Load<'_> {
+    /// Where a message lies before it is sent: places are as far from each other as they are long.
     fn source(self, message: usize) -> Range<usize> {
-        let at = 2 * message * self.bytes;
+        let at = 2 * self.order[message] * self.bytes;
         at..at + self.bytes
     }
 
@@ -63,15 +67,23 @@ pub(crate) fn measure(
     output: &mut Output,
 ) -> Result<(), Box<dyn Error>> {
     let title = "small messages, device memory to device memory: million messages/s";
-    let table = Table::new("pieces", title, &["gathered", "each", "queued", "rows"]);
+    let table = Table::new("pieces", title, &["gathered", "shuffled", "each", "queued", "rows"]);
     let table =
-        table.ratio("gathered/each", 0, 1).ratio("gathered/queued", 0, 2).ratio("gathered/rows", 0, 3);
+        table.ratio("gathered/each", 0, 2).ratio("gathered/queued", 0, 3).ratio("gathered/rows", 0, 4);
     output.begin(&table, "Size")?;
     let cluster = arguments.cluster()?.start()?;
     for bytes in [64, 256, 1 << 10, 4 << 10, 16 << 10] {
-        let load = Load { bytes, count: arguments.messages(bytes) };
-        let methods = [Method::Gathered, Method::Each, Method::Queued, Method::Rows];
-        let cells = methods.map(|method| rates(&cluster, device, arguments, method, load));
+        let count = arguments.messages(bytes);
+        let (in_order, mut shuffled): (Vec<_>, Vec<_>) = (0..count).map(|place| (place, place)).unzip();
+        // By a hash, in which neighbours are nowhere near each other.
+        shuffled.sort_by_key(|place| {
+            place.wrapping_mul(*place).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
+        });
+        let methods = [Method::Gathered, Method::Shuffled, Method::Each, Method::Queued, Method::Rows];
+        let cells = methods.map(|method| {
+            let order = if method == Method::Shuffled { &shuffled } else { &in_order };
+            rates(&cluster, device, arguments, method, Load { bytes, count, order })
+        });
         let cells: Vec<Runs> = cells.into_iter().collect::<Result<_, _>>()?;
         output.row(&table, &size(bytes), bytes, &cells)?;
     }
@@ -83,7 +95,7 @@ fn rates(
     device: &Cuda,
     arguments: &Arguments,
     method: Method,
-    load: Load,
+    load: Load<'_>,
 ) -> Result<Runs, Box<dyn Error>> {
     between(
         cluster,
@@ -92,7 +104,7 @@ fn rates(
     )
 }
 
-fn send(node: &Node, device: &Cuda, arguments: &Arguments, method: Method, load: Load) -> Outcome<()> {
+fn send(node: &Node, device: &Cuda, arguments: &Arguments, method: Method, load: Load<'_>) -> Outcome<()> {
     let part = node.register("source", PartKind::Gpu).map_err(text)?;
     let to = part.find("sink", PATIENCE).map_err(text)?;
     let buffer = Buffer::new(device, load.room()).map_err(text)?;
@@ -100,7 +112,7 @@ fn send(node: &Node, device: &Cuda, arguments: &Arguments, method: Method, load:
     host::fill(&mut data, load.bytes);
     host::copy_in(device, &data, buffer.memory(), 0).map_err(text)?;
     host::settle(device).map_err(text)?;
-    if method == Method::Gathered {
+    if matches!(method, Method::Gathered | Method::Shuffled) {
         let copier = Rc::new(Copier::new(device, arguments.in_flight));
         let slice = buffer.into_slice();
         return rounds(node, arguments, || gather(&part, &copier, &slice, load, to));
@@ -130,7 +142,7 @@ fn gather(
     part: &Part,
     copier: &Rc<Copier<Cuda>>,
     slice: &Slice<Cuda>,
-    load: Load,
+    load: Load<'_>,
     to: Target,
 ) -> Outcome<()> {
     let pieces = (0..load.count).map(|message| load.source(message));
@@ -143,7 +155,7 @@ fn send_each(
     device: &Cuda,
     from: &CudaMemory,
     host: &mut Host,
-    load: Load,
+    load: Load<'_>,
     to: Target,
 ) -> Outcome<()> {
     for message in 0..load.count {
@@ -161,7 +173,7 @@ fn send_queued(
     queue: &CudaQueue,
     from: &CudaMemory,
     host: &mut Host,
-    load: Load,
+    load: Load<'_>,
     to: Target,
 ) -> Outcome<()> {
     for (message, bytes) in host.bytes().chunks_mut(load.bytes).enumerate() {
@@ -178,7 +190,7 @@ fn send_rows(
     queue: &CudaQueue,
     from: &CudaMemory,
     host: &mut Host,
-    load: Load,
+    load: Load<'_>,
     to: Target,
 ) -> Outcome<()> {
     let rows = sys::CUDA_MEMCPY2D {
@@ -211,7 +223,7 @@ fn send_copied(
     device: &Cuda,
     queue: &CudaQueue,
     host: &mut Host,
-    load: Load,
+    load: Load<'_>,
     to: Target,
 ) -> Outcome<()> {
     let end = device.mark(queue).map_err(text)?;
@@ -235,7 +247,7 @@ fn receive(
     device: &Cuda,
     arguments: &Arguments,
     method: Method,
-    load: Load,
+    load: Load<'_>,
 ) -> Outcome<Vec<f64>> {
     let part = node.register("sink", PartKind::Gpu).map_err(text)?;
     let copier = Rc::new(Copier::new(device, arguments.in_flight));
@@ -247,7 +259,7 @@ fn receive(
         node.barrier(PATIENCE).map_err(text)?;
         let started = Instant::now();
         match method {
-            Method::Gathered => buffer = scatter(&part, &copier, buffer, load)?,
+            Method::Gathered | Method::Shuffled => buffer = scatter(&part, &copier, buffer, load)?,
             Method::Each => receive_each(&part, device, buffer.memory(), load)?,
             Method::Queued => receive_queued(&part, device, &queue, buffer.memory(), &mut host, load)?,
             Method::Rows => receive_rows(&part, device, &queue, buffer.memory(), &mut host, load)?,
@@ -264,7 +276,7 @@ fn scatter(
     part: &Part,
     copier: &Rc<Copier<Cuda>>,
     buffer: Buffer<Cuda>,
-    load: Load,
+    load: Load<'_>,
 ) -> Outcome<Buffer<Cuda>> {
     let receiving = part.recv_each_into_device(copier, buffer, load.bytes, load.count, None);
     let mut receiving = receiving.map_err(text)?;
@@ -272,7 +284,7 @@ fn scatter(
     receiving.take_buffer().ok_or_else(|| "a copy is under way after the end".into())
 }
 
-fn receive_each(part: &Part, device: &Cuda, to: &CudaMemory, load: Load) -> Outcome<()> {
+fn receive_each(part: &Part, device: &Cuda, to: &CudaMemory, load: Load<'_>) -> Outcome<()> {
     for message in 0..load.count {
         let bytes = part.recv().map_err(text)?;
         host::copy_in(device, &bytes, to, load.slot(message).start).map_err(text)?;
@@ -286,7 +298,7 @@ fn receive_queued(
     queue: &CudaQueue,
     to: &CudaMemory,
     host: &mut Host,
-    load: Load,
+    load: Load<'_>,
 ) -> Outcome<()> {
     for (message, bytes) in host.bytes().chunks_mut(load.bytes).enumerate() {
         recv_at(part, bytes).or_else(|e| settled(device, e))?;
@@ -304,7 +316,7 @@ fn receive_rows(
     queue: &CudaQueue,
     to: &CudaMemory,
     host: &mut Host,
-    load: Load,
+    load: Load<'_>,
 ) -> Outcome<()> {
     host.bytes().chunks_mut(load.bytes).try_for_each(|bytes| recv_at(part, bytes))?;
     // SAFETY: both stay, and nobody touches them, until the device has nothing to do, below.
@@ -319,7 +331,7 @@ fn recv_at(part: &Part, bytes: &mut [u8]) -> Outcome<()> {
 }
 
 /// Whether each message is in its slot.
-fn check(device: &Cuda, memory: &CudaMemory, load: Load) -> Outcome<()> {
+fn check(device: &Cuda, memory: &CudaMemory, load: Load<'_>) -> Outcome<()> {
     let (mut sent, mut arrived) = (vec![0; load.room()], vec![0; load.count * load.bytes]);
     host::fill(&mut sent, load.bytes);
     host::copy_out(device, memory, 0, &mut arrived).map_err(text)?;

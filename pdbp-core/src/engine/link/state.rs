@@ -77,6 +77,11 @@ impl LinkState {
         }
     }
 
+    /// Whether the peer is a member that has not said [`Welcome`](crate::mesp::Control::Welcome) yet.
+    pub(in crate::engine) fn is_awaited(self) -> bool {
+        matches!(self, Self::Connecting { member: true, .. })
+    }
+
     /// Whether data of the peer is taken: it is a member, and its settings are known to be the same. That of a link that is down
     /// may still arrive.
     #[inline]

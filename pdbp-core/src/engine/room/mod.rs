@@ -62,7 +62,7 @@ const GIVEN_UP: u32 = 1 << 16;
 
 /// A message that a part of this node sends in segments, as far as its receiver has room for it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Errand {
+pub(super) enum RoomRequest {
     #[default]
     Idle,
     Open {
@@ -136,9 +136,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return Err(RoomError::NoSuchPart);
         };
         let mut tries = 0;
-        match local.errand {
-            Errand::Idle => {}
-            Errand::Open { to: other, number: before, state } if (other, before) == (to, number) => {
+        match local.room_request {
+            RoomRequest::Idle => {}
+            RoomRequest::Open { to: other, number: before, state } if (other, before) == (to, number) => {
                 match state {
                     Answer::Granted => return Ok(true),
                     Answer::Asked { at, tries: before } => {
@@ -148,7 +148,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                         tries = before + 1;
                     }
                     Answer::TooLong { limit } => {
-                        local.errand = Errand::Idle;
+                        local.room_request = RoomRequest::Idle;
                         return Err(RoomError::TooLong { limit });
                     }
                     Answer::Lost => {
@@ -157,20 +157,20 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                     }
                 }
             }
-            Errand::Open { .. } => self.end_room(from, false),
+            RoomRequest::Open { .. } => self.end_room(from, false),
         }
         let ask = Ask { number: number.into(), dest: u32::from(to.local()).into(), bytes: bytes.into() };
         let mut block = match self.open(to.node()) {
             Ok(block) => block,
             Err(OpenError::WouldBlock) => return Ok(false),
             Err(_) => {
-                self.set_errand(from.local(), Errand::Idle);
+                self.set_room_request(from.local(), RoomRequest::Idle);
                 return Err(RoomError::PeerFailed(to.node()));
             }
         };
         // Before it leaves: among parts of one node it is answered at once.
         let state = Answer::Asked { at: self.now, tries };
-        self.set_errand(from.local(), Errand::Open { to, number, state });
+        self.set_room_request(from.local(), RoomRequest::Open { to, number, state });
         let route = Route::raw(CduClass::Command as u8, 0, from.local(), PartId::NODE);
         let pushed = block.push(route, ask.as_bytes());
         debug_assert!(pushed.is_ok(), "an empty block has room for an ask");
@@ -182,7 +182,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// receiver is told as soon as there is room for that.
     pub fn end_room(&mut self, from: PartId, sent: bool) {
         let Some(local) = self.parts.get_mut(from.local()) else { return };
-        let Errand::Open { to, number, state } = core::mem::take(&mut local.errand) else { return };
+        let RoomRequest::Open { to, number, state } = core::mem::take(&mut local.room_request) else {
+            return;
+        };
         if let Answer::TooLong { .. } = state {
             return;
         }
@@ -237,9 +239,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.rooms.drop_if(|e| lost(e) && e.source.node() == node);
     }
 
-    fn set_errand(&mut self, local: u16, errand: Errand) {
+    fn set_room_request(&mut self, local: u16, room_request: RoomRequest) {
         if let Some(local) = self.parts.get_mut(local) {
-            local.errand = errand;
+            local.room_request = room_request;
         }
     }
 
@@ -257,14 +259,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         if core::mem::take(&mut self.rooms.ending) {
             for entry in 0..self.rooms.table.len() {
-                worked += self.end_errand(entry);
+                worked += self.end_room_request(entry);
             }
         }
         worked
     }
 
     /// Tells the receiver of a message that was given up, behind its segments, if there is room for that now.
-    fn end_errand(&mut self, entry: usize) -> u32 {
+    fn end_room_request(&mut self, entry: usize) -> u32 {
         let Some(Some(RoomEntry { source, number, state: State::Ending { to }, .. })) =
             self.rooms.table.get(entry)
         else {
@@ -406,7 +408,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let Some(local) = self.parts.get_mut(to.local()).filter(|local| local.is_of(to.local())) else {
             return;
         };
-        if let Errand::Open { to: dest, number: asked, state } = &mut local.errand
+        if let RoomRequest::Open { to: dest, number: asked, state } = &mut local.room_request
             && (dest.node(), *asked) == (by, number)
             && let Answer::Asked { .. } = state
         {
@@ -416,10 +418,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Nothing goes to some nodes any more, since a link has failed ([`LinkId::NONE`]: since they are no members): messages to them are lost,
     /// and what was asked by it has been given up.
-    pub(super) fn lose_errands(&mut self, lost: impl Fn(NodeId) -> bool, link: LinkId) {
+    pub(super) fn lose_room_requests(&mut self, lost: impl Fn(NodeId) -> bool, link: LinkId) {
         for local in self.parts.iter_mut() {
-            match &mut local.errand {
-                Errand::Open { to, state: state @ (Answer::Asked { .. } | Answer::Granted), .. }
+            match &mut local.room_request {
+                RoomRequest::Open { to, state: state @ (Answer::Asked { .. } | Answer::Granted), .. }
                     if lost(to.node()) =>
                 {
                     *state = Answer::Lost;

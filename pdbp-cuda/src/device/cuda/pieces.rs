@@ -17,7 +17,7 @@ const THREADS: u32 = 256;
 /// As many blocks as a multiprocessor has room for. When there are fewer than there is work for, they come back for more.
 const BLOCKS: u32 = 8;
 /// Bytes of the widest word.
-const WORD: usize = 16;
+const WORD: u64 = 16;
 
 /// The kernels of `kernels/pieces.cu`.
 #[derive(Debug)]
@@ -124,8 +124,7 @@ impl Cuda {
 /// How many threads copy a piece together, a power of 2: one for each word of a usual piece, and so many that a long one among
 /// short ones does not keep all waiting.
 fn lanes(pieces: &[Piece]) -> u32 {
-    let bytes = |piece: &Piece| piece.bytes as usize;
-    let usual = pieces.iter().map(bytes).sum::<usize>() / pieces.len().max(1) / WORD;
-    let longest = pieces.iter().map(bytes).max().unwrap_or(0) / WORD / 16;
-    usual.max(longest).clamp(4, THREADS as usize).next_power_of_two() as u32
+    let usual = pieces.iter().map(Piece::length).sum::<u64>() / (pieces.len() as u64).max(1) / WORD;
+    let longest = pieces.iter().map(Piece::length).max().unwrap_or(0) / WORD / 16;
+    usual.max(longest).clamp(4, u64::from(THREADS)).next_power_of_two() as u32
 }

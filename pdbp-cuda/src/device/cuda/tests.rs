@@ -198,7 +198,7 @@ fn pieces_are_gathered_and_scattered_as_by_plain_copies() {
 
         let rows = pieces(&mut random, count, longest, staging.len(), memory.len());
         for (piece, [staged, at, bytes]) in table.pieces().iter_mut().zip(&rows) {
-            *piece = Piece { at: *at as u64, staged: *staged as u32, bytes: *bytes as u32 };
+            *piece = Piece::row(*at as u64, *staged as u32, *bytes as u32);
             staging[*staged..][..*bytes].copy_from_slice(&memory[*at..][..*bytes]);
         }
         // SAFETY: all stay until the end, and nobody touches them; the pieces are in a row in the staging area.
@@ -208,7 +208,7 @@ fn pieces_are_gathered_and_scattered_as_by_plain_copies() {
 
         let rows = pieces(&mut random, count, longest, memory.len(), staging.len());
         for (piece, [at, staged, bytes]) in table.pieces().iter_mut().zip(&rows) {
-            *piece = Piece { at: *at as u64, staged: *staged as u32, bytes: *bytes as u32 };
+            *piece = Piece::row(*at as u64, *staged as u32, *bytes as u32);
             memory[*at..][..*bytes].copy_from_slice(&staging[*staged..][..*bytes]);
         }
         // SAFETY: as above; the pieces are in a row in the memory.
@@ -218,19 +218,83 @@ fn pieces_are_gathered_and_scattered_as_by_plain_copies() {
     }
 }
 
+/// Rows of all lengths and alignments, equally far apart in the memory; what lies between them stays as it was.
+#[test]
+fn rows_are_gathered_and_scattered_as_by_plain_copies() {
+    let Some(device) = device("rows_are_gathered_and_scattered_as_by_plain_copies") else { return };
+    let (queue, mut random) = (device.queue().unwrap(), Random(11));
+    for (pieces, bytes, apart, rows) in [
+        (1, 64, 128, 64),
+        (9, 8, 8, 500),
+        (20, 1, 3, 700),
+        (5, 40, 56, 100),
+        (30, 48, 49, 2),
+        (3, 900, 1000, 4),
+        (2, 17, 16, 3),
+    ] {
+        let (mut table, [memory, staging]) =
+            (device.table(pieces).unwrap(), [200_000, 50_000].map(|n| random.bytes(n)));
+        let (there, staged) = (upload(&device, &queue, &memory), upload(&device, &queue, &staging));
+        // One behind the other, with gaps at both ends.
+        let [wide, narrow] = [rows * apart + bytes + 5, rows * bytes + 3];
+        for (i, piece) in table.pieces().iter_mut().enumerate() {
+            let [at, staged] = [i * wide + 1, i * narrow + 2];
+            let [rows, bytes, apart] = [rows, bytes, apart].map(|n| n as u32);
+            *piece = Piece { at: at as u64, staged: staged as u32, bytes, rows, apart };
+        }
+        let places = (0..pieces * rows).map(|i| {
+            let (piece, row) = (i / rows, i % rows);
+            [piece * wide + 1 + row * apart, piece * narrow + 2 + row * bytes]
+        });
+        let mut gathered = staging.clone();
+        places
+            .clone()
+            .for_each(|[at, staged]| gathered[staged..][..bytes].copy_from_slice(&memory[at..][..bytes]));
+        // SAFETY: all stay until the end, and nobody touches them; no two rows lie in the same place of the staging area.
+        let end = unsafe { device.gather(&queue, &table, pieces, &there, &staged) }.unwrap();
+        device.wait(&end).unwrap();
+        assert!(
+            download(&device, &queue, &staged) == gathered,
+            "{rows} rows of {bytes} bytes, {apart} apart"
+        );
+        if apart < bytes {
+            continue; // They overlap.
+        }
+        let (other, mut scattered) = (upload(&device, &queue, &staging), memory);
+        places.for_each(|[at, staged]| scattered[at..][..bytes].copy_from_slice(&staging[staged..][..bytes]));
+        // SAFETY: as above, of the memory.
+        let end = unsafe { device.scatter(&queue, &table, pieces, &other, &there) }.unwrap();
+        device.wait(&end).unwrap();
+        assert!(
+            download(&device, &queue, &there) == scattered,
+            "{rows} rows of {bytes} bytes, {apart} apart"
+        );
+    }
+}
+
 #[test]
 fn pieces_beyond_their_memories_are_refused() {
     let Some(device) = device("pieces_beyond_their_memories_are_refused") else { return };
     let (memory, staging) = (device.allocate(100).unwrap(), device.allocate(50).unwrap());
     let (queue, mut table) = (device.queue().unwrap(), device.table(1).unwrap());
     for (at, staged, bytes, count) in [(60, 0, 41, 1), (0, 40, 11, 1), (u64::MAX, 0, 1, 1), (0, 0, 1, 2)] {
-        table.pieces()[0] = Piece { at, staged, bytes };
+        table.pieces()[0] = Piece::row(at, staged, bytes);
         // SAFETY: all stay, and nothing is begun.
         let gathered = unsafe { device.gather(&queue, &table, count, &memory, &staging) };
         assert!(matches!(gathered, Err(DeviceError::OutOfBounds { .. })), "{at} {staged} {bytes}");
         // SAFETY: as above.
         let scattered = unsafe { device.scatter(&queue, &table, count, &staging, &memory) };
         assert!(matches!(scattered, Err(DeviceError::OutOfBounds { .. })), "{at} {staged} {bytes}");
+    }
+    for piece in [
+        Piece { rows: 3, apart: 50, ..Piece::row(0, 0, 1) },
+        Piece { rows: 26, apart: 1, ..Piece::row(0, 0, 2) },
+        Piece { rows: u32::MAX, apart: u32::MAX, ..Piece::row(0, 0, u32::MAX) },
+    ] {
+        table.pieces()[0] = piece;
+        // SAFETY: as above.
+        let gathered = unsafe { device.gather(&queue, &table, 1, &memory, &staging) };
+        assert!(matches!(gathered, Err(DeviceError::OutOfBounds { .. })), "{piece:?}");
     }
     assert_eq!(device.table(0).map(drop), Err(DeviceError::Empty));
 }

@@ -324,9 +324,9 @@ unsafe impl Device for Simulated {
     ) -> Result<SimulatedEvent, DeviceError> {
         [&from.state, &staging.state, &table.state].into_iter().try_for_each(|of| self.check_owner(of))?;
         let pieces = check_pieces(&table.pieces, count, from.bytes, staging.bytes)?;
-        let to = |p: &Piece| Move { from: p.at as usize, to: p.staged as usize, bytes: p.bytes as usize };
+        let to = |(at, staged, bytes)| Move { from: at, to: staged, bytes };
         let (table, from, to, moves) =
-            (table.number, from.number, staging.number, pieces.iter().map(to).collect());
+            (table.number, from.number, staging.number, pieces.iter().flat_map(rows).map(to).collect());
         self.kernel(queue, Kernel { table, from, to, moves })
     }
 
@@ -340,9 +340,9 @@ unsafe impl Device for Simulated {
     ) -> Result<SimulatedEvent, DeviceError> {
         [&to.state, &staging.state, &table.state].into_iter().try_for_each(|of| self.check_owner(of))?;
         let pieces = check_pieces(&table.pieces, count, to.bytes, staging.bytes)?;
-        let from = |p: &Piece| Move { from: p.staged as usize, to: p.at as usize, bytes: p.bytes as usize };
+        let from = |(at, staged, bytes)| Move { from: staged, to: at, bytes };
         let (table, from, to, moves) =
-            (table.number, staging.number, to.number, pieces.iter().map(from).collect());
+            (table.number, staging.number, to.number, pieces.iter().flat_map(rows).map(from).collect());
         self.kernel(queue, Kernel { table, from, to, moves })
     }
 
@@ -380,3 +380,9 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 #[cfg(test)]
 mod tests;
+
+/// Where the rows of a piece are, in the memory and in the staging area, and how long.
+fn rows(piece: &Piece) -> impl Iterator<Item = (usize, usize, usize)> {
+    let (Piece { at, staged, .. }, [bytes, apart]) = (*piece, [piece.bytes, piece.apart].map(|n| n as usize));
+    (0..piece.rows as usize).map(move |i| (at as usize + i * apart, staged as usize + i * bytes, bytes))
+}

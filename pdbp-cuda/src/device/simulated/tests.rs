@@ -143,7 +143,7 @@ fn after_a_copy_that_fails_half_way_nothing_is_done() {
 fn table(device: &Simulated, pieces: &[(u64, u32, u32)]) -> SimulatedTable {
     let mut table = device.table(pieces.len()).unwrap();
     for (entry, (at, staged, bytes)) in table.pieces().iter_mut().zip(pieces) {
-        *entry = Piece { at: *at, staged: *staged, bytes: *bytes };
+        *entry = Piece::row(*at, *staged, *bytes);
     }
     table
 }
@@ -208,7 +208,7 @@ fn pieces_that_do_not_lie_in_both_memories_are_refused() {
     let one = table(&device, &[(0, 0, 1)]);
     // SAFETY: refused.
     let refused = unsafe { device.gather(&queue, &one, 2, &memory, &staging) }.unwrap_err();
-    assert_eq!(refused, DeviceError::OutOfBounds { at: 0, bytes: 32, room: 16 });
+    assert_eq!(refused, DeviceError::OutOfBounds { at: 0, bytes: 48, room: 24 });
     assert_eq!((device.table(0).err(), device.copies()), (Some(DeviceError::Empty), 0));
 }
 

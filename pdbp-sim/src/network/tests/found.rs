@@ -218,3 +218,10 @@ fn what_is_left_of_a_link_that_has_failed_is_granted_no_room() {
     let (scenario, until) = Scenario::random_pauses(21_245_326_287_600);
     scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
 }
+
+/// A member that has been let in just now sends before the primary has its welcome, so that no wave counted what it had sent.
+#[test]
+fn quiescence_counts_what_a_member_sends_that_has_just_been_let_in() {
+    let (scenario, until) = Scenario::random_masters(2854);
+    scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+}

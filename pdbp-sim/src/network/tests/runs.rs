@@ -143,6 +143,15 @@ fn random_scenarios_hold_where_nodes_come_and_go() {
     assert!(sum(|r| r.links.failures) > 0 && sum(|r| r.delivered) > 5_000 && sum(|r| r.barriers) > 100);
 }
 
+/// The founder is killed as well, and comes again; others are primary then.
+#[test]
+fn random_scenarios_hold_where_masters_come_and_go() {
+    let reports = random_steps(Scenario::random_masters, 0, 100_000);
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    assert!(sum(|r| r.links.failures) > 0 && sum(|r| r.delivered) > 5_000 && sum(|r| r.barriers) > 100);
+    assert!(reports.iter().any(|report| report.epoch > 1), "another has become primary");
+}
+
 /// A lease after the other nobody has heard of anybody; all are there as before when they go on.
 #[test]
 fn a_cluster_that_stands_still_as_a_whole_goes_on_without_a_link_lost() {
@@ -197,9 +206,17 @@ fn overnight() {
         seed += direct.len().min(grid.len()) as u64;
         let pauses = random_steps(Scenario::random_pauses, seed, 1);
         let open = random_steps(Scenario::random_open, seed, 1);
+        let masters = random_steps(Scenario::random_masters, seed, 1);
         let fabric = random_steps(Scenario::random_fabric, seed, 1);
         let supersteps = random_steps(Scenario::random_supersteps, seed, 1);
-        let all = direct.iter().chain(&grid).chain(&pauses).chain(&open).chain(&fabric).chain(&supersteps);
+        let all = direct
+            .iter()
+            .chain(&grid)
+            .chain(&pauses)
+            .chain(&open)
+            .chain(&masters)
+            .chain(&fabric)
+            .chain(&supersteps);
         steps += all.map(|r| r.steps).sum::<u64>();
     }
     println!("{steps} steps up to seed {seed} in {} s", began.elapsed().as_secs());

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 /// A command that has been told to end is killed after this time; and for so long what it has started may print when it has ended itself.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
-/// Between two looks whether it has ended, or is to end.
+/// Between two looks whether it is to end; the shorter one, whether it has ended, where the system does not say so.
 const LOOK: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
 /// Bytes that a command may print on either of its two ways: they are kept in memory.
 pub(crate) const MOST: usize = 256 << 20;
@@ -99,8 +99,8 @@ impl Running {
                 return Err(error);
             }
         };
-        let (began, pause) = (Instant::now(), LOOK.0);
         let end = end_of(group);
+        let (began, pause) = (Instant::now(), if end.is_some() { LOOK.1 } else { LOOK.0 });
         Ok(Self { child, group, end, outputs, began, status: None, stopped: None, killed: false, pause })
     }
 
@@ -189,7 +189,8 @@ impl Running {
         let time = Timespec { tv_sec: 0, tv_nsec: i64::from(self.pause.subsec_nanos()) };
         let came = poll(&mut open, Some(&time)).is_ok_and(|count| count > 0);
         // One that ends its output ends itself as a rule.
-        self.pause = if came { LOOK.0 } else { (self.pause * 2).min(LOOK.1) };
+        let is_told = self.end.is_some();
+        self.pause = if came && !is_told { LOOK.0 } else { (self.pause * 2).min(LOOK.1) };
     }
 }
 

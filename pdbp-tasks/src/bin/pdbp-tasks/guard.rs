@@ -2,15 +2,19 @@
 //!
 //! ```text
 //!  pdbp-tasks run, work ──starts──▶ commands, each the leader of a process group
-//!         │ +GROUP, -GROUP                    ▲
-//!         └──pipe──▶ guard, a process: when the pipe ends, it stops the groups that it knows of
+//!         │ │                                 ▲
+//!         │ └──a file: the groups that run    │
+//!         └──pipe──▶ guard, a process: when the pipe ends, it stops the groups that are in the file
 //! ```
 //!
 //! A signal of a terminal goes to the group in the foreground, which those of commands are not; and SIGKILL leaves no time to stop anything. A
-//! process that is killed between the start of a command and the word of it leaves that one behind.
+//! process that is killed between the start of a command and the note of it leaves that one behind. The guard is asleep until the end: a note
+//! wakes nobody.
 
-use std::collections::{BTreeSet, HashSet};
-use std::io::{self, BufRead, Write};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -29,6 +33,8 @@ pub(crate) const NAME: &str = "guard-commands";
 const HASTE: Duration = Duration::from_millis(250);
 /// Between two looks whether groups have ended.
 const LOOK: Duration = Duration::from_millis(10);
+/// Bytes of a group in the file.
+const GROUP: usize = size_of::<i32>();
 
 /// The commands that run in this process.
 #[derive(Default)]
@@ -42,22 +48,29 @@ pub(crate) struct Commands {
 struct Known {
     /// Commands that run, or are about to.
     count: usize,
-    groups: BTreeSet<i32>,
-    /// It is there from the first command on.
-    guard: Option<Child>,
+    /// Places in the file that no group has, of those that one has had.
+    free: Vec<usize>,
+    places: usize,
+    /// From the first command on.
+    guard: Option<Guard>,
+}
+
+struct Guard {
+    process: Child,
+    /// At each place a group that runs, or 0.
+    file: File,
 }
 
 impl Known {
-    /// Tells the guard, or another one if it is not there any more, which is told all.
-    fn tell(&mut self, what: &str) -> io::Result<()> {
-        if let Some(mut guard) = self.guard.take() {
-            if guard.stdin.as_mut().is_some_and(|pipe| pipe.write_all(what.as_bytes()).is_ok()) {
-                self.guard = Some(guard);
-                return Ok(());
-            }
-            guard.kill()?;
-            guard.wait()?;
-        }
+    /// Starts the guard, or another one if it is not there any more, which finds all in the file.
+    fn ensure_guard(&mut self) -> io::Result<()> {
+        let file = match &mut self.guard {
+            Some(guard) => match guard.process.try_wait()? {
+                None => return Ok(()),
+                Some(_) => guard.file.try_clone()?,
+            },
+            None => unnamed()?,
+        };
         // By its file, which may have been replaced, this program is another one.
         let program = if cfg!(target_os = "linux") {
             PathBuf::from("/proc/self/exe")
@@ -67,13 +80,23 @@ impl Known {
         let mut command = Command::new(program);
         // Whoever ends all processes of the name of this program does not mean it.
         command.arg0("guard").arg(NAME).process_group(0).current_dir("/");
-        let mut guard = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        if let Some(pipe) = &mut guard.stdin {
-            let all: String = self.groups.iter().map(|group| format!("+{group}\n")).collect();
-            pipe.write_all(all.as_bytes())?;
-        }
-        self.guard = Some(guard);
+        command.stdin(Stdio::piped()).stdout(file.try_clone()?).stderr(Stdio::null());
+        self.guard = Some(Guard { process: command.spawn()?, file });
         Ok(())
+    }
+
+    /// Notes a group that runs, at a place of its own.
+    fn note(&mut self, group: i32) -> io::Result<usize> {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places += 1;
+            self.places - 1
+        });
+        self.write(place, group).map(|()| place)
+    }
+
+    fn write(&self, place: usize, group: i32) -> io::Result<()> {
+        let guard = self.guard.as_ref().ok_or_else(|| io::Error::other("there is no guard"))?;
+        guard.file.write_all_at(&group.to_ne_bytes(), (place * GROUP) as u64)
     }
 }
 
@@ -81,25 +104,40 @@ impl Drop for Known {
     fn drop(&mut self) {
         if let Some(mut guard) = self.guard.take() {
             // It ends with its pipe.
-            drop(guard.stdin.take());
-            let _ = guard.wait();
+            drop(guard.process.stdin.take());
+            let _ = guard.process.wait();
         }
     }
+}
+
+/// A file without a name, in memory.
+#[cfg(target_os = "linux")]
+fn unnamed() -> io::Result<File> {
+    Ok(rustix::fs::memfd_create("pdbp-tasks", rustix::fs::MemfdFlags::CLOEXEC)?.into())
+}
+
+/// A file whose name is gone.
+#[cfg(not(target_os = "linux"))]
+fn unnamed() -> io::Result<File> {
+    let path = std::env::temp_dir().join(format!(".pdbp-tasks-guard-{}", std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(path).map(|()| file)
 }
 
 /// One that runs, for as long as this lives.
 struct Counted<'c> {
     commands: &'c Commands,
-    group: Option<i32>,
+    place: Option<usize>,
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         let mut known = self.commands.known();
-        if let Some(group) = self.group {
-            known.groups.remove(&group);
-            // A guard that is not there any more stops nothing either.
-            let _ = known.tell(&format!("-{group}\n"));
+        // A place that could not be freed is not used again.
+        if let Some(place) = self.place
+            && known.write(place, 0).is_ok()
+        {
+            known.free.push(place);
         }
         known.count -= 1;
         self.commands.changed.notify_all();
@@ -126,22 +164,15 @@ impl Commands {
             if self.is_stopping() {
                 return Ok(None);
             }
-            if known.guard.is_none() {
-                known.tell("")?;
-            }
+            known.ensure_guard()?;
             known.count += 1;
-            Counted { commands: self, group: None }
+            Counted { commands: self, place: None }
         };
         let running = Running::start(command)?;
-        let group = running.group();
-        let told = {
-            let mut known = self.known();
-            known.groups.insert(group);
-            known.tell(&format!("+{group}\n"))
-        };
-        counted.group = Some(group);
-        let ended = running.wait(limit, &|| told.is_err() || self.is_stopping() || is_unwanted());
-        told.map(|()| Some(ended))
+        let noted = self.known().note(running.group());
+        counted.place = noted.as_ref().ok().copied();
+        let ended = running.wait(limit, &|| noted.is_err() || self.is_stopping() || is_unwanted());
+        noted.map(|_| Some(ended))
     }
 
     /// None begins any more, and those that run are stopped.
@@ -163,18 +194,18 @@ impl Commands {
 
 /// The guard: waits for the end of the process that has started it, and stops its commands then.
 pub(crate) fn guard() -> ExitCode {
-    let mut groups = HashSet::new();
-    for line in io::stdin().lock().lines().map_while(Result::ok) {
-        // Group 1 would be all processes.
-        let group = line.get(1..).and_then(|group| group.parse().ok()).filter(|group| *group > 1);
-        if let Some(group) = group.and_then(Pid::from_raw) {
-            if line.starts_with('+') {
-                groups.insert(group);
-            } else {
-                groups.remove(&group);
-            }
+    let mut end = [0];
+    // Nothing is said.
+    while !matches!(io::stdin().read(&mut end), Ok(0)) {}
+    let mut groups = Vec::new();
+    if let Ok(file) = io::stdout().as_fd().try_clone_to_owned() {
+        let (file, mut group) = (File::from(file), [0; GROUP]);
+        while file.read_exact_at(&mut group, (groups.len() * GROUP) as u64).is_ok() {
+            groups.push(i32::from_ne_bytes(group));
         }
     }
+    // Group 1 would be all processes.
+    let groups: Vec<_> = groups.into_iter().filter(|group| *group > 1).filter_map(Pid::from_raw).collect();
     let send = |signal| {
         for group in &groups {
             // It may have ended meanwhile.

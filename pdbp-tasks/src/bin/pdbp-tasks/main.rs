@@ -56,6 +56,8 @@ fn help_or_version(argument: &lexopt::Arg<'_>, help: &str) -> Option<String> {
 }
 
 fn main() -> ExitCode {
+    // Before there are other threads.
+    pdbp::prepare();
     let is_first = Launch::find().is_none_or(|launch| launch.rank == 0);
     match dispatch(lexopt::Parser::from_env(), is_first) {
         Ok(code) => code,

@@ -30,6 +30,9 @@ Options:
   --listen ADDRESS  Where others come, such as 0.0.0.0:7210 [default: 127.0.0.1:7210]
   --plain           In the clear, if others come from other hosts (or PDBP_TLS=token for TLS, in a program built with the feature `tls`)
   --places N        Processes at a time, clients too [default: 32]
+  --metrics ADDRESS Show figures there by HTTP, such as 127.0.0.1:9100: /metrics for Prometheus, /tasks.json
+  --client-token-file FILE
+                    A secret of 32 characters or more that those must send who look there: Authorization: Bearer SECRET
   --crashes N       Give a command up after so many processes were lost that ran it and nothing else [default: 3]
   -h, --help        Print this
 
@@ -121,11 +124,14 @@ fn serve(arguments: &mut lexopt::Parser) -> Ran {
     let mut reach = Reach::default();
     let (mut journal, mut memory, mut places, mut crashes) = (None, false, 32, Limits::default().crashes);
     let mut listen = "127.0.0.1:7210".to_owned();
+    let (mut metrics, mut client_token) = (None, None::<PathBuf>);
     while let Some(argument) = arguments.next()? {
         match argument {
             Long("journal") => journal = Some(arguments.value()?.into()),
             Long("memory") => memory = true,
             Long("listen") => listen = arguments.value()?.string()?,
+            Long("metrics") => metrics = Some(arguments.value()?.string()?),
+            Long("client-token-file") => client_token = Some(arguments.value()?.into()),
             Long("places") => places = arguments.value()?.parse()?,
             Long("crashes") => crashes = arguments.value()?.parse()?,
             Long(name @ ("token-file" | "plain")) => {
@@ -144,7 +150,18 @@ fn serve(arguments: &mut lexopt::Parser) -> Ran {
                 .into(),
         );
     }
-    let builder = reach.builder()?.listen(listen).nodes(places);
+    let mut builder = reach.builder()?.listen(listen).nodes(places);
+    if let Some(address) = metrics {
+        builder = builder.metrics(address);
+    }
+    if let Some(file) = client_token {
+        builder = builder.client_token_file(file);
+    }
+    let settings = builder.settings();
+    if settings.metrics.is_some() && settings.client_token_file.is_none() {
+        // On a machine with several users the loopback is everybody's, and jobs have the names of their commands.
+        return Err("who may see the figures? Name a file with a secret by --client-token-file".into());
+    }
     let stop = signals::stop()?;
     let (mut program, _) = execute::program(Arc::default());
     // Who offers what is needed may come later.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use lexopt::prelude::*;
+use pdbp::Progress;
 use pdbp_tasks::wire::Bytes;
 use pdbp_tasks::{Done, Error, Job, Kind, New, Resources};
 
@@ -105,6 +106,8 @@ pub(crate) fn run(options: &Options) -> Result<u64, Error> {
     })?;
     let printer = Printer { commands, out, failed: Cell::new(0) };
     program.offer(options.offer.clone());
+    // Who has started a command waits for it.
+    program.progress(Progress::Inline);
     if let Some(slots) = options.slots {
         program.slots(slots);
     }

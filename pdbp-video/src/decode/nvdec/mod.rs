@@ -30,7 +30,7 @@
 //! `tests/hevc.rs` that are large enough for it (H.265 from 144×144 samples on). Where there is no device, a library stands in for it (`stand-in`),
 //! whose pictures are those of libavcodec.
 
-mod desk;
+mod room;
 mod session;
 mod sys;
 
@@ -40,7 +40,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use pdbp_cuda::device::{Cuda, DeviceError};
 use pdbp_cuda::kernel::{Kernel, Module};
 
-use self::desk::Desk;
+use self::room::PictureRoom;
 pub(super) use self::session::NvdecDecoder;
 use super::Largest;
 use crate::annexb::{PictureSize, Standard};
@@ -50,7 +50,7 @@ const FILE: &str = if cfg!(windows) { "nvcuvid.dll" } else { "libnvcuvid.so.1" }
 /// The kernel that makes planes of NV12.
 const PTX: &str = include_str!("../../../kernels/nv12.ptx");
 /// What waits for pictures to be shown, and is kept for the next: as many as threads decode, or as come at once at a stream's end.
-const MOST_DESKS: usize = 32;
+const MOST_ROOMS: usize = 32;
 
 /// Why NVDEC cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -95,7 +95,7 @@ pub struct Nvdec {
     name: String,
     h264: sys::Caps,
     h265: sys::Caps,
-    desks: Mutex<Vec<Desk>>,
+    rooms: Mutex<Vec<PictureRoom>>,
 }
 
 impl fmt::Debug for Nvdec {
@@ -134,7 +134,7 @@ impl Nvdec {
             return Err(NoNvdec::NoH264 { device: name });
         }
         let planes = Module::load(&device, PTX)?.kernel("planes")?;
-        Ok(Self { api, device, planes, name, h264, h265, desks: Mutex::default() })
+        Ok(Self { api, device, planes, name, h264, h265, rooms: Mutex::default() })
     }
 
     fn caps(&self, standard: Standard) -> &sys::Caps {
@@ -164,24 +164,24 @@ impl Nvdec {
     }
 
     /// Room for a picture of that size.
-    fn desk(&self, size: PictureSize) -> Result<Desk, DeviceError> {
-        let kept = self.desks.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut desk = kept.map_or_else(|| Desk::new(&self.device), Ok)?;
-        desk.make_room(self, size)?;
-        Ok(desk)
+    fn room(&self, size: PictureSize) -> Result<PictureRoom, DeviceError> {
+        let kept = self.rooms.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut room = kept.map_or_else(|| PictureRoom::new(&self.device), Ok)?;
+        room.make_room(self, size)?;
+        Ok(room)
     }
 
     /// Frees those that are kept, and says whether there were any.
     fn free_desks(&self) -> bool {
-        let kept = core::mem::take(&mut *self.desks.lock().unwrap_or_else(PoisonError::into_inner));
+        let kept = core::mem::take(&mut *self.rooms.lock().unwrap_or_else(PoisonError::into_inner));
         !kept.is_empty()
     }
 
     /// Keeps it for the next.
-    fn keep(&self, desk: Desk) {
-        let mut desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
-        if desks.len() < MOST_DESKS {
-            desks.push(desk);
+    fn keep(&self, room: PictureRoom) {
+        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        if rooms.len() < MOST_ROOMS {
+            rooms.push(room);
         }
     }
 

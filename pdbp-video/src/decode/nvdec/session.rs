@@ -9,7 +9,7 @@ use bytemuck::Zeroable as _;
 use pdbp_cuda::device::DeviceError;
 
 use super::Nvdec;
-use super::desk::Desk;
+use super::room::PictureRoom;
 use super::sys::{self, CreateInfo, DisplayInfo, Failure, Handle, Parser, ParserParams, VideoFormat};
 use crate::annexb::{PictureSize, Standard, nals};
 use crate::decode::Largest;
@@ -48,7 +48,7 @@ struct State {
     /// By what they decode; the last is in use.
     decoders: Vec<(Shape, Handle)>,
     /// Pictures that were shown and that nobody has taken yet. The parser may show several in one call: at an IDR picture all that it has held back.
-    shown: VecDeque<Desk>,
+    shown: VecDeque<PictureRoom>,
     /// Pictures that were given to the device in this call of the parser.
     decoded: u32,
     /// What went wrong first in this call of the parser; nothing else is done in it then.
@@ -232,7 +232,7 @@ impl Drop for NvdecDecoder {
             }
             // SAFETY: the parser, which alone had it besides, is gone.
             let state = unsafe { self.state.as_mut() };
-            state.shown.drain(..).for_each(|desk| self.nvdec.keep(desk));
+            state.shown.drain(..).for_each(|room| self.nvdec.keep(room));
             state.decoders.drain(..).for_each(|(_, decoder)| self.nvdec.api.destroy_decoder(decoder));
         }
         if self.parser.is_none() {
@@ -299,11 +299,11 @@ unsafe extern "C" fn on_display(user: *mut c_void, info: *mut DisplayInfo) -> c_
 impl State {
     /// Hands out the picture that is to be shown next, and says whether there was one.
     fn hand_out(&mut self, take: &mut Take<'_>) -> bool {
-        let Some(desk) = self.shown.pop_front() else { return false };
-        if let Some(yuv) = desk.yuv() {
+        let Some(room) = self.shown.pop_front() else { return false };
+        if let Some(yuv) = room.yuv() {
             take(&yuv);
         }
-        self.nvdec.keep(desk);
+        self.nvdec.keep(room);
         true
     }
 
@@ -373,19 +373,19 @@ impl State {
     /// Copies a picture out.
     fn show(&mut self, picture: c_int) -> Result<(), Trouble> {
         let (nvdec, (shape, decoder)) = (self.nvdec, self.in_use()?);
-        let mut desk = match nvdec.desk(shape.size()) {
-            Err(_) if self.give_up_all_but(1) => nvdec.desk(shape.size()),
-            desk => desk,
+        let mut room = match nvdec.room(shape.size()) {
+            Err(_) if self.give_up_all_but(1) => nvdec.room(shape.size()),
+            room => room,
         }?;
-        let mapped = nvdec.api.map(decoder, picture, desk.queue.stream())?;
-        let fetched = desk.fetch(nvdec, &mapped);
+        let mapped = nvdec.api.map(decoder, picture, room.queue.stream())?;
+        let fetched = room.fetch(nvdec, &mapped);
         let damaged = nvdec.api.is_damaged(decoder, picture);
         nvdec.api.unmap(decoder, mapped)?;
         fetched?;
         if damaged? {
             return Err(Trouble::Stream("the device decoded it with errors".to_owned()));
         }
-        self.shown.push_back(desk);
+        self.shown.push_back(room);
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use pdbp_core::id::NodeId;
 use pdbp_cuda::Slice;
 use pdbp_cuda::device::{Device, DeviceError};
 use pdbp_cuda::flow::{
-    Arrived, Bundles, Copier, FlowError, Gather, Lent, NoRoom, NotStarted, Outgoing, Pieces, Step,
+    Arrived, Bundles, Copier, FlowError, Gather, Lent, NotStarted, Outgoing, Pieces, Rows, Step,
 };
 
 use super::homes::OpenHome;
@@ -50,23 +50,33 @@ struct Packing<P: HoldsPart + Clone> {
 /// Messages to the parts of one node.
 struct Group {
     node: NodeId,
-    messages: Vec<Small>,
+    runs: Vec<Run>,
     /// The first that is in no block yet.
-    next: usize,
+    next: Mark,
 }
 
-/// A message.
+/// Messages to one part, of one length, whose beginnings are equally far apart.
 #[derive(Clone, Copy)]
-struct Small {
-    at: usize,
-    bytes: u32,
+struct Run {
     to: Target,
+    at: usize,
+    apart: usize,
+    bytes: u32,
+    count: usize,
+}
+
+/// A message: the run in which it is, and the one of that.
+#[derive(Clone, Copy, Default)]
+struct Mark {
+    run: usize,
+    within: usize,
 }
 
 /// Messages of one block.
 struct Laid {
     group: usize,
-    messages: Range<usize>,
+    first: Mark,
+    count: usize,
 }
 
 impl<S: Share> Part<S> {
@@ -75,7 +85,7 @@ impl<S: Share> Part<S> {
     /// [`recv_batch`](Self::recv_batch), and one with a device by [`recv_each_into_device`](Self::recv_each_into_device).
     ///
     /// Pieces may be empty and overlap; none is longer than a message that travels in one block ([`longest`](Self::longest)). Those of
-    /// one length in a row cost least, and less still when they lie side by side.
+    /// one length in a row cost least when their beginnings are equally far apart, as rows of a matrix are, and less still when they lie side by side.
     ///
     /// ```
     /// use std::{num::NonZeroUsize, rc::Rc, time::Duration};
@@ -227,7 +237,7 @@ impl<P: HoldsPart + Clone, D: Device> Steps for DeviceSendEach<P, D> {
     }
 
     fn missing(&self) -> (Vec<NodeId>, &'static str) {
-        let left = self.packing.groups.iter().filter(|group| group.next < group.messages.len());
+        let left = self.packing.groups.iter().filter(|group| group.next.run < group.runs.len());
         (left.map(|group| group.node).collect(), UNREAD)
     }
 }
@@ -258,11 +268,11 @@ impl<P: HoldsPart + Clone> Packing<P> {
             };
             if *group == usize::MAX {
                 *group = groups.len();
-                groups.push(Group { node, messages: Vec::new(), next: 0 });
+                groups.push(Group { node, runs: Vec::new(), next: Mark::default() });
             }
             if let Some(group) = groups.get_mut(*group) {
                 // A block is shorter than 4 GiB.
-                group.messages.push(Small { at, bytes: bytes as u32, to });
+                group.add(to, at, bytes as u32);
             }
         }
         let scratch = vec![0; part.shared().settings.block_bytes].into();
@@ -280,11 +290,7 @@ impl<P: HoldsPart + Clone> Bundles for Packing<P> {
         let mut left = false;
         for at in (0..groups).map(|i| (self.turn + i) % groups) {
             let Some(group) = self.groups.get_mut(at) else { continue };
-            let Some((messages, first)) =
-                group.messages.get(group.next..).and_then(|m| Some((m, m.first()?)))
-            else {
-                continue;
-            };
+            let Some(first) = group.runs.get(group.next.run) else { continue };
             left = true;
             let mut block = match part.open_block(group.node, Patience::None) {
                 Ok((block, _)) => block,
@@ -294,16 +300,16 @@ impl<P: HoldsPart + Clone> Bundles for Packing<P> {
             if first.bytes as usize <= part.shared().longest_to(group.node) {
                 block.limit(part.shared().body(group.node));
             }
-            let (packed, begin) = lay_out(part, &block, &mut self.scratch, messages, pieces);
-            debug_assert!(packed > 0, "a message of at most `longest` bytes fits an empty block");
             let route = part.route(first.to, CduClass::ShortMessage, 0);
+            let (count, next, begin) = lay_out(part, &block, &mut self.scratch, group, pieces);
+            debug_assert!(count > 0, "a message of at most `longest` bytes fits an empty block");
             let block = Lent::open(block, OpenHome(Arc::clone(part.shared())), |block| {
                 // All that messages can take of it.
                 let room = (block.room() & !7).saturating_sub(begin);
                 block.reserve(route, room).unwrap_or(&mut [])
             });
-            self.laid.push_back(Laid { group: at, messages: group.next..group.next + packed });
-            group.next += packed;
+            self.laid.push_back(Laid { group: at, first: group.next, count });
+            group.next = next;
             self.turn = at + 1;
             return Ok(Arrived::Block(block));
         }
@@ -317,8 +323,7 @@ impl<P: HoldsPart + Clone> Outgoing for Packing<P> {
         let (Some(laid), Some(mut block)) = (self.laid.pop_front(), block.into_token()) else {
             return Ok(());
         };
-        let messages =
-            self.groups.get(laid.group).and_then(|group| group.messages.get(laid.messages.clone()));
+        let runs = self.groups.get(laid.group).map_or(&[][..], |group| &group.runs);
         block.rewind(Packer::new());
         let room = block.room();
         let reserve = |route, bytes, most| {
@@ -326,8 +331,8 @@ impl<P: HoldsPart + Clone> Outgoing for Packing<P> {
             Ok((0, fitting))
         };
         let part = self.part.part();
-        let packed = pack(part, messages.unwrap_or(&[]), room, reserve, |_, _| Ok(()));
-        debug_assert_eq!(packed, laid.messages.len(), "it fitted before");
+        let packed = pack(part, runs, laid.first, laid.count, room, reserve, |rows, _| rows.count);
+        debug_assert_eq!(packed.0, laid.count, "it fitted before");
         let mut engine = part.shared().engine();
         engine.submit(block);
         part.poll_with(&mut engine);
@@ -335,15 +340,40 @@ impl<P: HoldsPart + Clone> Outgoing for Packing<P> {
     }
 }
 
-/// Lists as many of the messages as an empty block takes; says how many, and where in the block the first begins. Headers are written to
-/// the scratch, which is hot, and the block stays as it is until the device has written it.
+impl Group {
+    /// Adds a message behind the others.
+    fn add(&mut self, to: Target, at: usize, bytes: u32) {
+        if let Some(run) = self.runs.last_mut()
+            && (run.to, run.bytes) == (to, bytes)
+        {
+            if run.count == 1 && at >= run.at {
+                run.apart = at - run.at;
+            }
+            if at >= run.at && run.apart.checked_mul(run.count) == Some(at - run.at) {
+                run.count += 1;
+                return;
+            }
+        }
+        self.runs.push(Run { to, at, apart: 0, bytes, count: 1 });
+    }
+}
+
+impl Run {
+    /// So many messages of it, from one on.
+    fn rows(&self, from: usize, count: usize) -> Rows {
+        Rows { at: self.at + from * self.apart, apart: self.apart, bytes: self.bytes as usize, count }
+    }
+}
+
+/// Lists as many messages of the group as an empty block takes; says how many, which is the next, and where in the block the first
+/// begins. Headers are written to the scratch, which is hot, and the block stays as it is until the device has written it.
 fn lay_out(
     part: &Part<impl Share>,
     block: &OpenBlock,
     scratch: &mut [u8],
-    messages: &[Small],
+    group: &Group,
     pieces: &mut Pieces<'_>,
-) -> (usize, usize) {
+) -> (usize, Mark, usize) {
     // With the block's way.
     let mut packer = block.mark();
     let (room, mut begin) = (block.room().min(scratch.len()), None);
@@ -353,35 +383,62 @@ fn lay_out(
         let length = room.len();
         Ok((packer.written() - length, fitting))
     };
-    let packed = pack(part, messages, room, reserve, |message, at| {
-        pieces.push(message.at, at - *begin.get_or_insert(at), message.bytes as usize)
-    });
-    (packed, begin.unwrap_or(0))
+    let place = |rows, at| pieces.push_rows(rows, at - *begin.get_or_insert(at));
+    let (count, next) = pack(part, &group.runs, group.next, usize::MAX, room, reserve, place);
+    (count, next, begin.unwrap_or(0))
 }
 
-/// Packs as many of the messages as there is room for, and says how many. `reserve` makes room for a train and says where it begins
-/// and how many of it fit; `place` is told where each message begins, and may refuse to have any more.
+/// Packs as many of the messages from the first on, `most` at most, as there is room for, and says how many, and which is the next.
+/// `reserve` makes room for a train and says where it begins and how many of it fit; `place` is told which messages begin where, and
+/// says how many of them it takes.
 fn pack(
     part: &Part<impl Share>,
-    messages: &[Small],
+    runs: &[Run],
+    first: Mark,
+    most: usize,
     room: usize,
     mut reserve: impl FnMut(Route, usize, u32) -> Result<(usize, u32), Full>,
-    mut place: impl FnMut(&Small, usize) -> Result<(), NoRoom>,
-) -> usize {
-    let mut packed = 0;
-    while let Some((rest, first)) = messages.get(packed..).and_then(|rest| Some((rest, rest.first()?))) {
-        let (route, bytes) = (part.route(first.to, CduClass::ShortMessage, 0), first.bytes as usize);
-        let is_alike = |message: &&Small| message.bytes == first.bytes && message.to == first.to;
-        let alike = rest.iter().take(1 + room / bytes.max(1)).take_while(is_alike).count();
+    mut place: impl FnMut(Rows, usize) -> usize,
+) -> (usize, Mark) {
+    let (mut next, mut packed) = (first, 0);
+    while packed < most
+        && let Some(run) = runs.get(next.run)
+    {
+        let (route, bytes) = (part.route(run.to, CduClass::ShortMessage, 0), run.bytes as usize);
+        let alike = alike(runs, next, (most - packed).min(1 + room / bytes.max(1)));
         let Ok((begin, fitting)) = reserve(route, bytes, alike as u32) else { break };
-        let mut places = rest.iter().take(fitting as usize).enumerate();
-        let refused = places.position(|(i, message)| place(message, begin + i * bytes).is_err());
-        packed += refused.unwrap_or(fitting as usize);
-        if refused.is_some() {
-            break;
+        let end = packed + fitting as usize;
+        let mut at = begin;
+        while packed < end
+            && let Some(run) = runs.get(next.run)
+        {
+            let asked = (end - packed).min(run.count - next.within);
+            let taken = place(run.rows(next.within, asked), at);
+            (packed, at, next.within) = (packed + taken, at + taken * bytes, next.within + taken);
+            if next.within == run.count {
+                next = Mark { run: next.run + 1, within: 0 };
+            }
+            if taken < asked {
+                return (packed, next);
+            }
         }
     }
-    packed
+    (packed, next)
+}
+
+/// How many messages, `most` at most, have the target and the length of the first.
+fn alike(runs: &[Run], first: Mark, most: usize) -> usize {
+    let rest = runs.get(first.run..).unwrap_or(&[]);
+    let Some(run) = rest.first() else { return 0 };
+    let mut alike = run.count - first.within;
+    let others = rest.iter().skip(1).take_while(|other| (other.to, other.bytes) == (run.to, run.bytes));
+    for other in others {
+        if alike >= most {
+            break;
+        }
+        alike += other.count;
+    }
+    alike.min(most)
 }
 
 impl<P: HoldsPart + Clone, D: Device> fmt::Debug for DeviceSendEach<P, D> {

@@ -10,7 +10,7 @@ use pdbp_core::id::NodeId;
 use pdbp_core::inbox::Info;
 use pdbp_cuda::Buffer;
 use pdbp_cuda::device::{Device, DeviceError};
-use pdbp_cuda::flow::{Arrived, Bundles, Copier, FlowError, Lent, NotStarted, Pieces, Scatter, Step};
+use pdbp_cuda::flow::{Arrived, Bundles, Copier, FlowError, Lent, NotStarted, Pieces, Rows, Scatter, Step};
 
 use super::homes::ReadHome;
 use super::{Steps, wait};
@@ -209,16 +209,13 @@ impl<P: HoldsPart + Clone> Slots<P> {
         }
         let (source, command, is_command) =
             (self.part.part().shared().resolve(info.source().address()), info.command(), info.is_command());
-        for i in 0..left {
-            let slot = self.taken.len();
-            let placed = at + i as usize * bytes;
-            if slot == self.count || pieces.push(slot * self.slot_bytes, placed, bytes).is_err() {
-                return i;
-            }
-            // A block is shorter than 4 GiB.
-            self.taken.push(DeviceMessage { source, command, is_command, bytes: bytes as u32, slot });
-        }
-        left
+        let (first, apart) = (self.taken.len(), self.slot_bytes);
+        let count = (self.count - first).min(left as usize);
+        let taken = pieces.push_rows(Rows { at: first * apart, apart, bytes, count }, at);
+        // A block is shorter than 4 GiB.
+        let message = |slot| DeviceMessage { source, command, is_command, bytes: bytes as u32, slot };
+        self.taken.extend((first..first + taken).map(message));
+        taken as u32
     }
 
     fn next(&mut self, pieces: &mut Pieces<'_>) -> Result<Option<Delivery>, RecvError> {

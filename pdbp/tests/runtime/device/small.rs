@@ -319,6 +319,41 @@ fn a_row_of_one_block_is_enough_for_small_messages() {
     });
 }
 
+/// Rows that are equally far apart, forwards and backwards, all at one place and overlapping, to one node and to two in turn.
+#[test]
+fn rows_go_as_messages_that_lie_anywhere_do() {
+    let rows = (0..300).map(|i| i * 40..i * 40 + 24);
+    let rows: Vec<Range<usize>> =
+        rows.clone().chain(rows.rev()).chain(vec![7..31; 100]).chain((0..99).map(|i| i..i + 24)).collect();
+    let data = pattern(300 * 40);
+    let is_for = |node, i| i < rows.len() && node == 1 || i >= rows.len() && node == 1 + i / 5 % 2;
+    let all = || rows.iter().chain(&rows).cloned().enumerate();
+    for cluster in clusters(3) {
+        cluster.run(|node| {
+            let (me, gpu) = (part(&node, "part"), device());
+            match node.id().index() {
+                0 => {
+                    let targets = ["part@node1", "part@node2"].map(|name| find(&me, name));
+                    let buffer = Buffer::new(&gpu.0, data.len()).unwrap();
+                    gpu.0.write(buffer.memory(), 0, &data);
+                    let pieces = all().map(|(i, row)| (row, targets[usize::from(is_for(2, i))]));
+                    let sending = me.send_device_to_each(&gpu.1, buffer.into_slice(), pieces, None);
+                    let mut sending = sending.unwrap();
+                    sending.wait(SOON).unwrap();
+                    assert_eq!(sending.sent(), 2 * rows.len());
+                }
+                own => {
+                    let mine = all().filter(|(i, _)| is_for(own, *i)).map(|(_, row)| &data[row]);
+                    let received = receive_each(&me, &gpu, 32, mine.clone().count());
+                    assert!(received.iter().map(|(_, bytes)| &bytes[..]).eq(mine));
+                }
+            }
+            node.barrier(SOON).unwrap();
+            check_quiet(&node, &gpu);
+        });
+    }
+}
+
 /// To a device and from there back, on any device.
 fn there_and_back<D: Device>(device: &D) {
     let copier = Rc::new(Copier::new(device, NonZeroUsize::new(3).unwrap()));

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::*;
 use crate::device::{DeviceError, Piece};
-use crate::flow::{Arrived, Bundles, Gather, Inlet, NoRoom, Outgoing, Outlet, Pieces, Scatter};
+use crate::flow::{Arrived, Bundles, Gather, Inlet, NoRoom, Outgoing, Outlet, Pieces, Rows, Scatter};
 
 /// In a block before each message: its length.
 const HEADER: usize = 4;
@@ -326,8 +326,69 @@ fn neighbours_travel_as_one_piece() {
     pieces.push(5, 6005, 4096).unwrap();
     let listed = pieces.finish().unwrap();
     assert_eq!((listed.count, listed.messages, listed.span), (4, 13, Some(16..10_101)));
-    let of = |at, staged, bytes| Piece { at, staged, bytes };
+    let of = Piece::row;
     assert_eq!(table, [of(100, 16, 4096), of(4196, 4112, 1024), of(100, 6000, 4096), of(4196, 10_096, 5)]);
+}
+
+/// Messages that are equally far apart are few pieces, of up to 4 KiB, with the bytes that they have one by one.
+#[test]
+fn rows_are_as_many_messages_and_few_pieces() {
+    let bytes_of = |table: &[Piece]| {
+        let rows = table.iter().flat_map(|p| (0..p.rows).map(move |row| (p, row)));
+        let bytes = rows.flat_map(|(p, row)| {
+            let (at, staged) = (p.at + u64::from(row * p.apart), p.staged + row * p.bytes);
+            (0..p.bytes).map(move |i| (staged + i, at + u64::from(i)))
+        });
+        bytes.collect::<Vec<_>>()
+    };
+    for (bytes, apart, count, most) in [
+        (64, 128, 200, 4),
+        (64, 64, 200, 4),
+        (1, 0, 9000, 3),
+        (5000, 6000, 7, 14),
+        (4096, 4097, 3, 3),
+        (8, 9, 1, 1),
+        (0, 8, 50, 0),
+    ] {
+        let rows = Rows { at: 3, apart, bytes, count };
+        let (mut table, mut one_by_one) = ([Piece::default(); 40], vec![Piece::default(); 10_000]);
+        let mut pieces = Pieces::new(&mut table, 10..60_000);
+        assert_eq!(pieces.push_rows(rows, 16), count);
+        let listed = pieces.finish().unwrap();
+        let mut pieces = Pieces::new(&mut one_by_one, 10..60_000);
+        for i in 0..count {
+            pieces.push(3 + i * apart, 16 + i * bytes, bytes).unwrap();
+        }
+        let expected = pieces.finish().unwrap();
+        assert!(listed.count <= most, "{rows:?}: {}", listed.count);
+        assert_eq!((listed.messages, listed.span), (expected.messages, expected.span), "{rows:?}");
+        assert_eq!(bytes_of(&table[..listed.count]), bytes_of(&one_by_one[..expected.count]), "{rows:?}");
+    }
+}
+
+#[test]
+fn rows_for_which_a_table_has_no_room_are_left() {
+    let mut table = [Piece::default(); 3];
+    let mut pieces = Pieces::new(&mut table, 0..100_000);
+    assert_eq!(pieces.push_rows(Rows { at: 0, apart: 100, bytes: 64, count: 500 }, 0), 3 * 64);
+    assert_eq!(pieces.messages(), 3 * 64);
+    assert_eq!(pieces.finish().unwrap().span, Some(0..3 * 4096));
+}
+
+/// The error names the first that is not in the memory.
+#[test]
+fn rows_beyond_the_memory_are_refused() {
+    for (rows, at) in [
+        (Rows { at: 0, apart: 100, bytes: 50, count: 11 }, 1000),
+        (Rows { at: 951, apart: 1, bytes: 50, count: 1 }, 951),
+        (Rows { at: 0, apart: usize::MAX, bytes: 1, count: 3 }, usize::MAX),
+    ] {
+        let mut table = [Piece::default(); 3];
+        let mut pieces = Pieces::new(&mut table, 0..1000);
+        assert_eq!(pieces.push_rows(rows, 0), rows.count);
+        let refused = DeviceError::OutOfBounds { at, bytes: rows.bytes, room: 1000 };
+        assert_eq!(pieces.finish().err(), Some(refused));
+    }
 }
 
 #[test]

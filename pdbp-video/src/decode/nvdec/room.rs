@@ -18,7 +18,7 @@ use crate::frame::plane_lens;
 const THREADS: u32 = 128;
 
 /// Room for a picture, on the device and on the host.
-pub(super) struct Desk {
+pub(super) struct PictureRoom {
     pub(super) queue: CudaQueue,
     memory: Option<Memory>,
     size: PictureSize,
@@ -31,7 +31,7 @@ struct Memory {
     host: PinnedMemory,
 }
 
-impl Desk {
+impl PictureRoom {
     pub(super) fn new(device: &Cuda) -> Result<Self, DeviceError> {
         let size = PictureSize { width: 0, height: 0 };
         Ok(Self { queue: device.queue()?, memory: None, size, ordinal: device.ordinal() })
