@@ -22,6 +22,8 @@ mod blocks;
 mod doorbell;
 #[allow(unsafe_code)]
 mod mapping;
+#[allow(unsafe_code)]
+pub mod reading;
 pub mod slate;
 mod sync;
 #[cfg(test)]

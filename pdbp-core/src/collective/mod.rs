@@ -40,7 +40,8 @@
 //! trees, chains and halving for all_reduce ([`Algorithm`]).
 //!
 //! Members that can all read what each writes do short calls without any of these: each writes once what it gives, and reads what it gets
-//! ([`Call::writers`], [`Call::read_notes`]). What they combine has the same bits.
+//! ([`Call::writers`], [`Call::read_notes`]). What they combine has the same bits. Members that can read each other's memory move long blocks so that
+//! each is copied once ([`Call::reads`]).
 //!
 //! Scatter and gather have no tree: members inside it would need memory for what is their children's, and would copy it once more. The
 //! price is n − 1 messages at the root, which packs those of one node into blocks anyway.
@@ -98,6 +99,7 @@ mod known;
 mod member;
 mod message;
 mod noted;
+mod reads;
 mod run;
 mod steps;
 #[cfg(test)]
@@ -111,5 +113,6 @@ pub use fault::{Cause, Fault};
 pub use member::{Member, MemberStorage, Stats, WINDOW};
 pub use message::{HEADER, greeting, is_withdrawal, sender};
 pub use noted::Writers;
+pub use reads::Reads;
 pub use run::{Carrier, Data, Fold, Message, Polled, Running, Sent, StartError, Tagged};
 pub use steps::{Place, Step, Steps, Then};

@@ -108,6 +108,11 @@ impl Slate {
         self.line(self.notes(rank), 1).first()
     }
 
+    /// How often it has said that it goes on.
+    fn steps(&self, rank: usize) -> Option<&AtomicU64> {
+        self.line(self.notes(rank), 2).get(1)
+    }
+
     /// A note: its flag, the words that say which call it is, and its data.
     #[inline]
     fn note(&self, rank: usize, number: u64) -> Option<(&AtomicU64, [&AtomicU64; 2], &[AtomicU64])> {
@@ -268,6 +273,40 @@ impl End {
         }
     }
 
+    /// Whether the note that a member has written in the last call by notes still stands: it has not [taken it back](Self::take_back). What was read
+    /// before in its memory was as it is then.
+    pub fn stands(&self, rank: usize) -> bool {
+        // Pairs with the fence in `take_back`: if the note stands, what was read before was not written after that.
+        fence(Ordering::SeqCst);
+        let note = self.slate.note(rank, self.notes.number);
+        note.is_some_and(|(flag, ..)| flag.load(Ordering::Acquire) == self.notes.flag())
+    }
+
+    /// Takes back all notes: what they say where something is does not hold any more. For who gives up a call.
+    pub fn take_back(&self) {
+        for number in 0..NOTES as u64 {
+            if let Some((flag, ..)) = self.slate.note(self.rank, number) {
+                flag.store(0, Ordering::Release);
+            }
+        }
+        // Pairs with the fence in `stands`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Says that this member goes on in a call, to those who wait for its next note.
+    pub fn go_on(&self) {
+        if let Some(steps) = self.slate.steps(self.rank) {
+            // Nothing else is told by it.
+            steps.store(steps.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+
+    /// A number that changes when a member [goes on](Self::go_on).
+    pub fn steps(&self) -> u64 {
+        let steps = (0..self.slate.members).filter_map(|rank| self.slate.steps(rank));
+        steps.fold(0, |sum, steps| sum.wrapping_add(steps.load(Ordering::Relaxed)))
+    }
+
     /// The first one among the last calls by notes in which a member has called something else than this one, which has begun its call
     /// `number`: the member, and what it has called. Members may be further than this one.
     pub fn differing(&self, number: u32) -> Option<(usize, [u64; 2])> {
@@ -282,8 +321,9 @@ impl End {
             }
             let call = words.map(|word| word.load(Ordering::Relaxed));
             let differs = if at > own {
-                // It makes by notes what this one has made, or makes, by other means.
-                number.wrapping_sub(call[0] as u32) as i32 >= 0
+                // It makes by notes what this one has made, or makes, by other means; but for a later note of the call that both make.
+                self.notes.calls.get(place(own)) != Some(&call)
+                    && number.wrapping_sub(call[0] as u32) as i32 >= 0
             } else {
                 self.notes.calls.get(place(at)) != Some(&call)
             };

@@ -12,6 +12,8 @@ use crate::launch;
 
 /// Nothing, less than a value for each member, such that no number divides, and more than a block.
 const LENGTHS: &[usize] = &[0, 1, 2, 33, 3001];
+/// The same, and blocks that are read where they are.
+const LONG_LENGTHS: &[usize] = &[0, 1, 2, 33, 3001, 33_000];
 /// The rank that is killed, or ends without a word.
 const ENDS: usize = 1;
 
@@ -21,7 +23,7 @@ pub(crate) fn one_host() -> Result<(), String> {
         assert_eq!(all.shares_memory(), cfg!(target_os = "linux"));
         drop(all);
         suite::divided(&node, |one, other| one == other || cfg!(target_os = "linux"));
-        suite::all(&node, LENGTHS);
+        suite::all(&node, LONG_LENGTHS);
     });
     Ok(())
 }
@@ -54,6 +56,11 @@ pub(crate) fn two_hosts() -> Result<(), String> {
 
 pub(crate) fn killed() -> Result<(), String> {
     gone_in_a_call(start(builder())?, sum, |_| true, kill_this_process)
+}
+
+/// It has said where the others find its block, and is gone when they look, or when they have.
+pub(crate) fn killed_while_it_is_read() -> Result<(), String> {
+    gone_in_a_call(start(builder())?, gathered, |_| true, kill_this_process)
 }
 
 pub(crate) fn killed_by_messages() -> Result<(), String> {
@@ -104,6 +111,11 @@ fn start(builder: Builder) -> Result<Cluster, String> {
 
 fn sum(data: &mut [f32]) -> Request<'_> {
     Request::all_reduce(data, Sum)
+}
+
+/// Of eight, in which each reads what the others have and nobody leaves before all have.
+fn gathered(data: &mut [f32]) -> Request<'_> {
+    Request::all_gather(Vec::leak(data[..data.len() / 8].to_vec()), data)
 }
 
 /// The others are in a call that needs the one that goes, and that one has begun it; those that do not wait call later.

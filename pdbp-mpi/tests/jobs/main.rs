@@ -51,6 +51,7 @@ const JOBS: &[Job] = &[
     well("groups_of_hosts_of_their_own", &[2, 3, 8], collectives::apart),
     well("groups_of_two_hosts", &[3, 8], collectives::two_hosts),
     without_one_killed("a_member_is_killed_in_a_call", &[2, 3, 8], collectives::killed),
+    without_one_killed("a_member_is_killed_while_it_is_read", &[8], collectives::killed_while_it_is_read),
     without_one_killed("a_member_is_killed_before_a_barrier", &[3], collectives::killed_before_a_barrier),
     without_one_killed("a_member_without_a_slate_is_killed_in_a_call", &[3], collectives::killed_by_messages),
     without_one_killed("a_member_between_hosts_is_killed_in_a_call", &[3], collectives::killed_apart),

@@ -50,6 +50,9 @@
 //! * Members that all share memory (threads of one process, MPI processes of one host on Linux), up to 64, hand each other what they send through slots and flags there: a *slate*
 //!   ([`group_shared_memory`](crate::Settings::group_shared_memory)). Calls of up to 512 bytes are not even messages there: each member writes what it
 //!   gives once, and all that need it read it ([`Call::writers`]). Results have the same bits with a slate and without.
+//! * Where the system lets each of them read the others' memory, as a debugger would, such members read long blocks of scatter, and of all_gather and all_to_all of five and more,
+//!   where they are, so that each is copied once ([`Call::reads`], [`group_reads`](crate::Settings::group_reads), [`pdbp_local::reading`]). A started call that is
+//!   [forgotten](std::mem::forget) says to nobody that its data may have changed, which others then take for what it was.
 //! * Members on nodes of a [fabric](crate::Settings::fabric), one on each, let its switches carry out what they can: barrier, broadcast, reduce and
 //!   all_reduce by the operations here, scatter and gather of blocks to 125 bytes ([`Call::fits_switches`],
 //!   [`group_switches`](crate::Settings::group_switches)). What switches combine is combined in the order of their ports, so that floats have other
@@ -131,6 +134,11 @@ impl Group {
     /// Whether what members send each other goes through memory that they share; the same at all.
     pub fn shares_memory(&self) -> bool {
         self.line.has_slate()
+    }
+
+    /// Whether members read long data where it is in each other's memory; the same at all. [`Stats::by_reads`] says in how many calls they have.
+    pub fn reads_memory(&self) -> bool {
+        self.line.reads_memory()
     }
 
     /// Whether the switches of a fabric carry out what they can of the calls; the same at all. [`Stats::in_switches`] says of how many they have.
@@ -340,6 +348,7 @@ impl std::fmt::Debug for Group {
 fn fail(group: &mut Group, fault: Fault) -> Fault {
     let Group { line, member, .. } = group;
     let fault = member.fail(fault);
+    line.take_back();
     line.tell(|line| member.tell_fault(line));
     fault
 }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use pdbp_core::collective::HEADER;
 use pdbp_core::id::NodeId;
+use pdbp_local::reading::Address;
 use pdbp_local::slate::{End, Location, MOST_MEMBERS, SLOTS, Slate};
 
 use super::join::GRAIN;
@@ -33,10 +34,22 @@ pub(super) fn place(node: &Node, nodes: &[NodeId]) -> Option<NonZeroU64> {
     all_near.then(process)
 }
 
+static PROCESS: OnceLock<NonZeroU64> = OnceLock::new();
+
 /// The number of this process.
 pub(super) fn process() -> NonZeroU64 {
-    static PROCESS: OnceLock<NonZeroU64> = OnceLock::new();
     *PROCESS.get_or_init(random)
+}
+
+/// Where that is in memory.
+pub(super) fn address_of_process() -> Address {
+    Address::of(PROCESS.get_or_init(random))
+}
+
+/// Whether what is there can be read, and is the number of a process.
+pub(super) fn is_process(at: Address, number: Option<NonZeroU64>) -> bool {
+    let mut found = [0; 8];
+    at.read(&mut found).is_ok() && NonZeroU64::new(u64::from_ne_bytes(found)) == number
 }
 
 /// The most data in a slot of a group of so many, if pieces have at most `piece` bytes.

@@ -82,6 +82,7 @@ setters! {
     mpi: mpi, "mpi", MpiLibrary;
     mpi_shared_memory: mpi_shared_memory, "mpi_shared_memory", bool;
     group_shared_memory: group_shared_memory, "group_shared_memory", bool;
+    group_reads: group_reads, "group_reads", bool;
     group_switches: group_switches, "group_switches", bool;
     mpi_device_bytes: mpi_device_bytes, "mpi_device_bytes", usize;
     block_bytes: block_bytes, "block_bytes", usize;

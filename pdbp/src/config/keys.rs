@@ -231,6 +231,13 @@ pub(crate) const KEYS: &[Key] = &[
         show: |s| chosen(&s.group_shared_memory, &SWITCH),
     },
     Key {
+        name: "group_reads",
+        expected: "\"on\" or \"off\": long calls of groups whose members share memory read each other's memory where the system lets them, or go \
+                   through the memory that they share",
+        set: |s, v| choice(v, &SWITCH, &mut s.group_reads),
+        show: |s| chosen(&s.group_reads, &SWITCH),
+    },
+    Key {
         name: "group_switches",
         expected: "\"on\" or \"off\": calls of groups on a `fabric` are carried out by its switches where they can, or as messages of parts",
         set: |s, v| choice(v, &SWITCH, &mut s.group_switches),

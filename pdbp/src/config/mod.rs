@@ -136,6 +136,10 @@ pub struct Settings {
     /// Whether the members of a [group](crate::collective::Group) that all share memory hand each other what they send through flags and
     /// slots there (*slates*), which takes a fraction of the time of a message. A group in which one has it off does without.
     pub group_shared_memory: bool,
+    /// Whether members of a [group](crate::collective::Group) that all share memory read long data where it is in each other's memory
+    /// (`process_vm_readv`), so that it is copied once. The system has to let each of them read the others, as a debugger
+    /// does ([`pdbp_local::reading`]); a group in which it does not, or one has this off, does without.
+    pub group_reads: bool,
     /// Whether the switches of a [`fabric`](Self::fabric) carry out what they can of the calls of a [group](crate::collective::Group) with a
     /// member on each of several nodes. A group in which one has it off does without.
     pub group_switches: bool,
@@ -254,6 +258,7 @@ impl Default for Settings {
             mpi: MpiLibrary::Auto,
             mpi_shared_memory: true,
             group_shared_memory: true,
+            group_reads: true,
             group_switches: true,
             mpi_device_bytes: 0,
             block_bytes: (128 << 10) + 64,

@@ -42,6 +42,11 @@ impl Member<'_> {
         }
     }
 
+    /// Notes that the last call was carried out by what members read in each other's memory.
+    pub fn note_read(&mut self) {
+        self.stats.by_reads += 1;
+    }
+
     /// Notes that the last call was carried out by something else than messages.
     pub fn note_switched(&mut self) {
         self.stats.in_switches += 1;

@@ -48,6 +48,8 @@ pub struct Stats {
     pub early: u64,
     /// Calls that something else than messages has carried out: the switches of a fabric.
     pub in_switches: u64,
+    /// Long calls in which members have read each other's memory.
+    pub by_reads: u64,
 }
 
 /// A member of a group.

@@ -1,12 +1,15 @@
 //! Parts as what carries messages between members.
 
 mod notes;
+mod reads;
 
 use std::time::{Duration, Instant};
 
 use pdbp_core::collective::{self, Call, Carrier, Member, Sent, sender};
 use pdbp_core::id::NodeId;
 use pdbp_local::slate::{End, Met, Put, Sleepers};
+
+pub(super) use reads::note;
 
 use super::switches::Switches;
 use crate::error::{RecvError, SendError};
@@ -52,6 +55,8 @@ pub(super) struct Line {
     /// Where messages go if all members share memory, and where values of short calls are combined then.
     slate: Option<End>,
     scratch: Box<[u8]>,
+    /// The numbers of the processes of all, if each can read the memory of the others.
+    processes: Option<Vec<u32>>,
     /// What carries out calls where switches can.
     switches: Option<Switches>,
     polls: u32,
@@ -68,14 +73,14 @@ impl Line {
         };
         let targets = vec![None; addresses.len()];
         let nodes = nodes.to_vec();
-        let (slate, scratch, switches, polls) = (None, Box::default(), None, 0);
-        Self { part, targets, addresses, nodes, slate, scratch, switches, polls, spins }
+        let (slate, scratch, processes, switches, polls) = (None, Box::default(), None, None, 0);
+        Self { part, targets, addresses, nodes, slate, scratch, processes, switches, polls, spins }
     }
 
-    /// From here on messages go through a slate.
-    pub(super) fn set_slate(&mut self, end: End) {
+    /// From here on messages go through a slate, and long data is read where it is if each can read the memory of the others' processes.
+    pub(super) fn set_slate(&mut self, end: End, processes: Option<Vec<u32>>) {
         self.scratch = vec![0; Call::scratch(self.addresses.len(), end.longest_note())].into();
-        self.slate = Some(end);
+        (self.slate, self.processes) = (Some(end), processes);
     }
 
     /// From here on switches carry out what they can.

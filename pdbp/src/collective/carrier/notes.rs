@@ -31,20 +31,20 @@ impl Line {
         }
         call.check(members, rank, data.input.len(), data.output.len()).ok()?;
         let signature = member.enter(call)?;
-        let sleepers = write(end, rank, (call, signature), writers, data);
+        let sleepers = write(end, rank, signature, writers, call.written(data));
         let looks = if self.spins == SPINS { FIRST_WATCH } else { 1 };
         let is_there = !writers.has_reader(rank) || end.look_for_notes(looks) == Noted::All;
         self.wake_all(sleepers);
         Some(is_there && self.read_notes(member, call, data))
     }
 
-    /// Writes what this member gives in the last call that was begun. Returns who has to read first what it has written before, if
+    /// Writes what this member gives in the last call that was begun, or in a round of it. Returns who has to read first what it has written before, if
     /// anybody: then it is tried again.
     pub(in crate::collective) fn begin_notes(
         &mut self,
         member: &Member<'_>,
-        (call, writers): (&Call, Writers),
-        data: &Data<'_, '_>,
+        writers: Writers,
+        note: &[u8],
     ) -> Option<usize> {
         let end = self.slate.as_mut()?;
         if writers.contains(member.rank())
@@ -52,7 +52,7 @@ impl Line {
         {
             return Some(rank);
         }
-        let sleepers = write(end, member.rank(), (call, member.signature()), writers, data);
+        let sleepers = write(end, member.rank(), member.signature(), writers, note);
         self.wake_all(sleepers);
         None
     }
@@ -104,13 +104,7 @@ impl Line {
 }
 
 #[inline]
-fn write(
-    end: &mut End,
-    rank: usize,
-    (call, signature): (&Call, [u64; 2]),
-    writers: Writers,
-    data: &Data<'_, '_>,
-) -> Sleepers {
+fn write(end: &mut End, rank: usize, signature: [u64; 2], writers: Writers, note: &[u8]) -> Sleepers {
     end.begin_note(signature, writers);
-    if writers.contains(rank) { end.write_note(call.written(data)) } else { Sleepers::default() }
+    if writers.contains(rank) { end.write_note(note) } else { Sleepers::default() }
 }

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU64;
 
+use pdbp_local::reading::Address;
+
 /// What stands in a greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
@@ -15,6 +17,10 @@ pub(super) struct Greeting {
     pub(super) at: u64,
     /// A sum over the parts of all members, once all have greeted this one and it has answered.
     pub(super) parts: Option<NonZeroU64>,
+    /// Where the number of its process is in its memory, for those who try whether they can read that.
+    pub(super) number: Address,
+    /// It can read the memory of all others; said with its answer.
+    pub(super) reads: bool,
 }
 
 /// What a member says of the slate of the group, once all have greeted each other.
@@ -26,7 +32,7 @@ pub(super) enum Answer {
 }
 
 impl Greeting {
-    pub(super) fn to_words(self) -> [u64; 6] {
+    pub(super) fn to_words(self) -> [u64; 8] {
         let answer = match self.answer {
             None => 0,
             Some(Answer::HasNot) => u64::MAX,
@@ -34,17 +40,20 @@ impl Greeting {
         };
         let lengths = u64::from(self.members) << 32 | u64::from(self.piece);
         let [place, parts] = [self.place, self.parts].map(|number| number.map_or(0, NonZeroU64::get));
-        [self.list, lengths, place, answer, self.at, parts]
+        let process = u64::from(self.number.process) << 1 | u64::from(self.reads);
+        [self.list, lengths, place, answer, self.at, parts, process, self.number.at]
     }
 
-    pub(super) fn from_words([list, lengths, place, answer, at, parts]: [u64; 6]) -> Self {
+    pub(super) fn from_words([list, lengths, place, answer, at, parts, process, address]: [u64; 8]) -> Self {
         let answer = match NonZeroU64::new(answer) {
             Some(NonZeroU64::MAX) => Some(Answer::HasNot),
             key => key.map(Answer::Has),
         };
         let (members, piece) = ((lengths >> 32) as u32, lengths as u32);
         let [place, parts] = [place, parts].map(NonZeroU64::new);
-        Self { list, members, piece, place, answer, at, parts }
+        let number = Address { process: (process >> 1) as u32, at: address };
+        let reads = process & 1 == 1;
+        Self { list, members, piece, place, answer, at, parts, number, reads }
     }
 
     /// Whether they are of one group.

@@ -126,7 +126,8 @@ fn joining(
     let place = by_switches.or_else(|| slate::place(node, nodes));
     let members = nodes.len() as u32;
     let piece = piece as u32;
-    let greeting = Greeting { list, members, piece, place, answer: None, at: 0, parts: None };
+    let (number, reads) = (slate::address_of_process(), false);
+    let greeting = Greeting { list, members, piece, place, answer: None, at: 0, parts: None, number, reads };
     // From here on whoever has heard of this member is told if it leaves.
     let group =
         Group { line, member, patience, name: name.to_owned(), made: Made::default(), has_joined: false };
@@ -283,10 +284,18 @@ impl Joining {
         };
         self.greeting.answer = Some(Answer::HasNot);
         if let Some((key, at, end)) = found {
-            self.greeting = Greeting { answer: Some(Answer::Has(key)), at, ..self.greeting };
+            let reads = matches!(end, Shared::Slate(_)) && self.can_read_all();
+            self.greeting = Greeting { answer: Some(Answer::Has(key)), at, reads, ..self.greeting };
             self.end = Some(end);
         }
         true
+    }
+
+    /// Tries whether this member can read the memory of all others, all of which have greeted it.
+    fn can_read_all(&self) -> bool {
+        let can_read =
+            |rank| self.said(rank).is_some_and(|said: Greeting| slate::is_process(said.number, said.place));
+        self.group.line.part().node().settings().group_reads && self.others().all(can_read)
     }
 
     /// Makes what all share, which others find by a key and in a place.
@@ -326,12 +335,21 @@ impl Joining {
                     // No call has come yet: those that have settled before use the slate.
                     && let Ok(member) = Member::new(rank, members, piece, MemberStorage::allocate(members, piece))
                 {
-                    self.group.line.set_slate(*end);
+                    let numbers = self.processes();
+                    self.group.line.set_slate(*end, numbers);
                     self.group.member = member;
                 }
             }
         }
         Ok(self.group)
+    }
+
+    /// The numbers of the processes of all, if each can read the memory of all others.
+    fn processes(&self) -> Option<Vec<u32>> {
+        let own = self.group.rank();
+        let all = (0..self.group.size())
+            .map(|rank| if rank == own { Some(self.greeting) } else { self.said(rank) });
+        all.map(|said| said.filter(|said| said.reads).map(|said| said.number.process)).collect()
     }
 
     /// Tells a member where it is what this one has to say, unless it was. Returns whether that is done.
@@ -394,7 +412,7 @@ impl Joining {
                 peer.told = None;
             }
             self.end = None;
-            self.greeting = Greeting { answer: None, at: 0, parts: None, ..self.greeting };
+            self.greeting = Greeting { answer: None, at: 0, parts: None, reads: false, ..self.greeting };
         }
         self.group.line.set_target(rank, from);
         if let Some(peer) = self.peers.get_mut(rank) {

@@ -44,7 +44,7 @@ fn lost(name: &str) -> GroupError {
 type Act = fn(&mut Group) -> Result<(), GroupError>;
 
 /// Calls, with a barrier behind those that others may end without the one that is gone.
-const CALLS: [Act; 6] = [
+const CALLS: [Act; 7] = [
     |all| all.barrier(),
     |all| all.all_reduce(&mut vec![1f32; 50_000], Sum),
     |all| all.scatter(GONE, None, &mut [0u8; 100]),
@@ -55,6 +55,11 @@ const CALLS: [Act; 6] = [
     },
     |all| all.broadcast(0, &mut vec![0u8; 50_000]).and_then(|()| all.barrier()),
     |all| all.all_to_all(&[0u8; 400], &mut [0u8; 400]),
+    |all| {
+        let give = vec![0u8; 400_000];
+        let is_root = all.rank() == 1;
+        all.scatter(1, is_root.then_some(&give[..]), &mut vec![0; 100_000]).and_then(|()| all.barrier())
+    },
 ];
 
 #[test]

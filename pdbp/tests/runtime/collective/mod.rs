@@ -4,6 +4,7 @@
 mod fabric;
 mod killed;
 mod notes;
+mod reads;
 mod suite;
 
 use std::io::Write;

@@ -1,9 +1,11 @@
 //! A call that is under way.
 
+mod notes;
+
 use std::time::{Duration, Instant};
 
-use pdbp_core::collective::{Fault, Polled, Running, Writers};
-use pdbp_local::slate::{Met, Noted};
+use pdbp_core::collective::{Fault, Polled, Reads, Running, Writers};
+use pdbp_local::slate::Met;
 
 use super::carrier::{NAP, Watch};
 use super::error::MOST_NAMED;
@@ -35,6 +37,9 @@ enum By {
     /// Notes there, of which this member has not begun its own: a short call.
     NotesFirst(Writers),
     Notes(Writers),
+    /// What members read in each other's memory: a long call, in a round of it for which this one has not written, or has.
+    RoundFirst(Reads),
+    Round(Reads),
     /// Switches, which have not been given it yet.
     SwitchesFirst,
     Switches,
@@ -48,7 +53,7 @@ impl By {
     fn watch(self, kind: Kind) -> Watch {
         match self {
             Self::FlagsFirst | Self::Flags => Watch::Barrier,
-            Self::NotesFirst(_) | Self::Notes(_) => Watch::Notes,
+            Self::NotesFirst(_) | Self::Notes(_) | Self::RoundFirst(_) | Self::Round(_) => Watch::Notes,
             _ if matches!(kind, Kind::AllGather | Kind::AllToAll) => Watch::Messages,
             Self::Messages | Self::SwitchesFirst | Self::Switches => Watch::Message,
         }
@@ -68,7 +73,7 @@ impl<'g> Started<'g> {
                     Kind::Tagged => By::Messages,
                     Kind::Barrier if group.line.has_slate() => By::FlagsFirst,
                     _ if by_switches => By::SwitchesFirst,
-                    _ => group.line.writers(running.call()).map_or(By::Messages, By::NotesFirst),
+                    _ => group.by_memory(running.call()),
                 };
                 Ok(Self { group, request, running, by, is_done: false })
             }
@@ -118,6 +123,7 @@ impl<'g> Started<'g> {
             Err(fault) => {
                 let Group { line, member, .. } = &mut *self.group;
                 let fault = member.fail(fault);
+                line.take_back();
                 // Those that have no room hear it with the next call, or when the group is dropped.
                 member.tell_fault(line);
                 Err(GroupError::from_fault(fault, self.group))
@@ -201,6 +207,7 @@ impl<'g> Started<'g> {
         match self.by {
             By::FlagsFirst | By::Flags => return self.advance_at_flags(),
             By::NotesFirst(writers) | By::Notes(writers) => return self.advance_by_notes(writers),
+            By::RoundFirst(reads) | By::Round(reads) => return self.advance_by_reads(reads),
             _ => {}
         }
         let Self { group, request, running, .. } = self;
@@ -236,47 +243,6 @@ impl<'g> Started<'g> {
             },
             Met::Missing(first) => {
                 let lost = line.missing().find(|rank| member.has_left(*rank));
-                lost.map_or(Ok(Polled::Waits(first)), |rank| Err(Fault::Lost { rank }))
-            }
-        }
-    }
-
-    /// The same of a short call of such members, in which these write.
-    fn advance_by_notes(&mut self, writers: Writers) -> Result<Polled, Fault> {
-        let Self { group, request, running, .. } = self;
-        let Group { line, member, .. } = &mut **group;
-        let (call, rank) = (*running.call(), member.rank());
-        if matches!(self.by, By::NotesFirst(_)) {
-            // What has come by now is of calls before this one, or says that somebody will not read what this member is about to write.
-            running.attend(member, line)?;
-            let is_lost =
-                |other: &usize| *other != rank && writers.has_reader(*other) && member.has_left(*other);
-            if writers.contains(rank)
-                && let Some(rank) = (0..member.members()).find(is_lost)
-            {
-                return Err(Fault::Lost { rank });
-            }
-            if let Some(rank) = line.begin_notes(member, (&call, writers), &request.data()) {
-                return Ok(Polled::Full(rank));
-            }
-            self.by = By::Notes(writers);
-        }
-        if let Noted::Missing(_) = line.look_for_notes(rank, writers) {
-            // What another has put there before it called something else, or left, says more.
-            running.attend(member, line)?;
-        }
-        match line.look_for_notes(rank, writers) {
-            Noted::All if line.read_notes(member, &call, &mut request.data()) => {
-                self.is_done = true;
-                Ok(Polled::Done)
-            }
-            Noted::All => Err(Fault::Garbled { rank }),
-            Noted::Differs(rank) => match line.differing(member.number()) {
-                Some((rank, theirs)) => Err(member.met_other_call(rank, theirs)),
-                None => Ok(Polled::Waits(rank)),
-            },
-            Noted::Missing(first) => {
-                let lost = line.without_note().find(|rank| member.has_left(*rank));
                 lost.map_or(Ok(Polled::Waits(first)), |rank| Err(Fault::Lost { rank }))
             }
         }
@@ -324,6 +290,9 @@ impl<'g> Started<'g> {
         let missing = match self.by {
             By::Flags => self.group.line.missing().count() as u64,
             By::Notes(_) => self.group.line.notes_to_come() as u64,
+            By::RoundFirst(_) | By::Round(_) => {
+                self.group.line.pieces().wrapping_add(self.group.line.notes_to_come() as u64)
+            }
             _ => 0,
         };
         (stats.messages + stats.received + stats.early).wrapping_add((state + missing) << 32)
@@ -334,8 +303,8 @@ impl<'g> Started<'g> {
         let missing = match self.by {
             By::Messages => return self.running.show(member, line),
             By::FlagsFirst | By::Flags => line.missing().collect(),
-            By::NotesFirst(_) => line.unread_by().into_iter().collect(),
-            By::Notes(_) => line.without_note().collect(),
+            By::NotesFirst(_) | By::RoundFirst(_) => line.unread_by().into_iter().collect(),
+            By::Notes(_) | By::Round(_) => line.without_note().collect(),
             By::SwitchesFirst | By::Switches => {
                 line.switches().map(|switches| switches.to_show(member.number())).unwrap_or_default()
             }
@@ -351,7 +320,8 @@ impl<'g> Started<'g> {
     fn look_for_other_calls(&mut self) -> Result<(), GroupError> {
         let Group { line, member, .. } = &mut *self.group;
         // What others have written in a call that this member has yet to begin is as it should be.
-        let begun = member.number().wrapping_sub(u32::from(matches!(self.by, By::NotesFirst(_))));
+        let begun =
+            member.number().wrapping_sub(u32::from(matches!(self.by, By::NotesFirst(_) | By::RoundFirst(_))));
         let Some((rank, theirs)) = line.differing(begun) else { return Ok(()) };
         let fault = member.met_other_call(rank, theirs);
         Err(self.end(fault))
@@ -394,8 +364,8 @@ impl<'g> Started<'g> {
         let missing: &mut dyn Iterator<Item = usize> = match self.by {
             By::Messages => &mut self.running.yet_to_send(member),
             By::FlagsFirst | By::Flags => &mut line.missing(),
-            By::NotesFirst(_) => &mut std::iter::empty(),
-            By::Notes(_) => &mut line.without_note(),
+            By::NotesFirst(_) | By::RoundFirst(_) => &mut std::iter::empty(),
+            By::Notes(_) | By::Round(_) => &mut line.without_note(),
             By::SwitchesFirst | By::Switches => {
                 &mut line.switches().into_iter().flat_map(|switches| switches.missing(member.number()))
             }

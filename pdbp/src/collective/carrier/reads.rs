@@ -1,0 +1,75 @@
+//! Long calls by what members read in each other's memory.
+
+use std::io;
+
+use pdbp_core::collective::{Call, Data, Fault, Reads, Writers};
+use pdbp_local::reading::Address;
+use pdbp_local::slate::End;
+
+use super::Line;
+
+/// What a note says where input is. The address is given away, so that what was written there has been when the note is read.
+pub(in crate::collective) fn note(data: &Data<'_, '_>) -> [u8; size_of::<u64>()] {
+    (data.input.as_ptr().expose_provenance() as u64).to_ne_bytes()
+}
+
+impl Line {
+    /// How a member does a call, if all read what others have where it is.
+    pub(in crate::collective) fn reads(&self, call: &Call, rank: usize) -> Option<Reads> {
+        call.reads(self.processes.as_ref()?.len(), rank)
+    }
+
+    /// Whether members can read each other's memory.
+    pub(in crate::collective) fn reads_memory(&self) -> bool {
+        self.processes.is_some()
+    }
+
+    /// Reads a piece of this round, in which all that write have written. Returns whether there was one.
+    pub(in crate::collective) fn read(
+        &mut self,
+        reads: &mut Reads,
+        data: &mut Data<'_, '_>,
+    ) -> Result<bool, Fault> {
+        let Self { slate: Some(end), processes: Some(processes), .. } = self else { return Ok(false) };
+        let is_read = reads.read(data, |from, at, into| {
+            let mut note = [0; size_of::<u64>()];
+            end.read_note(from, 0, &mut note);
+            let at = u64::from_ne_bytes(note).wrapping_add(at as u64);
+            let process = processes.get(from).copied().unwrap_or_default();
+            Address { process, at }.read(into).map_err(|e| match e.kind() {
+                io::ErrorKind::NotFound => Fault::Lost { rank: from },
+                // Without memory there: it has given up the call.
+                _ => Fault::Garbled { rank: from },
+            })
+        });
+        if is_read == Ok(true) {
+            end.go_on();
+        }
+        is_read
+    }
+
+    /// A member whose note does not stand any more, of those that have written in this round: it has given up the call, and what was read is nothing.
+    pub(in crate::collective) fn taken_back(&self, rank: usize, writers: Writers) -> Option<usize> {
+        let mut others = (0..self.addresses.len()).filter(|other| *other != rank && writers.contains(*other));
+        others.find(|other| self.slate.as_ref().is_some_and(|end| !end.stands(*other)))
+    }
+
+    /// Ends a round.
+    pub(in crate::collective) fn end_round(&mut self) {
+        if let Some(end) = &mut self.slate {
+            end.end_note();
+        }
+    }
+
+    /// A number that changes when a member has read something.
+    pub(in crate::collective) fn pieces(&self) -> u64 {
+        self.slate.as_ref().map_or(0, End::steps)
+    }
+
+    /// What this member has written does not hold any more: from here on its data may change.
+    pub(in crate::collective) fn take_back(&self) {
+        if let Some(end) = self.slate.as_ref().filter(|_| self.reads_memory()) {
+            end.take_back();
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Calls by notes in memory that members share, and by what they read where notes say.
+
+use pdbp_core::collective::{Call, Data, Fault, Member, Polled, Reads, Writers};
+use pdbp_local::slate::Noted;
+
+use super::super::Group;
+use super::super::carrier::{Line, note};
+use super::{By, Started};
+
+/// Pieces that are read before something else is looked at.
+const PIECES: usize = 8;
+
+impl Group {
+    /// What does a call of members that share memory.
+    pub(super) fn by_memory(&self, call: &Call) -> By {
+        let Self { line, member, .. } = self;
+        let reads = || line.reads(call, member.rank()).map(By::RoundFirst);
+        line.writers(call).map(By::NotesFirst).or_else(reads).unwrap_or(By::Messages)
+    }
+}
+
+impl Started<'_> {
+    /// Goes on in a short call of members that share memory, in which these write.
+    pub(super) fn advance_by_notes(&mut self, writers: Writers) -> Result<Polled, Fault> {
+        if matches!(self.by, By::NotesFirst(_)) {
+            if let Some(full) = self.begin_notes(writers, |call, line, member, data| {
+                line.begin_notes(member, writers, call.written(data))
+            })? {
+                return Ok(full);
+            }
+            self.by = By::Notes(writers);
+        }
+        if let Some(waits) = self.look_for_notes(writers)? {
+            return Ok(waits);
+        }
+        let Self { group, request, running, .. } = self;
+        let Group { line, member, .. } = &mut **group;
+        if !line.read_notes(member, running.call(), &mut request.data()) {
+            return Err(Fault::Garbled { rank: member.rank() });
+        }
+        self.is_done = true;
+        Ok(Polled::Done)
+    }
+
+    /// Goes on in a long one, in which members read what others have where that is.
+    pub(super) fn advance_by_reads(&mut self, mut reads: Reads) -> Result<Polled, Fault> {
+        let mut pieces = 0;
+        while let Some(writers) = reads.writers() {
+            if matches!(self.by, By::RoundFirst(_)) {
+                if let Some(full) = self.begin_notes(writers, |_, line, member, data| {
+                    line.begin_notes(member, writers, &note(data))
+                })? {
+                    return Ok(full);
+                }
+                self.by = By::Round(reads);
+            }
+            if let Some(waits) = self.look_for_notes(writers)? {
+                return Ok(waits);
+            }
+            let Self { group, request, running, .. } = self;
+            let Group { line, member, .. } = &mut **group;
+            let rank = member.rank();
+            loop {
+                match line.read(&mut reads, &mut request.data()) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(fault) => {
+                        // Whoever has given up says more.
+                        running.attend(member, line)?;
+                        // Its node is found to have failed before long: who ends before it has may wait for it when MPI ends.
+                        let Fault::Lost { rank } = fault else { return Err(fault) };
+                        return Ok(Polled::Waits(rank));
+                    }
+                }
+                self.by = By::Round(reads);
+                pieces += 1;
+                if pieces == PIECES {
+                    return Ok(Polled::Waits(rank));
+                }
+            }
+            if reads.is_first_round()
+                && let Some(rank) = line.taken_back(rank, writers)
+            {
+                // It tells all why before it comes to another call, or is dropped.
+                running.attend(member, line)?;
+                return Ok(Polled::Waits(rank));
+            }
+            line.end_round();
+            reads.next_round();
+            self.by = By::RoundFirst(reads);
+        }
+        self.group.member.note_read();
+        self.is_done = true;
+        Ok(Polled::Done)
+    }
+
+    /// Writes what this member does in the next call by notes, if it may; if not, says for whom it waits.
+    fn begin_notes(
+        &mut self,
+        writers: Writers,
+        begin: impl FnOnce(&Call, &mut Line, &Member<'_>, &mut Data<'_, '_>) -> Option<usize>,
+    ) -> Result<Option<Polled>, Fault> {
+        let Self { group, request, running, .. } = self;
+        let Group { line, member, .. } = &mut **group;
+        let rank = member.rank();
+        // What has come by now is of calls before this one, or says that somebody will not read what this member is about to write.
+        running.attend(member, line)?;
+        let is_lost = |other: &usize| *other != rank && writers.has_reader(*other) && member.has_left(*other);
+        if writers.contains(rank)
+            && let Some(rank) = (0..member.members()).find(is_lost)
+        {
+            return Err(Fault::Lost { rank });
+        }
+        Ok(begin(running.call(), line, member, &mut request.data()).map(Polled::Full))
+    }
+
+    /// Whether the notes that this member reads are there; if not, says for whose it waits.
+    fn look_for_notes(&mut self, writers: Writers) -> Result<Option<Polled>, Fault> {
+        let Self { group, running, .. } = self;
+        let Group { line, member, .. } = &mut **group;
+        let rank = member.rank();
+        if let Noted::Missing(_) = line.look_for_notes(rank, writers) {
+            // What another has put there before it called something else, or left, says more.
+            running.attend(member, line)?;
+        }
+        match line.look_for_notes(rank, writers) {
+            Noted::All => Ok(None),
+            Noted::Differs(rank) => match line.differing(member.number()) {
+                Some((rank, theirs)) => Err(member.met_other_call(rank, theirs)),
+                None => Ok(Some(Polled::Waits(rank))),
+            },
+            Noted::Missing(first) => {
+                let lost = line.without_note().find(|rank| member.has_left(*rank));
+                lost.map_or(Ok(Some(Polled::Waits(first))), |rank| Err(Fault::Lost { rank }))
+            }
+        }
+    }
+}
