@@ -33,6 +33,9 @@ mod endpoint;
 mod fabric;
 mod flow;
 pub(crate) mod frames;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod groups;
 pub mod mpirio;
 mod operation;
