@@ -154,8 +154,7 @@
 //! random worlds (`PROPTEST_CASES=100000` with `the_pool_does_what_the_rules_say_whatever_happens`).
 //!
 //! # Figures
-//! `benches/tasks-peers`, all in one run on two processors on which nothing else was built or measured: compare within a table only. GNU parallel was not to be
-//! had. Where another one is faster, or an aim is missed, it says so under [Goals](#goals).
+//! `benches/tasks-peers`, all in one run on two processors on which nothing else was built or measured: compare within a table only. Where another one is faster, or an aim is missed, it says so under [Goals](#goals).
 //!
 //! | functions, µs each | a task that does nothing | one there and back |
 //! |---|---|---|
@@ -182,6 +181,8 @@
 //! | `xargs -P2 -n1` | 582 |
 //! | two threads that spawn in Python | 606 |
 //! | HyperQueue 0.27, server and worker | 3,324 (2,118 in another run) |
+//!
+//! GNU parallel 20221122 in a run without Python and HyperQueue: `parallel -j2` 3,801, `pdbp-tasks run` 496, `xargs` 528, the bare loop 591.
 //!
 //! In two other runs 492 and 494 beside 406 and 423 of the bare loop and 499 and 500 of xargs. `run` has a guard, which stops what runs when `run` is killed; bare loops and
 //! xargs leave it behind. A `run` of one command takes 18 to 29 ms. Of a file of 3,000,000 commands the first output comes after 0.03 s, and 20 s later, with 34,800 outputs, the
@@ -254,8 +255,8 @@
 //! | the same beside Ray, Dask and rayon: 150 and 500 times faster, 4 times slower | 613, 1,674, before the last change; 4.1 with 2 slots, 4.9 with 8, 8.6 with 1: **missed** beside rayon |
 //! | tasks of 10 and 100 µs: 0.9 and 0.97 of rayon's throughput, with 1 and 8 slots | 1.3 and 1.1 with 1, 1.0 and 1.1 with 2; 0.74 and 0.90 with 8 on two processors: **missed** there |
 //! | one task there and back: 20 µs, a 25th of Ray's | 15 to 23 with one slot, 23 to 88 with two: **missed**; a 36th in the best run. It goes from thread to thread four times: client, pool, processor, pool, client |
-//! | commands: 1.2 times a bare loop | 1.17 to 1.22: **missed** by a little in two of three runs |
-//! | commands beside HyperQueue, xargs, GNU parallel: 4, 2, 15 times faster | 4.3 to 6.1; 1.01 to 1.07: **missed** beside xargs, since most of that is the time of the commands themselves; GNU parallel was not to be had |
+//! | commands: 1.2 times a bare loop | 1.17 to 1.22: **missed** by a little in two of three runs (0.84 and 0.97 in two others) |
+//! | commands beside HyperQueue, xargs, GNU parallel: 4, 2, 15 times faster | 4.3 to 6.1; 1.01 to 1.07: **missed** beside xargs, since most of that is the time of the commands themselves; 7.7: **missed** |
 //! | the pool's own work: 1 µs with 10, 1,000 and 10,000 processors, within 2 times of each other | 0.6, 0.9, 1.3: **missed** at 10,000, 2.2 times |
 //! | 10,000 processors and a million tasks: 60 s of a core | 3.1 s |
 //! | a million queued: 100 MB, a 15th of HyperQueue's, a 30th of Dask's | 96 MB; a 12th: **missed**; a 38th |
