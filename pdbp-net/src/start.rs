@@ -215,7 +215,14 @@ fn await_summoner(shared: &Shared, options: &Options) -> Result<Option<SocketAdd
 fn note_founding(path: &Path) -> io::Result<()> {
     let mut file = std::fs::File::create_new(path)?;
     file.write_all(FOUNDED.as_bytes())?;
-    file.sync_all()
+    file.sync_all()?;
+    // A file that is not in its folder after a power cut says nothing.
+    #[cfg(unix)]
+    if let Some(folder) = path.parent() {
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        std::fs::File::open(folder)?.sync_all()?;
+    }
+    Ok(())
 }
 
 const FOUNDED: &str = "A process of PDBP has founded a cluster of several masters, and founds no other as long as this file is here:\n\

@@ -20,20 +20,6 @@ const ENOUGH: u32 = 2_000_000;
 /// The largest fabric that is made of a text.
 const MOST: usize = 256;
 
-const WHATS: [What; 12] = [
-    What::Message,
-    What::Frame,
-    What::MessageAnswer,
-    What::NoRoute,
-    What::Call,
-    What::Result,
-    What::Answer,
-    What::AnswerRun,
-    What::AnswerAll,
-    What::Taken,
-    What::Granted,
-    What::Mismatch,
-];
 const KINDS: [Kind; 10] = [
     Kind::Barrier,
     Kind::Broadcast,
@@ -91,7 +77,7 @@ fn packet(bytes: &[u8; 16]) -> Packet {
     let carried = [0, 1, 20, 248, 250, 300, length.min(250), usize::from(data)];
     let carried = pick(&carried, data >> 5);
     Packet {
-        what: pick(&WHATS, what),
+        what: pick(&What::ALL, what),
         priority: what >> 4 & 3,
         source: if source < 0x80 { BAD } else { number(source) as u16 },
         dest: number(dest) as u16,

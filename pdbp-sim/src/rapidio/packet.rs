@@ -75,6 +75,23 @@ pub(super) enum What {
 }
 
 impl What {
+    /// All kinds, for who makes packets at random.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) const ALL: [Self; 12] = [
+        Self::Message,
+        Self::Frame,
+        Self::MessageAnswer,
+        Self::NoRoute,
+        Self::Call,
+        Self::Result,
+        Self::Answer,
+        Self::AnswerRun,
+        Self::AnswerAll,
+        Self::Taken,
+        Self::Granted,
+        Self::Mismatch,
+    ];
+
     /// Whether it is for a group.
     pub(super) fn is_of_group(self) -> bool {
         !matches!(self, Self::Message | Self::Frame | Self::MessageAnswer | Self::NoRoute)

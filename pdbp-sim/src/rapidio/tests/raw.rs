@@ -175,20 +175,6 @@ fn messages_that_are_too_long_or_do_not_begin_are_dropped() {
 }
 
 fn draw(random: &mut Random) -> Packet {
-    const WHATS: [What; 12] = [
-        What::Message,
-        What::Frame,
-        What::MessageAnswer,
-        What::NoRoute,
-        What::Call,
-        What::Result,
-        What::Answer,
-        What::AnswerRun,
-        What::AnswerAll,
-        What::Taken,
-        What::Granted,
-        What::Mismatch,
-    ];
     const CALLS: [Call; 7] = [
         SUM,
         BROADCAST,
@@ -202,7 +188,7 @@ fn draw(random: &mut Random) -> Packet {
     let call = Call { root: [0, 6, 11, 12][below(4)], ..CALLS[below(7)] };
     let lengths = [0, 1, 20, 52, 100, VALUES, DATA, 300];
     Packet {
-        what: WHATS[if below(3) == 0 { 4 } else { below(12) }],
+        what: What::ALL[if below(3) == 0 { 4 } else { below(12) }],
         priority: below(4) as u8,
         source: [BAD, BAD, BAD, 0, 77][below(5)],
         dest: [0, 0, 0, 1, 2, 40][below(6)],
