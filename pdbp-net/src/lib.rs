@@ -127,6 +127,8 @@
 //! * **`auto` measures what arrives**, with and without, instead of the length of a queue (see `ring::choice`).
 //! * **Workers get copies.** A copy costs a tenth of the packing; for it neither a link that fails nor a node that ends has to wait for a
 //!   worker. The poller never waits for one either: what is not ready is not sent, and rows of other links pass by.
+//! * **Who is of this host shows when it connects**, and threads pack only while a processor is left for them: a founder is alone at first. A thread
+//!   that shares a processor with those who are to get what it packs makes it later for all of them (`processors`).
 //! * **Pools count, and hold nothing.** The blocks of a row lie in one queue with their link, and the elements of the matrix are numbers: the
 //!   order cannot be lost, and carrying what a stalled row has left into a new pool moves a number.
 //! * **TLS 1.3 by rustls, and the proof of the token through it.** The proof covers a key that both ends export from their session, so that
@@ -167,6 +169,7 @@ pub mod fuzzing;
 mod link;
 mod net;
 mod options;
+mod processors;
 mod reactor;
 mod ring;
 mod rows;

@@ -15,6 +15,7 @@ use crate::door::{Arrived, Door};
 use crate::error::NetError;
 use crate::link::{Haste, Limits, Link};
 use crate::options::Options;
+use crate::processors::Processors;
 use crate::reactor::Reactor;
 use crate::ring::codec::Codec;
 use crate::ring::workers::Workers;
@@ -24,8 +25,6 @@ use crate::stats::Stats;
 
 /// Completions of links between two questions to the system what is new.
 const BETWEEN_LOOKS: u32 = 16;
-/// Threads that pack and expand, unless it is said how many.
-const MOST_WORKERS: usize = 4;
 /// Between two tries towards the end.
 const NAP: Duration = Duration::from_micros(200);
 
@@ -44,6 +43,7 @@ pub struct Net {
     /// By node. In an open cluster those to places that nobody has had are still to come.
     links: Vec<Option<Link<Socket<TcpStream>>>>,
     pub(crate) ring: Ring,
+    processors: Processors,
     reactor: Arc<Reactor>,
     pub(crate) door: Door,
     address: SocketAddr,
@@ -91,8 +91,10 @@ impl Net {
             capacity: limits.capacity,
             bytes: options.ring_bytes,
         };
-        let workers = workers(options, &roster, &reactor);
-        let ring = Ring::new(options.codec, size, workers);
+        let processors = Processors::new(options, &roster);
+        let threads = processors.threads();
+        let workers = (threads > 0).then(|| Workers::new(threads, Arc::clone(&reactor) as Arc<dyn Bell>));
+        let ring = Ring::new(options.codec, size, workers.flatten());
         door.enter(roster, Arc::clone(&reactor));
         let linger = options.linger;
         let (turn, run) = (0, 0);
@@ -108,6 +110,7 @@ impl Net {
             incarnation,
             links,
             ring,
+            processors,
             reactor,
             door,
             address,
@@ -235,11 +238,13 @@ impl Net {
             }
             let watched = prepare(&socket.stream, self.limits.outage)
                 .and_then(|()| self.reactor.watch(node, &mut socket.stream));
+            self.processors.connected(node, &socket.stream);
             match watched {
                 Ok(()) => link.connect(socket, protocol, &mut self.ring),
                 Err(_) => self.door.call(node),
             }
         }
+        self.ring.use_threads(self.processors.threads());
     }
 
     /// What has happened on any link, without asking the system.
@@ -267,8 +272,13 @@ impl Net {
             } else if completion.is_none() && link.has_more() {
                 self.reactor.remind(at);
             }
-            if let Some(Completion::PeerRestored { .. }) = completion {
-                self.door.take(at, link.incarnation);
+            match completion {
+                Some(Completion::PeerRestored { .. }) => self.door.take(at, link.incarnation),
+                Some(Completion::PeerFailed { .. }) => {
+                    self.processors.left(at);
+                    self.ring.use_threads(self.processors.threads());
+                }
+                _ => {}
             }
             if let Some(completion) = completion {
                 link.count(&completion);
@@ -328,16 +338,6 @@ impl Net {
     }
 }
 
-/// Threads that pack and expand. A processor is left for each node of this host, and where none is left the pollers do it in line.
-fn workers(options: &Options, roster: &Roster, reactor: &Arc<Reactor>) -> Option<Workers> {
-    let own = roster.own().map(|member| member.address.ip());
-    let here = roster.members.iter().flatten().filter(|member| Some(member.address.ip()) == own).count();
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let spare = || (processors.saturating_sub(here) / here.max(1)).min(MOST_WORKERS);
-    let threads = options.workers.unwrap_or_else(|| if options.codec == Codec::None { 0 } else { spare() });
-    (threads > 0).then(|| Workers::new(threads, Arc::clone(reactor) as Arc<dyn Bell>)).flatten()
-}
-
 /// Sets what a connection between nodes needs: no waiting for more to send, and an end when the other host does not answer.
 fn prepare(stream: &TcpStream, outage: Duration) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
@@ -388,6 +388,8 @@ impl Transport for Net {
             link.vacate();
         }
         self.door.vacate(peer.index());
+        self.processors.left(peer.index());
+        self.ring.use_threads(self.processors.threads());
     }
 
     fn life(&self, peer: NodeId) -> u64 {

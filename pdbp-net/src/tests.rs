@@ -2,7 +2,7 @@
 
 mod stalled;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::HeapMemory;
@@ -186,6 +186,34 @@ fn who_dials_has_a_link_to_the_founder_alone() {
     let fixed = Founder::new("127.0.0.1:0", 2, options.clone()).unwrap();
     let dialled = Net::dial(&fixed.address().to_string(), &options).err().unwrap();
     assert!(matches!(dialled, StartError::NotOpen { .. }), "{dialled}");
+}
+
+/// The founder of an open cluster is alone at first. Processes of its host that come later need processors as well, and leave them again.
+#[test]
+fn a_founder_packs_in_line_while_others_of_its_host_need_the_processors() {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let options = Options { timeout: SOON, linger: Duration::ZERO, ..Options::new(1000) };
+    let packing = Options { codec: Codec::Lz4, ..options.clone() };
+    let mut founder = Net::found("127.0.0.1:0", 1 + processors as u16, &packing).unwrap();
+    assert_eq!(founder.ring.has_workers(), processors > 1);
+    let address = founder.address().to_string();
+    let mut others: Vec<_> =
+        (0..processors.div_ceil(2)).map(|_| Net::dial(&address, &options).unwrap()).collect();
+    let mut until = |others: &mut [Net], is_so: &dyn Fn(&Net) -> bool| {
+        let began = Instant::now();
+        while !is_so(&founder) {
+            assert!(began.elapsed() < SOON, "{:?}", founder.stats().links);
+            founder.poll_completion();
+            others.iter_mut().for_each(|other| _ = other.poll_completion());
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    };
+    let count = others.len();
+    let up = |net: &Net| net.stats().links.iter().filter(|link| link.state == LinkState::Up).count();
+    until(&mut others, &|founder| up(founder) == count);
+    until(&mut others, &|founder| !founder.ring.has_workers());
+    drop(others);
+    until(&mut [], &|founder| founder.ring.has_workers() == (processors > 1));
 }
 
 /// Refuses and delays what it could do at once, and writes down what it did.

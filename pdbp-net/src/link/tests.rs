@@ -27,6 +27,7 @@ fn operation(with_outages: bool) -> impl Strategy<Value = Operation> {
         30 => (0..2usize, 1..20u8).prop_map(|(end, times)| Operation::Poll(end, times)),
         4 => (1..2000usize, 1..500usize, any_caller())
             .prop_map(|(holds, grain, caller)| Operation::Connect { holds, grain, caller }),
+        2 => (0..2usize, 0..2usize).prop_map(|(end, threads)| Operation::Threads(end, threads)),
         2 => (0..2usize).prop_map(Operation::Cut),
         u32::from(with_outages) => (0..2usize).prop_map(Operation::Wait),
     ]

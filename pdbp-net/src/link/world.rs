@@ -233,6 +233,9 @@ pub(crate) enum Operation {
         /// The end that calls, if it talks SOAP.
         caller: Option<usize>,
     },
+    /// So many threads of an end pack and expand from now on, if it has any.
+    #[cfg(test)]
+    Threads(usize, usize),
     /// One end gives its connection up.
     Cut(usize),
     /// Time passes at one end, enough for it to give the link up if it has no connection.
@@ -266,6 +269,8 @@ impl World {
                     end.link.connect(pipe, protocol, &mut end.ring);
                 }
             }
+            #[cfg(test)]
+            Operation::Threads(end, threads) => self.ends[end].ring.use_threads(threads),
             Operation::Cut(end) => {
                 let End { link, ring, .. } = &mut self.ends[end];
                 link.cut(ring);

@@ -70,7 +70,8 @@ impl RecvRow {
         if packing == Packing::Raw {
             self.blocks.push_back(Stage::Plain(buffer, length));
             ring.receive.enter(row, ring.now, None);
-        } else if ring.has_workers() {
+        } else if ring.has_workers() || !self.blocks.is_empty() {
+            // What is expanded in line is handed on at once, so nothing may wait before it.
             let (work, generation) = (Work::Expand(posted.len()), self.generation);
             let job = Job { work, packing, row, generation, number, buffer, length };
             self.blocks.push_back(Stage::AtWork);

@@ -82,9 +82,16 @@ impl Ring {
         Self { codec, now: Instant::now(), send: side(), receive: side(), workers }
     }
 
-    /// Whether there are threads that pack and expand.
+    /// Whether there are threads that pack and expand, and they are to.
     pub(crate) fn has_workers(&self) -> bool {
-        self.workers.is_some()
+        self.workers.as_ref().is_some_and(Workers::is_used)
+    }
+
+    /// So many threads pack and expand from now on, if there are so many. With none the poller does it, but for what they have to do yet.
+    pub(crate) fn use_threads(&mut self, threads: usize) {
+        if let Some(workers) = &mut self.workers {
+            workers.use_threads(threads);
+        }
     }
 
     /// Whether there is something to do in it: blocks to be packed, or workers that expand them.

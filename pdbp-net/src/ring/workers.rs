@@ -50,6 +50,8 @@ pub(crate) struct Workers {
     sender: Sender<Done>,
     done: Receiver<Done>,
     under_way: usize,
+    /// Threads that are to have work.
+    used: usize,
 }
 
 thread_local! {
@@ -63,12 +65,23 @@ impl Workers {
         let name = |number| format!("pdbp-codec-{number}");
         let threads = ThreadPoolBuilder::new().num_threads(threads).thread_name(name).build().ok()?;
         let (sender, done) = channel();
-        Some(Self { threads, bell, sender, done, under_way: 0 })
+        let used = threads.current_num_threads();
+        Some(Self { threads, bell, sender, done, under_way: 0, used })
     }
 
-    /// Whether a thread has nothing to do.
+    /// So many of the threads get work from now on, all of them at most.
+    pub(crate) fn use_threads(&mut self, threads: usize) {
+        self.used = threads.min(self.threads.current_num_threads());
+    }
+
+    /// Whether any of them gets work.
+    pub(crate) fn is_used(&self) -> bool {
+        self.used > 0
+    }
+
+    /// Whether a thread has nothing to do. What they have to do yet one of them does, used or not.
     pub(crate) fn is_idle(&self) -> bool {
-        self.under_way < self.threads.current_num_threads()
+        self.under_way < self.used.max(1)
     }
 
     /// Blocks that have been handed over and have not come back.

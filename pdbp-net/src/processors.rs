@@ -1,0 +1,83 @@
+//! How many threads may pack and expand: a processor is left for each node of this host, and where none is left the pollers do it in line.
+//!
+//! Which nodes are of this host shows when they connect. A founder is alone at first, so what was right at its start is not for long.
+
+use mio::net::TcpStream;
+
+use crate::door::roster::Roster;
+use crate::options::Options;
+use crate::ring::codec::Codec;
+
+/// Threads that pack and expand, unless it is said how many.
+const MOST: usize = 4;
+
+/// Who uses the processors of this host.
+pub(crate) struct Processors {
+    all: usize,
+    /// How many threads there are to be, if that is fixed.
+    fixed: Option<usize>,
+    /// By node: those that run here, this one too.
+    here: Box<[bool]>,
+}
+
+impl Processors {
+    pub(crate) fn new(options: &Options, roster: &Roster) -> Self {
+        let own = roster.own().map(|member| member.address.ip());
+        let here = roster.members.iter().map(|member| member.is_some_and(|it| Some(it.address.ip()) == own));
+        Self {
+            all: std::thread::available_parallelism().map_or(1, usize::from),
+            fixed: options.workers.or((options.codec == Codec::None).then_some(0)),
+            here: here.collect(),
+        }
+    }
+
+    /// A node has connected.
+    pub(crate) fn connected(&mut self, node: usize, stream: &TcpStream) {
+        let ends = stream.local_addr().and_then(|own| Ok((own.ip(), stream.peer_addr()?.ip())));
+        self.set(node, ends.is_ok_and(|(own, other)| own == other));
+    }
+
+    /// A node has failed or left.
+    pub(crate) fn left(&mut self, node: usize) {
+        self.set(node, false);
+    }
+
+    fn set(&mut self, node: usize, is_here: bool) {
+        if let Some(here) = self.here.get_mut(node) {
+            *here = is_here;
+        }
+    }
+
+    /// Threads that pay.
+    pub(crate) fn threads(&self) -> usize {
+        self.fixed.unwrap_or_else(|| {
+            let here = self.here.iter().filter(|here| **here).count().max(1);
+            (self.all.saturating_sub(here) / here).min(MOST)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_processor_is_left_for_each_node_of_the_host() {
+        let threads = |all, nodes| {
+            let here = (0..8).map(|node| node < nodes).collect();
+            Processors { all, fixed: None, here }.threads()
+        };
+        assert_eq!([1, 2, 4, 16].map(|all| threads(all, 1)), [0, 1, 3, 4]);
+        assert_eq!([2, 4, 5, 16].map(|all| threads(all, 4)), [0, 0, 0, 3]);
+    }
+
+    #[test]
+    fn those_that_leave_make_room() {
+        let mut processors = Processors { all: 2, fixed: None, here: [true, true, false].into() };
+        assert_eq!(processors.threads(), 0);
+        processors.left(1);
+        assert_eq!(processors.threads(), 1);
+        processors.fixed = Some(3);
+        assert_eq!(processors.threads(), 3);
+    }
+}
