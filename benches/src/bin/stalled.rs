@@ -26,6 +26,8 @@ use rustix::time::{ClockId, clock_gettime};
 const SOON: Duration = Duration::from_secs(60);
 const PEERS: usize = 8;
 const PIECE: usize = 64 << 10;
+/// Texts that are sent in turn.
+const TEXTS: usize = 16;
 /// Of so many pieces one is answered.
 const ANSWERED: u64 = 32;
 /// What the eighth does while the others read.
@@ -49,6 +51,12 @@ struct Arguments {
     /// By SOAP, and not in frames.
     #[arg(long)]
     soap: bool,
+    /// What the pieces are packed by: none, auto, lz4 or zstd.
+    #[arg(long, default_value = "none")]
+    codec: String,
+    /// Pieces of text, of words and numbers, and not of zeros.
+    #[arg(long)]
+    text: bool,
     /// What the program starts: a peer that joins there.
     #[arg(long, hide = true)]
     join: Option<String>,
@@ -58,7 +66,38 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn builder(arguments: &Arguments) -> Builder {
     let framing = if arguments.soap { Framing::Soap } else { Framing::Tcp };
-    Cluster::builder().nodes(PEERS as u16 + 1).lease(Duration::ZERO).timeout(SOON).framing(framing)
+    let builder = Cluster::builder().nodes(PEERS as u16 + 1).lease(Duration::ZERO).timeout(SOON);
+    builder.framing(framing).set("codec", &arguments.codec)
+}
+
+/// What is sent in turn: pieces that differ, so that none is packed by what the one before it was.
+type Pieces = Vec<Vec<u8>>;
+
+fn pieces(arguments: &Arguments) -> Pieces {
+    if !arguments.text {
+        return vec![vec![0; PIECE]];
+    }
+    const WORDS: [&str; 16] = [
+        "request", "from", "node", "answered", "after", "ms", "with", "status", "warning", "queue", "length",
+        "cluster", "the", "of", "retry", "block",
+    ];
+    let mut state = 1_u64;
+    let mut choose = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as usize
+    };
+    let mut word = move || match choose() {
+        number @ 0..96 => format!("{} ", number * 977),
+        number => format!("{} ", WORDS[number % WORDS.len()]),
+    };
+    let mut piece = || std::iter::repeat_with(&mut word).flat_map(String::into_bytes).take(PIECE).collect();
+    (0..TEXTS).map(|_| piece()).collect()
+}
+
+/// The piece of a number.
+fn piece(pieces: &mut Pieces, number: u64) -> &mut [u8] {
+    let place = number as usize % pieces.len();
+    &mut pieces[place]
 }
 
 fn main() -> Result<()> {
@@ -109,7 +148,7 @@ struct Peer {
 impl Peer {
     fn start(join: &str, arguments: &Arguments) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--join", join]).args(arguments.soap.then_some("--soap"));
+        command.args(["--join", join, "--codec", &arguments.codec]).args(arguments.soap.then_some("--soap"));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
@@ -148,8 +187,9 @@ fn measure(arguments: &Arguments) -> Result<()> {
     let find = |peer: &Peer| part.find(&format!("sink@node{}", peer.node), SOON);
     let to = peers.iter().map(find).collect::<std::result::Result<Vec<_>, _>>()?;
     let last = peers.last_mut().ok_or("no peers")?;
+    let pieces = pieces(arguments);
     if let Some(seconds) = arguments.memory {
-        return watch_memory(&founder, (&mut parts, &to), last, seconds);
+        return watch_memory(&founder, (&mut parts, &to, &pieces), last, seconds);
     }
     let mut figures: [Figures; CASES.len()] = Default::default();
     for round in 0..=arguments.rounds {
@@ -162,7 +202,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
             }
             let some = to.get(..if case == 0 { PEERS - 1 } else { PEERS }).unwrap_or(&to);
             let sending = if arguments.threads { send_by_threads } else { send };
-            let found = sending(&mut parts, some, Duration::from_millis(arguments.round_ms))?;
+            let found = sending(&mut parts, some, &pieces, Duration::from_millis(arguments.round_ms))?;
             last.signal("-CONT")?;
             last.tell(0)?;
             settle(&parts, &to)?;
@@ -181,7 +221,7 @@ const SAMPLES: u64 = 12;
 
 fn watch_memory(
     founder: &Cluster,
-    (parts, to): (&mut [Part<Shared>], &[Target]),
+    (parts, to, pieces): (&mut [Part<Shared>], &[Target], &Pieces),
     last: &mut Peer,
     seconds: u64,
 ) -> Result<()> {
@@ -198,7 +238,7 @@ fn watch_memory(
             last.signal("-STOP")?
         };
         let sample = |_| {
-            send(parts, to, Duration::from_secs(seconds) / SAMPLES as u32)?;
+            send(parts, to, pieces, Duration::from_secs(seconds) / SAMPLES as u32)?;
             resident()
         };
         let samples = (0..SAMPLES).map(sample).collect::<Result<Vec<_>>>()?;
@@ -224,14 +264,15 @@ fn resident() -> Result<f64> {
 type Sent = ([u64; PEERS], Vec<f64>);
 
 /// Sends to all in turn for so long.
-fn send(parts: &mut [Part<Shared>], to: &[Target], time: Duration) -> Result<[f64; 3]> {
-    let part = &parts[0];
+fn send(parts: &mut [Part<Shared>], to: &[Target], pieces: &Pieces, time: Duration) -> Result<[f64; 3]> {
+    let (part, mut pieces) = (&parts[0], pieces.clone());
     measured(time, |began| {
-        let (mut piece, mut sent, mut times) = (vec![0; PIECE], [0; PEERS], Vec::new());
+        let (mut sent, mut times) = ([0; PEERS], Vec::new());
         while began.elapsed() < time {
             for (to, sent) in to.iter().zip(&mut sent) {
-                stamp(&mut piece, *sent, began);
-                match part.try_send(*to, &piece) {
+                let piece = piece(&mut pieces, *sent);
+                stamp(piece, *sent, began);
+                match part.try_send(*to, piece) {
                     Ok(()) => *sent += 1,
                     Err(SendError::WouldBlock) => {}
                     Err(error) => return Err(error.into()),
@@ -244,13 +285,19 @@ fn send(parts: &mut [Part<Shared>], to: &[Target], time: Duration) -> Result<[f6
 }
 
 /// A thread for each sends, and waits for room.
-fn send_by_threads(parts: &mut [Part<Shared>], to: &[Target], time: Duration) -> Result<[f64; 3]> {
+fn send_by_threads(
+    parts: &mut [Part<Shared>],
+    to: &[Target],
+    pieces: &Pieces,
+    time: Duration,
+) -> Result<[f64; 3]> {
     let send = |part: &mut Part<Shared>, to: Target, began: Instant| {
-        let (mut piece, mut sent, mut times) = (vec![0; PIECE], 0, Vec::new());
+        let (mut pieces, mut sent, mut times) = (pieces.clone(), 0, Vec::new());
         let sender = part.sender(to).deadline(began + time);
         while began.elapsed() < time {
-            stamp(&mut piece, sent, began);
-            match sender.send(&piece) {
+            let piece = piece(&mut pieces, sent);
+            stamp(piece, sent, began);
+            match sender.send(piece) {
                 Ok(()) => sent += 1,
                 Err(SendError::Timeout(_)) => break,
                 Err(error) => return Err(error.to_string()),
