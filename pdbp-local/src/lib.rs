@@ -25,10 +25,10 @@ mod mapping;
 #[allow(unsafe_code)]
 pub mod reading;
 pub mod slate;
+mod stores;
 mod sync;
 #[cfg(test)]
 mod tests;
-mod way;
 #[allow(unsafe_code)]
 mod words;
 
@@ -46,7 +46,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use blocks::{Away, BlockRef, Here};
 pub use doorbell::Doorbell;
-pub use way::Copier;
+pub use stores::Copier;
 
 /// One node's end of the in-process network.
 pub struct Local {
