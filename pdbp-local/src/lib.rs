@@ -254,10 +254,16 @@ impl Local {
     #[inline]
     fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<Infallible>> {
         let refuse = |block, reason| Err(Refused { op: Op::Return { peer, block }, reason });
-        if self.link_to(peer).is_none_or(|link| link.arrival == Arrival::Posted) {
+        let place = self.places.get(peer.index()).copied().flatten();
+        let Some(link) = place.and_then(|place| self.links.get_mut(place)) else {
+            return refuse(block, Reason::Unsupported);
+        };
+        if link.arrival == Arrival::Posted {
             return refuse(block, Reason::Unsupported);
         }
-        let Some(link) = self.link(peer) else { return refuse(block, Reason::PeerFailed) };
+        if link.failed {
+            return refuse(block, Reason::PeerFailed);
+        }
         let block_ref = match link.here.take_back(block) {
             Ok(block_ref) => block_ref,
             Err(block) => return refuse(block, Reason::Unsupported),
