@@ -25,10 +25,10 @@ mod mapping;
 #[allow(unsafe_code)]
 pub mod reading;
 pub mod slate;
+mod stores;
 mod sync;
 #[cfg(test)]
 mod tests;
-mod way;
 #[allow(unsafe_code)]
 mod words;
 
@@ -46,7 +46,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use blocks::{Away, BlockRef, Here};
 pub use doorbell::Doorbell;
-pub use way::Copier;
+pub use stores::Copier;
 
 /// One node's end of the in-process network.
 pub struct Local {
@@ -254,10 +254,16 @@ impl Local {
     #[inline]
     fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<Infallible>> {
         let refuse = |block, reason| Err(Refused { op: Op::Return { peer, block }, reason });
-        if self.link_to(peer).is_none_or(|link| link.arrival == Arrival::Posted) {
+        let place = self.places.get(peer.index()).copied().flatten();
+        let Some(link) = place.and_then(|place| self.links.get_mut(place)) else {
+            return refuse(block, Reason::Unsupported);
+        };
+        if link.arrival == Arrival::Posted {
             return refuse(block, Reason::Unsupported);
         }
-        let Some(link) = self.link(peer) else { return refuse(block, Reason::PeerFailed) };
+        if link.failed {
+            return refuse(block, Reason::PeerFailed);
+        }
         let block_ref = match link.here.take_back(block) {
             Ok(block_ref) => block_ref,
             Err(block) => return refuse(block, Reason::Unsupported),

@@ -12,16 +12,16 @@ use super::sync::AtomicU64;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINE: usize = 64;
 
-/// By which way whole cache lines are stored.
+/// With what whole cache lines are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Stores {
     /// Past the caches, to memory.
-    Past,
+    NonTemporal,
     /// Through the caches of this processor.
-    Through,
+    Cached,
 }
 
-/// Whether there are two ways.
+/// Whether there are two kinds of stores.
 pub(crate) const CHOICE: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
 /// Copies bytes, whole cache lines of them past the caches. They are visible before anything that is stored later.
@@ -43,7 +43,7 @@ fn store_past(into: &mut [u8], from: &[u8]) -> Range<usize> {
     if length > 0 {
         // SAFETY: both have so many bytes, a multiple of 64 and not 0, of which nobody else has those that are written; they begin on a
         // multiple of 64.
-        unsafe { store(Way::Past, into.as_mut_ptr(), from.as_ptr(), length) };
+        unsafe { store(Stores::NonTemporal, into.as_mut_ptr(), from.as_ptr(), length) };
     }
     first..first + length
 }
@@ -51,7 +51,7 @@ fn store_past(into: &mut [u8], from: &[u8]) -> Range<usize> {
 /// Stores most of `from` into words, whole cache lines of them. Returns which words; the others are left as they are. They are visible before
 /// anything that is stored later.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) fn store_lines(way: Way, into: &[AtomicU64], from: &[u8]) -> Range<usize> {
+pub(crate) fn store_lines(stores: Stores, into: &[AtomicU64], from: &[u8]) -> Range<usize> {
     const WORD: usize = size_of::<AtomicU64>();
     let first = into.as_ptr().align_offset(LINE).min(into.len());
     let (Some(words), Some(bytes)) = (into.get(first..), from.get(first * WORD..)) else { return 0..0 };
@@ -61,7 +61,7 @@ pub(crate) fn store_lines(way: Way, into: &[AtomicU64], from: &[u8]) -> Range<us
     }
     // SAFETY: both have so many bytes, a multiple of 64 and not 0; the words begin on a multiple of 64. They may be changed through a shared
     // reference and by others at the same time, as atomics.
-    unsafe { store(way, words.as_ptr().cast_mut().cast(), bytes.as_ptr(), length) };
+    unsafe { store(stores, words.as_ptr().cast_mut().cast(), bytes.as_ptr(), length) };
     first..first + length / WORD
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn store_lines(way: Way, into: &[AtomicU64], from: &[u8]) -> Range<us
 /// `length` is a multiple of 64 and not 0, and `into` one of 64. There are so many bytes at `from` to be read, and at `into` to be written; they
 /// do not overlap.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-unsafe fn store(way: Way, into: *mut u8, from: *const u8, length: usize) {
+unsafe fn store(stores: Stores, into: *mut u8, from: *const u8, length: usize) {
     use std::arch::asm;
 
     macro_rules! store {
@@ -108,9 +108,9 @@ unsafe fn store(way: Way, into: *mut u8, from: *const u8, length: usize) {
             }
         };
     }
-    match way {
-        Way::Past => store!("movntps", "sfence"),
-        Way::Through => store!("movaps", ""),
+    match stores {
+        Stores::NonTemporal => store!("movntps", "sfence"),
+        Stores::Cached => store!("movaps", ""),
     }
 }
 
@@ -160,7 +160,7 @@ fn store_past(_into: &mut [u8], _from: &[u8]) -> Range<usize> {
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-pub(crate) fn store_lines(_way: Way, _into: &[AtomicU64], _from: &[u8]) -> Range<usize> {
+pub(crate) fn store_lines(_stores: Stores, _into: &[AtomicU64], _from: &[u8]) -> Range<usize> {
     0..0
 }
 

@@ -4,9 +4,9 @@
 #[path = "../src/slate/mod.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod slate;
-#[path = "../src/way.rs"]
+#[path = "../src/stores.rs"]
 #[allow(dead_code, unreachable_pub)]
-mod way;
+mod stores;
 
 mod sync {
     pub(super) use loom::hint::spin_loop;
@@ -48,14 +48,14 @@ mod words {
     use loom::sync::atomic::AtomicU64;
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(super) enum Way {
-        Past,
-        Through,
+    pub(super) enum Stores {
+        NonTemporal,
+        Cached,
     }
 
     pub(super) const CHOICE: bool = false;
 
-    pub(super) fn store_lines(_way: Way, _into: &[AtomicU64], _from: &[u8]) -> std::ops::Range<usize> {
+    pub(super) fn store_lines(_stores: Stores, _into: &[AtomicU64], _from: &[u8]) -> std::ops::Range<usize> {
         0..0
     }
 

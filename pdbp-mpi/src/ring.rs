@@ -29,20 +29,30 @@ pub(crate) struct Entry {
 const OFFSET_BITS: u32 = 48;
 const LINE: u64 = 64;
 
-/// Where an end of a ring stands. `C` is what its words are reached through: two per slot; the number of slots is a power of two.
+/// Where an end of a ring stands. `C` is what its words are reached through: two per slot.
 struct Place<C> {
     cells: C,
-    next: u64,
+    /// The first word of the next slot, and the lap that the slot has when it is full: never zero, which an unused slot has, and never that
+    /// of the entry that was there before.
+    first: usize,
+    lap: u64,
 }
 
 impl<C: Deref<Target = [AtomicU64]>> Place<C> {
-    /// The words of the next slot, and the lap that it has when it is full: never zero, which an unused slot has, and never that of
-    /// the entry that was there before.
-    fn slot(&self) -> Option<(&AtomicU64, &AtomicU64, u64)> {
-        let slots = (self.cells.len() / 2) as u64;
-        let first = 2 * (self.next & (slots - 1)) as usize;
-        let lap = self.next / slots % u64::from(u16::MAX) + 1;
-        Some((self.cells.get(first)?, self.cells.get(first + 1)?, lap))
+    fn new(cells: C) -> Self {
+        Self { cells, first: 0, lap: 1 }
+    }
+
+    /// The words of the next slot.
+    fn slot(&self) -> Option<(&AtomicU64, &AtomicU64)> {
+        Some((self.cells.get(self.first)?, self.cells.get(self.first + 1)?))
+    }
+
+    fn advance(&mut self) {
+        self.first += 2;
+        if self.first >= self.cells.len() {
+            (self.first, self.lap) = (0, self.lap % u64::from(u16::MAX) + 1);
+        }
     }
 }
 
@@ -54,34 +64,34 @@ pub(crate) struct Consumer<C>(Place<C>);
 
 impl<C: Deref<Target = [AtomicU64]>> Producer<C> {
     pub(crate) fn new(cells: C) -> Self {
-        Self(Place { cells, next: 0 })
+        Self(Place::new(cells))
     }
 
     /// Puts an entry in. Whoever uses the ring sees to it that no more are under way than it has slots.
     pub(crate) fn push(&mut self, entry: Entry) {
-        let Some((first, second, lap)) = self.0.slot() else { return };
+        let Some((first, second)) = self.0.slot() else { return };
         first.store((u64::from(entry.index) << 32) | u64::from(entry.length), Ordering::Relaxed);
         // Pairs with the load in `Consumer::pop`: who sees the lap sees the first word, and the bytes of the block.
-        second.store((lap << OFFSET_BITS) | (entry.offset / LINE), Ordering::Release);
-        self.0.next += 1;
+        second.store((self.0.lap << OFFSET_BITS) | (entry.offset / LINE), Ordering::Release);
+        self.0.advance();
     }
 }
 
 impl<C: Deref<Target = [AtomicU64]>> Consumer<C> {
     pub(crate) fn new(cells: C) -> Self {
-        Self(Place { cells, next: 0 })
+        Self(Place::new(cells))
     }
 
     /// The oldest entry, if there is one.
     pub(crate) fn pop(&mut self) -> Option<Entry> {
-        let (first, second, lap) = self.0.slot()?;
+        let (first, second) = self.0.slot()?;
         // Pairs with the store in `Producer::push`.
         let second = second.load(Ordering::Acquire);
-        if second >> OFFSET_BITS != lap {
+        if second >> OFFSET_BITS != self.0.lap {
             return None;
         }
         let first = first.load(Ordering::Relaxed);
-        self.0.next += 1;
+        self.0.advance();
         let offset = (second & ((1 << OFFSET_BITS) - 1)) * LINE;
         Some(Entry { index: (first >> 32) as u32, length: first as u32, offset })
     }
@@ -89,6 +99,6 @@ impl<C: Deref<Target = [AtomicU64]>> Consumer<C> {
     /// Whether nothing has been put in that was not taken.
     pub(crate) fn is_empty(&self) -> bool {
         // Pairs with the store in `Producer::push`.
-        self.0.slot().is_none_or(|(_, second, lap)| second.load(Ordering::Acquire) >> OFFSET_BITS != lap)
+        self.0.slot().is_none_or(|(_, second)| second.load(Ordering::Acquire) >> OFFSET_BITS != self.0.lap)
     }
 }

@@ -38,6 +38,7 @@ impl<'a, T> Rings<'a, T> {
     }
 
     /// Entries of a list.
+    #[inline]
     pub(crate) fn len(&self, list: usize) -> usize {
         self.ends.get(list).map_or(0, |ends| ends.len as usize)
     }

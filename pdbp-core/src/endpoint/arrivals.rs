@@ -308,6 +308,14 @@ pub(super) struct Source<'e, 'a, T: Transport, M: BlockMemory, P> {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Source<'_, '_, T, M, P> {
+    /// Whether nothing is in the pipe.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        let Pipes { pieces, notes, .. } = &*self.pipes;
+        let (commands, others) = lists(self.pipe);
+        pieces.len(commands) == 0 && pieces.len(others) == 0 && notes.len(self.pipe) == 0
+    }
+
     /// Empties the pipe.
     pub(super) fn clear(&mut self) {
         while let Some(delivery) = self.pull_command() {

@@ -4,7 +4,7 @@ use super::{Endpoint, Owner};
 use crate::cdu::{CduClass, Route, SegmentHeader};
 use crate::engine::OpenError;
 use crate::id::{NodeId, PartId};
-use crate::outbox::{self, Due, LongSend, Outbox, Outcome, Outgoing, SetSend};
+use crate::outbox::{self, Due, Hop, LongSend, Outbox, Outcome, Outgoing, SetSend};
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
@@ -86,7 +86,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
             self.pipes.stirred = true;
             return Ok(());
         }
-        self.pack(to.node(), &Outgoing::message(route, message))
+        self.send_other(to.node(), &Outgoing::message(route, message))
+    }
+
+    #[inline(never)]
+    fn send_other(&mut self, dest: NodeId, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
+        match self.engine.direct_hop(dest) {
+            Some(hop) => self.send_anew(hop, outgoing),
+            None => self.pack(dest, outgoing),
+        }
     }
 
     /// Sends a message of `length` bytes that `fill` writes where it leaves from, without a copy. The bytes are whatever was there.
@@ -275,10 +283,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     }
 
     fn pack(&mut self, dest: NodeId, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
+        let hop = self.engine.hop(dest)?;
+        if self.outbox.pack(hop, outgoing).is_err() {
+            return self.send_anew(hop, outgoing);
+        }
+        self.pipes.stirred = true;
+        Ok(())
+    }
+
+    /// The open block has no room, or there is none.
+    fn send_anew(&mut self, hop: Hop, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
         let Self { engine, outbox, now, pipes, .. } = self;
-        let hop = engine.hop(dest)?;
         let open = outbox.open();
-        let sent = outbox.send(engine, *now, hop, outgoing);
+        let sent = outbox.send_anew(engine, *now, hop, outgoing);
         // One that is refused may have made a full block leave.
         pipes.stirred |= sent.is_ok() || outbox.open() != open;
         sent.map_err(|error| self.explain(error))

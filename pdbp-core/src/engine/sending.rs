@@ -9,7 +9,7 @@ use crate::id::NodeId;
 use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
 use crate::transport::{Op, Reason, Refused, Transport};
-use crate::umb::{BlockMemory, BlockState, OpenBlock, SealedBlock};
+use crate::umb::{BlockMemory, BlockState, Load, OpenBlock, SealedBlock};
 
 /// Why a block could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if critical {
             space.extend_send(links, umb, id, SpacePolicy::at_critical);
         }
-        Ok(OpenBlock { raw, packer: cdu::Packer::new(), dest, row: id, session, urgent: false, stream: None })
+        Ok(OpenBlock { raw, packer: cdu::Packer::new(), dest, row: id, session, load: Load::Messages })
     }
 
     /// Takes a block back from its writer and sends it, or queues it when there is no credit. A block without messages
@@ -118,9 +118,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let id = block.row;
         let length = block.finish();
         let messages = block.packer.messages();
-        let payload = if block.urgent { Payload::Urgent } else { Payload::Data };
+        let payload = if block.load == Load::Urgent { Payload::Urgent } else { Payload::Data };
         let is_own = id == self.links.own;
-        let Self { links, umb, pipes, config, .. } = self;
+        let Self { links, umb, pipes, config, transport, .. } = self;
         let (Some(link), Some(index)) = (links.data_mut(id), umb.index_of(&block)) else {
             self.counters.foreign_tokens += 1;
             return;
@@ -133,7 +133,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             return;
         }
-        if let Some(tag) = &block.stream {
+        if let Load::Segment(tag) = &block.load {
             // The number of a circuit, of a stream that this node relays, is no pipe's.
             pipes.note_segment(pipes.stream_pipe(tag.group), tag);
         }
@@ -155,7 +155,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.counters.blocks_sent += 1;
         // Sent at once if possible, without waiting for a poll.
         if !is_own && link.may_leave(payload) {
-            return self.send_at_once((id, index), block, payload);
+            let sent = link.hand_over((index, block), payload, umb, &mut **transport, config.checksum);
+            if let Err(refused) = sent {
+                self.is_kept((id, index), payload, refused);
+                self.note_waiting(id);
+            }
+            return;
         }
         _ = umb.take_back(block);
         link.enqueue(umb, index, payload);
@@ -163,18 +168,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.links.mark(id, Work::SEND);
         } else {
             self.pump_row(id);
-        }
-    }
-
-    /// Hands a block to the transport before which none waits.
-    #[inline(always)]
-    fn send_at_once(&mut self, (id, index): (LinkId, u32), block: SealedBlock, payload: Payload) {
-        let Self { links, umb, transport, config, .. } = self;
-        let Some(link) = links.data_mut(id) else { return };
-        if let Err(refused) = link.hand_over((index, block), payload, umb, &mut **transport, config.checksum)
-        {
-            self.is_kept((id, index), payload, refused);
-            self.note_waiting(id);
         }
     }
 
@@ -365,16 +358,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 fn seal(block: OpenBlock, link: &Link, source: NodeId, length: u32) -> SealedBlock {
     let body = length.saturating_sub(BLOCK_HEADER as u32);
     let mut label = Label::new(BlockClass::Message, body, block.packer.messages());
-    label.flags = if block.urgent { flag::URGENT } else { 0 };
     if let Some(only) = block.packer.only_part() {
-        label.flags |= flag::UNIFORM;
+        label.flags = flag::UNIFORM;
         label.part = only;
     }
-    if let Some(tag) = block.stream {
-        label.class = BlockClass::Stream;
-        label.flags |= tag.flags & (flag::FIRST | flag::LAST | flag::ABORTED);
-        label.part = tag.dest.local();
-        (label.stream, label.segment, label.group) = (tag.number.0, tag.segment, tag.group);
+    match block.load {
+        Load::Messages => {}
+        Load::Urgent => label.flags |= flag::URGENT,
+        Load::Segment(tag) => {
+            label.class = BlockClass::Stream;
+            label.flags |= tag.flags & (flag::FIRST | flag::LAST | flag::ABORTED);
+            label.part = tag.dest.local();
+            (label.stream, label.segment, label.group) = (tag.number.0, tag.segment, tag.group);
+        }
     }
     let mut sealed = block.into_sealed(length);
     link.write_header(&mut sealed, source, &label);

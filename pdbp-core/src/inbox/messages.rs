@@ -330,10 +330,11 @@ impl<H, B> Inbox<'_, H, B> {
             match self.lists.pop(&mut self.messages) {
                 Some(Item::Hold(run)) => self.begin(Open::Message, run, arrivals),
                 Some(Item::Failed(node)) => self.forget_node(node, arrivals),
-                None => {
-                    let run = self.next_run(arrivals)?;
-                    self.begin(Open::Message, run, arrivals);
-                }
+                None => match self.pull_run(arrivals) {
+                    Pulled::Run(run) => self.begin(Open::Message, run, arrivals),
+                    Pulled::Sorted => {}
+                    Pulled::Nothing => return None,
+                },
             }
         }
     }
@@ -361,21 +362,11 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
+    #[inline]
     fn begin<A: Arrivals<Hold = H, Buffer = B>>(&mut self, open: Open, hold: H, arrivals: &mut A) {
         match Cursor::new(hold, arrivals) {
             Ok(cursor) => *self.slot(open) = Some(cursor),
             Err(hold) => arrivals.release(hold),
-        }
-    }
-
-    /// The next delivery of messages out of the pipe; what else comes before it is sorted.
-    fn next_run<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<H> {
-        loop {
-            match self.pull_run(arrivals) {
-                Pulled::Run(hold) => return Some(hold),
-                Pulled::Sorted => {}
-                Pulled::Nothing => return None,
-            }
         }
     }
 

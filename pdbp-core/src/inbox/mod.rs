@@ -276,20 +276,47 @@ impl<'a, H, B> Inbox<'a, H, B> {
     }
 
     /// As [`pull`](Self::pull), but hands messages out instead of queueing them.
+    #[inline]
     fn pull_run<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Pulled<H> {
-        let hold = match self.stalled.take() {
-            Some(Item::Hold(hold)) => hold,
-            Some(Item::Failed(node)) => return self.node_failed(node, arrivals),
-            None => match arrivals.pull() {
-                Some(Arrival::Piece(delivery)) => arrivals.hold(delivery),
-                Some(Arrival::StreamBroken { source, number }) => {
-                    self.streams.break_off(source, number);
-                    return Pulled::Sorted;
-                }
-                Some(Arrival::Failed(node)) => return self.node_failed(node, arrivals),
-                None => return Pulled::Nothing,
-            },
-        };
+        if self.stalled.is_some() {
+            return self.pull_stalled(arrivals);
+        }
+        match arrivals.pull() {
+            // What it nearly always is.
+            Some(Arrival::Piece(run)) if matches!(run.kind(), DeliveryKind::Messages { .. }) => {
+                Pulled::Run(arrivals.hold(run))
+            }
+            Some(other) => self.sort(other, arrivals),
+            None => Pulled::Nothing,
+        }
+    }
+
+    /// Tries again what has found no room.
+    #[inline(never)]
+    fn pull_stalled<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Pulled<H> {
+        match self.stalled.take() {
+            Some(Item::Hold(hold)) => self.sort_hold(hold, arrivals),
+            Some(Item::Failed(node)) => self.node_failed(node, arrivals),
+            None => Pulled::Nothing,
+        }
+    }
+
+    #[inline(never)]
+    fn sort<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrival: Arrival, arrivals: &mut A) -> Pulled<H> {
+        match arrival {
+            Arrival::Piece(delivery) => {
+                let hold = arrivals.hold(delivery);
+                self.sort_hold(hold, arrivals)
+            }
+            Arrival::StreamBroken { source, number } => {
+                self.streams.break_off(source, number);
+                Pulled::Sorted
+            }
+            Arrival::Failed(node) => self.node_failed(node, arrivals),
+        }
+    }
+
+    fn sort_hold<A: Arrivals<Hold = H, Buffer = B>>(&mut self, hold: H, arrivals: &mut A) -> Pulled<H> {
         let kind = arrivals.delivery(&hold).map(Delivery::kind);
         let refused = match kind {
             Some(DeliveryKind::Messages { .. }) | None => return Pulled::Run(hold),

@@ -308,9 +308,17 @@ impl<'a> Outbox<'a> {
         hop: Hop,
         outgoing: &Outgoing<'_>,
     ) -> Result<(), SendError> {
-        if self.pack(hop, outgoing).is_ok() {
-            return Ok(());
-        }
+        if self.pack(hop, outgoing).is_ok() { Ok(()) } else { self.send_anew(blocks, now, hop, outgoing) }
+    }
+
+    /// As [`send`](Self::send), where the open block of the lane has no room, or there is none.
+    pub(crate) fn send_anew(
+        &mut self,
+        blocks: &mut impl Blocks,
+        now: Time,
+        hop: Hop,
+        outgoing: &Outgoing<'_>,
+    ) -> Result<(), SendError> {
         if let Some((mut full, _)) = self.take(hop.lane) {
             if Flaw::EmptiesFull.strikes() {
                 full.rewind(Packer::new());

@@ -60,10 +60,11 @@ impl Rule {
 }
 
 impl Lane {
+    /// Whether there is an open block that is due.
     #[inline]
-    fn take_due(&mut self, rule: &Rule, due: Due, backlog: impl Fn(NodeId) -> u32) -> Option<OpenBlock> {
+    fn is_due(&self, rule: &Rule, due: Due, backlog: impl Fn(NodeId) -> u32) -> bool {
         let since = self.since;
-        self.block.take_if(|block| rule.is_due(since, due, || backlog(block.dest())))
+        self.block.as_ref().is_some_and(|block| rule.is_due(since, due, || backlog(block.dest())))
     }
 }
 
@@ -90,7 +91,7 @@ impl Outbox<'_> {
     }
 
     /// The next block that is due, of the lanes from number `at` on; `at` is set behind it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next_due(
         &mut self,
         at: &mut usize,
@@ -100,11 +101,13 @@ impl Outbox<'_> {
         if self.open == 0 {
             return None;
         }
-        while let Some(lane) = self.lanes.get_mut(*at) {
+        let Self { lanes, rule, open } = self;
+        // Taken when it is known that it is due, since a block's token is long.
+        while let Some(lane) = lanes.get_mut(*at) {
             *at += 1;
-            if let Some(block) = lane.take_due(&self.rule, due, &backlog) {
-                self.open -= 1;
-                return Some(block);
+            if lane.is_due(rule, due, &backlog) {
+                *open -= 1;
+                return lane.block.take();
             }
         }
         None

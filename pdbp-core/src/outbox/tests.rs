@@ -12,7 +12,7 @@ use super::*;
 use crate::cdu::{CduClass, Cdus, Packer};
 use crate::id::PartId;
 use crate::routing::LinkId;
-use crate::umb::{BlockInfo, BlockState, HeapMemory, Umb, stride};
+use crate::umb::{BlockInfo, BlockState, HeapMemory, Load, Umb, stride};
 
 const BODY: usize = 300;
 const NODES: usize = 3;
@@ -68,12 +68,12 @@ impl Blocks for TestBlocks {
         self.umb.entry(index).unwrap().state = BlockState::Open;
         let raw = self.umb.lend(index).unwrap();
         let (packer, row) = (Packer::new(), LinkId::from_index(dest.index()));
-        Ok(OpenBlock { raw, packer, dest, row, session: 0, urgent: false, stream: None })
+        Ok(OpenBlock { raw, packer, dest, row, session: 0, load: Load::Messages })
     }
 
     fn submit(&mut self, mut block: OpenBlock) {
         let length = block.finish() as usize;
-        let (dest, urgent) = (block.dest().index(), block.urgent);
+        let (dest, urgent) = (block.dest().index(), block.load == Load::Urgent);
         let claimed = block.messages();
         let body = &mut block.raw.body_mut()[..length - crate::cdu::BLOCK_HEADER];
         let mut messages = Vec::new();

@@ -96,6 +96,7 @@ pub use memory::{Aligned, BlockMemory, RecvMemory, SendMemory, Space, StaticMemo
 #[cfg(feature = "alloc")]
 pub use memory::{HeapMemory, MemoryKeeper};
 pub use once::Once;
+pub(crate) use open::Load;
 pub use open::{OpenBlock, StreamTag};
 #[cfg(feature = "alloc")]
 pub use pool::BlockPool;

@@ -30,8 +30,20 @@ pub struct OpenBlock {
     pub(crate) row: LinkId,
     /// Of the link when the block was opened. Messages never go by a later one: what was sent before them may be lost.
     pub(crate) session: u32,
-    pub(crate) urgent: bool,
-    pub(crate) stream: Option<StreamTag>,
+    pub(crate) load: Load,
+}
+
+// A longer one is moved by a call of `memcpy`.
+const _: () = assert!(size_of::<OpenBlock>() <= 128);
+
+/// What a block carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    Messages,
+    /// Messages that overtake others that wait for the same node.
+    Urgent,
+    /// A segment of a stream.
+    Segment(StreamTag),
 }
 
 impl OpenBlock {
@@ -68,7 +80,7 @@ impl OpenBlock {
 
     /// Makes the block a segment of a stream. Such a block holds one CDU.
     pub fn set_stream(&mut self, tag: StreamTag) {
-        self.stream = Some(tag);
+        self.load = Load::Segment(tag);
     }
 
     /// Appends one message; see [`Packer::push`].
@@ -153,7 +165,7 @@ impl OpenBlock {
 
     /// Makes the block overtake others that wait for the same node.
     pub fn into_urgent(self) -> Self {
-        Self { urgent: true, ..self }
+        Self { load: Load::Urgent, ..self }
     }
 
     /// The last `length` bytes packed: the room of the last reservation.

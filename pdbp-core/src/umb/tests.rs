@@ -29,8 +29,7 @@ fn open(umb: &mut Umb<'static, HeapMemory>, index: u32) -> OpenBlock {
         dest: node(0),
         session: 0,
         row: crate::routing::LinkId::from_index(0),
-        urgent: false,
-        stream: None,
+        load: Load::Messages,
     }
 }
 

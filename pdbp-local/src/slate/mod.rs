@@ -25,9 +25,9 @@ use std::sync::Arc;
 
 pub use super::mapping::Location;
 use super::mapping::Mapping;
+use super::stores::StoreTimes;
 use super::sync::{AtomicU64, Ordering, fence, spin_loop, zeros};
-use super::way::Ways;
-use super::words::{Way, load_lines, store_lines};
+use super::words::{Stores, load_lines, store_lines};
 use barrier::Barriers;
 pub use barrier::{Met, Sleepers};
 pub use notes::Noted;
@@ -38,7 +38,7 @@ pub const SLOTS: usize = 16;
 /// Most members of a group with a slate: a member looks at the flags of all others in turn, and each has a bit of the word that says who
 /// sleeps.
 pub const MOST_MEMBERS: usize = 64;
-/// From so many bytes on a message is stored by whole cache lines, by one of two [ways](super::way).
+/// From so many bytes on a message is stored by whole cache lines, by one of two [kinds of stores](super::stores).
 const LONG: usize = 4 << 10;
 /// Bytes that are copied out of a slot before they are combined.
 const PART: usize = 4 << 10;
@@ -202,11 +202,12 @@ struct Counts {
     taken: u64,
     /// A long message has come from it since one was put there.
     has_answered: bool,
-    ways: Ways,
+    store_times: StoreTimes,
 }
 
 impl Counts {
-    const NEW: Self = Self { put: 0, taken_there: 0, taken: 0, has_answered: false, ways: Ways::NEW };
+    const NEW: Self =
+        Self { put: 0, taken_there: 0, taken: 0, has_answered: false, store_times: StoreTimes::NEW };
 }
 
 impl End {
@@ -248,7 +249,7 @@ impl End {
         }
         if data.len() >= LONG {
             let is_one_way = !std::mem::take(&mut counts.has_answered) && self.slate.members == 2;
-            counts.ways.store(is_one_way, data.len(), |way| copy_lines_in(way, body, data));
+            counts.store_times.store(is_one_way, data.len(), |stores| copy_lines_in(stores, body, data));
         } else if !data.is_empty() {
             copy_in(body, data);
         }
@@ -399,8 +400,8 @@ fn flag_of(number: u64, length: usize) -> u64 {
     (number % (1 << 32)) << 32 | length as u64
 }
 
-fn copy_lines_in(way: Way, into: &[AtomicU64], from: &[u8]) {
-    let lines = store_lines(way, into, from);
+fn copy_lines_in(stores: Stores, into: &[AtomicU64], from: &[u8]) {
+    let lines = store_lines(stores, into, from);
     if let (Some(into), Some(from)) = (into.get(..lines.start), from.get(..lines.start * WORD)) {
         copy_in(into, from);
     }

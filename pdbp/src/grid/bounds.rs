@@ -18,7 +18,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::proxy::Parcel;
+use super::proxy::Delivery;
 use super::wire::{HEAD, Head, Kind, MORE};
 use crate::node::Node;
 
@@ -156,8 +156,8 @@ impl Bounds {
     }
 
     /// Something has come that this end owes an answer for.
-    pub(super) fn take(&mut self, parcel: &Parcel) -> Result<(), Breach> {
-        self.owed += parcel.weight();
+    pub(super) fn take(&mut self, delivery: &Delivery) -> Result<(), Breach> {
+        self.owed += delivery.weight();
         let most = self.most() + HEAD as u64;
         if self.owed > most { Err(Breach::Window(most)) } else { Ok(()) }
     }

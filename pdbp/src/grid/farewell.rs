@@ -95,7 +95,7 @@ impl Session {
     pub(super) fn return_stuck(&mut self, patience: Duration) {
         let mut stuck = Vec::new();
         self.proxies.values_mut().for_each(|proxy| proxy.take_stuck(patience, &mut stuck));
-        stuck.iter().for_each(|parcel| self.give_back(parcel));
+        stuck.iter().for_each(|delivery| self.give_back(delivery));
     }
 
     /// The session is over: what the other gateway has not got is on its way back to those who have sent it, as far as this end still has it;
@@ -148,7 +148,7 @@ impl Session {
             proxy.part.flush();
         }
         self.proxies.retain(|_, proxy| {
-            let is_over = proxy.parcels.is_empty() && proxy.is_read();
+            let is_over = proxy.deliveries.is_empty() && proxy.is_read();
             if is_over {
                 // Behind what had come of it.
                 proxy.end_streams();

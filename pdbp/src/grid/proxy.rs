@@ -25,7 +25,7 @@ pub(super) struct Proxy {
     pub(super) part: Part<Shared>,
     /// What it has to hand on, by whom it is for,
     /// and of which stream (0: messages).
-    pub(super) parcels: BTreeMap<(Target, u32), Queue>,
+    pub(super) deliveries: BTreeMap<(Target, u32), Queue>,
     /// Whom it sends a message to that is longer than a block; it sends one at a time.
     long: Option<Target>,
     /// What has come for it and exceeds the window.
@@ -45,13 +45,13 @@ pub(super) struct Proxy {
 
 /// What is to be handed on to a part, or of a stream, in order.
 pub(super) struct Queue {
-    parcels: VecDeque<Parcel>,
+    deliveries: VecDeque<Delivery>,
     /// When anything of it was taken last.
     since: Instant,
 }
 
 /// Messages of one part to another that have come.
-pub(super) struct Parcel {
+pub(super) struct Delivery {
     pub(super) head: Head,
     pub(super) bytes: Bytes,
     /// Messages that have been handed on.
@@ -70,7 +70,7 @@ pub(super) enum Bytes {
     Leaving(LongSend<Vec<u8>>),
 }
 
-impl Parcel {
+impl Delivery {
     pub(super) fn new(head: Head, bytes: Bytes) -> Self {
         Self { head, bytes, done: 0, is_return: false, written: 0 }
     }
@@ -155,7 +155,7 @@ impl Proxy {
     pub(super) fn new(part: Part<Shared>) -> Self {
         Self {
             part,
-            parcels: BTreeMap::new(),
+            deliveries: BTreeMap::new(),
             long: None,
             hold: Hold::default(),
             in_flight: 0,
@@ -216,57 +216,57 @@ impl Proxy {
     }
 
     /// Hands on what waits.
-    pub(super) fn hand_on_all(&mut self, taken: &mut Vec<Parcel>, refused: &mut Vec<Parcel>) -> Progress {
+    pub(super) fn hand_on_all(&mut self, taken: &mut Vec<Delivery>, refused: &mut Vec<Delivery>) -> Progress {
         let mut progress = Progress::default();
-        let keys: Vec<(Target, u32)> = self.parcels.keys().copied().collect();
+        let keys: Vec<(Target, u32)> = self.deliveries.keys().copied().collect();
         for key in keys {
-            let Some(mut queue) = self.parcels.remove(&key) else { continue };
-            while let Some(mut parcel) = queue.parcels.pop_front() {
-                let before = parcel.progress();
-                let handed = self.hand_on(key.0, &mut parcel);
-                if !matches!(handed, Handed::Later) || parcel.progress() > before {
+            let Some(mut queue) = self.deliveries.remove(&key) else { continue };
+            while let Some(mut delivery) = queue.deliveries.pop_front() {
+                let before = delivery.progress();
+                let handed = self.hand_on(key.0, &mut delivery);
+                if !matches!(handed, Handed::Later) || delivery.progress() > before {
                     queue.since = Instant::now();
                     progress.worked = true;
-                    progress.has_handed_on |= !parcel.is_return;
+                    progress.has_handed_on |= !delivery.is_return;
                 }
                 match handed {
-                    Handed::All => taken.push(parcel),
-                    Handed::Refused => refused.push(parcel),
+                    Handed::All => taken.push(delivery),
+                    Handed::Refused => refused.push(delivery),
                     Handed::Later => {
-                        queue.parcels.push_front(parcel);
+                        queue.deliveries.push_front(delivery);
                         break;
                     }
                 }
             }
-            if !queue.parcels.is_empty() {
-                self.parcels.insert(key, queue);
+            if !queue.deliveries.is_empty() {
+                self.deliveries.insert(key, queue);
             }
         }
         progress
     }
 
     /// Hands messages on as far as there is room.
-    pub(super) fn hand_on(&mut self, dest: Target, parcel: &mut Parcel) -> Handed {
-        if parcel.head.kind == Kind::Stream {
-            return self.hand_on_stream(dest, parcel);
+    pub(super) fn hand_on(&mut self, dest: Target, delivery: &mut Delivery) -> Handed {
+        if delivery.head.kind == Kind::Stream {
+            return self.hand_on_stream(dest, delivery);
         }
         let part = &self.part;
-        let (length, count) = (parcel.head.length as usize, parcel.head.count as usize);
+        let (length, count) = (delivery.head.length as usize, delivery.head.count as usize);
         let sender = part.sender(dest).no_wait();
-        if parcel.head.flags & COMMAND == 0 && length > part.longest() {
-            return self.send_long(dest, parcel);
+        if delivery.head.flags & COMMAND == 0 && length > part.longest() {
+            return self.send_long(dest, delivery);
         }
-        while parcel.done < count {
-            let sent = if parcel.head.flags & COMMAND != 0 {
-                sender.command(parcel.head.command).send(parcel.message(parcel.done)).map(|()| 1)
+        while delivery.done < count {
+            let sent = if delivery.head.flags & COMMAND != 0 {
+                sender.command(delivery.head.command).send(delivery.message(delivery.done)).map(|()| 1)
             } else if length == 0 {
                 sender.send(&[]).map(|()| 1)
             } else {
-                sender.send_train(parcel.bytes().get(parcel.done * length..).unwrap_or(&[]), length)
+                sender.send_train(delivery.bytes().get(delivery.done * length..).unwrap_or(&[]), length)
             };
             match sent {
                 Ok(0) | Err(SendError::WouldBlock) => return Handed::Later,
-                Ok(sent) => parcel.done += sent,
+                Ok(sent) => delivery.done += sent,
                 Err(_) => return Handed::Refused,
             }
         }
@@ -274,71 +274,72 @@ impl Proxy {
     }
 
     /// Sends a message that is longer than a block, as its receiver has room for it.
-    fn send_long(&mut self, dest: Target, parcel: &mut Parcel) -> Handed {
+    fn send_long(&mut self, dest: Target, delivery: &mut Delivery) -> Handed {
         if self.long.is_some_and(|busy| busy != dest) {
             return Handed::Later;
         }
         if self.long.is_none() {
-            let bytes = parcel.take_bytes();
-            parcel.bytes = Bytes::Leaving(self.part.begin_passing(dest, bytes));
+            let bytes = delivery.take_bytes();
+            delivery.bytes = Bytes::Leaving(self.part.begin_passing(dest, bytes));
             self.long = Some(dest);
         }
-        let Bytes::Leaving(long) = &mut parcel.bytes else { return Handed::Later };
+        let Bytes::Leaving(long) = &mut delivery.bytes else { return Handed::Later };
         let sent = self.part.advance_passing(long);
         if sent == Err(SendError::WouldBlock) {
             return Handed::Later;
         }
         self.part.end_passing(long, sent.is_ok());
-        parcel.bytes = Bytes::Kept(parcel.take_bytes());
+        delivery.bytes = Bytes::Kept(delivery.take_bytes());
         self.long = None;
         if sent.is_ok() { Handed::All } else { Handed::Refused }
     }
 
     /// What is on its way in segments is given up: the session has ended.
     pub(super) fn end_long(&mut self) {
-        for parcel in self.parcels.values().flat_map(|queue| &queue.parcels) {
-            if let Bytes::Leaving(long) = &parcel.bytes {
+        for delivery in self.deliveries.values().flat_map(|queue| &queue.deliveries) {
+            if let Bytes::Leaving(long) = &delivery.bytes {
                 self.part.end_passing(long, false);
             }
         }
     }
 
-    /// Lets a parcel wait behind others of its kind.
-    pub(super) fn wait(&mut self, key: (Target, u32), mut parcel: Parcel) {
-        parcel.keep();
-        let new = || Queue { parcels: VecDeque::new(), since: Instant::now() };
-        self.parcels.entry(key).or_insert_with(new).parcels.push_back(parcel);
+    /// Lets a delivery wait behind others of its kind.
+    pub(super) fn wait(&mut self, key: (Target, u32), mut delivery: Delivery) {
+        delivery.keep();
+        let new = || Queue { deliveries: VecDeque::new(), since: Instant::now() };
+        self.deliveries.entry(key).or_insert_with(new).deliveries.push_back(delivery);
     }
 
     /// What has come for parts and has not been handed on, from the other cluster.
     pub(super) fn has_parcels(&self) -> bool {
-        self.parcels.values().flat_map(|queue| &queue.parcels).any(|parcel| !parcel.is_return)
+        self.deliveries.values().flat_map(|queue| &queue.deliveries).any(|delivery| !delivery.is_return)
     }
 
     /// Whether anything waits for who has sent it and has it back.
     pub(super) fn has_returns(&self) -> bool {
-        self.parcels.values().flat_map(|queue| &queue.parcels).any(|parcel| parcel.is_return)
+        self.deliveries.values().flat_map(|queue| &queue.deliveries).any(|delivery| delivery.is_return)
     }
 
     /// Takes out messages that are to go back: those for parts that have taken nothing for `patience`; of streams only with no patience at all.
-    pub(super) fn take_stuck(&mut self, patience: Duration, stuck: &mut Vec<Parcel>) {
-        for ((_, stream), queue) in &mut self.parcels {
+    pub(super) fn take_stuck(&mut self, patience: Duration, stuck: &mut Vec<Delivery>) {
+        for ((_, stream), queue) in &mut self.deliveries {
             if (*stream != 0 && patience > Duration::ZERO) || queue.since.elapsed() < patience {
                 continue;
             }
-            let (returns, others) = std::mem::take(&mut queue.parcels).into_iter().partition(|p| p.is_return);
-            queue.parcels = returns;
-            let others: VecDeque<Parcel> = others;
-            for mut parcel in others {
-                if let Bytes::Leaving(long) = &parcel.bytes {
+            let (returns, others) =
+                std::mem::take(&mut queue.deliveries).into_iter().partition(|p| p.is_return);
+            queue.deliveries = returns;
+            let others: VecDeque<Delivery> = others;
+            for mut delivery in others {
+                if let Bytes::Leaving(long) = &delivery.bytes {
                     self.part.end_passing(long, false);
-                    parcel.bytes = Bytes::Kept(parcel.take_bytes());
+                    delivery.bytes = Bytes::Kept(delivery.take_bytes());
                     self.long = None;
                 }
-                stuck.push(parcel);
+                stuck.push(delivery);
             }
         }
-        self.parcels.retain(|_, queue| !queue.parcels.is_empty());
+        self.deliveries.retain(|_, queue| !queue.deliveries.is_empty());
     }
 
     /// What it has handed on to a node and comes back, since it has not arrived there: as it came from the other gateway.
@@ -374,13 +375,13 @@ impl Proxy {
         if head.length as usize <= most
             && bytes.len() as u64 == u64::from(head.length) * u64::from(head.count)
         {
-            self.wait((origin, 0), Parcel::returned(head, bytes));
+            self.wait((origin, 0), Delivery::returned(head, bytes));
             return weight(bytes.len());
         }
         let mut all = 0;
         for piece in bytes.chunks(most) {
             let length = u32::try_from(piece.len()).unwrap_or(0);
-            self.wait((origin, 0), Parcel::returned(Head { length, count: 1, ..head }, piece));
+            self.wait((origin, 0), Delivery::returned(Head { length, count: 1, ..head }, piece));
             all += weight(piece.len());
         }
         all
@@ -394,7 +395,7 @@ impl Proxy {
     /// Bytes of what waits here.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn weight(&self) -> u64 {
-        self.parcels.values().flat_map(|queue| &queue.parcels).map(Parcel::weight).sum()
+        self.deliveries.values().flat_map(|queue| &queue.deliveries).map(Delivery::weight).sum()
     }
 
     /// Its part has gone, or the trunk.
@@ -409,7 +410,7 @@ impl Proxy {
 
     /// Whether its part has gone and nothing is left to be done for it: what is under way comes back to who has sent it, by this proxy.
     pub(super) fn is_done(&self) -> bool {
-        let is_over = self.parcels.is_empty() && self.hold.is_empty() && self.in_flight == 0;
+        let is_over = self.deliveries.is_empty() && self.hold.is_empty() && self.in_flight == 0;
         self.is_leaving && is_over && self.is_read()
     }
 }

@@ -11,7 +11,7 @@ use pdbp_core::tables::PartKind;
 use super::bounds::{Bounds, Breach, Joined, LEAST, free_places};
 use super::farewell::Farewell;
 use super::names::Notices;
-use super::proxy::{Bytes, Handed, Parcel, Proxy, messages};
+use super::proxy::{Bytes, Delivery, Handed, Proxy, messages};
 use super::questions::{Answer, Question};
 use super::taken::Untold;
 use super::told::Told;
@@ -221,7 +221,7 @@ impl Session {
 
     /// Whether something waits for room.
     pub(super) fn has_waiting(&self) -> bool {
-        let busy = |proxy: &Proxy| proxy.is_leaving || !proxy.parcels.is_empty();
+        let busy = |proxy: &Proxy| proxy.is_leaving || !proxy.deliveries.is_empty();
         !self.line.waiting.is_empty()
             || !self.answers.is_empty()
             || !self.bounds.asked.is_empty()
@@ -231,7 +231,7 @@ impl Session {
     /// Whether nothing is under way, to the other cluster or from it, and nothing is to be sent.
     pub(super) fn is_idle(&self) -> bool {
         let has_sent = |proxy: &Proxy| self.line.is_closed || (proxy.is_read() && proxy.hold.is_empty());
-        let is_done = |proxy: &Proxy| has_sent(proxy) && proxy.parcels.is_empty();
+        let is_done = |proxy: &Proxy| has_sent(proxy) && proxy.deliveries.is_empty();
         self.line.waiting.is_empty() && self.line.in_flight == 0 && self.proxies.values().all(is_done)
     }
 
@@ -292,13 +292,13 @@ impl Session {
                 Some(Joined::Whole) => Bytes::InPlace(frame),
                 Some(Joined::Pieces(pieces)) => Bytes::Kept(pieces),
             };
-            let parcel = Parcel::new(head, bytes);
+            let delivery = Delivery::new(head, bytes);
             if head.kind == Kind::Return {
-                self.take_back(node, &parcel);
+                self.take_back(node, &delivery);
                 return self.bounds.check_returned(self.line.returned);
             }
-            self.bounds.take(&parcel)?;
-            self.deliver(node, parcel);
+            self.bounds.take(&delivery)?;
+            self.deliver(node, delivery);
             return Ok(());
         }
         if head.flags & MORE != 0 && head.kind != Kind::Listed {
@@ -357,54 +357,56 @@ impl Session {
     }
 
     /// Messages have come for a part.
-    fn deliver(&mut self, node: &Node, mut parcel: Parcel) {
-        let (origin, dest) = (parcel.head.origin, Target::from_bits(parcel.head.dest));
+    fn deliver(&mut self, node: &Node, mut delivery: Delivery) {
+        let (origin, dest) = (delivery.head.origin, Target::from_bits(delivery.head.dest));
         // Nothing else in the other cluster knows of a part that this end has not told it of.
         let dest = dest.filter(|dest| self.told.contains(dest.to_bits()));
-        let Some(dest) = dest else { return self.give_back(&parcel) };
-        let Ok(proxy) = self.proxy(node, origin, false) else { return self.give_back(&parcel) };
+        let Some(dest) = dest else { return self.give_back(&delivery) };
+        let Ok(proxy) = self.proxy(node, origin, false) else { return self.give_back(&delivery) };
         proxy.is_leaving = false;
-        let key = parcel.key(dest);
-        if !proxy.parcels.contains_key(&key) {
-            match proxy.hand_on(dest, &mut parcel) {
-                Handed::All => return self.note_taken(&parcel),
-                Handed::Refused => return self.give_back(&parcel),
+        let key = delivery.key(dest);
+        if !proxy.deliveries.contains_key(&key) {
+            match proxy.hand_on(dest, &mut delivery) {
+                Handed::All => return self.note_taken(&delivery),
+                Handed::Refused => return self.give_back(&delivery),
                 Handed::Later => {}
             }
         }
-        proxy.wait(key, parcel);
+        proxy.wait(key, delivery);
     }
 
-    fn note_taken(&mut self, parcel: &Parcel) {
-        if parcel.is_return {
-            return self.line.returned = self.line.returned.saturating_sub(parcel.weight());
+    fn note_taken(&mut self, delivery: &Delivery) {
+        if delivery.is_return {
+            return self.line.returned = self.line.returned.saturating_sub(delivery.weight());
         }
-        self.bounds.settle(parcel.weight());
-        self.untold.note(parcel.head.dest, parcel.weight(), messages(&parcel.head));
+        self.bounds.settle(delivery.weight());
+        self.untold.note(delivery.head.dest, delivery.weight(), messages(&delivery.head));
     }
 
     /// Messages cannot be handed on: what is left of them goes back.
-    pub(super) fn give_back(&mut self, parcel: &Parcel) {
-        self.note_taken(parcel);
-        if parcel.is_return {
+    pub(super) fn give_back(&mut self, delivery: &Delivery) {
+        self.note_taken(delivery);
+        if delivery.is_return {
             return;
         }
-        if parcel.head.kind == Kind::Stream {
+        if delivery.head.kind == Kind::Stream {
             // As inside a cluster: what a stream's reader has not got is lost.
-            return self.returns.push_back((Head { length: 0, kind: Kind::Stop, ..parcel.head }, Vec::new()));
+            return self
+                .returns
+                .push_back((Head { length: 0, kind: Kind::Stop, ..delivery.head }, Vec::new()));
         }
-        let bytes = parcel.rest();
-        let count = parcel.head.count - u32::try_from(parcel.done()).unwrap_or(parcel.head.count);
-        self.returns.push_back((Head { kind: Kind::Return, count, ..parcel.head }, bytes.to_vec()));
+        let bytes = delivery.rest();
+        let count = delivery.head.count - u32::try_from(delivery.done()).unwrap_or(delivery.head.count);
+        self.returns.push_back((Head { kind: Kind::Return, count, ..delivery.head }, bytes.to_vec()));
     }
 
     /// Messages of this cluster could not be handed on: those who have sent them get them back.
-    fn take_back(&mut self, node: &Node, parcel: &Parcel) {
-        let is_known = self.proxies.contains_key(&parcel.head.dest);
-        let Ok(proxy) = self.proxy(node, parcel.head.dest, false) else { return };
+    fn take_back(&mut self, node: &Node, delivery: &Delivery) {
+        let is_known = self.proxies.contains_key(&delivery.head.dest);
+        let Ok(proxy) = self.proxy(node, delivery.head.dest, false) else { return };
         // One that has gone meanwhile goes again.
         proxy.is_leaving |= !is_known;
-        self.line.returned += proxy.give_back(&parcel.head, parcel.bytes());
+        self.line.returned += proxy.give_back(&delivery.head, delivery.bytes());
     }
 
     /// Why the other gateway is not to be listened to any more, if that is so: it takes nothing. Said once.
@@ -435,8 +437,8 @@ impl Session {
                 worked |= proxy.hold.advance(gate.node(), gate, proxy.part.id(), &self.line);
             }
         }
-        taken.iter().for_each(|parcel| self.note_taken(parcel));
-        refused.iter().for_each(|parcel| self.give_back(parcel));
+        taken.iter().for_each(|delivery| self.note_taken(delivery));
+        refused.iter().for_each(|delivery| self.give_back(delivery));
         for (head, bytes) in std::mem::take(&mut self.returns) {
             self.line.send(out, head, &bytes);
         }
@@ -463,8 +465,8 @@ impl Session {
 impl Session {
     /// Bytes that it holds.
     pub(super) fn holds(&self) -> u64 {
-        let parcels: u64 = self.proxies.values().map(Proxy::weight).sum();
-        parcels + self.line.waiting_bytes + self.line.held + self.bounds.holds()
+        let deliveries: u64 = self.proxies.values().map(Proxy::weight).sum();
+        deliveries + self.line.waiting_bytes + self.line.held + self.bounds.holds()
     }
 }
 

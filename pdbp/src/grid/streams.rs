@@ -10,7 +10,7 @@ use pdbp_core::inbox::StreamKey;
 use pdbp_core::outbox::StreamOut;
 use pdbp_core::pipe::PipeError;
 
-use super::proxy::{Handed, Parcel, Proxy};
+use super::proxy::{Delivery, Handed, Proxy};
 use super::session::Line;
 use super::told::Told;
 use super::wire::{BROKEN, FIRST, Head, Kind, LAST};
@@ -122,11 +122,11 @@ impl Proxy {
     }
 
     /// Writes what has come of a stream, as far as there is room.
-    pub(super) fn hand_on_stream(&mut self, dest: Target, parcel: &mut Parcel) -> Handed {
+    pub(super) fn hand_on_stream(&mut self, dest: Target, delivery: &mut Delivery) -> Handed {
         let part = &self.part;
-        let number = parcel.head.count;
+        let number = delivery.head.count;
         let written = &mut self.streams.written;
-        if parcel.head.flags & FIRST != 0 && !written.contains_key(&number) {
+        if delivery.head.flags & FIRST != 0 && !written.contains_key(&number) {
             if !part.shared().engine().has_part(dest) {
                 return Handed::Refused;
             }
@@ -138,7 +138,7 @@ impl Proxy {
         }
         // Of one that was refused before the rest is discarded.
         let Some(mut out) = written.remove(&number) else { return Handed::All };
-        match write(part, &mut out, parcel) {
+        match write(part, &mut out, delivery) {
             Ok(false) => {
                 written.insert(number, out);
                 Handed::All
@@ -159,18 +159,18 @@ impl Proxy {
     }
 }
 
-/// Writes a parcel; whether the stream has ended.
-fn write(part: &Part<Shared>, out: &mut StreamOut, parcel: &mut Parcel) -> Result<bool, SendError> {
-    while let Some(left) = parcel.bytes().get(parcel.written..)
+/// Writes a delivery; whether the stream has ended.
+fn write(part: &Part<Shared>, out: &mut StreamOut, delivery: &mut Delivery) -> Result<bool, SendError> {
+    while let Some(left) = delivery.bytes().get(delivery.written..)
         && !left.is_empty()
     {
-        parcel.written += part.write_passing(out, left)?;
+        delivery.written += part.write_passing(out, left)?;
     }
-    if parcel.head.flags & BROKEN != 0 {
+    if delivery.head.flags & BROKEN != 0 {
         // To be given up.
         return Ok(true);
     }
-    if parcel.head.flags & LAST == 0 {
+    if delivery.head.flags & LAST == 0 {
         part.flush_passing(out);
         return Ok(false);
     }

@@ -36,7 +36,7 @@ flaws! {
     lookups_without_a_lease_are_noticed: ReadsWithoutLease from 1,
     lookups_of_what_not_all_have_are_noticed: ReadsUnstable from 0,
     votes_after_a_loss_of_memory_are_noticed: AmnesiacVotes from 3,
-    votes_before_a_vow_is_over_are_noticed: BreaksVows from 4871,
+    votes_before_a_vow_is_over_are_noticed: BreaksVows from 7525,
     a_change_of_another_that_is_taken_back_is_noticed: Withdraws from 4310,
     a_membership_change_by_the_new_members_alone_is_noticed: NoJointQuorum from 221,
 }

@@ -1,8 +1,8 @@
-//! By which way a writer stores what another processor reads next.
+//! With which stores a writer copies what another processor reads next: non-temporal ones, or ordinary ones.
 //!
-//! Past the caches the bytes go to memory, whence the reader fetches them; through them they stay in the writer's cache, and each line that the
-//! reader had is taken away from its own first. Which is better depends on where the two run, which nobody says and which changes whenever one
-//! of them runs elsewhere. But the writer sees it: so it looks at the clock, and now and then tries the other way.
+//! Non-temporal ones go past the caches to memory, whence the reader fetches the bytes; ordinary ones leave them in the writer's cache, and
+//! take each line that the reader had away from its own first. Which is better depends on where the two run, which nobody says and which
+//! changes whenever one of them runs elsewhere. But the writer sees it: so it looks at the clock, and now and then tries the other kind.
 //!
 //! **Messages of a slate**, copied in by one and out by the other. Between processors that share a cache a message that stays there is read at
 //! once: two members that each store 1 MiB and read the other's take 91 us, and 152 by way of the memory. Between others the same take 525 us,
@@ -18,7 +18,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::words::{CHOICE, Way, copy_lines};
+use super::words::{CHOICE, Stores, copy_lines};
 
 /// Messages of a slate go through the caches unless that takes so many times as long as past them; those that go one way between two if it takes less.
 const LONGER: u64 = 4;
@@ -27,51 +27,51 @@ const TRIAL: u32 = 1024;
 /// The first one does when all slots have been in use.
 const FIRST_TRIAL: u32 = 64;
 
-/// What a writer of messages of a slate knows of both ways to a reader.
+/// What a writer of messages of a slate knows of both kinds to a reader.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ways {
+pub(crate) struct StoreTimes {
     /// How long the last message took by each, in picoseconds per byte.
-    past: u64,
-    through: u64,
+    non_temporal: u64,
+    cached: u64,
     /// Messages until the next trial.
     left: u32,
 }
 
-impl Ways {
+impl StoreTimes {
     /// Past the caches, until more is known.
-    pub(crate) const NEW: Self = Self { past: 1, through: u64::MAX, left: FIRST_TRIAL };
+    pub(crate) const NEW: Self = Self { non_temporal: 1, cached: u64::MAX, left: FIRST_TRIAL };
 
-    /// Stores so many bytes by the way that is the better one, or is tried.
-    pub(crate) fn store(&mut self, is_one_way: bool, bytes: usize, store: impl FnOnce(Way)) {
+    /// Stores so many bytes with those that are better, or are tried.
+    pub(crate) fn store(&mut self, is_one_way: bool, bytes: usize, store: impl FnOnce(Stores)) {
         if !CHOICE {
-            return store(Way::Past);
+            return store(Stores::NonTemporal);
         }
-        let way = self.next(is_one_way);
+        let stores = self.next(is_one_way);
         let began = Instant::now();
-        store(way);
-        self.note(way, bytes, began.elapsed());
+        store(stores);
+        self.note(stores, bytes, began.elapsed());
     }
 
-    fn next(&mut self, is_one_way: bool) -> Way {
-        if self.through / if is_one_way { 1 } else { LONGER } < self.past {
-            return Way::Through;
+    fn next(&mut self, is_one_way: bool) -> Stores {
+        if self.cached / if is_one_way { 1 } else { LONGER } < self.non_temporal {
+            return Stores::Cached;
         }
         match self.left.checked_sub(1) {
             Some(left) => {
                 self.left = left;
-                Way::Past
+                Stores::NonTemporal
             }
             None => {
                 self.left = TRIAL;
-                Way::Through
+                Stores::Cached
             }
         }
     }
 
-    fn note(&mut self, way: Way, bytes: usize, time: Duration) {
-        let known = match way {
-            Way::Past => &mut self.past,
-            Way::Through => &mut self.through,
+    fn note(&mut self, stores: Stores, bytes: usize, time: Duration) {
+        let known = match stores {
+            Stores::NonTemporal => &mut self.non_temporal,
+            Stores::Cached => &mut self.cached,
         };
         let picos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000);
         // One that was interrupted says little.
@@ -81,16 +81,16 @@ impl Ways {
 
 /// Copies bytes into memory that another processor reads next, for one that writes to one reader.
 ///
-/// Now and then it tries the other way, for as many bytes as make the rows of a link go round: what was written last by the other way says nothing
+/// Now and then it tries the other kind, for as many bytes as make the rows of a link go round: what was written last with the other says nothing
 /// yet. It does so at once when the one that it has taken costs twice as much as the other has.
 #[derive(Clone, Copy, Debug)]
 pub struct Copier {
-    way: Way,
+    stores: Stores,
     is_trial: bool,
     /// Bytes until the next trial, or until this one ends.
     left: usize,
-    past: Cost,
-    through: Cost,
+    non_temporal: Cost,
+    cached: Cost,
 }
 
 /// How long copies take, in picoseconds per byte; 0: not known.
@@ -111,7 +111,13 @@ impl Default for Copier {
     /// Past the caches, until more is known.
     fn default() -> Self {
         let unknown = Cost::default();
-        Self { way: Way::Past, is_trial: false, left: Self::REST / 8, past: unknown, through: unknown }
+        Self {
+            stores: Stores::NonTemporal,
+            is_trial: false,
+            left: Self::REST / 8,
+            non_temporal: unknown,
+            cached: unknown,
+        }
     }
 }
 
@@ -132,18 +138,18 @@ impl Copier {
             return into.copy_from_slice(from);
         }
         let began = Instant::now();
-        match self.way {
-            Way::Past => copy_lines(into, from),
-            Way::Through => into.copy_from_slice(from),
+        match self.stores {
+            Stores::NonTemporal => copy_lines(into, from),
+            Stores::Cached => into.copy_from_slice(from),
         }
         self.note(from.len(), began.elapsed());
     }
 
     /// A copy of so many bytes has taken so long.
     fn note(&mut self, bytes: usize, time: Duration) {
-        let (this, other) = match self.way {
-            Way::Past => (&mut self.past, self.through),
-            Way::Through => (&mut self.through, self.past),
+        let (this, other) = match self.stores {
+            Stores::NonTemporal => (&mut self.non_temporal, self.cached),
+            Stores::Cached => (&mut self.cached, self.non_temporal),
         };
         this.note(bytes, time);
         let is_dear = other.0 > 0 && this.0 / 2 > other.0;
@@ -152,9 +158,11 @@ impl Copier {
             return;
         }
         if self.is_trial {
-            self.way = if self.past.0 <= self.through.0 { Way::Past } else { Way::Through };
+            self.stores =
+                if self.non_temporal.0 <= self.cached.0 { Stores::NonTemporal } else { Stores::Cached };
         } else {
-            self.way = if self.way == Way::Past { Way::Through } else { Way::Past };
+            self.stores =
+                if self.stores == Stores::NonTemporal { Stores::Cached } else { Stores::NonTemporal };
         }
         self.is_trial = !self.is_trial;
         self.left = if self.is_trial { Self::TRIAL } else { Self::REST };
@@ -169,80 +177,80 @@ mod tests {
     const NEAR: u64 = 1_500;
 
     /// How many of so many messages of 32 KiB go through the caches, if one takes so many nanoseconds there, and else 1,000.
-    fn through(ways: &mut Ways, messages: u32, nanos: u64) -> u32 {
+    fn cached(times: &mut StoreTimes, messages: u32, nanos: u64) -> u32 {
         let mut count = 0;
         for _ in 0..messages {
-            let way = ways.next(false);
-            count += u32::from(way == Way::Through);
-            let nanos = if way == Way::Through { nanos } else { 1_000 };
-            ways.note(way, 32 << 10, Duration::from_nanos(nanos));
+            let stores = times.next(false);
+            count += u32::from(stores == Stores::Cached);
+            let nanos = if stores == Stores::Cached { nanos } else { 1_000 };
+            times.note(stores, 32 << 10, Duration::from_nanos(nanos));
         }
         count
     }
 
     #[test]
     fn messages_go_past_the_caches_where_processors_share_none_and_through_them_where_they_do() {
-        let ways = &mut { Ways::NEW };
-        assert_eq!(through(ways, FIRST_TRIAL, FAR), 0);
-        assert_eq!(through(ways, 10 * (TRIAL + 1), FAR), 10);
+        let times = &mut { StoreTimes::NEW };
+        assert_eq!(cached(times, FIRST_TRIAL, FAR), 0);
+        assert_eq!(cached(times, 10 * (TRIAL + 1), FAR), 10);
         // One of them runs elsewhere: with the next trial, and then all.
-        assert!(through(ways, 2 * TRIAL, NEAR) >= TRIAL);
-        assert_eq!(through(ways, 100, NEAR), 100);
+        assert!(cached(times, 2 * TRIAL, NEAR) >= TRIAL);
+        assert_eq!(cached(times, 100, NEAR), 100);
         // And back.
-        assert!(through(ways, TRIAL, FAR) < 8);
+        assert!(cached(times, TRIAL, FAR) < 8);
     }
 
     #[test]
     fn messages_that_go_one_way_between_two_take_the_way_that_costs_their_writer_less() {
-        let mut ways = Ways { past: 30, ..Ways::NEW };
-        for (through, way) in [(40, Way::Past), (30, Way::Past), (29, Way::Through)] {
-            ways.through = through;
-            assert_eq!(ways.next(true), way, "{through}");
-            assert_eq!(ways.next(false), Way::Through, "{through}");
+        let mut times = StoreTimes { non_temporal: 30, ..StoreTimes::NEW };
+        for (cached, stores) in [(40, Stores::NonTemporal), (30, Stores::NonTemporal), (29, Stores::Cached)] {
+            times.cached = cached;
+            assert_eq!(times.next(true), stores, "{cached}");
+            assert_eq!(times.next(false), Stores::Cached, "{cached}");
         }
     }
 
     #[test]
     fn one_message_that_was_interrupted_changes_nothing() {
-        let ways = &mut { Ways::NEW };
-        through(ways, 100, FAR);
-        ways.note(Way::Past, 1000, Duration::from_secs(1));
-        assert_eq!(through(ways, 100, FAR), 0);
-        through(ways, TRIAL, NEAR);
-        ways.note(Way::Through, 1000, Duration::from_secs(1));
-        assert_eq!(through(ways, 100, NEAR), 100);
+        let times = &mut { StoreTimes::NEW };
+        cached(times, 100, FAR);
+        times.note(Stores::NonTemporal, 1000, Duration::from_secs(1));
+        assert_eq!(cached(times, 100, FAR), 0);
+        cached(times, TRIAL, NEAR);
+        times.note(Stores::Cached, 1000, Duration::from_secs(1));
+        assert_eq!(cached(times, 100, NEAR), 100);
     }
 
-    /// How many bytes of so many go past the caches, in copies of 64 KiB that take so many microseconds by each way.
-    fn past(copier: &mut Copier, bytes: usize, past: u64, through: u64) -> usize {
+    /// How many bytes of so many go past the caches, in copies of 64 KiB that take so many microseconds with each.
+    fn non_temporal(copier: &mut Copier, bytes: usize, non_temporal: u64, cached: u64) -> usize {
         const COPY: usize = 64 << 10;
-        let ways = (0..bytes / COPY).map(|_| {
-            let way = copier.way;
-            let micros = if way == Way::Past { past } else { through };
+        let copies = (0..bytes / COPY).map(|_| {
+            let stores = copier.stores;
+            let micros = if stores == Stores::NonTemporal { non_temporal } else { cached };
             copier.note(COPY, Duration::from_micros(micros));
-            way
+            stores
         });
-        ways.filter(|way| *way == Way::Past).count() * COPY
+        copies.filter(|stores| *stores == Stores::NonTemporal).count() * COPY
     }
 
     #[test]
     fn copies_go_by_the_way_that_takes_less_time_and_the_other_is_tried() {
         const ALL: usize = 2 * Copier::REST;
         let copier = &mut Copier::default();
-        assert_eq!(past(copier, ALL, 12, 36), ALL - 2 * Copier::TRIAL);
+        assert_eq!(non_temporal(copier, ALL, 12, 36), ALL - 2 * Copier::TRIAL);
         // On one processor.
-        assert!(past(copier, ALL, 4, 2) <= Copier::REST + Copier::TRIAL);
-        assert!(past(copier, ALL, 4, 2) <= 2 * Copier::TRIAL);
+        assert!(non_temporal(copier, ALL, 4, 2) <= Copier::REST + Copier::TRIAL);
+        assert!(non_temporal(copier, ALL, 4, 2) <= 2 * Copier::TRIAL);
         // What has become twice as dear as the other was is left at once.
-        assert!(past(copier, ALL, 12, 36) >= ALL - 2 * Copier::TRIAL);
+        assert!(non_temporal(copier, ALL, 12, 36) >= ALL - 2 * Copier::TRIAL);
     }
 
     #[test]
     fn one_copy_that_was_interrupted_leads_to_no_more_than_a_trial() {
         let copier = &mut Copier::default();
-        past(copier, Copier::REST, 12, 36);
+        non_temporal(copier, Copier::REST, 12, 36);
         copier.note(64 << 10, Duration::from_secs(1));
-        assert!(past(copier, Copier::REST, 12, 36) >= Copier::REST - 2 * Copier::TRIAL);
+        assert!(non_temporal(copier, Copier::REST, 12, 36) >= Copier::REST - 2 * Copier::TRIAL);
     }
 
     #[test]
