@@ -31,7 +31,7 @@ pub use header::{
 };
 pub(crate) use header::{HAS_SEGMENT, HAS_SET, HAS_VIA, checksum};
 use header::{MOST_EMPTY, SetHeader, ViaHeader, padded};
-pub use pack::{Full, Packer, Route};
+pub use pack::{COUNT_AT, Full, Lent, Packed, Packer, Route};
 
 use crate::id::{NodeId, PartId, StreamNo};
 
@@ -213,41 +213,56 @@ impl<'a> Train<'a> {
     }
 }
 
-/// A train without extensions, as most are, of which nothing is wrong: its header read as the two words that it is.
+/// Who sent a train without extensions, as most are, and what kind it is: the first word of a header of which nothing is wrong.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PlainTrain {
+pub(crate) struct PlainRoute {
     pub(crate) class: CduClass,
     pub(crate) command: u16,
     pub(crate) source_part: u16,
-    /// Bytes of each message.
-    pub(crate) length: u32,
-    pub(crate) count: u32,
-    /// Bytes of header, messages and padding.
-    pub(crate) size: usize,
 }
 
-impl PlainTrain {
-    /// The train at the beginning of `rest`. `None`: it is not such a train, or there is none, which [`Cdus`] tells.
+impl PlainRoute {
+    /// `None`: it is not such a train, or there is none, which [`Cdus`] tells.
     #[inline]
-    pub(crate) fn read(rest: &[u8]) -> Option<Self> {
-        let (header, data) = rest.split_first_chunk::<CDU_HEADER>()?;
-        let header = u128::from_le_bytes(*header);
-        let (length, count) = ((header >> 64) as u32, (header >> 96) as u32);
-        let dest_part = (header >> 48) as u16;
+    pub(crate) fn read(word: u64) -> Option<Self> {
         // Class, and a byte that is zero.
-        let class = match header as u16 {
+        let class = match word as u16 {
             0 => CduClass::ShortMessage,
             1 => CduClass::Command,
             _ => return None,
         };
-        if dest_part == PartId::MANY || count == 0 || length == 0 {
-            return None;
-        }
-        let bytes = u64::from(length) * u64::from(count);
-        let size = usize::try_from(bytes.checked_add(7)? & !7).ok().filter(|bytes| *bytes <= data.len())?;
-        let (command, source_part) = ((header >> 16) as u16, (header >> 32) as u16);
-        Some(Self { class, command, source_part, length, count, size: CDU_HEADER + size })
+        let is_to_one = (word >> 48) as u16 != PartId::MANY;
+        is_to_one.then_some(Self { class, command: (word >> 16) as u16, source_part: (word >> 32) as u16 })
     }
+}
+
+/// The messages of such a train: the second word of its header.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlainRun {
+    /// Bytes of each message.
+    pub(crate) length: u32,
+    pub(crate) count: u32,
+    /// Bytes of messages and padding.
+    pub(crate) size: u64,
+}
+
+impl PlainRun {
+    /// `None`: as [`PlainRoute::read`].
+    #[inline]
+    pub(crate) fn read(word: u64) -> Option<Self> {
+        let (length, count) = (word as u32, (word >> 32) as u32);
+        // With the padding, too, no more than a u64 has.
+        let bytes = u64::from(length) * u64::from(count);
+        (bytes > 0).then_some(Self { length, count, size: (bytes + 7) & !7 })
+    }
+}
+
+/// The two words at the beginning of `rest`, and what is behind them.
+#[inline]
+pub(crate) fn header_words(rest: &[u8]) -> Option<(u64, u64, &[u8])> {
+    let (header, rest) = rest.split_first_chunk::<CDU_HEADER>()?;
+    let header = u128::from_le_bytes(*header);
+    Some((header as u64, (header >> 64) as u64, rest))
 }
 
 /// The trains of a block body, read without trust: arbitrary bytes give errors, never a panic and never bytes from

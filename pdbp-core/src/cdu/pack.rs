@@ -29,6 +29,44 @@ impl Route {
     const fn dest(self) -> u16 {
         (self.0 >> 48) as u16
     }
+
+    /// The header of a train of one message of `length` bytes, which is three numbers side by side. The number of messages is
+    /// [at its end](COUNT_AT).
+    #[inline]
+    pub const fn header(self, length: u32) -> [u8; CDU_HEADER] {
+        (self.0 as u128 | (length as u128) << 64 | 1 << 96).to_le_bytes()
+    }
+}
+
+/// Where a [header](Route::header) has the number of its messages, as four bytes.
+pub const COUNT_AT: usize = core::mem::offset_of!(CduHeader, count);
+
+/// What a packer [lends](Packer::lend).
+#[derive(Debug)]
+pub struct Lent<'b> {
+    /// The open train from its header on, and what is left of the body: a multiple of 8 bytes.
+    pub room: &'b mut [u8],
+    /// Bytes of it that are taken.
+    pub written: usize,
+    /// Whether other trains may follow, each with a [header](Route::header) of its own on the grid of 8 bytes; else messages of the open one.
+    pub is_straight: bool,
+}
+
+/// What was packed into [lent](Lent) room. Of all trains but the last the number is in the header, and the padding is zero.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed {
+    /// Where the header of the last train is in the room.
+    pub last_train: usize,
+    /// Of its messages.
+    pub route: Route,
+    /// Bytes of each of them.
+    pub length: usize,
+    /// Where it ends.
+    pub end: usize,
+    /// Messages of the trains before it.
+    pub before: u32,
+    /// Whether all are for the part that those were for that had been packed.
+    pub only_one_part: bool,
 }
 
 /// The block has no room for the message; it is unchanged.
@@ -186,47 +224,35 @@ impl Packer {
         self.start(body, route, length)
     }
 
-    /// As [`push`](Self::push), for a message that is rarely as the one before. What the body has left for more such messages:
-    /// [`rest`](Self::rest).
-    ///
-    /// # Errors
-    /// As [`push`](Self::push).
+    /// The open train, from its header on, and what is left of the body: for a sender that packs what follows by itself, and says so by
+    /// [`take_back`](Self::take_back) before anything else is done with the body. `None`: no message can follow in this train.
     #[inline]
-    pub fn push_on<'b>(
-        &mut self,
-        body: &'b mut [u8],
-        route: Route,
-        data: &[u8],
-    ) -> Result<&'b mut [u8], Full> {
-        if route != self.route || data.len() != self.length || self.count >= self.most {
-            self.start_here(body, route, data.len())?.copy_from_slice(data);
-            return Ok(&mut []);
-        }
-        self.push(body, route, data)?;
-        Ok(self.rest(body))
-    }
-
-    /// What is left of the body for messages as the last two were, with their route and length. Empty when these differ: who changes from
-    /// message to message has no use for it.
-    #[inline]
-    pub fn rest<'b>(&self, body: &'b mut [u8]) -> &'b mut [u8] {
-        if self.count < 2 || self.route == Route::NONE || self.length == 0 {
-            return &mut [];
+    pub fn lend<'b>(&self, body: &'b mut [u8]) -> Option<Lent<'b>> {
+        if self.count == 0 || self.route == Route::NONE || self.length == 0 {
+            return None;
         }
         let end = usable(body);
-        body.get_mut(self.written..end).unwrap_or(&mut [])
+        let room = body.get_mut(self.header_at..end)?;
+        Some(Lent { room, written: self.written - self.header_at, is_straight: self.via == STRAIGHT })
     }
 
-    /// Takes messages as the last one was, that were written into [`rest`](Self::rest), one behind the other: `bytes` bytes in all. What is
-    /// no whole message, or has no room, is not taken.
+    /// Takes what was packed into lent room. A length or an end that cannot be is not taken.
     #[inline]
-    pub fn extend(&mut self, body: &[u8], bytes: usize) {
-        let room = usable(body).saturating_sub(self.written).min(bytes);
+    pub fn take_back(&mut self, body: &[u8], packed: Packed) {
+        let Packed { last_train, route, length, end, before, only_one_part } = packed;
+        let via = if self.via == STRAIGHT { 0 } else { VIA_HEADER };
+        let (header_at, written) = (self.header_at + last_train, self.header_at + end);
+        let Some(data) = end.checked_sub(last_train + CDU_HEADER + via) else { return };
         // Both are less than 4 GiB, and the division is cheaper.
-        let messages =
-            (room as u32).checked_div(self.length as u32).filter(|_| self.route != Route::NONE).unwrap_or(0);
-        self.count += messages;
-        self.written += messages as usize * self.length;
+        let Some(count) = (data as u32).checked_div(length as u32).filter(|_| written <= usable(body)) else {
+            return;
+        };
+        self.closed = self.closed.saturating_add(before);
+        (self.header_at, self.written) = (header_at, written);
+        (self.route, self.length, self.count) = (route, length, count);
+        if !only_one_part {
+            self.only = MIXED;
+        }
     }
 
     /// Makes room for up to `most` messages of `length` bytes each in one train, side by side: as many as fit, at least one.
@@ -309,19 +335,9 @@ impl Packer {
         if self.only > u16::MAX as u32 { None } else { Some(self.only as u16) }
     }
 
+    /// Begins a train with a plain header.
     #[inline(never)]
     fn start<'b>(&mut self, body: &'b mut [u8], route: Route, length: usize) -> Result<&'b mut [u8], Full> {
-        self.start_here(body, route, length)
-    }
-
-    /// Begins a train with a plain header, which is three numbers side by side.
-    #[inline(always)]
-    fn start_here<'b>(
-        &mut self,
-        body: &'b mut [u8],
-        route: Route,
-        length: usize,
-    ) -> Result<&'b mut [u8], Full> {
         let header_at = padded(self.written);
         let end = (header_at + CDU_HEADER).saturating_add(length);
         // What is not as nearly all are, and what has no room.
@@ -332,8 +348,7 @@ impl Packer {
         let (to, data) = rest.split_first_chunk_mut::<CDU_HEADER>().ok_or(Full)?;
         let data = data.get_mut(..length).ok_or(Full)?;
         self.close(packed);
-        let header = u128::from(route.0) | (length as u128) << 64 | 1 << 96;
-        *to = header.to_le_bytes();
+        *to = route.header(length as u32);
         self.open(route, length, header_at, end);
         // `MIXED` stays what it is, since no part has its number.
         let dest = u32::from(route.dest());
@@ -436,7 +451,6 @@ impl Packer {
         if self.count == 0 {
             return;
         }
-        const COUNT_AT: usize = core::mem::offset_of!(CduHeader, count);
         let count_at = self.header_at + COUNT_AT;
         if let Some(count) = body.get_mut(count_at..).and_then(<[u8]>::first_chunk_mut::<4>) {
             *count = self.count.to_le_bytes();

@@ -417,7 +417,7 @@ const _: () = {
     fits::<Entry<Hold<'static>>>(48);
     fits::<Option<Assembly<Buffer<'static>>>>(56);
     fits::<Option<Incoming>>(40);
-    fits::<Inbox<'static, Hold<'static>, Buffer<'static>>>(360);
+    fits::<Inbox<'static, Hold<'static>, Buffer<'static>>>(376);
     fits::<Option<SealedBlock>>(24);
     fits::<Option<VacantBlock>>(20);
     fits::<Link>(8);

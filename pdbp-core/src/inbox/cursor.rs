@@ -2,7 +2,7 @@
 
 use super::Arrivals;
 use crate::Delivery;
-use crate::cdu::{CDU_HEADER, CduClass, Cdus, PlainTrain, SegmentHeader};
+use crate::cdu::{CDU_HEADER, CduClass, Cdus, PlainRoute, PlainRun, SegmentHeader, header_words};
 use crate::id::PartId;
 
 /// Who sent a message, and what kind it is.
@@ -21,6 +21,14 @@ impl Info {
     fn new(source: PartId, command: u16, class: CduClass) -> Self {
         let class = if class == CduClass::Command { Self::COMMAND } else { 0 };
         Self(u64::from(source.raw()) | u64::from(command) << 32 | class)
+    }
+
+    /// The same of another train from that node, by the first word of its header.
+    #[inline]
+    fn of_train(self, route: u64) -> Option<Self> {
+        let PlainRoute { class, command, source_part } = PlainRoute::read(route)?;
+        let source = PartId::new(self.source().node(), source_part)?;
+        Some(Self::new(source, command, class))
     }
 
     /// The part that sent it.
@@ -84,6 +92,8 @@ struct Position {
     span: Span,
     info: Info,
     left: u32,
+    /// The first word of its header, which says what `info` does, if it is a plain one: it need not be read again.
+    route: u64,
     /// Where the next train begins, and where the delivery ends.
     at: u32,
     end: u32,
@@ -93,14 +103,16 @@ impl Position {
     /// Goes on to the next train of `bytes`, the delivery's, if it is a plain one, of which nothing is wrong.
     #[inline]
     fn next_plain(&mut self, bytes: &[u8]) -> bool {
-        let Some(rest) = bytes.get(self.at as usize..) else { return false };
-        let Some(train) = PlainTrain::read(rest) else { return false };
-        let Some(source) = PartId::new(self.info.source().node(), train.source_part) else { return false };
+        let plain = bytes.get(self.at as usize..).and_then(header_words);
+        let Some((route, run, rest)) = plain else { return false };
+        let Some(info) = self.info.of_train(route) else { return false };
+        let run = PlainRun::read(run).filter(|run| run.size <= rest.len() as u64);
+        let Some(PlainRun { length, count, size }) = run else { return false };
         // Inside the delivery, which is shorter than 4 GiB.
-        self.span = Span::new(self.at + CDU_HEADER as u32, train.length);
-        self.at += train.size as u32;
-        self.left = train.count;
-        self.info = Info::new(source, train.command, train.class);
+        self.span = Span::new(self.at + CDU_HEADER as u32, length);
+        self.at += CDU_HEADER as u32 + size as u32;
+        self.left = count;
+        (self.info, self.route) = (info, route);
         true
     }
 
@@ -120,6 +132,9 @@ impl Position {
         self.left - u32::from(self.left > 0 && self.at == self.end)
     }
 }
+
+/// No plain train has it.
+const NO_ROUTE: u64 = u64::MAX;
 
 /// Messages of one length from one part that lie side by side in the delivery that was read last, and the way to those that follow. For a
 /// reader that hands them out by itself; see [`Inbox::ahead`](super::Inbox::ahead).
@@ -163,22 +178,51 @@ impl Ahead {
         self.position.info
     }
 
-    /// All of them were read: goes on to the next train of the delivery, whose bytes these are. `false`: the reader asks the inbox, which
-    /// knows more.
+    /// All of them were read: the next train of the delivery, whose bytes these are, to be read whole. `None`: the reader asks the inbox,
+    /// which knows more.
     #[inline]
-    pub fn next_train(&mut self, bytes: &[u8]) -> bool {
-        let mut next = self.position;
-        // Of the open train all were given out, or the delivery's last is left.
-        if self.position.left != self.count || !next.next_plain(bytes) {
-            return false;
+    pub fn next_train<'b>(&mut self, bytes: &'b [u8]) -> Option<AheadTrain<'b>> {
+        let Position { left, at, end, .. } = self.position;
+        // Of the open train not all were given out.
+        if left != self.count {
+            return None;
         }
-        let count = next.left_but_last();
-        if count == 0 || count > self.unlooked {
-            return false;
+        let (route, run, rest) = header_words(bytes.get(at as usize..)?)?;
+        // A block is of one part, unless a relay has packed it.
+        if route != self.position.route {
+            return None;
         }
-        *self = Self { position: next, count, unlooked: self.unlooked - count };
-        true
+        let PlainRun { length, count, size } = PlainRun::read(run)?;
+        let messages = rest.get(..usize::try_from(size).ok()?)?;
+        // Inside the delivery, which is shorter than 4 GiB.
+        let start = at + CDU_HEADER as u32;
+        let next = start + size as u32;
+        // The delivery's last train is left.
+        if next == end || count > self.unlooked {
+            return None;
+        }
+        self.unlooked -= count;
+        self.position.at = next;
+        // Of a single message nothing is left, as of the train before.
+        if count > 1 {
+            self.position.span = Span::new(start, length);
+            (self.position.left, self.count) = (count, count);
+        }
+        Some(AheadTrain { messages, length: length as usize, count, info: self.position.info })
     }
+}
+
+/// A train that [lies ahead](Ahead::next_train).
+#[derive(Clone, Copy, Debug)]
+pub struct AheadTrain<'b> {
+    /// Its messages, one behind the other, and what padding there is behind them.
+    pub messages: &'b [u8],
+    /// Bytes of each.
+    pub length: usize,
+    /// Number of messages, 1 at least.
+    pub count: u32,
+    /// Who sent them, and what kind they are.
+    pub info: Info,
 }
 
 /// Reading position in a delivery that is held.
@@ -196,7 +240,7 @@ impl<H> Cursor<H> {
         let end = delivery.bytes().len() as u32;
         // Overwritten by the first train.
         let info = Info::new(source, 0, CduClass::ShortMessage);
-        let position = Position { span: Span::new(0, 0), info, left: 0, at: 0, end };
+        let position = Position { span: Span::new(0, 0), info, left: 0, route: NO_ROUTE, at: 0, end };
         Ok(Self { hold, position, segment: None })
     }
 
@@ -233,6 +277,7 @@ impl<H> Cursor<H> {
         position.span = Span::new(start, train.length() as u32);
         position.left = train.count();
         position.info = Info::new(source, train.command(), train.class());
+        position.route = NO_ROUTE;
         self.segment = train.segment().copied();
         Next::Train
     }

@@ -37,7 +37,7 @@ use crate::id::{NodeId, PartId, StreamNo};
 use assembly::Assemblies;
 pub(crate) use assembly::Assembly;
 use cursor::Cursor;
-pub use cursor::{Ahead, Info};
+pub use cursor::{Ahead, AheadTrain, Info};
 pub(crate) use lists::Entry;
 use lists::{Item, List, Lists};
 pub use messages::{Batch, Message};

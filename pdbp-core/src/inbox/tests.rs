@@ -193,24 +193,25 @@ fn next_ahead(inbox: &mut TestInbox, source: &mut Source, trains: u32, unread: u
     let mut read = vec![];
     let Some((hold, mut ahead)) = inbox.ahead() else { return read };
     let bytes = source.bytes(hold);
-    let mut give = |ahead: &Ahead, count: u32| {
+    let mut give = |AheadTrain { messages, length, info, .. }: AheadTrain<'_>, count: u32| {
         for i in 0..count as usize {
-            let bytes = bytes[ahead.start() + i * ahead.length()..][..ahead.length()].to_vec();
-            let info = ahead.info();
+            let bytes = messages[i * length..][..length].to_vec();
             read.push((info.source().local(), info.command(), info.is_command(), bytes));
         }
     };
+    let (messages, length) = (&bytes[ahead.start()..], ahead.length());
+    let mut open = AheadTrain { messages, length, count: ahead.count(), info: ahead.info() };
+    let mut is_first = true;
     for _ in 0..trains {
-        let (all, most) = (ahead.count(), ahead.unlooked());
-        let before = ahead;
-        if !ahead.next_train(bytes) {
-            break;
-        }
-        assert!(ahead.count() > 0 && ahead.unlooked() + ahead.count() == most);
-        give(&before, all);
+        let most = ahead.unlooked();
+        let Some(train) = ahead.next_train(bytes) else { break };
+        assert!(train.count > 0 && ahead.unlooked() + train.count == most);
+        give(open, open.count);
+        (open, is_first) = (train, false);
     }
-    let unread = unread.min(ahead.count());
-    give(&ahead, ahead.count() - unread);
+    // A train of one is read as soon as it is given.
+    let unread = if open.count == 1 && !is_first { 0 } else { unread.min(open.count) };
+    give(open, open.count - unread);
     inbox.resume(ahead, unread);
     assert!(inbox.ahead().is_none(), "a look for commands comes first");
     read

@@ -32,7 +32,7 @@ mod tests;
 
 use managed::ManagedSlice;
 
-use crate::cdu::{Full, Packer, Route, Via};
+use crate::cdu::{Full, Lent, Packed, Packer, Route, Via};
 use crate::engine::OpenError;
 use crate::flaw::Flaw;
 use crate::id::{NodeId, PartId, Time};
@@ -209,22 +209,18 @@ impl<'a> Outbox<'a> {
         self.block(hop)?.push(route, data)
     }
 
-    /// As [`push`](Self::push). Gives out what the block has left for more messages of this route and length, which may be written there
-    /// one behind the other; [`extend`](Self::extend) takes them, before anything else is done with the lane. It is nothing before two
-    /// such messages have followed each other ([`Packer::rest`]).
-    ///
-    /// # Errors
-    /// As [`push`](Self::push).
+    /// The open train of a lane and what its block has left behind it, to be packed by the caller ([`Packer::lend`]), who says
+    /// [what was](Self::take_back) before anything else is done with the lane.
     #[inline]
-    pub fn push_on(&mut self, hop: Hop, route: Route, data: &[u8]) -> Result<&mut [u8], Full> {
-        self.block(hop)?.push_on(route, data)
+    pub fn lend_room(&mut self, lane: usize) -> Option<Lent<'_>> {
+        self.lanes.get_mut(lane)?.block.as_mut()?.lend_room()
     }
 
-    /// Takes messages of `bytes` bytes in all, as long as the one before, that were written into what [`push_on`](Self::push_on) gave out.
+    /// Takes what was packed into [lent room](Self::lend_room).
     #[inline]
-    pub fn extend(&mut self, lane: usize, bytes: usize) {
+    pub fn take_back(&mut self, lane: usize, packed: Packed) {
         if let Some(block) = self.lanes.get_mut(lane).and_then(|lane| lane.block.as_mut()) {
-            block.extend(bytes);
+            block.take_back(packed);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The token of a writer.
 
 use super::block::{RawBlock, SealedBlock, Token};
-use crate::cdu::{BLOCK_HEADER, Full, Packer, Route, SegmentHeader};
+use crate::cdu::{BLOCK_HEADER, Full, Lent, Packed, Packer, Route, SegmentHeader};
 use crate::id::{NodeId, PartId};
 use crate::routing::LinkId;
 
@@ -103,21 +103,18 @@ impl OpenBlock {
         packer.reserve(raw.body_mut(), route, length)
     }
 
-    /// Appends one message; what is left for more of the kind. See [`Packer::push_on`].
-    ///
-    /// # Errors
-    /// [`Full`]; nothing was written.
+    /// The open train and what is left behind it, to be packed by the caller; see [`Packer::lend`].
     #[inline]
-    pub fn push_on(&mut self, route: Route, data: &[u8]) -> Result<&mut [u8], Full> {
+    pub fn lend_room(&mut self) -> Option<Lent<'_>> {
         let Self { raw, packer, .. } = self;
-        packer.push_on(raw.body_mut(), route, data)
+        packer.lend(raw.body_mut())
     }
 
-    /// Takes messages that were written into what [`push_on`](Self::push_on) gave; see [`Packer::extend`].
+    /// Takes what was packed into [lent room](Self::lend_room); see [`Packer::take_back`].
     #[inline]
-    pub fn extend(&mut self, bytes: usize) {
+    pub fn take_back(&mut self, packed: Packed) {
         let Self { raw, packer, .. } = self;
-        packer.extend(raw.body_mut(), bytes);
+        packer.take_back(raw.body_mut(), packed);
     }
 
     /// Makes room for several messages of one length; see [`Packer::reserve_train`].

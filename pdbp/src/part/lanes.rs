@@ -105,12 +105,22 @@ impl Lanes {
         Arc::ptr_eq(&self.oldest.0, &shared.oldest.0)
     }
 
-    /// Packs a plain message that follows one of the same length to the same part. `false`: it does not, or there is no room.
+    /// Packs a plain message that follows one to the same part. `false`: it does not, or there is no room.
     #[inline(always)]
     #[expect(unsafe_code, reason = "the promise that packing does nothing else")]
     pub(crate) fn push_next(&self, to: Target, message: &[u8]) -> bool {
         // SAFETY: packing only copies bytes.
         unsafe { self.packing.quick(|windows| windows.push(to, message)) }.is_some()
+            || self.push_first(to, message)
+    }
+
+    /// The same of one that is not as long as the one before.
+    // Apart, with the way into the windows once more, so that messages of one length keep their registers.
+    #[inline(never)]
+    #[expect(unsafe_code, reason = "the promise that packing does nothing else")]
+    fn push_first(&self, to: Target, message: &[u8]) -> bool {
+        // SAFETY: packing only copies bytes.
+        unsafe { self.packing.quick(|windows| windows.push_first(to, message)) }.is_some()
     }
 
     /// Packs a message into the open block to its node. [`Full`] also when there is no open block.

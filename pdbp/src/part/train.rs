@@ -1,11 +1,11 @@
 //! Messages that were taken out of the inbox ahead of their reader, and are handed out one by one.
 #![allow(unsafe_code, reason = "bytes and shares of a delivery that are counted beforehand")]
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 use std::slice;
 
-use pdbp_core::inbox::{Ahead, Info};
+use pdbp_core::inbox::{Ahead, AheadTrain, Info};
 
 use super::inbox::{Count, Inbox, Pointer};
 use super::message::{Message, Run};
@@ -55,7 +55,7 @@ pub(super) struct Train<S: Share = Local> {
     length: Cell<usize>,
     run: Cell<NonNull<Inner<Run, Count<S>>>>,
     bytes: Cell<Bytes>,
-    ahead: Cell<Option<Ahead>>,
+    ahead: UnsafeCell<Option<Ahead>>,
 }
 
 // SAFETY: as `Pointer<Shared>`, of which it has shares, and bytes that are only read.
@@ -70,7 +70,7 @@ impl<S: Share> Default for Train<S> {
             length: Cell::new(0),
             run: Cell::new(NonNull::dangling()),
             bytes: Cell::new(Bytes { at: NonNull::dangling(), length: 0 }),
-            ahead: Cell::new(None),
+            ahead: UnsafeCell::new(None),
         }
     }
 }
@@ -92,42 +92,42 @@ impl<S: Share> Train<S> {
     /// The first message of the train that follows, when nothing is left of this one.
     #[inline]
     pub(super) fn next_train(&self) -> Option<Message<S>> {
-        let mut ahead = self.ahead.get().filter(|_| self.left.get() == 0)?;
+        debug_assert!(self.left.get() == 0);
         let bytes = self.bytes.get();
-        if !ahead.next_train(bytes.get()) {
-            return None;
+        let AheadTrain { messages, length, count, info } = self.ahead().as_mut()?.next_train(bytes.get())?;
+        let at = NonNull::from(messages).cast();
+        if count > 1 {
+            self.length.set(length);
+            self.info.set(info);
+            // SAFETY: the end of the first of several messages.
+            self.at.set(unsafe { at.add(length) });
+            self.left.set(count - 1);
         }
-        self.take(&ahead, bytes).then(|| self.next()).flatten()
+        // SAFETY: this was a message that may follow in another train, of which the train had a share (invariant).
+        let run: Pointer<S> = unsafe { Counted::from_counted(self.run.get()) };
+        Some(Message { run, bytes: Bytes { at, length }, info })
     }
 
     /// Takes what can be read ahead. There is nothing here.
     #[inline]
     pub(super) fn fill(&self, inbox: &mut Inbox<S>) {
-        debug_assert!(self.ahead.get().is_none() && self.left.get() == 0);
+        debug_assert!(self.ahead().is_none() && self.left.get() == 0);
         if let Some((run, ahead)) = inbox.ahead() {
+            let (start, length) = (ahead.start(), ahead.length());
             // SAFETY: beside the shares that are counted here.
             let bytes = unsafe { Bytes::of(run, 0, run.bytes().len()) };
-            self.bytes.set(bytes);
+            let Some(messages) = bytes.get().get(start..start + length * ahead.count() as usize) else {
+                // Unreachable: the inbox returns only ranges inside its delivery.
+                return;
+            };
             self.run.set(run.add(ahead.count() + ahead.unlooked()));
-            self.ahead.set(Some(ahead));
-            self.take(&ahead, bytes);
+            self.bytes.set(bytes);
+            self.at.set(NonNull::from(messages).cast());
+            self.length.set(length);
+            self.info.set(ahead.info());
+            self.left.set(ahead.count());
+            *self.ahead() = Some(ahead);
         }
-    }
-
-    /// Makes messages the open train, of which shares are counted.
-    #[inline(always)]
-    fn take(&self, ahead: &Ahead, bytes: Bytes) -> bool {
-        let (start, length) = (ahead.start(), ahead.length());
-        let Some(messages) = bytes.get().get(start..start + length * ahead.count() as usize) else {
-            // Unreachable: the inbox returns only ranges inside its delivery.
-            return false;
-        };
-        self.ahead.set(Some(*ahead));
-        self.at.set(NonNull::from(messages).cast());
-        self.length.set(length);
-        self.info.set(ahead.info());
-        self.left.set(ahead.count());
-        true
     }
 
     /// Gives back what was not read.
@@ -138,9 +138,17 @@ impl<S: Share> Train<S> {
         }
     }
 
+    /// The way ahead, which is changed in place: to copy it took as long as a message. Used up before anything else is called here.
+    #[inline(always)]
+    #[expect(clippy::mut_from_ref, reason = "it is on one thread, and is used at once")]
+    fn ahead(&self) -> &mut Option<Ahead> {
+        // SAFETY: a train is used by one thread, and no function here calls another while it has this.
+        unsafe { &mut *self.ahead.get() }
+    }
+
     /// Gives up what was not read: how far it has come, and how many messages of the open train are left.
     fn close(&self) -> Option<(Ahead, u32)> {
-        let ahead = self.ahead.take()?;
+        let ahead = self.ahead().take()?;
         let left = self.left.replace(0);
         let shares = left + ahead.unlooked();
         if shares > 0 {

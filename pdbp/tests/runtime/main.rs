@@ -8,6 +8,7 @@ mod copies;
 mod device;
 mod failures;
 mod interrupts;
+mod lengths;
 mod messages;
 mod nameless;
 mod names;
