@@ -170,6 +170,13 @@ impl<'p, S: Share> Sender<'p, S> {
     /// Until the loan is sent or dropped the part sends no other messages to that node, which would overtake it, and lends no more
     /// ([`SendError::Loaned`]). (Commands and streams go on. A command is not lent: its loan is of a message.)
     ///
+    /// # When not to copy is slower
+    /// To a part on another processor of this host the block itself is what the receiver reads, and where it read the last time its bytes lie in
+    /// its cache. A program that stores into them fetches each line from there. Messages of [`send`](Self::send) that have 8 KiB and more are
+    /// copied past the caches instead, where that takes less time: on two processors of an AMD EPYC blocks of 128 KiB took 11.7 µs to write
+    /// in place, and 7.1 µs to write into one buffer of the program and copy from there. So lend for what is short, for other hosts, and for what
+    /// would have to be gathered first; send what is long.
+    ///
     /// # Errors
     /// [`SendError::LoanTooLong`] when it does not fit a block ([`Part::longest`]); else as `send`.
     pub fn loan(&self, length: usize) -> Result<Loan<&'p Part<S>>, SendError> {
