@@ -128,6 +128,15 @@ mod tests {
         }
     }
 
+    /// One that stated 2,000 bytes more than it had passed when it came in one piece, and in many did not.
+    #[test]
+    fn a_package_that_states_more_than_it_has_is_wrong_in_any_pieces() {
+        let answer = String::from_utf8_lossy(SEEDS[1]).replacen("Length: 585", "Length: 2585", 1);
+        soap(answer.as_bytes());
+        let caller = Role::Caller { host: "there:1".to_owned() };
+        assert!(read_all(&caller, &answer.as_bytes()[1..], usize::MAX).2.is_some());
+    }
+
     #[test]
     fn seeds_cut_anywhere_are_survived() {
         for seed in SEEDS {

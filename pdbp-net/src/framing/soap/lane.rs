@@ -213,8 +213,10 @@ impl Soap {
         if inside.len() < left && left <= PART {
             return Ok(false);
         }
+        // No end is as long as what is not waited for.
+        let is_whole = inside.len() == left;
         match mime::delimiter(inside, &self.foreign, b"\r\n")? {
-            Some(Delimiter::Last(used)) if matches!(inside.get(used..), Some(b"" | b"\r\n")) => {}
+            Some(Delimiter::Last(used)) if is_whole && matches!(inside.get(used..), Some(b"" | b"\r\n")) => {}
             Some(Delimiter::Part(_)) => return Err(Fault::sender("a part that no Block includes")),
             _ => return Err(Fault::sender("behind the last part is something else than its end")),
         }
