@@ -160,9 +160,12 @@ impl OpenBlock {
         packer.reserve_set(raw.body_mut(), route, set, segment, length)
     }
 
-    /// Makes the block overtake others that wait for the same node.
+    /// Makes the block overtake others that wait for the same node. A segment of a stream does not, since it would overtake those before it.
     pub fn into_urgent(self) -> Self {
-        Self { load: Load::Urgent, ..self }
+        match self.load {
+            Load::Segment(_) => self,
+            _ => Self { load: Load::Urgent, ..self },
+        }
     }
 
     /// The last `length` bytes packed: the room of the last reservation.

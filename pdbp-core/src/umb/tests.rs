@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cdu::{BLOCK_HEADER, CduClass, Full, Packer, Route};
-use crate::id::{NodeId, PartId};
+use crate::id::{NodeId, PartId, StreamNo};
 
 fn node(i: u16) -> NodeId {
     NodeId::new(i).unwrap()
@@ -98,6 +98,20 @@ fn a_mark_of_another_packer_does_not_reach_beyond_the_block() {
     block.rewind(packer);
     assert_eq!(block.written(), 0);
     assert!(block.finish() as usize <= BLOCK_HEADER + block.room());
+}
+
+#[test]
+fn a_segment_of_a_stream_stays_one_when_it_is_made_urgent() {
+    let umb = &mut umb(2);
+    let part = PartId::new(node(1), 0).unwrap();
+    let tag = StreamTag { group: 1, number: StreamNo(2), segment: 3, dest: part, flags: 0 };
+    let mut segment = open(umb, 0);
+    segment.set_stream(tag);
+    let (segment, messages) = (segment.into_urgent(), open(umb, 1).into_urgent());
+    assert_eq!((segment.load, messages.load), (Load::Segment(tag), Load::Urgent));
+    for block in [segment, messages] {
+        umb.take_back(block).unwrap();
+    }
 }
 
 #[test]
