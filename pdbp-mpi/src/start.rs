@@ -209,7 +209,7 @@ fn join_together(
     let layout = Layout {
         nodes: usize::from(nodes),
         neighbours: members.len(),
-        slots: options.in_flight.next_power_of_two(),
+        slots: options.in_flight.max(1),
         blocks: options.memory,
     };
     let me = members.iter().position(|m| *m == rank).unwrap_or(0);

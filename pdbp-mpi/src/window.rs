@@ -62,7 +62,7 @@ pub(crate) struct Layout {
     pub(crate) nodes: usize,
     /// Processes of the host, this one included.
     pub(crate) neighbours: usize,
-    /// Slots of a ring, a power of two.
+    /// Slots of a ring, one at least.
     pub(crate) slots: usize,
     /// Bytes of block memory.
     pub(crate) blocks: usize,

@@ -1,4 +1,4 @@
-//! Messages and commands.
+//! Messages and commands that are sent.
 
 use super::{Endpoint, Owner};
 use crate::cdu::{CduClass, Route, SegmentHeader};

@@ -12,7 +12,7 @@ use pdbp_core::outbox::{Due, Loan, Outbox, Outcome, Rule};
 use pdbp_core::{Bell, OpenBlock};
 
 use super::Target;
-use super::window::Packing;
+use super::window::{Packing, Windows};
 use crate::config::Progress;
 use crate::node::{NodeEngine, Shared};
 use crate::sync::{Owner, Visitor};
@@ -109,18 +109,12 @@ impl Lanes {
     #[inline(always)]
     #[expect(unsafe_code, reason = "the promise that packing does nothing else")]
     pub(crate) fn push_next(&self, to: Target, message: &[u8]) -> bool {
+        let pack = |windows: &mut Windows| {
+            let packed = windows.push(to, message);
+            packed.or_else(|| windows.push_first(to, message))
+        };
         // SAFETY: packing only copies bytes.
-        unsafe { self.packing.quick(|windows| windows.push(to, message)) }.is_some()
-            || self.push_first(to, message)
-    }
-
-    /// The same of one that is not as long as the one before.
-    // Apart, with the way into the windows once more, so that messages of one length keep their registers.
-    #[inline(never)]
-    #[expect(unsafe_code, reason = "the promise that packing does nothing else")]
-    fn push_first(&self, to: Target, message: &[u8]) -> bool {
-        // SAFETY: packing only copies bytes.
-        unsafe { self.packing.quick(|windows| windows.push_first(to, message)) }.is_some()
+        unsafe { self.packing.quick(pack) }.is_some()
     }
 
     /// Packs a message into the open block to its node. [`Full`] also when there is no open block.

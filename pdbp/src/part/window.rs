@@ -204,7 +204,8 @@ impl Windows {
     }
 
     /// Packs a message, if there is a window for that part that has room for it, as the first of a train.
-    #[inline(always)]
+    // Apart, so that messages of one length keep their registers.
+    #[inline(never)]
     pub(super) fn push_first(&mut self, to: Target, message: &[u8]) -> Option<()> {
         let window = &mut self.places[place(to)];
         if to == window.to { window.push_first(message) } else { None }

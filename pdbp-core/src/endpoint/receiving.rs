@@ -1,0 +1,192 @@
+//! Messages and commands that have arrived, and those that come back.
+
+use super::arrivals::Source;
+use super::{Buffer, Endpoint, Hold};
+use crate::id::{NodeId, PartId};
+use crate::inbox::{self, Inbox, Info};
+use crate::policy::SpacePolicy;
+use crate::transport::Transport;
+use crate::umb::BlockMemory;
+
+/// A message that has arrived. It holds its block, and with it credit of its sender, until it is [released](Endpoint::release).
+#[derive(Debug)]
+#[must_use = "a message that is not released keeps its block from being used again"]
+pub struct Message<'a>(inbox::Message<Hold<'a>>);
+
+impl Message<'_> {
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        let start = self.0.start();
+        self.0.hold().bytes().get(start..start + self.0.length()).unwrap_or(&[])
+    }
+
+    /// The part that has sent it.
+    pub fn source(&self) -> PartId {
+        self.0.info().source()
+    }
+
+    /// For a command: its number.
+    pub fn command(&self) -> Option<u16> {
+        let info = self.0.info();
+        info.is_command().then(|| info.command())
+    }
+}
+
+/// Messages of one length from one part, received together: the rest of a train. It holds its block until it is
+/// [released](Endpoint::release_batch).
+#[derive(Debug)]
+#[must_use = "a batch that is not released keeps its block from being used again"]
+pub struct Batch<'a>(inbox::Batch<Hold<'a>>);
+
+impl Batch<'_> {
+    /// All bytes, one message behind the other.
+    pub fn bytes(&self) -> &[u8] {
+        let start = self.0.start();
+        self.0.hold().bytes().get(start..start + self.0.count() * self.0.length()).unwrap_or(&[])
+    }
+
+    /// Number of messages, at least 1.
+    pub fn count(&self) -> usize {
+        self.0.count()
+    }
+
+    /// Bytes of each.
+    pub fn message_len(&self) -> usize {
+        self.0.length()
+    }
+
+    /// The part that has sent them.
+    pub fn source(&self) -> PartId {
+        self.0.info().source()
+    }
+
+    /// For commands: their number.
+    pub fn command(&self) -> Option<u16> {
+        let info = self.0.info();
+        info.is_command().then(|| info.command())
+    }
+}
+
+/// A message, or a segment of a stream or of a long message, that was not delivered. It holds its block until it is
+/// [released](Endpoint::release_returned).
+#[derive(Debug)]
+#[must_use = "a message that is not released keeps its block from being used again"]
+pub struct Returned<'a>(inbox::Returned<Hold<'a>>);
+
+impl Returned<'_> {
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        let start = self.0.start();
+        self.0.hold().bytes().get(start..start + self.0.length()).unwrap_or(&[])
+    }
+
+    /// The node that did not receive it. If it went to a set, other members may have.
+    pub fn node(&self) -> Option<NodeId> {
+        let Hold::Piece(delivery) = self.0.hold() else { return None };
+        Some(self.0.node(delivery))
+    }
+
+    /// The parts that it was sent to.
+    pub fn targets(&self) -> impl Iterator<Item = PartId> {
+        let Hold::Piece(delivery) = self.0.hold() else { return None.into_iter().flatten() };
+        Some(self.0.targets(delivery)).into_iter().flatten()
+    }
+
+    /// For a segment of a stream or of a long message: its number, from 0.
+    pub fn segment(&self) -> Option<u32> {
+        self.0.segment()
+    }
+}
+
+impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
+    /// The next message of a part of this node, commands first. `None`: nothing has come.
+    pub fn poll_recv(&mut self, part: PartId) -> Option<Message<'a>> {
+        let (inbox, mut source) = self.source_of(part)?;
+        inbox.next(&mut source).map(Message)
+    }
+
+    /// Takes a message back: its block is used again when all its messages are back.
+    pub fn release(&mut self, message: Message<'a>) {
+        self.give_back(message.0.into_hold());
+    }
+
+    /// The rest of the next train of a part of this node, commands first: many messages at once. A message by itself, and one that is longer
+    /// than a block, is a batch of one. `None`: nothing has come.
+    pub fn poll_recv_batch(&mut self, part: PartId) -> Option<Batch<'a>> {
+        let (inbox, mut source) = self.source_of(part)?;
+        inbox.next_batch(&mut source).map(Batch)
+    }
+
+    /// Takes a batch back.
+    pub fn release_batch(&mut self, batch: Batch<'a>) {
+        self.give_back(batch.0.into_hold());
+    }
+
+    /// Reads what has come next for a part of this node, commands first, where it lies: all messages of a block, or one that is longer.
+    /// `each` gets who has sent it, what kind it is, and its bytes; nothing has to be released. Returns how many there were. 0: nothing has come.
+    pub fn recv_each(&mut self, part: PartId, mut each: impl FnMut(Info, &[u8])) -> usize {
+        let Some((inbox, mut source)) = self.source_of(part) else { return 0 };
+        // Whoever reads until there is nothing ends with such a look.
+        if inbox.is_empty() && source.is_empty() {
+            return 0;
+        }
+        match inbox.read_each(&mut source, &mut each) {
+            Some(read) => read,
+            None => self.recv_one(part, each),
+        }
+    }
+
+    /// As [`recv_each`](Self::recv_each), for one that comes in segments.
+    #[cold]
+    fn recv_one(&mut self, part: PartId, mut each: impl FnMut(Info, &[u8])) -> usize {
+        let Some(message) = self.poll_recv(part) else { return 0 };
+        each(message.0.info(), message.bytes());
+        self.release(message);
+        1
+    }
+
+    /// The next message of a part of this node that was not delivered, since its destination has failed.
+    pub fn poll_returned(&mut self, part: PartId) -> Option<Returned<'a>> {
+        loop {
+            let (inbox, mut source) = self.source_of(part)?;
+            let returned = inbox.next_returned(&mut source).map(Returned)?;
+            // Skips requests that the engine sent on the part's behalf.
+            if returned.targets().all(|to| to.local() != PartId::NODE) {
+                return Some(returned);
+            }
+            self.release_returned(returned);
+        }
+    }
+
+    /// Takes a returned message back.
+    pub fn release_returned(&mut self, returned: Returned<'a>) {
+        self.give_back(returned.0.into_hold());
+    }
+
+    /// Messages for a part that could not be read: malformed, or longer than there is room for.
+    pub fn unreadable(&self, part: PartId) -> u64 {
+        let pipe = self.engine.private_pipe(part);
+        pipe.and_then(|pipe| self.inboxes.get(usize::from(pipe.0))).map_or(0, |inbox| inbox.unreadable())
+    }
+
+    /// Messages longer than a block, to any part of this node, of which something had come and that will not become whole: their sender
+    /// has given them up or has failed, or their part was unregistered.
+    pub fn incomplete(&self) -> u64 {
+        self.pipes.incomplete
+    }
+
+    /// The inbox of a part of this node, and where its deliveries come from.
+    #[expect(clippy::type_complexity, reason = "two references")]
+    pub(super) fn source_of(
+        &mut self,
+        part: PartId,
+    ) -> Option<(&mut Inbox<'a, Hold<'a>, Buffer<'a>>, Source<'_, 'a, T, M, P>)> {
+        let Self { inboxes, pipes, engine, .. } = self;
+        let pipe = usize::from(engine.private_pipe(part)?.0);
+        Some((inboxes.get_mut(pipe)?, Source { engine, pipes, part, pipe }))
+    }
+
+    pub(super) fn give_back(&mut self, hold: Hold<'a>) {
+        self.pipes.give_back(hold, &mut self.engine);
+    }
+}
