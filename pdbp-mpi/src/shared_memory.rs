@@ -40,6 +40,8 @@ pub(crate) struct SharedMemoryLink {
     away_count: usize,
     /// Blocks of the peer that are here.
     here: usize,
+    /// The next look is for blocks of the peer alone.
+    skips_back: bool,
     lender: Lender,
     capacity: usize,
     largest: usize,
@@ -72,6 +74,7 @@ impl SharedMemoryLink {
             away: Vec::new(),
             away_count: 0,
             here: 0,
+            skips_back: false,
             lender: Lender::new(),
             capacity,
             largest,
@@ -132,11 +135,15 @@ impl SharedMemoryLink {
         Ok(())
     }
 
+    /// What has come. A look that follows one at which a block of the peer was there is for another such block alone, every other time: a
+    /// peer that answers gives our block back right behind its answer, and whoever waits for the answer would wait for that line, too.
     pub(crate) fn poll(&mut self) -> Option<Turn> {
-        if let Some(entry) = self.back.pop() {
+        let skips_back = std::mem::take(&mut self.skips_back);
+        if !skips_back && let Some(entry) = self.back.pop() {
             return Some(self.came_back(entry).map_or(Turn::Astray, Turn::Sent));
         }
         let entry = self.incoming.pop()?;
+        self.skips_back = !skips_back;
         Some(self.arrived(entry).map_or(Turn::Astray, Turn::Received))
     }
 
@@ -218,3 +225,6 @@ impl SharedMemoryLink {
         self.part().bell().ring();
     }
 }
+
+#[cfg(test)]
+mod tests;
