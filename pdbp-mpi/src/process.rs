@@ -1,4 +1,4 @@
-//! What there is once per process: whether MPI is up, whose turn it is to call it, and what is left of domains that have ended.
+//! State that exists once per process: whether MPI is up, the lock that serialises its calls, and the remains of domains that have ended.
 //!
 //! # When memory is freed
 //! A window can be freed only by all its processes together, and none of them may have to wait for that when it drops its end of

@@ -1,4 +1,4 @@
-//! Whether another process of this host lives.
+//! Watches whether another process of this host is alive.
 //!
 //! A process is watched by a descriptor of the operating system, which becomes readable at its end. It is opened by the process'
 //! number, which names somebody else in another PID namespace (containers that share memory), and after its end. So a process

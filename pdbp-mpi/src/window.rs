@@ -1,4 +1,4 @@
-//! The memory of a node, and how it is divided.
+//! The memory of a node, and its layout.
 //!
 //! ```text
 //!  part of one process (all parts of a host lie in one MPI-3 shared-memory window):

@@ -1,4 +1,4 @@
-//! Whether processes of other hosts live.
+//! Watches whether processes of other hosts are alive.
 //!
 //! MPI does not say when one of them dies. So every two processes of different hosts hold a TCP connection, over which nothing goes after
 //! a greeting: the operating system closes it when the process at its other end dies, however that was, and keepalive probes of the

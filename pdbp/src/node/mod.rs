@@ -1,4 +1,4 @@
-//! A node of the cluster: what its host sees of it ([`Node`]), what its threads share (`shared`), who makes progress (`progress`),
+//! A node of the cluster: its handle ([`Node`]), what its threads share (`shared`), which thread polls it (`progress`),
 //! and how threads wait (`waiting`).
 
 mod backend;
@@ -421,8 +421,8 @@ impl Node {
         names::parts(&self.shared.engine())
     }
 
-    /// The nodes that are members of the cluster, as far as this node knows, this one included, in the order of their numbers. A node
-    /// that ends, or that is given up, is declared down by the others together and is no member from then on
+    /// The members of the cluster, as far as this node knows, including itself, in the order of their numbers. A node
+    /// that ends or fails is declared down by the others and is no member from then on
     /// ([`Event::NodeDown`](crate::Event::NodeDown)); one that was silent and comes back is let in again ([`Event::NodeUp`](crate::Event::NodeUp)). A node that is itself no
     /// member ([`Event::Expelled`](crate::Event::Expelled)) lists those that it knew last.
     ///
