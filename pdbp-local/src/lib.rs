@@ -46,7 +46,8 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use blocks::{Away, BlockRef, Here};
 pub use doorbell::Doorbell;
-pub use stores::Copier;
+pub use stores::{Copier, StoreChoice};
+pub use words::copy_lines as copy_past_caches;
 
 /// One node's end of the in-process network.
 pub struct Local {

@@ -79,26 +79,39 @@ impl StoreTimes {
     }
 }
 
-/// Copies bytes into memory that another processor reads next, for one that writes to one reader.
+/// Whether one that writes to one reader on another processor does so past the caches, or through them: as takes less time.
 ///
 /// Now and then it tries the other kind, for as many bytes as make the rows of a link go round: what was written last with the other says nothing
 /// yet. It does so at once when the one that it has taken costs twice as much as the other has.
 #[derive(Clone, Copy, Debug)]
-pub struct Copier {
+pub struct StoreChoice {
     stores: Stores,
     is_trial: bool,
     /// Bytes until the next trial, or until this one ends.
     left: usize,
+    /// Bytes that are written before time counts.
+    uncounted: usize,
     non_temporal: Cost,
     cached: Cost,
+    rounds: Rounds,
 }
 
-/// How long copies take, in picoseconds per byte; 0: not known.
+/// Bytes of a round.
+#[derive(Clone, Copy, Debug)]
+struct Rounds {
+    /// Of a trial, and between two of them.
+    trial: usize,
+    rest: usize,
+    /// After a change of stores time does not count for so many.
+    uncounted: usize,
+}
+
+/// How long writing takes, in picoseconds per byte; 0: not known.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost(u64);
 
 impl Cost {
-    /// One copy that was interrupted says little: so it counts for no more than twice as long as is known.
+    /// One that was interrupted says little: so it counts for no more than twice as long as is known.
     fn note(&mut self, bytes: usize, time: Duration) {
         let picos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000);
         let cost = (picos / bytes.max(1) as u64).max(1);
@@ -107,27 +120,72 @@ impl Cost {
     }
 }
 
-impl Default for Copier {
-    /// Past the caches, until more is known.
-    fn default() -> Self {
-        let unknown = Cost::default();
-        Self {
-            stores: Stores::NonTemporal,
-            is_trial: false,
-            left: Self::REST / 8,
-            non_temporal: unknown,
-            cached: unknown,
+impl StoreChoice {
+    /// For copies whose time is that of the copy. A trial is two rows of 8 blocks.
+    const COPIES: Rounds = Rounds { trial: 2 << 20, rest: 128 << 20, uncounted: 0 };
+    /// For blocks whose time is that from one to the next, which is the reader's, too, when it has those of a row.
+    const BLOCKS: Rounds = Rounds { trial: 4 << 20, rest: 256 << 20, uncounted: 2 << 20 };
+
+    const fn new(rounds: Rounds) -> Self {
+        let (non_temporal, cached) = (Cost(0), Cost(0));
+        // Past the caches, until more is known.
+        let stores = Stores::NonTemporal;
+        Self { stores, is_trial: false, left: rounds.rest / 8, uncounted: 0, non_temporal, cached, rounds }
+    }
+
+    /// Of blocks that one writes after the other.
+    pub const fn of_blocks() -> Self {
+        Self::new(Self::BLOCKS)
+    }
+
+    /// Whether what is written next goes past the caches. Never where there is no choice.
+    pub fn is_past_caches(&self) -> bool {
+        CHOICE && self.stores == Stores::NonTemporal
+    }
+
+    /// So many bytes were written as [`is_past_caches`](Self::is_past_caches) said, and took so long.
+    pub fn note(&mut self, bytes: usize, time: Duration) {
+        let (this, other) = match self.stores {
+            Stores::NonTemporal => (&mut self.non_temporal, self.cached),
+            Stores::Cached => (&mut self.cached, self.non_temporal),
+        };
+        if self.uncounted == 0 {
+            this.note(bytes, time);
         }
+        self.uncounted = self.uncounted.saturating_sub(bytes);
+        let is_dear = other.0 > 0 && this.0 / 2 > other.0;
+        self.left = self.left.saturating_sub(bytes);
+        if self.left > 0 && (self.is_trial || !is_dear) {
+            return;
+        }
+        let before = self.stores;
+        self.stores = match before {
+            _ if self.is_trial && self.non_temporal.0 <= self.cached.0 => Stores::NonTemporal,
+            _ if self.is_trial => Stores::Cached,
+            Stores::NonTemporal => Stores::Cached,
+            Stores::Cached => Stores::NonTemporal,
+        };
+        self.is_trial = !self.is_trial;
+        self.left = if self.is_trial { self.rounds.trial } else { self.rounds.rest };
+        if self.stores != before {
+            self.uncounted = self.rounds.uncounted;
+        }
+    }
+}
+
+/// Copies bytes into memory that another processor reads next, past the caches or through them, by a [choice](StoreChoice).
+#[derive(Clone, Copy, Debug)]
+pub struct Copier(StoreChoice);
+
+impl Default for Copier {
+    fn default() -> Self {
+        Self(StoreChoice::new(StoreChoice::COPIES))
     }
 }
 
 impl Copier {
     /// From so many bytes on there is a choice.
     pub const LONG: usize = 8 << 10;
-    /// Bytes of a trial: two rows of 8 blocks.
-    const TRIAL: usize = 2 << 20;
-    /// Bytes between two trials.
-    const REST: usize = 128 << 20;
 
     /// Copies bytes, long ones past the caches or through them as takes less time. They are visible before anything that is stored later.
     ///
@@ -138,34 +196,12 @@ impl Copier {
             return into.copy_from_slice(from);
         }
         let began = Instant::now();
-        match self.stores {
-            Stores::NonTemporal => copy_lines(into, from),
-            Stores::Cached => into.copy_from_slice(from),
-        }
-        self.note(from.len(), began.elapsed());
-    }
-
-    /// A copy of so many bytes has taken so long.
-    fn note(&mut self, bytes: usize, time: Duration) {
-        let (this, other) = match self.stores {
-            Stores::NonTemporal => (&mut self.non_temporal, self.cached),
-            Stores::Cached => (&mut self.cached, self.non_temporal),
-        };
-        this.note(bytes, time);
-        let is_dear = other.0 > 0 && this.0 / 2 > other.0;
-        self.left = self.left.saturating_sub(bytes);
-        if self.left > 0 && (self.is_trial || !is_dear) {
-            return;
-        }
-        if self.is_trial {
-            self.stores =
-                if self.non_temporal.0 <= self.cached.0 { Stores::NonTemporal } else { Stores::Cached };
+        if self.0.is_past_caches() {
+            copy_lines(into, from);
         } else {
-            self.stores =
-                if self.stores == Stores::NonTemporal { Stores::Cached } else { Stores::NonTemporal };
+            into.copy_from_slice(from);
         }
-        self.is_trial = !self.is_trial;
-        self.left = if self.is_trial { Self::TRIAL } else { Self::REST };
+        self.0.note(from.len(), began.elapsed());
     }
 }
 
@@ -222,12 +258,12 @@ mod tests {
     }
 
     /// How many bytes of so many go past the caches, in copies of 64 KiB that take so many microseconds with each.
-    fn non_temporal(copier: &mut Copier, bytes: usize, non_temporal: u64, cached: u64) -> usize {
+    fn non_temporal(choice: &mut StoreChoice, bytes: usize, non_temporal: u64, cached: u64) -> usize {
         const COPY: usize = 64 << 10;
         let copies = (0..bytes / COPY).map(|_| {
-            let stores = copier.stores;
+            let stores = choice.stores;
             let micros = if stores == Stores::NonTemporal { non_temporal } else { cached };
-            copier.note(COPY, Duration::from_micros(micros));
+            choice.note(COPY, Duration::from_micros(micros));
             stores
         });
         copies.filter(|stores| *stores == Stores::NonTemporal).count() * COPY
@@ -235,22 +271,25 @@ mod tests {
 
     #[test]
     fn copies_go_by_the_way_that_takes_less_time_and_the_other_is_tried() {
-        const ALL: usize = 2 * Copier::REST;
-        let copier = &mut Copier::default();
-        assert_eq!(non_temporal(copier, ALL, 12, 36), ALL - 2 * Copier::TRIAL);
+        const ALL: usize = 2 * StoreChoice::COPIES.rest;
+        let choice = &mut StoreChoice::new(StoreChoice::COPIES);
+        assert_eq!(non_temporal(choice, ALL, 12, 36), ALL - 2 * StoreChoice::COPIES.trial);
         // On one processor.
-        assert!(non_temporal(copier, ALL, 4, 2) <= Copier::REST + Copier::TRIAL);
-        assert!(non_temporal(copier, ALL, 4, 2) <= 2 * Copier::TRIAL);
+        assert!(non_temporal(choice, ALL, 4, 2) <= StoreChoice::COPIES.rest + StoreChoice::COPIES.trial);
+        assert!(non_temporal(choice, ALL, 4, 2) <= 2 * StoreChoice::COPIES.trial);
         // What has become twice as dear as the other was is left at once.
-        assert!(non_temporal(copier, ALL, 12, 36) >= ALL - 2 * Copier::TRIAL);
+        assert!(non_temporal(choice, ALL, 12, 36) >= ALL - 2 * StoreChoice::COPIES.trial);
     }
 
     #[test]
     fn one_copy_that_was_interrupted_leads_to_no_more_than_a_trial() {
-        let copier = &mut Copier::default();
-        non_temporal(copier, Copier::REST, 12, 36);
-        copier.note(64 << 10, Duration::from_secs(1));
-        assert!(non_temporal(copier, Copier::REST, 12, 36) >= Copier::REST - 2 * Copier::TRIAL);
+        let choice = &mut StoreChoice::new(StoreChoice::COPIES);
+        non_temporal(choice, StoreChoice::COPIES.rest, 12, 36);
+        choice.note(64 << 10, Duration::from_secs(1));
+        assert!(
+            non_temporal(choice, StoreChoice::COPIES.rest, 12, 36)
+                >= StoreChoice::COPIES.rest - 2 * StoreChoice::COPIES.trial
+        );
     }
 
     #[test]

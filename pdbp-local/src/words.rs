@@ -28,7 +28,7 @@ pub(crate) const CHOICE: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 ///
 /// # Panics
 /// When the lengths differ.
-pub(crate) fn copy_lines(into: &mut [u8], from: &[u8]) {
+pub fn copy_lines(into: &mut [u8], from: &[u8]) {
     let lines = store_past(into, from);
     into[..lines.start].copy_from_slice(&from[..lines.start]);
     into[lines.end..].copy_from_slice(&from[lines.end..]);
@@ -83,22 +83,21 @@ unsafe fn store(stores: Stores, into: *mut u8, from: *const u8, length: usize) {
             unsafe {
                 asm!(
                     "2:",
-                    "movups {a}, [{from}]",
-                    "movups {b}, [{from} + 16]",
-                    "movups {c}, [{from} + 32]",
-                    "movups {d}, [{from} + 48]",
-                    concat!($store, " [{into}], {a}"),
-                    concat!($store, " [{into} + 16], {b}"),
-                    concat!($store, " [{into} + 32], {c}"),
-                    concat!($store, " [{into} + 48], {d}"),
-                    "add {from}, 64",
-                    "add {into}, 64",
-                    "sub {left}, 64",
+                    "movups {a}, [{from} + {at}]",
+                    "movups {b}, [{from} + {at} + 16]",
+                    "movups {c}, [{from} + {at} + 32]",
+                    "movups {d}, [{from} + {at} + 48]",
+                    concat!($store, " [{into} + {at}], {a}"),
+                    concat!($store, " [{into} + {at} + 16], {b}"),
+                    concat!($store, " [{into} + {at} + 32], {c}"),
+                    concat!($store, " [{into} + {at} + 48], {d}"),
+                    "add {at}, 64",
                     "jnz 2b",
                     $end,
-                    from = inout(reg) from => _,
-                    into = inout(reg) into => _,
-                    left = inout(reg) length => _,
+                    // Both ends, from which `at` counts up to zero.
+                    from = in(reg) from.wrapping_add(length),
+                    into = in(reg) into.wrapping_add(length),
+                    at = inout(reg) length.wrapping_neg() => _,
                     a = out(xmm_reg) _,
                     b = out(xmm_reg) _,
                     c = out(xmm_reg) _,
