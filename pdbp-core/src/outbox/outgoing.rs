@@ -20,7 +20,11 @@ impl<'m> CopyBy<'m> {
         Self(function)
     }
 
-    fn copy(self, into: &mut [u8], from: &[u8]) {
+    /// Copies bytes to as many others.
+    ///
+    /// # Panics
+    /// When the lengths differ, unless a function does something else then.
+    pub fn copy(self, into: &mut [u8], from: &[u8]) {
         match self.0 {
             Some(function) => function(into, from),
             None => into.copy_from_slice(from),

@@ -178,13 +178,16 @@ impl StreamOut {
             return Err(Missing::Room);
         }
         let (route, filled) = (self.route(0), self.filled);
-        let block = self.block.as_mut().ok_or(Missing::Block)?;
-        // Reserved anew at the same place each time, whole; the segment's true length is set when it leaves.
-        block.rewind(Packer::new());
-        let bytes = block.reserve(route, whole).unwrap_or(&mut []);
+        let bytes = room(self.block.as_mut().ok_or(Missing::Block)?, route, whole);
         let end = filled.saturating_add(length).min(bytes.len());
         self.lent = end.saturating_sub(filled);
         Ok(bytes.get_mut(filled..end).unwrap_or(&mut []))
+    }
+
+    /// All the room of a segment of `whole` bytes, which begins with those that are filled; none without a block.
+    pub fn room(&mut self, whole: usize) -> &mut [u8] {
+        let route = self.route(0);
+        self.block.as_mut().map_or(&mut [], |block| room(block, route, whole))
     }
 
     /// Takes the first `bytes` bytes of the last loan as filled; no more than it had, since what lies behind is of other
@@ -393,4 +396,10 @@ impl StreamOut {
         }
         engine.close_stream(self.group)
     }
+}
+
+/// The room of a segment, reserved anew at the same place each time, whole: its true length is set when it leaves.
+fn room(block: &mut OpenBlock, route: Route, whole: usize) -> &mut [u8] {
+    block.rewind(Packer::new());
+    block.reserve(route, whole).unwrap_or(&mut [])
 }

@@ -78,9 +78,11 @@ impl Lanes {
         for node in (0..nodes).filter_map(NodeId::new) {
             outbox.set_body(node.index(), shared.body(node));
         }
+        let read_elsewhere =
+            (0..nodes).map(|n| NodeId::new(n).is_some_and(|node| shared.is_read_elsewhere(node))).collect();
         let followed = Cell::new(shared.flushes.load(Ordering::Acquire));
         Self {
-            packing: Owner::new(Packing::new(outbox)),
+            packing: Owner::new(Packing::new(outbox, read_elsewhere)),
             oldest: Oldest(Arc::new(AtomicU64::new(NOTHING))),
             flush_after,
             followed,
@@ -123,6 +125,22 @@ impl Lanes {
     pub(crate) fn push(&self, to: Target, route: Route, message: &[u8]) -> Result<(), Full> {
         // SAFETY: packing only copies bytes.
         unsafe { self.packing.with_window(|packing, windows| packing.push(windows, to, route, message)) }
+    }
+
+    /// Packs as many messages of `length` bytes each, of `most` that lie side by side, as the open block to their node has room for; how many.
+    #[expect(unsafe_code, reason = "the promise that packing does nothing else")]
+    pub(crate) fn push_each(
+        &self,
+        way: (Target, Route),
+        messages: &[u8],
+        length: usize,
+        most: usize,
+    ) -> usize {
+        let pack = |packing: &mut Packing, windows: &mut Windows| {
+            packing.push_each(windows, way, messages, length, most)
+        };
+        // SAFETY: packing only copies bytes.
+        unsafe { self.packing.with_window(pack) }
     }
 
     /// Does something with the outbox.

@@ -4,16 +4,19 @@ use std::ops::{Deref, DerefMut};
 
 use pdbp_core::cdu::CduClass;
 use pdbp_core::outbox::{self, Hop, Outcome};
+use pdbp_local::Copier;
 
 use super::sending::Patience;
 use super::{HoldsPart, Target};
 use crate::error::SendError;
 
-/// Room for one message in a block, from [`Sender::loan`](super::Sender::loan). Fill it, then [`send`](Self::send) it; if it is dropped,
+/// Room for one message, from [`Sender::loan`](super::Sender::loan). Fill it, then [`send`](Self::send) it; if it is dropped,
 /// nothing is sent.
 pub struct Loan<P: HoldsPart> {
     part: P,
     loan: Option<outbox::Loan>,
+    /// What is filled instead, and copied when it is sent, where that goes past the caches.
+    beside: Option<Vec<u8>>,
 }
 
 impl<P: HoldsPart> Loan<P> {
@@ -44,7 +47,13 @@ impl<P: HoldsPart> Loan<P> {
             })?,
         };
         part.loaned.set(Some(to.node()));
-        Ok(Self { part: holder, loan: Some(loan) })
+        let is_beside = length >= Copier::LONG && part.shared().is_read_elsewhere(to.node());
+        let beside = is_beside.then(|| {
+            let mut bytes = part.lent.take();
+            bytes.resize(length, 0);
+            bytes
+        });
+        Ok(Self { part: holder, loan: Some(loan), beside })
     }
 
     /// Sends the message: it leaves with its block, as after [`Part::send`](super::Part::send).
@@ -53,8 +62,14 @@ impl<P: HoldsPart> Loan<P> {
     }
 
     fn end(&mut self, outcome: Outcome) {
-        let Some(loan) = self.loan.take() else { return };
+        let Some(mut loan) = self.loan.take() else { return };
         let part = self.part.part();
+        if let Some((bytes, node)) = self.beside.take().zip(part.loaned.take()) {
+            if outcome == Outcome::Committed {
+                part.copying(node, bytes.len(), |copy| copy.copy(loan.bytes_mut(), &bytes));
+            }
+            part.lent.set(bytes);
+        }
         part.loaned.set(None);
         let before = part.lanes.end_loan(loan, outcome);
         debug_assert!(before.is_none(), "nothing was packed for the node meanwhile");
@@ -65,13 +80,19 @@ impl<P: HoldsPart> Loan<P> {
 impl<P: HoldsPart> Deref for Loan<P> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        self.loan.as_ref().map_or(&[], |loan| loan.bytes())
+        match &self.beside {
+            Some(bytes) => bytes,
+            None => self.loan.as_ref().map_or(&[], |loan| loan.bytes()),
+        }
     }
 }
 
 impl<P: HoldsPart> DerefMut for Loan<P> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.loan.as_mut().map_or(&mut [], |loan| loan.bytes_mut())
+        match &mut self.beside {
+            Some(bytes) => bytes,
+            None => self.loan.as_mut().map_or(&mut [], |loan| loan.bytes_mut()),
+        }
     }
 }
 

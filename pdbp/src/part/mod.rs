@@ -14,6 +14,7 @@ mod room;
 mod sender;
 mod sending;
 mod share;
+mod stage;
 mod stall;
 mod stream;
 mod superstep;
@@ -97,6 +98,8 @@ pub struct Part<S: Share = Local> {
     copiers: Box<[Cell<Copier>]>,
     /// The node that a loan is for.
     loaned: Cell<Option<NodeId>>,
+    /// Memory of the last loan that was copied, for the next.
+    lent: Cell<Vec<u8>>,
 }
 
 impl<S: Share> Part<S> {
@@ -189,6 +192,7 @@ impl<S: Share> Part<S> {
             superstep: Superstep::default(),
             copiers: (0..nodes).map(|_| Cell::default()).collect(),
             loaned: Cell::new(None),
+            lent: Cell::default(),
             node: node.clone(),
         }
     }

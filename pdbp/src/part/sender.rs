@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use bytemuck::NoUninit;
 use pdbp_core::cdu::CduClass;
-use pdbp_core::outbox::Hop;
 
 use super::sending::Patience;
 use super::{Loan, Local, Part, Share, Target};
@@ -159,24 +158,21 @@ impl<'p, S: Share> Sender<'p, S> {
             return 0;
         }
         let route = self.part.route(self.to, CduClass::ShortMessage, 0);
-        let most = count.min(u32::MAX as usize) as u32;
-        let hop = Hop::to_node(self.to.node());
-        self.part.lanes.with(|outbox| outbox.push_train(hop, route, bytes, length, most)) as usize
+        self.part.lanes.push_each((self.to, route), bytes, length, count)
     }
 
-    /// Lends room for a message of `length` bytes in the block that leaves, to be filled in place, without a copy. The bytes are whatever the
-    /// block held before. Waits for room like [`send`](Self::send).
+    /// Lends room for a message of `length` bytes, to be filled in place. The bytes are whatever the room held before. Waits for room like
+    /// [`send`](Self::send).
     ///
     /// Until the loan is sent or dropped, other messages of the part to that node, and further loans, are refused
     /// ([`SendError::Loaned`]), and messages packed before it in the same block wait, even at [`flush`](Self::flush). Commands and streams are
     /// not affected; commands cannot be lent.
     ///
-    /// # When not to copy is slower
-    /// A part on another processor of this host reads the block itself, whose bytes are still in that processor's cache from the last time. A
-    /// program that stores into them fetches each line from there. [`send`](Self::send) copies messages of 8 KiB and more past the caches,
-    /// where that takes less time: on two processors of an AMD EPYC, blocks of 128 KiB took 11.7 µs to write in place, and 7.1 µs to write into
-    /// a buffer of the program and copy from there. So use loans for short messages, for other hosts, and for data that would have to be
-    /// gathered first; send long messages.
+    /// # Copies
+    /// The room is in the block that leaves, with one exception: a loan of 8 KiB or more to a part on another processor of this host is a buffer
+    /// of the sending part, which is copied when it is sent. The receiver reads the block itself, and its cache still holds what it read there last,
+    /// so that a program that stores into the block fetches each line from that cache. On two processors of an AMD EPYC it takes 11.7 µs to
+    /// write 128 KiB in place, and 7.1 µs to write them into a buffer and copy that past the caches.
     ///
     /// # Errors
     /// [`SendError::LoanTooLong`] when it does not fit a block ([`Part::longest`]); else as `send`.

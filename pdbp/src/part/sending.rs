@@ -273,7 +273,7 @@ impl<S: Share> Part<S> {
     }
 
     /// Does something with the way in which so many bytes are copied for a node.
-    fn copying<R>(&self, node: NodeId, bytes: usize, f: impl FnOnce(CopyBy<'_>) -> R) -> R {
+    pub(super) fn copying<R>(&self, node: NodeId, bytes: usize, f: impl FnOnce(CopyBy<'_>) -> R) -> R {
         let is_choice = bytes >= Copier::LONG && self.shared().is_read_elsewhere(node);
         let Some(cell) = self.copiers.get(node.index()).filter(|_| is_choice) else {
             return f(CopyBy::default());

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "mpi")]
 mod announced;
+mod beside;
 #[cfg(feature = "cuda")]
 pub(super) mod device;
 #[cfg(feature = "futures-io")]
@@ -19,7 +20,6 @@ use pdbp_core::id::StreamNo;
 use pdbp_core::inbox::Accepted;
 use pdbp_core::outbox::{Ending, Missing, StreamError, StreamOut};
 use pdbp_core::pipe::{PipeError, StreamState};
-use pdbp_local::Copier;
 
 use super::inbox::Source;
 use super::sending::{Patience, failed, route_nodes};
@@ -27,6 +27,7 @@ use super::{HoldsPart, Part, Share, Target};
 use crate::error::{RecvError, SendError};
 use crate::node::NodeEngine;
 
+use beside::Beside;
 pub use reader::StreamReader;
 pub use segment::Segment;
 
@@ -50,7 +51,7 @@ pub struct StreamWriter<P: HoldsPart> {
     /// For a block.
     patience: Patience,
     /// Where the reader reads what is written out of this node's memory, on another processor.
-    copier: Option<Box<Copier>>,
+    beside: Option<Box<Beside>>,
     /// The cluster of the part that reads it, if that is another.
     #[cfg(feature = "net")]
     cluster: Option<String>,
@@ -103,7 +104,7 @@ impl<P: HoldsPart> StreamWriter<P> {
             let part = part.part();
             StreamOut::open(&mut part.shared().engine(), part.id(), to)?
         };
-        let copier = part.part().shared().is_read_elsewhere(to.node()).then(Box::default);
+        let beside = part.part().shared().is_read_elsewhere(to.node()).then(Box::default);
         #[cfg(feature = "net")]
         let cluster = {
             // Its writer is to be told when that is out of reach.
@@ -114,7 +115,7 @@ impl<P: HoldsPart> StreamWriter<P> {
             part,
             out,
             patience: Patience::Set,
-            copier,
+            beside,
             #[cfg(feature = "net")]
             cluster,
             #[cfg(feature = "cuda")]
@@ -139,36 +140,34 @@ impl<P: HoldsPart> StreamWriter<P> {
     }
 
     /// Writes as many of the bytes as the segment has room for, at least one, and returns how many: [`io::Write::write`] with the
-    /// runtime's own error. To a reader on another processor of this host this is faster for long data than a [`loan`](Self::loan), since it
-    /// stores past the processor's caches where that takes less time.
+    /// runtime's own error.
     ///
     /// # Errors
     /// See [`SendError`].
     pub fn write_some(&mut self, data: &[u8]) -> Result<usize, SendError> {
         let whole = self.make_room(data.len())?;
-        let room = self.out.loan(whole, data.len()).unwrap_or(&mut []);
-        let taken = room.len().min(data.len());
-        let (into, (from, _)) = (room.split_at_mut(taken).0, data.split_at(taken));
-        match &mut self.copier {
-            Some(copier) => copier.copy(into, from),
-            None => into.copy_from_slice(from),
-        }
-        self.advance(taken);
+        let taken = match &mut self.beside {
+            Some(beside) => beside.write(&mut self.out, whole, data),
+            None => self.out.write(whole, data).unwrap_or(0),
+        };
         Ok(taken)
     }
 
     /// Lends room for the next bytes, to be filled in place: as many as asked for, at most what is left of the segment, and at least
     /// one unless `length` is 0. Call [`advance`](Self::advance) with the number that was filled. Waits for room as [`Part::send`].
     ///
-    /// Meant for readers on other hosts, and for bytes that would have to be gathered first. To a reader on another processor of this host,
-    /// [`write_some`](Self::write_some) is 2.5 times as fast for long data that exists already, and 1.5 times for data made in a buffer
-    /// first: see [`Sender::loan`](super::Sender::loan).
+    /// Meant for data that is made, received or gathered here; what lies in one place already goes faster by [`write_some`](Self::write_some). To a
+    /// reader on another processor of this host the room is a buffer of the writer, of up to a segment, which is copied past the caches
+    /// where that takes less time than writing in place: see [`Sender::loan`](super::Sender::loan).
     ///
     /// # Errors
     /// See [`SendError`].
     pub fn loan(&mut self, length: usize) -> Result<&mut [u8], SendError> {
         let whole = self.make_room(length)?;
-        Ok(self.out.loan(whole, length).unwrap_or(&mut []))
+        match &mut self.beside {
+            Some(beside) => Ok(beside.loan(&mut self.out, whole, length)),
+            None => Ok(self.out.loan(whole, length).unwrap_or(&mut [])),
+        }
     }
 
     /// Sees to it that a loan of so many bytes has room; returns the bytes of a full segment.
@@ -267,6 +266,9 @@ impl<P: HoldsPart> StreamWriter<P> {
             self.part.part().await_target(self.out.dest(), self.patience)?;
         }
         let block = self.part.part().open_block(self.out.dest().node(), self.patience)?.0;
+        if let Some(beside) = &mut self.beside {
+            beside.begin();
+        }
         let before = self.out.give_block(block);
         debug_assert!(before.is_none(), "it was missing");
         before.into_iter().for_each(|block| self.part.part().shared().engine().submit(block));
@@ -280,6 +282,10 @@ impl<P: HoldsPart> StreamWriter<P> {
         }
         if !self.out.has_block() {
             self.take_block()?;
+        }
+        let whole = self.segment_len();
+        if let Some(beside) = &mut self.beside {
+            beside.end(&mut self.out, whole);
         }
         let sealed = self.out.seal(kind, ending);
         let part = self.part.part();

@@ -1,22 +1,33 @@
 //! The room behind the last message that a part packed. Further messages to the same part go there without the outbox: into the open train if
 //! they have its length, else with a header of their own.
+//!
+//! To a reader on another processor of this host, which reads the block itself, many messages one behind the other are written into a
+//! [stage](Stage) beside the block first, where that takes less time.
 #![allow(unsafe_code, reason = "room in blocks that the outbox has")]
 
-use std::ptr::{self, NonNull};
+use std::ptr;
+use std::time::Instant;
 
 use pdbp_core::cdu::{CDU_HEADER, COUNT_AT, CduClass, Full, Lent, Packed, Route};
 use pdbp_core::outbox::{Hop, Outbox};
-use pdbp_local::Copier;
+use pdbp_local::{Copier, StoreChoice};
 
 use super::Target;
+use super::stage::Stage;
 use crate::sync::Windowed;
 
 /// Windows at a time. Traffic to more nodes than that, message by message in turn, goes without them.
 const WINDOWS: usize = 32;
+/// Bytes of a stage: they stay in the first level of the cache.
+pub(super) const STAGE: usize = 16 << 10;
+/// A window that so many bytes were written through is followed by others like it.
+const MANY: usize = Copier::LONG;
 
 /// An outbox. Only lanes of nodes are packed into here.
 pub(crate) struct Packing {
     pub(super) outbox: Outbox<'static>,
+    /// By node: whether blocks to it are read out of the memory of this node by one on another processor.
+    read_elsewhere: Box<[bool]>,
 }
 
 /// The windows of lanes, each in the place that the lowest bits of its node name.
@@ -25,36 +36,60 @@ pub(crate) struct Windows {
     places: [Window; WINDOWS],
     /// A bit for each that is open.
     open: u32,
+    /// A bit for each whose last window many bytes were written through.
+    streams: u32,
+    beside: [Option<Box<Beside>>; WINDOWS],
+}
+
+/// What a place knows of writing beside its blocks.
+struct Beside {
+    choice: StoreChoice,
+    stage: Stage,
+    /// When the last window was opened, and how many bytes were written through it, if this one follows it.
+    last: Option<Instant>,
+    written: usize,
+}
+
+impl Default for Beside {
+    fn default() -> Self {
+        Self { choice: StoreChoice::of_blocks(), stage: Stage::default(), last: None, written: 0 }
+    }
 }
 
 /// The open train of a lane, and the room behind it, where the messages go that follow.
 ///
-/// The `room` bytes from `base` on are the window's own: they lie in a block of the outbox, and nobody uses that lane of the outbox
-/// before the window is closed. They begin with the header of the train that was open then. What is packed ends at `at`, and `last` is the
-/// last place where one more message of the open train has room. Nothing has room in a window that is closed.
+/// The bytes of the block of that lane of the outbox, from the header of the train on that was open then, are the window's own before it is
+/// closed. It writes those from `origin` to `end`, which are at `base` plus their place: in the block itself, or in a stage. What is packed ends
+/// at `at`, and `last` is the last place where one more message of the open train has room. Nothing has room in a window that is closed.
 // As long as a power of 2, so that finding one among several takes a shift.
-#[repr(align(64))]
+#[repr(C, align(128))]
 struct Window {
     /// Whom the open train is for.
     to: Target,
     /// Where the next message goes, and the last place where one has room.
-    at: NonNull<u8>,
-    last: NonNull<u8>,
-    base: NonNull<u8>,
-    /// Where the header of the open train is, from `base` on.
+    at: *mut u8,
+    last: *mut u8,
+    base: *mut u8,
+    /// Place of the header of the open train.
     header_at: u32,
     /// Bytes of its messages.
     length: u32,
-    /// Bytes for trains that begin here; 0 where none may.
+    /// Where trains that begin here have to end; 0 where none may.
     room: u32,
     /// Messages of the trains before the open one.
     before: u32,
     route: Route,
     /// Whether all messages are for one part.
     only_one_part: bool,
+    /// Whether it writes into a stage.
+    is_staged: bool,
+    origin: u32,
+    end: u32,
+    /// Place of the number of messages of a train that has ended, and that number: to be written in the block, before `origin`.
+    ended: Option<(u32, u32)>,
 }
 
-const _: () = assert!(size_of::<Window>() == 64);
+const _: () = assert!(size_of::<Window>() == 128);
 
 const NOBODY: Target = match Target::from_bits(0) {
     Some(target) => target,
@@ -66,19 +101,22 @@ unsafe impl Send for Window {}
 
 impl Default for Window {
     fn default() -> Self {
-        let nowhere = NonNull::dangling();
         Self {
             to: NOBODY,
             // Behind the last place.
-            at: NonNull::<u64>::dangling().cast(),
-            last: nowhere,
-            base: nowhere,
+            at: ptr::without_provenance_mut(1),
+            last: ptr::null_mut(),
+            base: ptr::null_mut(),
             header_at: 0,
             length: 0,
             room: 0,
             before: 0,
             route: Route::new(CduClass::ShortMessage, 0, NOBODY, NOBODY),
             only_one_part: true,
+            is_staged: false,
+            origin: 0,
+            end: 0,
+            ended: None,
         }
     }
 }
@@ -92,10 +130,26 @@ impl Window {
             return None;
         }
         // SAFETY: the `length` bytes from `at` on are the window's own, since `at` is not behind `last`; so `message` is elsewhere.
-        unsafe { ptr::copy_nonoverlapping(message.as_ptr(), at.as_ptr(), message.len()) }
-        // SAFETY: the end of bytes of the block is in the block, or its end.
+        unsafe { ptr::copy_nonoverlapping(message.as_ptr(), at, message.len()) }
+        // SAFETY: the end of bytes of the window is in the block, or its end.
         self.at = unsafe { at.add(message.len()) };
         Some(())
+    }
+
+    /// Packs as many messages of `length` bytes each, of `most` that lie side by side, as continue the train and have room; how many.
+    fn push_each(&mut self, to: Target, messages: &[u8], length: usize, most: usize) -> usize {
+        let at = self.at;
+        if to != self.to || length != self.length as usize || at > self.last {
+            return 0;
+        }
+        let room = (self.last.addr() - at.addr()).checked_div(length).unwrap_or(0) + 1;
+        let count = room.min(most);
+        let Some(messages) = messages.get(..count * length) else { return 0 };
+        // SAFETY: the bytes from `at` to `last`, and `length` more, are the window's own; so `messages` are elsewhere.
+        unsafe { ptr::copy_nonoverlapping(messages.as_ptr(), at, messages.len()) }
+        // SAFETY: as in `push`.
+        self.at = unsafe { at.add(messages.len()) };
+        count
     }
 
     /// Packs a message to a part of the same node, if it has room, as the first of a train.
@@ -127,20 +181,16 @@ impl Window {
             return None;
         }
         self.end_train(written);
-        // SAFETY: up to `end`, which is within `room`, the bytes are the window's own, and nothing is packed from `written` on.
-        let header = unsafe { self.base.add(header_at) };
+        let header = self.base.wrapping_add(header_at);
         let bytes = self.route.header(length as u32);
-        // SAFETY: as above.
-        unsafe { header.cast().write_unaligned(bytes) }
+        // SAFETY: up to `end`, which is within `room`, the bytes are the window's own, and nothing is packed from `written` on.
+        unsafe { header.cast::<[u8; CDU_HEADER]>().write_unaligned(bytes) }
         (self.header_at, self.length) = (header_at as u32, length as u32);
-        // SAFETY: `room` is no less than `end`, so than `length`.
-        self.last = unsafe { self.base.add(self.room as usize - length) };
-        // SAFETY: as for the header.
-        self.at = unsafe { self.base.add(end) };
-        // SAFETY: as for the header.
-        let data = unsafe { header.add(CDU_HEADER) };
+        self.last = self.base.wrapping_add(self.room as usize - length);
+        self.at = self.base.wrapping_add(end);
+        let data = header.wrapping_add(CDU_HEADER);
         // SAFETY: as for the header; and `message` is elsewhere.
-        unsafe { ptr::copy_nonoverlapping(message.as_ptr(), data.as_ptr(), length) }
+        unsafe { ptr::copy_nonoverlapping(message.as_ptr(), data, length) }
         Some(())
     }
 
@@ -151,14 +201,18 @@ impl Window {
         let mut count = 1;
         if data != self.length {
             count = data / self.length;
-            // SAFETY: the open train has its header there, within the window's own bytes.
-            let header = unsafe { self.base.add(self.header_at as usize + COUNT_AT) };
-            // SAFETY: as above.
-            unsafe { header.cast().write_unaligned(count.to_le_bytes()) }
+            let count_at = self.header_at + COUNT_AT as u32;
+            if count_at >= self.origin {
+                let number = self.base.wrapping_add(count_at as usize);
+                // SAFETY: the open train has its header there, and what is not before `origin` the window writes.
+                unsafe { number.cast::<[u8; 4]>().write_unaligned(count.to_le_bytes()) }
+            } else {
+                self.ended = Some((count_at, count));
+            }
         }
         self.before += count;
         // SAFETY: padding and the header are longer, and nothing is packed there.
-        unsafe { self.at.cast().write_unaligned([0u8; 8]) }
+        unsafe { self.at.cast::<[u8; 8]>().write_unaligned([0; 8]) }
     }
 
     /// The window behind the open train of a lane, which is for `to`. The caller leaves it alone until the window is closed.
@@ -166,14 +220,47 @@ impl Window {
     fn open(to: Target, route: Route, length: usize, lent: Lent<'_>) -> Option<Self> {
         let Lent { room, written, is_straight } = lent;
         let last = room.len().checked_sub(length).filter(|_| written <= room.len())?;
-        let base = NonNull::from(&mut *room).cast::<u8>();
-        // SAFETY: `written` is no more than the length of the room.
-        let at = unsafe { base.add(written) };
-        // SAFETY: `last` is no more than the length of the room.
-        let last = unsafe { base.add(last) };
-        let (length, bytes) = (u32::try_from(length).ok()?, u32::try_from(room.len()).ok()?);
-        let room = if is_straight { bytes } else { 0 };
-        Some(Self { to, at, last, base, header_at: 0, length, room, before: 0, route, only_one_part: true })
+        let base = room.as_mut_ptr();
+        let (length, end) = (u32::try_from(length).ok()?, u32::try_from(room.len()).ok()?);
+        Some(Self {
+            to,
+            at: base.wrapping_add(written),
+            last: base.wrapping_add(last),
+            base,
+            length,
+            room: if is_straight { end } else { 0 },
+            route,
+            end,
+            ..Self::default()
+        })
+    }
+
+    /// Writes into the stage from now on, as far as that goes.
+    fn turn_to(&mut self, stage: &mut Stage) {
+        let (written, origin) = (self.written(), stage.origin());
+        let bytes = stage.room(STAGE);
+        let end = (self.end as usize).min(origin + STAGE);
+        // Where the block's room would begin if all of it were staged: nothing before `origin` is looked for there.
+        self.base = bytes.as_mut_ptr().wrapping_sub(origin);
+        self.at = self.base.wrapping_add(written);
+        self.last = self.base.wrapping_add(end.saturating_sub(self.length as usize));
+        self.room = if self.room > 0 { end as u32 } else { 0 };
+        (self.is_staged, self.origin) = (true, origin as u32);
+    }
+
+    /// Puts what is missing into the room of the block: what is staged, or whole lines of it where more is to follow.
+    fn settle(&mut self, stage: &mut Stage, room: &mut [u8], follows: bool) {
+        let end = self.written();
+        if follows {
+            stage.advance(room, end)
+        } else {
+            stage.settle(room, end)
+        }
+        if let Some((count_at, count)) = self.ended.take()
+            && let Some(number) = room.get_mut(count_at as usize..).and_then(<[u8]>::first_chunk_mut::<4>)
+        {
+            *number = count.to_le_bytes();
+        }
     }
 
     /// What was packed since it was opened, and before in that train.
@@ -186,13 +273,13 @@ impl Window {
             before: self.before,
             only_one_part: self.only_one_part,
         };
-        (self.last, self.room) = (self.base, 0);
+        (self.last, self.room, self.is_staged) = (ptr::null_mut(), 0, false);
         packed
     }
 
     /// Bytes from `base` on that are packed.
     fn written(&self) -> usize {
-        self.at.addr().get() - self.base.addr().get()
+        self.at.addr().wrapping_sub(self.base.addr())
     }
 }
 
@@ -210,6 +297,20 @@ impl Windows {
         let window = &mut self.places[place(to)];
         if to == window.to { window.push_first(message) } else { None }
     }
+
+    /// Many bytes went through the window before this one: times it, and has it write beside the block where that took less time.
+    #[cold]
+    fn begin_stream(&mut self, place: usize) {
+        let (window, beside) = (&mut self.places[place], self.beside[place].get_or_insert_default());
+        let now = Instant::now();
+        if let Some(last) = beside.last.replace(now) {
+            beside.choice.note(beside.written, now - last);
+        }
+        if beside.choice.is_past_caches() {
+            beside.stage.begin(window.written());
+            window.turn_to(&mut beside.stage);
+        }
+    }
 }
 
 /// Which window is for messages to that part, or to others of its node and of some others.
@@ -219,8 +320,8 @@ const fn place(to: Target) -> usize {
 }
 
 impl Packing {
-    pub(super) fn new(outbox: Outbox<'static>) -> Self {
-        Self { outbox }
+    pub(super) fn new(outbox: Outbox<'static>, read_elsewhere: Box<[bool]>) -> Self {
+        Self { outbox, read_elsewhere }
     }
 
     /// Packs a message into the open block to its node, and opens the window behind it.
@@ -237,6 +338,12 @@ impl Packing {
         if window.push(to, message).or_else(|| window.push_to(to, route, message)).is_some() {
             return Ok(());
         }
+        if window.is_staged && window.to.node() == to.node() && self.renew(windows, place) {
+            let window = &mut windows.places[place];
+            if window.push(to, message).or_else(|| window.push_to(to, route, message)).is_some() {
+                return Ok(());
+            }
+        }
         self.close_one(windows, place);
         let hop = Hop::to_node(to.node());
         self.outbox.push(hop, route, message)?;
@@ -244,18 +351,83 @@ impl Packing {
         if let Some(window) = lent.and_then(|lent| Window::open(to, route, message.len(), lent)) {
             windows.places[place] = window;
             windows.open |= 1 << place;
+            if windows.streams & (1 << place) != 0
+                && self.read_elsewhere.get(to.node().index()) == Some(&true)
+            {
+                windows.begin_stream(place);
+            }
         }
         Ok(())
     }
 
+    /// Packs as many messages of `length` bytes each, of `most` that lie side by side, as the open block to their node has room for; how many.
+    pub(super) fn push_each(
+        &mut self,
+        windows: &mut Windows,
+        (to, route): (Target, Route),
+        messages: &[u8],
+        length: usize,
+        most: usize,
+    ) -> usize {
+        let mut packed = 0;
+        while packed < most
+            && let Some(rest) = messages.get(packed * length..)
+            && let Some(first) = rest.get(..length)
+        {
+            let count = windows.places[place(to)].push_each(to, rest, length, most - packed);
+            packed += count;
+            if count == 0 {
+                match self.push(windows, to, route, first) {
+                    Ok(()) => packed += 1,
+                    Err(Full) => break,
+                }
+            }
+        }
+        packed
+    }
+
+    /// Makes room in the stage of a window. `false`: its block has no more.
+    #[cold]
+    fn renew(&mut self, windows: &mut Windows, place: usize) -> bool {
+        let window = &mut windows.places[place];
+        let lane = Hop::to_node(window.to.node()).lane();
+        let (Some(beside), Some(lent)) = (&mut windows.beside[place], self.outbox.lend_room(lane)) else {
+            return false;
+        };
+        let stage = &mut beside.stage;
+        if stage.origin() + STAGE >= window.end as usize {
+            return false;
+        }
+        window.settle(stage, lent.room, true);
+        window.turn_to(stage);
+        true
+    }
+
+    /// Closes a window, if it is open.
     #[inline]
     fn close_one(&mut self, windows: &mut Windows, place: usize) {
         if windows.open & (1 << place) == 0 {
             return;
         }
         windows.open &= !(1 << place);
+        windows.streams &= !(1 << place);
         let window = &mut windows.places[place];
         let lane = Hop::to_node(window.to.node()).lane();
+        let written = window.written();
+        if written >= MANY {
+            windows.streams |= 1 << place;
+        }
+        if let Some(beside) = &mut windows.beside[place] {
+            if written < MANY {
+                beside.last = None;
+            }
+            if window.is_staged
+                && let Some(lent) = self.outbox.lend_room(lane)
+            {
+                window.settle(&mut beside.stage, lent.room, false);
+            }
+            beside.written = written;
+        }
         self.outbox.take_back(lane, window.close());
     }
 }
@@ -275,3 +447,6 @@ impl Windowed for Packing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -135,6 +135,9 @@ impl<P: HoldsPart + Clone> Outlet for StreamWriter<P> {
         self.flush_segment()?;
         let Some(block) = block.into_token() else { return Ok(()) };
         self.away.remove();
+        if let Some(beside) = &mut self.beside {
+            beside.leave();
+        }
         let kept = self.out.give_filled(block, length);
         let last = ending == Ending::Last;
         let ending = if last { outbox::Ending::Last } else { outbox::Ending::Open };

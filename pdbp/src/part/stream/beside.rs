@@ -1,0 +1,179 @@
+//! How the bytes of a stream get into its blocks where these are read out of this node's memory on another processor: past the caches, if that
+//! takes less time.
+
+use std::time::Instant;
+
+use pdbp_core::outbox::StreamOut;
+use pdbp_local::{Copier, StoreChoice};
+
+use crate::part::stage::Stage;
+use crate::part::window::STAGE;
+
+/// What a writer of a stream knows of that.
+pub(super) struct Beside {
+    /// For long data, which goes into the block at once.
+    copier: Copier,
+    /// For loans and short data, which are staged.
+    choice: StoreChoice,
+    stage: Stage,
+    /// Whether this segment is staged.
+    is_on: bool,
+    /// When this segment was begun, and how many bytes of it were written by loans and short data.
+    began: Option<Instant>,
+    written: usize,
+}
+
+impl Default for Beside {
+    fn default() -> Self {
+        Self {
+            copier: Copier::default(),
+            choice: StoreChoice::of_blocks(),
+            stage: Stage::default(),
+            is_on: false,
+            began: None,
+            written: 0,
+        }
+    }
+}
+
+impl Beside {
+    /// A segment begins.
+    pub(super) fn begin(&mut self) {
+        let now = Instant::now();
+        let before = self.began.replace(now);
+        if let Some(before) = before.filter(|_| self.written >= Copier::LONG) {
+            self.choice.note(self.written, now - before);
+        }
+        (self.is_on, self.written) = (self.choice.is_past_caches(), 0);
+        self.stage.begin(0);
+    }
+
+    /// Room for the next bytes of a segment of `whole` bytes, which has some.
+    pub(super) fn loan<'b>(
+        &'b mut self,
+        out: &'b mut StreamOut,
+        whole: usize,
+        length: usize,
+    ) -> &'b mut [u8] {
+        let filled = out.filled();
+        if self.is_on && filled - self.stage.origin() >= STAGE {
+            self.stage.advance(out.room(whole), filled);
+        }
+        let room = out.loan(whole, length).unwrap_or(&mut []);
+        self.written += room.len();
+        if !self.is_on {
+            return room;
+        }
+        let at = filled - self.stage.origin();
+        self.stage.room(at + room.len()).get_mut(at..).unwrap_or(&mut [])
+    }
+
+    /// Writes as many of the bytes as there is room for, in a segment of `whole` bytes that has some; how many.
+    pub(super) fn write(&mut self, out: &mut StreamOut, whole: usize, data: &[u8]) -> usize {
+        if data.len() < Copier::LONG {
+            let room = self.loan(out, whole, data.len());
+            let taken = room.len();
+            room.copy_from_slice(data.get(..taken).unwrap_or(&[]));
+            out.advance(taken);
+            return taken;
+        }
+        self.settle(out, whole);
+        let room = out.loan(whole, data.len()).unwrap_or(&mut []);
+        let taken = room.len();
+        self.copier.copy(room, data.get(..taken).unwrap_or(&[]));
+        out.advance(taken);
+        self.stage.begin(out.filled());
+        taken
+    }
+
+    /// The segment leaves.
+    pub(super) fn end(&mut self, out: &mut StreamOut, whole: usize) {
+        self.settle(out, whole);
+        self.is_on = false;
+    }
+
+    /// The segment is written by other means; nothing is staged.
+    #[cfg(feature = "cuda")]
+    pub(super) fn leave(&mut self) {
+        self.is_on = false;
+    }
+
+    /// Puts what is staged into the block.
+    fn settle(&mut self, out: &mut StreamOut, whole: usize) {
+        let filled = out.filled();
+        if self.is_on && filled > self.stage.origin() {
+            self.stage.settle(out.room(whole), filled);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::part::StreamWriter;
+    use crate::{Cluster, Part, PartKind, Progress};
+
+    /// What is written in all ways, in any order.
+    fn write(writer: &mut StreamWriter<&Part>, all: &[u8], random: &mut impl FnMut(usize) -> usize) {
+        let mut at = 0;
+        while at < all.len() {
+            let most = [20, 300, 9_000, 70_000, 300_000][random(5)];
+            let length = (1 + random(most)).min(all.len() - at);
+            let data = &all[at..at + length];
+            at += match random(4) {
+                0 => writer.write_some(data).unwrap(),
+                1 => {
+                    writer.flush_segment().unwrap();
+                    0
+                }
+                _ => {
+                    let room = writer.loan(length).unwrap();
+                    let taken = room.len();
+                    room.copy_from_slice(&data[..taken]);
+                    // In two steps, the second of which may be none.
+                    let first = random(taken + 1);
+                    writer.advance(first);
+                    writer.advance(taken - first);
+                    taken
+                }
+            };
+        }
+    }
+
+    #[test]
+    fn a_stream_that_is_written_beside_its_blocks_arrives_whole() {
+        const LONG: Duration = Duration::from_secs(60);
+        let all: Vec<u8> = (0..500_000).map(|i: usize| (i / 7 + i % 13) as u8).collect();
+        let cluster = Cluster::builder().nodes(2).progress(Progress::Thread).start().unwrap();
+        let part = |n: usize| cluster.node(n).unwrap().register("part", PartKind::Cpu).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let to = part(1);
+                for seed in 1..6 {
+                    let mut reader = to.accept_stream(LONG).unwrap();
+                    let mut got = Vec::new();
+                    while let Some(segment) = reader.next_segment(LONG).unwrap() {
+                        got.extend_from_slice(&segment);
+                    }
+                    assert!(got == all, "seed {seed}: {} of {} bytes", got.len(), all.len());
+                }
+            });
+            let from = part(0);
+            let target = from.find("part@node1", LONG).unwrap();
+            for seed in 1..6_u64 {
+                let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let mut random = |end: usize| {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    (state >> 16) as usize % end
+                };
+                let mut writer = from.open_stream(target).unwrap();
+                writer.beside = Some(Box::default());
+                write(&mut writer, &all, &mut random);
+                writer.finish().unwrap();
+            }
+        });
+    }
+}
