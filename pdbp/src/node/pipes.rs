@@ -21,10 +21,10 @@ use crate::sync::Waiting;
 pub(crate) struct Pipe {
     pub(crate) urgent: ArrayQueue<Delivery>,
     normal: ArrayQueue<Delivery>,
-    /// Deliveries put into `normal`, by whoever has the engine's lock, and taken out of it, by the part.
+    /// Deliveries put into `normal`, under the engine's lock, and taken out of it, by the part.
     put: AtomicU64,
     taken: AtomicU64,
-    /// What is to be known behind a number of deliveries; `has_notices` says whether there is anything.
+    /// Notices for the part, each behind a number of deliveries; `has_notices` says whether there are any.
     notices: Mutex<VecDeque<(u64, Notice)>>,
     has_notices: AtomicBool,
     /// Something has ended that its part waits for besides.
@@ -37,7 +37,7 @@ pub(crate) struct Pipe {
     pub(crate) tasks: Waiting<TaskKey>,
 }
 
-/// What its part is to know, in the order of what arrives.
+/// A notice for the part, in order with deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// A stream has ended before its last segment.
@@ -99,7 +99,7 @@ impl Pipe {
         })
     }
 
-    /// Puts a delivery in. For whoever has the engine's lock.
+    /// Puts a delivery in. To be called under the engine's lock.
     fn push(&self, delivery: Delivery) -> Result<(), Delivery> {
         self.normal.push(delivery)?;
         // Only counted under the engine's lock, as it is read there.
@@ -107,8 +107,8 @@ impl Pipe {
         Ok(())
     }
 
-    /// Lets the part know, behind what has been put in. Said again before it was heard, it counts from now, so that there are no more
-    /// than nodes and streams, also where nobody listens. For whoever has the engine's lock.
+    /// Adds a notice behind the deliveries so far. A notice that is there already moves to the end, so that there are no more
+    /// than nodes and streams even if they are not read. To be called under the engine's lock.
     fn notify(&self, notice: Notice) {
         let behind = self.put.load(Ordering::Relaxed);
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
@@ -166,7 +166,7 @@ impl Pipe {
 pub(crate) struct Sleeper {
     shared: Weak<Shared>,
     pipe: PipeId,
-    /// It is about to, or does: whoever sees it awake may be sure that it looks once more.
+    /// It sleeps or is about to. While this is `false`, it will look once more before it sleeps.
     sleeps: AtomicBool,
 }
 

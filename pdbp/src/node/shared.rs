@@ -114,9 +114,9 @@ pub(crate) struct Shared {
     pub(super) crowded: bool,
     pub(super) habits: Habits,
     pub(crate) pipes: Box<[Pipe]>,
-    /// Deliveries that readers are done with, on their way to the engine.
+    /// Deliveries that readers have released, on their way to the engine.
     released: ArrayQueue<Delivery>,
-    /// Room of long messages that readers are done with.
+    /// Room of long messages that readers have released.
     rooms: ArrayQueue<RoomToken>,
     /// Rung by peers.
     pub(crate) bell: Arc<dyn Bell>,
@@ -127,7 +127,7 @@ pub(crate) struct Shared {
     senders: Waiting<TaskKey>,
     /// The progress thread, if there is one.
     pub(super) driver: OnceLock<Thread>,
-    /// Held by whoever sleeps on the bell.
+    /// Held by the thread that sleeps on the bell.
     pub(crate) leader: Mutex<()>,
     /// Whether that one is to call the progress thread when it waits no longer.
     pub(super) off_duty: AtomicBool,
@@ -401,7 +401,7 @@ impl Shared {
         self.disturb_nap();
     }
 
-    /// Something waits for the next poll, and nobody who knows of it may poll soon. Without a fence: what is not seen is late by a nap at most.
+    /// Says that something waits for the next poll, which may not come soon by itself. Without a fence: if this is missed, it is late by a nap at most.
     fn disturb_nap(&self) {
         if self.naps.load(Ordering::Relaxed) {
             self.bell.ring();
@@ -420,7 +420,7 @@ impl Shared {
         self.events.note(event);
     }
 
-    /// Polls the other nodes of this process that nobody polls: for calls that need all nodes.
+    /// Polls the other nodes of this process that have no thread that does, for calls that need all nodes.
     pub(crate) fn help_siblings(&self) {
         if self.settings.progress == Progress::Thread {
             return;

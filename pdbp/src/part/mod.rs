@@ -1,4 +1,4 @@
-//! A part: the generalised process of the documents, as its thread sees it.
+//! Parts, the endpoints that programs send and receive with (generalised processes, GP, in the documents).
 
 #[cfg(feature = "cuda")]
 mod device;
@@ -61,13 +61,15 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long a part that is dropped waits until it can be freed.
 const FREEING: Duration = Duration::from_secs(1);
 
-/// A part (GP), registered under a name or [attached](Node::attach) without one: it sends to parts of any node and receives from its private pipe. It belongs to the thread that
-/// registered it. Dropping it frees pipe and name, after what it has packed was handed on (`prcsReleasePipe`, `prcsFree`).
+/// An endpoint of a node, [registered](Node::register) under a name or [attached](Node::attach) without one. It sends to parts of any node
+/// and receives from its private pipe. It stays on the thread that registered it, unless it is [shared](Node::register_shared). Dropping it
+/// sends what it has packed and frees its pipe and name (`prcsReleasePipe`, `prcsFree`). What arrives for it later is discarded, and counted at
+/// its node ([`Event::Unroutable`](crate::Event::Unroutable)); senders get no error until they look the name up again.
 ///
-/// The parts of a node share its row, and thereby its room, to each other node. A part that blocks in [`send`](Self::send)
-/// reads nothing meanwhile; when its own pipe is full, what arrived for the other parts of its node stays behind that, and it
-/// may be waiting for itself. A part that others send to while it sends should use [`try_send`](Self::try_send) and
-/// [`wait`](Self::wait).
+/// The parts of a node share its buffers to and from each other node, `row_blocks` blocks each way. A block is free again when all messages in it
+/// have been read and dropped, so 8 unread messages that came in blocks of their own can use up the room, however short they are, for all parts of
+/// the node. A part that blocks in [`send`](Self::send) does not read meanwhile, and may be waiting for itself. A part that receives
+/// while it sends should use [`send_or`](Self::send_or), or [`try_send`](Self::try_send) and [`wait`](Self::wait).
 pub struct Part<S: Share = Local> {
     pub(crate) node: Node,
     id: Target,
@@ -206,12 +208,12 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// The part's identifier (`Pid`), with which others reach it.
+    /// The part's identifier (`Pid`), which is the target for messages to it.
     pub fn id(&self) -> Target {
         self.id
     }
 
-    /// Its name; that of a part that was [attached](Node::attach) is empty.
+    /// Its name; empty for a part that was [attached](Node::attach).
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -237,7 +239,7 @@ impl<S: Share> Part<S> {
         self.node.find(address, timeout)
     }
 
-    /// `prcsReleasePipe`: gives the private pipe back; messages that come for the part from now on are counted and discarded.
+    /// Gives the private pipe back (`prcsReleasePipe`). Messages that arrive for the part from now on are counted and discarded.
     ///
     /// # Errors
     /// [`PipeError::NotBound`] when it was released before.
@@ -253,7 +255,7 @@ impl<S: Share> Part<S> {
         released
     }
 
-    /// `prcsApplyPipe`: binds a private pipe again after [`release_pipe`](Self::release_pipe).
+    /// Binds a private pipe again (`prcsApplyPipe`) after [`release_pipe`](Self::release_pipe).
     ///
     /// # Errors
     /// [`PipeError::AlreadyBound`] and [`PipeError::NoneIdle`].
@@ -263,12 +265,12 @@ impl<S: Share> Part<S> {
         Ok(())
     }
 
-    /// Messages that arrived but could not be read: malformed inside a trusted block, or in segments that came without being asked for.
+    /// Number of messages that arrived but could not be read: malformed, or in segments for which no room had been granted.
     pub fn unreadable(&self) -> u64 {
         self.inbox.borrow().unreadable()
     }
 
-    /// The next message if one has arrived. Commands come before messages. Does not wait, but lets the node make progress.
+    /// Returns the next message if one has arrived, commands first. Does not wait, but lets the node make progress.
     ///
     /// A part that has released its pipe receives nothing; [`recv`](Self::recv) says so.
     #[inline]
@@ -317,11 +319,11 @@ impl<S: Share> Part<S> {
         self.inbox().next_batch(&mut Source(self)).map(Batch::new)
     }
 
-    /// The next message; waits until there is one, or nothing can come any more. Flushes first what this part has packed.
+    /// Waits for the next message, until there is one or none can come any more. First flushes what this part has packed.
     ///
     /// # Errors
-    /// [`RecvError::NobodyLeft`] when every other node has failed or left and this node has no other part, and
-    /// [`RecvError::NoPipe`].
+    /// [`RecvError::NobodyLeft`] when every other node has failed or left and this node has no other part (in a cluster of one node it
+    /// waits: another thread may still register a part); [`RecvError::NoPipe`], and [`RecvError::Interrupted`].
     pub fn recv(&self) -> Result<Message<S>, RecvError> {
         match self.train.next() {
             Some(message) => Ok(message),
@@ -353,10 +355,10 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// The next message; waits at most `timeout` for it.
+    /// Waits for the next message, at most `timeout`.
     ///
     /// # Errors
-    /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
+    /// [`RecvError::Timeout`], also when no other node is left; [`RecvError::NoPipe`], and [`RecvError::Interrupted`].
     #[inline]
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Message<S>, RecvError> {
         if let Some(message) = self.train.next() {
@@ -366,8 +368,8 @@ impl<S: Share> Part<S> {
         self.receive_by(timeout, "sent a message to this part", |part| Ok(part.next_message()))
     }
 
-    /// The rest of a train of equal-sized messages, without waiting: the fastest way to read many. A single message is a batch of one;
-    /// so is one that is longer than a block. Commands come first, in batches of their own ([`Batch::is_command`]).
+    /// Returns the messages of one length from one sender that arrived together, without waiting: the fastest way to read many. A single message is a
+    /// batch of one, as is a message longer than a block. Commands come first, in batches of their own ([`Batch::is_command`]).
     pub fn try_recv_batch(&self) -> Option<Batch<S>> {
         self.next_batch().or_else(|| (self.poll() > 0).then(|| self.next_batch()).flatten())
     }
@@ -387,7 +389,7 @@ impl<S: Share> Part<S> {
         (waiting.message, waiting.stream)
     }
 
-    /// Submits what this part has packed, so that it leaves without waiting for its block to fill.
+    /// Sends what this part has packed without waiting for its blocks to fill. A block with a [loan](Sender::loan) waits for that.
     pub fn flush(&self) {
         let mut engine = self.shared().engine();
         if self.lanes.flush(&mut engine) > 0 {
