@@ -110,6 +110,8 @@ pub(crate) struct Shared {
     engine: Mutex<NodeEngine>,
     /// By node.
     bodies: Box<[Body]>,
+    /// Blocks for all other nodes leave when they are submitted.
+    leaves_at_once: bool,
     /// See [`Backend::crowded`].
     pub(super) crowded: bool,
     pub(super) habits: Habits,
@@ -184,6 +186,7 @@ impl Shared {
         let storage = Storage::allocate(&config, blocks, settings.parts + OWN_ROWS * usize::from(nodes));
         let bell = Arc::clone(&backend.bell);
         let bodies = backend::bodies(&config, &backend);
+        let leaves_at_once = (0..).zip(&bodies).all(|(node, body)| node == id.index() || body.in_place);
         let (crowded, generation) = (backend.crowded, backend.generation);
         #[cfg(feature = "mpi")]
         let direct = backend.direct.clone();
@@ -207,6 +210,7 @@ impl Shared {
             fabric,
             engine: Mutex::new(engine),
             bodies,
+            leaves_at_once,
             crowded,
             habits: Habits::new(),
             pipes,
@@ -255,6 +259,11 @@ impl Shared {
     /// Whether blocks that go that way are read out of the memory of this node by one on another processor.
     pub(crate) fn is_read_elsewhere(&self, node: NodeId) -> bool {
         self.bodies.get(node.index()).is_some_and(|body| body.read_elsewhere)
+    }
+
+    /// Whether blocks that were submitted are on their way without a poll.
+    pub(crate) fn has_sent(&self, engine: &NodeEngine) -> bool {
+        self.leaves_at_once && !engine.has_left_over()
     }
 
     /// The longest message that travels in one block, whichever way it goes.

@@ -161,6 +161,12 @@ impl Lanes {
         self.send(loan.since(), |outbox| outbox.end_loan(loan, outcome))
     }
 
+    /// Whether blocks may be open.
+    #[inline]
+    pub(crate) fn are_open(&self) -> bool {
+        self.oldest.time().is_some()
+    }
+
     /// Submits all open blocks; how many.
     pub(crate) fn flush(&self, engine: &mut NodeEngine) -> u32 {
         self.flush_due(engine, Due::All)

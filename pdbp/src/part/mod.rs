@@ -88,6 +88,8 @@ pub struct Part<S: Share = Local> {
     stalled: Box<[Cell<Stall>]>,
     /// Polls in a row that have found nothing; begins anew when the processor was given away for it.
     idle: Cell<u32>,
+    /// It has polled since its last flush.
+    polled: Cell<bool>,
     /// Of a task that waits: until when it polls before it sleeps.
     polls_until: Cell<Option<Instant>>,
     superstep: Superstep,
@@ -183,6 +185,7 @@ impl<S: Share> Part<S> {
             is_sending_long: Cell::new(false),
             stalled: (0..nodes).map(|_| Cell::new(Stall::NONE)).collect(),
             idle: Cell::new(0),
+            polled: Cell::new(false),
             polls_until: Cell::new(None),
             superstep: Superstep::default(),
             copiers: (0..nodes).map(|_| Cell::default()).collect(),
@@ -340,7 +343,10 @@ impl<S: Share> Part<S> {
         }
         self.pipe()?;
         // Before anything is polled for: what this part waits for may be the answer.
-        self.lanes.flush(&mut self.shared().engine());
+        self.flush_and_poll();
+        if let Some(message) = self.next_message() {
+            return Ok(message);
+        }
         loop {
             match self.wait_until(LOOK, Vec::new(), "", |part| Ok(part.next_message())) {
                 Ok(message) => return Ok(message),
@@ -385,19 +391,6 @@ impl<S: Share> Part<S> {
     fn has_arrived(&self) -> (bool, bool) {
         let waiting = self.inbox().look(&mut Source(self));
         (waiting.message, waiting.stream)
-    }
-
-    /// Submits what this part has packed, so that it leaves without waiting for its block to fill.
-    pub fn flush(&self) {
-        let mut engine = self.shared().engine();
-        if self.lanes.flush(&mut engine) > 0 {
-            self.poll_with(&mut engine);
-        }
-    }
-
-    /// The same for who looks by itself what has come, or need not now: on a link between hosts that takes as long as to send.
-    pub(crate) fn flush_only(&self) {
-        self.lanes.flush(&mut self.shared().engine());
     }
 
     pub(crate) fn shared(&self) -> &Arc<node::Shared> {
