@@ -308,7 +308,10 @@ impl<'a> Outbox<'a> {
     }
 
     /// As [`send`](Self::send), where the open block of the lane has no room, or there is none.
-    pub(crate) fn send_anew(
+    ///
+    /// # Errors
+    /// As there; what was open was submitted.
+    pub fn send_anew(
         &mut self,
         blocks: &mut impl Blocks,
         now: Time,
