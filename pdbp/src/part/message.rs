@@ -1,5 +1,6 @@
 //! What a part receives.
 
+use std::cell::Cell;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,70 +15,109 @@ use super::room::Room;
 use super::train::Bytes;
 use super::{Local, Part, Share, Target};
 use crate::node::Shared;
+use crate::sync::{Chain, Last, Shareable};
 
 /// Bytes that messages lie in: a piece of an arrived block, which goes back to the engine when the last message in it is
 /// dropped, or a long message put together from its segments.
+///
+/// When it is dropped itself, and not ended as one that was shared, it has no delivery any more.
 pub(crate) struct Run {
     content: Content,
+    /// Of a delivery that is out: where it goes back to.
+    shared: Option<Arc<Shared>>,
 }
 
 enum Content {
-    InPlace(Delivery, Arc<Shared>),
+    InPlace(Delivery),
     Assembled(Buffer),
     /// The delivery has gone back.
     Gone,
 }
 
 impl Run {
+    #[inline]
     pub(crate) fn new(delivery: Delivery, shared: &Arc<Shared>) -> Self {
-        Self { content: Content::InPlace(delivery, Arc::clone(shared)) }
+        Self { content: Content::InPlace(delivery), shared: Some(Arc::clone(shared)) }
+    }
+
+    /// A delivery on its way back to the engine.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn returning(delivery: Delivery) -> Self {
+        Self { content: Content::InPlace(delivery), shared: None }
     }
 
     pub(crate) fn assembled(buffer: Buffer) -> Self {
-        Self { content: Content::Assembled(buffer) }
+        Self { content: Content::Assembled(buffer), shared: None }
+    }
+
+    /// The delivery, for which the caller is responsible now, if there is one.
+    #[inline]
+    pub(crate) fn take_delivery(&mut self) -> Option<Delivery> {
+        match std::mem::replace(&mut self.content, Content::Gone) {
+            Content::InPlace(delivery) => Some(delivery),
+            Content::Assembled(_) | Content::Gone => None,
+        }
     }
 
     /// The part that has the address now, from which these bytes are.
     #[inline]
     fn sender(&self, address: Address) -> Target {
-        match &self.content {
-            Content::InPlace(_, shared) => shared.resolve(address),
-            Content::Assembled(buffer) => buffer.room.shared().resolve(address),
-            Content::Gone => address.in_generation(0),
+        match (&self.shared, &self.content) {
+            (Some(shared), _) => shared.resolve(address),
+            (None, Content::Assembled(buffer)) => buffer.room.shared().resolve(address),
+            (None, _) => address.in_generation(0),
         }
     }
 
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.content {
-            Content::InPlace(delivery, _) => delivery.bytes(),
+            Content::InPlace(delivery) => delivery.bytes(),
             Content::Assembled(buffer) => &buffer.bytes,
             Content::Gone => &[],
         }
     }
 
-    /// The delivery, for which the caller is responsible now, if there is one.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn into_delivery(mut self) -> Option<Delivery> {
-        match std::mem::replace(&mut self.content, Content::Gone) {
-            Content::InPlace(delivery, _) => Some(delivery),
-            _ => None,
-        }
-    }
-
     pub(crate) fn delivery(&self) -> Option<&Delivery> {
         match &self.content {
-            Content::InPlace(delivery, _) => Some(delivery),
+            Content::InPlace(delivery) => Some(delivery),
             _ => None,
         }
     }
 }
 
-impl Drop for Run {
-    fn drop(&mut self) {
-        if let Content::InPlace(delivery, shared) = std::mem::replace(&mut self.content, Content::Gone) {
-            shared.release(delivery);
+impl Shareable for Run {
+    fn end(mut last: Last<Self>) {
+        // Kept until the delivery is on its way: the node may end with it.
+        if let Some(shared) = last.shared.take() {
+            shared.give_back(last);
         }
+    }
+}
+
+/// Memory of runs that have ended, for the next of the part, which has polled when they came back.
+#[derive(Default)]
+pub(crate) struct Runs(Cell<Chain<Run>>);
+
+impl Runs {
+    /// The most that are kept.
+    const MOST: usize = 64;
+
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<Last<Run>> {
+        let mut runs = self.0.take();
+        let last = runs.pop();
+        self.0.set(runs);
+        last
+    }
+
+    #[inline]
+    pub(crate) fn put(&self, last: Last<Run>) {
+        let mut runs = self.0.take();
+        if runs.len() < Self::MOST {
+            runs.push(last);
+        }
+        self.0.set(runs);
     }
 }
 

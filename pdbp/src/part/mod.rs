@@ -36,6 +36,7 @@ use crate::node::{self, Late, Node, NodeEngine, Pipe};
 use inbox::{Inbox, Source};
 use known::Known;
 use message::Spare;
+pub(crate) use message::{Run, Runs};
 use stall::Stall;
 use superstep::Superstep;
 use train::Train;
@@ -78,6 +79,8 @@ pub struct Part<S: Share = Local> {
     inbox: RefCell<Inbox<S>>,
     /// What has been taken out of the inbox ahead.
     train: Train<S>,
+    /// Memory for what is received.
+    runs: Runs,
     /// Memory of the last long message, for the next.
     spare: Arc<Spare>,
     pipe: Cell<Option<PipeId>>,
@@ -179,6 +182,7 @@ impl<S: Share> Part<S> {
             known: Known::default(),
             inbox: RefCell::new(inbox::inbox(&shared.settings)),
             train: Train::default(),
+            runs: Runs::default(),
             spare: Arc::default(),
             pipe: Cell::new(pipe),
             next_message: Cell::new(0),
@@ -300,7 +304,7 @@ impl<S: Share> Part<S> {
     fn next_message(&self) -> Option<Message<S>> {
         let mut inbox = self.inbox();
         // Seen at once, since it is what a part that waits finds again and again.
-        if inbox.is_empty() && self.pipe().is_ok_and(Pipe::is_empty) {
+        if inbox.is_empty() && self.bound_pipe().is_some_and(Pipe::is_empty) {
             return None;
         }
         let message = inbox.next(&mut Source(self))?;
@@ -405,14 +409,21 @@ impl<S: Share> Part<S> {
 
     #[inline]
     pub(crate) fn pipe(&self) -> Result<&Pipe, RecvError> {
-        let pipe = self.pipe.get().and_then(|p| self.shared().pipes.get(usize::from(p.0)));
-        pipe.ok_or(RecvError::NoPipe)
+        self.bound_pipe().ok_or(RecvError::NoPipe)
+    }
+
+    /// The same, if it has one.
+    #[inline]
+    pub(crate) fn bound_pipe(&self) -> Option<&Pipe> {
+        self.pipe.get().and_then(|p| self.shared().pipes.get(usize::from(p.0)))
     }
 
     /// Gives back what is left in a pipe that this part had.
+    #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     fn drain(&self, pipe: PipeId, engine: &mut NodeEngine) {
         if let Some(pipe) = self.shared().pipes.get(usize::from(pipe.0)) {
-            while let Some(delivery) = pipe.next_delivery() {
+            // SAFETY: this part was the pipe's, and nobody else gets it under the engine's lock.
+            while let Some(delivery) = unsafe { pipe.next_delivery() } {
                 engine.release(delivery);
             }
             pipe.forget_notices();

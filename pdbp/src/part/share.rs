@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::Part;
-use crate::sync::Count;
+use crate::sync::{AnyThread, Count, OneThread};
 
 /// Whether a part and what it receives may go to another thread: [`Local`], or [`Shared`].
 pub trait Share: sealed::Share {}
@@ -56,10 +56,7 @@ impl<S: Share> HoldsPart for Rc<Part<S>> {
 
 /// What nobody else implements.
 pub(super) mod sealed {
-    use std::cell::Cell;
-    use std::sync::atomic::AtomicUsize;
-
-    use super::{Count, Part, Rc};
+    use super::{AnyThread, Count, OneThread, Part, Rc};
 
     pub trait Share: 'static {
         /// Of those who read a delivery.
@@ -67,11 +64,11 @@ pub(super) mod sealed {
     }
 
     impl Share for super::Local {
-        type Count = Cell<usize>;
+        type Count = OneThread;
     }
 
     impl Share for super::Shared {
-        type Count = AtomicUsize;
+        type Count = AnyThread;
     }
 
     pub trait HoldsPart {}

@@ -7,7 +7,7 @@ use pdbp_core::id::NodeId;
 
 use super::{Part, Share, is_nodes_own};
 use crate::error::RecvError;
-use crate::node::{NodeEngine, Pipe, Turn, Waiter, When};
+use crate::node::{NodeEngine, Own, Pipe, Turn, Waiter, When};
 
 /// Polls in a row that find nothing, after which a part gives its processor away where there are more nodes than processors. Found
 /// with 4 and 8 nodes on 2 cores: with 1 all wait for the scheduler (n↔n 20 to 30 % slower, 1→n and n→1 by half), with and without
@@ -51,7 +51,8 @@ impl<S: Share> Part<S> {
         self.polled.set(true);
         // Only counted under the engine's lock, so that nothing is lost.
         shared.polls.store(shared.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        shared.poll_of(engine, Some(&self.lanes), when)
+        let own = Own { lanes: &self.lanes, runs: &self.runs, pipe: self.bound_pipe() };
+        shared.poll_of(engine, Some(own), when)
     }
 
     /// Submits what this part has packed, so that it leaves without waiting for its block to fill.
