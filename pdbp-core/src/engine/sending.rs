@@ -247,8 +247,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             link.numbers.data_sent += 1;
             let Ok((header, _)) = BlockHeader::read_from_prefix(block.bytes()) else { break };
             let label = Label::of(&header);
-            self.hold(own, (label, 0), block.into_arrived());
-            self.route_row(own, pipes);
+            self.take_in(own, (label, 0), block.into_arrived(), pipes);
             worked += 1;
         }
         self.note_waiting(own);

@@ -6,6 +6,8 @@ mod biased_tests;
 mod counted;
 mod primitives;
 mod ring;
+#[cfg(test)]
+mod ring_tests;
 mod stack;
 mod tasks;
 
