@@ -223,7 +223,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn return_to(&mut self, peer: NodeId, block: ArrivedBlock) {
         if let Err(refused) = self.transport.submit(Op::Return { peer, block }) {
             // Contract: a return is refused only when the peer has failed, and then its memory is the transport's concern.

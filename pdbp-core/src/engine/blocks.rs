@@ -8,7 +8,8 @@ use crate::transport::Transport;
 use crate::umb::{BlockMemory, OpenBlock};
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Blocks for Engine<'_, T, M, P> {
-    #[inline]
+    // Where it is put together it stays, since a block's token is long.
+    #[inline(always)]
     fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
         Self::open(self, dest)
     }

@@ -96,7 +96,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.counters.blocks_delivered += 1;
         if done {
             // The host has kept another delivery than that of this block.
-            self.empty(id, element);
+            self.empty_at_once(id, element);
         }
     }
 
@@ -186,7 +186,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.counters.blocks_delivered += 1;
             worked += 1;
             if done {
-                self.empty(id, element);
+                self.empty_at_once(id, element);
             }
             if over {
                 return worked;

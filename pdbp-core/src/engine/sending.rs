@@ -41,7 +41,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ///
     /// # Errors
     /// See [`OpenError`].
-    #[inline]
+    #[inline(always)]
     pub fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
         let (id, via) = self.first_hop(dest)?;
         if via.is_some() { self.open_to_relay((id, via), dest) } else { self.open_row(id, dest) }
@@ -68,7 +68,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// A vacant block of a link's row, for messages to `dest`. Writers poll this while the row is full, so that case is
     /// decided by a look at the row alone.
-    #[inline]
+    #[inline(always)]
     pub(super) fn open_row(&mut self, id: LinkId, dest: NodeId) -> Result<OpenBlock, OpenError> {
         let link = self.links.data_mut(id).ok_or(OpenError::NoSuchNode(dest))?;
         if !link.is_up() {
@@ -94,7 +94,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         links.get(id).is_some_and(|link| link.send.space.vacant() > 0)
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_vacant(&mut self, id: LinkId, dest: NodeId) -> Result<OpenBlock, OpenError> {
         let Self { links, umb, space, .. } = self;
         let link = links.data_mut(id).ok_or(OpenError::NoSuchNode(dest))?;

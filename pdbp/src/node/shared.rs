@@ -352,13 +352,15 @@ impl Shared {
 
     /// The same, by a part.
     pub(crate) fn poll_of(&self, engine: &mut NodeEngine, own: Option<Own<'_>>, when: When) -> Turn {
-        let Some(trace) = &self.trace else { return self.poll_engine(engine, own, when) };
-        let began = trace.begin();
+        let began = self.trace.as_ref().map(NodeTrace::begin);
         let polled = self.poll_engine(engine, own, when);
-        trace.polled(engine, began, polled.worked);
+        if let (Some(trace), Some(began)) = (&self.trace, began) {
+            trace.polled(engine, began, polled.worked);
+        }
         polled
     }
 
+    #[inline]
     fn poll_engine(&self, engine: &mut NodeEngine, own: Option<Own<'_>>, when: When) -> Turn {
         self.released.release(engine, own.map(|own| own.runs));
         // Looking first is cheaper: a `pop` of an empty queue has a fence.

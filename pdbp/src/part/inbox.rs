@@ -64,14 +64,9 @@ impl<S: Share> Arrivals for Source<'_, S> {
     }
 
     fn hold(&mut self, delivery: Delivery) -> Pointer<S> {
-        let run = Run::new(delivery, self.0.shared());
-        match self.0.runs.pop() {
-            Some(mut last) => {
-                *last = run;
-                last.share()
-            }
-            None => Counted::new(run),
-        }
+        let mut run = self.0.runs.take();
+        run.hold(delivery, self.0.shared());
+        run.share()
     }
 
     #[inline(always)]

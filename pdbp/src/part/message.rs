@@ -21,68 +21,61 @@ use crate::sync::{Chain, Last, Shareable};
 /// dropped, or a long message put together from its segments.
 ///
 /// When it is dropped itself, and not ended as one that was shared, it has no delivery any more.
+#[derive(Default)]
 pub(crate) struct Run {
-    content: Content,
+    delivery: Option<Delivery>,
     /// Of a delivery that is out: where it goes back to.
     shared: Option<Arc<Shared>>,
-}
-
-enum Content {
-    InPlace(Delivery),
-    Assembled(Buffer),
-    /// The delivery has gone back.
-    Gone,
+    /// A long message.
+    assembled: Option<Box<Buffer>>,
 }
 
 impl Run {
+    /// A delivery to be read, and where it goes back to.
     #[inline]
-    pub(crate) fn new(delivery: Delivery, shared: &Arc<Shared>) -> Self {
-        Self { content: Content::InPlace(delivery), shared: Some(Arc::clone(shared)) }
+    pub(crate) fn hold(&mut self, delivery: Delivery, shared: &Arc<Shared>) {
+        debug_assert!(self.delivery.is_none() && self.shared.is_none());
+        (self.delivery, self.shared) = (Some(delivery), Some(Arc::clone(shared)));
     }
 
     /// A delivery on its way back to the engine.
     #[cfg(feature = "cuda")]
     pub(crate) fn returning(delivery: Delivery) -> Self {
-        Self { content: Content::InPlace(delivery), shared: None }
+        Self { delivery: Some(delivery), ..Self::default() }
     }
 
     pub(crate) fn assembled(buffer: Buffer) -> Self {
-        Self { content: Content::Assembled(buffer), shared: None }
+        Self { assembled: Some(Box::new(buffer)), ..Self::default() }
     }
 
     /// The delivery, for which the caller is responsible now, if there is one.
     #[inline]
     pub(crate) fn take_delivery(&mut self) -> Option<Delivery> {
-        match std::mem::replace(&mut self.content, Content::Gone) {
-            Content::InPlace(delivery) => Some(delivery),
-            Content::Assembled(_) | Content::Gone => None,
-        }
+        self.delivery.take()
     }
 
     /// The part that has the address now, from which these bytes are.
     #[inline]
     fn sender(&self, address: Address) -> Target {
-        match (&self.shared, &self.content) {
+        match (&self.shared, &self.assembled) {
             (Some(shared), _) => shared.resolve(address),
-            (None, Content::Assembled(buffer)) => buffer.room.shared().resolve(address),
-            (None, _) => address.in_generation(0),
+            (None, Some(buffer)) => buffer.room.shared().resolve(address),
+            (None, None) => address.in_generation(0),
         }
     }
 
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        match &self.content {
-            Content::InPlace(delivery) => delivery.bytes(),
-            Content::Assembled(buffer) => &buffer.bytes,
-            Content::Gone => &[],
+        match (&self.delivery, &self.assembled) {
+            (Some(delivery), _) => delivery.bytes(),
+            (None, Some(buffer)) => &buffer.bytes,
+            (None, None) => &[],
         }
     }
 
+    #[inline]
     pub(crate) fn delivery(&self) -> Option<&Delivery> {
-        match &self.content {
-            Content::InPlace(delivery) => Some(delivery),
-            _ => None,
-        }
+        self.delivery.as_ref()
     }
 }
 
@@ -97,27 +90,39 @@ impl Shareable for Run {
 
 /// Memory of runs that have ended, for the next of the part, which has polled when they came back.
 #[derive(Default)]
-pub(crate) struct Runs(Cell<Chain<Run>>);
+pub(crate) struct Runs {
+    chain: Cell<Chain<Run>>,
+    length: Cell<usize>,
+}
 
 impl Runs {
     /// The most that are kept.
     const MOST: usize = 64;
 
+    /// An empty run.
     #[inline]
-    pub(crate) fn pop(&self) -> Option<Last<Run>> {
-        let mut runs = self.0.take();
-        let last = runs.pop();
-        self.0.set(runs);
-        last
+    pub(crate) fn take(&self) -> Last<Run> {
+        let mut chain = self.chain.take();
+        let last = chain.pop();
+        self.chain.set(chain);
+        match last {
+            Some(last) => {
+                self.length.set(self.length.get() - 1);
+                last
+            }
+            None => Last::new(Run::default()),
+        }
     }
 
     #[inline]
     pub(crate) fn put(&self, last: Last<Run>) {
-        let mut runs = self.0.take();
-        if runs.len() < Self::MOST {
-            runs.push(last);
+        let length = self.length.get();
+        if length < Self::MOST {
+            let mut chain = self.chain.take();
+            chain.push(last);
+            self.chain.set(chain);
+            self.length.set(length + 1);
         }
-        self.0.set(runs);
     }
 }
 

@@ -224,20 +224,6 @@ impl<T> Last<T> {
         std::mem::ManuallyDrop::new(self).0
     }
 
-    /// # Safety
-    /// It is what [`into_inner`](Self::into_inner) has given, once.
-    #[inline(always)]
-    pub(super) unsafe fn from_inner(inner: NonNull<Inner<T>>) -> Self {
-        Self(inner)
-    }
-
-    /// The next of the chain that it was in.
-    #[inline(always)]
-    pub(super) fn next(&self) -> Option<NonNull<Inner<T>>> {
-        // SAFETY: it lives, and nobody else uses it (invariant).
-        unsafe { self.0.as_ref().next }
-    }
-
     #[cfg(feature = "cuda")]
     fn into_value(self) -> T {
         // SAFETY: it was made by a box, and nobody else uses it (invariant).
@@ -270,10 +256,9 @@ impl<T> Drop for Last<T> {
 
 /// Values of which there are no shares, linked by themselves.
 ///
-/// **Invariant.** Each of the `length` values belongs to the chain, as to a [`Last`].
+/// **Invariant.** Each of them, from the first on, belongs to the chain, as to a [`Last`].
 pub(crate) struct Chain<T> {
     first: Option<NonNull<Inner<T>>>,
-    length: usize,
 }
 
 // SAFETY: it owns the values.
@@ -281,27 +266,30 @@ unsafe impl<T: Send> Send for Chain<T> {}
 
 impl<T> Default for Chain<T> {
     fn default() -> Self {
-        Self { first: None, length: 0 }
+        Self { first: None }
     }
 }
 
 impl<T> Chain<T> {
-    pub(crate) fn len(&self) -> usize {
-        self.length
+    /// From this value on.
+    ///
+    /// # Safety
+    /// It, and all that it is [linked](Inner::link) with, are what [`Last::into_inner`] has given, each once, and nobody's now.
+    #[inline(always)]
+    pub(super) unsafe fn of(first: Option<NonNull<Inner<T>>>) -> Self {
+        Self { first }
     }
 
     #[inline]
     pub(crate) fn push(&mut self, mut last: Last<T>) {
         last.inner_mut().next = self.first;
         self.first = Some(last.into_inner());
-        self.length += 1;
     }
 
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Last<T>> {
         let mut last = Last(self.first?);
         self.first = last.inner_mut().next;
-        self.length -= 1;
         Some(last)
     }
 }
@@ -384,13 +372,13 @@ mod tests {
         let value = Rc::new(7);
         drop(Counted::<_, OneThread>::new(Rc::clone(&value)).clone());
         drop(Counted::<_, OneThread>::new(Rc::clone(&value)));
-        assert_eq!((ENDED.with_borrow(Chain::len), Rc::strong_count(&value)), (2, 3));
+        assert_eq!(Rc::strong_count(&value), 3);
         let mut last = ENDED.with_borrow_mut(Chain::pop).unwrap();
         *last = Rc::new(8);
         let again: Counted<_, OneThread> = last.share();
         assert_eq!((**again, Rc::strong_count(&value)), (8, 2));
         drop(again);
-        assert_eq!(ENDED.take().len(), 2);
+        drop(ENDED.take());
         assert_eq!(Rc::strong_count(&value), 1);
     }
 }

@@ -39,23 +39,17 @@ impl<T> Stack<T> {
         }
     }
 
-    /// Takes all values, the first that was put in to be popped first.
+    /// Takes all values, the last that was put in first.
     #[inline]
     pub(crate) fn take(&self) -> Chain<T> {
-        let mut chain = Chain::default();
         // Looking first is cheaper, and what is missed is there the next time.
         if self.first.load(Ordering::Relaxed).is_null() {
-            return chain;
+            return Chain::default();
         }
         // Pairs with the exchange in `push`.
-        let mut next = NonNull::new(self.first.swap(ptr::null_mut(), Ordering::Acquire));
-        while let Some(inner) = next {
-            // SAFETY: the stack had it, and has it no longer.
-            let last = unsafe { Last::from_inner(inner) };
-            next = last.next();
-            chain.push(last);
-        }
-        chain
+        let first = NonNull::new(self.first.swap(ptr::null_mut(), Ordering::Acquire));
+        // SAFETY: the stack had them, and has them no longer.
+        unsafe { Chain::of(first) }
     }
 }
 
