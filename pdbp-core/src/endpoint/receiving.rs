@@ -124,6 +124,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
 
     /// Reads what has come next for a part of this node, commands first, where it lies: all messages of a block, or one that is longer.
     /// `each` gets who has sent it, what kind it is, and its bytes; nothing has to be released. Returns how many there were. 0: nothing has come.
+    #[inline]
     pub fn recv_each(&mut self, part: PartId, mut each: impl FnMut(Info, &[u8])) -> usize {
         let Some((inbox, mut source)) = self.source_of(part) else { return 0 };
         // Whoever reads until there is nothing ends with such a look.

@@ -8,10 +8,14 @@ use crate::transport::Transport;
 use crate::umb::{BlockMemory, OpenBlock};
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Blocks for Engine<'_, T, M, P> {
-    // Where it is put together it stays, since a block's token is long.
-    #[inline(always)]
+    #[inline]
     fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
         Self::open(self, dest)
+    }
+
+    #[inline]
+    fn open_into(&mut self, dest: NodeId, place: &mut Option<OpenBlock>) -> Result<(), OpenError> {
+        self.open_with(dest, |block| *place = Some(block))
     }
 
     #[inline]

@@ -279,6 +279,7 @@ impl<H, B> Inbox<'_, H, B> {
     /// Reads the messages of one delivery where they lie, commands first, from the next one on, and gives it back: `each` gets who has sent a
     /// message, what kind it is, and its bytes. How many there were; 0: nothing has come. `None`: the next message comes in segments, for
     /// [`next`](Self::next) to put together.
+    #[inline(never)]
     pub fn read_each<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
         arrivals: &mut A,
@@ -392,7 +393,7 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn begin<A: Arrivals<Hold = H, Buffer = B>>(&mut self, open: Open, hold: H, arrivals: &mut A) {
         match Cursor::new(hold, arrivals) {
             Ok(cursor) => *self.slot(open) = Some(cursor),

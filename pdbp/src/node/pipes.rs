@@ -152,6 +152,7 @@ impl Pipe {
         self.has_notices.store(false, Ordering::Release);
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         let nothing = self.normal.is_empty() && self.urgent.is_empty();
         nothing && !self.has_notices.load(Ordering::Acquire) && !self.nudged.load(Ordering::Acquire)

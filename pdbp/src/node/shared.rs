@@ -296,10 +296,12 @@ impl Shared {
     }
 
     /// The engine. A part takes this lock once per block, never per message. No borrow of a part may outlive it.
+    #[inline]
     pub(crate) fn engine(&self) -> Locked<'_> {
         Locked { engine: self.engine_within(), _then: Wakes(&self.tasks) }
     }
 
+    #[inline]
     pub(crate) fn try_engine(&self) -> Option<Locked<'_>> {
         let engine = match self.engine.try_lock() {
             Ok(engine) => engine,
@@ -360,7 +362,7 @@ impl Shared {
         polled
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll_engine(&self, engine: &mut NodeEngine, own: Option<Own<'_>>, when: When) -> Turn {
         self.released.release(engine, own.map(|own| own.runs));
         // Looking first is cheaper: a `pop` of an empty queue has a fence.

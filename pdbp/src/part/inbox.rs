@@ -63,6 +63,7 @@ impl<S: Share> Arrivals for Source<'_, S> {
         unsafe { self.pipe()?.pull() }
     }
 
+    #[inline(always)]
     fn hold(&mut self, delivery: Delivery) -> Pointer<S> {
         let mut run = self.0.runs.take();
         run.hold(delivery, self.0.shared());
@@ -78,6 +79,7 @@ impl<S: Share> Arrivals for Source<'_, S> {
         drop(hold);
     }
 
+    #[inline]
     fn delivery<'h>(&'h self, hold: &'h Pointer<S>) -> Option<&'h Delivery> {
         hold.delivery()
     }

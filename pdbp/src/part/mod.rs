@@ -9,6 +9,7 @@ mod loan;
 mod message;
 mod polling;
 mod readiness;
+mod receiving;
 mod returned;
 mod room;
 mod sender;
@@ -21,7 +22,7 @@ mod train;
 mod waiting;
 mod window;
 
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -55,9 +56,6 @@ pub use returned::Returned;
 pub use sender::Sender;
 pub use share::{HoldsPart, Local, Share, Shared};
 pub use stream::{Segment, StreamReader, StreamWriter};
-
-/// How often a part that waits for a message looks whether anybody is left who could send it one.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// How long a part that is dropped waits until it can be freed.
 const FREEING: Duration = Duration::from_secs(1);
@@ -273,128 +271,6 @@ impl<S: Share> Part<S> {
     /// Messages that arrived but could not be read: malformed inside a trusted block, or in segments that came without being asked for.
     pub fn unreadable(&self) -> u64 {
         self.inbox.borrow().unreadable()
-    }
-
-    /// The next message if one has arrived. Commands come before messages. Does not wait, but lets the node make progress.
-    ///
-    /// A part that has released its pipe receives nothing; [`recv`](Self::recv) says so.
-    #[inline]
-    #[expect(clippy::map_identity, reason = "it keeps a message in registers, see below")]
-    pub fn try_recv(&self) -> Option<Message<S>> {
-        match self.train.next() {
-            Some(message) => Some(message),
-            // By its fields: a message that is here from the call on would lie in memory, either way.
-            None => self.try_recv_slow().map(|Message { run, bytes, info }| Message { run, bytes, info }),
-        }
-    }
-
-    #[inline(never)]
-    fn try_recv_slow(&self) -> Option<Message<S>> {
-        match self.train.next_train() {
-            Some(message) => Some(message),
-            None => self.try_recv_inbox(),
-        }
-    }
-
-    #[inline(never)]
-    fn try_recv_inbox(&self) -> Option<Message<S>> {
-        self.next_message().or_else(|| (self.poll() > 0).then(|| self.next_message()).flatten())
-    }
-
-    fn next_message(&self) -> Option<Message<S>> {
-        let mut inbox = self.inbox();
-        // Seen at once, since it is what a part that waits finds again and again.
-        if inbox.is_empty() && self.bound_pipe().is_some_and(Pipe::is_empty) {
-            return None;
-        }
-        let message = inbox.next(&mut Source(self))?;
-        self.train.fill(&mut inbox);
-        Some(Message::new(message))
-    }
-
-    /// The inbox, with all that was not read.
-    #[inline]
-    pub(crate) fn inbox(&self) -> RefMut<'_, Inbox<S>> {
-        let mut inbox = self.inbox.borrow_mut();
-        self.train.put_back(&mut inbox);
-        inbox
-    }
-
-    fn next_batch(&self) -> Option<Batch<S>> {
-        self.inbox().next_batch(&mut Source(self)).map(Batch::new)
-    }
-
-    /// The next message; waits until there is one, or nothing can come any more. Flushes first what this part has packed.
-    ///
-    /// # Errors
-    /// [`RecvError::NobodyLeft`] when every other node has failed or left and this node has no other part, and
-    /// [`RecvError::NoPipe`].
-    pub fn recv(&self) -> Result<Message<S>, RecvError> {
-        match self.train.next() {
-            Some(message) => Ok(message),
-            None => self.receive(),
-        }
-    }
-
-    #[inline(never)]
-    fn receive(&self) -> Result<Message<S>, RecvError> {
-        let look = |part: &Self| {
-            let found = part.next_message();
-            if found.is_none() && part.is_alone() { Err(RecvError::NobodyLeft) } else { Ok(found) }
-        };
-        if let Some(message) = self.train.next_train().or_else(|| self.next_message()) {
-            return Ok(message);
-        }
-        self.pipe()?;
-        // Before anything is polled for: what this part waits for may be the answer.
-        self.flush_and_poll();
-        if let Some(message) = self.next_message() {
-            return Ok(message);
-        }
-        loop {
-            match self.wait_until(LOOK, Vec::new(), "", |part| Ok(part.next_message())) {
-                Ok(message) => return Ok(message),
-                Err(RecvError::Timeout(_)) => {}
-                Err(e) => return Err(e),
-            }
-            if let Some(message) = look(self)? {
-                return Ok(message);
-            }
-        }
-    }
-
-    /// The next message; waits at most `timeout` for it.
-    ///
-    /// # Errors
-    /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
-    #[inline]
-    pub fn recv_timeout(&self, timeout: Duration) -> Result<Message<S>, RecvError> {
-        if let Some(message) = self.train.next() {
-            return Ok(message);
-        }
-        self.pipe()?;
-        self.receive_by(timeout, "sent a message to this part", |part| Ok(part.next_message()))
-    }
-
-    /// The rest of a train of equal-sized messages, without waiting: the fastest way to read many. A single message is a batch of one;
-    /// so is one that is longer than a block. Commands come first, in batches of their own ([`Batch::is_command`]).
-    pub fn try_recv_batch(&self) -> Option<Batch<S>> {
-        self.next_batch().or_else(|| (self.poll() > 0).then(|| self.next_batch()).flatten())
-    }
-
-    /// As [`try_recv_batch`](Self::try_recv_batch), waiting at most `timeout`.
-    ///
-    /// # Errors
-    /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
-    pub fn recv_batch(&self, timeout: Duration) -> Result<Batch<S>, RecvError> {
-        self.pipe()?;
-        self.receive_by(timeout, "sent a message to this part", |part| Ok(part.next_batch()))
-    }
-
-    /// Whether a message, and whether a new stream, has arrived.
-    fn has_arrived(&self) -> (bool, bool) {
-        let waiting = self.inbox().look(&mut Source(self));
-        (waiting.message, waiting.stream)
     }
 
     pub(crate) fn shared(&self) -> &Arc<node::Shared> {

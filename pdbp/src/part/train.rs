@@ -32,6 +32,7 @@ impl Bytes {
     ///
     /// # Safety
     /// The caller keeps the value beside a share of the run, and no longer.
+    #[inline]
     pub(super) unsafe fn of(run: &Run, start: usize, length: usize) -> Self {
         let bytes = run.bytes().get(start..start.saturating_add(length)).unwrap_or(&[]);
         Self { at: NonNull::from(bytes).cast(), length: bytes.len() }
@@ -109,6 +110,12 @@ impl<S: Share> Train<S> {
         // SAFETY: this was a message that may follow in another train, of which the train had a share (invariant).
         let run: Pointer<S> = unsafe { Counted::from_counted(self.run.get()) };
         Some(Message { run, bytes: Bytes { at, length }, info })
+    }
+
+    /// Whether there is a way ahead.
+    #[inline]
+    pub(super) fn is_ahead(&self) -> bool {
+        self.ahead().is_some()
     }
 
     /// Takes what can be read ahead. There is nothing here.

@@ -74,13 +74,15 @@ impl<S: Share> Part<S> {
 
     /// Submits what this part has packed, and lets the node make progress, unless nothing is packed and another thread is at it.
     pub(super) fn flush_and_poll(&self) {
-        let shared = self.shared();
-        let engine = if self.lanes.are_open() { Some(shared.engine()) } else { shared.try_engine() };
-        let polled = engine.map(|mut engine| {
-            self.lanes.flush(&mut engine);
-            self.poll_with(&mut engine).worked
-        });
-        self.note_poll(polled.unwrap_or(0));
+        if !self.lanes.are_open() {
+            self.poll();
+            return;
+        }
+        let mut engine = self.shared().engine();
+        self.lanes.flush(&mut engine);
+        let worked = self.poll_with(&mut engine).worked;
+        drop(engine);
+        self.note_poll(worked);
     }
 
     pub(super) fn receive_by<'p, R>(
