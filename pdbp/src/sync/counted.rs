@@ -10,10 +10,16 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 /// How shares are counted.
 pub trait Count {
     /// Adds shares.
-    fn add(count: &AtomicUsize, shares: u32);
+    ///
+    /// # Safety
+    /// All that is done with the count is done in this way, on the threads that may.
+    unsafe fn add(count: &AtomicUsize, shares: u32);
 
     /// Takes shares off. `true`: these were the last, and all that other holders did before they dropped theirs is visible.
-    fn sub(count: &AtomicUsize, shares: u32) -> bool;
+    ///
+    /// # Safety
+    /// As [`add`](Self::add).
+    unsafe fn sub(count: &AtomicUsize, shares: u32) -> bool;
 }
 
 /// By one thread, which has all of them.
@@ -37,25 +43,28 @@ const MOST: usize = isize::MAX as usize;
 
 impl Count for OneThread {
     #[inline(always)]
-    fn add(count: &AtomicUsize, shares: u32) {
-        let (before, shares) = (count.load(Ordering::Relaxed), shares as usize);
-        if before > MOST || shares > MOST {
+    unsafe fn add(count: &AtomicUsize, shares: u32) {
+        // SAFETY: one thread uses it (contract), so that it need not be done by atomic loads and stores, which cannot be one instruction.
+        let count = unsafe { &mut *count.as_ptr() };
+        let shares = shares as usize;
+        if *count > MOST || shares > MOST {
             std::process::abort();
         }
-        count.store(before + shares, Ordering::Relaxed);
+        *count += shares;
     }
 
     #[inline(always)]
-    fn sub(count: &AtomicUsize, shares: u32) -> bool {
-        let left = count.load(Ordering::Relaxed) - shares as usize;
-        count.store(left, Ordering::Relaxed);
-        left == 0
+    unsafe fn sub(count: &AtomicUsize, shares: u32) -> bool {
+        // SAFETY: as in `add`.
+        let count = unsafe { &mut *count.as_ptr() };
+        *count -= shares as usize;
+        *count == 0
     }
 }
 
 impl Count for AnyThread {
     #[inline(always)]
-    fn add(count: &AtomicUsize, shares: u32) {
+    unsafe fn add(count: &AtomicUsize, shares: u32) {
         // Who adds has a share, so that nothing has to be seen for it.
         let shares = shares as usize;
         if shares > MOST || count.fetch_add(shares, Ordering::Relaxed) > MOST {
@@ -64,7 +73,7 @@ impl Count for AnyThread {
     }
 
     #[inline(always)]
-    fn sub(count: &AtomicUsize, shares: u32) -> bool {
+    unsafe fn sub(count: &AtomicUsize, shares: u32) -> bool {
         // What was done with the value is seen by who ends it: pairs with the fence below.
         if count.fetch_sub(shares as usize, Ordering::Release) != shares as usize {
             return false;
@@ -109,7 +118,8 @@ impl<T: Shareable, C: Count> Counted<T, C> {
     /// [`give_back`](Self::give_back).
     #[inline(always)]
     pub(crate) fn add(&self, shares: u32) -> NonNull<Inner<T>> {
-        C::add(&self.inner().count, shares);
+        // SAFETY: all shares are counted in this way, and those of one thread are not sent to another.
+        unsafe { C::add(&self.inner().count, shares) }
         self.0
     }
 
@@ -130,7 +140,8 @@ impl<T: Shareable, C: Count> Counted<T, C> {
     pub(crate) unsafe fn give_back(inner: NonNull<Inner<T>>, shares: u32) {
         // SAFETY: it lives: these are shares (contract).
         let count = unsafe { &inner.as_ref().count };
-        if C::sub(count, shares) {
+        // SAFETY: as in `add`.
+        if unsafe { C::sub(count, shares) } {
             // These were all that there were.
             end(Last(inner));
         }
@@ -142,8 +153,9 @@ impl<T: Shareable, C: Count> Counted<T, C> {
         let inner = std::mem::ManuallyDrop::new(self).0;
         // SAFETY: it lives: `self` is a share, which nobody drops.
         let count = unsafe { &inner.as_ref().count };
-        // Without any share but this.
-        C::sub(count, 1).then(|| Last(inner).into_value())
+        // SAFETY: as in `add`.
+        let is_last = unsafe { C::sub(count, 1) };
+        is_last.then(|| Last(inner).into_value())
     }
 }
 
