@@ -231,9 +231,10 @@ fn of_send(error: &SendError) -> (Status, Vec<NodeId>) {
         SendError::StreamStopped { relay, dest, .. } => (Status::E_STREAM, vec![*relay, *dest]),
         SendError::StreamFinished(_) => (Status::E_STREAM, vec![]),
         SendError::NoSuchPart(_) => (Status::E_NO_PART, vec![]),
-        SendError::TooLong { .. } | SendError::LoanTooLong { .. } | SendError::TooManyDestinations { .. } => {
-            (Status::E_TOO_LONG, vec![])
-        }
+        SendError::TooLong { .. }
+        | SendError::LongerThanBlock { .. }
+        | SendError::LoanTooLong { .. }
+        | SendError::TooManyDestinations { .. } => (Status::E_TOO_LONG, vec![]),
         SendError::NeedsWaiting { .. } => (Status::E_NEEDS_WAITING, vec![]),
         SendError::Loaned(node) => (Status::E_LOANED, vec![*node]),
         SendError::NoDestination => (Status::E_ARGUMENT, vec![]),

@@ -45,6 +45,10 @@ pub enum Flaw {
     ReadsLastAgain,
     /// Supersteps: one ends without asking whether all has arrived.
     EndsUncounted,
+    /// Supersteps: one ends though there is something left to read.
+    EndsUnread,
+    /// Supersteps: messages of the next one are not withheld.
+    ReadsNext,
     /// Pipes: what lies in one that is given back stays there.
     KeepsInPipe,
 }

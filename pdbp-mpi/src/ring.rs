@@ -1,11 +1,12 @@
 //! A lock-free ring between two processes, in memory that both have mapped.
 //!
 //! ```text
-//!   slot n % slots:   word 0: block index | length        word 1: lap | offset of the block / 64
+//!   slot n % slots:   word 0: block index | length        word 1: lap | offset of the block / 64        further words: a copy of the block
 //! ```
-//! A slot is full when its lap is that of the reader's next entry; there are no other words, so that an entry takes one cache line
-//! from core to core. The reader tells the writer nothing: whoever uses a ring sees to it that no more entries are under way than it
-//! has slots.
+//! A slot is full when its lap is that of the reader's next entry; there are no other words that say so. Where slots have two words each, an
+//! entry takes one cache line from core to core, and then its block takes those in which it lies. Where they have whole lines, a block that is short
+//! enough comes with its entry: the reader asks for all lines of a slot when it looks at it. The reader tells the writer nothing: whoever uses a ring
+//! sees to it that no more entries are under way than it has slots, and that nobody reads the copy that lies in a slot any more.
 //!
 //! Words are atomics throughout, so that whatever a process that dies, or goes astray, leaves there is a number and nothing else;
 //! who takes an entry checks it. An entry is there with the store of its second word, so a writer that dies in the middle of a
@@ -13,7 +14,7 @@
 
 use std::ops::Deref;
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, prefetch};
 
 /// A block on its way: whose it is follows from the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,15 +23,17 @@ pub(crate) struct Entry {
     pub(crate) index: u32,
     /// Header and body.
     pub(crate) length: u32,
-    /// Where the block begins in its owner's part of the window: a multiple of 64 below 2^54.
+    /// Where the block begins in its owner's part of the window, or the slot that has a copy of it: a multiple of 64 below 2^54.
     pub(crate) offset: u64,
 }
 
 const OFFSET_BITS: u32 = 48;
 const LINE: u64 = 64;
+/// Words of an entry.
+pub(crate) const ENTRY: usize = 2;
 
-/// Where an end of a ring stands. `C` is what its words are reached through: two per slot.
-struct Place<C> {
+/// Where an end of a ring stands. `C` is what its words are reached through: `SLOT` per slot, [`ENTRY`] at least.
+struct Place<C, const SLOT: usize> {
     cells: C,
     /// The first word of the next slot, and the lap that the slot has when it is full: never zero, which an unused slot has, and never that
     /// of the entry that was there before.
@@ -38,18 +41,22 @@ struct Place<C> {
     lap: u64,
 }
 
-impl<C: Deref<Target = [AtomicU64]>> Place<C> {
+impl<C: Deref<Target = [AtomicU64]>, const SLOT: usize> Place<C, SLOT> {
     fn new(cells: C) -> Self {
         Self { cells, first: 0, lap: 1 }
     }
 
-    /// The words of the next slot.
-    fn slot(&self) -> Option<(&AtomicU64, &AtomicU64)> {
-        Some((self.cells.get(self.first)?, self.cells.get(self.first + 1)?))
+    /// The words of the next slot: those of the entry, and the others.
+    fn slot(&self) -> Option<(&[AtomicU64; ENTRY], &[AtomicU64])> {
+        self.cells.get(self.first..self.first + SLOT)?.split_first_chunk()
+    }
+
+    fn number(&self) -> usize {
+        self.first / SLOT
     }
 
     fn advance(&mut self) {
-        self.first += 2;
+        self.first += SLOT;
         if self.first >= self.cells.len() {
             (self.first, self.lap) = (0, self.lap % u64::from(u16::MAX) + 1);
         }
@@ -57,34 +64,59 @@ impl<C: Deref<Target = [AtomicU64]>> Place<C> {
 }
 
 /// The writing end. There is one per ring.
-pub(crate) struct Producer<C>(Place<C>);
+pub(crate) struct Producer<C, const SLOT: usize>(Place<C, SLOT>);
 
 /// The reading end. There is one per ring.
-pub(crate) struct Consumer<C>(Place<C>);
+pub(crate) struct Consumer<C, const SLOT: usize>(Place<C, SLOT>);
 
-impl<C: Deref<Target = [AtomicU64]>> Producer<C> {
+impl<C: Deref<Target = [AtomicU64]>, const SLOT: usize> Producer<C, SLOT> {
     pub(crate) fn new(cells: C) -> Self {
         Self(Place::new(cells))
     }
 
+    /// The number of the next slot.
+    pub(crate) fn slot(&self) -> usize {
+        self.0.number()
+    }
+
+    /// Copies a block into the next slot, as much as it has room for; then it is [pushed](Self::push). Whoever uses the ring sees to it that nobody
+    /// reads there.
+    pub(crate) fn copy(&mut self, block: &[u8]) {
+        let Some((_, room)) = self.0.slot() else { return };
+        let (words, rest) = block.as_chunks();
+        let mut last = [0; size_of::<u64>()];
+        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        let last = (!rest.is_empty()).then_some(&last);
+        for (cell, word) in room.iter().zip(words.iter().chain(last)) {
+            cell.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+        }
+    }
+
     /// Puts an entry in. Whoever uses the ring sees to it that no more are under way than it has slots.
     pub(crate) fn push(&mut self, entry: Entry) {
-        let Some((first, second)) = self.0.slot() else { return };
+        let Some(([first, second], _)) = self.0.slot() else { return };
         first.store((u64::from(entry.index) << 32) | u64::from(entry.length), Ordering::Relaxed);
-        // Pairs with the load in `Consumer::pop`: who sees the lap sees the first word, and the bytes of the block.
+        // Pairs with the load in `Consumer::pop`: who sees the lap sees the first word, and the bytes of the block, wherever they are.
         second.store((self.0.lap << OFFSET_BITS) | (entry.offset / LINE), Ordering::Release);
         self.0.advance();
     }
 }
 
-impl<C: Deref<Target = [AtomicU64]>> Consumer<C> {
+impl<C: Deref<Target = [AtomicU64]>, const SLOT: usize> Consumer<C, SLOT> {
     pub(crate) fn new(cells: C) -> Self {
         Self(Place::new(cells))
     }
 
+    /// The number of the next slot.
+    pub(crate) fn slot(&self) -> usize {
+        self.0.number()
+    }
+
     /// The oldest entry, if there is one.
     pub(crate) fn pop(&mut self) -> Option<Entry> {
-        let (first, second) = self.0.slot()?;
+        let ([first, second], room) = self.0.slot()?;
+        // The first words of the other lines.
+        room.iter().skip(8 - ENTRY).step_by(8).for_each(prefetch);
         // Pairs with the store in `Producer::push`.
         let second = second.load(Ordering::Acquire);
         if second >> OFFSET_BITS != self.0.lap {
@@ -99,6 +131,8 @@ impl<C: Deref<Target = [AtomicU64]>> Consumer<C> {
     /// Whether nothing has been put in that was not taken.
     pub(crate) fn is_empty(&self) -> bool {
         // Pairs with the store in `Producer::push`.
-        self.0.slot().is_none_or(|(_, second)| second.load(Ordering::Acquire) >> OFFSET_BITS != self.0.lap)
+        self.0
+            .slot()
+            .is_none_or(|([_, second], _)| second.load(Ordering::Acquire) >> OFFSET_BITS != self.0.lap)
     }
 }

@@ -7,6 +7,12 @@
 //! ```
 //! No system call, no copy, no lock; a ring of the bell when the peer sleeps.
 //!
+//! # Short blocks
+//! A line that another core has written takes as long to come as all that is done here with a block, and those of a block are known only when
+//! the line of its entry is there. So a block of up to [`SLOT_ROOM`] bytes is copied into its slot of the ring, which is read in place as
+//! the block would be. The block stays out until it is given back, and as long no other block is copied into the slot: the entry that comes round to
+//! it meanwhile says where its block lies, as those of longer blocks do.
+//!
 //! # The end of a link
 //! A process that leaves, or dies, leaves rings that are whole: its peers take what is in them, and report it failed. They get the
 //! blocks back that it had when nobody there can read them any more: a transport that is dropped says whether readers are left
@@ -22,24 +28,28 @@ use pdbp_core::{ArrivedBlock, SealedBlock};
 use crate::process;
 use crate::process_watch::ProcessWatch;
 use crate::ring::{Consumer, Entry, Producer};
-use crate::window::{Cells, Direction, Part, Region};
+use crate::window::{BACK, Cells, Direction, OUT, Part, Region, SLOT_ROOM};
 
 /// The link to and from one process of the host.
 pub(crate) struct SharedMemoryLink {
     node: NodeId,
-    out: Producer<Cells>,
-    give_back: Producer<Cells>,
-    incoming: Consumer<Cells>,
-    back: Consumer<Cells>,
+    out: Producer<Cells, OUT>,
+    give_back: Producer<Cells, BACK>,
+    incoming: Consumer<Cells, OUT>,
+    back: Consumer<Cells, BACK>,
     region: Arc<Region>,
     /// The peer's number on the host.
     peer: usize,
     process: ProcessWatch,
-    /// Our blocks that the peer has, by index, with their places in our part; at most `capacity`, so that rings are never too full.
+    /// Our blocks that the peer has, by index, with the places in our part where it reads them; at most `capacity`, so that rings are never too full.
     away: Vec<Option<(SealedBlock, u64)>>,
     away_count: usize,
+    /// Slots of `out` from which the peer may read a block.
+    lent: Vec<bool>,
     /// Blocks of the peer that are here.
     here: usize,
+    /// The next look is for blocks of the peer alone.
+    skips_back: bool,
     lender: Lender,
     capacity: usize,
     largest: usize,
@@ -71,7 +81,9 @@ impl SharedMemoryLink {
             peer,
             away: Vec::new(),
             away_count: 0,
+            lent: vec![false; region.slots()],
             here: 0,
+            skips_back: false,
             lender: Lender::new(),
             capacity,
             largest,
@@ -105,6 +117,7 @@ impl SharedMemoryLink {
     /// [away](Self::is_away).
     pub(crate) fn send(&mut self, block: SealedBlock, offset: u64) {
         let index = block.id().index;
+        let offset = self.copy_into_slot(block.bytes()).unwrap_or(offset);
         let entry = Entry { index, length: block.bytes().len() as u32, offset };
         if self.away.len() <= index as usize {
             self.away.resize_with(index as usize + 1, || None);
@@ -117,11 +130,24 @@ impl SharedMemoryLink {
         self.ring();
     }
 
+    /// Copies a block into the next slot, if it is short enough and nobody reads there any more. Returns where the slot lies in our part.
+    fn copy_into_slot(&mut self, block: &[u8]) -> Option<u64> {
+        if block.len() > SLOT_ROOM {
+            return None;
+        }
+        let slot = self.out.slot();
+        let lent = self.lent.get_mut(slot).filter(|lent| !**lent)?;
+        *lent = true;
+        self.out.copy(block);
+        Some(self.region.own().slot_at(self.peer, slot))
+    }
+
     /// Gives a block of the peer back to it. `Err`: it is not the peer's, or more are given back than arrived.
     pub(crate) fn give_back(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
         let length = block.bytes().len() as u32;
         // The block is the peer's if its bytes lie in the peer's part.
-        let (Some(offset), true) = (self.part().offset_of(block.bytes()), self.here > 0) else {
+        let place = self.part().place_of(self.region.number(), block.bytes());
+        let (Some(offset), true) = (place, self.here > 0) else {
             return Err(block);
         };
         let index = block.id().index;
@@ -132,12 +158,17 @@ impl SharedMemoryLink {
         Ok(())
     }
 
+    /// What has come. A look that follows one at which a block of the peer was there is for another such block alone, every other time: a
+    /// peer that answers gives our block back right behind its answer, and whoever waits for the answer would wait for that line, too.
     pub(crate) fn poll(&mut self) -> Option<Turn> {
-        if let Some(entry) = self.back.pop() {
+        let skips_back = std::mem::take(&mut self.skips_back);
+        if !skips_back && let Some(entry) = self.back.pop() {
             return Some(self.came_back(entry).map_or(Turn::Astray, Turn::Sent));
         }
+        let slot = self.incoming.slot();
         let entry = self.incoming.pop()?;
-        Some(self.arrived(entry).map_or(Turn::Astray, Turn::Received))
+        self.skips_back = !skips_back;
+        Some(self.arrived(entry, slot).map_or(Turn::Astray, Turn::Received))
     }
 
     /// Takes up a block of ours that the peer has given back.
@@ -145,19 +176,30 @@ impl SharedMemoryLink {
         let slot = self.away.get_mut(entry.index as usize)?;
         let (block, _) = slot.take_if(|(_, offset)| *offset == entry.offset)?;
         self.away_count -= 1;
+        let lent = self.region.own().slot_of(self.peer, entry.offset);
+        if let Some(lent) = lent.and_then(|slot| self.lent.get_mut(slot)) {
+            *lent = false;
+        }
         Some(block)
     }
 
-    fn arrived(&mut self, entry: Entry) -> Option<ArrivedBlock> {
-        let base = self.part().block(entry.offset, entry.length)?;
+    /// Takes up a block of the peer, whose entry was in that slot.
+    fn arrived(&mut self, entry: Entry, slot: usize) -> Option<ArrivedBlock> {
+        let (part, me) = (self.part(), self.region.number());
+        let base = match part.block(entry.offset, entry.length) {
+            Some(base) => base,
+            None if entry.offset == part.slot_at(me, slot) => part.block_in_slot(me, slot, entry.length)?,
+            None => return None,
+        };
         if entry.length as usize > self.largest || self.here >= self.capacity {
             return None;
         }
         self.here += 1;
         let id = BlockId { segment: self.node, index: entry.index };
-        // SAFETY: the bytes lie in the peer's blocks, on a multiple of 64. They stay mapped as long as the transport, which leaves them
-        // mapped for ever if it is dropped while tokens are alive (`Mpi::drop`). The peer has let go of the block and takes it up again
-        // when it is given back, when this transport has ended without tokens, or when the process has died (`take_back`).
+        // SAFETY: the bytes lie in the peer's blocks, on a multiple of 64, or in a slot of its ring, on a multiple of 16. They stay mapped as
+        // long as the transport, which leaves them mapped for ever if it is dropped while tokens are alive (`Mpi::drop`). The peer has let go
+        // of the block, and of the room in the slot, and takes them up again when the block is given back, when this transport has ended
+        // without tokens, or when the process has died (`take_back`).
         Some(unsafe { self.lender.lend(id, base, entry.length) })
     }
 
@@ -218,3 +260,6 @@ impl SharedMemoryLink {
         self.part().bell().ring();
     }
 }
+
+#[cfg(test)]
+mod tests;

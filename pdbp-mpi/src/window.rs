@@ -5,12 +5,15 @@
 //!   ┌────────┬───────┬──────┬─────────────────────┬──────────────────────────────────┬──────── page ─────────┐
 //!   │ header │ state │ bell │ goodbyes, per node  │ per process of the host:         │ blocks of the UMB     │
 //!   │        │       │      │ (remote links)         │ whether its blocks have readers, │                       │
-//!   │        │       │      │                     │ ring of blocks for it,           │                       │
+//!   │        │       │      │                     │ ring of blocks for it, which     │                       │
+//!   │        │       │      │                     │ has copies of short ones,        │                       │
 //!   │        │       │      │                     │ ring of its blocks that go back  │                       │
 //!   └────────┴───────┴──────┴─────────────────────┴──────────────────────────────────┴───────────────────────┘
 //! ```
-//! Everything before the blocks is atomics. Of a part, its process alone writes header, state, rings and blocks; others
-//! ring the bell.
+//! Everything before the blocks is atomics; a copy of a block in a ring is lent to its reader as the block would be. Of a part, its process alone
+//! writes header, state, rings and blocks; others ring the bell.
+//!
+//! A ring of blocks takes 384 bytes for each that may be under way, one of those that go back 16: 9.4 KiB for each process of the host with 24 blocks.
 //!
 //! # Who is trusted
 //! The window is mapped by all processes of the job on the host, which belong to one user, and every one of them can write all of
@@ -31,8 +34,10 @@ use pdbp_core::id::NodeId;
 use crate::eventcount::Eventcount;
 use crate::process::{self, Backing, Serial};
 use crate::process_watch::Identity;
+use crate::ring::ENTRY;
 
 const LINE: usize = 64;
+const WORD: usize = size_of::<u64>();
 const PAGE: usize = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"PDBP\0mp1");
 
@@ -47,6 +52,13 @@ const AT_PROCESS: usize = 1;
 const AT_BLOCKS: usize = 2;
 const AT_NAMESPACE: usize = 3;
 const AT_STARTED: usize = 4;
+
+/// Words of a slot of the ring of blocks: six lines, which a message of 256 bytes and its headers need.
+pub(crate) const OUT: usize = 6 * LINE / WORD;
+/// Words of a slot of the ring of blocks that go back.
+pub(crate) const BACK: usize = ENTRY;
+/// Header and body of the longest block that a slot has room for beside the entry.
+pub(crate) const SLOT_ROOM: usize = (OUT - ENTRY) * WORD;
 
 /// States of a part's process.
 const HERE: u32 = 1;
@@ -69,8 +81,13 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    const fn ring_bytes(&self) -> usize {
-        (self.slots * 2 * size_of::<u64>()).next_multiple_of(LINE)
+    const fn ring_bytes(&self, direction: Direction) -> usize {
+        (self.slots * direction.slot_words() * WORD).next_multiple_of(LINE)
+    }
+
+    /// Of both rings for a process.
+    const fn rings_bytes(&self) -> usize {
+        self.ring_bytes(Direction::Out) + self.ring_bytes(Direction::Back)
     }
 
     const fn readers_at(&self) -> usize {
@@ -78,11 +95,11 @@ impl Layout {
     }
 
     const fn rings_at(&self) -> usize {
-        self.readers_at() + (self.neighbours * size_of::<u64>()).next_multiple_of(LINE)
+        self.readers_at() + (self.neighbours * WORD).next_multiple_of(LINE)
     }
 
     const fn blocks_at(&self) -> usize {
-        (self.rings_at() + self.neighbours * 2 * self.ring_bytes()).next_multiple_of(PAGE)
+        (self.rings_at() + self.neighbours * self.rings_bytes()).next_multiple_of(PAGE)
     }
 
     /// Bytes of memory for the part, which begins on the first page boundary in them: MPI aligns memory to words only, but maps
@@ -128,13 +145,22 @@ pub(crate) enum Direction {
     Back,
 }
 
+impl Direction {
+    const fn slot_words(self) -> usize {
+        match self {
+            Self::Out => OUT,
+            Self::Back => BACK,
+        }
+    }
+}
+
 // All parts are made by `Region::part`: the bytes of a part are mapped, and zero or written by this module, as long as the region that it
 // borrows. Nothing but atomics accesses what lies before the blocks, in no process of the host (see the crate's documentation: peers of a
-// host are trusted with that).
+// host are trusted with that), but for readers of a block whose copy lies in a slot, where nobody writes meanwhile.
 impl<'a> Part<'a> {
     /// `count` words from byte `at` on.
     fn words(&self, at: usize, count: usize) -> &'a [AtomicU64] {
-        debug_assert!(at + count * size_of::<u64>() <= self.layout.blocks_at());
+        debug_assert!(at + count * WORD <= self.layout.blocks_at());
         // SAFETY: inside the part; all that is asked for lies before the blocks (`Layout`).
         let first = unsafe { self.place.base.add(at) }.cast::<AtomicU64>();
         // SAFETY: aligned, since the part is to 64 and `at` to 8; mapped for `'a`, and accessed by atomics alone (above).
@@ -149,7 +175,7 @@ impl<'a> Part<'a> {
     }
 
     fn header(&self, word: usize) -> &'a AtomicU64 {
-        &self.words(0, LINE / 8)[word]
+        &self.words(0, LINE / WORD)[word]
     }
 
     fn state(&self) -> &'a AtomicU32 {
@@ -181,7 +207,7 @@ impl<'a> Part<'a> {
     }
 
     fn readers(&self, neighbour: usize) -> &'a [AtomicU64] {
-        self.words(self.layout.readers_at() + neighbour * size_of::<u64>(), 1)
+        self.words(self.layout.readers_at() + neighbour * WORD, 1)
     }
 
     /// The process' bell.
@@ -190,11 +216,36 @@ impl<'a> Part<'a> {
         Eventcount { rings: &words[0], sleepers: &words[1] }
     }
 
+    fn ring_at(&self, neighbour: usize, direction: Direction) -> usize {
+        let at = self.layout.rings_at() + neighbour * self.layout.rings_bytes();
+        match direction {
+            Direction::Out => at,
+            Direction::Back => at + self.layout.ring_bytes(Direction::Out),
+        }
+    }
+
     /// The ring in this part for the process with number `neighbour` on the host.
     fn ring(&self, neighbour: usize, direction: Direction) -> &'a [AtomicU64] {
-        let ring = self.layout.ring_bytes();
-        let at = self.layout.rings_at() + (2 * neighbour + usize::from(direction == Direction::Back)) * ring;
-        self.words(at, 2 * self.layout.slots)
+        self.words(self.ring_at(neighbour, direction), direction.slot_words() * self.layout.slots)
+    }
+
+    /// Where that slot of the ring of blocks for that process begins.
+    pub(crate) fn slot_at(&self, neighbour: usize, slot: usize) -> u64 {
+        (self.ring_at(neighbour, Direction::Out) + slot * OUT * WORD) as u64
+    }
+
+    /// The slot of the ring of blocks for that process that begins there; `None` if there is none.
+    pub(crate) fn slot_of(&self, neighbour: usize, offset: u64) -> Option<usize> {
+        let at = usize::try_from(offset).ok()?.checked_sub(self.ring_at(neighbour, Direction::Out))?;
+        let is_slot = at < self.layout.slots * OUT * WORD && at.is_multiple_of(OUT * WORD);
+        is_slot.then_some(at / (OUT * WORD))
+    }
+
+    /// The bytes of a block in that slot of the ring of blocks for that process, `None` if there cannot be such a block.
+    pub(crate) fn block_in_slot(&self, neighbour: usize, slot: usize, length: u32) -> Option<NonNull<u8>> {
+        let first = slot.checked_mul(OUT)?;
+        let room = self.ring(neighbour, Direction::Out).get(first..)?.get(ENTRY..OUT)?;
+        (length as usize <= size_of_val(room)).then(|| NonNull::from(room).cast())
     }
 
     /// Where goodbyes to and from a node are written: two words.
@@ -231,6 +282,15 @@ impl<'a> Part<'a> {
         let at = bytes.as_ptr().addr().checked_sub(self.place.base.addr().get())?;
         let inside = at >= self.layout.blocks_at() && at + bytes.len() <= self.place.length;
         inside.then_some(at as u64)
+    }
+
+    /// Where bytes lie in the blocks of this part, or which slot of the ring of blocks for that process they lie in; `None` if neither.
+    pub(crate) fn place_of(&self, neighbour: usize, bytes: &[u8]) -> Option<u64> {
+        self.offset_of(bytes).or_else(|| {
+            let entry = bytes.as_ptr().addr().checked_sub(ENTRY * WORD)?;
+            let at = entry.checked_sub(self.place.base.addr().get())? as u64;
+            self.slot_of(neighbour, at).map(|_| at)
+        })
     }
 
     /// Whether the process has set its part up as this one would have.
@@ -313,6 +373,11 @@ impl Region {
     /// The memory, of a region that nobody else has seen.
     pub(crate) fn into_backing(mut self) -> Backing {
         self.backing.take().unwrap_or(Backing::Nothing)
+    }
+
+    /// Slots of a ring.
+    pub(crate) fn slots(&self) -> usize {
+        self.layout.slots
     }
 
     /// This process' number on the host.

@@ -104,6 +104,7 @@ impl From<SendError> for Failure {
             SendError::NoSuchPart(_) => "NotFound",
             SendError::TooLong { .. }
             | SendError::NeedsWaiting { .. }
+            | SendError::LongerThanBlock { .. }
             | SendError::LoanTooLong { .. }
             | SendError::TooManyDestinations { .. } => "TooLong",
             SendError::Loaned(_) => "Busy",

@@ -1,6 +1,8 @@
 //! The cluster: which nodes there are and what connects them.
 
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::HeapMemory;
@@ -11,7 +13,7 @@ use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options, Threads};
 use crate::config::{Builder, ConfigError, Progress, Settings, TransportKind};
 use crate::error::{NoSuchNode, SettingsDiffer, StartError};
 use crate::launch::Launch;
-use crate::node::{self, Backend, Driver, Late, Memory, Node, NodeEngine, Seen, Shared};
+use crate::node::{self, Backend, Driver, Late, Memory, Node, NodeEngine, Seen, Shared, interruptible};
 use crate::served::Listeners;
 use crate::trace::Trace;
 
@@ -83,15 +85,30 @@ impl Cluster {
     }
 
     /// Runs a function once for every node that this process hosts, each on a thread of its own, and returns the results in the
-    /// order of the nodes. A panic in one of them is passed on when all are done.
+    /// order of the nodes.
+    ///
+    /// # Panics
+    /// When one of them panics, calls in which the others wait end with the error `Interrupted`, as in
+    /// [`interruptible`](crate::interruptible): what they wait for may never come. The first panic is passed on when all are done.
     pub fn run<R: Send>(&self, program: impl Fn(Node) -> R + Sync) -> Vec<R> {
-        let program = &program;
-        std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                self.nodes.iter().map(|node| scope.spawn(move || program(node.clone()))).collect();
-            let results: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-            results.into_iter().map(|r| r.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-        })
+        let (first, ends) = (Mutex::new(None), Arc::new(AtomicBool::new(false)));
+        let run = |node: &Node| {
+            // Who sees the flag reads nothing else, so no order is needed.
+            let is_over = Arc::clone(&ends);
+            let check = move || is_over.load(Ordering::Relaxed);
+            let result = interruptible(check, || catch_unwind(AssertUnwindSafe(|| program(node.clone()))));
+            result.map_err(|panic| {
+                first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+                ends.store(true, Ordering::Relaxed);
+            })
+        };
+        let run = &run;
+        let results = std::thread::scope(|scope| {
+            let threads: Vec<_> = self.nodes.iter().map(|node| scope.spawn(move || run(node))).collect();
+            threads.into_iter().filter_map(|thread| thread.join().ok()?.ok()).collect()
+        });
+        let first = first.into_inner().unwrap_or_else(PoisonError::into_inner);
+        first.map_or(results, |panic| resume_unwind(panic))
     }
 }
 

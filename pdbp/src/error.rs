@@ -183,6 +183,13 @@ pub enum SendError {
         /// The longest message that travels in one block.
         limit: usize,
     },
+    /// A command, or one of many small messages of a device, is longer than a block, in one of which it has to travel.
+    LongerThanBlock {
+        /// Its length.
+        bytes: usize,
+        /// The longest message that travels in one block.
+        limit: usize,
+    },
     /// A loan is longer than a block.
     LoanTooLong {
         /// The length asked for.
@@ -242,6 +249,11 @@ impl fmt::Display for SendError {
                 f,
                 "message of {bytes} bytes takes several blocks ({limit} bytes fit one), for which a call that does not wait \
                  cannot know the room; use a call that waits, or raise `block_bytes`"
+            ),
+            Self::LongerThanBlock { bytes, limit } => write!(
+                f,
+                "{bytes} bytes do not fit a block ({limit}), in which a command or a small message of a device travels; \
+                 send a message, or raise `block_bytes`"
             ),
             Self::LoanTooLong { bytes, limit } => {
                 write!(

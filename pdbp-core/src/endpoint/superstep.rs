@@ -2,6 +2,7 @@
 
 use super::Endpoint;
 use crate::engine::{Superstep, SuperstepError};
+use crate::flaw::Flaw;
 use crate::id::PartId;
 use crate::outbox::Due;
 use crate::policy::SpacePolicy;
@@ -48,7 +49,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         let waiting = inbox.look(&mut source);
         let before = self.engine.superstep(part);
         // In one that is ending, what is not read is of the next.
-        if waiting.message || waiting.stalled && before != Superstep::Ending {
+        let is_left = waiting.message || waiting.stalled && before != Superstep::Ending;
+        if is_left && !Flaw::EndsUnread.strikes() {
             return Ok(true);
         }
         if before == Superstep::Open {
@@ -61,7 +63,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         if stage != Ok(before) {
             self.pipes.stirred = true;
             if let Some((inbox, _)) = self.source_of(part) {
-                inbox.withhold(stage == Ok(Superstep::Ending));
+                inbox.withhold(stage == Ok(Superstep::Ending) && !Flaw::ReadsNext.strikes());
             }
         }
         stage.map(|stage| stage != Superstep::Open)

@@ -92,6 +92,35 @@ fn places_of_blocks_are_found_again() {
 }
 
 #[test]
+fn blocks_in_slots_are_found_again_and_have_no_more_bytes_than_their_room() {
+    let region = region();
+    let part = region.own();
+    for (neighbour, slot) in (0..LAYOUT.neighbours).flat_map(|n| (0..LAYOUT.slots).map(move |slot| (n, slot)))
+    {
+        let at = part.slot_at(neighbour, slot);
+        assert!(at.is_multiple_of(LINE as u64) && at < LAYOUT.blocks_at() as u64);
+        assert_eq!(part.slot_of(neighbour, at), Some(slot));
+        let block = part.block_in_slot(neighbour, slot, SLOT_ROOM as u32).unwrap();
+        let room = range(&part.ring(neighbour, Direction::Out)[slot * OUT + ENTRY..(slot + 1) * OUT]);
+        assert_eq!((block.addr().get(), SLOT_ROOM), (room.start, room.len()));
+        assert_eq!(part.block_in_slot(neighbour, slot, SLOT_ROOM as u32 + 1), None);
+        // SAFETY: zeroed memory that nobody writes here.
+        let bytes = unsafe { slice::from_raw_parts(block.as_ptr().cast_const(), SLOT_ROOM) };
+        assert_eq!(part.place_of(neighbour, &bytes[..70]), Some(at));
+        assert_eq!(part.place_of(neighbour, &bytes[8..70]), None);
+        assert_eq!(part.place_of((neighbour + 1) % LAYOUT.neighbours, bytes), None);
+        assert_eq!(part.offset_of(bytes), None, "no block of ours lies there");
+    }
+    let first = part.slot_at(1, 0);
+    for wrong in [0, first - 64, first + 64, first + 8, part.slot_at(1, LAYOUT.slots), 1 << 63, u64::MAX] {
+        assert_eq!(part.slot_of(1, wrong), None, "{wrong}");
+    }
+    for wrong in [LAYOUT.slots, usize::MAX, usize::MAX / OUT] {
+        assert_eq!(part.block_in_slot(1, wrong, 64), None, "{wrong}");
+    }
+}
+
+#[test]
 fn more_memory_than_there_is_is_no_overflow() {
     for blocks in [usize::MAX, usize::MAX / 2, usize::MAX - 4096] {
         let layout = Layout { blocks, ..LAYOUT };

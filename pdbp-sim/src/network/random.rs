@@ -51,7 +51,8 @@ impl Scenario {
         (scenario, until)
     }
 
-    /// The same as [`random`](Self::random) with supersteps in the place of barriers, and parts that come and go and give their pipes back.
+    /// The same as [`random`](Self::random) with supersteps in the place of barriers, and parts that come and go and give their pipes back. Some
+    /// have short links, and some of these a node that is slow to read.
     pub fn random_supersteps(seed: u64) -> (Self, u64) {
         let (mut scenario, until) = Self::drawn(seed, Routing::Direct);
         let mut random = Random::new(seed ^ 0x7375_7065);
@@ -63,6 +64,15 @@ impl Scenario {
         if one_in(2, random) {
             // Of those with a crash most supersteps have no end.
             scenario.faults.retain(|(_, fault)| !matches!(fault, Fault::Crash(_) | Fault::Restart(_)));
+        }
+        if one_in(2, random) {
+            let physics = &mut scenario.setup.physics;
+            (physics.latency, physics.jitter) = (us(1 + random.below(3)), us(random.below(20)));
+            if one_in(2, random) {
+                let node = random.below(scenario.setup.nodes as u64) as u16;
+                scenario.setup.costs.reads = 1;
+                scenario.faults.push((0, Fault::slow(node, 20 + random.below(200) as u32)));
+            }
         }
         (scenario, until)
     }

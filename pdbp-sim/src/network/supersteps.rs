@@ -11,8 +11,9 @@ use super::host::{Host, Work};
 use super::meetings::{Ends, Sent};
 use super::payload::Channel;
 
-/// Nanoseconds for which a host that is done sends nothing: if the superstep is not over by then, it goes on, as one that answers does.
-const SILENCE: u64 = 400_000;
+/// Nanoseconds for which a host that is done sends nothing, in turn: if the superstep is not over by then, it goes on, as one that answers does. If
+/// it is, what has waited is the first that is sent in the next, and can arrive where this one is not over yet.
+const SILENCE: [u64; 2] = [400_000, 1_600_000];
 
 /// In which superstep a host is.
 #[derive(Debug, Default)]
@@ -43,7 +44,9 @@ impl Supersteps {
 
     /// When the host sends again.
     pub(super) fn silent_until(&self) -> Option<u64> {
-        self.done.map(|since| since + SILENCE)
+        let [short, long] = SILENCE;
+        let silence = if self.over.is_multiple_of(2) { short } else { long };
+        self.done.map(|since| since + silence)
     }
 
     /// What is under way, if it should end.

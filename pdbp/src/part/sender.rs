@@ -90,7 +90,7 @@ impl<'p, S: Share> Sender<'p, S> {
     /// Sends a message, as [`Part::send`].
     ///
     /// # Errors
-    /// See [`SendError`]; of a command [`SendError::TooLong`] when it does not fit a block.
+    /// See [`SendError`]; of a command [`SendError::LongerThanBlock`] when it does not fit one.
     #[inline(always)]
     pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
         match self.command {

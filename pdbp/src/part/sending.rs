@@ -178,7 +178,7 @@ impl<S: Share> Part<S> {
     ) -> Result<(), SendError> {
         let limit = self.longest();
         if data.len() > limit {
-            return Err(SendError::TooLong { bytes: data.len(), limit });
+            return Err(SendError::LongerThanBlock { bytes: data.len(), limit });
         }
         self.await_target(to, patience)?;
         let (node, route) = (to.node(), self.route(to, CduClass::Command, command));

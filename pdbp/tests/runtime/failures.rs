@@ -1,6 +1,7 @@
 use std::io::Write;
+use std::time::Duration;
 
-use pdbp::{Event, Interest, Progress, RecvError, SendError};
+use pdbp::{Event, Interest, Node, Progress, RecvError, SendError, WaitError};
 
 use crate::{SOON, clusters, find, pair, until};
 
@@ -113,6 +114,31 @@ fn a_panic_in_one_node_is_passed_on() {
             cluster.run(|node| assert_eq!(node.id().index(), 0, "only node 0 may live"));
         }));
         assert!(result.is_err());
+    }
+}
+
+#[test]
+fn a_panic_in_one_node_ends_what_the_others_wait_for_and_is_the_one_that_is_passed_on() {
+    for cluster in clusters(3) {
+        let program = |node: Node| {
+            let part = crate::part(&node, "waits");
+            if node.id().index() == 2 {
+                panic!("node 2 has had enough");
+            }
+            // Nobody would ever send it anything.
+            let received = part.recv().map(|_| ());
+            let barrier = node.barrier(SOON);
+            assert!(matches!(
+                (received, barrier),
+                (Err(RecvError::Interrupted), Err(WaitError::Interrupted))
+            ));
+            panic!("nor can node {} go on", node.id().index());
+        };
+        let run = std::panic::AssertUnwindSafe(|| cluster.run(program));
+        let panic = std::panic::catch_unwind(run).unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"node 2 has had enough"));
+        // The cluster goes on.
+        cluster.run(|node| crate::part(&node, "works").recv_timeout(Duration::ZERO).unwrap_err());
     }
 }
 

@@ -313,8 +313,11 @@ fn a_command_is_received_before_messages_that_wait() {
             assert_eq!(b.try_recv().unwrap()[0], i);
         }
         let long = vec![0; a.longest() + 1];
-        assert!(matches!(a.sender(to).command(1).send(&long), Err(SendError::TooLong { .. })));
-        assert!(matches!(a.sender(to).command(1).no_wait().send(&long), Err(SendError::TooLong { .. })));
+        let error = SendError::LongerThanBlock { bytes: long.len(), limit: a.longest() };
+        let says = error.to_string();
+        assert!(says.contains("`block_bytes`") && !says.contains("assembly_bytes"), "{says}");
+        assert_eq!(a.sender(to).command(1).send(&long), Err(error.clone()));
+        assert_eq!(a.sender(to).command(1).no_wait().send(&long), Err(error));
     }
 }
 

@@ -3,7 +3,7 @@
 use pdbp_core::Routing;
 use pdbp_core::flaw::Flaw;
 
-use crate::network::{Fault, Invariant, Report, Scenario, ScenarioError, Traffic, gbit, ms, us};
+use crate::network::{Fault, HostCosts, Invariant, Report, Scenario, ScenarioError, Traffic, gbit, ms, us};
 
 /// The seeds among which one must show a flaw.
 const SEEDS: u64 = 20;
@@ -26,6 +26,18 @@ fn cut(seed: u64) -> Scenario {
 fn rough(seed: u64) -> Scenario {
     let rough = busy(seed).streams(0.0).long(0.0).supersteps(us(150));
     rough.latency(us(2)).jitter(us(60)).loss(0.02)
+}
+
+/// The same on links on which most supersteps are over before anybody who is done sends again.
+fn swift(seed: u64) -> Scenario {
+    rough(seed).jitter(us(20)).loss(0.005)
+}
+
+/// The same where everything has arrived long before a slow node has read it, message by message.
+fn slow(seed: u64) -> Scenario {
+    let costs = HostCosts { reads: 1, ..HostCosts::default() };
+    let traffic = Traffic::uniform().size(64).rate(100_000);
+    rough(seed).jitter(us(2)).loss(0.0).traffic(traffic).costs(costs).at(0, Fault::slow(1, 20))
 }
 
 /// In a grid, with relays.
@@ -90,5 +102,7 @@ flaws! {
     deliveries_that_are_kept_when_they_were_read: KeepsDelivery, each 20 in busy, by [Quiet];
     batches_whose_last_message_is_read_again: ReadsLastAgain, each 5 in busy, by [Once];
     supersteps_that_end_before_all_has_arrived: EndsUncounted, each 1 in rough, by [Supersteps];
+    supersteps_that_end_with_messages_left: EndsUnread, each 1 in slow, by [Supersteps];
+    supersteps_in_which_messages_of_the_next_are_read: ReadsNext, each 1 in swift, by [Supersteps];
     pipes_that_are_not_empty_when_they_are_given_back: KeepsInPipe, each 1 in busy, by [Contents, Accounted];
 }

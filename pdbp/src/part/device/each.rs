@@ -124,7 +124,7 @@ impl<S: Share> Part<S> {
     /// ```
     ///
     /// # Errors
-    /// The slice, with [`DeviceError::OutOfBounds`] when a piece does not lie in the slice, [`SendError::TooLong`], and what the device says.
+    /// The slice, with [`DeviceError::OutOfBounds`] when a piece does not lie in the slice, [`SendError::LongerThanBlock`], and what the device says.
     /// Nothing is sent then.
     pub fn send_device_each<D: Device>(
         &self,
@@ -259,7 +259,7 @@ impl<P: HoldsPart + Clone> Packing<P> {
                 return Err(FlowError::Device(DeviceError::OutOfBounds { at, bytes, room }));
             }
             if bytes > limit {
-                return Err(FlowError::Link(SendError::TooLong { bytes, limit }));
+                return Err(FlowError::Link(SendError::LongerThanBlock { bytes, limit }));
             }
             part.await_target(to, Patience::Set).map_err(FlowError::Link)?;
             let node = to.node();

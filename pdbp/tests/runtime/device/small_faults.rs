@@ -197,7 +197,7 @@ fn pieces_and_slots_that_cannot_be_are_refused() {
         assert_eq!(error, FlowError::Device(DeviceError::OutOfBounds { at, bytes, room: 4000 }));
     }
     let error = refused(a.send_device_each(&gpu.1, slice(), std::iter::once(0..1009), None, to));
-    assert_eq!(error, FlowError::Link(SendError::TooLong { bytes: 1009, limit: 1008 }));
+    assert_eq!(error, FlowError::Link(SendError::LongerThanBlock { bytes: 1009, limit: 1008 }));
     for (slot, count) in [(1001, 4), (usize::MAX, 2)] {
         let buffer = Buffer::new(&gpu.0, 4000).unwrap();
         let refused = a.recv_each_into_device(&gpu.1, buffer, slot, count, None).err().unwrap();
