@@ -13,7 +13,7 @@ use crate::part::{Lanes, SharedLanes};
 
 impl Shared {
     /// Submits the open blocks of parts that others may flush: those past their time, or all. Returns how many.
-    #[inline]
+    #[inline(always)]
     pub(super) fn flush_lanes(
         &self,
         engine: &mut NodeEngine,
