@@ -1,7 +1,7 @@
-//! Communicators of a program.
+//! Communicators that the program passes in.
 
-/// A communicator that a program has, by whatever means it calls MPI: a value of the crate `mpi` (with the feature `mpi-linked`),
-/// a [`RawCommunicator`], or a type of one's own.
+/// An MPI communicator of the program: a value of the crate `mpi` (with the feature `mpi-linked`),
+/// a [`RawCommunicator`], or a type of your own.
 ///
 /// # Safety
 /// `handle` is that of a communicator, of the MPI that this process has loaded, that lives as long as the value is lent.
@@ -10,7 +10,7 @@ pub unsafe trait Communicator {
     fn handle(&self) -> usize;
 }
 
-/// The handle of a communicator, as C has it.
+/// The handle of a communicator, as in C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawCommunicator(usize);
 

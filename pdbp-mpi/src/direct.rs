@@ -1,16 +1,15 @@
-//! Bytes that go from and into memory beyond the blocks, such as that of a device, by MPI alone.
+//! Transfers by MPI alone between memory outside the blocks, such as that of a device.
 //!
-//! A transfer is agreed on first, in blocks or in whatever way: who sends, who receives, how many bytes, under which number. Both
-//! ends then name their memory, and MPI does the rest. With an MPI that knows the memory of devices nothing is copied through
-//! the host.
+//! Both ends first agree on a transfer, by messages in blocks or in any other way: the sender, the receiver, the number of bytes, and a number. Then
+//! each end names its memory, and MPI does the rest. A CUDA-aware MPI does not copy through the host.
 //!
-//! # The question
-//! A receiver may not want the bytes in this way. So the sender [asks](Direct::ask) and sends when it was [answered](Direct::answer) yes;
-//! before it answers, the receiver posts its receives. So what is sent is received, and nothing lies about
-//! unexpected under a number that is used again.
+//! # Asking first
+//! A receiver may refuse a transfer. So the sender [asks](Direct::ask), and sends once the [answer](Direct::answer) is yes; the
+//! receiver posts its receives before it answers. So everything that is sent is received, and no unexpected message is left
+//! under a number that is used again.
 //!
-//! # Who owns what
-//! The memory of a transfer is kept, with its requests, until these are complete, whatever becomes of the [`Transfer`]. The transport
+//! # Ownership
+//! The memory of a transfer is kept with its requests until these are complete, even if the [`Transfer`] is dropped. The transport
 //! tests them whenever it is polled.
 
 mod devices;
@@ -87,7 +86,7 @@ struct Entry {
 struct Flight {
     /// Requests that are not complete.
     left: AtomicUsize,
-    /// None is left, and the memory was let go of.
+    /// None is left, and the memory was released.
     over: AtomicBool,
     failed: OnceLock<MpiError>,
     cancelled: AtomicBool,
@@ -186,7 +185,7 @@ impl Direct {
         })
     }
 
-    /// Asks whether the node wants a transfer of that number.
+    /// Asks the node whether it accepts the transfer with this number.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -385,7 +384,7 @@ impl Drop for Transfers {
 }
 
 impl Transfer {
-    /// Whether all bytes have left, or have come, so that the memory was let go of.
+    /// Whether all bytes have been sent or received, so that the memory was released.
     ///
     /// # Errors
     /// What MPI says. Of the memory nothing is known then, and it may be kept for ever.
@@ -403,7 +402,7 @@ impl Transfer {
         Ok(over)
     }
 
-    /// Gives a receive up for which nothing was sent. Its memory is let go of soon.
+    /// Gives up a receive for which nothing was sent. Its memory is released soon.
     pub fn cancel(&self) {
         if let Some(gate) = process::enter() {
             self.transfers.0.cancel(&gate, |entry| Arc::ptr_eq(&entry.flight, &self.flight));

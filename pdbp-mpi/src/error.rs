@@ -29,7 +29,7 @@ impl Error for MpiError {}
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// There is no MPI that can be used.
+    /// No usable MPI was found.
     Library(LibraryError),
     /// The number is not the handle of a communicator of the MPI that is loaded.
     Communicator {
@@ -44,9 +44,9 @@ pub enum StartError {
     NotInitialised,
     /// MPI gives less thread support than is needed.
     Threads {
-        /// What there is.
+        /// The support that MPI gives.
         have: Threads,
-        /// What is needed.
+        /// The support that is needed.
         need: Threads,
         /// Whether this library initialised MPI, or the program did.
         ours: bool,
@@ -55,14 +55,14 @@ pub enum StartError {
     Nodes(i32),
     /// The processes do not agree on a value that must be the same everywhere.
     Disagree {
-        /// What.
+        /// The name of the value.
         what: &'static str,
         /// The smallest value of all processes.
         least: u64,
         /// The largest.
         most: u64,
     },
-    /// There is not as much memory for blocks.
+    /// There is not enough memory for blocks.
     Memory {
         /// Bytes wanted by this process.
         bytes: usize,
@@ -141,7 +141,7 @@ impl From<LibraryError> for StartError {
     }
 }
 
-/// Why there is no MPI that can be used.
+/// Why no usable MPI was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LibraryError {
@@ -153,7 +153,7 @@ pub enum LibraryError {
         launcher: Option<Launcher>,
         /// Folders that were looked into before those of the system's loader.
         folders: Vec<PathBuf>,
-        /// What came of each file.
+        /// The outcome for each file.
         tried: Vec<String>,
     },
     /// The file that is named cannot be opened.
@@ -163,7 +163,7 @@ pub enum LibraryError {
         /// What the system says.
         why: String,
     },
-    /// It is no MPI.
+    /// The library is not an MPI.
     NoMpi {
         /// The library.
         file: String,
@@ -172,7 +172,7 @@ pub enum LibraryError {
     Unsupported {
         /// The library.
         file: String,
-        /// What it calls itself.
+        /// The name that it reports.
         version: String,
         /// Why not.
         why: String,
@@ -285,7 +285,7 @@ impl fmt::Display for LibraryError {
 
 impl Error for LibraryError {}
 
-/// What MPI allows several threads to do.
+/// MPI's levels of thread support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Threads {
     /// There is one thread.

@@ -1,7 +1,7 @@
 //! PDBP over MPI: one node per process of a job, on Open MPI or MPICH.
 //!
-//! Programs do not call this crate: `pdbp::Cluster`, built with the feature `mpi`, does when a launcher has started the process
-//! (`mpirun`, `srun`). Who drives the protocol engine, or blocks themselves, gets a transport and the memory for its blocks:
+//! Most programs do not call this crate: `pdbp::Cluster`, with the feature `mpi`, does so when a launcher (`mpirun`, `srun`) has started the
+//! process. Programs that drive the protocol engine themselves get a transport and the memory for its blocks:
 //!
 //! ```no_run
 //! use pdbp_core::Transport;
@@ -25,45 +25,45 @@
 //!         └── places of blocks ──┘                        │
 //!             through rings           MPI_Isend from, MPI_Irecv into blocks
 //! ```
-//! * **Within a host** (`shared_memory`): the blocks of all its processes lie in one MPI-3 shared-memory window. A sealed block stays where
-//!   it is; its place goes through a lock-free ring (`ring`) to the peer, which reads it there and gives it back through another.
-//!   No copy, no system call, no call of MPI, no lock. A peer that sleeps is woken by a futex in the window (`bell`). A block of up to 368 bytes, which
-//!   a message of 288 has, goes through the ring itself, so that its reader waits for one line of another core's cache and not for two.
-//! * **Between hosts** (`remote`): blocks are sent and received by MPI, straight from and into the pool, as many receives posted as
-//!   the row of the peer has space for; one `MPI_Testsome` per poll takes all that is complete.
+//! * **Within a host** (`shared_memory`): the blocks of all processes lie in one MPI-3 shared-memory window. A sealed block stays where
+//!   it is; its location goes through a lock-free ring (`ring`) to the peer, which reads it there and gives it back through another ring.
+//!   This takes no copy, no system call, no MPI call and no lock. A sleeping peer is woken by a futex in the window (`bell`). A block of up to 368
+//!   bytes, which holds a message of 288, goes through the ring itself, so that its reader waits for one line of another core's cache, not two.
+//! * **Between hosts** (`remote`): MPI sends and receives blocks straight from and into the pool. As many receives are posted as
+//!   the row of the peer has space for, and one `MPI_Testsome` per poll takes all that are complete.
 //!
 //! The engine follows [`arrival`](pdbp_core::Transport::arrival), link by link, and fills blocks up to
 //! [`best_block`](pdbp_core::Transport::best_block).
 //!
-//! Beside the blocks, [`Direct`] has MPI carry memory that lies elsewhere, such as that of a device, when both ends have agreed to:
-//! for an MPI that knows devices.
+//! [`Direct`] lets MPI transfer memory outside the blocks, such as that of a device, if both ends have agreed to it and the MPI is
+//! CUDA-aware.
 //!
 //! # What it takes care of
-//! * **MPI's life** (`process`). MPI is initialised unless the program has, with `MPI_THREAD_SERIALIZED`, the least that suffices
-//!   where any thread may poll; calls take turns by a lock of the process. What was initialised here is finalised when the process
-//!   exits; what the program initialised never. Every call needs a *gate*, which nobody gets once MPI is finalised.
-//! * **Communicators.** All traffic is on duplicates, with `MPI_ERRORS_RETURN`; what fails is a value, and ends its link.
-//! * **The end of a link.** A transport that is dropped says so: in the window, and by a *goodbye* that counts what it sent. Peers
-//!   take what it counts, get their blocks back and report it failed; it lingers for what they have sent, at most
-//!   [`Options::linger`]. Blocks that somebody still reads where the transport was dropped stay out until that process has died.
-//! * **Deaths.** A process of the host that dies is noticed within some 20 ms, by a descriptor of the operating system. One that cannot be
-//!   told from others by its number (of another PID namespace, or on a system without such descriptors) is not watched: its links
-//!   stand still until leases, where they are set, or the launcher end it. One of another *host* is noticed by a TCP connection between
-//!   the two processes (`lifeline`, on Linux), which its end closes: its links end when nothing that it had sent has come for a second. Where
-//!   no connection can be made (a firewall between hosts, no IPv4), and further off in rank than 128, it is noticed when MPI reports
-//!   an error; some MPI libraries end the job instead, or never do.
-//! * **Memory under MPI's hands.** A block in a request is in no one else's, by type. What is left of a domain when its transport,
-//!   engine and readers are gone is freed at the next collective occasion, so that nobody waits for a peer; requests that cannot be
-//!   completed keep their memory.
-//! * **MPI's mapping of the window** ends with `MPI_Finalize`. Everything is reached by a second one, which stays for as long as anybody
-//!   needs it; where there can be none, processes share no memory.
-//! * **What peers write** into the window is checked where it is read, numbers, states and places: it can end a link, and nothing else.
+//! * **Initialising MPI** (`process`). Unless the program has done so, MPI is initialised with `MPI_THREAD_SERIALIZED`, the least that suffices
+//!   where any thread may poll, and finalised when the process exits. A lock of the process serialises calls. Every call needs a *gate*, which is
+//!   refused once MPI is finalised.
+//! * **Communicators.** All traffic is on duplicates, with `MPI_ERRORS_RETURN`: a failed call is an error value, and ends its link.
+//! * **The end of a link.** A transport that is dropped says so, in the window and by a *goodbye* with the number of blocks it has sent. Peers
+//!   take those blocks, get their own back and report the node failed. The transport lingers for what they have sent, at most
+//!   [`Options::linger`]. Blocks that are still being read in its process are not returned until that process has ended.
+//! * **Deaths.** The death of a process on the same host is noticed within some 20 ms, by a descriptor of the operating system. A process
+//!   in another PID namespace, or on a system without such descriptors, is not watched: its links hang until leases, if set, or the launcher
+//!   end them. The death of a process on another *host* is noticed by a TCP connection between the two processes (`lifeline`, on Linux):
+//!   when it closes and nothing sent before has arrived for a second, the link ends. If no connection can be made (a firewall between hosts, no
+//!   IPv4), or the ranks are more than 128 apart, a death is noticed when MPI reports an error; some MPI libraries end the job instead, or
+//!   never report one.
+//! * **Memory in use by MPI.** The type system keeps a block that is in a request from being used elsewhere. What is left of a domain when its
+//!   transport, engine and readers are gone is freed at the next collective call, so that no process waits for a peer; requests that
+//!   cannot be completed keep their memory.
+//! * **MPI's mapping of the window** ends with `MPI_Finalize`. This library uses a second mapping, which stays as long as it is needed; if that
+//!   is not possible, processes share no memory.
+//! * **Data that peers write** into the window (numbers, states, locations) is checked when it is read. Bad data can end a link, and nothing else.
 //!
-//! # Who is trusted
-//! **Processes of one host trust each other as threads of a process do.** They belong to one job of one user, and each can write all of the
-//! window at any time. A block that arrived is lent as `&[u8]`, of which Rust says that nobody writes it meanwhile: this library
-//! keeps to that in every process, and cannot enforce it in another. Whoever does not trust the processes of a host sets
-//! [`Hosts::Apart`]: then a peer reaches nothing but by MPI's messages.
+//! # Trust
+//! **Processes on one host trust each other as threads of one process do.** They belong to one job of one user, and each can write to all of the
+//! window at any time. A received block is lent as `&[u8]`, which Rust assumes is not written to meanwhile. This library
+//! keeps to that in every process, but cannot enforce it in another one. If the processes of a host are not trusted, set
+//! [`Hosts::Apart`]: then peers can be reached only by MPI messages.
 //!
 //! # What it costs
 //! Per message of `pdbp`, both ends together, 2 ranks on two cores, Open MPI 4.1.4 (`perf`, `strace -c`, callgrind; the tables and their

@@ -1,4 +1,4 @@
-//! Which processes are on one machine. Containers and network namespaces are hosts of their own there, and share its processors.
+//! Finds the processes that are on one machine. Containers and network namespaces on it are separate hosts that share its processors.
 
 /// A number of the machine that runs this process: a sum (FNV-1a) over what Linux calls its boot, the same in all containers; 0 where it is not
 /// known.

@@ -1,8 +1,8 @@
 //! A second mapping of memory that MPI has mapped.
 //!
-//! MPI takes its windows away in `MPI_Finalize`, which programs call, and which runs when the process exits, while other threads
-//! still poll and read. What is reached through a mapping of our own stays for as long as it is needed; so nothing is reached
-//! in any other way, and where there can be no such mapping processes share no memory.
+//! `MPI_Finalize` unmaps MPI's windows. Programs call it, or it runs when the process exits, while other threads
+//! still poll and read. A mapping of our own stays as long as it is needed, so all access goes through it, and if it cannot be
+//! made, processes share no memory.
 
 use std::io;
 use std::ptr::NonNull;

@@ -1,10 +1,10 @@
-//! What there is once per process: whether MPI is up, whose turn it is to call it, and what is left of domains that have ended.
+//! State that exists once per process: whether MPI is up, the lock that serialises its calls, and the remains of domains that have ended.
 //!
 //! # When memory is freed
-//! A window can be freed only by all its processes together, and none of them may have to wait for that when it drops its end of
-//! a domain: a peer may be busy, or dead. So what is left of a domain is kept in a list, and freed at the next occasion
-//! that is collective anyhow: when the same processes start another domain, or at the end of MPI, if it was this library that
-//! began it. The same list keeps the memory of requests that could not be completed.
+//! A window can be freed only by all its processes together, and a process that drops its end of a domain must not wait for
+//! that: a peer may be busy, or dead. So what is left of a domain is kept in a list, and freed at the next collective call: when the same
+//! processes start another domain, or when MPI is finalised, if this library initialised it. The list also keeps the memory of
+//! requests that could not be completed.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,12 +1,11 @@
-//! Whether another process of this host lives.
+//! Watches whether another process of this host is alive.
 //!
-//! A process is watched by a descriptor of the operating system, which becomes readable at its end. It is opened by the process'
-//! number, which names somebody else in another PID namespace (containers that share memory), and after its end. So a process
-//! publishes its namespace and when it was started with its number, and is watched only by who sees the same of the one that the
-//! descriptor is of.
+//! A process is watched by a descriptor of the operating system, which becomes readable when the process ends. It is opened by the process
+//! ID, which names another process in another PID namespace (containers that share memory), and after the process has ended. So a process
+//! publishes its namespace and start time with its ID, and is watched only if those of the descriptor's process are the same.
 //!
-//! Who is not watched counts as alive until it says that it leaves. If it dies, its links stand still: waiting calls end with
-//! their timeout, and leases, where they are set, declare the node down; launchers end a job when one of its processes dies,
+//! A process that is not watched counts as alive until it says that it leaves. If it dies, its links hang: waiting calls end with
+//! their timeout, and leases, if set, declare the node down. Launchers end a job when one of its processes dies,
 //! unless they are told not to.
 
 /// Names a process, beyond its number. Zeros are unknown, and never watched.

@@ -3,14 +3,13 @@
 //! ```text
 //!   slot n % slots:   word 0: block index | length        word 1: lap | offset of the block / 64        further words: a copy of the block
 //! ```
-//! A slot is full when its lap is that of the reader's next entry; there are no other words that say so. Where slots have two words each, an
-//! entry takes one cache line from core to core, and then its block takes those in which it lies. Where they have whole lines, a block that is short
-//! enough comes with its entry: the reader asks for all lines of a slot when it looks at it. The reader tells the writer nothing: whoever uses a ring
-//! sees to it that no more entries are under way than it has slots, and that nobody reads the copy that lies in a slot any more.
+//! A slot is full if its lap is that of the reader's next entry; no other words say so. Where a slot has two words, an entry moves one cache
+//! line from core to core, and its block moves those in which it lies. Where slots are whole lines, a short block comes with its entry: the
+//! reader prefetches all lines of a slot when it looks at it. The reader tells the writer nothing: the user of a ring must make sure that no
+//! more entries are under way than it has slots, and that the copy in a slot is no longer read.
 //!
-//! Words are atomics throughout, so that whatever a process that dies, or goes astray, leaves there is a number and nothing else;
-//! who takes an entry checks it. An entry is there with the store of its second word, so a writer that dies in the middle of a
-//! push has pushed nothing.
+//! All words are atomics, so that a process that dies or misbehaves leaves only numbers there, which are checked when an entry is
+//! taken. The store of its second word publishes an entry, so a writer that dies in the middle of a push has pushed nothing.
 
 use std::ops::Deref;
 

@@ -1,4 +1,4 @@
-//! Links within a host: blocks stay where they are, and their places travel through rings in the window.
+//! Links within a host: blocks stay where they are, and their locations travel through rings in the window.
 //!
 //! ```text
 //!   this process                                       peer
@@ -8,16 +8,16 @@
 //! No system call, no copy, no lock; a ring of the bell when the peer sleeps.
 //!
 //! # Short blocks
-//! A line that another core has written takes as long to come as all that is done here with a block, and those of a block are known only when
-//! the line of its entry is there. So a block of up to [`SLOT_ROOM`] bytes is copied into its slot of the ring, which is read in place as
-//! the block would be. The block stays out until it is given back, and as long no other block is copied into the slot: the entry that comes round to
-//! it meanwhile says where its block lies, as those of longer blocks do.
+//! Fetching a cache line that another core has written takes as long as everything that is done here with a block, and the lines of a block are
+//! known only when that of its entry has arrived. So a block of up to [`SLOT_ROOM`] bytes is copied into its slot of the ring, and read there in
+//! place, as the block would be. Until that block is given back no other one is copied into the slot: the next entry in the slot says
+//! where its block lies, as entries of longer blocks do.
 //!
 //! # The end of a link
-//! A process that leaves, or dies, leaves rings that are whole: its peers take what is in them, and report it failed. They get the
-//! blocks back that it had when nobody there can read them any more: a transport that is dropped says whether readers are left
-//! ([`SharedMemoryLink::close`]), and a process that has died has none. Blocks that readers have kept beyond their transport's end, and those of
-//! a process that exits with its transport alive, stay out until it has died.
+//! The rings of a process that leaves or dies stay intact: its peers take what is in them, and report it failed. They get their
+//! blocks back when these can no longer be read there: a transport that is dropped says whether readers are left
+//! ([`SharedMemoryLink::close`]), and a dead process has none. Blocks that readers keep longer than their transport, and those of
+//! a process that exits without dropping its transport, come back when it has died.
 
 use std::sync::Arc;
 

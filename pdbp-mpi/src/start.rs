@@ -1,4 +1,4 @@
-//! How a process joins a domain.
+//! Joining a domain.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +27,10 @@ const MEETING_NAP: Duration = Duration::from_micros(100);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hosts {
-    /// Those that MPI finds on one host.
+    /// Those that MPI reports to be on one host.
     #[default]
     Detected,
-    /// None: all links are those between hosts. For measurements and tests.
+    /// None: all links are as between hosts. Also for measurements and tests.
     Apart,
     /// Those on one host that name the same colour. For several groups on one host, as in tests.
     Coloured(u16),
@@ -46,20 +46,20 @@ impl Hosts {
     }
 }
 
-/// How to join a domain. All processes give the same values, but for `memory`, a colour, and where the library is.
+/// Options for joining a domain. All processes must give the same values, except for `memory`, the colour, and the location of the library.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of block memory of this node.
     pub memory: usize,
     /// Bytes of the longest block, header included.
     pub largest_block: usize,
-    /// Blocks under way on a link at most; engines need 3.
+    /// The most blocks under way on a link; engines need 3.
     pub in_flight: usize,
     /// Which processes share memory.
     pub hosts: Hosts,
     /// Which MPI is used.
     pub library: Library,
-    /// What threads may do at least; more than `Serialised` is never asked of MPI by this library.
+    /// The least thread support that is needed. When this library initialises MPI it asks for `Serialised`.
     pub threads: Threads,
     /// How long a transport that is dropped waits for nodes of other hosts to take what was sent to them.
     pub linger: Duration,
@@ -81,8 +81,8 @@ impl Options {
 }
 
 impl Mpi {
-    /// Joins a domain of all processes of the job; initialises MPI if that has not been done, and then finalises it when the
-    /// process exits. Collective: returns when all have called it.
+    /// Joins a domain of all processes of the job. Initialises MPI if the program has not, and then finalises it when the
+    /// process exits. Collective: returns when all processes have called it.
     ///
     /// # Errors
     /// See [`StartError`]. When one process fails, all do.
@@ -93,8 +93,8 @@ impl Mpi {
         join(gate, world, options)
     }
 
-    /// Joins a domain of the processes of a communicator, on a duplicate of it. Whoever initialised MPI finalises it.
-    /// Collective over the communicator.
+    /// Joins a domain of the processes of a communicator, on a duplicate of it. MPI is finalised by the
+    /// program or this library, whichever initialised it. Collective over the communicator.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -103,10 +103,10 @@ impl Mpi {
         join(gate, comm, options)
     }
 
-    /// This process' rank in a communicator, and how many it has.
+    /// This process' rank in a communicator, and the communicator's size.
     ///
     /// # Errors
-    /// MPI is not initialised, or says so.
+    /// MPI is not initialised, or the MPI call failed.
     pub fn place_in(comm: &impl Communicator, library: &Library) -> Result<(usize, usize), StartError> {
         let (gate, comm) = enter(comm, library, Threads::Serialised)?;
         let (rank, size) = (comm.rank(&gate)?, comm.size(&gate)?);
@@ -114,7 +114,7 @@ impl Mpi {
     }
 }
 
-/// Refuses an MPI that takes each process of a job for one of its own, since it is not that of the launcher: whoever has initialised it.
+/// Refuses an MPI that takes each process of the job for a job of its own, which happens if the launcher belongs to another MPI.
 fn check_launcher(gate: &Gate) -> Result<(), StartError> {
     let ranks = result::world(gate).size(gate)?;
     Ok(library::check_ranks(gate.mpi(), usize::try_from(ranks).unwrap_or(0))?)

@@ -1,4 +1,4 @@
-//! One transport over both kinds of links.
+//! The transport over both kinds of links: within a host and between hosts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -92,13 +92,13 @@ impl Mpi {
         }
     }
 
-    /// What peers on this host ring when they have put something in place. A thread that sleeps on it wakes at short intervals
-    /// by itself if there are nodes on other hosts, which cannot ring.
+    /// The bell that peers on this host ring when they have sent something. If there are nodes on other hosts, which cannot ring it, a thread that
+    /// sleeps on it also wakes at short intervals.
     pub fn bell(&self) -> Arc<dyn Bell> {
         Arc::new(WindowBell::new(Arc::clone(&self.region), self.remote.is_some()))
     }
 
-    /// Transfers from and into memory beyond the blocks.
+    /// Transfers between memory outside the blocks.
     pub fn direct(&self) -> Direct {
         self.direct.clone()
     }
@@ -339,9 +339,9 @@ impl Transport for Mpi {
 }
 
 impl Drop for Mpi {
-    /// Leaves the domain: peers see it, take what was sent to them, and have their blocks back, unless somebody still reads blocks of
-    /// theirs here: those stay where they are, for as long as this process lives. Nodes of other hosts are waited for as long as
-    /// [`Options::linger`](crate::Options::linger) says.
+    /// Leaves the domain: peers take what was sent to them and get their blocks back, except for those that are still read in this
+    /// process, which they get back when it ends. Waits for nodes of other hosts, at most
+    /// [`Options::linger`](crate::Options::linger).
     fn drop(&mut self) {
         // Others may have told of a death before this node has looked for itself.
         self.shared.iter().for_each(SharedMemoryLink::look);

@@ -1,4 +1,4 @@
-//! The memory of a node, and how it is divided.
+//! The memory of a node, and its layout.
 //!
 //! ```text
 //!  part of one process (all parts of a host lie in one MPI-3 shared-memory window):
@@ -15,12 +15,11 @@
 //!
 //! A ring of blocks takes 384 bytes for each that may be under way, one of those that go back 16: 9.4 KiB for each process of the host with 24 blocks.
 //!
-//! # Who is trusted
-//! The window is mapped by all processes of the job on the host, which belong to one user, and every one of them can write all of
-//! it. That a block is not written while somebody reads it (as `&[u8]`) is what this library does in every one of them, and
-//! nothing that the others could enforce: processes of a host trust each other as threads of a process do. What is checked
-//! where it is read, numbers and places in rings and states, is so that one that has gone astray or died in the middle of something
-//! ends its link, and nothing else.
+//! # Trust
+//! All processes of the job on the host map the window. They belong to one user, and each of them can write to all of
+//! it. This library does not write a block while it is read (as `&[u8]`), in any of them, but no process can enforce that in
+//! another: processes of a host trust each other as threads of a process do. Numbers and locations in rings and states are checked
+//! when they are read, so that a process that misbehaves, or died in the middle of something, ends its link and does no other harm.
 
 use std::ops::Deref;
 use std::ptr::NonNull;

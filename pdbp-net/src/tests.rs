@@ -188,6 +188,14 @@ fn who_dials_has_a_link_to_the_founder_alone() {
     assert!(matches!(dialled, StartError::NotOpen { .. }), "{dialled}");
 }
 
+#[test]
+fn a_listener_that_does_not_answer_is_no_resource_that_is_temporarily_unavailable() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let error = Net::dial(&address, &Options::new(1000)).err().unwrap().to_string();
+    assert!(error.contains(&address) && error.contains("does not answer"), "{error}");
+}
+
 /// The founder of an open cluster is alone at first. Processes of its host that come later need processors as well, and leave them again.
 #[test]
 fn a_founder_packs_in_line_while_others_of_its_host_need_the_processors() {

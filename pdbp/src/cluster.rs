@@ -17,16 +17,16 @@ use crate::node::{self, Backend, Driver, Late, Memory, Node, NodeEngine, Seen, S
 use crate::served::Listeners;
 use crate::trace::Trace;
 
-/// A running cluster, as far as this process hosts it. Nodes stop when the cluster, their [`Node`]s and their parts are dropped;
-/// what they have sent and nobody has taken in is lost then, so let [`Node::quiesce`] end a program that must not lose anything.
+/// The nodes of a running cluster that this process hosts. A node stops when the cluster, its [`Node`] handles and its parts have been dropped;
+/// messages that it sent and that have not arrived are lost then, so a program that must not lose any calls [`Node::quiesce`] last.
 pub struct Cluster {
     nodes: Vec<Node>,
     settings: Settings,
 }
 
 impl Cluster {
-    /// A cluster of `nodes` nodes in this process with the default settings, under a launcher such as `mpirun` too. The environment changes
-    /// nothing: where it is to, [`Builder::from_env`] begins.
+    /// Starts a cluster of `nodes` nodes in this process with the default settings, even under a launcher such as `mpirun`. The environment is
+    /// ignored; see [`from_env`](Self::from_env).
     ///
     /// # Errors
     /// See [`StartError`].
@@ -34,8 +34,8 @@ impl Cluster {
         Builder::new().nodes(nodes).transport(TransportKind::Local).start()
     }
 
-    /// The cluster that environment and file describe: `Builder::from_env()?.start()`. Under a launcher such as `mpirun` that is one
-    /// node per process, else nodes of this process, as many as the setting `nodes` says.
+    /// Starts the cluster that environment and file describe, as `Builder::from_env()?.start()`. Under a launcher such as `mpirun` each process
+    /// has one node; otherwise this process has as many as the setting `nodes`.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -43,18 +43,19 @@ impl Cluster {
         Builder::from_env()?.start()
     }
 
-    /// Begins with the default settings, whatever the environment says: [`Builder::new`].
+    /// Returns a builder with the default settings, as [`Builder::new`]. The environment is ignored.
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// Nodes of the whole cluster; of one that is open (the setting `found`) its places, of which [`Node::members`] says which are taken.
+    /// Number of nodes of the whole cluster. In an open cluster (the setting `found`) it is the number of places, and [`Node::members`] says which
+    /// are taken.
     pub fn size(&self) -> usize {
         usize::from(self.settings.nodes)
     }
 
-    /// Where the gateway of this cluster takes trunks of others, if it is in this process: the setting `listen` of a cluster that has a
-    /// name, `grid`. Needs the feature `net`.
+    /// The address at which the gateway of this cluster accepts trunks, if it is in this process: the setting `listen` of a cluster with a
+    /// name (`grid`). Needs the feature `net`.
     #[cfg(feature = "net")]
     pub fn address(&self) -> Option<std::net::SocketAddr> {
         self.nodes.iter().find_map(|node| node.gateway.as_ref()?.address())
@@ -79,7 +80,7 @@ impl Cluster {
         &self.nodes
     }
 
-    /// The nodes as values of their own. A node that is dropped with all its clones and parts stops, and its peers see it fail.
+    /// Returns the nodes by value. A node that is dropped, with all its clones and parts, stops, and its peers see it fail.
     pub fn into_nodes(self) -> Vec<Node> {
         self.nodes
     }
@@ -113,9 +114,9 @@ impl Cluster {
 }
 
 impl Builder {
-    /// Starts the nodes that this process hosts and returns when all nodes of the cluster know each other. What connects them
-    /// is the setting `transport`: by default MPI under a launcher such as `mpirun`, or sockets where `listen` or `join` is set, with a
-    /// node in each process, and else threads of this process.
+    /// Starts the nodes that this process hosts and returns when all nodes of the cluster know each other. The setting `transport` says how
+    /// they are connected: by default with MPI under a launcher such as `mpirun`, with sockets if `listen` or `join` is set (both with one
+    /// node per process), and otherwise as threads of this process.
     ///
     /// # Errors
     /// See [`StartError`].

@@ -16,14 +16,14 @@ use crate::node::{Late, OWN_ROWS};
 pub use lookup::LookupError;
 pub use start::StartError;
 
-/// A call waited as long as it may.
+/// A call that waited as long as it may.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeout {
     /// How long.
     pub waited: Duration,
-    /// Whom it waited for.
+    /// The nodes that it waited for, as far as they are known.
     pub peers: Vec<NodeId>,
-    /// What the peer did not do.
+    /// What they did not do.
     pub missing: &'static str,
 }
 
@@ -131,31 +131,31 @@ impl fmt::Display for SettingsDiffer {
 
 impl std::error::Error for SettingsDiffer {}
 
-/// Why a message or stream segment was not sent. The message is the caller's still; nothing of it is under way, except for
-/// segments of a message longer than a block, which the receiver then discards.
+/// Why a message or stream segment was not sent. Nothing of it is under way, except for segments of a message longer than a block, which
+/// the receiver then discards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
-    /// There is no room now: the peer has not read what was sent before. From `try_` calls only.
+    /// There is no room now: the peer has not read what was sent before. Only calls that do not wait return it.
     WouldBlock,
     /// There was no room for as long as the call may wait.
     Timeout(Timeout),
-    /// Somebody has ended the wait for room ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)).
+    /// The wait for room was ended by [`Node::interrupt`](crate::Node::interrupt) or [`interruptible`](crate::interruptible).
     Interrupted,
     /// The node has failed.
     PeerFailed(NodeId),
-    /// The node by which another is reached has failed. There is no other way to it.
+    /// The relay on the only route to a node has failed.
     RelayFailed {
-        /// The one that has failed.
+        /// The relay.
         relay: NodeId,
-        /// The one that was to be reached.
+        /// The destination.
         dest: NodeId,
     },
-    /// A stream goes no further; what its relay did not pass on is lost.
+    /// A relay stopped the stream; what it did not pass on is lost.
     StreamStopped {
         /// Its number.
         number: StreamNo,
-        /// The relay that has no room for it, or no link to the destination any more.
+        /// The relay, which has no room for it or no link to the destination any more.
         relay: NodeId,
         /// The destination.
         dest: NodeId,
@@ -167,7 +167,8 @@ pub enum SendError {
     },
     /// A task waits, and with [`Progress::Inline`](crate::Progress::Inline) nobody polls for it.
     NobodyPolls,
-    /// There is no such part any more.
+    /// There is no such part any more. This is noticed only once its number may have been given to another part: until then, messages to a part
+    /// that was dropped are discarded at its node, without an error here (see [`Part`](crate::Part)).
     NoSuchPart(Target),
     /// The message is longer than a part puts together.
     TooLong {
@@ -197,18 +198,18 @@ pub enum SendError {
         /// The most.
         limit: usize,
     },
-    /// The part has a loan for this node, which nothing may overtake.
+    /// The part has a loan for this node, which no message may overtake.
     Loaned(NodeId),
-    /// A message to nobody.
+    /// The list of destinations is empty.
     NoDestination,
-    /// A set of destinations that is too large for a block.
+    /// The list of destinations does not fit a block.
     TooManyDestinations {
         /// The number of parts.
         parts: usize,
     },
     /// The stream has been finished.
     StreamFinished(StreamNo),
-    /// MPI did not carry device memory as it was asked to.
+    /// MPI could not send device memory.
     Direct {
         /// The destination.
         node: NodeId,
@@ -298,31 +299,31 @@ impl From<SendError> for io::Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// Nothing came for as long as the call may wait.
+    /// Nothing arrived for as long as the call may wait.
     Timeout(Timeout),
     /// Somebody has ended the wait ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)).
     Interrupted,
     /// The part has no private pipe.
     NoPipe,
-    /// Every other node has failed or left, and no other part of this node is registered: nothing can come. In an open cluster (the setting `found`)
-    /// this node may have been cut off or held up, and is let in again: who wants to wait for that receives again, after a moment.
+    /// Every other node has failed or left, and this node has no other part: nothing can arrive. In an open cluster (the setting `found`)
+    /// this node may only have been cut off, and may be let in again: to wait for that, receive again after a moment.
     NobodyLeft,
     /// A task waits, and with [`Progress::Inline`](crate::Progress::Inline) nobody polls for it.
     NobodyPolls,
-    /// The node has failed, so that a superstep cannot come to its end.
+    /// The node has failed, so the superstep cannot end.
     PeerFailed(NodeId),
     /// Another part of this node is in a superstep.
     SuperstepTaken,
-    /// A node cannot wait for a part of another.
+    /// A node was asked to wait for a part of another node.
     OtherNode {
         /// The part.
         part: Target,
         /// The node that was asked to.
         node: NodeId,
     },
-    /// The stream has ended without its last segment: its writer gave it up, or a segment was lost.
+    /// The stream ended before its last segment: its writer gave it up, or a segment was lost.
     StreamBroken(StreamNo),
-    /// MPI did not carry device memory as it was asked to.
+    /// MPI could not receive device memory.
     Direct {
         /// The source.
         node: NodeId,

@@ -1,4 +1,4 @@
-//! A node without threads, clock and heap: the engine, and for each part of the node what it sends and what it has received.
+//! A whole node without threads, clock or heap: the engine, and the outbox and the inboxes of its parts.
 //!
 //! ```text
 //!  send ─▶ outbox ─▶ ┌────────┐ ─▶ pipes ─▶ inbox ─▶ poll_recv, accept
@@ -6,12 +6,12 @@
 //!  poll(now) ──────▶ └────────┘ ─▶ events ─▶ poll_event
 //! ```
 //!
-//! Time comes in with [`Endpoint::poll`], which does a bounded amount of work; [`Endpoint::next_poll`] says when to call it again. What has
-//! come is pulled. Nothing waits: what takes time is a value that is asked again ([`Barrier`], [`Quiescence`], [`LongSend`],
-//! [`StreamOut`](crate::outbox::StreamOut)), a call that says whether it is over ([`Endpoint::advance`]), or shows by itself
+//! [`Endpoint::poll`] takes the time and does a bounded amount of work; [`Endpoint::next_poll`] says when to call it again. Messages and
+//! events are pulled. No call waits. Operations that take time are values to be polled ([`Barrier`], [`Quiescence`], [`LongSend`],
+//! [`StreamOut`](crate::outbox::StreamOut)), calls that say whether they are over ([`Endpoint::advance`]), or changes of state
 //! ([`Endpoint::find`], [`Event::Changed`]). All memory is in the [`EndpointStorage`].
 //!
-//! [`embed::Host`](crate::embed::Host) has the same by shared reference, with messages that give themselves back.
+//! [`embed::Host`](crate::embed::Host) offers the same by shared reference, with messages that release themselves when dropped.
 //!
 //! ```
 //! use pdbp_core::Config;
@@ -107,7 +107,7 @@ pub(crate) use storage::Owner;
 pub(crate) use storage::{EVENTS, notes};
 pub use streams::{StreamIn, StreamPiece, StreamSegment};
 
-/// A node, for whoever calls it. See the [module](self).
+/// A node, driven by its caller. See the [module](self).
 pub struct Endpoint<'a, T: Transport, M: BlockMemory, P: SpacePolicy> {
     engine: Engine<'a, T, M, P>,
     outbox: Outbox<'a>,
@@ -162,8 +162,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         Ok(Self { engine, outbox, inboxes, pipes, owners, now, engine_next: None })
     }
 
-    /// Does a bounded amount of work: takes what has arrived, sends what is due, looks after tables and space. `now` must not go
-    /// back. [`next_poll`](Self::next_poll) says when to call again. Returns how many blocks were moved: with 0 there was nothing to do.
+    /// Does a bounded amount of work: takes what has arrived, sends what is due, and maintains tables and buffer space. `now` must not go
+    /// back. [`next_poll`](Self::next_poll) says when to call it again. Returns the number of blocks moved; 0 means that there was nothing to do.
     pub fn poll(&mut self, now: Time) -> u32 {
         self.now = now;
         let progress = self.engine.poll(now, &mut self.pipes);
@@ -179,9 +179,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         worked
     }
 
-    /// When to call [`poll`](Self::poll) at the latest: at once, which is the time of the last poll, when that did something or something
-    /// was sent, read or given back since; `Time(u64::MAX)` when nothing is planned. Earlier when the transport has something to report. Ask
-    /// when everything else is done, before the program sleeps.
+    /// The latest time to call [`poll`](Self::poll): at once (the time of the last poll) if that did something, or something
+    /// was sent, read or released since; `Time(u64::MAX)` if nothing is planned. Poll earlier if the transport has something to report. Call this
+    /// last, before the program sleeps.
     pub fn next_poll(&self) -> Time {
         if self.pipes.stirred {
             return self.now;
@@ -190,7 +190,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         self.engine_next.into_iter().chain(deadline).min().unwrap_or(Time(u64::MAX))
     }
 
-    /// The next event. There is memory for eight per node; of more the oldest are
+    /// Takes the next event. There is memory for eight per node; if there are more, the oldest are
     /// [dropped](Self::lost_events). Call it after each poll until it returns `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.pipes.events.pop()
@@ -201,7 +201,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         self.pipes.events.lost
     }
 
-    /// For a node that was started anew: the ids of its parts are of this generation, a higher number each time, so that messages to
+    /// Sets the generation of the part ids of a restarted node, a higher number each time, so that messages to
     /// parts of an earlier run do not reach those of this one. Call it before the first part is registered.
     pub fn begin_generation(&mut self, generation: u32) {
         self.engine.begin_generation(generation);
@@ -219,7 +219,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         Ok(part)
     }
 
-    /// Adds a part without a name, which costs no agreement: see [`Engine::attach`]. [`unregister`](Self::unregister) gives it up.
+    /// Adds a part without a name, for which the nodes need not agree: see [`Engine::attach`]. [`unregister`](Self::unregister) removes it.
     ///
     /// # Errors
     /// As [`Engine::attach`]: [`RegisterError::Busy`], call again after a poll.
@@ -240,7 +240,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         }
     }
 
-    /// Gives up a part of this node. What has come for it and was not read goes back.
+    /// Removes a part of this node. Unread deliveries are released.
     ///
     /// # Errors
     /// [`RegisterError::Busy`]: call again after a poll.
@@ -261,7 +261,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         }
     }
 
-    /// What is known of a part of this node.
+    /// The state of a part of this node.
     pub fn state(&self, part: PartId) -> LocalPart {
         if part.node() == self.engine.config().node {
             self.engine.local_part(part.local())
@@ -270,7 +270,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         }
     }
 
-    /// The part with an address, which is `name@node`, or `name` of this node. `None` as long as this node does not know it: ask again
+    /// Looks up a part by its address: `name@node`, or `name` for a part of this node. `None` while this node does not know it: try again
     /// after a poll.
     pub fn find(&self, address: &str) -> Option<PartId> {
         let (name, node) = match address.split_once('@') {
@@ -291,23 +291,23 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         self.engine.barrier_passed(barrier.0)
     }
 
-    /// Asks whether all that was sent before, by any node, has arrived at its part.
+    /// Starts to find out whether everything that any node has sent so far has arrived at its part.
     pub fn quiesce(&mut self) -> Quiescence {
         self.flush();
         Quiescence(self.engine.ask_quiescence())
     }
 
-    /// Whether all that was sent before the request has arrived.
+    /// Whether everything that was sent before the request has arrived.
     pub fn is_quiescent(&self, asked: Quiescence) -> bool {
         self.engine.is_quiescent(asked.0)
     }
 
-    /// The engine, for what else it knows: counters, rows, members.
+    /// The engine, for its counters, rows and members.
     pub fn engine(&self) -> &Engine<'a, T, M, P> {
         &self.engine
     }
 
-    /// The transport, for what is special to it.
+    /// The transport, for calls of its own.
     pub fn transport_mut(&mut self) -> &mut T {
         self.engine.transport_mut()
     }

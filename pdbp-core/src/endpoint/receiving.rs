@@ -8,7 +8,7 @@ use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// A message that has arrived. It holds its block, and with it credit of its sender, until it is [released](Endpoint::release).
+/// A received message. It holds its block, and with it credit of its sender, until it is [released](Endpoint::release).
 #[derive(Debug)]
 #[must_use = "a message that is not released keeps its block from being used again"]
 pub struct Message<'a>(inbox::Message<Hold<'a>>);
@@ -20,19 +20,19 @@ impl Message<'_> {
         self.0.hold().bytes().get(start..start + self.0.length()).unwrap_or(&[])
     }
 
-    /// The part that has sent it.
+    /// The part that sent it.
     pub fn source(&self) -> PartId {
         self.0.info().source()
     }
 
-    /// For a command: its number.
+    /// The number of a command; `None` for messages.
     pub fn command(&self) -> Option<u16> {
         let info = self.0.info();
         info.is_command().then(|| info.command())
     }
 }
 
-/// Messages of one length from one part, received together: the rest of a train. It holds its block until it is
+/// Messages of one length from one part, received together. It holds its block until it is
 /// [released](Endpoint::release_batch).
 #[derive(Debug)]
 #[must_use = "a batch that is not released keeps its block from being used again"]
@@ -55,12 +55,12 @@ impl Batch<'_> {
         self.0.length()
     }
 
-    /// The part that has sent them.
+    /// The part that sent them.
     pub fn source(&self) -> PartId {
         self.0.info().source()
     }
 
-    /// For commands: their number.
+    /// The number of commands; `None` for messages.
     pub fn command(&self) -> Option<u16> {
         let info = self.0.info();
         info.is_command().then(|| info.command())
@@ -99,31 +99,32 @@ impl Returned<'_> {
 }
 
 impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
-    /// The next message of a part of this node, commands first. `None`: nothing has come.
+    /// Takes the next message of a part of this node, commands first. `None` if nothing has arrived.
     pub fn poll_recv(&mut self, part: PartId) -> Option<Message<'a>> {
         let (inbox, mut source) = self.source_of(part)?;
         inbox.next(&mut source).map(Message)
     }
 
-    /// Takes a message back: its block is used again when all its messages are back.
+    /// Releases a message. Its block is free again when all its messages have been released.
     pub fn release(&mut self, message: Message<'a>) {
         self.give_back(message.0.into_hold());
     }
 
-    /// The rest of the next train of a part of this node, commands first: many messages at once. A message by itself, and one that is longer
-    /// than a block, is a batch of one. `None`: nothing has come.
+    /// Takes the messages of one length that come next for a part of this node, commands first. A single message, and one that is longer
+    /// than a block, is a batch of one. `None` if nothing has arrived.
     pub fn poll_recv_batch(&mut self, part: PartId) -> Option<Batch<'a>> {
         let (inbox, mut source) = self.source_of(part)?;
         inbox.next_batch(&mut source).map(Batch)
     }
 
-    /// Takes a batch back.
+    /// Releases a batch.
     pub fn release_batch(&mut self, batch: Batch<'a>) {
         self.give_back(batch.0.into_hold());
     }
 
-    /// Reads what has come next for a part of this node, commands first, where it lies: all messages of a block, or one that is longer.
-    /// `each` gets who has sent it, what kind it is, and its bytes; nothing has to be released. Returns how many there were. 0: nothing has come.
+    /// Reads what comes next for a part of this node, commands first, in place: all messages of a block, or one that is longer.
+    /// Calls `each` with the sender, the kind and the bytes of each message; nothing has to be released. Returns how many there were, 0 if nothing has
+    /// arrived.
     #[inline]
     pub fn recv_each(&mut self, part: PartId, mut each: impl FnMut(Info, &[u8])) -> usize {
         let Some((inbox, mut source)) = self.source_of(part) else { return 0 };
@@ -146,7 +147,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         1
     }
 
-    /// The next message of a part of this node that was not delivered, since its destination has failed.
+    /// Takes the next message of a part of this node that was not delivered because its destination has failed.
     pub fn poll_returned(&mut self, part: PartId) -> Option<Returned<'a>> {
         loop {
             let (inbox, mut source) = self.source_of(part)?;
@@ -159,19 +160,19 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         }
     }
 
-    /// Takes a returned message back.
+    /// Releases a returned message.
     pub fn release_returned(&mut self, returned: Returned<'a>) {
         self.give_back(returned.0.into_hold());
     }
 
-    /// Messages for a part that could not be read: malformed, or longer than there is room for.
+    /// Number of messages for a part that could not be read: malformed, or longer than there is room for.
     pub fn unreadable(&self, part: PartId) -> u64 {
         let pipe = self.engine.private_pipe(part);
         pipe.and_then(|pipe| self.inboxes.get(usize::from(pipe.0))).map_or(0, |inbox| inbox.unreadable())
     }
 
-    /// Messages longer than a block, to any part of this node, of which something had come and that will not become whole: their sender
-    /// has given them up or has failed, or their part was unregistered.
+    /// Number of messages longer than a block, to any part of this node, that were given up after some of them had arrived: their sender
+    /// gave them up or failed, or their part was unregistered.
     pub fn incomplete(&self) -> u64 {
         self.pipes.incomplete
     }

@@ -16,7 +16,7 @@ const ASK_AGAIN: u64 = 50_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
-    /// There is no room now; some comes free as the destination reads.
+    /// There is no room now; there will be when the destination reads.
     WouldBlock,
     /// The node has failed, or the relay by which it is reached.
     PeerFailed(NodeId),
@@ -26,7 +26,7 @@ pub enum SendError {
     TooLong(usize),
     /// The node of the destination has no room for messages of more than this many bytes.
     NoRoom(u64),
-    /// The sender is no part of this node.
+    /// The sender is not a part of this node.
     NoSuchPart(PartId),
     /// This part has begun a long message that has not been sent.
     Unfinished(PartId),
@@ -71,7 +71,7 @@ impl From<OpenError> for SendError {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
-    /// Sends a message of a part of this node. It leaves when its block is full, after
+    /// Sends a message from a part of this node. It leaves when its block is full, after
     /// [`Config::flush_after`](crate::Config::flush_after), at [`flush`](Self::flush), or when a poll finds nothing else to do.
     ///
     /// # Errors
@@ -97,7 +97,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         }
     }
 
-    /// Sends a message of `length` bytes that `fill` writes where it leaves from, without a copy. The bytes are whatever was there.
+    /// Sends a message of `length` bytes that `fill` writes into the block that leaves, without a copy. The bytes are whatever the block held
+    /// before.
     ///
     /// # Errors
     /// See [`SendError`]; nothing was sent, and `fill` was not called.
@@ -126,11 +127,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         Ok(())
     }
 
-    /// Sends messages of `length` bytes each, one behind the other in `bytes`: trains, which cost less than messages one by one. Returns
-    /// how many there was room for, from the first on. What is left at the end, if `bytes` are no multiple, is not sent.
+    /// Sends messages of `length` bytes each that lie one behind the other in `bytes`, which costs less than sending them one by one. Returns
+    /// how many there was room for, counted from the first. A remainder shorter than `length` is not sent.
     ///
     /// # Errors
-    /// See [`SendError`], but for [`SendError::WouldBlock`], which shows as fewer sent.
+    /// See [`SendError`], except that instead of [`SendError::WouldBlock`] fewer are sent.
     pub fn send_train(
         &mut self,
         from: PartId,
@@ -160,8 +161,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         Ok(sent)
     }
 
-    /// Begins to send a message to several parts, which [`poll_set`](Self::poll_set) sends: one copy for each node. The parts are in
-    /// ascending order, each once. Both are borrowed or owned, as fits the program: `&[PartId]`, `Vec<PartId>`, `Arc<[PartId]>`.
+    /// Begins to send a message to several parts, one copy per node; [`poll_set`](Self::poll_set) sends it. The parts must be in
+    /// ascending order, each once. Parts and bytes may be borrowed or owned: `&[PartId]`, `Vec<PartId>`, `Arc<[PartId]>`.
     ///
     /// # Errors
     /// [`SendError::Unsorted`].
@@ -174,7 +175,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         SetSend::new(from, set, message).map_err(SendError::Unsorted)
     }
 
-    /// Sends a message to the nodes for which there is room. Whether all have it; else call again after a poll.
+    /// Sends the message to the nodes for which there is room. Returns whether it was sent to all; if not, call again after a poll.
     ///
     /// # Errors
     /// See [`SendError`]: a node that does not get the message, the last before those that are [left](SetSend::left). Call again for these.
@@ -193,7 +194,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         Ok(true)
     }
 
-    /// Sends a command: a message with a number that is received ahead of others. It leaves at once.
+    /// Sends a command: a message with a number, which leaves at once and is received ahead of other messages.
     ///
     /// # Errors
     /// See [`SendError`]; nothing was sent.
@@ -210,8 +211,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         sent.map_err(|error| self.explain(error))
     }
 
-    /// Begins to send a message of any length, which [`poll_long`](Self::poll_long) sends. A part sends one at a time. The message is
-    /// borrowed or owned, as fits the program: `&[u8]`, `Vec<u8>`, `Arc<[u8]>`.
+    /// Begins to send a message of any length; [`poll_long`](Self::poll_long) sends it. A part sends one at a time. The message may be
+    /// borrowed or owned: `&[u8]`, `Vec<u8>`, `Arc<[u8]>`.
     ///
     /// # Errors
     /// [`SendError::Unfinished`], [`SendError::NoSuchPart`].
@@ -237,7 +238,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         self.owners.get_mut(place).filter(|owner| owner.part == Some(part))
     }
 
-    /// Sends as much of a long message as there is room for. Whether all of it was sent; else call again after a poll.
+    /// Sends as much of a long message as there is room for. Returns whether all of it was sent; if not, call again after a poll.
     ///
     /// # Errors
     /// See [`SendError`]; the message is given up.

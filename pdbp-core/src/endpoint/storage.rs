@@ -92,7 +92,7 @@ impl EndpointStorage<'_> {
 
 #[cfg(feature = "alloc")]
 impl EndpointStorage<'static> {
-    /// Memory on the heap for `config`, with `blocks` blocks, room for `parts` parts in the whole cluster, `pieces` deliveries that wait
+    /// Allocates memory on the heap for `config`, with `blocks` blocks, room for `parts` parts in the whole cluster, `pieces` deliveries that wait
     /// for a part, and `long` messages longer than a block at a time, of up to `bytes` bytes each.
     pub fn allocate(
         config: &Config,
@@ -120,8 +120,8 @@ impl EndpointStorage<'static> {
         }
     }
 
-    /// Inboxes of other lengths: each sorts up to `entries` deliveries ahead of its reader, puts `assemblies` long messages together at a
-    /// time, and has up to `streams` streams whose reader has not seen the end. What there is no room for waits in its pipe.
+    /// Sets the sizes of inboxes: each sorts up to `entries` deliveries ahead of its reader, puts `assemblies` long messages together at a
+    /// time, and has up to `streams` streams whose reader has not seen the end. Deliveries for which there is no room wait in their pipe.
     #[must_use]
     pub fn with_inboxes(mut self, entries: usize, assemblies: usize, streams: usize) -> Self {
         for inbox in self.inboxes.iter_mut() {

@@ -29,7 +29,7 @@ impl StreamIn {
     }
 }
 
-/// What comes next of a stream.
+/// The next piece of a stream.
 #[derive(Debug)]
 pub enum StreamPiece<'a> {
     /// Data.
@@ -38,7 +38,7 @@ pub enum StreamPiece<'a> {
     Nothing,
     /// The end.
     End,
-    /// The stream has ended before its end: its writer has given it up, or has failed.
+    /// The stream ended before its last segment: its writer gave it up, or has failed.
     Broken,
 }
 
@@ -68,7 +68,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         StreamOut::open(&mut self.engine, from, to)
     }
 
-    /// Writes as many of the bytes as there is room for, and returns how many; the rest after a poll. Full segments leave at once.
+    /// Writes as many of the bytes as there is room for, and returns how many; write the rest after a poll. Full segments leave at once.
     ///
     /// # Errors
     /// See [`StreamError`].
@@ -85,7 +85,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         stream.flush(&mut self.engine);
     }
 
-    /// Ends a stream. Whether it is over; else call again after a poll.
+    /// Ends a stream. Returns whether it is over; if not, call again after a poll.
     ///
     /// # Errors
     /// See [`StreamError`]; the stream is over.
@@ -108,7 +108,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         debug_assert!(closed.is_ok(), "it was not closed before");
     }
 
-    /// The next stream that somebody has opened to a part of this node.
+    /// Takes the next stream opened to a part of this node.
     pub fn accept(&mut self, part: PartId) -> Option<StreamIn> {
         let (inbox, mut source) = self.source_of(part)?;
         let accepted = inbox.accept(&mut source)?;
@@ -116,7 +116,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         Some(StreamIn { part, source: accepted.source, key: accepted.key })
     }
 
-    /// What comes next of a stream. After its end it is [`StreamPiece::Broken`].
+    /// Takes the next piece of a stream. After its end this is [`StreamPiece::Broken`].
     pub fn poll_stream(&mut self, stream: &StreamIn) -> StreamPiece<'a> {
         let Some((inbox, mut source)) = self.source_of(stream.part) else { return StreamPiece::Broken };
         let segment = inbox.next_segment(stream.key, &mut source);
@@ -130,12 +130,12 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         }
     }
 
-    /// Takes a segment back.
+    /// Releases a segment.
     pub fn release_segment(&mut self, segment: StreamSegment<'a>) {
         self.give_back(segment.0);
     }
 
-    /// Nobody reads the stream any more: the rest of it is discarded as it comes.
+    /// Stops reading a stream: the rest of it is discarded as it arrives.
     pub fn forget_stream(&mut self, stream: StreamIn) {
         if let Some((inbox, mut source)) = self.source_of(stream.part) {
             inbox.forget(stream.key, &mut source);

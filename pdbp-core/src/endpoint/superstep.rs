@@ -1,4 +1,4 @@
-//! Supersteps: all send and receive, until nothing is left.
+//! Supersteps: one part of each node sends and receives until all are done and everything has arrived.
 
 use super::Endpoint;
 use crate::engine::{Superstep, SuperstepError};
@@ -10,13 +10,13 @@ use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
-    /// One turn of a superstep, in which a part of each node sends and receives: call it after each [`poll`](Self::poll), until it says
-    /// `false`. `done` says that this part sends nothing more of its own accord. It is `false` everywhere when all parts have said so, and all that
-    /// they had sent before has been received: it is `true` as long as there is something to read. What is sent after `done`,
-    /// such as an answer to what was received, arrives in this superstep or in the next one. Messages of the next superstep cannot be
-    /// read before this one is over. (Streams are no part of supersteps.)
+    /// Drives a superstep, in which one part of each node sends and receives: call it after each [`poll`](Self::poll), until it returns
+    /// `false`. `done` says that this part has nothing more to send on its own initiative. The call returns `false` on all nodes when all parts
+    /// are done and everything they had sent before has been received; as long as there is something to read it returns `true`. Messages
+    /// sent after `done`, such as answers, arrive in this superstep or in the next one. Messages of the next superstep cannot be
+    /// read before this one is over. Streams are not part of supersteps.
     ///
-    /// A superstep takes three [barriers](Self::barrier): all nodes enter these and supersteps in the same order.
+    /// A superstep takes three [barriers](Self::barrier), so all nodes must enter barriers and supersteps in the same order.
     ///
     /// ```
     #[doc = include_str!("../embed/pair.md")]
@@ -41,7 +41,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     /// ```
     ///
     /// # Errors
-    /// See [`SuperstepError`]: the next call tries again. Until then what comes can be read, be it of the next superstep.
+    /// See [`SuperstepError`]. The next call tries again; until then messages of the next superstep can be read, too.
     pub fn advance(&mut self, part: PartId, done: bool) -> Result<bool, SuperstepError> {
         let Some((inbox, mut source)) = self.source_of(part) else {
             return Err(SuperstepError::NoPipe(part));
@@ -69,8 +69,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         stage.map(|stage| stage != Superstep::Open)
     }
 
-    /// Gives a superstep up that has no end, since a node has gone: what has come can be read, be it of the next. This node and those that wait
-    /// for it have no more supersteps and barriers together.
+    /// Gives up a superstep that cannot end because a node has failed. Messages of the next one can be read, too. Afterwards this node has no
+    /// supersteps or barriers together with the nodes that wait for it.
     pub fn leave_superstep(&mut self, part: PartId) {
         self.pipes.stirred = true;
         self.engine.leave_superstep(part);

@@ -1,4 +1,4 @@
-//! The three binary interfaces that MPIs have: what their constants are, and how a status lies.
+//! The three binary interfaces (ABIs) of MPIs: their constants, and the layout of a status.
 //!
 //! Two have been the same for a decade. That of Open MPI 3 to 5 (`libmpi.so.40`) names its predefined handles by addresses of symbols.
 //! That of MPICH 3.1 and newer (`libmpi.so.12`; Intel MPI, MVAPICH and Cray MPICH keep to it by agreement, the *MPICH ABI compatibility
@@ -136,7 +136,7 @@ unsafe fn mpich(find: Find) -> Result<(Functions, Constants), String> {
 /// An MPI with the ABI of the standard, or the symbol that is missing.
 ///
 /// # Safety
-/// The symbols are those of an MPI that says that it has version 1 of that ABI.
+/// The symbols are those of an MPI that reports version 1 of the standard ABI.
 unsafe fn standard(find: Find) -> Result<(Functions, Constants), String> {
     let number = |number: usize| Handle::new(std::ptr::without_provenance_mut::<c_void>(number));
     let constants = Constants {

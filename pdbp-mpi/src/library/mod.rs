@@ -1,10 +1,10 @@
-//! Which MPI is used: it is loaded when a program needs it, so that one program runs under any.
+//! Loads an MPI library when a program needs it, so that one program runs under any MPI.
 //!
 //! * `table`: the C functions that are used, each declared once.
 //! * `abi`: the three binary interfaces that MPIs have: constants and layouts.
 //! * `search`: which library is loaded, and from where; by the system's loader (`system`), for this process and its `launcher`.
 //!
-//! No C compiler and no header of an MPI is needed for that. The library is opened with its symbols to itself (`RTLD_LOCAL`), and never
+//! This needs no C compiler and no MPI header. The library is opened with private symbols (`RTLD_LOCAL`), and never
 //! closed. With the feature `mpi-linked` the same table is filled from the crate `mpi`, with which the program is linked.
 
 mod abi;

@@ -1,7 +1,7 @@
 //! Finds and opens the library of an MPI.
 //!
-//! In this order: what the process has already; beside the launcher, whose MPI need not be where the system's loader looks; where that
-//! looks. What a file is, is asked of the file, since names do not tell: `libmpi.so.12` was that of Open MPI 1.10, too.
+//! It looks, in this order, at what the process has loaded already; beside the launcher, whose MPI may not be where the system's loader looks; and
+//! where the loader looks. The library itself is asked what it is, since file names do not tell: Open MPI 1.10 had a `libmpi.so.12`, too.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};

@@ -1,16 +1,16 @@
-//! Whether processes of other hosts live.
+//! Watches whether processes of other hosts are alive.
 //!
-//! MPI does not say when one of them dies. So every two processes of different hosts hold a TCP connection, over which nothing goes after
-//! a greeting: the operating system closes it when the process at its other end dies, however that was, and keepalive probes of the
-//! system find out that a host is gone.
+//! MPI does not say when one of them dies. So each pair of processes on different hosts keeps a TCP connection, which carries nothing after
+//! a greeting. The operating system closes it when the process at the other end dies, for whatever reason, and its keepalive probes
+//! notice when a host is gone.
 //!
-//! Each process listens, and all know by MPI where: up to [`ADDRESSES`] addresses of it. The one with the lower number calls the
-//! other, and tries these one after the other: some are those of other networks, or mean another host there (a bridge of
-//! containers). Both say a secret that they have told each other by MPI, so that nobody else is taken for a peer.
+//! Each process listens, and tells the others by MPI where: up to [`ADDRESSES`] addresses. The one with the lower rank calls the
+//! other and tries its addresses in turn, since some may be on other networks, or name another host there (a bridge of
+//! containers). Both send a secret that they exchanged by MPI, so that no other process is taken for a peer.
 //!
-//! Who cannot be reached so (a firewall, no IPv4) is not watched, nor is, in jobs of many, who is further off in rank than [`MOST`]: if it
-//! dies, its links stand still as if there were no lifelines. A connection that ends says nothing of what the process has sent by MPI before: that
-//! is the links' business.
+//! Processes that cannot be reached in this way (a firewall, no IPv4), or whose ranks are more than [`MOST`] apart, are not watched: if one
+//! dies, its links hang as if there were no lifelines. A closed connection says nothing about data that the process sent by MPI
+//! before; the links take care of that.
 
 #[cfg(target_os = "linux")]
 mod connections;

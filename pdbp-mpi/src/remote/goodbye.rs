@@ -1,10 +1,10 @@
 //! The end of a link.
 //!
-//! A node that leaves sends a *goodbye* with the number of blocks that it has sent, and goes on to receive until it has its
-//! peers' goodbyes and all that they count, for as long as it is ready to linger. A node that gets a goodbye sends nothing
-//! more, answers with its own, waits for the blocks that it counts, for which receives must be posted, unless the node has
-//! [disconnected](RemoteLinks::disconnect) the peer, and reports the peer failed when its own requests to it are complete. What MPI
-//! reports as an error ends a link at once.
+//! A node that leaves sends a *goodbye* with the number of blocks that it has sent, and keeps receiving until it has its
+//! peers' goodbyes and all the blocks that these count, or its time to linger is over. A node that gets a goodbye stops sending,
+//! answers with its own, and waits for the blocks counted, for which receives must be posted, unless it has
+//! [disconnected](RemoteLinks::disconnect) the peer. It reports the peer failed when its own requests to it are complete. An error
+//! from MPI ends a link at once.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;

@@ -1,5 +1,5 @@
-//! Who lives. A node whose process has died ([`lifeline`](crate::lifeline)) has failed when nothing of what it had sent has come
-//! for a second.
+//! Watches peers. A node whose process has died ([`lifeline`](crate::lifeline)) is reported failed when nothing that it had sent has
+//! arrived for a second.
 
 use std::time::{Duration, Instant};
 

@@ -24,6 +24,8 @@ const HOPS: u32 = 3;
 const CONNECT: Duration = Duration::from_secs(1);
 /// What an end that expects TLS answers to anything else begins with.
 const TLS_ALERT: u8 = 21;
+/// What is said of a listener that takes connections and leaves it at that.
+const SILENT: &str = "what listens there takes connections and does not answer: is it a process of PDBP?";
 /// Bytes of the longest list of nodes, as hexBinary in its envelope.
 const LONGEST_ROSTER: usize = 8 << 20;
 
@@ -115,7 +117,10 @@ fn attempt(
         incarnation: 0,
     };
     let speech = Speech::to(Protocol::to(shared.framing, address.to_owned()));
-    let answer = greet(&mut socket, &speech, address, shared, claim)?;
+    let answer = greet(&mut socket, &speech, address, shared, claim).map_err(|error| match error {
+        Try::Again(error) if is_timeout(&error) => Try::Again(io::Error::new(ErrorKind::TimedOut, SILENT)),
+        other => other,
+    })?;
     if !answer.is_welcome() {
         let longest = usize::try_from(shared.longest).unwrap_or(usize::MAX);
         let refusal = answer.refusal(longest).unwrap_or(Refusal::Other(answer.verdict));
@@ -133,13 +138,18 @@ fn attempt(
         _ => read_roster(&mut socket, founder, deadline),
     };
     let roster = roster.map_err(|error| match error {
-        Try::Again(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+        Try::Again(error) if is_timeout(&error) => {
             let (address, nodes, waited) = (address.to_owned(), answer.nodes, began.elapsed());
             Try::Later(StartError::Incomplete { address, nodes, waited })
         }
         other => other,
     })?;
     Ok((listener, roster))
+}
+
+/// Whether nothing was to be read for as long as the socket waits.
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 fn connect(address: &str) -> io::Result<TcpStream> {

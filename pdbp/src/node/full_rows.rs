@@ -1,8 +1,8 @@
-//! Rows of SM that had no room for somebody, and whether they may have some since.
+//! Send rows that were full, and whether they may have room since.
 //!
-//! A part that sends to many nodes and does not wait comes by again and again, and each look takes the engine's lock and a poll. So a look at a row that
-//! was full is due when there is room in it, not whenever anything has happened at the node: otherwise one peer that takes nothing has its senders look in
-//! vain as often as all others take something.
+//! A part that sends to many nodes without waiting tries again and again, and each try takes the engine's lock and a poll. So a full row is
+//! tried again only when it has room, not whenever anything has happened at the node: otherwise senders to one peer that does not read would
+//! try in vain each time another peer does.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

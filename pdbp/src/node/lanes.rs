@@ -1,4 +1,4 @@
-//! The open blocks of all parts of a node, for whoever polls it.
+//! The open blocks of all parts of a node, which the thread that polls it flushes.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! A node of the cluster: what its host sees of it ([`Node`]), what its threads share (`shared`), who makes progress (`progress`),
+//! A node of the cluster: its handle ([`Node`]), what its threads share (`shared`), which thread polls it (`progress`),
 //! and how threads wait (`waiting`).
 
 mod backend;
@@ -126,7 +126,7 @@ impl Node {
         self.shared.id
     }
 
-    /// The node's name, the part of an address behind the `@`: "node0", "node1", …
+    /// The node's name, which follows the `@` in addresses: "node0", "node1", …
     pub fn name(&self) -> String {
         self.shared.id.to_string()
     }
@@ -155,8 +155,8 @@ impl Node {
         self.shared.direct.as_ref().is_some_and(|direct| direct.knows_devices)
     }
 
-    /// `prcsReg` and `prcsApplyPipe`: registers a part and binds a private pipe to it. Returns when every node knows the name. The
-    /// part belongs to the calling thread; dropping it frees name and pipe.
+    /// Registers a part and binds a private pipe to it (`prcsReg`, `prcsApplyPipe`). Returns when every node knows the name, which is at most 40
+    /// bytes of anything but `@`. The part stays on the calling thread; dropping it frees name and pipe.
     ///
     /// # Errors
     /// See [`RegisterError`].
@@ -186,11 +186,11 @@ impl Node {
         Part::register(self, name, kind)
     }
 
-    /// Adds a part without a name: for those that come and go by the thousand, such as who asks a question and reads the answer. Others reach it by its
-    /// [`id`](Part::id), which [`Message::source`](crate::Message::source) gives to whom it has sent something. It cannot be looked up, and is in no
-    /// table, so that no other node has to hear of it: registering a part takes a round through all nodes, and attaching one takes none but the
-    /// first time in each 16,382 of a node (beyond that many, while one of them is still there, it takes as long as registering). It counts
-    /// for the setting `local_parts`, and not for `parts`. All else is as for other parts; dropping it frees its place at once.
+    /// Adds a part without a name, for short-lived parts such as clients that ask one question. Others reach it by its [`id`](Part::id), which
+    /// receivers of its messages get from [`Message::source`](crate::Message::source). It cannot be looked up and is in no table, so other
+    /// nodes need not be told: where registering a part takes a round through all nodes, attaching takes one only for the first of every
+    /// 16,382 parts of a node (if one of those is still there by then, for every part). It counts for the setting `local_parts`, not for
+    /// `parts`. Otherwise it is like any other part. Dropping it frees its place at once.
     ///
     /// ```
     /// use pdbp::{Cluster, PartKind};
@@ -228,9 +228,9 @@ impl Node {
         Part::attach(self)
     }
 
-    /// The part with an address such as `"analyser@node2"`, or a name that only one node has; with `"analyser@node2.east"` a part of
-    /// another cluster, to which there is a trunk (the settings `grid` and `trunks`). For that it asks the other cluster, and waits for the
-    /// answer as long as the setting `timeout_ms` says.
+    /// Looks up a part by an address such as `"analyser@node2"`, or by its name alone if only one node has such a part. `"analyser@node2.east"` is a
+    /// part of another cluster, to which there is a trunk (the settings `grid` and `trunks`): this asks that cluster, and waits for the
+    /// answer at most as long as the setting `timeout_ms`.
     ///
     /// # Errors
     /// See [`LookupError`]; it lists what there is.
@@ -249,10 +249,10 @@ impl Node {
         names::lookup(&self.shared.engine(), names::here(address, self.settings()))
     }
 
-    /// As [`lookup`](Self::lookup), but waits for the part to be registered.
+    /// As [`lookup`](Self::lookup), but waits until the part is registered, at most `timeout`.
     ///
     /// # Errors
-    /// What `lookup` says when the time is over.
+    /// The error of `lookup` when the time is over.
     pub fn find(&self, address: &str, timeout: Duration) -> Result<Target, LookupError> {
         #[cfg(feature = "net")]
         if let Some(remote) = crate::grid::Remote::of(self, address) {
@@ -273,24 +273,24 @@ impl Node {
         }
     }
 
-    /// Whether this node knows all changes of the tables that any node knows: lookups under this see every part whose registration
-    /// has returned anywhere. Not so for a moment while a change is under way, and in a node that is cut off from the master. What was
-    /// looked up holds if this is so *afterwards*: a process can be stopped between the two.
+    /// Whether this node's tables are up to date: then lookups see every part whose registration has returned on any node. This is `false` for a
+    /// moment while a change is under way, and on a node that is cut off from the master. A lookup can be relied on if this is `true`
+    /// *afterwards*, since the process may be suspended between the two calls.
     pub fn is_current(&self) -> bool {
         let engine = self.shared.engine();
         // Not before the lock: a thread may wait long for it.
         engine.is_current(self.shared.now())
     }
 
-    /// Waits until every node of the cluster has called this as often as this node. Once per node, by any thread. In an open cluster (the setting
-    /// `found`) it waits for the members, a node's first call being for the barrier that others wait for then; a node that leaves, or that is
-    /// declared down, is not waited for.
+    /// Waits until every node of the cluster has called this as often as this node. One thread of each node calls it. In an open cluster (the setting
+    /// `found`) it waits for the members only: a new node's first call joins the barrier under way, and a node that leaves or is
+    /// declared down is not waited for.
     ///
-    /// A call that timed out counts as this node's arrival all the same: the next call is for the next barrier. When a node has
+    /// A call that timed out or was interrupted still counts as this node's arrival: the next call is for the next barrier. When a node has
     /// failed, no barrier is passed, unless the cluster is open.
     ///
     /// # Errors
-    /// [`WaitError::Timeout`] names the nodes that have not arrived, as far as this node knows them.
+    /// [`WaitError::Timeout`] names the nodes that have not arrived, as far as this node knows, and [`WaitError::Interrupted`].
     pub fn barrier(&self, timeout: Duration) -> Result<(), WaitError> {
         let generation = self.arrive(timeout)?;
         let passed = self.wait_for(
@@ -318,15 +318,15 @@ impl Node {
         Ok(arrived?)
     }
 
-    /// Waits until everything that any part of any node sent before has been put into the private pipe of its receiver, where
-    /// a receive finds it without waiting. Any number of nodes may call it at a time. It is no barrier: a node that has not come so far
-    /// may send more a moment later. Where all are to have sent what they send, a [`barrier`](Self::barrier) goes before it, or the parts
-    /// call [`Part::advance`](crate::Part::advance).
+    /// Waits until everything that any part of any node has sent so far is in the private pipe of its receiver, where
+    /// a receive finds it without waiting. Any number of nodes may call it at a time. It is not a barrier: a slower node
+    /// may send more a moment later. To make sure that all nodes have sent everything, call [`barrier`](Self::barrier) first, or use
+    /// [`Part::advance`](crate::Part::advance).
     ///
-    /// Call it when senders pause: while any part of any node goes on sending, it may find no moment in which all is counted.
-    /// With [`Progress::Inline`](crate::Progress::Inline) every part must [flush](crate::Part::flush) what it has packed first,
-    /// those of the calling thread too; with the other modes that is done for them. A [`StreamWriter`](crate::StreamWriter) with a
-    /// segment that is begun, and a [`Loan`](crate::Loan), count as something not sent yet.
+    /// Call it when senders pause: while any part goes on sending, it may not find a moment at which everything has arrived.
+    /// With [`Progress::Inline`](crate::Progress::Inline) every part must [flush](crate::Part::flush) first,
+    /// including those of the calling thread; the other modes do that for them. A [`StreamWriter`](crate::StreamWriter) in the middle of a
+    /// segment, and a [`Loan`](crate::Loan), count as not sent yet.
     ///
     /// # Errors
     /// [`WaitError::Timeout`]: some part does not read, does not flush, or does not stop sending.
@@ -341,8 +341,9 @@ impl Node {
         Ok(quiet?)
     }
 
-    /// Ends calls that wait, with the error `Interrupted`: one of each part of this node, and one of each clone of this handle; of those that
-    /// do not wait, the next one that would. For threads that are to end, and for signal handlers: it does nothing but add to a count.
+    /// Ends one waiting call of each part of this node, and of each clone of this handle, with the error `Interrupted`; where none is waiting, the
+    /// next one that would. Tasks (`recv_async` and the like) are not ended: drop them. Meant for threads that are to
+    /// end, and for signal handlers: it only increments a counter.
     ///
     /// ```
     /// use pdbp::{Cluster, PartKind, RecvError};
@@ -394,7 +395,7 @@ impl Node {
         }
     }
 
-    /// Makes progress: for [`Progress::Host`](crate::Progress::Host), from the host's loop.
+    /// Makes progress. With [`Progress::Host`](crate::Progress::Host) the program calls it from its own loop.
     pub fn poll(&self) -> Polled {
         let mut engine = self.shared.engine();
         let turn = self.shared.poll_with(&mut engine);
@@ -402,7 +403,7 @@ impl Node {
         Polled { worked: turn.worked > 0, next: self.shared.due(&turn) }
     }
 
-    /// The statistics of every row, and more.
+    /// Statistics of every row and of the node.
     pub fn stats(&self) -> NodeStats {
         let engine = self.shared.engine();
         let peers = || (0..engine.config().nodes).filter_map(NodeId::new);
@@ -421,8 +422,8 @@ impl Node {
         names::parts(&self.shared.engine())
     }
 
-    /// The nodes that are members of the cluster, as far as this node knows, this one included, in the order of their numbers. A node
-    /// that ends, or that is given up, is declared down by the others together and is no member from then on
+    /// The members of the cluster, as far as this node knows, including itself, in the order of their numbers. A node
+    /// that ends or fails is declared down by the others and is no member from then on
     /// ([`Event::NodeDown`](crate::Event::NodeDown)); one that was silent and comes back is let in again ([`Event::NodeUp`](crate::Event::NodeUp)). A node that is itself no
     /// member ([`Event::Expelled`](crate::Event::Expelled)) lists those that it knew last.
     ///

@@ -25,7 +25,7 @@ pub(crate) struct Pipe {
     /// Deliveries, put in by whoever has the engine's lock, and taken out by the part: commands, and all else.
     urgent: Ring<Delivery>,
     normal: Ring<Delivery>,
-    /// What is to be known behind a number of deliveries; `has_notices` says whether there is anything.
+    /// Notices for the part, each behind a number of deliveries; `has_notices` says whether there are any.
     notices: Mutex<VecDeque<(usize, Notice)>>,
     has_notices: AtomicBool,
     /// Something has ended that its part waits for besides.
@@ -38,7 +38,7 @@ pub(crate) struct Pipe {
     pub(crate) tasks: Waiting<TaskKey>,
 }
 
-/// What its part is to know, in the order of what arrives.
+/// A notice for the part, in order with deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// A stream has ended before its last segment.
@@ -106,8 +106,8 @@ impl Pipe {
         })
     }
 
-    /// Lets the part know, behind what has been put in. Said again before it was heard, it counts from now, so that there are no more
-    /// than nodes and streams, also where nobody listens. For whoever has the engine's lock.
+    /// Adds a notice behind the deliveries so far. A notice that is there already moves to the end, so that there are no more
+    /// than nodes and streams even if they are not read. To be called under the engine's lock.
     fn notify(&self, notice: Notice) {
         let behind = self.normal.put();
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,7 +171,7 @@ impl Pipe {
 pub(crate) struct Sleeper {
     shared: Weak<Shared>,
     pipe: PipeId,
-    /// It is about to, or does: whoever sees it awake may be sure that it looks once more.
+    /// It sleeps or is about to. While this is `false`, it will look once more before it sleeps.
     sleeps: AtomicBool,
 }
 

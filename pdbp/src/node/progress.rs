@@ -1,4 +1,4 @@
-//! Who polls.
+//! Which thread polls a node.
 //!
 //! Parts poll whenever they call, and while they [wait](super::waiting). The first part of a node that sleeps does so on the node's
 //! bell, which peers ring (it is the *leader*, and polls for all when it wakes), the others on the bells of their pipes. A progress

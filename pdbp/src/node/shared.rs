@@ -126,9 +126,9 @@ pub(crate) struct Shared {
     pub(super) crowded: bool,
     pub(super) habits: Habits,
     pub(crate) pipes: Box<[Pipe]>,
-    /// Deliveries that readers are done with, on their way to the engine.
+    /// Deliveries that readers have released, on their way to the engine.
     pub(super) released: Released,
-    /// Room of long messages that readers are done with.
+    /// Room of long messages that readers have released.
     pub(super) rooms: ArrayQueue<RoomToken>,
     /// Rung by peers.
     pub(crate) bell: Arc<dyn Bell>,
@@ -139,7 +139,7 @@ pub(crate) struct Shared {
     senders: Waiting<TaskKey>,
     /// The progress thread, if there is one.
     pub(super) driver: OnceLock<Thread>,
-    /// Held by whoever sleeps on the bell.
+    /// Held by the thread that sleeps on the bell.
     pub(crate) leader: Mutex<()>,
     /// Whether that one is to call the progress thread when it waits no longer.
     pub(super) off_duty: AtomicBool,
@@ -416,7 +416,7 @@ impl Shared {
         self.events.note(event);
     }
 
-    /// Polls the other nodes of this process that nobody polls: for calls that need all nodes.
+    /// Polls the other nodes of this process that have no thread that does, for calls that need all nodes.
     pub(crate) fn help_siblings(&self) {
         if self.settings.progress == Progress::Thread {
             return;

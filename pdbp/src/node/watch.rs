@@ -1,4 +1,4 @@
-//! What happens at a node, for the program ([`Node::take_events`]) and for whoever else wants to know ([`Node::watch`]).
+//! The events of a node, for the program ([`Node::take_events`]) and for libraries ([`Node::watch`]).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -57,27 +57,26 @@ impl Events {
     }
 }
 
-/// The events of a node from [`Node::watch`] on, each once, whoever else takes events. It keeps the last 256 that were not taken.
+/// The events of a node since [`Node::watch`] was called, independent of others that take events. It keeps the last 256 that were not taken.
 #[derive(Debug)]
 pub struct Watch(Arc<Mutex<Queue>>);
 
 impl Watch {
-    /// The oldest event that was not taken. Does not wait, and does not let the node make progress: parts that receive do, or
-    /// [`Node::poll`].
+    /// Takes the oldest event. Does not wait, and does not let the node make progress, as parts that receive and
+    /// [`Node::poll`] do.
     pub fn next_event(&self) -> Option<Event> {
         lock(&self.0).events.pop_front()
     }
 
-    /// Events that are lost to this watch: each was the oldest of 256 when another one came.
+    /// Number of events that this watch has dropped, because 256 had not been taken when another one came.
     pub fn lost(&self) -> u64 {
         lock(&self.0).lost
     }
 }
 
 impl Node {
-    /// Begins to watch what happens at this node (see [`take_events`](Self::take_events)): from now on each event comes to this watch, too. For parts of
-    /// a program that do not know of each other, such as a library that has to hear of nodes that come and go, and leaves the program its events. It ends
-    /// when it is dropped.
+    /// Returns a watch that gets each event of this node from now on, without taking it from [`take_events`](Self::take_events) or other watches. This
+    /// lets a library follow nodes that come and go, while the program has its events as well.
     ///
     /// ```
     /// use pdbp::{Cluster, Event};
@@ -100,9 +99,9 @@ impl Node {
         self.shared.events.watch()
     }
 
-    /// What happened that somebody may want to know (nodes came and went, peers failed, blocks refused, messages for parts that do not exist),
-    /// oldest first; the last 256 that were not taken. Who takes them takes them from all others who do: who is not the program itself
-    /// [watches](Self::watch).
+    /// Takes the events of this node (nodes came and went, peers failed, blocks were refused, messages arrived for parts that do not exist),
+    /// oldest first, at most the last 256. All callers take from the same list, so a library should use a [watch](Self::watch)
+    /// instead.
     pub fn take_events(&self) -> Vec<Event> {
         lock(&self.shared.events.program).events.drain(..).collect()
     }

@@ -1,6 +1,6 @@
 //! Where a part packs its messages: an outbox with a lane for each destination node.
 //!
-//! The part owns it. Whoever polls the node may flush it, if another thread than the part's polls there.
+//! The part owns it. Where a thread other than the part's polls the node, that thread may flush it.
 
 use std::cell::Cell;
 use std::sync::Arc;

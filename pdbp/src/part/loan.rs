@@ -9,15 +9,15 @@ use super::sending::Patience;
 use super::{HoldsPart, Target};
 use crate::error::SendError;
 
-/// Room for one message in a block ([`Sender::loan`](super::Sender::loan)). Fill it, then [`send`](Self::send) it; dropping it takes
-/// the message back.
+/// Room for one message in a block, from [`Sender::loan`](super::Sender::loan). Fill it, then [`send`](Self::send) it; if it is dropped,
+/// nothing is sent.
 pub struct Loan<P: HoldsPart> {
     part: P,
     loan: Option<outbox::Loan>,
 }
 
 impl<P: HoldsPart> Loan<P> {
-    /// As [`Sender::loan`](super::Sender::loan), for a loan that keeps its part.
+    /// As [`Sender::loan`](super::Sender::loan), for a loan that holds its part by `Rc` or `&mut`.
     ///
     /// # Errors
     /// As there.

@@ -1,4 +1,4 @@
-//! What a part receives.
+//! Messages and batches, as a part receives them.
 
 use std::cell::Cell;
 use std::fmt;
@@ -179,10 +179,10 @@ impl Spare {
     }
 }
 
-/// A message. It dereferences to its bytes, which are read where they arrived; the block is used again when all messages in it
-/// have been dropped, so do not keep a message longer than needed ([`into_vec`](Self::into_vec) copies it out).
+/// A received message. It dereferences to its bytes, which are read where they arrived. Their block is free again when all messages in it
+/// have been dropped, so do not keep a message longer than needed; [`into_vec`](Self::into_vec) copies it out.
 ///
-/// It is four words, the first of which is a pointer, so that `Option<Message>` is as large and is moved in whole words.
+/// It is four words, the first of which is a pointer, so that `Option<Message>` is no larger and is moved in whole words.
 pub struct Message<S: Share = Local> {
     pub(super) run: Pointer<S>,
     /// Of the run.
@@ -204,7 +204,7 @@ impl<S: Share> Message<S> {
         Self { run, bytes, info }
     }
 
-    /// The part that sent it, as the target of an answer.
+    /// The part that sent it, which is the target for an answer.
     #[inline]
     pub fn source(&self) -> Target {
         self.run.sender(self.info.source().address())
@@ -220,19 +220,19 @@ impl<S: Share> Message<S> {
         self.info.is_command()
     }
 
-    /// The message as one plain value; `None` when the lengths differ.
+    /// The message as one plain value; `None` if the lengths differ.
     #[inline]
     pub fn value<T: AnyBitPattern>(&self) -> Option<T> {
         bytemuck::try_pod_read_unaligned(self).ok()
     }
 
-    /// The message as plain values, read in place; `None` when the length is no multiple of the value's, or the bytes
-    /// do not lie on its alignment (blocks keep 8 bytes).
+    /// The message as plain values, read in place; `None` if its length is not a multiple of the value's, or the bytes
+    /// are not aligned for it (blocks align to 8 bytes).
     pub fn values<T: AnyBitPattern>(&self) -> Option<&[T]> {
         bytemuck::try_cast_slice(bytes_of(self)).ok()
     }
 
-    /// A copy of the bytes.
+    /// Copies the bytes out.
     pub fn into_vec(self) -> Vec<u8> {
         self.to_vec()
     }
@@ -256,8 +256,7 @@ impl<S: Share> fmt::Debug for Message<S> {
     }
 }
 
-/// The rest of a train: messages of one length from one part, received together. A message that was put together from segments, and
-/// a command, is a batch of one.
+/// Messages of one length from one part, received together. A message longer than a block, and a command, is a batch of one.
 pub struct Batch<S: Share = Local>(inbox::Batch<Pointer<S>>);
 
 impl<S: Share> Batch<S> {
@@ -307,8 +306,8 @@ impl<S: Share> Batch<S> {
         (0..self.len()).map(move |i| bytes.get(i * length..(i + 1) * length).unwrap_or(&[]))
     }
 
-    /// The messages as plain values, read in place: one each if they have the value's length, else so many each. `None` when
-    /// the length does not fit, or the alignment (blocks keep 8 bytes).
+    /// The values of all messages, read in place; a message may hold several. `None` if the length of a message is not a multiple of
+    /// the value's, or the bytes are not aligned for it (blocks align to 8 bytes).
     pub fn values<T: AnyBitPattern + NoUninit>(&self) -> Option<&[T]> {
         let fits = size_of::<T>() != 0 && self.message_len().is_multiple_of(size_of::<T>());
         fits.then(|| bytemuck::try_cast_slice(self.bytes()).ok()).flatten()

@@ -1,4 +1,4 @@
-//! A part: the generalised process of the documents, as its thread sees it.
+//! Parts, the endpoints that programs send and receive with (generalised processes, GP, in the documents).
 
 #[cfg(feature = "cuda")]
 mod device;
@@ -60,13 +60,15 @@ pub use stream::{Segment, StreamReader, StreamWriter};
 /// How long a part that is dropped waits until it can be freed.
 const FREEING: Duration = Duration::from_secs(1);
 
-/// A part (GP), registered under a name or [attached](Node::attach) without one: it sends to parts of any node and receives from its private pipe. It belongs to the thread that
-/// registered it. Dropping it frees pipe and name, after what it has packed was handed on (`prcsReleasePipe`, `prcsFree`).
+/// An endpoint of a node, [registered](Node::register) under a name or [attached](Node::attach) without one. It sends to parts of any node
+/// and receives from its private pipe. It stays on the thread that registered it, unless it is [shared](Node::register_shared). Dropping it
+/// sends what it has packed and frees its pipe and name (`prcsReleasePipe`, `prcsFree`). What arrives for it later is discarded, and counted at
+/// its node ([`Event::Unroutable`](crate::Event::Unroutable)); senders get no error until they look the name up again.
 ///
-/// The parts of a node share its row, and thereby its room, to each other node. A part that blocks in [`send`](Self::send)
-/// reads nothing meanwhile; when its own pipe is full, what arrived for the other parts of its node stays behind that, and it
-/// may be waiting for itself. A part that others send to while it sends should use [`try_send`](Self::try_send) and
-/// [`wait`](Self::wait).
+/// The parts of a node share its buffers to and from each other node, `row_blocks` blocks each way. A block is free again when all messages in it
+/// have been read and dropped, so 8 unread messages that came in blocks of their own can use up the room, however short they are, for all parts of
+/// the node. A part that blocks in [`send`](Self::send) does not read meanwhile, and may be waiting for itself. A part that receives
+/// while it sends should use [`send_or`](Self::send_or), or [`try_send`](Self::try_send) and [`wait`](Self::wait).
 pub struct Part<S: Share = Local> {
     pub(crate) node: Node,
     id: Target,
@@ -211,12 +213,12 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// The part's identifier (`Pid`), with which others reach it.
+    /// The part's identifier (`Pid`), which is the target for messages to it.
     pub fn id(&self) -> Target {
         self.id
     }
 
-    /// Its name; that of a part that was [attached](Node::attach) is empty.
+    /// Its name; empty for a part that was [attached](Node::attach).
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -242,7 +244,7 @@ impl<S: Share> Part<S> {
         self.node.find(address, timeout)
     }
 
-    /// `prcsReleasePipe`: gives the private pipe back; messages that come for the part from now on are counted and discarded.
+    /// Gives the private pipe back (`prcsReleasePipe`). Messages that arrive for the part from now on are counted and discarded.
     ///
     /// # Errors
     /// [`PipeError::NotBound`] when it was released before.
@@ -258,7 +260,7 @@ impl<S: Share> Part<S> {
         released
     }
 
-    /// `prcsApplyPipe`: binds a private pipe again after [`release_pipe`](Self::release_pipe).
+    /// Binds a private pipe again (`prcsApplyPipe`) after [`release_pipe`](Self::release_pipe).
     ///
     /// # Errors
     /// [`PipeError::AlreadyBound`] and [`PipeError::NoneIdle`].
@@ -268,7 +270,7 @@ impl<S: Share> Part<S> {
         Ok(())
     }
 
-    /// Messages that arrived but could not be read: malformed inside a trusted block, or in segments that came without being asked for.
+    /// Number of messages that arrived but could not be read: malformed, or in segments for which no room had been granted.
     pub fn unreadable(&self) -> u64 {
         self.inbox.borrow().unreadable()
     }

@@ -1,4 +1,4 @@
-//! Waiting as a task does: a call that finds nothing leaves a waker behind, and whoever brings what it waits for wakes that.
+//! Async calls of parts and streams: a call that finds nothing registers a waker, which is woken when something arrives.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -90,18 +90,17 @@ fn poll_or_wait<T, S: Share, R, E: NobodyPolls>(
     }
 }
 
-/// Waiting as a task: on any executor, since nothing but [`std::task`] is used. Each of these calls does what the call without `poll_` or
-/// `_async` does, on the thread that makes it; only the waiting is left to the executor. Two calls that wait for the same of a part are one: the
-/// last task is woken. A call that waits submits first what the part has packed, as all that wait do.
+/// Async calls, for any executor: they use nothing but [`std::task`]. Each does what the call without `poll_` or `_async` does, on the calling
+/// thread; only the waiting is left to the executor. If two tasks wait for the same event of a part, only the last one is woken. A call that
+/// has to wait first flushes what the part has packed.
 ///
-/// A part that tasks of several threads are to have, one after the other, is [`Shared`](super::Shared). The futures borrow it for themselves, so
-/// that they may go to another thread; a task that receives from one part and sends by another at the same time has two. Whoever
-/// wants both of one part has the `poll_` calls, which borrow it as the others do.
+/// A part that moves between threads must be [`Shared`](super::Shared). The futures borrow it exclusively, so that they may move to another
+/// thread, too. To receive and send concurrently, use two parts, or the `poll_` calls, which borrow the part shared.
 ///
-/// What wakes is whoever polls the node: with [`Progress::Thread`] its own thread, and with [`Progress::Host`] the host's loop,
-/// which is to go on while tasks wait. With [`Progress::Inline`] nobody would, and who has to wait gets the error
-/// `NobodyPolls`. Starting a cluster, registering, looking names up, dropping a part, barriers, collective operations and device
-/// operations wait as they do elsewhere: make them before there are tasks, or on a thread that may block.
+/// Tasks are woken by the thread that polls the node: with [`Progress::Thread`] its progress thread, with [`Progress::Host`] the program's loop,
+/// which must keep running while tasks wait. With [`Progress::Inline`] there is none, and a call that would have to wait returns the error
+/// `NobodyPolls`. Starting a cluster, registering, look-ups, dropping a part, barriers, collective operations and device
+/// operations block: call them before there are tasks, or on a thread that may block.
 ///
 /// ```
 /// use pdbp::{Cluster, PartKind};
@@ -130,9 +129,9 @@ fn poll_or_wait<T, S: Share, R, E: NobodyPolls>(
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 impl<S: Share> Part<S> {
-    /// The next message, as [`recv`](Self::recv). Any number of messages may follow by [`try_recv`](Self::try_recv) before this is
-    /// called again, which has to be done until it is pending for the task to be woken. Nothing is lost when a task ends that
-    /// waits: the message is had by the next call.
+    /// Returns the next message, as [`recv`](Self::recv). More messages may be taken with [`try_recv`](Self::try_recv) before this is
+    /// called again; the task is woken only after this has returned `Pending`. No message is lost when a waiting task is dropped: the next
+    /// call returns it.
     ///
     /// # Errors
     /// [`RecvError::NobodyLeft`], [`RecvError::NoPipe`] and [`RecvError::NobodyPolls`].
@@ -193,7 +192,7 @@ impl<S: Share> Part<S> {
         poll_fn(move |cx| part.poll_ready(interest, cx)).await
     }
 
-    /// Sends a message that fits a block, as [`try_send`](Self::try_send): as soon as there is room.
+    /// Sends a message that fits a block as soon as there is room, as [`try_send`](Self::try_send).
     ///
     /// # Errors
     /// See [`SendError`]; [`SendError::NeedsWaiting`] for a longer message, which [`send_async`](Self::send_async) sends.
@@ -215,8 +214,8 @@ impl<S: Share> Part<S> {
         )
     }
 
-    /// Sends a message of any length, as [`send`](Self::send), without a time-out. A task that ends while it waits has not sent a
-    /// message that fits a block; a longer one is given up, and its receiver discards what has come of it.
+    /// Sends a message of any length, as [`send`](Self::send) but without a timeout. If the task is dropped while it waits, a message that
+    /// fits a block has not been sent; a longer one is given up, and its receiver discards what has arrived of it.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -246,7 +245,7 @@ impl<S: Share> Part<S> {
         .await
     }
 
-    /// The next stream that somebody opened to this part, as [`accept_stream`](Self::accept_stream).
+    /// Returns the next stream opened to this part, as [`accept_stream`](Self::accept_stream).
     ///
     /// # Errors
     /// [`RecvError::NoPipe`] and [`RecvError::NobodyPolls`].
@@ -254,7 +253,7 @@ impl<S: Share> Part<S> {
         StreamReader::poll_accept(&mut Some(self), cx)
     }
 
-    /// The next stream that somebody opened to this part, as [`accept_stream`](Self::accept_stream). The reader may go to another thread if
+    /// Returns the next stream opened to this part, as [`accept_stream`](Self::accept_stream). The reader may move to another thread if
     /// the part may.
     ///
     /// # Errors
@@ -367,7 +366,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         )
     }
 
-    /// Writes all of the bytes. A task that ends meanwhile has written the first of them.
+    /// Writes all of the bytes. If the task is dropped meanwhile, some of the first of them have been written.
     ///
     /// # Errors
     /// See [`SendError`].

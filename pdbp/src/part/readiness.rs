@@ -17,7 +17,7 @@ pub enum Interest {
     Recv,
     /// Room for a message to the target.
     Send(Target),
-    /// Either: what a part of cyclic traffic waits for.
+    /// Either, for parts that send to each other in a cycle.
     Either(Target),
 }
 
@@ -25,16 +25,16 @@ pub enum Interest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ready {
-    /// A receive gives a message.
+    /// There is a message to receive.
     pub recv: bool,
-    /// A stream waits to be accepted. It holds its blocks, and with them the credit of its node, until it is.
+    /// There is a stream to accept. Until it is accepted it holds its blocks, and with them the credit of its node.
     pub stream: bool,
-    /// A send of a short message to the target does not wait: it succeeds, or says that the target's node has failed.
+    /// A short message can be sent to the target without waiting, or its node has failed.
     pub send: bool,
 }
 
 impl Ready {
-    /// Whether there is anything.
+    /// Whether any of these is so.
     pub fn any(&self) -> bool {
         self.recv || self.stream || self.send
     }
@@ -54,9 +54,8 @@ impl Interest {
 }
 
 impl<S: Share> Part<S> {
-    /// Waits until something can be received, or a short message can be sent to the target, whichever comes first. With this, a
-    /// part that has to send and to receive cannot be caught in a circle of parts that all wait to send. For several parts on one
-    /// thread: [`Node::wait_any`].
+    /// Waits until something can be received, or a short message can be sent to the target, whichever comes first. This avoids deadlocks of
+    /// parts that all wait to send to each other. For several parts on one thread see [`Node::wait_any`].
     ///
     /// # Errors
     /// [`RecvError::Timeout`] names the target's node; [`RecvError::NoPipe`] when nothing can ever be received.
@@ -117,8 +116,8 @@ impl Node {
         }
     }
 
-    /// Waits until any of several parts of this node that are on one thread, a server and a client say, has what it waits for. Returns
-    /// what was found of each, in the order in which they were given.
+    /// Waits until any of several parts of this node on the calling thread, such as a server and a client, has what it waits for. Returns
+    /// what was found for each, in the order given.
     ///
     /// ```
     /// use pdbp::{Cluster, Interest, PartKind};

@@ -12,7 +12,7 @@ use crate::node::Pipe;
 const LOOK: Duration = Duration::from_millis(20);
 
 impl<S: Share> Part<S> {
-    /// The next message if one has arrived. Commands come before messages. Does not wait, but lets the node make progress.
+    /// Returns the next message if one has arrived, commands first. Does not wait, but lets the node make progress.
     ///
     /// A part that has released its pipe receives nothing; [`recv`](Self::recv) says so.
     #[inline]
@@ -71,11 +71,11 @@ impl<S: Share> Part<S> {
         self.inbox().next_batch(&mut Source(self)).map(Batch::new)
     }
 
-    /// The next message; waits until there is one, or nothing can come any more. Flushes first what this part has packed.
+    /// Waits for the next message, until there is one or none can come any more. First flushes what this part has packed.
     ///
     /// # Errors
-    /// [`RecvError::NobodyLeft`] when every other node has failed or left and this node has no other part, and
-    /// [`RecvError::NoPipe`].
+    /// [`RecvError::NobodyLeft`] when every other node has failed or left and this node has no other part (in a cluster of one node it
+    /// waits: another thread may still register a part); [`RecvError::NoPipe`], and [`RecvError::Interrupted`].
     pub fn recv(&self) -> Result<Message<S>, RecvError> {
         match self.train.next() {
             Some(message) => Ok(message),
@@ -110,10 +110,10 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// The next message; waits at most `timeout` for it.
+    /// Waits for the next message, at most `timeout`.
     ///
     /// # Errors
-    /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
+    /// [`RecvError::Timeout`], also when no other node is left; [`RecvError::NoPipe`], and [`RecvError::Interrupted`].
     #[inline]
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Message<S>, RecvError> {
         if let Some(message) = self.train.next() {
@@ -123,8 +123,8 @@ impl<S: Share> Part<S> {
         self.receive_by(timeout, "sent a message to this part", |part| Ok(part.next_message()))
     }
 
-    /// The rest of a train of equal-sized messages, without waiting: the fastest way to read many. A single message is a batch of one;
-    /// so is one that is longer than a block. Commands come first, in batches of their own ([`Batch::is_command`]).
+    /// Returns the messages of one length from one sender that arrived together, without waiting: the fastest way to read many. A single message is a
+    /// batch of one, as is a message longer than a block. Commands come first, in batches of their own ([`Batch::is_command`]).
     pub fn try_recv_batch(&self) -> Option<Batch<S>> {
         self.next_batch().or_else(|| (self.poll() > 0).then(|| self.next_batch()).flatten())
     }

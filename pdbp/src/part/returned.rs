@@ -1,4 +1,4 @@
-//! What comes back to its sender, since a node has failed.
+//! Messages returned to their sender because a node has failed.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,8 +12,8 @@ use super::{Local, Part, Share, Target};
 use crate::error::RecvError;
 use crate::node::Shared;
 
-/// A message that did not reach its targets, since the link to their node has failed; or a piece of one that is longer than a
-/// block, or a segment of a stream. It dereferences to its bytes, which lie in the block that it was packed into.
+/// A message that was not delivered because the link to its targets' node has failed, or a segment of a long message or of a
+/// stream. It dereferences to its bytes, which lie in the block that it was packed into.
 pub struct Returned<S: Share = Local> {
     message: inbox::Returned<Pointer<S>>,
     targets: Box<[Target]>,
@@ -27,7 +27,7 @@ impl<S: Share> Returned<S> {
         Self { targets: targets.collect(), message }
     }
 
-    /// The parts that it was for: of a set, those of the node that has failed and all others of the set.
+    /// The parts that it was sent to, including those of a set on other nodes.
     pub fn targets(&self) -> &[Target] {
         &self.targets
     }
@@ -47,7 +47,7 @@ impl<S: Share> Returned<S> {
         self.message.stream()
     }
 
-    /// Of a segment of a stream, or of a message longer than a block: its number, from 0.
+    /// The number, from 0, of a segment of a stream or of a long message.
     pub fn segment(&self) -> Option<u32> {
         self.message.segment()
     }

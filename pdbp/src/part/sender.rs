@@ -40,7 +40,7 @@ pub struct Sender<'p, S: Share = Local> {
 }
 
 impl<S: Share> Part<S> {
-    /// A way to a part: with a timeout of its own, as commands, by trains, into loans.
+    /// Returns a [`Sender`] to a part, for sends with a timeout, commands, many values at once, and loans.
     #[inline(always)]
     pub fn sender(&self, to: Target) -> Sender<'_, S> {
         Sender { part: self, to, patience: Patience::Set, command: None }
@@ -56,32 +56,32 @@ impl<S: Share> Clone for Sender<'_, S> {
 impl<S: Share> Copy for Sender<'_, S> {}
 
 impl<'p, S: Share> Sender<'p, S> {
-    /// Who is sent to.
+    /// The part that it sends to.
     pub fn target(&self) -> Target {
         self.to
     }
 
-    /// Each message waits for room at most so long, instead of what the setting `timeout_ms` says.
+    /// Limits how long each message waits for room, instead of the setting `timeout_ms`.
     #[inline(always)]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { patience: Patience::For(timeout), ..self }
     }
 
-    /// All messages wait for room until then at most, instead of as long as the setting `timeout_ms` says, each.
+    /// Sets a time until which messages wait for room, instead of the setting `timeout_ms` for each.
     #[inline(always)]
     pub fn deadline(self, deadline: Instant) -> Self {
         Self { patience: Patience::Until(deadline), ..self }
     }
 
-    /// Does not wait for room: where there is none, [`SendError::WouldBlock`]; and [`SendError::NeedsWaiting`] for a message longer than
-    /// a block ([`Part::longest`]), for which no call can know whether there is room.
+    /// Does not wait for room. Sends return [`SendError::WouldBlock`] when there is none, and [`SendError::NeedsWaiting`] for a message longer than
+    /// a block ([`Part::longest`]), since room for several blocks cannot be known in advance.
     #[inline(always)]
     pub fn no_wait(self) -> Self {
         Self { patience: Patience::None, ..self }
     }
 
-    /// Sends commands, with the number that the receiver reads by [`Message::command`](super::Message::command). A command goes ahead of
-    /// messages and streams that wait, and is received before them. It leaves at once, and has to fit a block ([`Part::longest`]). There are these two priorities and no others.
+    /// Sends commands, with a number that the receiver reads with [`Message::command`](super::Message::command). A command leaves at once, overtakes
+    /// messages and streams that wait, and is received before them. It must fit into a block ([`Part::longest`]). These are the only two priorities.
     #[inline(always)]
     pub fn command(self, number: u16) -> Self {
         Self { command: Some(number), ..self }
@@ -116,18 +116,18 @@ impl<'p, S: Share> Sender<'p, S> {
         self.send(bytemuck::cast_slice(values))
     }
 
-    /// Sends every value as a message of its own, many at a time: the cheapest way to send small values. Returns how many were sent, from
-    /// the first on: all, unless this does [not wait](Self::no_wait).
+    /// Sends each value as a message of its own: the cheapest way to send many small values. Returns how many were sent, counted from
+    /// the first: all of them, unless [`no_wait`](Self::no_wait) was set.
     ///
     /// # Errors
-    /// As [`send`](Self::send), but for [`SendError::WouldBlock`], which shows as fewer sent. Values before the one that found no room have
+    /// As [`send`](Self::send), except that instead of [`SendError::WouldBlock`] fewer are sent. Values before the one that failed have
     /// been sent.
     pub fn send_each<T: NoUninit>(&self, values: &[T]) -> Result<usize, SendError> {
         self.send_many(bytemuck::cast_slice(values), size_of::<T>(), values.len())
     }
 
-    /// As [`send_each`](Self::send_each), with a length that is known at run time: messages of `length` bytes each, one behind the other.
-    /// What is left at the end, if `bytes` are no multiple of it, is not sent. `length` 0 sends nothing.
+    /// As [`send_each`](Self::send_each), for messages of `length` bytes each that lie one behind the other in `bytes`. A remainder shorter than
+    /// `length` is not sent. With `length` 0 nothing is sent.
     ///
     /// # Errors
     /// As [`send_each`](Self::send_each).
@@ -164,18 +164,19 @@ impl<'p, S: Share> Sender<'p, S> {
         self.part.lanes.with(|outbox| outbox.push_train(hop, route, bytes, length, most)) as usize
     }
 
-    /// Gives out room for a message of `length` bytes, to be filled in place: no copy at all. The bytes are whatever the block
-    /// held before. Waits for room like [`send`](Self::send).
+    /// Lends room for a message of `length` bytes in the block that leaves, to be filled in place, without a copy. The bytes are whatever the
+    /// block held before. Waits for room like [`send`](Self::send).
     ///
-    /// Until the loan is sent or dropped the part sends no other messages to that node, which would overtake it, and lends no more
-    /// ([`SendError::Loaned`]). (Commands and streams go on. A command is not lent: its loan is of a message.)
+    /// Until the loan is sent or dropped, other messages of the part to that node, and further loans, are refused
+    /// ([`SendError::Loaned`]), and messages packed before it in the same block wait, even at [`flush`](Self::flush). Commands and streams are
+    /// not affected; commands cannot be lent.
     ///
     /// # When not to copy is slower
-    /// To a part on another processor of this host the block itself is what the receiver reads, and where it read the last time its bytes lie in
-    /// its cache. A program that stores into them fetches each line from there. Messages of [`send`](Self::send) that have 8 KiB and more are
-    /// copied past the caches instead, where that takes less time: on two processors of an AMD EPYC blocks of 128 KiB took 11.7 µs to write
-    /// in place, and 7.1 µs to write into one buffer of the program and copy from there. So lend for what is short, for other hosts, and for what
-    /// would have to be gathered first; send what is long.
+    /// A part on another processor of this host reads the block itself, whose bytes are still in that processor's cache from the last time. A
+    /// program that stores into them fetches each line from there. [`send`](Self::send) copies messages of 8 KiB and more past the caches,
+    /// where that takes less time: on two processors of an AMD EPYC, blocks of 128 KiB took 11.7 µs to write in place, and 7.1 µs to write into
+    /// a buffer of the program and copy from there. So use loans for short messages, for other hosts, and for data that would have to be
+    /// gathered first; send long messages.
     ///
     /// # Errors
     /// [`SendError::LoanTooLong`] when it does not fit a block ([`Part::longest`]); else as `send`.
@@ -183,7 +184,7 @@ impl<'p, S: Share> Sender<'p, S> {
         Loan::take(self.part, self.to, length, self.patience)
     }
 
-    /// Submits what the part has packed, so that it leaves without waiting for its block to fill, as [`Part::flush`].
+    /// Sends what the part has packed without waiting for its blocks to fill, as [`Part::flush`].
     pub fn flush(&self) {
         self.part.flush();
     }

@@ -97,26 +97,26 @@ impl<P: HoldsPart> Drop for Long<'_, P> {
 }
 
 impl<S: Share> Part<S> {
-    /// Sends a message. Returns as soon as it is packed; it leaves when its block is full, at [`flush`](Self::flush), when this
-    /// part waits for something, or after the setting `flush_after_us`. Messages to one part arrive in order. When there is no
-    /// room it waits, as long as the setting `timeout_ms` says, and goes on taking deliveries meanwhile.
+    /// Sends a message. Returns as soon as the message is packed into a block. The block leaves when it is full, at [`flush`](Self::flush),
+    /// when this part waits for something, or after the setting `flush_after_us`. Messages to one part arrive in order. When there is no
+    /// room this waits, at most as long as the setting `timeout_ms`; the node goes on taking deliveries meanwhile.
     ///
-    /// A message longer than a block travels in segments and is put together at the receiver. Before the first of them this waits
-    /// until the receiving node has room for it, of which it has `assembly_bytes` for all its parts and senders.
+    /// A message longer than a block travels in segments that the receiver puts together. Sending begins when the receiving node has room for all
+    /// of it: `assembly_bytes`, shared by all its parts and senders.
     ///
     /// # Errors
-    /// See [`SendError`].
+    /// See [`SendError`]. There is none for a part that was dropped: see [`Part`].
     // Inlined where it is called, so that copies of a length known there need no loop.
     #[inline(always)]
     pub fn send(&self, to: Target, message: &[u8]) -> Result<(), SendError> {
         if self.lanes.push_next(to, message) { Ok(()) } else { self.send_waiting(to, message) }
     }
 
-    /// As [`send`](Self::send), without waiting for room.
+    /// Sends a message without waiting for room; see [`send`](Self::send).
     ///
     /// # Errors
-    /// [`SendError::WouldBlock`] when there is none; [`SendError::NeedsWaiting`] for a message longer than a block
-    /// ([`longest`](Self::longest)), for which no call can know whether there is room.
+    /// [`SendError::WouldBlock`] when there is no room; [`SendError::NeedsWaiting`] for a message longer than a block
+    /// ([`longest`](Self::longest)), since room for several blocks cannot be known in advance.
     #[inline(always)]
     pub fn try_send(&self, to: Target, message: &[u8]) -> Result<(), SendError> {
         if self.lanes.push_next(to, message) { Ok(()) } else { self.send_at_once(to, message) }
@@ -150,7 +150,7 @@ impl<S: Share> Part<S> {
         self.send_slow(to, message, patience)
     }
 
-    /// Sends one plain value. Values of one type to the same part form trains, which cost no header each.
+    /// Sends one plain value. Values of one type to the same part share a header.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -189,11 +189,11 @@ impl<S: Share> Part<S> {
         Ok(())
     }
 
-    /// Sends a message to several parts: one copy per destination node, shared by the parts of a node. Every receiver gets it
-    /// once, however often it is listed on one node.
+    /// Sends a message to several parts, in one copy per destination node, which the parts of that node share. Each part gets it
+    /// once, even if it is listed more than once.
     ///
     /// # Errors
-    /// See [`SendError`]. Nodes that come before one that fails have the message.
+    /// See [`SendError`]. Nodes before the one that failed have been sent the message.
     pub fn send_all(&self, to: &[Target], message: &[u8]) -> Result<(), SendError> {
         let mut parts: Vec<Target> = to.to_vec();
         parts.sort_unstable();
@@ -226,7 +226,7 @@ impl<S: Share> Part<S> {
         Route::new(class, command, self.id, to)
     }
 
-    /// The longest message that travels in one block.
+    /// Bytes of the longest message that travels in one block.
     pub fn longest(&self) -> usize {
         self.shared().longest()
     }

@@ -1,18 +1,18 @@
-//! Parts that stay with their thread, parts that may go to another, and who holds a part.
+//! Whether a part stays on its thread or may move to another, and how streams and loans hold their part.
 
 use std::rc::Rc;
 
 use super::Part;
 use crate::sync::{AnyThread, Count, OneThread};
 
-/// Whether a part and what it receives may go to another thread: [`Local`], or [`Shared`].
+/// Whether a part and its messages may move to another thread: [`Local`] or [`Shared`].
 pub trait Share: sealed::Share {}
 
-/// A part that stays on its thread, with its messages: readers of a block are counted without atomic operations.
+/// A part that stays on its thread, with its messages. The readers of a block are counted without atomic operations.
 #[derive(Clone, Copy, Debug)]
 pub enum Local {}
 
-/// A part that may go to another thread, and whose messages may be read and dropped by any. For that each message costs one atomic
+/// A part that may move to another thread, and whose messages may be read and dropped on any thread. Each message costs one atomic
 /// operation, when it is dropped: 60 instructions for one of 64 bytes that is sent and received, against 59 of a [`Local`] part
 /// (`ci/instructions`).
 #[derive(Clone, Copy, Debug)]
@@ -21,9 +21,9 @@ pub enum Shared {}
 impl Share for Local {}
 impl Share for Shared {}
 
-/// Something that holds a part: `&Part`, `&mut Part` or `Rc<Part>`. Streams, loans and device operations hold the part that they belong to
-/// so; with an `Rc` they need not live shorter than a borrow of it ([`StreamWriter::open`](super::StreamWriter::open)), and with a `&mut`
-/// to a part that is [`Shared`] they may go to another thread, as tasks do.
+/// How streams, loans and device operations hold their part: by `&Part`, `&mut Part` or `Rc<Part>`. With an `Rc` they are not bound to the
+/// lifetime of a borrow ([`StreamWriter::open`](super::StreamWriter::open)); with a `&mut` to a [`Shared`] part they may move to another
+/// thread, as tasks do.
 pub trait HoldsPart: sealed::HoldsPart {
     /// Of the part.
     type Share: Share;

@@ -35,10 +35,11 @@ const SEGMENT: u16 = 0;
 
 /// The writing end of a stream (SINFO of the documents). It holds a public stream pipe until it is finished or dropped.
 ///
-/// [`io::Write`] fills blocks and sends each when it is full; [`loan`](Self::loan) gives room in a block to be filled in place.
-/// A segment that is begun holds a block of the row to its node, so that at most as many streams to one node can be in the
-/// middle of a segment as the setting `row_blocks` says; [`flush_segment`](Self::flush_segment) lets go of it.
-/// Dropping the writer without [`finish`](Self::finish) gives the stream up: its reader gets an error after what was sent.
+/// [`io::Write`] fills blocks and sends each when it is full; [`loan`](Self::loan) lends room in a block to be filled in place.
+/// A segment that has been begun holds one of the `row_blocks` blocks to its node until it is full or
+/// [flushed](Self::flush_segment), so no more streams than that can be in the middle of a segment.
+/// Dropping the writer without [`finish`](Self::finish) gives the stream up: the reader gets an error after what was sent, and if nothing was sent
+/// it never learns of the stream. A reader that gives up, or whose part is dropped, is no error for the writer: the rest is discarded.
 ///
 /// To a node without a link the stream goes by a relay, which passes on as many streams to one node at a time as the setting
 /// `stream_pipes` says. For one more it has no room, and the writer gets [`SendError::StreamStopped`]; of one that was dropped before,
@@ -59,7 +60,8 @@ pub struct StreamWriter<P: HoldsPart> {
 }
 
 impl<S: Share> Part<S> {
-    /// Opens a stream to a part. Its first block creates the mapping tuple in the receiver's MTA.
+    /// Opens a stream to a part. Its first block creates the mapping tuple in the receiver's MTA. For a task that may move to another thread the
+    /// writer is [`StreamWriter::open(&mut part, to)`](StreamWriter::open).
     ///
     /// # Errors
     /// [`PipeError::NoneIdle`] when as many streams are open as the setting `stream_pipes` allows; a writer that was dropped before
@@ -68,7 +70,7 @@ impl<S: Share> Part<S> {
         StreamWriter::open(self, to)
     }
 
-    /// The next stream that somebody opened to this part; waits at most `timeout` for it.
+    /// Waits for the next stream opened to this part, at most `timeout`.
     ///
     /// # Errors
     /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
@@ -76,7 +78,7 @@ impl<S: Share> Part<S> {
         StreamReader::accept(self, timeout)
     }
 
-    /// The next stream that somebody opened to this part, if its first segment has arrived.
+    /// Returns the next stream opened to this part, if its first segment has arrived.
     ///
     /// # Errors
     /// [`RecvError::NoPipe`].
@@ -92,7 +94,7 @@ impl<S: Share> Part<S> {
 }
 
 impl<P: HoldsPart> StreamWriter<P> {
-    /// As [`Part::open_stream`], for a writer that keeps its part: with an `Rc` of it.
+    /// As [`Part::open_stream`], for a writer that holds its part by `Rc` or `&mut`.
     ///
     /// # Errors
     /// As there.
@@ -130,15 +132,15 @@ impl<P: HoldsPart> StreamWriter<P> {
         self.part.part().shared().longest_to(self.out.dest().node())
     }
 
-    /// From now on calls wait so long for room, each time that they need a block; `None`: as long as the setting `timeout_ms` says, as
-    /// they do at first. [`finish`](Self::finish) does so for the relay of its stream in any case.
+    /// Sets how long calls wait each time they need a block. `None`, the default, is the setting `timeout_ms`, which
+    /// [`finish`](Self::finish) always uses to wait for a relay.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.patience = timeout.map_or(Patience::Set, Patience::For);
     }
 
-    /// Writes as many of the bytes as a segment has room for, at least one, and returns how many: [`io::Write::write`] with the
-    /// runtime's own error. To a reader on another processor of this host, long data goes faster so than through a [`loan`](Self::loan): it is
-    /// stored past the processor's caches where that takes less time.
+    /// Writes as many of the bytes as the segment has room for, at least one, and returns how many: [`io::Write::write`] with the
+    /// runtime's own error. To a reader on another processor of this host this is faster for long data than a [`loan`](Self::loan), since it
+    /// stores past the processor's caches where that takes less time.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -155,12 +157,12 @@ impl<P: HoldsPart> StreamWriter<P> {
         Ok(taken)
     }
 
-    /// Room for the next bytes, to be filled in place: as many as asked for, at most what is left of a segment and at least
-    /// one (0 only for a length of 0). [`advance`](Self::advance) says how many were filled. Waits for room as [`Part::send`].
+    /// Lends room for the next bytes, to be filled in place: as many as asked for, at most what is left of the segment, and at least
+    /// one unless `length` is 0. Call [`advance`](Self::advance) with the number that was filled. Waits for room as [`Part::send`].
     ///
-    /// For readers on other hosts, and for bytes that would have to be gathered first. To a reader on another processor of this host, long data
-    /// that is there already has 2.5 times the rate by [`write_some`](Self::write_some), and data that is made into a buffer first
-    /// 1.5 times: stores of the program fetch each line from the reader's cache. See [`Sender::loan`](super::Sender::loan).
+    /// Meant for readers on other hosts, and for bytes that would have to be gathered first. To a reader on another processor of this host,
+    /// [`write_some`](Self::write_some) is 2.5 times as fast for long data that exists already, and 1.5 times for data made in a buffer
+    /// first: see [`Sender::loan`](super::Sender::loan).
     ///
     /// # Errors
     /// See [`SendError`].
@@ -183,8 +185,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         Ok(whole)
     }
 
-    /// Takes the first `bytes` bytes of the last loan as filled; no more than it had, since what lies behind is of other
-    /// messages.
+    /// Declares the first `bytes` bytes of the last loan filled, at most as many as it had.
     pub fn advance(&mut self, bytes: usize) {
         self.out.advance(bytes);
     }
@@ -197,11 +198,11 @@ impl<P: HoldsPart> StreamWriter<P> {
         if self.out.filled() > 0 { self.send_segment(SEGMENT, Ending::Open) } else { Ok(()) }
     }
 
-    /// Sends what is left and ends the stream: the mapping tuple is removed and the pipe freed. A stream that goes by a relay
-    /// has been taken by it when this returns.
+    /// Sends what is left and ends the stream; the mapping tuple is removed and the pipe freed. If the stream goes by a relay, the relay has
+    /// accepted it when this returns.
     ///
     /// # Errors
-    /// See [`SendError`]; the stream is given up then, if its last segment has not left.
+    /// See [`SendError`]; the stream is given up then, unless its last segment has left.
     pub fn finish(mut self) -> Result<(), SendError> {
         self.send_last()?;
         let shared = self.part.part().shared();

@@ -1,4 +1,4 @@
-//! Parts that all send and receive at the same time: supersteps, and calls that take in what arrives while they wait.
+//! Supersteps, in which all parts send and receive, and calls that receive while they wait.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -29,14 +29,14 @@ impl From<SuperstepError> for RecvError {
 }
 
 impl<S: Share> Part<S> {
-    /// One turn of a loop in which a part of each node sends and receives: `while part.advance(done)? { … }`. `done` says that this part
-    /// sends nothing more of its own accord. The loop ends everywhere when all parts have said so, and all that they had sent before has
-    /// been received. Call [`try_recv`](Self::try_recv) or [`try_recv_batch`](Self::try_recv_batch) in the loop until there is nothing, so that
-    /// others find room. Once this part is done and there is nothing to receive, a call waits for a moment; before, it returns at once.
+    /// Drives a loop in which one part of each node sends and receives: `while part.advance(done)? { … }`. `done` says that this part
+    /// has nothing more to send on its own initiative. The loop ends on all nodes when all parts are done and everything they had sent before has
+    /// been received. In the loop, call [`try_recv`](Self::try_recv) or [`try_recv_batch`](Self::try_recv_batch) until it returns `None`, to make
+    /// room for others. A call waits briefly once this part is done and there is nothing to receive; before, it returns at once.
     ///
-    /// What is sent after `done`, such as an answer to what was received, arrives in this superstep or in the next one. So a program of
-    /// requests and answers has two loops, the second one with `advance(true)`. Messages of the next superstep are not received
-    /// in this one. (Streams are not part of supersteps.)
+    /// Messages sent after `done`, such as answers to requests, arrive in this superstep or in the next one, so a program of
+    /// requests and answers has two loops, the second with `advance(true)`. Messages of the next superstep are not received
+    /// in this one. Streams are not part of supersteps.
     ///
     /// ```
     /// use pdbp::{Cluster, PartKind, SendError};
@@ -66,13 +66,13 @@ impl<S: Share> Part<S> {
     /// # Ok::<(), pdbp::StartError>(())
     /// ```
     ///
-    /// A superstep takes three [barriers](crate::Node::barrier) of the node: all nodes have to call these and `advance` in the same order.
+    /// A superstep takes three [barriers](crate::Node::barrier), so all nodes must call barriers and supersteps in the same order.
     ///
     /// # Errors
-    /// [`RecvError::PeerFailed`] when a node cannot say any more that it is done; [`RecvError::SuperstepTaken`] when another part of
-    /// this node is in a superstep; [`RecvError::Timeout`] when nothing has happened for as long as the setting `timeout_ms` says since
-    /// this part was done, with the nodes that are not; and [`RecvError::NoPipe`]. The next call tries again; until then what arrives can
-    /// be received, be it of the next superstep.
+    /// [`RecvError::PeerFailed`] when a node has failed before it was done; [`RecvError::SuperstepTaken`] when another part of
+    /// this node is in a superstep; [`RecvError::Timeout`], with the nodes that are not done, when this part is done and nothing has happened for as
+    /// long as the setting `timeout_ms`; and [`RecvError::NoPipe`]. The next call tries again; until then messages of the next superstep
+    /// can be received, too.
     pub fn advance(&self, done: bool) -> Result<bool, RecvError> {
         let pipe = self.pipe()?;
         let worked = self.poll();
@@ -130,10 +130,10 @@ impl<S: Share> Part<S> {
         stage
     }
 
-    /// As [`Node::quiesce`](crate::Node::quiesce), for a part that others send to: what arrives here meanwhile is handed to `receive`, so
-    /// that nobody waits for this part. Returns when all that any part had sent before has been received; of what came to this
-    /// part nothing is left. It does not wait for others to call it, so what a part sends a moment later may still come: where all parts
-    /// are to have sent what they send, the call is [`advance(true)`](Self::advance).
+    /// As [`Node::quiesce`](crate::Node::quiesce), but hands messages that arrive for this part meanwhile to `receive`, so that no sender waits for
+    /// it. Returns when everything that any part had sent before has arrived, and this part has received all of its messages. It does
+    /// not wait for other parts to call it, so they may still send more. To wait until all have sent everything, use
+    /// [`advance(true)`](Self::advance).
     ///
     /// # Errors
     /// [`RecvError::Timeout`]: some other part does not read, does not flush, or does not stop sending; [`RecvError::NoPipe`].
@@ -166,12 +166,12 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// As [`send`](Self::send), but while there is no room what arrives is handed to `receive`: parts that all send to each other do
-    /// not wait in a circle.
+    /// As [`send`](Self::send), but while there is no room, messages that arrive are handed to `receive`, so that parts that all send to each other
+    /// do not deadlock.
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`SendError::Timeout`] when there was no room and nothing came for as long as the setting `timeout_ms` says,
-    /// and for a message longer than a block when that took as long in all. While one is on its way, `receive` cannot send another
+    /// As [`send`](Self::send). [`SendError::Timeout`] when there was no room and nothing arrived for as long as the setting `timeout_ms`, or a
+    /// message longer than a block took that long in all. While such a message is being sent, `receive` cannot send another
     /// ([`SendError::NeedsWaiting`]).
     pub fn send_or(
         &self,

@@ -55,7 +55,7 @@ impl<S: Share> Part<S> {
         shared.poll_of(engine, Some(own), when)
     }
 
-    /// Submits what this part has packed, so that it leaves without waiting for its block to fill.
+    /// Sends what this part has packed without waiting for its blocks to fill. A block with a [loan](super::Sender::loan) waits for that.
     pub fn flush(&self) {
         let mut engine = self.shared().engine();
         let flushed = self.lanes.flush(&mut engine);

@@ -1,5 +1,5 @@
-//! The room behind the last messages of a part: those that follow to the same part go there without a look at the outbox, into the train
-//! that is open if they are as long, and else with a header of their own.
+//! The room behind the last message that a part packed. Further messages to the same part go there without the outbox: into the open train if
+//! they have its length, else with a header of their own.
 #![allow(unsafe_code, reason = "room in blocks that the outbox has")]
 
 use std::ptr::{self, NonNull};

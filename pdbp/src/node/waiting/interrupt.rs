@@ -1,4 +1,4 @@
-//! Waiting calls that somebody ends: another thread or a signal handler, by a count that nodes have, or a check of the thread itself.
+//! Interrupts of waiting calls: by another thread or a signal handler, through a counter of the node, or by a check of the thread itself.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};

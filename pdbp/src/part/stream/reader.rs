@@ -15,11 +15,11 @@ use crate::node::Waiter;
 use crate::part::inbox::{Pointer, Source};
 use crate::part::{HoldsPart, Part, Target};
 
-/// The reading end of a stream. Dropping it before the end discards the rest as it comes.
+/// The reading end of a stream. When it is dropped before the end, its part discards the rest in each call that receives or waits
+/// for something to receive; while it makes no such call, the writer waits for room.
 ///
-/// Segments that nobody reads hold their blocks, and with them the credit of the node by which they came: a part to which one
-/// node writes several streams at a time, or several nodes that reach it by the same relay, has to read them side by side, as it
-/// has to read its messages.
+/// Unread segments hold their blocks, and with them the credit of the node they came from. So a part that gets several streams from one
+/// node, or through one relay, must read them concurrently, and its messages too.
 pub struct StreamReader<P: HoldsPart> {
     pub(in crate::part) part: P,
     pub(in crate::part) key: StreamKey,
@@ -38,7 +38,7 @@ pub struct StreamReader<P: HoldsPart> {
 }
 
 impl<P: HoldsPart> StreamReader<P> {
-    /// As [`Part::accept_stream`], for a reader that keeps its part: with an `Rc` of it.
+    /// As [`Part::accept_stream`], for a reader that holds its part by `Rc` or `&mut`.
     ///
     /// # Errors
     /// As there.
@@ -51,7 +51,7 @@ impl<P: HoldsPart> StreamReader<P> {
         Ok(Self::of(holder, stream))
     }
 
-    /// As [`Part::try_accept_stream`], for a reader that keeps its part.
+    /// As [`Part::try_accept_stream`], for a reader that holds its part.
     ///
     /// # Errors
     /// As there.
@@ -86,10 +86,10 @@ impl<P: HoldsPart> StreamReader<P> {
         self.key.number()
     }
 
-    /// The next segment, whole and in place; `None` at the end. Waits at most `timeout`.
+    /// Waits for the next segment, at most `timeout`, and returns it whole and in place; `None` at the end.
     ///
     /// # Errors
-    /// [`RecvError::StreamBroken`] when the stream ended before its last segment, from then on each time; [`RecvError::Timeout`], and
+    /// [`RecvError::StreamBroken`] when the stream ended before its last segment, and again on each further call; [`RecvError::Timeout`], and
     /// [`RecvError::NoPipe`].
     pub fn next_segment(&mut self, timeout: Duration) -> Result<Option<Segment<P::Share>>, RecvError> {
         if let Some(rest) = self.rest() {
@@ -131,8 +131,8 @@ impl<P: HoldsPart> StreamReader<P> {
         Some(Segment { run, start: std::mem::take(&mut self.at) as u32 })
     }
 
-    /// Reads what there is of a segment, at least a byte, and returns how much; 0 at the end of the stream, and for no room. Waits at
-    /// most `timeout`. [`io::Read::read`] with a timeout and the runtime's own error.
+    /// Reads bytes of a segment, at least one, and returns how many; 0 at the end of the stream, or if `to` is empty. Waits at
+    /// most `timeout`. This is [`io::Read::read`] with a timeout and the runtime's own error.
     ///
     /// # Errors
     /// As [`next_segment`](Self::next_segment).
