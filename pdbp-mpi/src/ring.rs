@@ -115,7 +115,8 @@ impl<C: Deref<Target = [AtomicU64]>, const SLOT: usize> Consumer<C, SLOT> {
     pub(crate) fn pop(&mut self) -> Option<Entry> {
         let ([first, second], room) = self.0.slot()?;
         // The first words of the other lines.
-        room.iter().skip(8 - ENTRY).step_by(8).for_each(prefetch);
+        let lines = room.iter().skip(8 - ENTRY).step_by(8);
+        lines.for_each(|word| prefetch(std::ptr::from_ref(word).cast()));
         // Pairs with the store in `Producer::push`.
         let second = second.load(Ordering::Acquire);
         if second >> OFFSET_BITS != self.0.lap {

@@ -19,6 +19,7 @@
 //! ([`SharedMemoryLink::close`]), and a dead process has none. Blocks that readers keep longer than their transport, and those of
 //! a process that exits without dropping its transport, come back when it has died.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use pdbp_core::id::{BlockId, NodeId};
@@ -28,7 +29,11 @@ use pdbp_core::{ArrivedBlock, SealedBlock};
 use crate::process;
 use crate::process_watch::ProcessWatch;
 use crate::ring::{Consumer, Entry, Producer};
-use crate::window::{BACK, Cells, Direction, OUT, Part, Region, SLOT_ROOM};
+use crate::sync::prefetch;
+use crate::window::{BACK, Cells, Direction, LINE, OUT, Part, Region, SLOT_ROOM};
+
+/// Cache lines of a block that are asked for when its entry is there.
+const AHEAD: usize = 32;
 
 /// The link to and from one process of the host.
 pub(crate) struct SharedMemoryLink {
@@ -187,7 +192,10 @@ impl SharedMemoryLink {
     fn arrived(&mut self, entry: Entry, slot: usize) -> Option<ArrivedBlock> {
         let (part, me) = (self.part(), self.region.number());
         let base = match part.block(entry.offset, entry.length) {
-            Some(base) => base,
+            Some(base) => {
+                fetch(base, entry.length);
+                base
+            }
             None if entry.offset == part.slot_at(me, slot) => part.block_in_slot(me, slot, entry.length)?,
             None => return None,
         };
@@ -259,6 +267,12 @@ impl SharedMemoryLink {
     pub(crate) fn ring(&self) {
         self.part().bell().ring();
     }
+}
+
+/// Asks for the first lines of a block, all at once: whoever reads it would wait for one after the other.
+fn fetch(block: NonNull<u8>, length: u32) {
+    let lines = (length as usize).div_ceil(LINE).min(AHEAD);
+    (0..lines).for_each(|line| prefetch(block.as_ptr().wrapping_add(line * LINE)));
 }
 
 #[cfg(test)]

@@ -2,15 +2,15 @@
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Asks for the cache line of a word, which is then under way while something else is done.
+/// Asks for the cache line of an address, which is then under way while something else is done.
 #[inline(always)]
-pub(crate) fn prefetch(word: &AtomicU64) {
+pub(crate) fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: reads nothing, whatever the address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(word).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = word;
+    let _ = at;
 }

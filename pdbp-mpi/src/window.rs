@@ -35,7 +35,8 @@ use crate::process::{self, Backing, Serial};
 use crate::process_watch::Identity;
 use crate::ring::ENTRY;
 
-const LINE: usize = 64;
+/// Bytes of a cache line.
+pub(crate) const LINE: usize = 64;
 const WORD: usize = size_of::<u64>();
 const PAGE: usize = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"PDBP\0mp1");

@@ -10,7 +10,7 @@ mod ring;
 mod sync {
     pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
 
-    pub(super) fn prefetch(_: &AtomicU64) {}
+    pub(super) fn prefetch(_: *const u8) {}
 }
 
 use loom::cell::UnsafeCell;
