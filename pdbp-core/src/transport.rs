@@ -82,7 +82,7 @@ use crate::umb::{ArrivedBlock, SealedBlock, VacantBlock};
 pub enum Arrival {
     /// Into blocks of our own that [`Op::Recv`] has given.
     Posted,
-    /// In the sender's memory, until [`Op::Return`].
+    /// In the sender's memory, until [`Op::Return`]. The peer takes what was submitted, so that a host need not poll for it to leave.
     InPlace,
 }
 

@@ -125,6 +125,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     /// Reads what comes next for a part of this node, commands first, in place: all messages of a block, or one that is longer.
     /// Calls `each` with the sender, the kind and the bytes of each message; nothing has to be released. Returns how many there were, 0 if nothing has
     /// arrived.
+    #[inline]
     pub fn recv_each(&mut self, part: PartId, mut each: impl FnMut(Info, &[u8])) -> usize {
         let Some((inbox, mut source)) = self.source_of(part) else { return 0 };
         // Whoever reads until there is nothing ends with such a look.

@@ -60,8 +60,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         match self.admit(id, &block) {
             Ok(Admitted::Data { label, wanted }) => {
-                self.hold(id, (label, wanted), block);
-                self.route_row(id, pipes);
+                self.take_in(id, (label, wanted), block, pipes);
             }
             other => self.take_no_data(id, other, block, pipes),
         }
@@ -96,7 +95,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Checks a block against its link, and takes the credit it carries. The block is settled unless it is admitted.
-    #[inline]
+    #[inline(always)]
     fn admit(&mut self, id: LinkId, block: &ArrivedBlock) -> Result<Admitted, Malformed> {
         let Some(mut link) = self.links.data_mut(id) else { return Err(Malformed::Address) };
         let bytes = block.bytes();
@@ -224,7 +223,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn return_to(&mut self, peer: NodeId, block: ArrivedBlock) {
         if let Err(refused) = self.transport.submit(Op::Return { peer, block }) {
             // Contract: a return is refused only when the peer has failed, and then its memory is the transport's concern.

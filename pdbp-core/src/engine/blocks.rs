@@ -14,6 +14,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Blocks for Engine<'_, T, M, P
     }
 
     #[inline]
+    fn open_into(&mut self, dest: NodeId, place: &mut Option<OpenBlock>) -> Result<(), OpenError> {
+        self.open_with(dest, |block| *place = Some(block))
+    }
+
+    #[inline]
     fn submit(&mut self, block: OpenBlock) {
         Self::submit(self, block);
     }

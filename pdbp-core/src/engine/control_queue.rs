@@ -89,13 +89,15 @@ impl Link {
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Sends what peers are to be told, and credit that no other block carries. `idle`: there was nothing else to do.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pump_control(&mut self, idle: bool) -> u32 {
         let news = self.agreement.has_news();
         // Nothing has changed since no peer was to be told anything, so that a poll that finds nothing need not look at each link.
-        if !news && !self.links.are_touched() {
-            return 0;
-        }
+        if news || self.links.are_touched() { self.look_at_links(news, idle) } else { 0 }
+    }
+
+    #[inline(never)]
+    fn look_at_links(&mut self, news: bool, idle: bool) -> u32 {
         // One look at a flag tells whether the agreement has something to say to anybody.
         let talks = news && self.agreement.next_receiver(|_| true).is_some();
         let (mut wants, mut may_want) = (false, talks);

@@ -35,10 +35,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.now
     }
 
-    /// Whether [`do_left_over`](Self::do_left_over) may have something to do. Blocks that find room and credit do not wait for it: they
-    /// are routed as they arrive, and sent as they are submitted.
+    /// Whether something waits for the next poll, such as blocks that have found no room or no credit, or are for this node itself. Others do
+    /// not: they are routed as they arrive, and go to the transport as they are submitted.
     #[inline]
-    fn has_left_over(&self) -> bool {
+    pub fn has_left_over(&self) -> bool {
         self.links.have_work()
             || self.routed_link != LinkId::NONE
             || self.breaking

@@ -120,8 +120,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Frees an element whose block was routed and read, and returns the block to its owner.
-    #[inline]
-    pub(super) fn empty(&mut self, id: LinkId, element: u32) {
+    #[inline(always)]
+    fn empty(&mut self, id: LinkId, element: u32) {
         let Self { links, rm, space, config, .. } = self;
         let is_own = id == links.own;
         let Some(slot) = rm.get_mut(config.element(id, element)) else { return };
@@ -148,5 +148,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         let in_place = !posted && self.umb.index_of(&block).is_none();
         if in_place { self.return_to(peer, block) } else { self.give_back(id, block) }
+    }
+
+    /// The same of a block of which nothing was delivered.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn empty_at_once(&mut self, id: LinkId, element: u32) {
+        self.empty(id, element);
     }
 }

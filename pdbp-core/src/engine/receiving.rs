@@ -5,8 +5,8 @@ use super::readers::Element;
 use super::relaying::NextHop;
 use super::{Delivery, DeliveryKind, Engine, Event, PrivatePipes};
 use crate::cdu::{BlockClass, Cdus, Malformed, Train, flag};
-use crate::id::{NodeId, PartId, StreamNo};
-use crate::matrix::{RowSpace, kept};
+use crate::id::{NodeId, PartId, PipeId, StreamNo};
+use crate::matrix::{Queue, RowSpace, kept};
 use crate::pipe::{Carried, StreamMapping};
 use crate::policy::{Growth, SpacePolicy};
 use crate::routing::LinkId;
@@ -21,12 +21,22 @@ pub(super) enum Routed {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Puts an arrived block, whose sender could use so much credit, into a free element of its row; the caller has checked that there is
-    /// one.
+    /// Puts an arrived block, whose sender could use so much credit, into a free element of its row, and routes it as soon as those before it
+    /// are; the caller has checked that there is such an element.
     #[inline(always)]
-    pub(super) fn hold(&mut self, id: LinkId, (label, wanted): (Label, u32), block: ArrivedBlock) {
-        let Self { links, rm, config, .. } = self;
+    pub(super) fn take_in(
+        &mut self,
+        id: LinkId,
+        (label, wanted): (Label, u32),
+        block: ArrivedBlock,
+        pipes: &mut impl PrivatePipes,
+    ) {
+        let Self { links, rm, config, pipes: bound, .. } = self;
         let (is_own, Some(link)) = (id == links.own, links.data_mut(id)) else { return };
+        // What it nearly always is: messages for one part, before which nothing waits.
+        let is_next = link.recv.pending.len == 0 && link.recv.ending.is_none();
+        let pipe = if is_next && label.is_for_one_part() { bound.of(label.part) } else { None };
+        let source = link.peer;
         let row = &mut link.recv;
         row.blocks += 1;
         row.bytes += u64::from(label.length);
@@ -50,6 +60,43 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let wants_more = row.note_wanted(wanted);
         if !is_own && (critical | is_full | wants_more) {
             self.extend_held(id, critical, is_full, wants_more);
+        }
+        match pipe {
+            Some(pipe) => self.route_at_once((id, element), source, &label, pipe, pipes),
+            None => _ = self.route_row(id, pipes),
+        }
+    }
+
+    /// Routes the only pending block of a row, which is for one part.
+    #[inline(always)]
+    fn route_at_once(
+        &mut self,
+        (id, element): (LinkId, u32),
+        source: NodeId,
+        label: &Label,
+        pipe: PipeId,
+        pipes: &mut impl PrivatePipes,
+    ) {
+        let mut cursor = Cursor { id, source, element, at: 0, served: 0, readers: 0 };
+        // Routing resumes here if the host panics.
+        let before = core::mem::replace(&mut self.routed_link, id);
+        let range = (0, label.length as usize);
+        let room = self.offer(pipe, range, label.kind(), &mut cursor, pipes);
+        self.routed_link = before;
+        let Self { links, rm, config, .. } = self;
+        let Some(link) = links.data_mut(id) else { return };
+        let Some(slot) = rm.get_mut(config.element(id, element)) else { return };
+        if !room {
+            return links.mark(id, Work::ROUTE);
+        }
+        slot.routed = true;
+        let done = slot.is_done();
+        link.recv.pending = Queue::default();
+        link.numbers.delivered += 1;
+        self.counters.blocks_delivered += 1;
+        if done {
+            // The host has kept another delivery than that of this block.
+            self.empty_at_once(id, element);
         }
     }
 
@@ -139,7 +186,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.counters.blocks_delivered += 1;
             worked += 1;
             if done {
-                self.empty(id, element);
+                self.empty_at_once(id, element);
             }
             if over {
                 return worked;
@@ -150,13 +197,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Routes a block with this label.
     #[inline]
     fn route(&mut self, label: &Label, to: &mut Cursor, pipes: &mut impl PrivatePipes) -> Routed {
-        if label.class == BlockClass::Message
-            && label.has(flag::UNIFORM)
+        if label.is_for_one_part()
             && let Some(pipe) = self.pipes.of(label.part)
         {
-            // All of it goes to one part, whatever is in it.
-            let kind = DeliveryKind::Messages { urgent: label.has(flag::URGENT) };
-            let room = self.offer(pipe, (0, label.length as usize), kind, to, pipes);
+            // All of it goes there, whatever is in it.
+            let room = self.offer(pipe, (0, label.length as usize), label.kind(), to, pipes);
             return if room { Routed::Done } else { Routed::Blocked };
         }
         let place = (to.id, to.element);
@@ -178,7 +223,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         pipes: &mut impl PrivatePipes,
     ) -> Routed {
         let Some(body) = block.bytes().get(..label.length as usize) else { return Routed::Done };
-        let kind = DeliveryKind::Messages { urgent: label.has(flag::URGENT) };
+        let kind = label.kind();
         match label.class {
             BlockClass::Stream => self.route_stream(block, label, to, pipes),
             _ if label.has(flag::UNIFORM) => {

@@ -41,10 +41,23 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ///
     /// # Errors
     /// See [`OpenError`].
-    #[inline]
     pub fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
+        self.open_with(dest, |block| block)
+    }
+
+    /// As [`open`](Self::open), with what puts the block where it stays, since its token is long.
+    #[inline]
+    pub(super) fn open_with<R>(
+        &mut self,
+        dest: NodeId,
+        put: impl FnOnce(OpenBlock) -> R,
+    ) -> Result<R, OpenError> {
         let (id, via) = self.first_hop(dest)?;
-        if via.is_some() { self.open_to_relay((id, via), dest) } else { self.open_row(id, dest) }
+        if via.is_some() {
+            self.open_to_relay((id, via), dest).map(put)
+        } else {
+            self.open_row_with(id, dest, put)
+        }
     }
 
     /// Whether [`open`](Self::open) may give out a block for the node now, which its row has or would be given, or says at once why it never will. A
@@ -66,10 +79,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(block)
     }
 
-    /// A vacant block of a link's row, for messages to `dest`. Writers poll this while the row is full, so that case is
-    /// decided by a look at the row alone.
-    #[inline]
+    /// A vacant block of a link's row, for messages to `dest`.
     pub(super) fn open_row(&mut self, id: LinkId, dest: NodeId) -> Result<OpenBlock, OpenError> {
+        self.open_row_with(id, dest, |block| block)
+    }
+
+    /// The same. Writers poll this while the row is full, so that case is decided by a look at the row alone.
+    #[inline]
+    fn open_row_with<R>(
+        &mut self,
+        id: LinkId,
+        dest: NodeId,
+        put: impl FnOnce(OpenBlock) -> R,
+    ) -> Result<R, OpenError> {
         let link = self.links.data_mut(id).ok_or(OpenError::NoSuchNode(dest))?;
         if !link.is_up() {
             return Err(OpenError::PeerFailed(dest));
@@ -83,7 +105,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 return Err(OpenError::WouldBlock);
             }
         }
-        self.take_vacant(id, dest)
+        self.take_vacant(id, dest, put)
     }
 
     /// Asks the policy for more space for a row that a writer waits for. Whether it got some.
@@ -95,7 +117,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     #[inline]
-    fn take_vacant(&mut self, id: LinkId, dest: NodeId) -> Result<OpenBlock, OpenError> {
+    fn take_vacant<R>(
+        &mut self,
+        id: LinkId,
+        dest: NodeId,
+        put: impl FnOnce(OpenBlock) -> R,
+    ) -> Result<R, OpenError> {
         let Self { links, umb, space, .. } = self;
         let link = links.data_mut(id).ok_or(OpenError::NoSuchNode(dest))?;
         let index = space.vacant(link);
@@ -109,7 +136,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if critical {
             space.extend_send(links, umb, id, SpacePolicy::at_critical);
         }
-        Ok(OpenBlock { raw, packer: cdu::Packer::new(), dest, row: id, session, load: Load::Messages })
+        Ok(put(OpenBlock { raw, packer: cdu::Packer::new(), dest, row: id, session, load: Load::Messages }))
     }
 
     /// Takes a block back from its writer and sends it, or queues it when there is no credit. A block without messages
@@ -247,8 +274,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             link.numbers.data_sent += 1;
             let Ok((header, _)) = BlockHeader::read_from_prefix(block.bytes()) else { break };
             let label = Label::of(&header);
-            self.hold(own, (label, 0), block.into_arrived());
-            self.route_row(own, pipes);
+            self.take_in(own, (label, 0), block.into_arrived(), pipes);
             worked += 1;
         }
         self.note_waiting(own);

@@ -343,6 +343,12 @@ impl<H> Cursor<H> {
         self.position.at == self.position.end
     }
 
+    /// Whether it stands at the last message of the delivery.
+    #[inline]
+    pub(super) fn is_at_last(&self) -> bool {
+        self.position.left == 1 && self.ends_here()
+    }
+
     pub(super) fn has_more(&self) -> bool {
         self.position.left > 0 || self.position.at < self.position.end
     }

@@ -99,6 +99,16 @@ enum Open {
     Message,
 }
 
+/// The last message of a delivery takes the hold along, so that it goes back as soon as the message is dropped.
+#[inline]
+fn last<A: Arrivals>(cursor: Cursor<A::Hold>, arrivals: &mut A) -> Message<A::Hold> {
+    let (span, info, hold) = (cursor.span(), cursor.info(), cursor.into_hold());
+    if Flaw::KeepsDelivery.strikes() {
+        drop(arrivals.share(&hold));
+    }
+    Message { hold, span, info }
+}
+
 impl<H, B> Inbox<'_, H, B> {
     /// Messages that follow the one that [`next`](Self::next) gave, in the same delivery, as far as there is no need to look for commands
     /// or for its end: for a reader that hands them out by itself. It says how far it has come by [`resume`](Self::resume), before anything
@@ -122,13 +132,39 @@ impl<H, B> Inbox<'_, H, B> {
     #[inline]
     pub fn next<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Message<H>> {
         self.unlooked = 0;
-        // What it nearly always is: a message of a delivery that is being read.
-        if !self.open_command(arrivals)
-            && let Some(cursor) = self.current.as_mut()
-            && (cursor.left() > 0 || cursor.next_train(arrivals) == Next::Train)
-            && cursor.segment().is_none()
-        {
-            return self.take(Open::Message, arrivals);
+        // What it nearly always is: a message of a delivery that is being read, or one that has just come.
+        if !self.open_command(arrivals) {
+            if let Some(cursor) = self.current.as_mut() {
+                let is_train = cursor.left() > 0 || cursor.next_train(arrivals) == Next::Train;
+                if is_train && cursor.segment().is_none() {
+                    return self.take(Open::Message, arrivals);
+                }
+            } else if self.messages.is_empty() && !self.withheld {
+                return self.next_pulled(arrivals);
+            }
+        }
+        self.next_other(arrivals)
+    }
+
+    /// The next message, where nothing is left of what was taken out of the pipe.
+    #[inline]
+    fn next_pulled<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Message<H>> {
+        match self.pull_run(arrivals) {
+            Pulled::Run(hold) => match Cursor::new(hold, arrivals) {
+                Ok(mut cursor) => {
+                    let is_train = cursor.next_train(arrivals) == Next::Train && cursor.segment().is_none();
+                    if is_train && cursor.is_at_last() {
+                        return Some(last(cursor, arrivals));
+                    }
+                    self.current = Some(cursor);
+                    if is_train {
+                        return self.take(Open::Message, arrivals);
+                    }
+                }
+                Err(hold) => arrivals.release(hold),
+            },
+            Pulled::Sorted => {}
+            Pulled::Nothing => return None,
         }
         self.next_other(arrivals)
     }
@@ -159,14 +195,8 @@ impl<H, B> Inbox<'_, H, B> {
             Open::Message => &mut self.current,
         };
         let cursor = slot.as_mut()?;
-        if cursor.left() == 1 && cursor.ends_here() {
-            // The last message takes the hold along, so that it goes back as soon as the message is dropped.
-            let (span, info) = (cursor.span(), cursor.info());
-            let hold = slot.take().map(Cursor::into_hold)?;
-            if Flaw::KeepsDelivery.strikes() {
-                drop(arrivals.share(&hold));
-            }
-            return Some(Message { hold, span, info });
+        if cursor.is_at_last() {
+            return slot.take().map(|cursor| last(cursor, arrivals));
         }
         if cursor.left() > 1 && Flaw::SkipsMessage.strikes() {
             cursor.step();
@@ -249,6 +279,7 @@ impl<H, B> Inbox<'_, H, B> {
     /// Reads the messages of one delivery where they lie, commands first, from the next one on, and gives it back: `each` gets who has sent a
     /// message, what kind it is, and its bytes. How many there were; 0: nothing has come. `None`: the next message comes in segments, for
     /// [`next`](Self::next) to put together.
+    #[inline(never)]
     pub fn read_each<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
         arrivals: &mut A,
@@ -362,7 +393,7 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn begin<A: Arrivals<Hold = H, Buffer = B>>(&mut self, open: Open, hold: H, arrivals: &mut A) {
         match Cursor::new(hold, arrivals) {
             Ok(cursor) => *self.slot(open) = Some(cursor),

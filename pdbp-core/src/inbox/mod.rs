@@ -276,7 +276,7 @@ impl<'a, H, B> Inbox<'a, H, B> {
     }
 
     /// As [`pull`](Self::pull), but hands messages out instead of queueing them.
-    #[inline]
+    #[inline(always)]
     fn pull_run<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Pulled<H> {
         if self.stalled.is_some() {
             return self.pull_stalled(arrivals);

@@ -53,6 +53,16 @@ pub trait Blocks {
     /// See [`OpenError`].
     fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError>;
 
+    /// As [`open`](Self::open), with the block put where there is none.
+    ///
+    /// # Errors
+    /// As there; nothing was put.
+    #[inline]
+    fn open_into(&mut self, dest: NodeId, place: &mut Option<OpenBlock>) -> Result<(), OpenError> {
+        *place = Some(self.open(dest)?);
+        Ok(())
+    }
+
     /// Takes a block back and sends it. One without messages just becomes vacant.
     fn submit(&mut self, block: OpenBlock);
 
@@ -308,7 +318,10 @@ impl<'a> Outbox<'a> {
     }
 
     /// As [`send`](Self::send), where the open block of the lane has no room, or there is none.
-    pub(crate) fn send_anew(
+    ///
+    /// # Errors
+    /// As there; what was open was submitted.
+    pub fn send_anew(
         &mut self,
         blocks: &mut impl Blocks,
         now: Time,
@@ -324,11 +337,9 @@ impl<'a> Outbox<'a> {
         let Some(lane) = self.lanes.get_mut(hop.lane) else {
             return Err(OpenError::NoSuchNode(hop.dest).into());
         };
-        // Moved once, and packed where it stays, since a block's token is long.
-        match blocks.open(hop.dest) {
-            Ok(vacant) => (lane.block, lane.since) = (Some(vacant), now),
-            Err(error) => return Err(error.into()),
-        }
+        // Packed where it stays, since a block's token is long.
+        blocks.open_into(hop.dest, &mut lane.block)?;
+        lane.since = now;
         self.open += 1;
         if self.begin(hop.lane, outgoing).is_ok() {
             return Ok(());

@@ -79,13 +79,22 @@ impl Outbox<'_> {
     }
 
     fn flush_open(&mut self, blocks: &mut impl Blocks, due: Due) -> Flushed {
-        let (mut flushed, mut at) = (0, 0);
-        while let Some(mut block) = self.next_due(&mut at, due, |dest| blocks.backlog(dest)) {
-            if Flaw::EmptiesDue.strikes() {
-                block.rewind(Packer::new());
+        let Self { lanes, rule, open } = self;
+        let mut flushed = 0;
+        for lane in lanes.iter_mut() {
+            // Taken when it is known that it is due, since a block's token is long.
+            if lane.is_due(rule, due, |dest| blocks.backlog(dest))
+                && let Some(mut block) = lane.block.take()
+            {
+                if Flaw::EmptiesDue.strikes() {
+                    block.rewind(Packer::new());
+                }
+                blocks.submit(block);
+                (*open, flushed) = (*open - 1, flushed + 1);
+                if *open == 0 {
+                    break;
+                }
             }
-            blocks.submit(block);
-            flushed += 1;
         }
         Flushed { blocks: flushed, left: self.oldest() }
     }

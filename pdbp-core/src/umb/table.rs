@@ -158,7 +158,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
     }
 
     /// The token of a block. `None`: there is no such block, or it is not here.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lend(&mut self, index: u32) -> Option<RawBlock> {
         let entry = self.info.get_mut(index as usize).filter(|entry| entry.claims == 0)?;
         entry.claims = OUT;

@@ -53,9 +53,11 @@ impl Flow {
     }
 
     /// Gives back what nobody will read: the node is dropped.
+    #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     pub(crate) fn leave(&self, pipes: &[Pipe], engine: &mut NodeEngine) {
         let Some(pipe) = pipes.get(usize::from(self.pipe.0)) else { return };
-        while let Some(delivery) = pipe.next_delivery() {
+        // SAFETY: the pipe belongs to this alone, which reads it under the engine's lock.
+        while let Some(delivery) = unsafe { pipe.next_delivery() } {
             engine.release(delivery);
         }
     }
@@ -78,10 +80,12 @@ impl Flow {
     }
 
     #[cold]
+    #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     fn work(&self, shared: &Shared, engine: &mut NodeEngine) -> u32 {
         let mut state = self.state();
         let Some(pipe) = shared.pipes.get(usize::from(self.pipe.0)) else { return 0 };
-        while let Some(delivery) = pipe.next_delivery() {
+        // SAFETY: the pipe belongs to this alone, which reads it under the engine's lock.
+        while let Some(delivery) = unsafe { pipe.next_delivery() } {
             let source = delivery.source();
             for train in delivery.cdus().flatten().filter(|train| train.class() == CduClass::Command) {
                 let Ok(bits) = <[u8; 8]>::try_from(train.data()) else { continue };

@@ -134,9 +134,11 @@ impl Monitor {
     }
 
     /// Gives back what nobody will read: the node is dropped.
+    #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     pub(crate) fn leave(&self, pipes: &[Pipe], engine: &mut NodeEngine) {
         let Some(pipe) = pipes.get(usize::from(self.pipe.0)) else { return };
-        while let Some(delivery) = pipe.next_delivery() {
+        // SAFETY: the pipe belongs to this alone, which reads it under the engine's lock.
+        while let Some(delivery) = unsafe { pipe.next_delivery() } {
             engine.release(delivery);
         }
     }
@@ -176,9 +178,11 @@ impl Monitor {
     }
 
     /// Reads what has arrived, and gives it back.
+    #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     fn take_in(&self, shared: &Shared, engine: &mut NodeEngine, state: &mut State) {
         let Some(pipe) = shared.pipes.get(usize::from(self.pipe.0)) else { return };
-        while let Some(delivery) = pipe.next_delivery() {
+        // SAFETY: the pipe belongs to this alone, which reads it under the engine's lock.
+        while let Some(delivery) = unsafe { pipe.next_delivery() } {
             let source = delivery.source();
             // The row by which it came: the node's, or the relay's.
             let hop = delivery.block().source().map_or(source.index(), NodeId::index);

@@ -355,7 +355,9 @@ pub(crate) struct Body {
     pub(crate) length: usize,
     /// The part of it that relays need.
     pub(crate) relay: usize,
-    /// Whether another node reads them out of the memory of this one, on another processor if each has one of its own.
+    /// Whether another node reads them out of the memory of this one, and finds them without a poll of this one.
+    pub(crate) in_place: bool,
+    /// The same, on another processor.
     pub(crate) read_elsewhere: bool,
 }
 
@@ -368,7 +370,7 @@ pub(crate) fn bodies(config: &Config, backend: &Backend) -> Box<[Body]> {
         let length = backend.best_block(next).saturating_sub(BLOCK_HEADER).clamp(256, config.body);
         let in_place = next != config.node && backend.arrival(next) == Arrival::InPlace;
         let read_elsewhere = in_place && !backend.crowded;
-        Body { length, relay: relay.map_or(0, |_| VIA_HEADER), read_elsewhere }
+        Body { length, relay: relay.map_or(0, |_| VIA_HEADER), in_place, read_elsewhere }
     });
     bodies.collect()
 }

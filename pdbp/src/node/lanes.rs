@@ -13,6 +13,7 @@ use crate::part::{Lanes, SharedLanes};
 
 impl Shared {
     /// Submits the open blocks of parts that others may flush: those past their time, or all. Returns how many.
+    #[inline(always)]
     pub(super) fn flush_lanes(
         &self,
         engine: &mut NodeEngine,
@@ -20,10 +21,14 @@ impl Shared {
         all: bool,
         own: Option<&Lanes>,
     ) -> u32 {
+        if self.settings.progress == Progress::Inline { 0 } else { self.flush_others(engine, now, all, own) }
+    }
+
+    fn flush_others(&self, engine: &mut NodeEngine, now: Time, all: bool, own: Option<&Lanes>) -> u32 {
         let after = self.settings.flush_after.as_nanos() as u64;
         // Pairs with nothing: the engine's lock orders the calls.
         let scanned = Time(self.scanned.load(Ordering::Relaxed));
-        if self.settings.progress == Progress::Inline || !all && now.since(scanned) < after {
+        if !all && now.since(scanned) < after {
             return 0;
         }
         self.scanned.store(now.0, Ordering::Relaxed);

@@ -9,6 +9,7 @@ mod lanes;
 pub(crate) mod names;
 mod pipes;
 mod progress;
+mod released;
 mod shared;
 mod waiting;
 mod watch;
@@ -34,7 +35,7 @@ pub(crate) use pipes::Pipe;
 #[cfg(feature = "rapidio")]
 pub(crate) use pipes::Sleeper;
 pub(crate) use progress::Driver;
-pub(crate) use shared::{Awaited, NodeEngine, OWN_ROWS, Shared, Turn};
+pub(crate) use shared::{Awaited, NodeEngine, OWN_ROWS, Own, Shared, Turn};
 #[cfg(feature = "net")]
 pub(crate) use waiting::ask_beside;
 pub use waiting::interruptible;

@@ -1,12 +1,15 @@
 //! The private pipes of a node: one queue of deliveries each, from the engine to its part.
+#![allow(
+    unsafe_code,
+    reason = "queues with one writer and one reader, which are the engine's lock and the part"
+)]
 
 use std::collections::VecDeque;
 #[cfg(feature = "rapidio")]
 use std::sync::Weak;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crossbeam_queue::ArrayQueue;
 use pdbp_core::engine::{DeliveryKind, PrivatePipes};
 use pdbp_core::id::{NodeId, PipeId, StreamNo};
 use pdbp_core::inbox::Arrival;
@@ -15,17 +18,15 @@ use pdbp_local::Doorbell;
 
 use super::Shared;
 use super::shared::TaskKey;
-use crate::sync::Waiting;
+use crate::sync::{Ring, Waiting};
 
 /// A private pipe.
 pub(crate) struct Pipe {
-    pub(crate) urgent: ArrayQueue<Delivery>,
-    normal: ArrayQueue<Delivery>,
-    /// Deliveries put into `normal`, under the engine's lock, and taken out of it, by the part.
-    put: AtomicU64,
-    taken: AtomicU64,
+    /// Deliveries, put in by whoever has the engine's lock, and taken out by the part: commands, and all else.
+    urgent: Ring<Delivery>,
+    normal: Ring<Delivery>,
     /// Notices for the part, each behind a number of deliveries; `has_notices` says whether there are any.
-    notices: Mutex<VecDeque<(u64, Notice)>>,
+    notices: Mutex<VecDeque<(usize, Notice)>>,
     has_notices: AtomicBool,
     /// Something has ended that its part waits for besides.
     nudged: AtomicBool,
@@ -55,10 +56,8 @@ impl Pipe {
 
     pub(crate) fn new(depth: usize) -> Self {
         Self {
-            urgent: ArrayQueue::new(depth),
-            normal: ArrayQueue::new(depth),
-            put: AtomicU64::new(0),
-            taken: AtomicU64::new(0),
+            urgent: Ring::new(depth),
+            normal: Ring::new(depth),
             notices: Mutex::default(),
             has_notices: AtomicBool::new(false),
             nudged: AtomicBool::new(false),
@@ -68,29 +67,37 @@ impl Pipe {
         }
     }
 
-    /// What has arrived next, commands aside. For the part alone.
-    pub(crate) fn pull(&self) -> Option<Arrival> {
+    /// The next delivery of commands.
+    ///
+    /// # Safety
+    /// As [`pull`](Self::pull).
+    #[inline]
+    pub(crate) unsafe fn pull_command(&self) -> Option<Delivery> {
+        // SAFETY: only the part does so (contract).
+        unsafe { self.urgent.pop() }
+    }
+
+    /// What has arrived next, commands aside.
+    ///
+    /// # Safety
+    /// The caller is the part that has the pipe, or has it for that: nobody else takes anything out of it meanwhile.
+    #[inline]
+    pub(crate) unsafe fn pull(&self) -> Option<Arrival> {
         if self.has_notices.load(Ordering::Relaxed)
             && let Some(notice) = self.due_notice()
         {
             return Some(notice);
         }
-        // Looking first is cheaper: a `pop` of an empty queue has a fence, which would wait for what was just packed.
-        if self.normal.is_empty() {
-            return None;
-        }
-        let delivery = self.normal.pop()?;
-        // Pairs with nothing: only the part reads and writes it.
-        self.taken.store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        Some(Arrival::Piece(delivery))
+        // SAFETY: only the part does so (contract).
+        unsafe { self.normal.pop() }.map(Arrival::Piece)
     }
 
     /// The first notice, when all deliveries before it have been taken.
     #[cold]
     fn due_notice(&self) -> Option<Arrival> {
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = self.taken.load(Ordering::Relaxed);
-        notices.front().filter(|(behind, _)| *behind <= taken)?;
+        let taken = self.normal.taken();
+        notices.front().filter(|(behind, _)| taken.wrapping_sub(*behind) <= usize::MAX / 2)?;
         let (_, notice) = notices.pop_front()?;
         self.has_notices.store(!notices.is_empty(), Ordering::Release);
         Some(match notice {
@@ -99,18 +106,10 @@ impl Pipe {
         })
     }
 
-    /// Puts a delivery in. To be called under the engine's lock.
-    fn push(&self, delivery: Delivery) -> Result<(), Delivery> {
-        self.normal.push(delivery)?;
-        // Only counted under the engine's lock, as it is read there.
-        self.put.store(self.put.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        Ok(())
-    }
-
     /// Adds a notice behind the deliveries so far. A notice that is there already moves to the end, so that there are no more
     /// than nodes and streams even if they are not read. To be called under the engine's lock.
     fn notify(&self, notice: Notice) {
-        let behind = self.put.load(Ordering::Relaxed);
+        let behind = self.normal.put();
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         notices.retain(|(_, other)| *other != notice);
         notices.push_back((behind, notice));
@@ -118,12 +117,17 @@ impl Pipe {
     }
 
     /// The next delivery, commands first; what there is to know besides is forgotten.
-    pub(crate) fn next_delivery(&self) -> Option<Delivery> {
-        if let Some(delivery) = self.urgent.pop() {
+    ///
+    /// # Safety
+    /// As [`pull`](Self::pull).
+    pub(crate) unsafe fn next_delivery(&self) -> Option<Delivery> {
+        // SAFETY: only the caller takes anything out (contract).
+        if let Some(delivery) = unsafe { self.pull_command() } {
             return Some(delivery);
         }
         loop {
-            if let Arrival::Piece(delivery) = self.pull()? {
+            // SAFETY: as above.
+            if let Arrival::Piece(delivery) = unsafe { self.pull() }? {
                 return Some(delivery);
             }
         }
@@ -148,6 +152,7 @@ impl Pipe {
         self.has_notices.store(false, Ordering::Release);
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         let nothing = self.normal.is_empty() && self.urgent.is_empty();
         nothing && !self.has_notices.load(Ordering::Acquire) && !self.nudged.load(Ordering::Acquire)
@@ -200,16 +205,25 @@ impl Sleeper {
 
 /// The node's pipes as the engine sees them, and what it wants done after a poll.
 pub(crate) struct Sink<'a> {
-    pub(crate) shared: &'a Shared,
-    pub(crate) flush_wanted: bool,
+    pub(super) shared: &'a Shared,
+    /// That of the part that polls, which looks into it next.
+    pub(super) own: Option<&'a Pipe>,
+    pub(super) flush_wanted: bool,
 }
 
 impl PrivatePipes for Sink<'_> {
     fn deliver(&mut self, pipe: PipeId, delivery: Delivery) -> Result<(), Delivery> {
         let Some(pipe) = self.shared.pipes.get(usize::from(pipe.0)) else { return Err(delivery) };
         let urgent = matches!(delivery.kind(), DeliveryKind::Messages { urgent: true });
-        if urgent { pipe.urgent.push(delivery) } else { pipe.push(delivery) }?;
-        pipe.ring(self.shared);
+        let ring = if urgent { &pipe.urgent } else { &pipe.normal };
+        // SAFETY: a sink is used under the engine's lock, and nothing else puts deliveries in.
+        unsafe { ring.push(delivery) }?;
+        if self.own.is_some_and(|own| std::ptr::eq(own, pipe)) {
+            // A part that polls does not sleep.
+            self.shared.tasks.come(&pipe.tasks);
+        } else {
+            pipe.ring(self.shared);
+        }
         Ok(())
     }
 
@@ -283,7 +297,8 @@ mod tests {
             pipe.notify(Notice::StreamBroken(first, StreamNo(7)));
         }
         assert_eq!(pipe.notices.lock().unwrap().len(), 3);
-        let next = || pipe.pull();
+        // SAFETY: nobody else has it.
+        let next = || unsafe { pipe.pull() };
         assert!(matches!(next(), Some(Arrival::Failed(node)) if node == first));
         assert!(matches!(next(), Some(Arrival::Failed(node)) if node == second));
         assert!(matches!(next(), Some(Arrival::StreamBroken { number: StreamNo(7), .. })));

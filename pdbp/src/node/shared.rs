@@ -21,12 +21,13 @@ use super::backend::Body;
 use super::clock::{Clock, When};
 use super::full_rows::FullRows;
 use super::pipes::{Pipe, Sink};
+use super::released::Released;
 use super::waiting::Habits;
 use super::watch::Events;
 use super::{Backend, Memory, backend};
 use crate::config::{ConfigError, Progress, Settings};
 use crate::monitor::Monitor;
-use crate::part::{Lanes, Recurrence, SharedLanes, Target};
+use crate::part::{Lanes, Recurrence, Runs, SharedLanes, Target};
 use crate::sync::{Tasks, Waiting};
 use crate::trace::NodeTrace;
 
@@ -48,6 +49,15 @@ impl Turn {
     pub(crate) fn at(now: Time) -> Self {
         Self { worked: 0, next: None, now }
     }
+}
+
+/// The part that polls.
+#[derive(Clone, Copy)]
+pub(crate) struct Own<'p> {
+    pub(crate) lanes: &'p Lanes,
+    /// Where memory goes of what was read.
+    pub(crate) runs: &'p Runs,
+    pub(crate) pipe: Option<&'p Pipe>,
 }
 
 /// The engine, with its lock. When that is given back, tasks that are due are woken.
@@ -110,14 +120,16 @@ pub(crate) struct Shared {
     engine: Mutex<NodeEngine>,
     /// By node.
     bodies: Box<[Body]>,
+    /// Blocks for all other nodes leave when they are submitted.
+    leaves_at_once: bool,
     /// See [`Backend::crowded`].
     pub(super) crowded: bool,
     pub(super) habits: Habits,
     pub(crate) pipes: Box<[Pipe]>,
     /// Deliveries that readers have released, on their way to the engine.
-    released: ArrayQueue<Delivery>,
+    pub(super) released: Released,
     /// Room of long messages that readers have released.
-    rooms: ArrayQueue<RoomToken>,
+    pub(super) rooms: ArrayQueue<RoomToken>,
     /// Rung by peers.
     pub(crate) bell: Arc<dyn Bell>,
     /// Rung when something was put into a pipe of a thread that waits for several.
@@ -184,6 +196,7 @@ impl Shared {
         let storage = Storage::allocate(&config, blocks, settings.parts + OWN_ROWS * usize::from(nodes));
         let bell = Arc::clone(&backend.bell);
         let bodies = backend::bodies(&config, &backend);
+        let leaves_at_once = (0..).zip(&bodies).all(|(node, body)| node == id.index() || body.in_place);
         let (crowded, generation) = (backend.crowded, backend.generation);
         #[cfg(feature = "mpi")]
         let direct = backend.direct.clone();
@@ -207,10 +220,11 @@ impl Shared {
             fabric,
             engine: Mutex::new(engine),
             bodies,
+            leaves_at_once,
             crowded,
             habits: Habits::new(),
             pipes,
-            released: ArrayQueue::new(256),
+            released: Released::default(),
             rooms: ArrayQueue::new(64),
             bell,
             several: Doorbell::default(),
@@ -257,6 +271,11 @@ impl Shared {
         self.bodies.get(node.index()).is_some_and(|body| body.read_elsewhere)
     }
 
+    /// Whether blocks that were submitted are on their way without a poll.
+    pub(crate) fn has_sent(&self, engine: &NodeEngine) -> bool {
+        self.leaves_at_once && !engine.has_left_over()
+    }
+
     /// The longest message that travels in one block, whichever way it goes.
     pub(crate) fn longest(&self) -> usize {
         let relay = if self.settings.routing == Routing::Grid { VIA_HEADER } else { 0 };
@@ -277,10 +296,12 @@ impl Shared {
     }
 
     /// The engine. A part takes this lock once per block, never per message. No borrow of a part may outlive it.
+    #[inline]
     pub(crate) fn engine(&self) -> Locked<'_> {
         Locked { engine: self.engine_within(), _then: Wakes(&self.tasks) }
     }
 
+    #[inline]
     pub(crate) fn try_engine(&self) -> Option<Locked<'_>> {
         let engine = match self.engine.try_lock() {
             Ok(engine) => engine,
@@ -331,36 +352,34 @@ impl Shared {
         self.poll_of(engine, None, When::Now)
     }
 
-    /// The same, by the part that owns these lanes.
-    pub(crate) fn poll_of(&self, engine: &mut NodeEngine, own: Option<&Lanes>, when: When) -> Turn {
-        let Some(trace) = &self.trace else { return self.poll_engine(engine, own, when) };
-        let began = trace.begin();
+    /// The same, by a part.
+    pub(crate) fn poll_of(&self, engine: &mut NodeEngine, own: Option<Own<'_>>, when: When) -> Turn {
+        let began = self.trace.as_ref().map(NodeTrace::begin);
         let polled = self.poll_engine(engine, own, when);
-        trace.polled(engine, began, polled.worked);
+        if let (Some(trace), Some(began)) = (&self.trace, began) {
+            trace.polled(engine, began, polled.worked);
+        }
         polled
     }
 
-    fn poll_engine(&self, engine: &mut NodeEngine, own: Option<&Lanes>, when: When) -> Turn {
+    #[inline(always)]
+    fn poll_engine(&self, engine: &mut NodeEngine, own: Option<Own<'_>>, when: When) -> Turn {
+        self.released.release(engine, own.map(|own| own.runs));
         // Looking first is cheaper: a `pop` of an empty queue has a fence.
-        while !self.released.is_empty()
-            && let Some(delivery) = self.released.pop()
-        {
-            engine.release(delivery);
-        }
         while !self.rooms.is_empty()
             && let Some(room) = self.rooms.pop()
         {
             engine.give_room(room);
         }
         let now = if when == When::Now { self.now() } else { engine.last_poll() };
-        let mut sink = Sink { shared: self, flush_wanted: false };
+        let mut sink = Sink { shared: self, own: own.and_then(|own| own.pipe), flush_wanted: false };
         let mut progress = engine.poll(now, &mut sink);
         let all = sink.flush_wanted;
         if all {
             self.flushes.fetch_add(1, Ordering::Release);
         }
-        let mut flushed = self.flush_lanes(engine, now, all, own);
-        if let Some(own) = own {
+        let mut flushed = self.flush_lanes(engine, now, all, own.map(|own| own.lanes));
+        if let Some(Own { lanes: own, .. }) = own {
             // Pairs with the addition above, of whoever was asked for all blocks.
             flushed += own.follow(engine, self.flushes.load(Ordering::Acquire), Due::Past(now));
         }
@@ -393,29 +412,6 @@ impl Shared {
         self.try_engine().map_or(0, |mut engine| self.poll_with(&mut engine).worked)
     }
 
-    /// Takes back what a reader is done with.
-    pub(crate) fn release(&self, delivery: Delivery) {
-        if let Err(delivery) = self.released.push(delivery) {
-            self.engine_within().release(delivery);
-        }
-        self.disturb_nap();
-    }
-
-    /// Says that something waits for the next poll, which may not come soon by itself. Without a fence: if this is missed, it is late by a nap at most.
-    fn disturb_nap(&self) {
-        if self.naps.load(Ordering::Relaxed) {
-            self.bell.ring();
-        }
-    }
-
-    /// Takes back the room of a long message.
-    pub(crate) fn give_room(&self, room: RoomToken) {
-        if let Err(room) = self.rooms.push(room) {
-            self.engine_within().give_room(room);
-        }
-        self.disturb_nap();
-    }
-
     pub(crate) fn note(&self, event: Event) {
         self.events.note(event);
     }
@@ -438,9 +434,7 @@ impl Drop for Shared {
         // What readers gave back since the last poll: an engine that misses deliveries leaks its transport, and then its peers
         // do not see that the node is gone.
         let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner);
-        while let Some(delivery) = self.released.pop() {
-            engine.release(delivery);
-        }
+        self.released.release(engine, None);
         if let Some(monitor) = &self.monitor {
             monitor.leave(&self.pipes, engine);
         }

@@ -41,7 +41,7 @@ pub(crate) struct Source<'p, S: Share>(pub(crate) &'p Part<S>);
 
 impl<S: Share> Source<'_, S> {
     fn pipe(&self) -> Option<&Pipe> {
-        self.0.pipe().ok()
+        self.0.bound_pipe()
     }
 }
 
@@ -50,18 +50,24 @@ impl<S: Share> Arrivals for Source<'_, S> {
     type Buffer = Buffer;
 
     #[inline]
+    #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     fn pull_command(&mut self) -> Option<Delivery> {
-        let urgent = &self.pipe()?.urgent;
-        // Looking first is cheaper: a `pop` of an empty queue has a fence.
-        if urgent.is_empty() { None } else { urgent.pop() }
+        // SAFETY: this is the part that has the pipe, which is on one thread at a time.
+        unsafe { self.pipe()?.pull_command() }
     }
 
+    #[inline]
+    #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     fn pull(&mut self) -> Option<Arrival> {
-        self.pipe()?.pull()
+        // SAFETY: as above.
+        unsafe { self.pipe()?.pull() }
     }
 
+    #[inline(always)]
     fn hold(&mut self, delivery: Delivery) -> Pointer<S> {
-        Counted::new(Run::new(delivery, self.0.shared()))
+        let mut run = self.0.runs.take();
+        run.hold(delivery, self.0.shared());
+        run.share()
     }
 
     #[inline(always)]
@@ -73,6 +79,7 @@ impl<S: Share> Arrivals for Source<'_, S> {
         drop(hold);
     }
 
+    #[inline]
     fn delivery<'h>(&'h self, hold: &'h Pointer<S>) -> Option<&'h Delivery> {
         hold.delivery()
     }

@@ -179,21 +179,32 @@ impl Lanes {
         self.send(loan.since(), |outbox| outbox.end_loan(loan, outcome))
     }
 
+    /// Whether blocks may be open.
+    #[inline]
+    pub(crate) fn are_open(&self) -> bool {
+        self.oldest.time().is_some()
+    }
+
     /// Submits all open blocks; how many.
+    #[inline]
     pub(crate) fn flush(&self, engine: &mut NodeEngine) -> u32 {
         self.flush_due(engine, Due::All)
     }
 
     /// Submits the open blocks that are due, or all if that was asked for by number `asked`; how many.
+    #[inline]
     pub(crate) fn follow(&self, engine: &mut NodeEngine, asked: u64, due: Due) -> u32 {
         let all = self.followed.replace(asked) != asked;
         self.flush_due(engine, if all { Due::All } else { due })
     }
 
+    #[inline]
     fn flush_due(&self, engine: &mut NodeEngine, due: Due) -> u32 {
-        if !self.oldest.may_be_due(due, self.flush_after) {
-            return 0;
-        }
+        if self.oldest.may_be_due(due, self.flush_after) { self.flush_open(engine, due) } else { 0 }
+    }
+
+    #[inline(never)]
+    fn flush_open(&self, engine: &mut NodeEngine, due: Due) -> u32 {
         self.with(|outbox| flush(outbox, &self.oldest, engine, due))
     }
 }
@@ -230,6 +241,7 @@ impl SharedLanes {
     }
 }
 
+#[inline]
 fn flush(outbox: &mut Outbox<'static>, oldest: &Oldest, engine: &mut NodeEngine, due: Due) -> u32 {
     let flushed = outbox.flush(engine, due);
     oldest.set(flushed.left);

@@ -1,5 +1,6 @@
 //! Messages and batches, as a part receives them.
 
+use std::cell::Cell;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,69 +15,113 @@ use super::room::Room;
 use super::train::Bytes;
 use super::{Local, Part, Share, Target};
 use crate::node::Shared;
+use crate::sync::{Chain, Last, Shareable};
 
 /// Bytes that messages lie in: a piece of an arrived block, which goes back to the engine when the last message in it is
 /// dropped, or a long message put together from its segments.
+///
+/// When it is dropped itself, and not ended as one that was shared, it has no delivery any more.
+#[derive(Default)]
 pub(crate) struct Run {
-    content: Content,
-}
-
-enum Content {
-    InPlace(Delivery, Arc<Shared>),
-    Assembled(Buffer),
-    /// The delivery has gone back.
-    Gone,
+    delivery: Option<Delivery>,
+    /// Of a delivery that is out: where it goes back to.
+    shared: Option<Arc<Shared>>,
+    /// A long message.
+    assembled: Option<Box<Buffer>>,
 }
 
 impl Run {
-    pub(crate) fn new(delivery: Delivery, shared: &Arc<Shared>) -> Self {
-        Self { content: Content::InPlace(delivery, Arc::clone(shared)) }
+    /// A delivery to be read, and where it goes back to.
+    #[inline]
+    pub(crate) fn hold(&mut self, delivery: Delivery, shared: &Arc<Shared>) {
+        debug_assert!(self.delivery.is_none() && self.shared.is_none());
+        (self.delivery, self.shared) = (Some(delivery), Some(Arc::clone(shared)));
+    }
+
+    /// A delivery on its way back to the engine.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn returning(delivery: Delivery) -> Self {
+        Self { delivery: Some(delivery), ..Self::default() }
     }
 
     pub(crate) fn assembled(buffer: Buffer) -> Self {
-        Self { content: Content::Assembled(buffer) }
+        Self { assembled: Some(Box::new(buffer)), ..Self::default() }
+    }
+
+    /// The delivery, for which the caller is responsible now, if there is one.
+    #[inline]
+    pub(crate) fn take_delivery(&mut self) -> Option<Delivery> {
+        self.delivery.take()
     }
 
     /// The part that has the address now, from which these bytes are.
     #[inline]
     fn sender(&self, address: Address) -> Target {
-        match &self.content {
-            Content::InPlace(_, shared) => shared.resolve(address),
-            Content::Assembled(buffer) => buffer.room.shared().resolve(address),
-            Content::Gone => address.in_generation(0),
+        match (&self.shared, &self.assembled) {
+            (Some(shared), _) => shared.resolve(address),
+            (None, Some(buffer)) => buffer.room.shared().resolve(address),
+            (None, None) => address.in_generation(0),
         }
     }
 
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        match &self.content {
-            Content::InPlace(delivery, _) => delivery.bytes(),
-            Content::Assembled(buffer) => &buffer.bytes,
-            Content::Gone => &[],
+        match (&self.delivery, &self.assembled) {
+            (Some(delivery), _) => delivery.bytes(),
+            (None, Some(buffer)) => &buffer.bytes,
+            (None, None) => &[],
         }
     }
 
-    /// The delivery, for which the caller is responsible now, if there is one.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn into_delivery(mut self) -> Option<Delivery> {
-        match std::mem::replace(&mut self.content, Content::Gone) {
-            Content::InPlace(delivery, _) => Some(delivery),
-            _ => None,
-        }
-    }
-
+    #[inline]
     pub(crate) fn delivery(&self) -> Option<&Delivery> {
-        match &self.content {
-            Content::InPlace(delivery, _) => Some(delivery),
-            _ => None,
+        self.delivery.as_ref()
+    }
+}
+
+impl Shareable for Run {
+    fn end(mut last: Last<Self>) {
+        // Kept until the delivery is on its way: the node may end with it.
+        if let Some(shared) = last.shared.take() {
+            shared.give_back(last);
         }
     }
 }
 
-impl Drop for Run {
-    fn drop(&mut self) {
-        if let Content::InPlace(delivery, shared) = std::mem::replace(&mut self.content, Content::Gone) {
-            shared.release(delivery);
+/// Memory of runs that have ended, for the next of the part, which has polled when they came back.
+#[derive(Default)]
+pub(crate) struct Runs {
+    chain: Cell<Chain<Run>>,
+    length: Cell<usize>,
+}
+
+impl Runs {
+    /// The most that are kept.
+    const MOST: usize = 64;
+
+    /// An empty run.
+    #[inline]
+    pub(crate) fn take(&self) -> Last<Run> {
+        let mut chain = self.chain.take();
+        let last = chain.pop();
+        self.chain.set(chain);
+        match last {
+            Some(last) => {
+                self.length.set(self.length.get() - 1);
+                last
+            }
+            None => Last::new(Run::default()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn put(&self, last: Last<Run>) {
+        let length = self.length.get();
+        if length < Self::MOST {
+            let mut chain = self.chain.take();
+            chain.push(last);
+            self.chain.set(chain);
+            self.length.set(length + 1);
         }
     }
 }

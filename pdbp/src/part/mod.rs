@@ -9,6 +9,7 @@ mod loan;
 mod message;
 mod polling;
 mod readiness;
+mod receiving;
 mod returned;
 mod room;
 mod sender;
@@ -22,7 +23,7 @@ mod train;
 mod waiting;
 mod window;
 
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,7 @@ use crate::node::{self, Late, Node, NodeEngine, Pipe};
 use inbox::{Inbox, Source};
 use known::Known;
 use message::Spare;
+pub(crate) use message::{Run, Runs};
 use stall::Stall;
 use superstep::Superstep;
 use train::Train;
@@ -55,9 +57,6 @@ pub use returned::Returned;
 pub use sender::Sender;
 pub use share::{HoldsPart, Local, Share, Shared};
 pub use stream::{Segment, StreamReader, StreamWriter};
-
-/// How often a part that waits for a message looks whether anybody is left who could send it one.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// How long a part that is dropped waits until it can be freed.
 const FREEING: Duration = Duration::from_secs(1);
@@ -81,6 +80,8 @@ pub struct Part<S: Share = Local> {
     inbox: RefCell<Inbox<S>>,
     /// What has been taken out of the inbox ahead.
     train: Train<S>,
+    /// Memory for what is received.
+    runs: Runs,
     /// Memory of the last long message, for the next.
     spare: Arc<Spare>,
     pipe: Cell<Option<PipeId>>,
@@ -91,6 +92,8 @@ pub struct Part<S: Share = Local> {
     stalled: Box<[Cell<Stall>]>,
     /// Polls in a row that have found nothing; begins anew when the processor was given away for it.
     idle: Cell<u32>,
+    /// It has polled since its last flush.
+    polled: Cell<bool>,
     /// Of a task that waits: until when it polls before it sleeps.
     polls_until: Cell<Option<Instant>>,
     superstep: Superstep,
@@ -182,12 +185,14 @@ impl<S: Share> Part<S> {
             known: Known::default(),
             inbox: RefCell::new(inbox::inbox(&shared.settings)),
             train: Train::default(),
+            runs: Runs::default(),
             spare: Arc::default(),
             pipe: Cell::new(pipe),
             next_message: Cell::new(0),
             is_sending_long: Cell::new(false),
             stalled: (0..nodes).map(|_| Cell::new(Stall::NONE)).collect(),
             idle: Cell::new(0),
+            polled: Cell::new(false),
             polls_until: Cell::new(None),
             superstep: Superstep::default(),
             copiers: (0..nodes).map(|_| Cell::default()).collect(),
@@ -274,138 +279,6 @@ impl<S: Share> Part<S> {
         self.inbox.borrow().unreadable()
     }
 
-    /// Returns the next message if one has arrived, commands first. Does not wait, but lets the node make progress.
-    ///
-    /// A part that has released its pipe receives nothing; [`recv`](Self::recv) says so.
-    #[inline]
-    #[expect(clippy::map_identity, reason = "it keeps a message in registers, see below")]
-    pub fn try_recv(&self) -> Option<Message<S>> {
-        match self.train.next() {
-            Some(message) => Some(message),
-            // By its fields: a message that is here from the call on would lie in memory, either way.
-            None => self.try_recv_slow().map(|Message { run, bytes, info }| Message { run, bytes, info }),
-        }
-    }
-
-    #[inline(never)]
-    fn try_recv_slow(&self) -> Option<Message<S>> {
-        match self.train.next_train() {
-            Some(message) => Some(message),
-            None => self.try_recv_inbox(),
-        }
-    }
-
-    #[inline(never)]
-    fn try_recv_inbox(&self) -> Option<Message<S>> {
-        self.next_message().or_else(|| (self.poll() > 0).then(|| self.next_message()).flatten())
-    }
-
-    fn next_message(&self) -> Option<Message<S>> {
-        let mut inbox = self.inbox();
-        // Seen at once, since it is what a part that waits finds again and again.
-        if inbox.is_empty() && self.pipe().is_ok_and(Pipe::is_empty) {
-            return None;
-        }
-        let message = inbox.next(&mut Source(self))?;
-        self.train.fill(&mut inbox);
-        Some(Message::new(message))
-    }
-
-    /// The inbox, with all that was not read.
-    #[inline]
-    pub(crate) fn inbox(&self) -> RefMut<'_, Inbox<S>> {
-        let mut inbox = self.inbox.borrow_mut();
-        self.train.put_back(&mut inbox);
-        inbox
-    }
-
-    fn next_batch(&self) -> Option<Batch<S>> {
-        self.inbox().next_batch(&mut Source(self)).map(Batch::new)
-    }
-
-    /// Waits for the next message, until there is one or none can come any more. First flushes what this part has packed.
-    ///
-    /// # Errors
-    /// [`RecvError::NobodyLeft`] when every other node has failed or left and this node has no other part (in a cluster of one node it
-    /// waits: another thread may still register a part); [`RecvError::NoPipe`], and [`RecvError::Interrupted`].
-    pub fn recv(&self) -> Result<Message<S>, RecvError> {
-        match self.train.next() {
-            Some(message) => Ok(message),
-            None => self.receive(),
-        }
-    }
-
-    #[inline(never)]
-    fn receive(&self) -> Result<Message<S>, RecvError> {
-        let look = |part: &Self| {
-            let found = part.next_message();
-            if found.is_none() && part.is_alone() { Err(RecvError::NobodyLeft) } else { Ok(found) }
-        };
-        if let Some(message) = self.train.next_train().or_else(|| self.next_message()) {
-            return Ok(message);
-        }
-        self.pipe()?;
-        // Before anything is polled for: what this part waits for may be the answer.
-        self.lanes.flush(&mut self.shared().engine());
-        loop {
-            match self.wait_until(LOOK, Vec::new(), "", |part| Ok(part.next_message())) {
-                Ok(message) => return Ok(message),
-                Err(RecvError::Timeout(_)) => {}
-                Err(e) => return Err(e),
-            }
-            if let Some(message) = look(self)? {
-                return Ok(message);
-            }
-        }
-    }
-
-    /// Waits for the next message, at most `timeout`.
-    ///
-    /// # Errors
-    /// [`RecvError::Timeout`], also when no other node is left; [`RecvError::NoPipe`], and [`RecvError::Interrupted`].
-    #[inline]
-    pub fn recv_timeout(&self, timeout: Duration) -> Result<Message<S>, RecvError> {
-        if let Some(message) = self.train.next() {
-            return Ok(message);
-        }
-        self.pipe()?;
-        self.receive_by(timeout, "sent a message to this part", |part| Ok(part.next_message()))
-    }
-
-    /// Returns the messages of one length from one sender that arrived together, without waiting: the fastest way to read many. A single message is a
-    /// batch of one, as is a message longer than a block. Commands come first, in batches of their own ([`Batch::is_command`]).
-    pub fn try_recv_batch(&self) -> Option<Batch<S>> {
-        self.next_batch().or_else(|| (self.poll() > 0).then(|| self.next_batch()).flatten())
-    }
-
-    /// As [`try_recv_batch`](Self::try_recv_batch), waiting at most `timeout`.
-    ///
-    /// # Errors
-    /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
-    pub fn recv_batch(&self, timeout: Duration) -> Result<Batch<S>, RecvError> {
-        self.pipe()?;
-        self.receive_by(timeout, "sent a message to this part", |part| Ok(part.next_batch()))
-    }
-
-    /// Whether a message, and whether a new stream, has arrived.
-    fn has_arrived(&self) -> (bool, bool) {
-        let waiting = self.inbox().look(&mut Source(self));
-        (waiting.message, waiting.stream)
-    }
-
-    /// Sends what this part has packed without waiting for its blocks to fill. A block with a [loan](Sender::loan) waits for that.
-    pub fn flush(&self) {
-        let mut engine = self.shared().engine();
-        if self.lanes.flush(&mut engine) > 0 {
-            self.poll_with(&mut engine);
-        }
-    }
-
-    /// The same for who looks by itself what has come, or need not now: on a link between hosts that takes as long as to send.
-    pub(crate) fn flush_only(&self) {
-        self.lanes.flush(&mut self.shared().engine());
-    }
-
     pub(crate) fn shared(&self) -> &Arc<node::Shared> {
         &self.node.shared
     }
@@ -418,14 +291,21 @@ impl<S: Share> Part<S> {
 
     #[inline]
     pub(crate) fn pipe(&self) -> Result<&Pipe, RecvError> {
-        let pipe = self.pipe.get().and_then(|p| self.shared().pipes.get(usize::from(p.0)));
-        pipe.ok_or(RecvError::NoPipe)
+        self.bound_pipe().ok_or(RecvError::NoPipe)
+    }
+
+    /// The same, if it has one.
+    #[inline]
+    pub(crate) fn bound_pipe(&self) -> Option<&Pipe> {
+        self.pipe.get().and_then(|p| self.shared().pipes.get(usize::from(p.0)))
     }
 
     /// Gives back what is left in a pipe that this part had.
+    #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     fn drain(&self, pipe: PipeId, engine: &mut NodeEngine) {
         if let Some(pipe) = self.shared().pipes.get(usize::from(pipe.0)) {
-            while let Some(delivery) = pipe.next_delivery() {
+            // SAFETY: this part was the pipe's, and nobody else gets it under the engine's lock.
+            while let Some(delivery) = unsafe { pipe.next_delivery() } {
                 engine.release(delivery);
             }
             pipe.forget_notices();

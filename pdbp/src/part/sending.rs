@@ -141,9 +141,13 @@ impl<S: Share> Part<S> {
     /// A message to another part than the one before, or of another length.
     #[inline]
     fn send_other(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
-        let route = self.route(to, CduClass::ShortMessage, 0);
-        let is_packed = self.knows_target(to) && self.push(to, route, message).is_ok();
-        if is_packed { Ok(()) } else { self.send_slow(to, message, patience) }
+        if self.lanes.are_open() && self.knows_target(to) {
+            let route = self.route(to, CduClass::ShortMessage, 0);
+            if self.push(to, route, message).is_ok() {
+                return Ok(());
+            }
+        }
+        self.send_slow(to, message, patience)
     }
 
     /// Sends one plain value. Values of one type to the same part share a header.
@@ -249,6 +253,9 @@ impl<S: Share> Part<S> {
             {
                 return Err(SendError::WouldBlock);
             }
+            if self.send_first(to.node(), route, message) {
+                return Ok(());
+            }
             return self.copying(to.node(), message.len(), |copy| {
                 self.pack_anew(to.node(), &Outgoing::message(route, message).copied(copy), patience)
             });
@@ -258,6 +265,18 @@ impl<S: Share> Part<S> {
             // Several blocks are needed; that there is room for all cannot be known.
             None => self.check_length(message).and(Err(self.needs_waiting(message))),
         }
+    }
+
+    /// Packs a message where nothing is open: the first, or the only one, since the last flush. `false`: it has not, and nothing was done.
+    fn send_first(&self, node: NodeId, route: Route, message: &[u8]) -> bool {
+        if self.lanes.are_open() || message.len() >= Copier::LONG || self.loaned.get() == Some(node) {
+            return false;
+        }
+        let shared = self.shared();
+        let mut engine = shared.engine();
+        let now = shared.now();
+        let (hop, outgoing) = (Hop::to_node(node), Outgoing::message(route, message));
+        self.lanes.send(now, |outbox| outbox.send_anew(&mut *engine, now, hop, &outgoing)).is_ok()
     }
 
     /// Packs a message into the open block to its node.

@@ -2,12 +2,13 @@
 #![allow(unsafe_code, reason = "bytes and shares of a delivery that are counted beforehand")]
 
 use std::cell::{Cell, UnsafeCell};
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::slice;
 
 use pdbp_core::inbox::{Ahead, AheadTrain, Info};
 
-use super::inbox::{Count, Inbox, Pointer};
+use super::inbox::{Inbox, Pointer};
 use super::message::{Message, Run};
 use super::{Local, Share};
 use crate::sync::{Counted, Inner};
@@ -31,6 +32,7 @@ impl Bytes {
     ///
     /// # Safety
     /// The caller keeps the value beside a share of the run, and no longer.
+    #[inline]
     pub(super) unsafe fn of(run: &Run, start: usize, length: usize) -> Self {
         let bytes = run.bytes().get(start..start.saturating_add(length)).unwrap_or(&[]);
         Self { at: NonNull::from(bytes).cast(), length: bytes.len() }
@@ -53,9 +55,10 @@ pub(super) struct Train<S: Share = Local> {
     info: Cell<Info>,
     at: Cell<NonNull<u8>>,
     length: Cell<usize>,
-    run: Cell<NonNull<Inner<Run, Count<S>>>>,
+    run: Cell<NonNull<Inner<Run>>>,
     bytes: Cell<Bytes>,
     ahead: UnsafeCell<Option<Ahead>>,
+    shares: PhantomData<S>,
 }
 
 // SAFETY: as `Pointer<Shared>`, of which it has shares, and bytes that are only read.
@@ -71,6 +74,7 @@ impl<S: Share> Default for Train<S> {
             run: Cell::new(NonNull::dangling()),
             bytes: Cell::new(Bytes { at: NonNull::dangling(), length: 0 }),
             ahead: UnsafeCell::new(None),
+            shares: PhantomData,
         }
     }
 }
@@ -106,6 +110,12 @@ impl<S: Share> Train<S> {
         // SAFETY: this was a message that may follow in another train, of which the train had a share (invariant).
         let run: Pointer<S> = unsafe { Counted::from_counted(self.run.get()) };
         Some(Message { run, bytes: Bytes { at, length }, info })
+    }
+
+    /// Whether there is a way ahead.
+    #[inline]
+    pub(super) fn is_ahead(&self) -> bool {
+        self.ahead().is_some()
     }
 
     /// Takes what can be read ahead. There is nothing here.
@@ -153,7 +163,7 @@ impl<S: Share> Train<S> {
         let shares = left + ahead.unlooked();
         if shares > 0 {
             // SAFETY: of these it has shares (invariant), and now none.
-            unsafe { Counted::give_back(self.run.get(), shares) }
+            unsafe { Pointer::<S>::give_back(self.run.get(), shares) }
         }
         Some((ahead, left))
     }

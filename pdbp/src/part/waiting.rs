@@ -7,7 +7,7 @@ use pdbp_core::id::NodeId;
 
 use super::{Part, Share, is_nodes_own};
 use crate::error::RecvError;
-use crate::node::{NodeEngine, Pipe, Turn, Waiter, When};
+use crate::node::{NodeEngine, Own, Pipe, Turn, Waiter, When};
 
 /// Polls in a row that find nothing, after which a part gives its processor away where there are more nodes than processors. Found
 /// with 4 and 8 nodes on 2 cores: with 1 all wait for the scheduler (n↔n 20 to 30 % slower, 1→n and n→1 by half), with and without
@@ -21,8 +21,12 @@ impl<S: Share> Part<S> {
     }
 
     fn poll_when(&self, when: When) -> u32 {
-        let worked =
-            self.shared().try_engine().map_or(0, |mut engine| self.poll_at(&mut engine, when).worked);
+        let polled = self.shared().try_engine().map(|mut engine| self.poll_at(&mut engine, when).worked);
+        self.note_poll(polled.unwrap_or(0))
+    }
+
+    /// Notes how much a poll has done, and lets others run where that was nothing for long.
+    fn note_poll(&self, worked: u32) -> u32 {
         let idle = if worked == 0 { self.idle.get().saturating_add(1) } else { 0 };
         self.idle.set(idle);
         if idle >= IDLE_POLLS {
@@ -44,9 +48,41 @@ impl<S: Share> Part<S> {
 
     fn poll_at(&self, engine: &mut NodeEngine, when: When) -> Turn {
         let shared = self.shared();
+        self.polled.set(true);
         // Only counted under the engine's lock, so that nothing is lost.
         shared.polls.store(shared.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        shared.poll_of(engine, Some(&self.lanes), when)
+        let own = Own { lanes: &self.lanes, runs: &self.runs, pipe: self.bound_pipe() };
+        shared.poll_of(engine, Some(own), when)
+    }
+
+    /// Sends what this part has packed without waiting for its blocks to fill. A block with a [loan](super::Sender::loan) waits for that.
+    pub fn flush(&self) {
+        let mut engine = self.shared().engine();
+        let flushed = self.lanes.flush(&mut engine);
+        // A part that receives between its flushes polls there, for all that does not concern what it sends.
+        let polled = self.polled.replace(false);
+        if flushed > 0 && !(polled && self.shared().has_sent(&engine)) {
+            self.poll_with(&mut engine);
+            self.polled.set(false);
+        }
+    }
+
+    /// The same for who looks by itself what has come, or need not now: on a link between hosts that takes as long as to send.
+    pub(crate) fn flush_only(&self) {
+        self.lanes.flush(&mut self.shared().engine());
+    }
+
+    /// Submits what this part has packed, and lets the node make progress, unless nothing is packed and another thread is at it.
+    pub(super) fn flush_and_poll(&self) {
+        if !self.lanes.are_open() {
+            self.poll();
+            return;
+        }
+        let mut engine = self.shared().engine();
+        self.lanes.flush(&mut engine);
+        let worked = self.poll_with(&mut engine).worked;
+        drop(engine);
+        self.note_poll(worked);
     }
 
     pub(super) fn receive_by<'p, R>(
@@ -59,7 +95,10 @@ impl<S: Share> Part<S> {
             return Ok(result);
         }
         // Peers may wait for what is packed here. The polls that follow see to what does not leave at once.
-        self.lanes.flush(&mut self.shared().engine());
+        self.flush_and_poll();
+        if let Some(result) = attempt(self)? {
+            return Ok(result);
+        }
         self.wait_until(timeout, Vec::new(), missing, attempt)
     }
 

@@ -1,65 +1,81 @@
-//! Counted pointers: like `Rc` and `Arc`, but many shares can be counted in one step before they are handed out.
+//! Counted pointers: like `Rc` and `Arc`, but many shares can be counted in one step before they are handed out, and the value says what
+//! becomes of it and its memory when there is none.
 #![allow(unsafe_code, reason = "a counted pointer")]
 
-use std::cell::Cell;
-use std::ops::Deref;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// A count of shares.
+/// How shares are counted.
 pub trait Count {
-    /// One share.
-    fn one() -> Self;
-
     /// Adds shares.
-    fn add(&self, shares: u32);
+    ///
+    /// # Safety
+    /// All that is done with the count is done in this way, on the threads that may.
+    unsafe fn add(count: &AtomicUsize, shares: u32);
 
     /// Takes shares off. `true`: these were the last, and all that other holders did before they dropped theirs is visible.
-    fn sub(&self, shares: u32) -> bool;
+    ///
+    /// # Safety
+    /// As [`add`](Self::add).
+    unsafe fn sub(count: &AtomicUsize, shares: u32) -> bool;
+}
+
+/// By one thread, which has all of them.
+#[derive(Debug)]
+pub enum OneThread {}
+
+/// By any thread.
+#[derive(Debug)]
+pub enum AnyThread {}
+
+/// A value that is counted.
+pub(crate) trait Shareable: Sized {
+    /// There is no share of it any more.
+    fn end(last: Last<Self>) {
+        drop(last);
+    }
 }
 
 /// The most shares. Beyond it the program aborts rather than let the count wrap; the gap leaves room for concurrent additions.
 const MOST: usize = isize::MAX as usize;
 
-impl Count for Cell<usize> {
-    fn one() -> Self {
-        Self::new(1)
-    }
-
+impl Count for OneThread {
     #[inline(always)]
-    fn add(&self, shares: u32) {
-        let (before, shares) = (self.get(), shares as usize);
-        if before > MOST || shares > MOST {
+    unsafe fn add(count: &AtomicUsize, shares: u32) {
+        // SAFETY: one thread uses it (contract), so that it need not be done by atomic loads and stores, which cannot be one instruction.
+        let count = unsafe { &mut *count.as_ptr() };
+        let shares = shares as usize;
+        if *count > MOST || shares > MOST {
             std::process::abort();
         }
-        self.set(before + shares);
+        *count += shares;
     }
 
     #[inline(always)]
-    fn sub(&self, shares: u32) -> bool {
-        self.set(self.get() - shares as usize);
-        self.get() == 0
+    unsafe fn sub(count: &AtomicUsize, shares: u32) -> bool {
+        // SAFETY: as in `add`.
+        let count = unsafe { &mut *count.as_ptr() };
+        *count -= shares as usize;
+        *count == 0
     }
 }
 
-impl Count for AtomicUsize {
-    fn one() -> Self {
-        Self::new(1)
-    }
-
+impl Count for AnyThread {
     #[inline(always)]
-    fn add(&self, shares: u32) {
+    unsafe fn add(count: &AtomicUsize, shares: u32) {
         // Who adds has a share, so that nothing has to be seen for it.
         let shares = shares as usize;
-        if shares > MOST || self.fetch_add(shares, Ordering::Relaxed) > MOST {
+        if shares > MOST || count.fetch_add(shares, Ordering::Relaxed) > MOST {
             std::process::abort();
         }
     }
 
     #[inline(always)]
-    fn sub(&self, shares: u32) -> bool {
-        // What was done with the value is seen by who frees it: pairs with the fence below.
-        if self.fetch_sub(shares as usize, Ordering::Release) != shares as usize {
+    unsafe fn sub(count: &AtomicUsize, shares: u32) -> bool {
+        // What was done with the value is seen by who ends it: pairs with the fence below.
+        if count.fetch_sub(shares as usize, Ordering::Release) != shares as usize {
             return false;
         }
         fence(Ordering::Acquire);
@@ -70,28 +86,30 @@ impl Count for AtomicUsize {
 /// A share of a value.
 ///
 /// **Invariant.** The count is the number of shares that there are: values of this type, and those that [`add`](Self::add) has counted.
-/// The value lives as long as there are any.
-pub(crate) struct Counted<T, C: Count>(NonNull<Inner<T, C>>);
+/// The value lives as long as there are any. All of them are counted in the same way.
+pub(crate) struct Counted<T: Shareable, C: Count>(NonNull<Inner<T>>, PhantomData<C>);
 
-/// A value and its count.
-pub(crate) struct Inner<T, C> {
-    count: C,
+/// A value, its count, and the next of a [chain](Chain).
+pub(crate) struct Inner<T> {
+    count: AtomicUsize,
+    next: Option<NonNull<Inner<T>>>,
     value: T,
 }
 
-// SAFETY: shares on several threads are `&T` there, and one of them drops the value; the count is an `AtomicUsize`.
-unsafe impl<T: Send + Sync> Send for Counted<T, AtomicUsize> {}
+// SAFETY: shares on several threads are `&T` there, and one of them ends the value; the count is atomic.
+unsafe impl<T: Shareable + Send + Sync> Send for Counted<T, AnyThread> {}
 // SAFETY: as for `Send`, since a share can be cloned.
-unsafe impl<T: Send + Sync> Sync for Counted<T, AtomicUsize> {}
+unsafe impl<T: Shareable + Send + Sync> Sync for Counted<T, AnyThread> {}
 
-impl<T, C: Count> Counted<T, C> {
+impl<T: Shareable, C: Count> Counted<T, C> {
     /// The first share.
+    #[inline]
     pub(crate) fn new(value: T) -> Self {
-        Self(NonNull::from(Box::leak(Box::new(Inner { count: C::one(), value }))))
+        Last::new(value).share()
     }
 
     #[inline(always)]
-    fn inner(&self) -> &Inner<T, C> {
+    fn inner(&self) -> &Inner<T> {
         // SAFETY: it lives, since this is a share; and nobody has it exclusively as long as there is one.
         unsafe { self.0.as_ref() }
     }
@@ -99,8 +117,9 @@ impl<T, C: Count> Counted<T, C> {
     /// Counts more shares, and says of what. They belong to the caller, who gives them out by [`from_counted`](Self::from_counted) or back by
     /// [`give_back`](Self::give_back).
     #[inline(always)]
-    pub(crate) fn add(&self, shares: u32) -> NonNull<Inner<T, C>> {
-        self.inner().count.add(shares);
+    pub(crate) fn add(&self, shares: u32) -> NonNull<Inner<T>> {
+        // SAFETY: all shares are counted in this way, and those of one thread are not sent to another.
+        unsafe { C::add(&self.inner().count, shares) }
         self.0
     }
 
@@ -109,8 +128,8 @@ impl<T, C: Count> Counted<T, C> {
     /// # Safety
     /// The caller has one of this value, and has it no longer.
     #[inline(always)]
-    pub(crate) unsafe fn from_counted(inner: NonNull<Inner<T, C>>) -> Self {
-        Self(inner)
+    pub(crate) unsafe fn from_counted(inner: NonNull<Inner<T>>) -> Self {
+        Self(inner, PhantomData)
     }
 
     /// Gives up shares that [`add`](Self::add) has counted.
@@ -118,12 +137,13 @@ impl<T, C: Count> Counted<T, C> {
     /// # Safety
     /// As [`from_counted`](Self::from_counted), of all of them.
     #[inline(always)]
-    pub(crate) unsafe fn give_back(inner: NonNull<Inner<T, C>>, shares: u32) {
+    pub(crate) unsafe fn give_back(inner: NonNull<Inner<T>>, shares: u32) {
         // SAFETY: it lives: these are shares (contract).
-        let last = unsafe { inner.as_ref() }.count.sub(shares);
-        if last {
-            // SAFETY: these were all that there were.
-            unsafe { free(inner) }
+        let count = unsafe { &inner.as_ref().count };
+        // SAFETY: as in `add`.
+        if unsafe { C::sub(count, shares) } {
+            // These were all that there were.
+            end(Last(inner));
         }
     }
 
@@ -132,34 +152,27 @@ impl<T, C: Count> Counted<T, C> {
     pub(crate) fn into_inner(self) -> Option<T> {
         let inner = std::mem::ManuallyDrop::new(self).0;
         // SAFETY: it lives: `self` is a share, which nobody drops.
-        if !unsafe { inner.as_ref() }.count.sub(1) {
-            return None;
-        }
-        // SAFETY: it was made by a box, and this was the last share.
-        let inner = unsafe { Box::from_raw(inner.as_ptr()) };
-        Some(inner.value)
+        let count = unsafe { &inner.as_ref().count };
+        // SAFETY: as in `add`.
+        let is_last = unsafe { C::sub(count, 1) };
+        is_last.then(|| Last(inner).into_value())
     }
 }
 
-/// Drops a value and its count.
-///
-/// # Safety
-/// There is no share of it.
 #[cold]
 #[inline(never)]
-unsafe fn free<T, C>(inner: NonNull<Inner<T, C>>) {
-    // SAFETY: it was made by a box, and nobody uses it (contract).
-    drop(unsafe { Box::from_raw(inner.as_ptr()) });
+fn end<T: Shareable>(last: Last<T>) {
+    T::end(last);
 }
 
-impl<T, C: Count> Clone for Counted<T, C> {
+impl<T: Shareable, C: Count> Clone for Counted<T, C> {
     #[inline(always)]
     fn clone(&self) -> Self {
-        Self(self.add(1))
+        Self(self.add(1), PhantomData)
     }
 }
 
-impl<T, C: Count> Deref for Counted<T, C> {
+impl<T: Shareable, C: Count> Deref for Counted<T, C> {
     type Target = T;
 
     #[inline(always)]
@@ -168,7 +181,7 @@ impl<T, C: Count> Deref for Counted<T, C> {
     }
 }
 
-impl<T, C: Count> Drop for Counted<T, C> {
+impl<T: Shareable, C: Count> Drop for Counted<T, C> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: this is a share, which ends here.
@@ -176,12 +189,148 @@ impl<T, C: Count> Drop for Counted<T, C> {
     }
 }
 
+/// A value of which there is no share, with the memory for a count.
+///
+/// **Invariant.** It was made by a box, and nobody else uses it.
+pub(crate) struct Last<T>(NonNull<Inner<T>>);
+
+// SAFETY: it owns the value.
+unsafe impl<T: Send> Send for Last<T> {}
+
+impl<T> Inner<T> {
+    /// Makes another value the next of a chain.
+    ///
+    /// # Safety
+    /// It lives, and nobody else uses it.
+    #[inline(always)]
+    pub(super) unsafe fn link(inner: NonNull<Self>, next: Option<NonNull<Self>>) {
+        // SAFETY: nobody else uses it (contract).
+        unsafe { (*inner.as_ptr()).next = next }
+    }
+}
+
+impl<T> Last<T> {
+    pub(crate) fn new(value: T) -> Self {
+        let inner = Inner { count: AtomicUsize::new(0), next: None, value };
+        Self(NonNull::from(Box::leak(Box::new(inner))))
+    }
+
+    /// The first share.
+    #[inline]
+    pub(crate) fn share<C: Count>(mut self) -> Counted<T, C>
+    where
+        T: Shareable,
+    {
+        *self.inner_mut().count.get_mut() = 1;
+        Counted(self.into_inner(), PhantomData)
+    }
+
+    #[inline(always)]
+    fn inner_mut(&mut self) -> &mut Inner<T> {
+        // SAFETY: it lives, and nobody else uses it (invariant).
+        unsafe { self.0.as_mut() }
+    }
+
+    #[inline(always)]
+    pub(super) fn into_inner(self) -> NonNull<Inner<T>> {
+        std::mem::ManuallyDrop::new(self).0
+    }
+
+    #[cfg(feature = "cuda")]
+    fn into_value(self) -> T {
+        // SAFETY: it was made by a box, and nobody else uses it (invariant).
+        unsafe { Box::from_raw(self.into_inner().as_ptr()) }.value
+    }
+}
+
+impl<T> Deref for Last<T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: it lives (invariant).
+        unsafe { &self.0.as_ref().value }
+    }
+}
+
+impl<T> DerefMut for Last<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner_mut().value
+    }
+}
+
+impl<T> Drop for Last<T> {
+    fn drop(&mut self) {
+        // SAFETY: it was made by a box, and nobody else uses it (invariant).
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+/// Values of which there are no shares, linked by themselves.
+///
+/// **Invariant.** Each of them, from the first on, belongs to the chain, as to a [`Last`].
+pub(crate) struct Chain<T> {
+    first: Option<NonNull<Inner<T>>>,
+}
+
+// SAFETY: it owns the values.
+unsafe impl<T: Send> Send for Chain<T> {}
+
+impl<T> Default for Chain<T> {
+    fn default() -> Self {
+        Self { first: None }
+    }
+}
+
+impl<T> Chain<T> {
+    /// From this value on.
+    ///
+    /// # Safety
+    /// It, and all that it is [linked](Inner::link) with, are what [`Last::into_inner`] has given, each once, and nobody's now.
+    #[inline(always)]
+    pub(super) unsafe fn of(first: Option<NonNull<Inner<T>>>) -> Self {
+        Self { first }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, mut last: Last<T>) {
+        last.inner_mut().next = self.first;
+        self.first = Some(last.into_inner());
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Last<T>> {
+        let mut last = Last(self.first?);
+        self.first = last.inner_mut().next;
+        Some(last)
+    }
+}
+
+impl<T> Drop for Chain<T> {
+    fn drop(&mut self) {
+        while self.pop().is_some() {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::rc::Rc;
     use std::sync::Arc;
 
     use super::*;
+
+    impl Shareable for Rc<()> {}
+    impl Shareable for Arc<i32> {}
+    impl Shareable for Rc<i32> {
+        fn end(last: Last<Self>) {
+            ENDED.with_borrow_mut(|ended| ended.push(last));
+        }
+    }
+
+    thread_local! {
+        static ENDED: RefCell<Chain<Rc<i32>>> = RefCell::default();
+    }
 
     /// A value is dropped with its last share, in whatever way that is given up.
     fn drops_once<C: Count>() {
@@ -193,9 +342,9 @@ mod tests {
         drop((first, second));
         assert!(is_there());
         // SAFETY: three were counted.
-        let third = unsafe { Counted::from_counted(shares) };
+        let third = unsafe { Counted::<_, C>::from_counted(shares) };
         // SAFETY: two are left.
-        unsafe { Counted::give_back(shares, 2) }
+        unsafe { Counted::<_, C>::give_back(shares, 2) }
         assert!(is_there());
         assert!(Rc::ptr_eq(&third, &value));
         drop(third);
@@ -206,20 +355,20 @@ mod tests {
         drop(only);
         assert!(is_there());
         // SAFETY: one was counted.
-        unsafe { Counted::give_back(shares, 1) }
+        unsafe { Counted::<_, C>::give_back(shares, 1) }
         assert!(!is_there());
     }
 
     #[test]
     fn a_value_is_dropped_with_its_last_share() {
-        drops_once::<Cell<usize>>();
-        drops_once::<AtomicUsize>();
+        drops_once::<OneThread>();
+        drops_once::<AnyThread>();
     }
 
     #[test]
     fn threads_share_a_value() {
         let value = Arc::new(7);
-        let counted = Counted::<_, AtomicUsize>::new(Arc::clone(&value));
+        let counted = Counted::<_, AnyThread>::new(Arc::clone(&value));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 let share = counted.clone();
@@ -228,5 +377,20 @@ mod tests {
             drop(counted);
         });
         assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn what_is_ended_goes_where_the_value_says_and_is_shared_again() {
+        let value = Rc::new(7);
+        drop(Counted::<_, OneThread>::new(Rc::clone(&value)).clone());
+        drop(Counted::<_, OneThread>::new(Rc::clone(&value)));
+        assert_eq!(Rc::strong_count(&value), 3);
+        let mut last = ENDED.with_borrow_mut(Chain::pop).unwrap();
+        *last = Rc::new(8);
+        let again: Counted<_, OneThread> = last.share();
+        assert_eq!((**again, Rc::strong_count(&value)), (8, 2));
+        drop(again);
+        drop(ENDED.take());
+        assert_eq!(Rc::strong_count(&value), 1);
     }
 }

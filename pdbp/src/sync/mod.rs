@@ -1,15 +1,21 @@
-//! What threads share at little cost: values that their owner locks for nothing, and values that are counted.
+//! What threads share at little cost: values that their owner locks for nothing, values that are counted, and queues.
 
 mod biased;
 #[cfg(test)]
 mod biased_tests;
 mod counted;
 mod primitives;
+mod ring;
+#[cfg(test)]
+mod ring_tests;
+mod stack;
 mod tasks;
 
 pub(crate) use biased::{Owner, Visitor, Windowed};
-pub(crate) use counted::{Count, Counted, Inner};
+pub(crate) use counted::{AnyThread, Chain, Count, Counted, Inner, Last, OneThread, Shareable};
 use primitives::is_registered;
+pub(crate) use ring::Ring;
+pub(crate) use stack::Stack;
 pub(crate) use tasks::{Tasks, Waiting};
 
 /// What a process does once, for all its clusters. [`Builder::start`](crate::Builder::start) does it, if nobody has.

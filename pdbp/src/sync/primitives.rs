@@ -1,9 +1,10 @@
-//! What the biased lock and the lists of wakers are made of. `tests/biased.rs` and `tests/tasks.rs` put loom's in its place.
+//! What the biased lock, the queues and the lists of wakers are made of. `tests/biased.rs`, `tests/queues.rs` and `tests/tasks.rs` put loom's
+//! in its place.
 
 use std::sync::TryLockError;
 use std::sync::atomic::compiler_fence;
 
-pub(super) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
+pub(super) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence};
 pub(super) use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A cell without checks.

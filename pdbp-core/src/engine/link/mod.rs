@@ -18,7 +18,7 @@ use crate::matrix::{Queue, RecvRow, SendRow, kept};
 use crate::mesp::Control;
 use crate::routing::LinkId;
 use crate::transport::{Op, Refused, Transport};
-use crate::umb::{BlockMemory, BlockState, SealedBlock, Umb};
+use crate::umb::{BlockMemory, BlockState, DeliveryKind, SealedBlock, Umb};
 pub(super) use numbers::{MOST_MISSING, Missing, Numbers};
 pub(super) use state::LinkState;
 pub(super) use table::Links;
@@ -115,6 +115,18 @@ impl Label {
             segment: header.segment.get(),
             group: header.group.get(),
         }
+    }
+
+    /// Whether it is of messages that are all for one part.
+    #[inline]
+    pub(super) fn is_for_one_part(&self) -> bool {
+        self.class == BlockClass::Message && self.has(flag::UNIFORM)
+    }
+
+    /// Of a block of messages: what is delivered of it.
+    #[inline]
+    pub(super) fn kind(&self) -> DeliveryKind {
+        DeliveryKind::Messages { urgent: self.has(flag::URGENT) }
     }
 
     /// Whether every one of the flag's bits is set.

@@ -14,7 +14,6 @@ use super::{HoldsPart, Part, SEGMENT, StreamReader, StreamWriter};
 use crate::error::{RecvError, SendError};
 use crate::node::Shared;
 use crate::part::device::{ReadHome, vacate};
-use crate::part::message::Run;
 use crate::part::sending::Patience;
 
 /// Counts the blocks of a stream that flows have. Streams of a part that may go to another thread go with it, so the count is atomic; nothing
@@ -180,7 +179,7 @@ impl<P: HoldsPart + Clone> Inlet for StreamReader<P> {
             again.ok_or(broken)?
         } else {
             // A stream's run has one holder.
-            run.into_inner().and_then(Run::into_delivery).ok_or(broken)?
+            run.into_inner().and_then(|mut run| run.take_delivery()).ok_or(broken)?
         };
         let (home, end) = (ReadHome(Arc::clone(self.part.part().shared())), at + length.min(most));
         Ok(Arrived::Block(Self::Block::arrived(delivery, home, |delivery| {

@@ -1,0 +1,146 @@
+//! Receiving messages, one by one and train by train.
+
+use std::cell::RefMut;
+use std::time::Duration;
+
+use super::inbox::{Inbox, Source};
+use super::{Batch, Message, Part, Share};
+use crate::error::RecvError;
+use crate::node::Pipe;
+
+/// How often a part that waits for a message looks whether anybody is left who could send it one.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl<S: Share> Part<S> {
+    /// Returns the next message if one has arrived, commands first. Does not wait, but lets the node make progress.
+    ///
+    /// A part that has released its pipe receives nothing; [`recv`](Self::recv) says so.
+    #[inline]
+    #[expect(clippy::map_identity, reason = "it keeps a message in registers, see below")]
+    pub fn try_recv(&self) -> Option<Message<S>> {
+        match self.train.next() {
+            Some(message) => Some(message),
+            // By its fields: a message that is here from the call on would lie in memory, either way.
+            None => self.try_recv_slow().map(|Message { run, bytes, info }| Message { run, bytes, info }),
+        }
+    }
+
+    #[inline(never)]
+    fn try_recv_slow(&self) -> Option<Message<S>> {
+        match self.train.next_train() {
+            Some(message) => Some(message),
+            None => self.try_recv_inbox(),
+        }
+    }
+
+    #[inline(never)]
+    fn try_recv_inbox(&self) -> Option<Message<S>> {
+        self.next_message().or_else(|| (self.poll() > 0).then(|| self.next_message()).flatten())
+    }
+
+    #[inline]
+    pub(super) fn next_message(&self) -> Option<Message<S>> {
+        // Seen at once, since it is what a part that waits finds again and again.
+        if self.has_nothing() { None } else { self.take_message() }
+    }
+
+    /// Whether nothing is there to be read.
+    #[inline]
+    fn has_nothing(&self) -> bool {
+        let is_empty = !self.train.is_ahead() && self.inbox.borrow().is_empty();
+        is_empty && self.bound_pipe().is_some_and(Pipe::is_empty)
+    }
+
+    #[inline(never)]
+    fn take_message(&self) -> Option<Message<S>> {
+        let mut inbox = self.inbox();
+        let message = inbox.next(&mut Source(self))?;
+        self.train.fill(&mut inbox);
+        Some(Message::new(message))
+    }
+
+    /// The inbox, with all that was not read.
+    #[inline]
+    pub(crate) fn inbox(&self) -> RefMut<'_, Inbox<S>> {
+        let mut inbox = self.inbox.borrow_mut();
+        self.train.put_back(&mut inbox);
+        inbox
+    }
+
+    fn next_batch(&self) -> Option<Batch<S>> {
+        self.inbox().next_batch(&mut Source(self)).map(Batch::new)
+    }
+
+    /// Waits for the next message, until there is one or none can come any more. First flushes what this part has packed.
+    ///
+    /// # Errors
+    /// [`RecvError::NobodyLeft`] when every other node has failed or left and this node has no other part (in a cluster of one node it
+    /// waits: another thread may still register a part); [`RecvError::NoPipe`], and [`RecvError::Interrupted`].
+    pub fn recv(&self) -> Result<Message<S>, RecvError> {
+        match self.train.next() {
+            Some(message) => Ok(message),
+            None => self.receive(),
+        }
+    }
+
+    #[inline(never)]
+    fn receive(&self) -> Result<Message<S>, RecvError> {
+        let look = |part: &Self| {
+            let found = part.next_message();
+            if found.is_none() && part.is_alone() { Err(RecvError::NobodyLeft) } else { Ok(found) }
+        };
+        if let Some(message) = self.train.next_train().or_else(|| self.next_message()) {
+            return Ok(message);
+        }
+        self.pipe()?;
+        // Before anything is polled for: what this part waits for may be the answer.
+        self.flush_and_poll();
+        if let Some(message) = self.next_message() {
+            return Ok(message);
+        }
+        loop {
+            match self.wait_until(LOOK, Vec::new(), "", |part| Ok(part.next_message())) {
+                Ok(message) => return Ok(message),
+                Err(RecvError::Timeout(_)) => {}
+                Err(e) => return Err(e),
+            }
+            if let Some(message) = look(self)? {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// Waits for the next message, at most `timeout`.
+    ///
+    /// # Errors
+    /// [`RecvError::Timeout`], also when no other node is left; [`RecvError::NoPipe`], and [`RecvError::Interrupted`].
+    #[inline]
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<Message<S>, RecvError> {
+        if let Some(message) = self.train.next() {
+            return Ok(message);
+        }
+        self.pipe()?;
+        self.receive_by(timeout, "sent a message to this part", |part| Ok(part.next_message()))
+    }
+
+    /// Returns the messages of one length from one sender that arrived together, without waiting: the fastest way to read many. A single message is a
+    /// batch of one, as is a message longer than a block. Commands come first, in batches of their own ([`Batch::is_command`]).
+    pub fn try_recv_batch(&self) -> Option<Batch<S>> {
+        self.next_batch().or_else(|| (self.poll() > 0).then(|| self.next_batch()).flatten())
+    }
+
+    /// As [`try_recv_batch`](Self::try_recv_batch), waiting at most `timeout`.
+    ///
+    /// # Errors
+    /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
+    pub fn recv_batch(&self, timeout: Duration) -> Result<Batch<S>, RecvError> {
+        self.pipe()?;
+        self.receive_by(timeout, "sent a message to this part", |part| Ok(part.next_batch()))
+    }
+
+    /// Whether a message, and whether a new stream, has arrived.
+    pub(super) fn has_arrived(&self) -> (bool, bool) {
+        let waiting = self.inbox().look(&mut Source(self));
+        (waiting.message, waiting.stream)
+    }
+}

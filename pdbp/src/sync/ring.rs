@@ -1,0 +1,109 @@
+//! A queue from one thread at a time to one thread at a time.
+#![allow(unsafe_code, reason = "places that one end writes and the other reads")]
+
+use std::mem::MaybeUninit;
+
+use super::primitives::{AtomicUsize, Ordering, UnsafeCell};
+
+/// A count on a cache line of its own.
+#[repr(align(64))]
+struct Line(AtomicUsize);
+
+/// A queue of bounded length: no locked operation, and no fence.
+///
+/// **Invariant.** Of all values those with the numbers from `taken` up to `put` are in the queue, no more than `depth`, each in the place that
+/// the lowest bits of its number name. The other places have none. Places in the queue are the reader's, the others the writer's.
+pub(crate) struct Ring<T> {
+    put: Line,
+    taken: Line,
+    depth: usize,
+    /// A power of 2.
+    places: Box<[UnsafeCell<MaybeUninit<T>>]>,
+}
+
+// SAFETY: values go from one thread to another; no place is used by two at a time (invariant, and contracts of `push` and `pop`).
+unsafe impl<T: Send> Sync for Ring<T> {}
+// SAFETY: as for `Sync`.
+unsafe impl<T: Send> Send for Ring<T> {}
+
+impl<T> Ring<T> {
+    /// A queue of up to `depth` values.
+    pub(crate) fn new(depth: usize) -> Self {
+        let place = |_| UnsafeCell::new(MaybeUninit::uninit());
+        Self {
+            put: Line(AtomicUsize::new(0)),
+            taken: Line(AtomicUsize::new(0)),
+            depth,
+            places: (0..depth.next_power_of_two()).map(place).collect(),
+        }
+    }
+
+    fn place(&self, number: usize) -> Option<&UnsafeCell<MaybeUninit<T>>> {
+        self.places.get(number & self.places.len().wrapping_sub(1))
+    }
+
+    /// Puts a value in.
+    ///
+    /// # Errors
+    /// The value, when the queue is full.
+    ///
+    /// # Safety
+    /// Nobody else is in this function, and the caller sees all that was done in it before.
+    #[inline]
+    pub(crate) unsafe fn push(&self, value: T) -> Result<(), T> {
+        let number = self.put.0.load(Ordering::Relaxed);
+        // Pairs with the store in `pop`, after which the reader does not use the place.
+        let length = number.wrapping_sub(self.taken.0.load(Ordering::Acquire));
+        let Some(place) = self.place(number).filter(|_| length < self.depth) else { return Err(value) };
+        // SAFETY: the place is not in the queue, so it is the writer's, which this is alone (contract).
+        place.with_mut(|place| unsafe { (*place).write(value) });
+        // Pairs with the load in `pop`.
+        self.put.0.store(number.wrapping_add(1), Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes the value that was put in first.
+    ///
+    /// # Safety
+    /// Nobody else is in this function, and the caller sees all that was done in it before.
+    #[inline]
+    pub(crate) unsafe fn pop(&self) -> Option<T> {
+        let number = self.taken.0.load(Ordering::Relaxed);
+        // Pairs with the store in `push`, which comes after the value.
+        if number == self.put.0.load(Ordering::Acquire) {
+            return None;
+        }
+        let place = self.place(number)?;
+        // SAFETY: the place is in the queue, so it has a value and is the reader's, which this is alone (contract).
+        let value = place.with_mut(|place| unsafe { place.cast::<T>().read() });
+        // Pairs with the load in `push`.
+        self.taken.0.store(number.wrapping_add(1), Ordering::Release);
+        Some(value)
+    }
+
+    /// Whether nothing is in the queue, at this moment.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        // Pairs with the store in `push`, as in `pop`.
+        self.taken.0.load(Ordering::Relaxed) == self.put.0.load(Ordering::Acquire)
+    }
+
+    /// How many values were ever put in, in a circle; for who puts them in.
+    pub(crate) fn put(&self) -> usize {
+        self.put.0.load(Ordering::Relaxed)
+    }
+
+    /// How many values were ever taken, in a circle; for who takes them.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.0.load(Ordering::Relaxed)
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it.
+        while let Some(value) = unsafe { self.pop() } {
+            drop(value);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Values of which there are no shares, from any thread, on their way to one that takes all of them.
+#![allow(unsafe_code, reason = "values linked by themselves")]
+
+use std::ptr::{self, NonNull};
+
+use super::counted::{Chain, Inner, Last};
+use super::primitives::{AtomicPtr, Ordering};
+
+/// Values that any thread puts in, and any takes out, all at once: so none is put in again between a look at the first and its removal.
+///
+/// **Invariant.** `first`, and all that follow it, belong to the stack, as to a [`Last`].
+pub(crate) struct Stack<T> {
+    first: AtomicPtr<Inner<T>>,
+}
+
+impl<T> Default for Stack<T> {
+    fn default() -> Self {
+        Self { first: AtomicPtr::new(ptr::null_mut()) }
+    }
+}
+
+impl<T> Stack<T> {
+    /// Puts a value in.
+    #[inline]
+    pub(crate) fn push(&self, last: Last<T>) {
+        let inner = last.into_inner();
+        // What is read there is only written into the value, or compared.
+        let mut first = self.first.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: nobody else uses the value, since it was a `Last`.
+            unsafe { Inner::link(inner, NonNull::new(first)) }
+            // Pairs with the swap in `take`: who takes the value sees what was done with it.
+            let put =
+                self.first.compare_exchange_weak(first, inner.as_ptr(), Ordering::Release, Ordering::Relaxed);
+            match put {
+                Ok(_) => return,
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// Takes all values, the last that was put in first.
+    #[inline]
+    pub(crate) fn take(&self) -> Chain<T> {
+        // Looking first is cheaper, and what is missed is there the next time.
+        if self.first.load(Ordering::Relaxed).is_null() {
+            return Chain::default();
+        }
+        // Pairs with the exchange in `push`.
+        let first = NonNull::new(self.first.swap(ptr::null_mut(), Ordering::Acquire));
+        // SAFETY: the stack had them, and has them no longer.
+        unsafe { Chain::of(first) }
+    }
+}
+
+impl<T> Drop for Stack<T> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}

@@ -1,0 +1,91 @@
+//! The queues between the engine and its parts under loom: in no interleaving, and with no store seen late that may be, is a value lost, had twice,
+//! or used by two.
+
+#[path = "../src/sync/counted.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod counted;
+#[path = "../src/sync/ring.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod ring;
+#[path = "../src/sync/stack.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod stack;
+
+mod primitives {
+    pub(super) use loom::cell::UnsafeCell;
+    pub(super) use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+}
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+use counted::{Last, Shareable};
+use ring::Ring;
+use stack::Stack;
+
+#[test]
+fn a_reader_gets_all_in_order_and_the_writer_no_more_room_than_there_is() {
+    loom::model(|| {
+        let ring = Arc::new(Ring::new(2));
+        let writer = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || {
+                for n in 0..3 {
+                    let mut value = Box::new(n);
+                    // SAFETY: this thread alone puts values in.
+                    while let Err(back) = unsafe { ring.push(value) } {
+                        value = back;
+                        thread::yield_now();
+                    }
+                }
+            })
+        };
+        for n in 0..3 {
+            let value = loop {
+                // SAFETY: this thread alone takes values.
+                match unsafe { ring.pop() } {
+                    Some(value) => break value,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(*value, n);
+        }
+        writer.join().unwrap();
+        assert!(ring.is_empty());
+    });
+}
+
+/// A number that loom watches.
+struct Watched(UnsafeCell<u32>);
+
+impl Shareable for Watched {}
+
+#[test]
+fn what_threads_put_on_a_stack_is_taken_once() {
+    loom::model(|| {
+        let stack = Arc::new(Stack::default());
+        let put = |n: u32| {
+            let stack = Arc::clone(&stack);
+            thread::spawn(move || {
+                let value = Last::new(Watched(UnsafeCell::new(0)));
+                // SAFETY: nobody else has it.
+                value.0.with_mut(|value| unsafe { *value = n });
+                stack.push(value);
+            })
+        };
+        let threads = [put(1), put(2)];
+        let (mut sum, mut count) = (0, 0);
+        while count < 2 {
+            let mut taken = stack.take();
+            while let Some(value) = taken.pop() {
+                // SAFETY: nobody else has it.
+                sum += value.0.with_mut(|value| unsafe { *value });
+                count += 1;
+            }
+            thread::yield_now();
+        }
+        assert_eq!(sum, 3);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
