@@ -87,7 +87,7 @@ impl Count for AnyThread {
 ///
 /// **Invariant.** The count is the number of shares that there are: values of this type, and those that [`add`](Self::add) has counted.
 /// The value lives as long as there are any. All of them are counted in the same way.
-pub(crate) struct Counted<T: Shareable, C: Count>(NonNull<Inner<T>>, PhantomData<C>);
+pub(crate) struct Counted<T: Shareable, C: Count>(NonNull<Inner<T>>, PhantomData<fn() -> C>);
 
 /// A value, its count, and the next of a [chain](Chain).
 pub(crate) struct Inner<T> {
