@@ -82,6 +82,8 @@ struct Link {
     away: usize,
     /// Blocks of the peer that are read in place.
     here: Here,
+    /// The next look is for blocks of the peer alone.
+    skips_back: bool,
     /// Blocks that were sent, and taken from the ring here.
     sent: u64,
     taken: u64,
@@ -177,6 +179,7 @@ impl Local {
                             posted: VecDeque::new(),
                             away: 0,
                             here: Here::default(),
+                            skips_back: false,
                             sent: 0,
                             taken: 0,
                             kept: kept[i][j].take()?,
@@ -280,7 +283,11 @@ impl Local {
     fn poll_link(&mut self, at: usize) -> Option<Completion<Infallible>> {
         let link = self.links.get_mut(at).filter(|link| !link.failed)?;
         let peer = link.peer;
-        if let Ok(block_ref) = link.back.pop()
+        // A look that follows an arrival is for another arrival alone, every other time: a peer that answers gives our block back right behind its
+        // answer, and whoever waits for the answer would wait for that line, too.
+        let skips_back = std::mem::take(&mut link.skips_back);
+        if !skips_back
+            && let Ok(block_ref) = link.back.pop()
             && let Some(block) = self.away.take(peer, block_ref)
         {
             link.away -= 1;
@@ -290,6 +297,7 @@ impl Local {
             Arrival::InPlace => {
                 if let Ok(block_ref) = link.incoming.pop() {
                     link.taken += 1;
+                    link.skips_back = !skips_back;
                     return Some(Completion::Received { peer, block: link.here.lend(block_ref) });
                 }
             }
