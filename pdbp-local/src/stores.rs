@@ -99,9 +99,11 @@ pub struct StoreChoice {
 /// Bytes of a round.
 #[derive(Clone, Copy, Debug)]
 struct Rounds {
-    /// Of a trial, and between two of them.
+    /// Of a trial.
     trial: usize,
+    /// Between two trials, while all goes past the caches, and while it goes through them.
     rest: usize,
+    cached_rest: usize,
     /// After a change of stores time does not count for so many.
     uncounted: usize,
 }
@@ -122,9 +124,11 @@ impl Cost {
 
 impl StoreChoice {
     /// For copies whose time is that of the copy. A trial is two rows of 8 blocks.
-    const COPIES: Rounds = Rounds { trial: 2 << 20, rest: 128 << 20, uncounted: 0 };
+    const COPIES: Rounds = Rounds { trial: 2 << 20, rest: 128 << 20, cached_rest: 128 << 20, uncounted: 0 };
     /// For blocks whose time is that from one to the next, which is the reader's, too, when it has those of a row.
-    const BLOCKS: Rounds = Rounds { trial: 4 << 20, rest: 256 << 20, uncounted: 2 << 20 };
+    /// Past the caches is never much worse, and through them is several times as long when one of the two comes to run elsewhere.
+    const BLOCKS: Rounds =
+        Rounds { trial: 4 << 20, rest: 256 << 20, cached_rest: 32 << 20, uncounted: 2 << 20 };
 
     const fn new(rounds: Rounds) -> Self {
         let (non_temporal, cached) = (Cost(0), Cost(0));
@@ -160,13 +164,19 @@ impl StoreChoice {
         }
         let before = self.stores;
         self.stores = match before {
-            _ if self.is_trial && self.non_temporal.0 <= self.cached.0 => Stores::NonTemporal,
+            _ if self.is_trial && self.non_temporal.0 <= self.cached.0.saturating_add(self.cached.0 / 8) => {
+                Stores::NonTemporal
+            }
             _ if self.is_trial => Stores::Cached,
             Stores::NonTemporal => Stores::Cached,
             Stores::Cached => Stores::NonTemporal,
         };
         self.is_trial = !self.is_trial;
-        self.left = if self.is_trial { self.rounds.trial } else { self.rounds.rest };
+        self.left = match self.stores {
+            _ if self.is_trial => self.rounds.trial,
+            Stores::NonTemporal => self.rounds.rest,
+            Stores::Cached => self.rounds.cached_rest,
+        };
         if self.stores != before {
             self.uncounted = self.rounds.uncounted;
         }
@@ -279,6 +289,20 @@ mod tests {
         assert!(non_temporal(choice, ALL, 4, 2) <= 2 * StoreChoice::COPIES.trial);
         // What has become twice as dear as the other was is left at once.
         assert!(non_temporal(choice, ALL, 12, 36) >= ALL - 2 * StoreChoice::COPIES.trial);
+    }
+
+    #[test]
+    fn blocks_go_past_the_caches_again_soon_when_a_processor_changes_and_unless_the_other_way_is_clearly_better()
+     {
+        const BLOCKS: Rounds = StoreChoice::BLOCKS;
+        let choice = &mut StoreChoice::of_blocks();
+        assert!(non_temporal(choice, BLOCKS.rest, 19, 18) > BLOCKS.rest - 3 * BLOCKS.trial);
+        assert!(non_temporal(choice, BLOCKS.rest, 19, 10) < BLOCKS.rest);
+        assert_eq!(choice.stores, Stores::Cached);
+        // One of them runs elsewhere: no copy is twice as dear as the other was.
+        assert!(
+            non_temporal(choice, BLOCKS.rest, 20, 36) > BLOCKS.rest - BLOCKS.cached_rest - 3 * BLOCKS.trial
+        );
     }
 
     #[test]
