@@ -48,7 +48,7 @@
 //! runs the kernels' sources on the host, does what is asked of a stream as late as can be, reports errors of something else before
 //! each wait, and ends a program that gets memory of a copy back early; and each function of the driver made to fail in turn. All tests that
 //! `ci/gpu-programs` collects have passed on an H200 (driver 580, CUDA 13.0); `compute-sanitizer` found no error in those of this crate (memcheck; racecheck of the kernels);
-//! figures are in `benches/README.md`, "On a GPU".
+//! figures are in `benches/figures/gpu.md`.
 
 pub mod device;
 pub mod flow;

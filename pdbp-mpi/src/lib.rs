@@ -67,14 +67,14 @@
 //!
 //! # What it costs
 //! Per message of `pdbp`, both ends together, 2 ranks on two cores, Open MPI 4.1.4 (`perf`, `strace -c`, callgrind; the tables and their
-//! commands are in `benches/README.md`):
+//! commands are in `benches/figures/shared-memory.md`):
 //!
 //! | | within a host | between hosts (TCP) |
 //! |---|---|---|
-//! | copies of ours | 1, into the block; 0 with a loan or stream; 1 more of a block of up to 368 bytes | 1, or 0 |
+//! | copies of ours | 1, into the block; 1 more of what follows each other, past the caches, if that is faster, and of a block of up to 368 bytes | 1, or 0 with a loan or stream |
 //! | copies by others | 0 | the sockets', 2 |
 //! | system calls | 0; one wake-up when the reader sleeps | 1.75 `writev` and 5.7 `readv` per block of 60 KiB |
-//! | instructions, 64 bytes among others to the same part | 57 | the same, and MPI's per block |
+//! | instructions, 64 bytes among others to the same part | 71, of which 12 past the caches | 59, and MPI's per block |
 //!
 //! What bounds it within a host: up to 64 bytes the instructions; above, the bytes' way from one core's cache into the other's. Alone, no single
 //! step: packing, lock, credit, row, ring and their reverse take a tenth to a fifth each. Between hosts: the link, from 64 bytes on.

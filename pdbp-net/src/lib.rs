@@ -152,7 +152,7 @@
 //! A block of 64 bytes is one that nobody sends who has more to send: engines pack. What codecs carry over lines of 1 Gb/s and 100 Mb/s
 //! `--example codec` measures.
 //!
-//! What either framing carries from part to part, beside raw TCP, hyper and tonic: `benches/README.md`, "Links over sockets".
+//! What either framing carries from part to part, beside raw TCP, hyper and tonic: `benches/figures/sockets.md`.
 //!
 //! # What there is not yet
 //! Several connections for a link. (Clusters are joined by trunks in the crate

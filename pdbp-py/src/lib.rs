@@ -43,7 +43,7 @@
 //! | `send_array` of 16 MiB, beside `write` and `readinto_all` of a stream | 0.9 | 0.7 to 1.5 | 0.8 |
 //! | beside mpi4py's `Send` and `Recv` into the same buffers | **0.8** | **0.5** | |
 //!
-//! A round trip in Python is one in Rust (0.85 µs over MPI, `benches/README.md`) and a microsecond of Python. Messages of a block or less are written into
+//! A round trip in Python is one in Rust (0.85 µs over MPI, `benches/figures/shared-memory.md`) and a microsecond of Python. Messages of a block or less are written into
 //! the block that leaves (`loan`) and summed where they arrive; longer ones are put together, which is a copy more. Most of the distance to mpi4py with
 //! new buffers is the kernel's, which makes their pages. Where processors are far from each other, numpy's sum of what another
 //! one has just written waits for each line of it; mpi4py's copy asks for several at a time.

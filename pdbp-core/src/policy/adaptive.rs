@@ -26,7 +26,7 @@ use crate::matrix::{RowSpace, Side};
 /// and then to twice the largest of those peaks: SU is at most 0.5 afterwards, below the value at which it would grow again. So a
 /// steady load moves a row at most once in each direction. Patience is long, since others that wait are helped at once.
 ///
-/// `pdbp sim --compare all` measures it against Algorithm 1 and static allocations; benches/README.md has the figures.
+/// `pdbp sim --compare all` measures it against Algorithm 1 and static allocations; `benches/figures/policies.md` has the figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Adaptive {
     /// The share of a row of RM that the peer may want without its growing.

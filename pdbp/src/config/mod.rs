@@ -152,7 +152,8 @@ pub struct Settings {
     /// own, and may gain some where they share a small cache.
     pub pack_bytes: usize,
     /// Bytes of the UMB of each node. It never grows. 0 stands for 8 MiB, or twice what the rows of all nodes begin with if that
-    /// is more: little enough to stay in a cache.
+    /// is more: little enough to stay in a cache. Besides, a part that sends much to other nodes of its host has 16 KiB for each of them, of 32 at
+    /// most, and a stream or a loan to them up to the bytes of a block.
     pub memory_bytes: usize,
     /// Whether CUDA devices are told of the blocks of all nodes of this process, and of those of other processes of the host that
     /// are read in place. Starting takes longer then, and what is locked is not there for others; without it the driver copies

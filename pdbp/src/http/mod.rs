@@ -12,7 +12,7 @@
 //! at once or later, and limits on everything that a client decides. Of the kept servers, tiny_http has no deadline on its sockets, so
 //! that a silent client keeps a thread for ever; and hyper, whose limits on heads, bodies, rates and places would be code of our own all
 //! the same, brings a runtime for asynchronous code into every program that has a cluster. mio (sockets) and httparse (requests) are
-//! what those servers are built on. `benches/README.md` has the figures of both.
+//! what those servers are built on. `benches/figures/sockets.md` has the figures of both.
 
 mod body;
 mod connection;

@@ -20,7 +20,7 @@ use super::waiting::{Naps, lead};
 const TICK: Duration = Duration::from_micros(500);
 /// The same where nodes outnumber processors: a part that has not polled for a shorter time may just wait for its turn, and each look
 /// takes the processor from one that computes. About a time slice: eight nodes on two processors send 1.25 to 2 times as much
-/// as with `TICK` from 256 bytes on (benches/README.md); a wait of several slices was slower where other programs compute.
+/// as with `TICK` from 256 bytes on (`benches/figures/shared-memory.md`); a wait of several slices was slower where other programs compute.
 const CROWDED_TICK: Duration = Duration::from_millis(4);
 
 /// The progress thread of a node. It ends when the last handle to the node is gone.

@@ -2,7 +2,7 @@
 //! readers on another processor of this host.
 //!
 //! A block that is written anew lies in its reader's cache, so that each line is taken away from there before it is written. Short messages
-//! written in place are bound by that: see `benches/README.md`.
+//! written in place are bound by that: see `benches/figures/shared-memory.md`.
 
 use pdbp_local::copy_past_caches;
 
