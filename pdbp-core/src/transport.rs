@@ -298,6 +298,7 @@ pub trait Transport {
     /// [`Refused`] hands it back.
     fn submit(&mut self, op: Op) -> Result<(), Refused<Self::Error>>;
 
-    /// The next thing that has happened, if any. Makes a bounded amount of progress.
+    /// The next thing that has happened, if any. Makes a bounded amount of progress. A call that follows one that gave a
+    /// [`Completion::Received`] may look for more of these alone: if it finds none, only the next call says that nothing is left.
     fn poll_completion(&mut self) -> Option<Completion<Self::Error>>;
 }

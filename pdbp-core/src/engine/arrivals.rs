@@ -16,9 +16,13 @@ use crate::umb::{ArrivedBlock, BlockMemory};
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Takes what the transport reports, up to the budget.
     pub(super) fn poll_transport(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
-        let mut worked = 0;
+        let (mut worked, mut looks_again) = (0, core::mem::take(&mut self.ran_out));
         while worked < BUDGET as u32 {
             let Some(completion) = self.transport.poll_completion() else {
+                // A poll that has worked is followed by another; one that has not may be the last for long.
+                if core::mem::take(&mut looks_again) && worked == 0 {
+                    continue;
+                }
                 if self.links.have_work() {
                     self.fail_refused(pipes);
                 }
@@ -36,6 +40,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 }
             }
         }
+        self.ran_out = worked == BUDGET as u32;
         worked
     }
 

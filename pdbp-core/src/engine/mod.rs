@@ -243,6 +243,8 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     stirred: bool,
     /// The link whose blocks are being routed.
     routed_link: LinkId,
+    /// The last poll has taken as much as a poll takes, so that the transport's next look may be for arrivals alone.
+    ran_out: bool,
     /// Whether readers are to be told of streams that have ended: of this node's that were given up, and of those that it cannot pass on.
     breaking: bool,
 }
@@ -308,6 +310,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             agreement_due: None,
             stirred: true,
             routed_link: LinkId::NONE,
+            ran_out: false,
             breaking: false,
             config,
         };

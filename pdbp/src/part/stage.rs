@@ -4,12 +4,43 @@
 //! A block that is written anew lies in its reader's cache, so that each line is taken away from there before it is written. Short messages
 //! written in place are bound by that: see `benches/figures/shared-memory.md`.
 
-use pdbp_local::copy_past_caches;
+use std::time::Instant;
+
+use pdbp_local::{Copier, StoreChoice, copy_past_caches};
 
 /// Of a cache.
 const LINE: usize = 64;
 /// Fewer bytes than this are not worth the way to memory and back.
 const FEW: usize = 1 << 10;
+
+/// Whether blocks that follow each other are written beside themselves: if that takes less time from each to the next.
+pub(super) struct Pace {
+    choice: StoreChoice,
+    /// When the last block was begun, if nothing came between.
+    last: Option<Instant>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { choice: StoreChoice::of_blocks(), last: None }
+    }
+}
+
+impl Pace {
+    /// Another block begins, after one that so many bytes were written into; whether it is written beside.
+    pub(super) fn next(&mut self, written: usize) -> bool {
+        let now = Instant::now();
+        if let Some(last) = self.last.replace(now).filter(|_| written >= Copier::LONG) {
+            self.choice.note(written, now - last);
+        }
+        self.choice.is_past_caches()
+    }
+
+    /// The time to the next block is not that of writing.
+    pub(super) fn pause(&mut self) {
+        self.last = None;
+    }
+}
 
 /// What is not in the block yet, of bytes that are written one behind the other into the room that a block has. Places are counted from the
 /// beginning of that room.

@@ -6,14 +6,13 @@
 #![allow(unsafe_code, reason = "room in blocks that the outbox has")]
 
 use std::ptr;
-use std::time::Instant;
 
 use pdbp_core::cdu::{CDU_HEADER, COUNT_AT, CduClass, Full, Lent, Packed, Route};
 use pdbp_core::outbox::{Hop, Outbox};
-use pdbp_local::{Copier, StoreChoice};
+use pdbp_local::Copier;
 
 use super::Target;
-use super::stage::Stage;
+use super::stage::{Pace, Stage};
 use crate::sync::Windowed;
 
 /// Windows at a time. Traffic to more nodes than that, message by message in turn, goes without them.
@@ -42,18 +41,12 @@ pub(crate) struct Windows {
 }
 
 /// What a place knows of writing beside its blocks.
+#[derive(Default)]
 struct Beside {
-    choice: StoreChoice,
+    pace: Pace,
     stage: Stage,
-    /// When the last window was opened, and how many bytes were written through it, if this one follows it.
-    last: Option<Instant>,
+    /// Bytes that were written through the last window.
     written: usize,
-}
-
-impl Default for Beside {
-    fn default() -> Self {
-        Self { choice: StoreChoice::of_blocks(), stage: Stage::default(), last: None, written: 0 }
-    }
 }
 
 /// The open train of a lane, and the room behind it, where the messages go that follow.
@@ -302,11 +295,7 @@ impl Windows {
     #[cold]
     fn begin_stream(&mut self, place: usize) {
         let (window, beside) = (&mut self.places[place], self.beside[place].get_or_insert_default());
-        let now = Instant::now();
-        if let Some(last) = beside.last.replace(now) {
-            beside.choice.note(beside.written, now - last);
-        }
-        if beside.choice.is_past_caches() {
+        if beside.pace.next(beside.written) {
             beside.stage.begin(window.written());
             window.turn_to(&mut beside.stage);
         }
@@ -419,7 +408,7 @@ impl Packing {
         }
         if let Some(beside) = &mut windows.beside[place] {
             if written < MANY {
-                beside.last = None;
+                beside.pace.pause();
             }
             if window.is_staged
                 && let Some(lent) = self.outbox.lend_room(lane)

@@ -1,50 +1,31 @@
 //! How the bytes of a stream get into its blocks where these are read out of this node's memory on another processor: past the caches, if that
 //! takes less time.
 
-use std::time::Instant;
-
 use pdbp_core::outbox::StreamOut;
-use pdbp_local::{Copier, StoreChoice};
+use pdbp_local::Copier;
 
-use crate::part::stage::Stage;
+use crate::part::stage::{Pace, Stage};
 use crate::part::window::STAGE;
 
 /// What a writer of a stream knows of that.
+#[derive(Default)]
 pub(super) struct Beside {
     /// For long data, which goes into the block at once.
     copier: Copier,
     /// For loans and short data, which are staged.
-    choice: StoreChoice,
+    pace: Pace,
     stage: Stage,
     /// Whether this segment is staged.
     is_on: bool,
-    /// When this segment was begun, and how many bytes of it were written by loans and short data.
-    began: Option<Instant>,
+    /// Bytes of it that were written by loans and short data.
     written: usize,
-}
-
-impl Default for Beside {
-    fn default() -> Self {
-        Self {
-            copier: Copier::default(),
-            choice: StoreChoice::of_blocks(),
-            stage: Stage::default(),
-            is_on: false,
-            began: None,
-            written: 0,
-        }
-    }
 }
 
 impl Beside {
     /// A segment begins.
     pub(super) fn begin(&mut self) {
-        let now = Instant::now();
-        let before = self.began.replace(now);
-        if let Some(before) = before.filter(|_| self.written >= Copier::LONG) {
-            self.choice.note(self.written, now - before);
-        }
-        (self.is_on, self.written) = (self.choice.is_past_caches(), 0);
+        self.is_on = self.pace.next(self.written);
+        self.written = 0;
         self.stage.begin(0);
     }
 

@@ -2,6 +2,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use pdbp_core::outbox::Rule;
+use pdbp_local::StoreChoice;
 
 use super::*;
 use crate::part::sending::Patience;

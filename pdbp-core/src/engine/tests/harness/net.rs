@@ -47,6 +47,8 @@ pub struct Link {
     flight: VecDeque<InFlight>,
     /// Blocks of the sender that come back to it.
     back: VecDeque<SealedBlock>,
+    /// In place: the sender's next look is for blocks of the receiver alone, as after one that has found such a block.
+    skips_back: bool,
     /// In place: the sender's blocks that the receiver has.
     lent: BTreeMap<u32, SealedBlock>,
     lender: Lender,
@@ -297,7 +299,9 @@ impl Net {
         }
         for peer in (0..self.nodes).filter(|p| *p != me) {
             let out = &mut self.links[me][peer];
+            let skips_back = std::mem::take(&mut out.skips_back);
             if !out.closed
+                && !skips_back
                 && let Some(block) = out.back.pop_front()
             {
                 return Some(Completion::Sent { peer: node(peer), block });
@@ -332,6 +336,7 @@ impl Net {
                     unsafe { link.lender.lend(id, base, length) }
                 }
             };
+            self.links[me][peer].skips_back = arrival == Arrival::InPlace && !skips_back;
             return Some(Completion::Received { peer: node(peer), block });
         }
         None

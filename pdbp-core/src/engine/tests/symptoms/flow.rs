@@ -218,3 +218,21 @@ fn credit_is_collected_from_an_idle_row_when_none_is_left() {
     assert!(granted(&mut c)[2] > 3);
     c.settle();
 }
+
+/// A look that follows one at which a block of the peer was there may be for such blocks alone.
+#[test]
+fn a_poll_that_ended_with_an_arrival_is_followed_by_one_that_sees_what_has_come_back() {
+    let base = setup(Links::InPlace);
+    let mut c = Setup { initial: 80, row: 80, capacity: 100, pipe: 100, ..base }.ready();
+    (0..2).for_each(|_| ship(&mut c, 0, 1));
+    rounds(&mut c, 1);
+    c.read(1, 0, 1, false);
+    // With the block that comes back as many as a poll takes.
+    (0..63).for_each(|_| ship(&mut c, 1, 0));
+    assert_eq!(c.poll(0), 64);
+    c.read(1, 0, 1, false);
+    assert_eq!(c.host(0).engine.send_row(node(1)).unwrap().space.used(), 1);
+    c.poll(0);
+    assert_eq!(c.host(0).engine.send_row(node(1)).unwrap().space.used(), 0);
+    c.settle();
+}
