@@ -17,16 +17,16 @@ use crate::node::{self, Backend, Driver, Late, Memory, Node, NodeEngine, Seen, S
 use crate::served::Listeners;
 use crate::trace::Trace;
 
-/// The nodes of a running cluster that this process hosts. A node stops when the cluster, its [`Node`] handles and its parts have been dropped;
-/// messages that it sent and that have not arrived are lost then, so a program that must not lose any calls [`Node::quiesce`] last.
+/// The nodes of a running cluster that this process hosts. A node stops once the cluster, all its [`Node`] handles and its parts
+/// have been dropped. Messages it sent that have not yet arrived are then lost; call [`Node::quiesce`] first to wait for them.
 pub struct Cluster {
     nodes: Vec<Node>,
     settings: Settings,
 }
 
 impl Cluster {
-    /// Starts a cluster of `nodes` nodes in this process with the default settings, even under a launcher such as `mpirun`. The environment is
-    /// ignored; see [`from_env`](Self::from_env).
+    /// Starts a cluster of `nodes` nodes in this process with the default settings, even under a launcher such as `mpirun`. Ignores
+    /// the environment; see [`from_env`](Self::from_env).
     ///
     /// # Errors
     /// See [`StartError`].
@@ -34,8 +34,8 @@ impl Cluster {
         Builder::new().nodes(nodes).transport(TransportKind::Local).start()
     }
 
-    /// Starts the cluster that environment and file describe, as `Builder::from_env()?.start()`. Under a launcher such as `mpirun` each process
-    /// has one node; otherwise this process has as many as the setting `nodes`.
+    /// Starts the cluster that the environment and the configuration file describe, as `Builder::from_env()?.start()`. Under a
+    /// launcher such as `mpirun` each process hosts one node; otherwise this process hosts as many as the setting `nodes` says.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -48,14 +48,14 @@ impl Cluster {
         Builder::new()
     }
 
-    /// Number of nodes of the whole cluster. In an open cluster (the setting `found`) it is the number of places, and [`Node::members`] says which
-    /// are taken.
+    /// Number of nodes in the whole cluster. In an open cluster (the setting `found`) this is the number of places;
+    /// [`Node::members`] says which are taken.
     pub fn size(&self) -> usize {
         usize::from(self.settings.nodes)
     }
 
-    /// The address at which the gateway of this cluster accepts trunks, if it is in this process: the setting `listen` of a cluster with a
-    /// name (`grid`). Needs the feature `net`.
+    /// Address at which the cluster's gateway accepts trunks, if the gateway is in this process: the setting `listen` of a cluster
+    /// with a name (`grid`). Needs the feature `net`.
     #[cfg(feature = "net")]
     pub fn address(&self) -> Option<std::net::SocketAddr> {
         self.nodes.iter().find_map(|node| node.gateway.as_ref()?.address())
@@ -85,16 +85,16 @@ impl Cluster {
         self.nodes
     }
 
-    /// Runs a function once for every node that this process hosts, each on a thread of its own, and returns the results in the
-    /// order of the nodes.
+    /// Runs a function once for every node that this process hosts, each on its own thread, and returns the results in node order.
     ///
     /// # Panics
-    /// When one of them panics, calls in which the others wait end with the error `Interrupted`, as in
-    /// [`interruptible`](crate::interruptible): what they wait for may never come. The first panic is passed on when all are done.
+    /// If one call panics, the others' blocking calls return the error `Interrupted`, as in
+    /// [`interruptible`](crate::interruptible), since what they wait for may never come. The first panic resumes once all threads
+    /// have returned.
     pub fn run<R: Send>(&self, program: impl Fn(Node) -> R + Sync) -> Vec<R> {
         let (first, ends) = (Mutex::new(None), Arc::new(AtomicBool::new(false)));
         let run = |node: &Node| {
-            // Who sees the flag reads nothing else, so no order is needed.
+            // The flag guards no other data, so relaxed ordering is enough.
             let is_over = Arc::clone(&ends);
             let check = move || is_over.load(Ordering::Relaxed);
             let result = interruptible(check, || catch_unwind(AssertUnwindSafe(|| program(node.clone()))));
@@ -114,9 +114,9 @@ impl Cluster {
 }
 
 impl Builder {
-    /// Starts the nodes that this process hosts and returns when all nodes of the cluster know each other. The setting `transport` says how
-    /// they are connected: by default with MPI under a launcher such as `mpirun`, with sockets if `listen` or `join` is set (both with one
-    /// node per process), and otherwise as threads of this process.
+    /// Starts the nodes that this process hosts and returns once all nodes of the cluster know each other. The setting `transport`
+    /// says how they are connected. By default that is MPI under a launcher such as `mpirun`, sockets if `listen` or `join` is set
+    /// (both with one node per process), and threads of this process otherwise.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -154,13 +154,13 @@ impl Builder {
         Self::from(settings).start_on(ends.zip(memories).collect())
     }
 
-    /// The check of the settings says that this cannot be.
+    /// Never reached: the settings check refuses a fabric without the feature.
     #[cfg(not(feature = "rapidio"))]
     fn start_on_fabric(self) -> Result<Cluster, StartError> {
         Err(StartError::NoFabric)
     }
 
-    /// The check of the settings says that this cannot be.
+    /// Never reached: the settings check refuses sockets without the feature.
     #[cfg(not(feature = "net"))]
     fn start_net(self) -> Result<Cluster, StartError> {
         Err(StartError::NoAddress)
@@ -171,7 +171,7 @@ impl Builder {
         Ok(self.start_net_at()?.0)
     }
 
-    /// Starts this process' node of a cluster over sockets; with the address at which it listens.
+    /// Starts this process's node of a cluster over sockets; also returns the address it listens at.
     #[cfg(feature = "net")]
     pub(crate) fn start_net_at(self) -> Result<(Cluster, std::net::SocketAddr), StartError> {
         let mut settings = self.settings;
@@ -190,7 +190,7 @@ impl Builder {
 
     #[cfg(feature = "mpi")]
     fn start_mpi(self, launch: Option<Launch>) -> Result<Cluster, StartError> {
-        // A process that fails when the others wait for it keeps them waiting until their time is up.
+        // Bind before MPI starts: a process that fails later keeps the others waiting until they time out.
         if let Some(node) = launch.and_then(|launch| NodeId::new(u16::try_from(launch.rank).ok()?)) {
             let ranks = launch.and_then(|launch| u16::try_from(launch.ranks).ok());
             let mut settings = self.settings.clone();
@@ -200,12 +200,12 @@ impl Builder {
         self.join_mpi(launch.map(|launch| (launch.rank, launch.ranks)), Mpi::start)
     }
 
-    /// Starts this process' node of a cluster of all processes of an MPI communicator, on a duplicate of it, in a program
-    /// that has initialised MPI itself and will finalise it. All of them have to call it. Needs the feature `mpi`; communicators of the
-    /// crate `mpi` (rsmpi) need `mpi-linked`.
+    /// Starts this process's node of a cluster made of all processes of an MPI communicator, using a duplicate of it. For programs
+    /// that initialise and finalise MPI themselves. Collective: every process of the communicator must call it. Needs the feature
+    /// `mpi`; communicators of the crate `mpi` (rsmpi) need `mpi-linked`.
     ///
-    /// With a progress thread MPI must have been initialised with `MPI_THREAD_MULTIPLE`, since the program may call it at
-    /// the same time; otherwise `MPI_THREAD_SERIALIZED` is enough.
+    /// With a progress thread MPI must have been initialised with `MPI_THREAD_MULTIPLE`, since the program may call it at the same
+    /// time; otherwise `MPI_THREAD_SERIALIZED` is enough.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -218,14 +218,14 @@ impl Builder {
         self.join_mpi(Some(place), |options| Mpi::start_on(comm, options))
     }
 
-    /// As [`start_on_communicator`](Self::start_on_communicator), with the handle of the communicator, an `MPI_Comm`, as a number (in C
-    /// `(uintptr_t)comm`). Needs the feature `mpi`.
+    /// As [`start_on_communicator`](Self::start_on_communicator), with the handle of the communicator (an `MPI_Comm`) as a number,
+    /// in C `(uintptr_t)comm`. Needs the feature `mpi`.
     ///
     /// # Errors
     /// See [`StartError`].
     ///
     /// # Safety
-    /// It is the handle of a communicator of the MPI library that this process has loaded.
+    /// `comm` must be the handle of a communicator of the MPI library that this process has loaded.
     #[cfg(feature = "mpi")]
     #[expect(unsafe_code, reason = "the caller's promise of a handle")]
     pub unsafe fn start_on_raw_communicator(self, comm: usize) -> Result<Cluster, StartError> {
@@ -261,11 +261,11 @@ impl Builder {
         Self::from(settings).start_on(vec![(backend, Box::new(memory))])
     }
 
-    /// Starts the nodes whose transports and block memories are given, and returns when they and all others of the cluster know
-    /// each other. This is how a backend is chosen by the program: a process of an MPI job gives its one node
-    /// (`Backend::over_mpi`), tests give several. The number of nodes is that of the transports; block memory is as long as it is,
-    /// whatever `memory_bytes` says. Nodes of other processes must have been given the same settings where all have to agree
-    /// ([`Setting`](pdbp_core::engine::Setting)); where they differ both are told which.
+    /// Starts nodes on the given transports and block memories, and returns once they and all other nodes of the cluster know each
+    /// other. This lets a program choose its backend: a process of an MPI job gives its one node (`Backend::over_mpi`), tests give
+    /// several. The number of transports is the number of nodes, and `memory_bytes` is ignored: block memory is as long as it is.
+    /// Nodes of other processes need the same values of the settings that must agree ([`Setting`](pdbp_core::engine::Setting)); if
+    /// they differ, both sides report which.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -347,7 +347,7 @@ impl Builder {
     }
 }
 
-/// Where nodes come and go, the members that a node cannot talk to yet and has to.
+/// In an open cluster: the members that this node needs a link to and has none yet.
 fn unlinked(engine: &NodeEngine, settings: &Settings) -> impl Iterator<Item = NodeId> {
     let (me, is_open) = (engine.config().node, engine.config().is_open());
     let is_needed = move |node: NodeId| !settings.needs_founder_only || node.index() == 0;

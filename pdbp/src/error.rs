@@ -1,4 +1,4 @@
-//! What can go wrong, by operation. Every message names the value and what to do.
+//! Errors, by operation. Every message names the value and says what to do.
 
 mod lookup;
 mod start;
@@ -16,14 +16,14 @@ use crate::node::{Late, OWN_ROWS};
 pub use lookup::LookupError;
 pub use start::StartError;
 
-/// A call that waited as long as it may.
+/// A call that waited as long as it was allowed to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeout {
-    /// How long.
+    /// How long it waited.
     pub waited: Duration,
-    /// The nodes that it waited for, as far as they are known.
+    /// The nodes it waited for, if known.
     pub peers: Vec<NodeId>,
-    /// What they did not do.
+    /// What they have not done.
     pub missing: &'static str,
 }
 
@@ -42,21 +42,21 @@ impl fmt::Display for Timeout {
 
 impl std::error::Error for Timeout {}
 
-/// Why a call of a node did not get what it waited for.
+/// Why a call of a node ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// It waited as long as it may.
+    /// It waited as long as it was allowed to.
     Timeout(Timeout),
-    /// Somebody has ended the wait ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)).
+    /// The wait was ended by [`Node::interrupt`](crate::Node::interrupt) or [`interruptible`](crate::interruptible).
     Interrupted,
 }
 
-/// What an error says to a task that nobody would wake.
+/// Message for a task that nobody would wake.
 const NOBODY_POLLS: &str = "a task waits, and with `progress` = \"inline\" nobody polls the node to wake it; set \"thread\", or \"host\" \
     and poll the node in a loop";
 
-/// What an error says of a call that somebody has ended.
+/// Message for a call that was interrupted.
 const INTERRUPTED: &str = "interrupted before there was what the call waits for; it may be called again";
 
 impl fmt::Display for WaitError {
@@ -85,14 +85,14 @@ macro_rules! from_late {
 
 from_late!(WaitError SendError RecvError RegisterError);
 
-/// Two nodes were given different values of a setting that has to be the same on all. They cannot talk to each other.
+/// Two nodes were given different values of a setting that must be the same on all. They cannot talk to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsDiffer {
     /// The other node.
     pub peer: NodeId,
-    /// The setting, as in files.
+    /// The setting, by its name in files.
     pub setting: &'static str,
-    /// Its value at the node that says so.
+    /// Its value at the node that reports this.
     pub own: String,
     /// Its value at the other.
     pub theirs: String,
@@ -108,11 +108,11 @@ impl SettingsDiffer {
             Setting::Voters => ("found", |value, _| format!("with {value} voters")),
             Setting::Lease => ("lease_ms", |value, _| (value as f64 / 1e6).to_string()),
             Setting::Routing => ("routing", |value, _| if value == 0 { "direct" } else { "grid" }.to_owned()),
-            // Each node has rows beside those of parts, for what it may have for itself.
+            // The engine's figure includes rows that each node may take for itself, besides those of parts.
             Setting::Parts => {
                 ("parts", |value, nodes| value.saturating_sub(OWN_ROWS as u64 * u64::from(nodes)).to_string())
             }
-            // Not set by programs: another version of this library.
+            // Not a program's setting: another version of this library.
             _ => ("version", |value, _| format!("with another value inside ({value})")),
         };
         Self { peer: found.peer, setting, own: show(found.own, nodes), theirs: show(found.theirs, nodes) }
@@ -136,9 +136,9 @@ impl std::error::Error for SettingsDiffer {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
-    /// There is no room now: the peer has not read what was sent before. Only calls that do not wait return it.
+    /// There is no room now: the peer has not read what was sent before. Only non-blocking calls return it.
     WouldBlock,
-    /// There was no room for as long as the call may wait.
+    /// There was still no room when the timeout ran out.
     Timeout(Timeout),
     /// The wait for room was ended by [`Node::interrupt`](crate::Node::interrupt) or [`interruptible`](crate::interruptible).
     Interrupted,
@@ -155,54 +155,54 @@ pub enum SendError {
     StreamStopped {
         /// Its number.
         number: StreamNo,
-        /// The relay, which has no room for it or no link to the destination any more.
+        /// The relay, which has no room for another stream or no longer has a link to the destination.
         relay: NodeId,
         /// The destination.
         dest: NodeId,
     },
-    /// The trunk to the cluster of the part that reads the stream has gone.
+    /// The trunk to the reader's cluster is down.
     ClusterGone {
         /// The cluster.
         cluster: String,
     },
-    /// A task waits, and with [`Progress::Inline`](crate::Progress::Inline) nobody polls for it.
+    /// A task waits while nobody polls the node, as with [`Progress::Inline`](crate::Progress::Inline).
     NobodyPolls,
-    /// There is no such part any more. This is noticed only once its number may have been given to another part: until then, messages to a part
-    /// that was dropped are discarded at its node, without an error here (see [`Part`](crate::Part)).
+    /// The part no longer exists. This is noticed only once its number may have been given to another part: until then, messages to
+    /// a dropped part are discarded at its node, without an error here (see [`Part`](crate::Part)).
     NoSuchPart(Target),
-    /// The message is longer than a part puts together.
+    /// The message is longer than a receiver reassembles.
     TooLong {
         /// Its length.
         bytes: usize,
-        /// The limit, setting `assembly_bytes`.
+        /// The limit, the setting `assembly_bytes`.
         limit: usize,
     },
-    /// The message is longer than a block, and a call that may not wait cannot send its segments.
+    /// The message is longer than a block, and a non-blocking call cannot send its segments.
     NeedsWaiting {
         /// Its length.
         bytes: usize,
         /// The longest message that travels in one block.
         limit: usize,
     },
-    /// A command, or one of many small messages of a device, is longer than a block, in one of which it has to travel.
+    /// A command, or one of many small messages of a device, does not fit in a block, and must travel in one.
     LongerThanBlock {
         /// Its length.
         bytes: usize,
         /// The longest message that travels in one block.
         limit: usize,
     },
-    /// A loan is longer than a block.
+    /// The loan does not fit in a block.
     LoanTooLong {
         /// The length asked for.
         bytes: usize,
-        /// The most.
+        /// The longest loan.
         limit: usize,
     },
-    /// The part has a loan for this node, which no message may overtake.
+    /// The part holds a loan for this node, which no message may overtake.
     Loaned(NodeId),
     /// The list of destinations is empty.
     NoDestination,
-    /// The list of destinations does not fit a block.
+    /// The list of destinations does not fit in a block.
     TooManyDestinations {
         /// The number of parts.
         parts: usize,
@@ -213,7 +213,7 @@ pub enum SendError {
     Direct {
         /// The destination.
         node: NodeId,
-        /// What MPI says.
+        /// What MPI reported.
         reason: String,
     },
 }
@@ -280,7 +280,7 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// For [`StreamWriter`](crate::StreamWriter) as [`std::io::Write`].
+/// For [`StreamWriter`](crate::StreamWriter)'s [`std::io::Write`].
 impl From<SendError> for io::Error {
     fn from(e: SendError) -> Self {
         let kind = match &e {
@@ -299,16 +299,16 @@ impl From<SendError> for io::Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// Nothing arrived for as long as the call may wait.
+    /// Nothing arrived before the timeout ran out.
     Timeout(Timeout),
-    /// Somebody has ended the wait ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)).
+    /// The wait was ended by [`Node::interrupt`](crate::Node::interrupt) or [`interruptible`](crate::interruptible).
     Interrupted,
     /// The part has no private pipe.
     NoPipe,
-    /// Every other node has failed or left, and this node has no other part: nothing can arrive. In an open cluster (the setting `found`)
-    /// this node may only have been cut off, and may be let in again: to wait for that, receive again after a moment.
+    /// Every other node has failed or left, and this node has no other part: nothing can arrive. In an open cluster (the setting
+    /// `found`) this node may only have been cut off and may be readmitted; to wait for that, receive again after a moment.
     NobodyLeft,
-    /// A task waits, and with [`Progress::Inline`](crate::Progress::Inline) nobody polls for it.
+    /// A task waits while nobody polls the node, as with [`Progress::Inline`](crate::Progress::Inline).
     NobodyPolls,
     /// The node has failed, so the superstep cannot end.
     PeerFailed(NodeId),
@@ -318,16 +318,16 @@ pub enum RecvError {
     OtherNode {
         /// The part.
         part: Target,
-        /// The node that was asked to.
+        /// The node that was asked.
         node: NodeId,
     },
-    /// The stream ended before its last segment: its writer gave it up, or a segment was lost.
+    /// The stream ended before its last segment: its writer gave up, or a segment was lost.
     StreamBroken(StreamNo),
     /// MPI could not receive device memory.
     Direct {
         /// The source.
         node: NodeId,
-        /// What MPI says.
+        /// What MPI reported.
         reason: String,
     },
 }
@@ -362,7 +362,7 @@ impl fmt::Display for RecvError {
 
 impl std::error::Error for RecvError {}
 
-/// For [`StreamReader`](crate::StreamReader) as [`std::io::Read`].
+/// For [`StreamReader`](crate::StreamReader)'s [`std::io::Read`].
 impl From<RecvError> for io::Error {
     fn from(e: RecvError) -> Self {
         let kind = match &e {
@@ -372,7 +372,7 @@ impl From<RecvError> for io::Error {
             RecvError::PeerFailed(_) => io::ErrorKind::ConnectionReset,
             RecvError::SuperstepTaken => io::ErrorKind::ResourceBusy,
             RecvError::OtherNode { .. } => io::ErrorKind::InvalidInput,
-            // What `read_to_end` and others would take for `ErrorKind::Interrupted` is asked for again, and nobody is interrupted.
+            // Not `ErrorKind::Interrupted`: `read_to_end` and others would just retry, and nobody would be interrupted.
             RecvError::Interrupted | RecvError::NobodyPolls | RecvError::Direct { .. } => {
                 io::ErrorKind::Other
             }
@@ -385,7 +385,7 @@ impl From<RecvError> for io::Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The name cannot be used or is taken, or the node is full.
+    /// The name is invalid or taken, or the node is full.
     Refused(CoreRegisterError),
     /// PTA has no room for another part.
     TableFull {
@@ -394,9 +394,9 @@ pub enum RegisterError {
     },
     /// No private pipe is idle.
     Pipe(PipeError),
-    /// Not all nodes have confirmed the part in time.
+    /// Not all nodes confirmed the part in time.
     Timeout(Timeout),
-    /// Somebody has ended the wait ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)).
+    /// The wait was ended by [`Node::interrupt`](crate::Node::interrupt) or [`interruptible`](crate::interruptible).
     Interrupted,
 }
 
@@ -416,7 +416,7 @@ impl fmt::Display for RegisterError {
 
 impl std::error::Error for RegisterError {}
 
-/// No node of that index is hosted by this process.
+/// This process hosts no node with that index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSuchNode {
     /// The index asked for.

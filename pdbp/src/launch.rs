@@ -2,17 +2,17 @@
 
 use crate::config::TransportKind;
 
-/// What the launcher of an MPI job (`mpirun`, `mpiexec`, `srun`) has told this process in its environment.
+/// What the launcher of an MPI job (`mpirun`, `mpiexec`, `srun`) has put into this process's environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Number of this process.
+    /// Rank of this process.
     pub rank: usize,
-    /// Processes of the job.
+    /// Number of processes in the job.
     pub ranks: usize,
 }
 
 impl Launch {
-    /// Looks into the environment; `None` for a process that was started by itself. MPI need not be initialised.
+    /// Reads the environment; `None` for a process that no launcher has started. MPI need not be initialised.
     pub fn find() -> Option<Self> {
         Self::read(|name| std::env::var(name).ok())
     }
@@ -28,8 +28,8 @@ impl Launch {
         NAMES.into_iter().find_map(|(rank, ranks)| Some(Self { rank: number(rank)?, ranks: number(ranks)? }))
     }
 
-    /// The job that a cluster with this setting of `transport` spans, each process with the node of its rank. `None` if all its
-    /// nodes are those of this process: it was started by itself, as the only one of a job, or the setting says so.
+    /// The job that a cluster with this setting of `transport` spans, one node per process, by rank. `None` if all nodes are in
+    /// this process: it was started without a launcher, or as the only process of a job, or the setting says so.
     pub fn spanned(transport: TransportKind) -> Option<Self> {
         match transport {
             TransportKind::Local | TransportKind::Net | TransportKind::Rapidio => None,
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn half_of_a_pair_or_no_number_is_no_launch() {
         assert_eq!(read(&[]), None);
-        // A shell inside of a batch job has a size, and no rank.
+        // A shell in a batch job has a size but no rank.
         assert_eq!(read(&[("SLURM_STEP_NUM_TASKS", "4")]), None);
         assert_eq!(read(&[("PMI_RANK", "2")]), None);
         assert_eq!(read(&[("PMI_RANK", "two"), ("PMI_SIZE", "4")]), None);

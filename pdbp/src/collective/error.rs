@@ -1,4 +1,4 @@
-//! What can go wrong in groups.
+//! Errors of groups.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,51 +9,52 @@ use super::Group;
 use super::join::MOST_MEMBERS;
 use crate::error::{LookupError, RegisterError};
 
-/// Others that [`GroupError::TimedOut`] names at most.
+/// Number of ranks that [`GroupError::TimedOut`] lists in `others` at most.
 pub(super) const MOST_NAMED: usize = 15;
 
-/// Why a call did not do what it should.
+/// Why a call of a group failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// The call cannot be made. Nothing was sent, it does not count, and the group is as it was.
+    /// The call is invalid. Nothing was sent, it does not count, and the group is as it was.
     Refused(Refused),
-    /// A member is gone, or its node is: it was dropped before it had made its calls, or has failed.
+    /// A member or its node is gone: it was dropped before it had made its calls, or has failed.
     Lost {
         /// Its rank.
         rank: usize,
         /// Its address.
         address: String,
     },
-    /// Two members called different things.
+    /// Two members made different calls.
     Mismatch {
         /// The other member.
         rank: usize,
-        /// The number of its call, from 1; of tagged messages the tag.
+        /// The number of its call, from 1; for tagged messages the tag.
         number: u32,
-        /// What it called.
+        /// The call it made.
         theirs: Call,
         /// The number of this member's call.
         own_number: u32,
-        /// What this member called.
+        /// The call this member made.
         ours: Call,
     },
-    /// Others have lost this member: their links to its node have failed, or one of them has.
+    /// Others have lost this member: the links between its node and one of theirs, or all, have failed.
     CutOff {
         /// The address of this member.
         address: String,
     },
-    /// Nothing has moved for as long as the call may wait.
+    /// Nothing has moved for as long as the group's patience.
     TimedOut {
-        /// The member that this one waits for.
+        /// The member that this one is waiting for.
         rank: usize,
         /// Its address.
         address: String,
-        /// Others of which nothing has come in this call that this member needs: the first 15 of them. They may wait for somebody themselves.
+        /// Other members whose data for this call has not arrived, the first 15 of them. They may be waiting for somebody
+        /// themselves.
         others: Vec<usize>,
-        /// How long.
+        /// How long this one waited.
         waited: Duration,
-        /// What is called.
+        /// The call.
         call: Call,
     },
     /// Another member has ended the group.
@@ -65,10 +66,10 @@ pub enum GroupError {
         /// Why.
         cause: Cause,
     },
-    /// This member has ended the group before: it has given up a call, or waited too long.
+    /// This member has ended the group before: it gave up a call or timed out.
     Broken(Fault),
-    /// Somebody has ended the wait ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)). A call that was
-    /// [started](Group::start) goes on when it is waited for again; one that was not is given up.
+    /// The wait was ended by [`Node::interrupt`](crate::Node::interrupt) or [`interruptible`](crate::interruptible). A call that
+    /// was [started](Group::start) can be waited for again; any other is given up.
     Interrupted,
 }
 
@@ -136,69 +137,69 @@ impl fmt::Display for GroupError {
 
 impl std::error::Error for GroupError {}
 
-/// Why there is no group.
+/// Why a group was not formed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// The list names nobody.
+    /// The list is empty.
     Empty,
-    /// The list names a part twice.
+    /// The list contains a part twice.
     Twice {
         /// Its address.
         address: String,
     },
-    /// The part that is to be a member is not in the list.
+    /// The part that joins is not in the list.
     NotInList {
         /// Its name.
         part: String,
     },
     /// A group has at most 65,536 members.
     TooMany {
-        /// How many were named.
+        /// How many the list has.
         members: usize,
     },
-    /// A part of another cluster of a grid.
+    /// A part is in another cluster of a grid.
     Elsewhere {
         /// Its address.
         address: String,
     },
-    /// An address of the list leads to no part.
+    /// An address of the list could not be found.
     Lookup(LookupError),
     /// The part of this member could not be registered.
     Register(RegisterError),
-    /// Not all members have joined in time.
+    /// Not all members joined in time.
     TimedOut {
         /// How long this one waited.
         waited: Duration,
-        /// The addresses of those that have not.
+        /// Addresses of the members that have not joined.
         missing: Vec<String>,
     },
-    /// A member was given another list, or has blocks of another length.
+    /// A member has another list, or blocks of another length.
     Differs {
         /// Its rank.
         rank: usize,
         /// Its address.
         address: String,
-        /// How many members its list has, and how many this one's.
+        /// Length of its list and of this one's.
         members: (u32, u32),
-        /// The length of pieces there and here, in bytes.
+        /// Bytes of a piece there and here.
         piece: (u32, u32),
     },
-    /// The node of a member has failed, or the member has given up joining when all others were there.
+    /// The node of a member has failed, or the member gave up joining when all others were there.
     Lost {
         /// Its rank.
         rank: usize,
         /// Its address.
         address: String,
     },
-    /// The group that was to be [divided](Group::split) could not.
+    /// The group that was to be [split](Group::split) failed.
     Call(GroupError),
-    /// Blocks of this length are too short for a group.
+    /// Blocks are too short for a group.
     Blocks {
         /// The setting `block_bytes`.
         block_bytes: usize,
     },
-    /// Somebody has ended the wait ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)).
+    /// The wait was ended by [`Node::interrupt`](crate::Node::interrupt) or [`interruptible`](crate::interruptible).
     Interrupted,
 }
 

@@ -1,4 +1,4 @@
-//! Groups of parts that call the same things together: broadcast, reduce and the like, over any transport.
+//! Collective operations of groups of parts: broadcast, reduce and the like, over any transport.
 //!
 //! ```
 //! use pdbp::{Cluster, collective::{Group, Sum}};
@@ -29,48 +29,52 @@
 //! # Ok::<(), pdbp::StartError>(())
 //! ```
 //!
-//! # What holds
-//! * **All members make the same calls in the same order**, with the same lengths, types and operations. Members that do not are told so
-//!   ([`GroupError::Mismatch`]), with what each has called.
-//! * The same call gives the same bits at all members, and in every run of a group with as many members: the order in which values are
-//!   combined follows from ranks alone. Min and Max put −0 below +0, and NaN wins.
-//! * A call returns when this member has done its part: after a broadcast the root may go on while others still receive. As with all
-//!   messages, what nobody has taken in is lost when the cluster is dropped: processes end with [`Node::quiesce`](crate::Node::quiesce)
+//! # Guarantees
+//! * **All members make the same calls in the same order**, with the same lengths, types and operations. If they do not, they get
+//!   [`GroupError::Mismatch`], which names both calls.
+//! * A call gives the same bits at all members, and in every run of a group of the same size: the order in which values are
+//!   combined depends on ranks alone. Min and Max order −0 below +0, and NaN wins.
+//! * A call returns when this member has done its part: after a broadcast the root may go on while others still receive. As with
+//!   all messages, what has not been received when the cluster is dropped is lost: end with [`Node::quiesce`](crate::Node::quiesce)
 //!   and [`Node::barrier`](crate::Node::barrier).
-//! * **A member that dies ends the call at all others with its name** ([`GroupError::Lost`]). After that and after all other errors but
-//!   [`GroupError::Refused`] the group is broken, every call says so, and data that was under way may hold anything. Make a new group of
-//!   those that are left. ([`GroupError::Interrupted`] leaves a call that was [started](Group::start) as it is.) A process that is
-//!   killed is noticed on its host by its number, and from other hosts by the connections that processes hold for that, over MPI too. Where
-//!   there can be none (a firewall), calls time out.
-//! * Groups of one name may follow each other, also without waiting for anybody: who is ahead joins the next one when all others have joined and left
-//!   this one. A member that gives up joining may join again; if others may have joined with it by then, they are told that it is
-//!   [lost](JoinError::Lost), or will be by their first call.
-//! * Nobody waits for ever: a call in which nothing moves for as long as the group's patience ends with
-//!   [`GroupError::TimedOut`], which names whom it waited for, and of whom else nothing has come.
-//! * Members that all share memory (threads of one process, MPI processes of one host on Linux), up to 64, hand each other what they send through slots and flags there: a *slate*
-//!   ([`group_shared_memory`](crate::Settings::group_shared_memory)). Calls of up to 512 bytes are not even messages there: each member writes what it
-//!   gives once, and all that need it read it ([`Call::writers`]). Results have the same bits with a slate and without.
-//! * Where the system lets each of them read the others' memory, as a debugger would, such members read long blocks of scatter, and of all_gather and all_to_all of five and more,
-//!   where they are, so that each is copied once ([`Call::reads`], [`group_reads`](crate::Settings::group_reads), [`pdbp_local::reading`]). A started call that is
-//!   [forgotten](std::mem::forget) says to nobody that its data may have changed, which others then take for what it was.
-//! * Members on nodes of a [fabric](crate::Settings::fabric), one on each, let its switches carry out what they can: barrier, broadcast, reduce and
-//!   all_reduce by the operations here, scatter and gather of blocks to 125 bytes ([`Call::fits_switches`],
-//!   [`group_switches`](crate::Settings::group_switches)). What switches combine is combined in the order of their ports, so that floats have other
-//!   bits than with messages, and the same at all members and in every run on the same fabric.
-//! * [`Group::local`] is the group of the members on this one's host or board, and [`Group::split`] divides a group by a number that each gives.
-//! * Each member is a part of its own, so that no message of the program is taken for one of the group. A group has one call under way;
-//!   who wants two at a time makes two groups. Between two members at most four pieces ([`WINDOW`]) of calls and as many of
-//!   tagged messages are under way, so that a group cannot use up the room of everybody else. A piece fills a block (`block_bytes`, up to 60 KiB), or a slot of
-//!   the slate (up to 32 KiB).
+//! * **If a member dies, the call fails at all others with an error that names it** ([`GroupError::Lost`]). After that, and after
+//!   every other error except [`GroupError::Refused`], the group is broken: every call returns the error, and the data of the
+//!   failed call is undefined. Make a new group of the members that are left. ([`GroupError::Interrupted`] leaves a call that was
+//!   [started](Group::start) intact.) A killed process is detected on its own host by its process number, and on other hosts by
+//!   connections kept open for this, over MPI too. Where a firewall prevents those, calls time out.
+//! * Groups of the same name may follow each other without further synchronisation: a member that is ahead joins the next group
+//!   once all others have joined and left this one. A member that gives up joining may join again; members that may already have
+//!   joined with it get [`JoinError::Lost`], or an error from their first call.
+//! * Nobody waits forever: a call in which nothing moves for as long as the group's patience ends with [`GroupError::TimedOut`],
+//!   which names the member it waited for, and the others whose data is missing.
+//! * Up to 64 members that all share memory (threads of one process, MPI processes of one host on Linux) exchange data through
+//!   flags and slots there: a *slate* ([`group_shared_memory`](crate::Settings::group_shared_memory)). Calls of up to 512 bytes
+//!   need no messages: each member writes its input once, and all that need it read it ([`Call::writers`]). Results have the same
+//!   bits with and without a slate.
+//! * Where the system lets each of them read the others' memory, as a debugger would, such members read long blocks of scatter, and
+//!   with five members or more of all_gather and all_to_all, directly from where they are, so that each is copied once
+//!   ([`Call::reads`], [`group_reads`](crate::Settings::group_reads), [`pdbp_local::reading`]). If a started call is
+//!   [forgotten](std::mem::forget), the others do not learn that its data may have changed, and take what they read for valid.
+//! * Members on nodes of a [fabric](crate::Settings::fabric), one on each, let its switches carry out what they can: barrier,
+//!   broadcast, reduce and all_reduce with the operations defined here, scatter and gather of blocks up to 125 bytes
+//!   ([`Call::fits_switches`], [`group_switches`](crate::Settings::group_switches)). Switches combine in the order of their ports,
+//!   so that floats may have other bits than with messages; they are still the same at all members and in every run on the same
+//!   fabric.
+//! * [`Group::local`] makes the group of the members on this one's host or board, and [`Group::split`] divides a group by a colour.
+//! * Each member is a part of its own, so that its messages never mix with the program's. A group runs one call at a time; to
+//!   overlap two calls make two groups. Between two members at most four pieces ([`WINDOW`]) of calls and as many of tagged
+//!   messages are in flight, so that a group cannot use up the space of all others. A piece fills a block (`block_bytes`, up to 60
+//!   KiB) or a slot of the slate (up to 32 KiB).
 //!
-//! Which algorithms there are and what they cost is in [`pdbp_core::collective`], which does all of it.
+//! The algorithms and their cost are described in [`pdbp_core::collective`], which implements them.
 //!
-//! # What there is not
-//! * **A setting that names an algorithm.** Members that do not all have the same would wait for each other in vain, and what a call takes follows from
-//!   its kind and length. Whoever compares algorithms has them all by [`Steps::by`](pdbp_core::collective::Steps::by), over any carrier; `pdbp
-//!   rapidio scale` does.
-//! * **Leaders that speak for their hosts** in groups that span several. Where not all members share memory, all send messages. Ranks of one host are
-//!   neighbours as launchers number them, and the trees here then send little between hosts; no measurement has shown yet what leaders would win.
+//! # What is left out
+//! * **A setting that selects an algorithm.** Members with different values would deadlock, and the best algorithm follows from the
+//!   kind and length of the call. To compare algorithms run them by [`Steps::by`](pdbp_core::collective::Steps::by) over any
+//!   carrier, as `pdbp rapidio scale` does.
+//! * **Leaders that communicate for their hosts** in groups that span several. Unless all members share memory, all send messages.
+//!   Launchers number the ranks of a host consecutively, and the trees here then send little between hosts; no measurement has
+//!   shown yet what leaders would gain.
 
 mod carrier;
 mod error;
@@ -104,44 +108,46 @@ pub use value::{Number, Operation, With};
 
 /// A member of a group. See the [module](self).
 ///
-/// It belongs to the thread that made it. Dropping it says to the others that it has left, for which it may wait for room for a second.
+/// It belongs to the thread that made it. Dropping it tells the others that it has left, which may wait up to a second for room.
 pub struct Group {
     line: Line,
     member: Member<'static>,
     patience: Duration,
     name: String,
     made: Made,
-    /// Before that nobody can have heard more of this member than that it joins.
+    /// Before that, others can only know that this member is joining.
     has_joined: bool,
 }
 
 impl Group {
-    /// This member's place in the list.
+    /// This member's rank: its place in the list.
     pub fn rank(&self) -> usize {
         self.member.rank()
     }
 
-    /// How many members there are.
+    /// Number of members.
     pub fn size(&self) -> usize {
         self.member.members()
     }
 
-    /// What this member has done so far.
+    /// Counters of this member's calls and messages.
     pub fn stats(&self) -> Stats {
         self.member.stats()
     }
 
-    /// Whether what members send each other goes through memory that they share; the same at all.
+    /// Whether data goes through shared memory; the same at all members.
     pub fn shares_memory(&self) -> bool {
         self.line.has_slate()
     }
 
-    /// Whether members read long data where it is in each other's memory; the same at all. [`Stats::by_reads`] says in how many calls they have.
+    /// Whether members read long data directly from each other's memory; the same at all members. [`Stats::by_reads`] counts the
+    /// calls that did.
     pub fn reads_memory(&self) -> bool {
         self.line.reads_memory()
     }
 
-    /// Whether the switches of a fabric carry out what they can of the calls; the same at all. [`Stats::in_switches`] says of how many they have.
+    /// Whether the switches of a fabric carry out what they can of the calls; the same at all members. [`Stats::in_switches`]
+    /// counts the calls that they did.
     pub fn has_switches(&self) -> bool {
         self.line.switches().is_some()
     }
@@ -151,15 +157,16 @@ impl Group {
         self.patience
     }
 
-    /// Sets that. Members need not have the same.
+    /// Sets how long a call waits while nothing moves. Members may differ in this.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
 
-    /// Begins a call, which is under way until what this returns says that it is done. Others see nothing of it before it is polled.
+    /// Begins a call and returns it; it ends when [`Started`] reports that it is done. Others see nothing of it before its first
+    /// poll.
     ///
     /// # Errors
-    /// [`GroupError::Refused`], of which the group is as it was; else what has broken the group before.
+    /// [`GroupError::Refused`], which leaves the group as it was; otherwise the error that broke the group earlier.
     pub fn start<'g>(&'g mut self, request: Request<'g>) -> Result<Started<'g>, GroupError> {
         Started::begin(self, request)
     }
@@ -177,10 +184,10 @@ impl Group {
             _ => None,
         };
         match noted {
-            // Of members that share memory and call it soon one after the other.
+            // Members share memory and called it at nearly the same time.
             Some(true) => Ok(()),
             Some(false) => Started::noted(self, request)?.wait(patience),
-            // Shorter than `'g` of `start`: both end here. It is long, and waits where it was begun.
+            // Not by `start`, whose lifetime is longer: this call ends here. It is large, so it is waited for where it was built.
             None => match &mut Started::begin(self, request) {
                 Ok(started) => started.wait(patience),
                 Err(error) => Err(error.clone()),
@@ -191,10 +198,10 @@ impl Group {
     /// Returns when all members have called it.
     ///
     /// # Errors
-    /// See [`GroupError`]; of all calls.
+    /// See [`GroupError`].
     pub fn barrier(&mut self) -> Result<(), GroupError> {
         match self.line.try_barrier(&mut self.member) {
-            // Of members that share memory and come soon one after the other.
+            // Members share memory and arrived at nearly the same time.
             Some(true) => Ok(()),
             Some(false) => {
                 let patience = self.patience;
@@ -204,7 +211,7 @@ impl Group {
         }
     }
 
-    /// All get what the root has.
+    /// Copies the root's `data` to all members.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -212,8 +219,8 @@ impl Group {
         self.call(Request::broadcast(root, data))
     }
 
-    /// Each gets its block of what the root has: as many blocks, in the order of ranks, as there are members. Others than the root give
-    /// `None`.
+    /// Gives each member its block of the root's `all`, which has one block per member, in rank order. Members other than the root
+    /// pass `None`.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -226,7 +233,7 @@ impl Group {
         self.call(Request::scatter(root, all, own))
     }
 
-    /// The root gets a block of each, in the order of ranks. Others than the root give `None`.
+    /// Collects a block of each member at the root, in rank order. Members other than the root pass `None`.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -239,7 +246,7 @@ impl Group {
         self.call(Request::gather(root, own, all))
     }
 
-    /// All get a block of each, in the order of ranks.
+    /// Collects a block of each member at all members, in rank order.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -247,7 +254,8 @@ impl Group {
         self.call(Request::all_gather(own, all))
     }
 
-    /// The root gets what all have, combined value by value, in place. At the others `data` holds anything then.
+    /// Combines the `data` of all members value by value; the root gets the result in place. At the others `data` is undefined
+    /// afterwards.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -260,7 +268,7 @@ impl Group {
         self.call(Request::reduce(root, data, op))
     }
 
-    /// All get what all have, combined value by value, in place.
+    /// Combines the `data` of all members value by value; all get the result in place.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -268,8 +276,8 @@ impl Group {
         self.call(Request::all_reduce(data, op))
     }
 
-    /// Each gets its share of what all have, combined value by value; the rest of `data` holds anything then. Shares are as long as
-    /// each other, but for the first ones, which have one value more where the length does not divide.
+    /// Combines the `data` of all members value by value, and gives each member its share of the result; the rest of `data` is
+    /// undefined afterwards. Shares have equal length; if it does not divide, the first ones have one value more.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -285,7 +293,8 @@ impl Group {
         Ok(data.get_mut(start..start + each + usize::from(rank < more)).unwrap_or_default())
     }
 
-    /// Each gets a block of each: block `i` of what a member gives is for member `i`, and what that gets is in the order of ranks.
+    /// Exchanges a block between each two members: block `i` of `give` goes to member `i`, and `get` receives one block from each,
+    /// in rank order.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -293,9 +302,9 @@ impl Group {
         self.call(Request::all_to_all(give, get))
     }
 
-    /// Sends to one member, which receives it by its tag. Returns when it is under way: up to three messages that
-    /// fit a block may be so without having been received. **Where all of a ring send something longer first, all wait for ever**: use
-    /// [`send_recv`](Self::send_recv).
+    /// Sends `data` to one member, which receives it by its tag. Returns when it is in flight: up to three messages that fit in a
+    /// block may be sent before any is received. **If all members of a ring first send a longer message, all wait for each other**:
+    /// use [`send_recv`](Self::send_recv).
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -303,7 +312,7 @@ impl Group {
         self.call(Request::send(to, tag, data))
     }
 
-    /// Receives the first message from a member that has the tag and was not received. It must have as many bytes as `data`.
+    /// Receives the first message from a member that has this tag. It must have as many bytes as `data`.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -311,7 +320,7 @@ impl Group {
         self.call(Request::recv(from, tag, data))
     }
 
-    /// Sends to one member and receives from one at a time, with the same tag: no ring waits in a circle.
+    /// Sends to one member and receives from another at the same time, with the same tag, so that a ring cannot deadlock.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -328,7 +337,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let Self { line, member, has_joined, .. } = self;
-        // Those who have left need not be told.
+        // Members that have left need not be told.
         while line.try_recv(|message| _ = member.accept(message)) {}
         line.tell(|line| {
             let all_know = member.tell_fault(line);

@@ -6,8 +6,8 @@ use pdbp_core::collective::{Call, Data, Kind, Member, Op, Refused, Running, Star
 use super::value::{Fold, parts};
 use super::{Number, Operation};
 
-/// What a group is to do, and the data it does it with. Methods of [`Group`](super::Group) with the same names say what each is, and wait
-/// for its end.
+/// A call of a group and its data. The methods of [`Group`](super::Group) with the same names describe each call, and wait for its
+/// end.
 #[must_use = "a group has to start it"]
 pub struct Request<'d> {
     what: What,
@@ -70,14 +70,14 @@ impl<'d> Request<'d> {
         Self::reducing(Kind::AllReduce, 0, data, op)
     }
 
-    /// See [`Group::reduce_scatter`](super::Group::reduce_scatter), which also says where this member's share is.
+    /// See [`Group::reduce_scatter`](super::Group::reduce_scatter), which also returns where this member's share is.
     pub fn reduce_scatter<T: Number>(data: &'d mut [T], op: impl Operation<T> + 'd) -> Self {
         Self::reducing(Kind::ReduceScatter, 0, data, op)
     }
 
     /// See [`Group::all_to_all`](super::Group::all_to_all).
     pub fn all_to_all<T: Pod>(give: &'d [T], get: &'d mut [T]) -> Self {
-        // How long a block is, only the group knows.
+        // Only the group knows how long a block is.
         Self::moving(Kind::AllToAll, 0, size_of_val(give), cast_slice(give), cast_slice_mut(get))
     }
 
@@ -110,13 +110,13 @@ impl<'d> Request<'d> {
         }
     }
 
-    /// What it is, with what only the group knows.
+    /// The call, completed with what only the group knows.
     #[inline]
     pub(super) fn resolve(&mut self, member: &Member<'_>) -> Result<What, Refused> {
         if let What::Call(call) = &mut self.what {
             let (members, is_root) = (member.members(), call.root == member.rank());
             match call.kind {
-                // What only the root needs may be there all the same.
+                // Data that only the root needs may be passed by others too.
                 Kind::Scatter if !is_root => self.input = &[],
                 Kind::Gather if !is_root => self.output = &mut [],
                 Kind::AllToAll => {

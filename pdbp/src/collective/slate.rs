@@ -1,7 +1,8 @@
 //! Which groups have a slate, and how their members come to share it.
 //!
-//! When all have greeted each other, and all can share memory, member 0 makes the slate and tells the others its key. Each of them looks
-//! for it and tells all whether it has found it. So all know the same, and a group in which one has not goes on with messages of parts.
+//! When all have greeted each other, and all can share memory, member 0 makes the slate and tells the others its key. Each of them
+//! looks for it and tells all others whether it found it. So all know the same, and if one has not found it, the group uses
+//! messages.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -16,15 +17,15 @@ use pdbp_local::slate::{End, Location, MOST_MEMBERS, SLOTS, Slate};
 use super::join::GRAIN;
 use crate::node::Node;
 
-/// Memory that a slate may take. With more members its slots are shorter.
+/// Maximum bytes of a slate. With more members its slots are shorter.
 const MEMORY: usize = 32 << 20;
-/// The most data in a slot. Longer ones gain a tenth where both members write, and take longer to fill before the first can be read.
+/// Maximum data of a slot. Longer ones gain a tenth where both members write, but take longer to fill before the first can be read.
 const LONGEST: usize = 32 << 10;
 
 /// The slates of this process, by their keys.
 static SLATES: Mutex<Vec<(NonZeroU64, Weak<Slate>)>> = Mutex::new(Vec::new());
 
-/// Where a member can share memory with others: a number of the process, or `None` if it does not.
+/// Identifies the memory that a member can share with others: the number of its process, or `None`.
 pub(super) fn place(node: &Node, nodes: &[NodeId]) -> Option<NonZeroU64> {
     if !node.settings().group_shared_memory || !(2..=MOST_MEMBERS).contains(&nodes.len()) {
         return None;
@@ -36,30 +37,31 @@ pub(super) fn place(node: &Node, nodes: &[NodeId]) -> Option<NonZeroU64> {
 
 static PROCESS: OnceLock<NonZeroU64> = OnceLock::new();
 
-/// The number of this process.
+/// The number of this process: random, and the same for all its groups.
 pub(super) fn process() -> NonZeroU64 {
     *PROCESS.get_or_init(random)
 }
 
-/// Where that is in memory.
+/// The address of that number.
 pub(super) fn address_of_process() -> Address {
     Address::of(PROCESS.get_or_init(random))
 }
 
-/// Whether what is there can be read, and is the number of a process.
+/// Whether the memory at `at` can be read, and holds this process number.
 pub(super) fn is_process(at: Address, number: Option<NonZeroU64>) -> bool {
     let mut found = [0; 8];
     at.read(&mut found).is_ok() && NonZeroU64::new(u64::from_ne_bytes(found)) == number
 }
 
-/// The most data in a slot of a group of so many, if pieces have at most `piece` bytes.
+/// Maximum data of a slot in a group of this size whose pieces have at most `piece` bytes.
 pub(super) fn slot_piece(members: usize, piece: usize) -> Option<usize> {
     let slots = members * members * SLOTS;
     let most = (MEMORY / slots).saturating_sub(HEADER + 2 * GRAIN).min(LONGEST).min(piece);
     Some(most / GRAIN * GRAIN).filter(|most| *most > 0)
 }
 
-/// Makes a slate, for threads of this process or for processes, which others find as long as the end lives: by a key, and in a place.
+/// Makes a slate for threads of this process, or for several processes. Others find it by the key and place returned, as long as
+/// the end lives.
 pub(super) fn make(members: usize, piece: usize, is_far: bool) -> Option<(NonZeroU64, u64, End)> {
     let key = random();
     if is_far {
@@ -73,7 +75,7 @@ pub(super) fn make(members: usize, piece: usize, is_far: bool) -> Option<(NonZer
     Some((key, 0, End::new(&slate, 0)?))
 }
 
-/// The end of the member `rank` of a slate that another member has made.
+/// The end of member `rank` of a slate that another member has made.
 pub(super) fn find(key: NonZeroU64, at: u64, (rank, members): (usize, usize), piece: usize) -> Option<End> {
     if at != 0 {
         let at = Location::from_bits(at);
@@ -86,6 +88,6 @@ pub(super) fn find(key: NonZeroU64, at: u64, (rank, members): (usize, usize), pi
 }
 
 fn random() -> NonZeroU64 {
-    // A hasher is seeded anew by each `RandomState`.
+    // Each `RandomState` has a new seed.
     NonZeroU64::new(RandomState::new().hash_one(0)).unwrap_or(NonZeroU64::MIN)
 }

@@ -1,4 +1,4 @@
-//! Groups of some members of a group.
+//! Groups made of some members of a group.
 
 use pdbp_core::id::NodeId;
 
@@ -6,7 +6,7 @@ use super::join::{join, sum};
 use super::switches::Switches;
 use super::{Group, JoinError};
 
-/// How many groups were made of members of one: of those that are near each other, who need not call it as often as those elsewhere, and of all.
+/// How many groups were made from this one: by `local`, which members elsewhere need not call as often, and by `split`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Made {
     local: u32,
@@ -14,12 +14,12 @@ pub(super) struct Made {
 }
 
 impl Group {
-    /// The group of the members that are where this one is, in the order of their ranks here: those whose nodes share memory with this
-    /// one's (threads of a process, MPI processes of one host on Linux), and on a [fabric](crate::Settings::fabric) those on its board.
-    /// Who has nobody there, or is connected by sockets, is alone, with those on its own node.
+    /// The group of the members near this one, in the order of their ranks here: those whose nodes share memory with this one's
+    /// (threads of a process, MPI processes of one host on Linux) and, on a [fabric](crate::Settings::fabric), those on its board.
+    /// A member with nobody near it, or connected by sockets, is in a group with those on its own node only.
     ///
-    /// All members there call it, and wait for each other as long as this group's [patience](Self::patience). This group
-    /// stays as it is. Members' parts have names of their own, so that it may be called again.
+    /// Collective: all members there call it, and wait for each other as long as this group's [patience](Self::patience). This
+    /// group stays as it is. It may be called again: each new group gets names of its own.
     ///
     /// ```
     /// use pdbp::{Cluster, collective::{Group, Sum}};
@@ -40,7 +40,7 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// See [`JoinError`]. [`JoinError::Register`] where the name, which gets at least four bytes longer, is too long then.
+    /// See [`JoinError`]. [`JoinError::Register`] if the name, which grows by at least four bytes, becomes too long.
     pub fn local(&mut self) -> Result<Self, JoinError> {
         let node = self.line.part().node();
         let board = Switches::board(node, node.id());
@@ -51,11 +51,11 @@ impl Group {
         self.of_ranks(&ranks, &format!("{}:{}", self.name, self.made.local - 1))
     }
 
-    /// Divides the group: a new one of all members that give the same colour, in the order of their ranks here. All members call it. This
-    /// group stays as it is, and its [patience](Self::patience) is that of the new one.
+    /// Splits the group: members that pass the same colour form a new group, in the order of their ranks here. Collective: all
+    /// members call it. This group stays as it is; the new one inherits its [patience](Self::patience).
     ///
     /// # Errors
-    /// See [`JoinError`]; [`JoinError::Call`] where the colours could not be told, as in a group that is broken, and
+    /// See [`JoinError`]; [`JoinError::Call`] if the colours could not be exchanged, as in a broken group, and
     /// [`JoinError::Register`] as for [`local`](Self::local).
     pub fn split(&mut self, colour: u64) -> Result<Self, JoinError> {
         let mut colours = vec![0; self.size()];
@@ -70,14 +70,14 @@ impl Group {
         nodes.filter(|(rank, node)| is_member(*rank, **node)).map(|(rank, _)| rank).collect()
     }
 
-    /// The group of members of this one, of which this member is one, and which all give the same list.
+    /// The group of the members with these ranks, of which this is one; all pass the same list.
     fn of_ranks(&self, ranks: &[usize], name: &str) -> Result<Self, JoinError> {
         let node = self.line.part().node();
         let nodes: Vec<_> = ranks.iter().filter_map(|rank| self.line.nodes().get(*rank).copied()).collect();
         let own = self.rank();
         let rank = ranks.iter().position(|rank| *rank == own);
         let rank = rank.ok_or_else(|| JoinError::NotInList { part: self.line.part().name().to_owned() })?;
-        // Its number keeps it from those made before and after, its first member from those that are made at the same time.
+        // Its number distinguishes it from groups made before and after, its first member from those made at the same time.
         let name = format!("{name}.{}", ranks.first().unwrap_or(&0));
         join(node, &name, &nodes, rank, sum(ranks.iter().map(|rank| *rank as u64)), self.patience)
     }

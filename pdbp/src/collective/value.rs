@@ -1,9 +1,9 @@
-//! Values that can be combined, and how.
+//! Values that can be combined, and the operations that combine them.
 
 use bytemuck::Pod;
 use pdbp_core::collective::{Element, Left, Op};
 
-/// How a member combines its values with those that have come, as bytes.
+/// Combines a member's values with those received, as bytes.
 pub(super) type Fold<'d> = Box<dyn pdbp_core::collective::Fold + 'd>;
 
 /// Integers of 8 to 64 bits, `f32` and `f64`: what reductions combine.
@@ -17,7 +17,7 @@ mod sealed {
     }
 
     pub trait Operation<T> {
-        /// What others are told, and the function if it is the program's own.
+        /// The operation as others are told it, and the function if it is the program's.
         fn parts<'d>(self) -> (Op, Option<Fold<'d>>)
         where
             Self: 'd;
@@ -35,7 +35,8 @@ macro_rules! numbers {
 
 numbers!(u8: U8 u16: U16 u32: U32 u64: U64 i8: I8 i16: I16 i32: I32 i64: I64 f32: F32 f64: F64);
 
-/// How a reduction combines values: [`Sum`](super::Sum) and the others of [`Op`], or a function of the program's ([`With`]).
+/// How a reduction combines values: [`Sum`](super::Sum) and the other operations of [`Op`], or a function of the program
+/// ([`With`]).
 pub trait Operation<T>: sealed::Operation<T> {}
 
 impl<T: Number> Operation<T> for Op {}
@@ -46,8 +47,8 @@ impl<T: Number> sealed::Operation<T> for Op {
     }
 }
 
-/// Combines values by a function, which must be associative and commutative and the same at all members. Lower ranks are on the left, in
-/// rings counted from some member on.
+/// Combines values with a function, which must be associative and commutative and the same at all members. The left argument comes
+/// from the lower rank; in rings, ranks count from some member on.
 ///
 /// ```
 /// use pdbp::{Cluster, collective::{Group, With}};

@@ -14,8 +14,9 @@ use super::{
 
 /// Collects the settings of a cluster, then [starts](Self::start) it.
 ///
-/// [`new`](Self::new) begins with the defaults and looks at nothing else, [`from_env`](Self::from_env) with what file and environment
-/// say. Either way what a method sets goes before them. A value out of range makes [`start`](Self::start) fail with its name.
+/// [`new`](Self::new) begins with the defaults and reads nothing else; [`from_env`](Self::from_env) begins with the configuration
+/// file and the environment. Methods override both. A value out of range makes [`start`](Self::start) fail with an error that names
+/// the setting.
 ///
 /// ```
 /// use pdbp::{Builder, Progress};
@@ -31,14 +32,14 @@ pub struct Builder {
     pub(crate) wrong: Option<ConfigError>,
 }
 
-/// From settings that were put together before, their origins included.
+/// Begins with existing settings, keeping their origins.
 impl From<Settings> for Builder {
     fn from(settings: Settings) -> Self {
         Self { settings, wrong: None }
     }
 }
 
-/// The methods, each with the key of its setting and the type of its value.
+/// Generates the setters from (method, key, type of value).
 macro_rules! setters {
     ($($method:ident: $field:ident, $key:literal, $type:ty;)*) => {
         impl Builder {
@@ -119,15 +120,15 @@ setters! {
 }
 
 impl Builder {
-    /// Begins with the defaults. The environment changes nothing, so that a program with settings of its own runs the same everywhere.
+    /// Begins with the defaults. Ignores the environment, so that a program with its own settings runs the same everywhere.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Begins with what the file that `PDBP_CONFIG` names and the environment say: see the [module](super).
+    /// Begins with the file that `PDBP_CONFIG` names and the environment; see the [module](super).
     ///
     /// # Errors
-    /// A setting there that cannot be used.
+    /// [`ConfigError`] for a setting there that cannot be used.
     pub fn from_env() -> Result<Self, ConfigError> {
         Settings::load(None).map(Self::from)
     }
@@ -140,9 +141,8 @@ impl Builder {
         Settings::load(Some(path)).map(Self::from)
     }
 
-    /// Joins the cluster to another, `cluster`, whose gateway listens at an address, host and port, or a URL such as
-    /// `https://host:7210`: one more of [`Settings::trunks`]. It takes
-    /// a name for this one, [`grid`](Self::grid).
+    /// Adds a trunk to another cluster, `cluster`, whose gateway listens at `address`: host and port, or a URL such as
+    /// `https://host:7210`. Adds to [`Settings::trunks`]. This cluster needs a name of its own, [`grid`](Self::grid).
     #[must_use]
     pub fn trunk(self, cluster: &str, address: impl std::fmt::Display) -> Self {
         let known = self.settings.trunks.iter().map(|trunk| trunk.to_string());
@@ -150,7 +150,7 @@ impl Builder {
         self.set("trunks", &all.join(","))
     }
 
-    /// Sets any value by its name, as text: `set("block_bytes", "32768")`.
+    /// Sets any setting by its name, with its value as text: `set("block_bytes", "32768")`.
     #[must_use]
     pub fn set(mut self, key: &str, value: &str) -> Self {
         if let Err(e) = self.settings.set(key, value, Origin::Builder) {
@@ -159,7 +159,7 @@ impl Builder {
         self
     }
 
-    /// The settings as they stand.
+    /// The current settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

@@ -1,4 +1,4 @@
-//! What is wrong with settings.
+//! Errors in settings.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,29 +13,29 @@ pub enum ConfigError {
     UnknownKey {
         /// The key.
         key: String,
-        /// Where it stands.
+        /// Where it was set.
         origin: Origin,
     },
-    /// The value does not fit its key.
+    /// The value is not valid for its key.
     Value {
         /// The key.
         key: &'static str,
         /// The value.
         value: String,
-        /// Where it stands.
+        /// Where it was set.
         origin: Origin,
-        /// What would fit.
+        /// What is valid.
         expected: &'static str,
     },
-    /// The program was built without what the setting is for.
+    /// The setting needs a feature that this program was built without.
     NotBuilt {
         /// The key.
         key: &'static str,
         /// The value.
         value: String,
-        /// Where it stands.
+        /// Where it was set.
         origin: Origin,
-        /// The feature of this crate that it needs.
+        /// The feature of this crate that is missing.
         feature: &'static str,
     },
     /// The file cannot be read, or is not TOML.
@@ -45,9 +45,9 @@ pub enum ConfigError {
         /// Why.
         reason: String,
     },
-    /// The values do not fit each other.
+    /// The values contradict each other.
     Engine(pdbp_core::ConfigError),
-    /// There is no memory for the blocks of a node.
+    /// The block memory of a node could not be allocated.
     Memory {
         /// Bytes asked for.
         bytes: usize,

@@ -1,43 +1,42 @@
-//! Values of settings that are one of a few, and where a value came from.
+//! Settings that take one of a few values, and the origin of a value.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Who makes progress on a node.
+/// Who drives progress on a node.
 ///
-/// Whoever it is, a part that waits polls first, for 50 to 400 µs, and then sleeps until a peer wakes it: a node that has nothing to do
-/// costs next to nothing. While it polls it gives way to other programs. Where those compute all the time it polls for
-/// 50 µs at most and does not give way, since it would get its processor back a time slice later; so round trips of microseconds stay
-/// that short there, most of them: some take a time slice or more. `pdbp ping` shows both kinds, beside those of two threads over a
-/// channel of the standard library in the same run.
+/// In every mode a part that waits polls for 50 to 400 µs and then sleeps until a peer wakes it, so that an idle node costs next to
+/// nothing. While it polls it yields to other programs. If those compute all the time, it polls for at most 50 µs and does not
+/// yield, since it would get its processor back only a time slice later. Most round trips then still take microseconds; some take a
+/// time slice or more. `pdbp ping` shows both, next to two threads over a channel of the standard library in the same run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// A thread of the node's own, which steps in when no part calls into PDBP.
+    /// A thread of the node, which steps in when no part calls into PDBP.
     Thread,
-    /// The parts, whenever they call. A part that does not call lets its last messages wait in their block: call
-    /// [`flush`](crate::Part::flush). The fastest for small messages.
+    /// The parts, in every call. The last messages of a part that makes no more calls stay in their block: call
+    /// [`flush`](crate::Part::flush). Fastest for small messages.
     Inline,
-    /// The host's loop, by [`Node::poll`](crate::Node::poll), besides the parts.
+    /// The host's event loop, by [`Node::poll`](crate::Node::poll), in addition to the parts.
     Host,
 }
 
-/// As what a process is in an open cluster ([`Settings::found`](super::Settings::found)).
+/// The role of a process in an open cluster ([`Settings::found`](super::Settings::found)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Who founds it is a master, who joins it a worker.
+    /// A process that founds the cluster is a master, one that joins it a worker.
     Auto,
-    /// It gets one of the first places, of which there are [`masters`](super::Settings::masters): it votes on the tables, and may be primary.
+    /// Takes one of the first [`masters`](super::Settings::masters) places: votes on the tables, and may become primary.
     Master,
-    /// It gets a place behind those, and votes on nothing: any number of workers may go at any time.
+    /// Takes a place after those of the masters and does not vote: any number of workers may leave at any time.
     Worker,
 }
 
 /// What carries blocks between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportKind {
-    /// Sockets in a process that is told whom to [`join`](super::Settings::join); else MPI in one that an MPI launcher has started as one
-    /// of several; else sockets in one that is told where to [`listen`](super::Settings::listen); else threads of this process, on a
-    /// [`fabric`](super::Settings::fabric) if there is to be one.
+    /// Sockets if [`join`](super::Settings::join) is set; otherwise MPI if an MPI launcher has started several processes; otherwise
+    /// sockets if [`listen`](super::Settings::listen) is set; otherwise threads of this process, on a
+    /// [`fabric`](super::Settings::fabric) if one is set.
     Auto,
     /// Threads of this process.
     Local,
@@ -46,30 +45,31 @@ pub enum TransportKind {
     /// Sockets: every process hosts one node. One process founds the cluster ([`Settings::listen`](super::Settings::listen)) and has node 0, the others
     /// join ([`Settings::join`](super::Settings::join)). Needs the feature `net`.
     Net,
-    /// Threads of this process on a [fabric of switches](super::Settings::fabric), in virtual time, which goes on whenever a node has nothing
-    /// else to do. The order of events is that of the threads, so that runs do not repeat. Needs the feature `rapidio`.
+    /// Threads of this process on a simulated [fabric of switches](super::Settings::fabric), in virtual time, which advances
+    /// whenever a node is idle. Events follow the order of the threads, so that runs do not repeat exactly. Needs the feature
+    /// `rapidio`.
     Rapidio,
 }
 
 /// Which MPI library a process loads for a cluster over MPI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MpiLibrary {
-    /// What the program is linked with or has loaded; else that of the launcher (`mpirun`, `mpiexec`) that has started the process; else
-    /// the first that is found: Open MPI, then MPICH.
+    /// The library that the program is linked with or has loaded; otherwise that of the launcher (`mpirun`, `mpiexec`) that started
+    /// the process; otherwise the first one found: Open MPI, then MPICH.
     #[default]
     Auto,
     /// Open MPI, version 3 or newer.
     OpenMpi,
-    /// MPICH 3.1 or newer, or an MPI with the same binary interface (Intel MPI, MVAPICH, Cray MPICH); or MPICH by the ABI of MPI 5.
+    /// MPICH 3.1 or newer, an MPI with the same binary interface (Intel MPI, MVAPICH, Cray MPICH), or MPICH through the MPI 5 ABI.
     Mpich,
-    /// A file, as `/opt/openmpi/lib/libmpi.so.40`.
+    /// A library file, such as `/opt/openmpi/lib/libmpi.so.40`.
     File(PathBuf),
-    /// The one that the program is linked with. Needs the feature `mpi-linked`.
+    /// The library that the program is linked with. Needs the feature `mpi-linked`.
     Linked,
 }
 
 impl MpiLibrary {
-    /// The choices that have a name; any other text with a `/` is a file.
+    /// The named choices; any other text with a `/` is a file.
     const NAMES: [(&str, Self); 4] =
         [("auto", Self::Auto), ("openmpi", Self::OpenMpi), ("mpich", Self::Mpich), ("linked", Self::Linked)];
 
@@ -101,43 +101,43 @@ impl From<&MpiLibrary> for pdbp_mpi::Library {
     }
 }
 
-/// How connections over sockets are encrypted: by TLS 1.3, or not at all. Nothing falls back from the one to the other.
+/// How connections over sockets are encrypted: with TLS 1.3 or not at all. There is no fallback from one to the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tls {
     /// Not at all.
     Off,
-    /// With certificates that processes make for themselves when they start, and that nobody checks: both ends of a connection prove by the
-    /// [token](super::Settings::token_file) that they are of the cluster, and that nobody is between them.
+    /// With self-signed certificates that each process makes when it starts and nobody verifies. Both ends prove by the
+    /// [token](super::Settings::token_file) that they belong to the cluster and that nobody is in between.
     Token,
-    /// With the certificates of a folder besides: `cert.pem` and `key.pem` of this process, for the name `pdbp`, and `ca.pem`, who has to have
-    /// signed those of the others.
+    /// As with `Token`, and with certificates from a folder: `cert.pem` and `key.pem` of this process, for the name `pdbp`, and
+    /// `ca.pem`, the authority that must have signed those of the others.
     Folder(PathBuf),
 }
 
-/// How what processes say over sockets travels on the connections that this one makes. What it takes calls by it understands either way.
+/// The framing of connections that this process opens over sockets. It accepts connections with either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// As frames of PDBP's own.
+    /// PDBP's own frames.
     Tcp,
-    /// As HTTP/1.1 with SOAP 1.2 messages, blocks being their attachments (MTOM): what gets through where connections have to be HTTP.
+    /// SOAP 1.2 messages over HTTP/1.1, with blocks as their attachments (MTOM), for networks that let only HTTP through.
     Soap,
 }
 
-/// How a trunk is called: as the URL in [`trunks`](super::Settings::trunks) begins.
+/// How a trunk is opened: the scheme of the URL in [`trunks`](super::Settings::trunks).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// In frames, encrypted if [`tls`](super::Settings::tls) says so.
+    /// PDBP's frames, encrypted if [`tls`](super::Settings::tls) says so.
     Tcp,
-    /// In frames, and encrypted: if `tls` is off, as by [`Tls::Token`].
+    /// PDBP's frames, always encrypted: as by [`Tls::Token`] if `tls` is off.
     Tls,
-    /// By SOAP ([`Framing::Soap`]), encrypted if `tls` says so.
+    /// SOAP ([`Framing::Soap`]), encrypted if `tls` says so.
     Http,
-    /// By SOAP, and encrypted as with `tls://`.
+    /// SOAP, always encrypted, as with `tls://`.
     Https,
 }
 
 impl Scheme {
-    /// All of them, with how a URL begins.
+    /// All schemes, with the text that begins their URLs.
     pub(super) const ALL: [(Self, &'static str); 4] =
         [(Self::Tcp, "tcp"), (Self::Tls, "tls"), (Self::Http, "http"), (Self::Https, "https")];
 }
@@ -148,12 +148,12 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// What a process packs its blocks by that it sends over sockets.
+/// How a process compresses the blocks that it sends over sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
-    /// Nothing: the right choice wherever the network is faster than a codec, which a few Gb/s are.
+    /// No compression: the right choice if the network is faster than a codec, that is, from a few Gb/s.
     None,
-    /// For each link what carries the most, by trying: nothing, LZ4 or Zstandard.
+    /// Per link, whichever carries the most, found by trying: none, LZ4 or Zstandard.
     Auto,
     /// LZ4.
     Lz4,
@@ -161,7 +161,7 @@ pub enum Codec {
     Zstd,
 }
 
-/// Which policy decides the space of rows.
+/// Which policy decides how much space rows get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyKind {
     /// Grows with the traffic and gives space back: [`pdbp_core::policy::Adaptive`].
@@ -172,10 +172,10 @@ pub enum PolicyKind {
     Fixed,
 }
 
-/// Whether nodes answer who asks for their figures; see the module `monitor`. Needs the feature `metrics`.
+/// Whether nodes answer requests for their figures; see the module `monitor`. Needs the feature `metrics`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MonitorKind {
-    /// If the setting `metrics` says where to show them.
+    /// If `metrics` is set.
     Auto,
     /// Always: for `Node::observe`.
     On,
@@ -183,14 +183,14 @@ pub enum MonitorKind {
     Off,
 }
 
-/// Whether the memory of blocks is locked in place for CUDA devices, so that they copy from and to it at full speed.
+/// Whether block memory is page-locked for CUDA devices, so that they copy from and to it at full speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PinMemory {
     /// No.
     Off,
-    /// If there is a device, and it can be.
+    /// If there is a device and locking succeeds.
     Auto,
-    /// In the context of the device of this number, which makes it so for all devices.
+    /// In the context of the device with this number, which makes it so for all devices.
     Device(u16),
 }
 
@@ -221,14 +221,14 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A cluster that is called.
+/// A trunk to another cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trunk {
-    /// Its name, the setting `grid` there.
+    /// Name of the other cluster: its setting `grid`.
     pub cluster: String,
-    /// How it is called.
+    /// How the trunk is opened.
     pub scheme: Scheme,
-    /// Where its gateway listens, as host and port.
+    /// Address of the other cluster's gateway, as host and port.
     pub address: String,
 }
 

@@ -37,12 +37,12 @@ pub use kinds::{
     TransportKind, Trunk,
 };
 
-/// Where a setting stands in [`KEYS`]; behind all of them for a name that is none.
+/// Index of a setting in [`KEYS`]; past the end for an unknown name.
 fn position(key: &str) -> usize {
     KEYS.iter().position(|known| known.name == key).unwrap_or(KEYS.len())
 }
 
-/// Blocks set aside for control messages on a node of many; those with more links have one for each.
+/// Blocks reserved for control messages on a node of a large cluster; a node with more links has one per link.
 const CONTROL_BLOCKS: usize = 16;
 
 /// One setting as text, from [`Settings::entries`].
@@ -63,173 +63,183 @@ pub struct Entry<'a> {
 
 /// All settings with their effective values.
 ///
-/// Nodes have to agree on `block_bytes`, `routing`, `masters`, `lease`, `parts` and `stream_pipes`: who finds at the start that another
-/// has other values says so ([`SettingsDiffer`](crate::SettingsDiffer)). All other settings are a node's own; over MPI the
-/// processes also compare `row_blocks` and `mpi_shared_memory`.
+/// Nodes must agree on `block_bytes`, `routing`, `masters`, `lease`, `parts` and `stream_pipes`: a node that finds different values
+/// at another when it starts reports it ([`SettingsDiffer`](crate::SettingsDiffer)). All other settings may differ from node to
+/// node; over MPI the processes also compare `row_blocks` and `mpi_shared_memory`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Nodes of the in-process cluster. Over sockets the processes that the founder waits for, itself included; those that join
-    /// learn it from there. Over MPI there are as many as processes, whatever this says.
+    /// Number of nodes. Over sockets, the number of processes that the founder waits for, itself included; those that join learn it
+    /// from the founder. Over MPI the number of processes counts instead.
     pub nodes: u16,
     /// What carries blocks between nodes.
     pub transport: TransportKind,
-    /// The fabric on which the nodes of this process are with [`TransportKind::Rapidio`]: steps in a row, `boards=N` (four endpoints and a switch
-    /// each), `bare=N` (switches), `endpoint=S`, then `chain`, `ring`, `tree=D` or `link=A-B`. If [`nodes`](Self::nodes) is not set there is one on
-    /// each endpoint. Needs the feature `rapidio`.
+    /// The fabric that the nodes of this process are on with [`TransportKind::Rapidio`]: a list of steps, `boards=N` (four
+    /// endpoints and a switch each), `bare=N` (switches), `endpoint=S`, then `chain`, `ring`, `tree=D` or `link=A-B`. Unless
+    /// [`nodes`](Self::nodes) is set, there is one node on each endpoint. Needs the feature `rapidio`.
     pub fabric: Option<String>,
     /// Over sockets: where this process listens, as host and port. Without [`join`](Self::join) it founds a cluster of
-    /// [`nodes`](Self::nodes) processes, which join there; port 0 is any free one, for tests. An address in reach of other hosts takes a
-    /// [`token_file`](Self::token_file), and [`tls`](Self::tls) or [`plain`](Self::plain).
+    /// [`nodes`](Self::nodes) processes, which join there. Port 0 picks any free port, for tests. An address that other hosts can
+    /// reach needs a [`token_file`](Self::token_file), and [`tls`](Self::tls) or [`plain`](Self::plain).
     pub listen: Option<String>,
-    /// Over sockets: where others reach this process, as host and port, if that is not where it [listens](Self::listen), or not the address
-    /// that it is seen to call from: behind a router that forwards a port. All others call it there, those of its own network too.
+    /// Over sockets: the address at which others reach this process, as host and port, if that is neither where it
+    /// [listens](Self::listen) nor the address its connections come from: behind a router that forwards a port. All others use it,
+    /// those in its own network too.
     pub advertise: Option<String>,
-    /// Over sockets: where the process listens that founds the cluster to which this one is to belong, or has founded it. Of an open one any of its
-    /// processes will do, and there may be several addresses, with commas between them, which are tried in turn.
+    /// Over sockets: the address of the founder of the cluster that this process joins. To join an open cluster, the address of any
+    /// member will do, and there may be several, separated by commas, which are tried in turn.
     pub join: Option<String>,
-    /// Over sockets: whether this process, alone, founds an *open* cluster of [`nodes`](Self::nodes) places (16 if nothing is set). Others
-    /// [`join`](Self::join) it whenever they like, and leave. With one of [`masters`](Self::masters), which is the default there, the cluster ends with
-    /// this process. With three any one of them may die, this one too; one that is started again while its masters live joins them, as a
-    /// master, for which it waits three seconds at its [`listen`](Self::listen), which it needs. Were none of them to reach it in that time it would found a
-    /// second cluster, which a [`founding_file`](Self::founding_file) prevents.
+    /// Over sockets: whether this process, alone, founds an *open* cluster of [`nodes`](Self::nodes) places (16 by default), which
+    /// others [`join`](Self::join) and leave at any time. With one of [`masters`](Self::masters), the default here, the cluster
+    /// ends with this process. With three, any one of them may die, this one included. A master that is restarted while the others
+    /// live rejoins as a master: it waits three seconds for them at its [`listen`](Self::listen) address, which it needs for that.
+    /// If none of them reached it in that time it would found a second cluster; a [`founding_file`](Self::founding_file) prevents
+    /// that.
     pub found: bool,
-    /// A file that a process writes when it [`founds`](Self::found) a cluster of several masters. Where it finds the file it founds none: it waits for a call of the
-    /// masters of the one before, as long as [`timeout`](Self::timeout) says, joins them, and fails otherwise. Remove it when that cluster has ended.
+    /// A file that a process writes when it [`founds`](Self::found) a cluster of several masters. If the file exists already, the
+    /// process founds no cluster: it waits up to [`timeout`](Self::timeout) to be contacted by the masters of the earlier one and
+    /// joins them, or fails. Remove it once that cluster has ended.
     pub founding_file: Option<PathBuf>,
-    /// In an open cluster: whether this process has a place of a master.
+    /// In an open cluster: whether this process takes a master's place.
     pub role: Role,
-    /// The name of this cluster among those that it is joined with by trunks: a letter, then letters, digits, `-` and `_`, 16
-    /// at most. The process with node 0
-    /// carries the trunks; they are taken at [`listen`](Self::listen). Needs the feature `net`.
+    /// The name of this cluster among those it has trunks to: a letter, then letters, digits, `-` and `_`, 16 characters at most.
+    /// The process with node 0 is the gateway and accepts trunks at [`listen`](Self::listen). Needs the feature `net`.
     pub grid: Option<String>,
-    /// The clusters that this one calls, each with where its gateway listens. It takes a name for this one, [`grid`](Self::grid).
+    /// The clusters that this one opens trunks to, with the address of each one's gateway. This one needs a name too,
+    /// [`grid`](Self::grid).
     pub trunks: Vec<Trunk>,
-    /// Bytes that a gateway holds for each trunk: half of it for what goes out, half for what comes in. Of either half one part has at most as
-    /// much as all leave free. What exceeds it waits with its senders.
+    /// Bytes that a gateway buffers for each trunk, half of them outbound and half inbound. One part may take as much of a half as
+    /// is still free in it. Beyond that, senders wait.
     pub trunk_bytes: usize,
-    /// How long a gateway that ends waits for parts of its own cluster that do not read what comes back to them. After that it is lost.
+    /// How long a gateway that shuts down waits for parts of its own cluster that do not read what comes back to them. What is
+    /// unread after that is lost.
     pub farewell: Duration,
-    /// A file with the secret that all processes of a cluster over sockets know: 32 characters or more. A founder writes it if it
+    /// A file with a secret that all processes of a cluster over sockets share: 32 characters or more. A founder creates it if it
     /// does not exist.
     pub token_file: Option<PathBuf>,
-    /// Over sockets: whether connections are encrypted, and whose certificates count; the same in all processes. Needs a
+    /// Over sockets: whether connections are encrypted, and which certificates are trusted; the same in all processes. Needs a
     /// [`token_file`](Self::token_file) and the feature `tls`.
     pub tls: Tls,
-    /// Over sockets: without [`tls`](Self::tls), what travels may be read and changed by whoever is between the hosts.
+    /// Over sockets: permits unencrypted connections between hosts, which anybody in between can read and change; see
+    /// [`tls`](Self::tls).
     pub plain: bool,
-    /// Over sockets: how what processes say travels on the connections that this one makes; each takes calls in either framing. Trunks have
-    /// theirs in [`trunks`](Self::trunks).
+    /// Over sockets: the framing of the connections that this process opens; it accepts either. For trunks,
+    /// [`trunks`](Self::trunks) says it.
     pub framing: Framing,
-    /// Over sockets: what this process packs the blocks by that it sends, to nodes of its cluster and over trunks alike. Unless this is set
-    /// that is [`Codec::None`] in the cluster, and [`Codec::Auto`] over trunks. What it receives it expands, whatever this says.
+    /// Over sockets: how this process compresses the blocks that it sends, to nodes of its cluster and over trunks alike. The
+    /// default is [`Codec::None`] within the cluster and [`Codec::Auto`] over trunks. Received blocks are expanded whatever this
+    /// says.
     pub codec: Codec,
-    /// Over sockets: how long a link without a connection is only slow, before it has failed. Nothing is lost or doubled meanwhile.
+    /// Over sockets: how long a link may be without a connection before it counts as failed. Until then nothing is lost or
+    /// duplicated.
     pub outage: Duration,
-    /// Which nodes have links, and whether the others send to each other by relays; the same on all nodes. With
-    /// [`Routing::Grid`] a node needs memory for about 2·√M of M peers, and what has two hops takes twice as long; see
-    /// [`pdbp_core::routing`]. Up to some hundred nodes [`Routing::Direct`] is the better choice.
+    /// Which nodes have links, and whether the others reach each other through relays; the same on all nodes. With
+    /// [`Routing::Grid`] a node needs memory for about 2·√M of M peers, and two hops take twice as long; see
+    /// [`pdbp_core::routing`]. Up to a few hundred nodes [`Routing::Direct`] is the better choice.
     pub routing: Routing,
-    /// Over MPI: which library is loaded. A process uses one, and keeps it.
+    /// Over MPI: which library to load. A process loads one, once.
     pub mpi: MpiLibrary,
-    /// Over MPI: whether the processes of a host read each other's blocks in shared memory.
+    /// Over MPI: whether processes of one host read each other's blocks in shared memory.
     pub mpi_shared_memory: bool,
-    /// Whether the members of a [group](crate::collective::Group) that all share memory hand each other what they send through flags and
-    /// slots there (*slates*), which takes a fraction of the time of a message. A group in which one has it off does without.
+    /// Whether the members of a [group](crate::collective::Group) that all share memory exchange data through flags and slots there
+    /// (*slates*), which takes a fraction of the time of a message. If one member has it off, the whole group does without.
     pub group_shared_memory: bool,
-    /// Whether members of a [group](crate::collective::Group) that all share memory read long data where it is in each other's memory
-    /// (`process_vm_readv`), so that it is copied once. The system has to let each of them read the others, as a debugger
-    /// does ([`pdbp_local::reading`]); a group in which it does not, or one has this off, does without.
+    /// Whether members of a [group](crate::collective::Group) that all share memory read long data directly from each other's
+    /// memory (`process_vm_readv`), so that it is copied once. The system must let each of them read the others, as a debugger does
+    /// ([`pdbp_local::reading`]). If it does not, or one member has this off, the whole group does without.
     pub group_reads: bool,
-    /// Whether the switches of a [`fabric`](Self::fabric) carry out what they can of the calls of a [group](crate::collective::Group) with a
-    /// member on each of several nodes. A group in which one has it off does without.
+    /// Whether the switches of a [`fabric`](Self::fabric) carry out what they can of the calls of a
+    /// [group](crate::collective::Group) that has one member on each of several nodes. If one member has it off, the whole group
+    /// does without.
     pub group_switches: bool,
-    /// Device messages of so many bytes and more are carried by MPI itself, from the one device's memory to the other's, between
-    /// ranks whose MPI knows devices; 0: all go through blocks. Needs the features `cuda` and `mpi`.
+    /// Device messages of at least this many bytes are carried by MPI itself, from device memory to device memory, between ranks
+    /// whose MPI is CUDA-aware; 0: all go through blocks. Needs the features `cuda` and `mpi`.
     pub mpi_device_bytes: usize,
-    /// Bytes of a block behind its header. A longer message travels in segments. The same on all nodes.
+    /// Payload bytes of a block, its header excluded. A longer message travels in segments. The same on all nodes.
     pub block_bytes: usize,
-    /// Bytes at which a block with short messages leaves. Less than a block costs throughput where nodes run on cores of their
-    /// own, and may gain some where they share a small cache.
+    /// Bytes at which a block of short messages is sent. Less than a block costs throughput where each node has its own cores, and
+    /// may gain some where they share a small cache.
     pub pack_bytes: usize,
-    /// Bytes of the UMB of each node. It never grows. 0 stands for 8 MiB, or twice what the rows of all nodes begin with if that
-    /// is more: little enough to stay in a cache. Besides, a part that sends much to other nodes of its host has 16 KiB for each of them, of 32 at
-    /// most, and a stream or a loan to them up to the bytes of a block.
+    /// Bytes of the UMB of each node. It never grows. 0 stands for 8 MiB, or twice what all rows need at the start if that is more:
+    /// little enough to stay in a cache. In addition, a part that sends much to other nodes of its host has 16 KiB for each of
+    /// them, 32 nodes at most, and a stream or a loan to them up to a block.
     pub memory_bytes: usize,
-    /// Whether CUDA devices are told of the blocks of all nodes of this process, and of those of other processes of the host that
-    /// are read in place. Starting takes longer then, and what is locked is not there for others; without it the driver copies
-    /// through memory of its own, which takes longer. Needs the feature `cuda`.
+    /// Whether the blocks of all nodes of this process, and those of other processes of the host that are read in place, are
+    /// page-locked for CUDA devices. This makes starting slower, and locked memory cannot be swapped out; without it the driver
+    /// copies through a buffer of its own, which is slower. Needs the feature `cuda`.
     pub pin_memory: PinMemory,
-    /// N, the largest number of elements of a row.
+    /// N, the maximum number of elements in a row.
     pub row_blocks: u32,
-    /// m, the real elements of a row at the start; 0 lets the other values decide.
+    /// m, the number of real elements in a row at the start; 0 derives it from the other settings.
     pub initial_blocks: u32,
-    /// Which policy decides the space of rows.
+    /// Which policy decides how much space rows get.
     pub policy: PolicyKind,
     /// The value of SU above which rows grow, in thousandths.
     pub threshold: Threshold,
-    /// How long a message waits at least in a block that is not full; with a progress thread up to half a millisecond more (4 ms where nodes
-    /// outnumber processors), and up to 50 times as long while the node has not read what was sent to it before.
-    /// [`flush`](crate::Part::flush) does not wait.
+    /// How long a message waits at least in a block that is not full. With a progress thread it may take half a millisecond more (4
+    /// ms if there are more nodes than processors), and up to 50 times as long while the destination has not read what it was sent
+    /// before. [`flush`](crate::Part::flush) sends at once.
     pub flush_after: Duration,
-    /// Time between two looks at rows that could give space back.
+    /// Interval between checks for rows that could give space back.
     pub interval: Duration,
     /// Checksums on blocks.
     pub checksum: Checksum,
-    /// Nodes that may become primary master: node 0 and those after it. The same on all nodes. In an open cluster ([`found`](Self::found)) so many of its
-    /// places, fewer than [`nodes`](Self::nodes), are for processes with the [`role`](Self::role) of a master; there it is 1 if nothing is set, and those
-    /// that join learn it.
+    /// Number of nodes, from node 0, that may become primary master. The same on all nodes. In an open cluster
+    /// ([`found`](Self::found)) this many of its places, fewer than [`nodes`](Self::nodes), are for processes with the
+    /// [`role`](Self::role) of a master; there the default is 1, and processes that join learn it.
     pub masters: u16,
-    /// A node that gives no sign of life for so long is declared down; zero: only when its transport reports it failed. All nodes
-    /// have to poll more often than that, so with [`Progress::Inline`] a program has to call. The same on all nodes. Over
-    /// sockets with progress threads, where nothing else tells of a host that has gone, 2 s if nothing is set.
+    /// A node that gives no sign of life for this long is declared down; zero: only when its transport reports that it has failed.
+    /// All nodes must poll more often than that, so with [`Progress::Inline`] a program must keep calling. The same on all nodes.
+    /// Over sockets with progress threads the default is 2 s, since nothing else detects that a host has gone.
     pub lease: Duration,
-    /// Who makes progress.
+    /// Who drives progress.
     pub progress: Progress,
-    /// How long calls without a timeout of their own wait.
+    /// How long calls wait that have no timeout of their own.
     pub timeout: Duration,
-    /// Parts of the whole cluster (PTA). The same on all nodes.
+    /// Maximum number of parts in the whole cluster (PTA). The same on all nodes.
     pub parts: usize,
-    /// Parts of one node.
+    /// Maximum number of parts on one node.
     pub local_parts: u16,
-    /// Private pipes of one node.
+    /// Number of private pipes of one node.
     pub private_pipes: u16,
-    /// Stream pipes of one node: streams it can send at a time. The same on all nodes.
+    /// Number of stream pipes of one node: how many streams it can send at a time. The same on all nodes.
     pub stream_pipes: u16,
-    /// Deliveries that a private pipe holds.
+    /// Number of deliveries that a private pipe holds.
     pub pipe_depth: usize,
-    /// Bytes of messages longer than a block that all parts of a node together put together at a time, until they are dropped. Who sends
-    /// one waits until there is room for it; a longer one is refused at its sender.
+    /// Bytes that reassembly may hold at a time, on one node, for messages longer than a block, counted until they are dropped. A
+    /// sender waits until there is room for its message; a message longer than this is refused at its sender.
     pub assembly_bytes: usize,
-    /// Whether nodes answer who asks for their figures.
+    /// Whether nodes answer requests for their figures.
     pub monitor: MonitorKind,
-    /// Where the figures of all nodes are served over HTTP, as host and port; port 0 is any free one. Needs the feature `metrics`.
+    /// Where the figures of all nodes are served over HTTP, as host and port; port 0 picks any free port. Needs the feature
+    /// `metrics`.
     pub metrics: Option<String>,
-    /// Names of hosts under which clients ask for them, and for `desk`, besides those in these settings, `localhost` and any IP address; see
+    /// Host names that `metrics` and `desk` answer to, besides those in these settings, `localhost` and any IP address; see
     /// `monitor::Endpoint`.
     pub metrics_hosts: Vec<String>,
-    /// Index of the node that serves them.
+    /// Index of the node that serves `metrics`.
     pub metrics_node: u16,
-    /// Where programs without PDBP talk to parts by SOAP, as host and port; port 0 is any free one. An address in reach of other hosts takes
-    /// a [`client_token_file`](Self::client_token_file), and [`desk_tls`](Self::desk_tls) or [`plain`](Self::plain). Needs the feature
-    /// `desk`, and somebody else than the program's calls who makes [`progress`](Self::progress).
+    /// Where programs without PDBP reach parts through SOAP, as host and port; port 0 picks any free port. An address that other
+    /// hosts can reach needs a [`client_token_file`](Self::client_token_file), and [`desk_tls`](Self::desk_tls) or
+    /// [`plain`](Self::plain). Needs the feature `desk`, and [`progress`](Self::progress) that does not depend on the program's
+    /// calls.
     pub desk: Option<String>,
-    /// Index of the node that serves it.
+    /// Index of the node that serves `desk`.
     pub desk_node: u16,
-    /// A folder with the certificate `cert.pem`, those it was signed by behind it, and its key `key.pem`: with it [`desk`](Self::desk) speaks TLS
-    /// 1.3. Needs the feature `tls`.
+    /// A folder with the certificate chain `cert.pem` and its key `key.pem`: with it [`desk`](Self::desk) uses TLS 1.3. Needs the
+    /// feature `tls`.
     pub desk_tls: Option<PathBuf>,
-    /// A file with the secret that clients of `desk` and `metrics` send as bearer. Another one than
-    /// [`token_file`](Self::token_file): who may ask may not join.
+    /// A file with the secret that clients of `desk` and `metrics` send as bearer token. Not the one in
+    /// [`token_file`](Self::token_file): a client may ask, but not join.
     pub client_token_file: Option<PathBuf>,
-    /// The file for a trace of what nodes do.
+    /// The file to write a trace of what the nodes do to.
     pub trace: Option<PathBuf>,
-    /// The most events of a trace.
+    /// Maximum number of events in a trace.
     pub trace_events: usize,
-    /// How long masters wait for each other's messages, and who is to be let in for an answer: several times what a message and its answer take.
+    /// How long masters wait for each other's messages, and a process that joins for an answer: several times a round trip.
     pub(crate) patience: Duration,
     origins: Vec<Origin>,
-    /// In an open cluster, a node that joins has a link to the founder alone, and begins when that is there: those that come and go do not need
-    /// each other. It tries to join once.
+    /// In an open cluster, a node that joins links to the founder only and starts once that link is up: short-lived nodes do not
+    /// need each other. It tries to join once.
     pub(crate) needs_founder_only: bool,
 }
 
@@ -293,7 +303,7 @@ impl Default for Settings {
             client_token_file: None,
             trace: None,
             trace_events: 1_000_000,
-            // Also where nodes outnumber processors.
+            // Long enough where there are more nodes than processors.
             patience: Duration::from_millis(100),
             origins: vec![Origin::Default; KEYS.len()],
             needs_founder_only: false,
@@ -302,20 +312,20 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The bytes of block memory that these settings stand for, of a node that has links to all others.
+    /// Bytes of block memory that these settings give a node with links to all others.
     pub fn memory(&self) -> usize {
         self.memory_for(usize::from(self.nodes))
     }
 
-    /// As [`memory`](Self::memory), of any node: with [`Routing::Grid`] most have links to few others.
+    /// As [`memory`](Self::memory), for one node: with [`Routing::Grid`] most nodes have few links.
     pub fn memory_of(&self, node: NodeId) -> usize {
         self.memory_for(Config::rows_of(self.routing, node, self.nodes, self.masters_there_are()))
     }
 
     fn memory_for(&self, rows: usize) -> usize {
         const LEAST: usize = 8 << 20;
-        // Two blocks for each row of SM (and half of all left for rows to grow into), and those set aside for control. Over
-        // MPI and sockets as many again for each row of RM, to receive into.
+        // Two blocks for each row of SM, as much again for rows to grow into, and those reserved for control. Over MPI and sockets
+        // twice that, for the rows of RM to receive into.
         let per_row =
             if matches!(self.transport, TransportKind::Mpi | TransportKind::Net | TransportKind::Rapidio) {
                 8
@@ -327,7 +337,7 @@ impl Settings {
         if self.memory_bytes == 0 { needed.max(LEAST) } else { self.memory_bytes }
     }
 
-    /// Blocks set aside for control messages on a node that needs so many at least.
+    /// Blocks reserved for control messages on a node that needs at least `least`.
     pub(crate) fn control_blocks(&self, least: u32) -> u32 {
         u32::from(self.nodes).clamp(2, CONTROL_BLOCKS as u32).max(least)
     }
@@ -343,7 +353,7 @@ impl Settings {
         relay.is_none().then_some(Arrival::InPlace)
     }
 
-    /// Whether nodes have a monitor.
+    /// Whether nodes run a monitor.
     pub(crate) fn is_monitored(&self) -> bool {
         match self.monitor {
             MonitorKind::Auto => self.metrics.is_some(),
@@ -352,22 +362,22 @@ impl Settings {
         }
     }
 
-    /// Whether nodes have a part that listens to gateways.
+    /// Whether nodes have a part that takes requests from gateways.
     pub(crate) fn has_flow(&self) -> bool {
         cfg!(feature = "net") && self.grid.is_some()
     }
 
-    /// Header and body of a block.
+    /// Bytes of a whole block, header included.
     pub(crate) fn largest_block(&self) -> usize {
         self.block_bytes + BLOCK_HEADER
     }
 
-    /// Blocks under way on a link: a full row, and control messages.
+    /// Blocks in flight on a link: a full row, and control messages.
     pub(crate) fn in_flight(&self) -> usize {
         self.row_blocks as usize + CONTROL_BLOCKS
     }
 
-    /// What connects the nodes, where the setting `transport` leaves it open; `in_job` says whether an MPI launcher has started this
+    /// The transport to use, where the setting `transport` leaves it open; `in_job` says whether an MPI launcher has started this
     /// process as one of several.
     pub(crate) fn transport_here(&self, in_job: bool) -> TransportKind {
         match self.transport {
@@ -380,7 +390,7 @@ impl Settings {
         }
     }
 
-    /// Sets what has another default on a fabric of so many endpoints.
+    /// Applies the defaults that differ on a fabric of this many endpoints.
     #[cfg(feature = "rapidio")]
     pub(crate) fn prepare_for_fabric(&mut self, endpoints: usize) {
         if !self.is_set("nodes") {
@@ -388,7 +398,7 @@ impl Settings {
         }
     }
 
-    /// Sets one value by name; `origin` says on whose behalf.
+    /// Sets one setting by name; `origin` records who set it.
     ///
     /// # Errors
     /// [`ConfigError::UnknownKey`] and [`ConfigError::Value`].
@@ -404,29 +414,30 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether anybody has written the value of a setting.
+    /// Whether a setting has been given a value.
     #[cfg(any(feature = "net", feature = "rapidio"))]
     fn is_set(&self, key: &str) -> bool {
         self.origins.get(position(key)).is_some_and(|origin| *origin != Origin::Default)
     }
 
-    /// The value of setting number `i` was written by `origin`.
+    /// Records that setting number `i` was set by `origin`.
     fn note(&mut self, i: usize, origin: Origin) {
         if let Some(before) = self.origins.get_mut(i) {
             *before = origin;
         }
     }
 
-    /// Refuses values that `set` would not take, since the fields can be written without it, and those for which this was not built.
+    /// Refuses values that `set` would not accept, since the fields are public, and those that need a feature this library was
+    /// built without.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.check_for(is_built)
     }
 
-    /// The same, of a library with the features for which `has` says so.
+    /// As [`check`](Self::check), for a library with the features that `has` reports.
     fn check_for(&self, has: impl Fn(&str) -> bool) -> Result<(), ConfigError> {
         for (known, origin) in KEYS.iter().zip(&self.origins) {
             let value = (known.show)(self);
-            // Within one process nobody listens or joins.
+            // Within one process there is nothing to listen at or to join.
             let is_local = self.transport == TransportKind::Local;
             let needed = match known.name {
                 "desk" if self.desk.is_some() => Some("desk"),
@@ -447,9 +458,9 @@ impl Settings {
                 let origin = origin.clone();
                 return Err(ConfigError::NotBuilt { key: known.name, value, origin, feature });
             }
-            // A trunk has two named ends.
+            // Both ends of a trunk need a name.
             let unnamed = known.name == "trunks" && !self.trunks.is_empty() && self.grid.is_none();
-            // What is forwarded to any free port arrives nowhere.
+            // A port that is forwarded to any free port leads nowhere.
             let unreachable = known.name == "advertise" && self.advertise.is_some() && self.listen.is_none();
             if unnamed || unreachable || (known.set)(&mut self.clone(), &value).is_none() {
                 let (origin, expected) = (origin.clone(), known.expected);
@@ -459,7 +470,7 @@ impl Settings {
         Ok(())
     }
 
-    /// All settings as text, in the order of the fields.
+    /// All settings as text, in field order.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         KEYS.iter().zip(&self.origins).map(|(known, origin)| Entry {
             key: known.name,
@@ -471,7 +482,7 @@ impl Settings {
     }
 }
 
-/// Whether this library has a feature.
+/// Whether this library was built with a feature.
 fn is_built(feature: &str) -> bool {
     let built = [
         ("desk", cfg!(feature = "desk")),

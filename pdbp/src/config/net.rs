@@ -1,11 +1,11 @@
-//! Settings that have other defaults, or other limits, over sockets.
+//! Defaults and limits that differ over sockets.
 
 use std::time::Duration;
 
 use super::{Codec, ConfigError, Origin, Progress, Settings, TransportKind, position};
 
 impl Settings {
-    /// Whether `listen` is where the gateway takes trunks: over sockets it is where other processes join.
+    /// Whether `listen` is for the gateway's trunks; over sockets it is where other processes join.
     pub(crate) fn is_gateway_listening(&self) -> bool {
         self.grid.is_some() && self.transport != TransportKind::Net
     }
@@ -15,12 +15,12 @@ impl Settings {
         if self.is_set("outage_ms") { self.outage } else { Duration::from_secs(60) }
     }
 
-    /// What a trunk packs its blocks by.
+    /// How a trunk compresses its blocks.
     pub(crate) fn trunk_codec(&self) -> Codec {
         if self.is_set("codec") { self.codec } else { Codec::Auto }
     }
 
-    /// Sets what has another default over sockets.
+    /// Applies the defaults that differ over sockets.
     pub(crate) fn prepare_for_net(&mut self) {
         self.transport = TransportKind::Net;
         if self.progress == Progress::Thread && !self.is_set("lease_ms") {
@@ -31,10 +31,10 @@ impl Settings {
         }
     }
 
-    /// Sets what has another default in an open cluster that this process founds.
+    /// Applies the defaults that differ in an open cluster that this process founds.
     ///
     /// # Errors
-    /// All places would be those of masters.
+    /// When all places would be for masters.
     pub(crate) fn prepare_for_open(&mut self) -> Result<(), ConfigError> {
         if self.masters == Self::default().masters && !self.is_set("masters") {
             self.masters = 1;

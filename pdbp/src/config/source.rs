@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 use super::{ConfigError, Origin, Settings};
 
 impl Settings {
-    /// The defaults, changed by the file that `PDBP_CONFIG` names (or `file`, which goes first) and by the environment.
+    /// The defaults, overridden by the file that `PDBP_CONFIG` names (or `file`, if given) and then by the environment.
     ///
     /// # Errors
     /// See [`ConfigError`].
@@ -17,7 +17,7 @@ impl Settings {
         if let Some(path) = file.map(Path::to_path_buf).or(named) {
             settings.read_file(&path)?;
         }
-        // Lossy, because a foreign variable that is no UTF-8 is no concern of ours, and one of ours is refused as a value.
+        // Lossy: a foreign variable that is not UTF-8 does not concern us, and one of ours is refused by its value.
         let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
         settings.read_environment(std::env::vars_os().map(|(name, value)| (text(name), text(value))))?;
         Ok(settings)
@@ -45,7 +45,7 @@ impl Settings {
         &mut self,
         variables: impl Iterator<Item = (String, String)>,
     ) -> Result<(), ConfigError> {
-        // Variables of the project that are no settings of a cluster.
+        // Variables of the project that are not settings.
         const OTHERS: [&str; 2] = ["CONFIG", "REQUIRE_GPU"];
         for (name, value) in variables {
             match name.strip_prefix("PDBP_") {

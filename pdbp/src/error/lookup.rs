@@ -1,11 +1,11 @@
-//! Why a part was not found by its address.
+//! Errors of looking up a part by its address.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::INTERRUPTED;
 
-/// Why a name does not lead to a part.
+/// Why a lookup found no part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LookupError {
@@ -13,14 +13,14 @@ pub enum LookupError {
     UnknownNode {
         /// The name.
         node: String,
-        /// The nodes there are.
+        /// The names of all nodes.
         known: Vec<String>,
     },
-    /// No such part, on the node named or on any.
+    /// No such part, on the named node or on any.
     UnknownPart {
         /// The address as given.
         address: String,
-        /// The parts there are.
+        /// The parts that exist.
         known: Vec<String>,
     },
     /// Several nodes have a part of that name.
@@ -36,31 +36,31 @@ pub enum LookupError {
         cluster: String,
         /// The clusters to which there are trunks.
         known: Vec<String>,
-        /// What keeps the gateway from having one, where it is in this process.
+        /// Why the gateway has none, if it is in this process and knows.
         reason: Option<String>,
     },
-    /// The other cluster has not got the part.
+    /// The other cluster reports that it has no such part.
     Remote {
         /// The cluster.
         cluster: String,
-        /// What it says.
+        /// What it reports.
         reason: String,
     },
-    /// This cluster has no place for a part that asks, or for the part of the other cluster.
+    /// This cluster has no room for the part that asks, or for a stand-in of the part in the other cluster.
     NoRoom {
         /// The other cluster.
         cluster: String,
         /// What is missing.
         reason: String,
     },
-    /// The gateway, or that of the other cluster, has not answered in time.
+    /// This cluster's gateway or the other's has not answered in time.
     NoAnswer {
         /// The cluster.
         cluster: String,
-        /// How long this has waited.
+        /// How long the call waited.
         waited: Duration,
     },
-    /// Somebody has ended the wait ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)).
+    /// The wait was ended by [`Node::interrupt`](crate::Node::interrupt) or [`interruptible`](crate::interruptible).
     Interrupted,
 }
 

@@ -8,67 +8,67 @@ use crate::config::ConfigError;
 
 /// Why a cluster did not start.
 ///
-/// `Debug` writes what `Display` does, since that is what a program prints whose `main` returns the error: what is wrong, and what to do.
+/// `Debug` prints the same as `Display`, since a program whose `main` returns the error prints that: what is wrong and what to do.
 #[non_exhaustive]
 pub enum StartError {
-    /// The configuration cannot work.
+    /// The settings are invalid.
     Config(ConfigError),
     /// A progress thread could not be started.
     Thread(std::io::Error),
-    /// The program's own check has ended the wait for the other nodes ([`interruptible`](crate::interruptible)).
+    /// The program's own check ended the wait for the other nodes ([`interruptible`](crate::interruptible)).
     Interrupted,
-    /// Not all nodes have reported to the master in time.
+    /// Not all nodes reported to the master in time.
     Timeout(Timeout),
-    /// A node of this process has another value of a setting than another node.
+    /// A node of this process and another node have different values of a setting.
     SettingsDiffer(SettingsDiffer),
-    /// Over sockets, neither `listen` nor `join` says where the other processes are.
+    /// Over sockets, neither `listen` nor `join` is set.
     NoAddress,
-    /// A process is both to found a cluster and to join one.
+    /// A process was told both to found a cluster and to join one.
     FoundsAndJoins,
-    /// On a fabric, nothing says which.
+    /// The setting `fabric` is missing.
     NoFabric,
-    /// The fabric cannot be.
+    /// The setting `fabric` describes no valid fabric.
     Fabric {
         /// The setting `fabric`.
         fabric: String,
-        /// What is wrong with it, by the word, and what would do.
+        /// Which step is wrong, and what would be right.
         error: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The process is not in a cluster over sockets.
+    /// The process could not get into a cluster over sockets.
     Sockets(Box<dyn std::error::Error + Send + Sync>),
     /// The transport could not be set up.
     Transport(Box<dyn std::error::Error + Send + Sync>),
-    /// The address that is to serve the figures cannot be had.
+    /// The figures cannot be served at this address.
     Metrics {
         /// The setting `metrics`.
         address: String,
-        /// What the system says.
+        /// What the system reported.
         error: std::io::Error,
     },
-    /// The desk cannot be had.
+    /// The desk cannot be served.
     Desk {
         /// The setting `desk`.
         address: String,
-        /// What the system says, or what is missing.
+        /// What the system reported, or what is missing.
         error: std::io::Error,
     },
-    /// The file for the trace cannot be written.
+    /// The trace file cannot be written.
     Trace {
         /// Its name.
         path: PathBuf,
-        /// What the system says.
+        /// What the system reported.
         error: std::io::Error,
     },
-    /// The memory of blocks cannot be locked in place for the device that is named.
+    /// The block memory cannot be page-locked for the device that was named.
     Pin {
         /// The setting `pin_memory`.
         number: u16,
-        /// What the device says.
+        /// What the driver reported.
         error: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// MPI is asked for, by the settings or by the launcher that has started so many ranks, and this program was built without.
+    /// MPI was requested, by the settings or by a launcher, and this program was built without it.
     NoMpi {
-        /// What the launcher says.
+        /// Number of ranks, if a launcher requested it.
         ranks: Option<usize>,
     },
 }

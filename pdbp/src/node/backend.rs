@@ -1,4 +1,4 @@
-//! What carries a node's blocks, chosen at run time.
+//! The transport that carries a node's blocks, chosen at run time.
 
 use std::error::Error;
 use std::fmt;
@@ -27,9 +27,9 @@ impl fmt::Display for BackendError {
 
 impl Error for BackendError {}
 
-/// A transport, and what is known of it beside that.
+/// A transport, with what else is known of it.
 trait Carrier: Transport<Error = BackendError> + Send {
-    /// Figures of its links, if it is one over sockets.
+    /// Statistics of its links, if it uses sockets.
     #[cfg(feature = "net")]
     #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
     fn links(&self) -> Option<pdbp_net::Stats> {
@@ -59,9 +59,9 @@ pub struct Backend {
     transport: Box<dyn Carrier>,
     pub(crate) bell: Arc<dyn Bell>,
     pub(crate) crowded: bool,
-    /// In a cluster in which nodes come and go: of no two processes that have had this node's place the same.
+    /// In an open cluster: distinguishes the processes that take this node's place one after the other.
     pub(crate) generation: Option<u32>,
-    /// This process has founded that cluster, and not joined it.
+    /// Whether this process founded that cluster rather than joined it.
     pub(crate) founds: bool,
     #[cfg(feature = "mpi")]
     pub(crate) direct: Option<Direct>,
@@ -70,28 +70,28 @@ pub struct Backend {
     pub(crate) fabric: Option<Arc<crate::fabric::Fabric>>,
 }
 
-/// What MPI carries by itself, beside the blocks.
+/// What MPI carries itself, besides the blocks.
 #[cfg(feature = "mpi")]
 #[derive(Clone, Debug)]
 pub(crate) struct Direct {
     pub(crate) link: pdbp_mpi::Direct,
-    /// Device messages of so many bytes and more.
+    /// Device messages of at least this many bytes.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) least: usize,
-    /// Whether MPI knows the memory of devices.
+    /// Whether MPI supports device memory.
     pub(crate) knows_devices: bool,
 }
 
 #[cfg(all(feature = "mpi", feature = "cuda"))]
 impl Direct {
-    /// Whether MPI can be given memory of that kind.
+    /// Whether MPI supports memory of that kind.
     pub(crate) fn knows(&self, space: pdbp_core::Space) -> bool {
         space != pdbp_core::Space::Device || self.knows_devices
     }
 }
 
 impl Backend {
-    /// Takes a transport. `bell` is rung by whoever puts something in; a transport that cannot ring is polled at intervals.
+    /// Wraps a transport. `bell` is rung by whoever puts something in; if nobody rings, the transport is polled at intervals.
     pub fn new<T>(transport: T, bell: Arc<dyn Bell>) -> Self
     where
         T: Transport + Send + 'static,
@@ -114,7 +114,7 @@ impl Backend {
         }
     }
 
-    /// A process' end of a domain over sockets.
+    /// This process's end of a domain over sockets.
     #[cfg(feature = "net")]
     pub(crate) fn over_sockets(end: pdbp_net::Net) -> Self {
         let (bell, crowded) = (end.bell(), end.is_crowded());
@@ -132,14 +132,14 @@ impl Backend {
         }
     }
 
-    /// Figures of its links, if it is over sockets.
+    /// Statistics of its links, if it uses sockets.
     #[cfg(feature = "net")]
     #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
     pub(crate) fn links(&self) -> Option<pdbp_net::Stats> {
         self.transport.links()
     }
 
-    /// A process' end of a domain over MPI, with all that it has to offer. Needs the feature `mpi`.
+    /// This process's end of a domain over MPI, with everything MPI offers. Needs the feature `mpi`.
     #[cfg(feature = "mpi")]
     pub fn over_mpi(end: pdbp_mpi::Mpi) -> Self {
         let (bell, crowded) = (end.bell(), end.is_crowded());
@@ -147,7 +147,7 @@ impl Backend {
         Self { direct, ..Self::new(end, bell).crowded(crowded) }
     }
 
-    /// Records what the transport does.
+    /// Traces what the transport does.
     pub(crate) fn traced(self, ring: Arc<Ring>) -> Self {
         let (bell, crowded) = (Arc::clone(&self.bell), self.crowded);
         let (generation, founds) = (self.generation, self.founds);
@@ -164,8 +164,8 @@ impl Backend {
         }
     }
 
-    /// Says that there are more nodes on this host than processors: then a node that finds nothing to do gives its processor
-    /// away, since what it waits for may wait for that.
+    /// States that this host has more nodes than processors. A node that finds nothing to do then yields, since what it waits for
+    /// may need its processor.
     #[must_use]
     pub fn crowded(self, crowded: bool) -> Self {
         Self { crowded, ..self }
@@ -232,7 +232,7 @@ impl Transport for Backend {
     }
 }
 
-/// With what tells the figures of its links.
+/// A transport, with a function that returns the statistics of its links.
 struct Erased<T>(T, #[cfg(feature = "net")] fn(&T) -> Option<pdbp_net::Stats>);
 
 impl<T: Transport> Transport for Erased<T>
@@ -315,12 +315,13 @@ where
     }
 }
 
-/// How long one that joins an open cluster without leases waits for an answer, at least, before it asks anew and what was under way counts for
-/// nothing: lines may be slow, and a link that is there loses nothing. Where the founder alone votes no election waits for it.
-const FAR: Duration = Duration::from_secs(2);
+/// Minimum time for which a process that joins an open cluster without leases waits for an answer before it asks again, which voids
+/// the request in flight. Lines may be slow, and a link that is up loses nothing. If only the founder votes, no election waits for
+/// this.
+const SLOW_LINE: Duration = Duration::from_secs(2);
 
-/// What the settings say of a node's engine. A monitor has a part and a pipe besides those of the program, and so has what
-/// listens to gateways.
+/// Configuration of a node's engine, from the settings. The monitor and the part that takes requests from gateways each need a part
+/// and a pipe besides the program's.
 pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings, backend: &Backend) -> Config {
     let own = u16::from(settings.is_monitored()) + u16::from(settings.has_flow());
     let mut config = Config::new(id, nodes);
@@ -341,27 +342,27 @@ pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings, backend: &Back
         config.voters = config.masters;
         config.start = if backend.founds { Start::Alone } else { Start::Joining };
         if config.voters == 1 && config.lease == 0 {
-            config.patience = config.patience.max(FAR.as_nanos() as u64);
+            config.patience = config.patience.max(SLOW_LINE.as_nanos() as u64);
         }
     }
     config.control_blocks = settings.control_blocks(config.least_control_blocks());
     config
 }
 
-/// What blocks to a node are like.
+/// Properties of blocks to a node.
 #[derive(Clone, Copy)]
 pub(crate) struct Body {
     /// The longest body that travels there at full speed.
     pub(crate) length: usize,
-    /// The part of it that relays need.
+    /// The part of it reserved for relays.
     pub(crate) relay: usize,
-    /// Whether another node reads them out of the memory of this one, and finds them without a poll of this one.
+    /// Whether another node reads the blocks in this node's memory, and finds them without a poll by this one.
     pub(crate) in_place: bool,
     /// The same, on another processor.
     pub(crate) read_elsewhere: bool,
 }
 
-/// What blocks to each node are like.
+/// Properties of blocks to each node.
 pub(crate) fn bodies(config: &Config, backend: &Backend) -> Box<[Body]> {
     let peers = (0..config.nodes).filter_map(NodeId::new);
     let bodies = peers.map(|peer| {
@@ -375,7 +376,7 @@ pub(crate) fn bodies(config: &Config, backend: &Backend) -> Box<[Body]> {
     bodies.collect()
 }
 
-/// The policy that the settings choose.
+/// The policy that the settings select.
 pub(crate) fn policy(settings: &Settings) -> Choice {
     let threshold = settings.threshold;
     match settings.policy {
@@ -385,11 +386,11 @@ pub(crate) fn policy(settings: &Settings) -> Choice {
     }
 }
 
-/// m, where the user does not say it: as much as leaves half of the blocks for rows to grow into, from 2 to 4.
+/// Default of m: the most, from 2 to 4, that leaves half of the blocks for rows to grow into.
 pub(crate) fn initial_blocks(config: &Config, backend: &Backend, blocks: usize) -> u32 {
     let peers = (0..config.nodes).filter_map(NodeId::new).filter(|n| *n != config.node);
     let linked = peers.filter(|peer| config.relay_to(*peer).is_none());
-    // Those take blocks for receiving too, and two more.
+    // Links that post blocks to receive into need as many again, and two more.
     let posted = linked.filter(|peer| backend.arrival(*peer) == Arrival::Posted).count();
     let share = blocks.saturating_sub(2 * posted) / (2 * (config.rows() + posted));
     (share.clamp(2, 4) as u32).min(config.row)

@@ -1,8 +1,8 @@
-//! The time of a node, from its start on.
+//! The clock of a node, which counts from its start.
 //!
-//! Leases need a clock that goes on while the machine sleeps: by one that stands still a node would show, when it wakes up, what
-//! was true before. [`Instant`](std::time::Instant) leaves the sleep out on Linux, so there this asks for `CLOCK_BOOTTIME`; on
-//! other systems it is what `Instant` is.
+//! Leases need a clock that keeps running while the machine sleeps; otherwise, after waking up, a node would act on a lease that
+//! has expired. On Linux [`Instant`](std::time::Instant) excludes sleep, so this uses `CLOCK_BOOTTIME` there, and `Instant` on
+//! other systems.
 
 use pdbp_core::id::Time;
 
@@ -10,11 +10,11 @@ use pdbp_core::id::Time;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     Now,
-    /// As the poll before: right behind it, so that the clock need not be read again.
+    /// The time of the previous poll: this one follows at once, so the clock need not be read again.
     Again,
 }
 
-/// A clock that shows the time since it was made. It does not go back.
+/// Shows the time since it was made. It is monotonic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(imp::Moment);
 
@@ -38,7 +38,7 @@ mod imp {
     impl Moment {
         pub(super) fn now() -> Self {
             let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
-            // Nanoseconds since the machine was started: neither is negative, and there are 584 years of them.
+            // Nanoseconds since the machine was started: never negative, and enough for 584 years.
             Self((tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(tv_nsec as u64))
         }
 

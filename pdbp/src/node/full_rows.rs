@@ -1,8 +1,8 @@
-//! Send rows that were full, and whether they may have room since.
+//! Send rows that were full, and whether they may have room again.
 //!
-//! A part that sends to many nodes without waiting tries again and again, and each try takes the engine's lock and a poll. So a full row is
-//! tried again only when it has room, not whenever anything has happened at the node: otherwise senders to one peer that does not read would
-//! try in vain each time another peer does.
+//! A part that sends to many nodes without waiting retries often, and each retry takes the engine's lock and a poll. So a full row
+//! is retried only when it may have room, not whenever anything happens at the node: otherwise senders to a slow peer would retry
+//! in vain each time another peer reads.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -10,8 +10,8 @@ use pdbp_core::id::NodeId;
 
 use super::NodeEngine;
 
-/// Of each node whether its row was full, and how often it was not any more. All is written under the engine's lock, and hints without it, so that no
-/// order is needed.
+/// For each node whether its row was full, and how often it has stopped being full. Written only under the engine's lock; outside
+/// it the values are hints, so relaxed ordering is enough.
 pub(crate) struct FullRows {
     any: AtomicBool,
     rows: Box<[FullRow]>,
@@ -28,13 +28,14 @@ impl FullRows {
         Self { any: AtomicBool::new(false), rows: (0..nodes).map(|_| FullRow::default()).collect() }
     }
 
-    /// How often the row was full and had room again. While that stays what [`note`](Self::note) has said there is none.
+    /// How often the row was full and got room again. While this equals what [`note`](Self::note) returned, there is still no room.
     #[inline]
     pub(crate) fn turn(&self, node: NodeId) -> Option<u32> {
         self.rows.get(node.index()).map(|row| row.turn.load(Ordering::Relaxed))
     }
 
-    /// Somebody has found no room on the way to the node. `None`: it is not this row that is full, and who looks again may find some any time.
+    /// Records that there was no room on the way to the node. `None` if it is not the node's row that is full; then room may appear
+    /// at any time.
     pub(crate) fn note(&self, engine: &NodeEngine, node: NodeId) -> Option<u32> {
         let row = self.rows.get(node.index()).filter(|_| !engine.may_open(node))?;
         row.is_full.store(true, Ordering::Relaxed);
@@ -42,7 +43,7 @@ impl FullRows {
         Some(row.turn.load(Ordering::Relaxed))
     }
 
-    /// After each poll: a peer may have taken something, or a reader given back what it held.
+    /// Called after each poll: a peer may have read something, or a reader released blocks.
     #[inline]
     pub(super) fn look(&self, engine: &NodeEngine) {
         if self.any.load(Ordering::Relaxed) {

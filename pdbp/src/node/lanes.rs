@@ -1,4 +1,4 @@
-//! The open blocks of all parts of a node, which the thread that polls it flushes.
+//! The open blocks of all parts of a node, flushed by the thread that polls it.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::config::Progress;
 use crate::part::{Lanes, SharedLanes};
 
 impl Shared {
-    /// Submits the open blocks of parts that others may flush: those past their time, or all. Returns how many.
+    /// Submits open blocks of parts that let others flush: overdue ones, or all. Returns their number.
     #[inline(always)]
     pub(super) fn flush_lanes(
         &self,
@@ -35,12 +35,13 @@ impl Shared {
         let due = if all { Due::All } else { Due::Past(now) };
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.retain(SharedLanes::is_alive);
-        // The part that polls flushes its own more cheaply.
+        // The polling part flushes its own more cheaply.
         let others = lanes.iter().filter(|lanes| own.is_none_or(|own| !own.is(lanes)));
         others.map(|lanes| lanes.flush(engine, due)).sum()
     }
 
-    /// How long nobody need poll after this turn if nothing happens; `None`: until something does. Parts that open a block ring the bell.
+    /// How long nobody need poll after this turn if nothing happens; `None`: until something happens. Parts that open a block ring
+    /// the bell.
     pub(super) fn due(&self, turn: &Turn) -> Option<Duration> {
         let after = self.settings.flush_after.as_nanos() as u64;
         let opened = match self.settings.progress {
@@ -50,7 +51,7 @@ impl Shared {
                 lanes.iter().filter_map(SharedLanes::oldest).min()
             }
         };
-        // Its part is using what is past its time.
+        // If it is overdue, its part is using it.
         let flush = opened.map(|since| Some(since.after(after)).filter(|due| *due > turn.now));
         let flush = flush.map(|due| due.unwrap_or(turn.now.after(after)));
         let next = [turn.next, flush].into_iter().flatten().min()?;
@@ -75,14 +76,14 @@ impl Shared {
         lanes.iter().for_each(SharedLanes::disturb);
     }
 
-    /// From now on every part looks for whom it sends to: somebody is to wait. Under the engine's lock.
+    /// From now on every part checks its targets before it sends: somebody is to wait. Called under the engine's lock.
     #[cfg(feature = "net")]
     pub(crate) fn look_before_sending(&self) {
         self.recurrence.look();
         self.disturb_lanes();
     }
 
-    /// Nobody is to wait any more. Under the engine's lock.
+    /// Nobody is to wait any more. Called under the engine's lock.
     #[cfg(feature = "net")]
     pub(crate) fn send_at_once(&self) {
         if self.recurrence.rest() {

@@ -48,7 +48,8 @@ use crate::error::{LookupError, RegisterError, WaitError};
 use crate::monitor::Endpoint;
 use crate::part::{self, Part, Target};
 
-/// A part of this cluster for somebody in another one, to whom parts of the runtime itself are none; or what he is told.
+/// Looks up a part of this cluster for another one, to which parts of the runtime are invisible. The error is what the other
+/// cluster is told.
 #[cfg(feature = "net")]
 pub(crate) fn find_for_others(node: &Node, address: &str) -> Result<Target, String> {
     let engine = node.shared.engine();
@@ -62,17 +63,17 @@ pub(crate) fn find_for_others(node: &Node, address: &str) -> Result<Target, Stri
 /// Block memory of any kind.
 pub type Memory = Box<dyn BlockMemory + Send>;
 
-/// A node that this process hosts. Clones are the same node; any thread may use them.
+/// A node hosted by this process. Clones are handles to the same node; any thread may use them.
 pub struct Node {
     pub(crate) shared: Arc<Shared>,
     pub(crate) seen: Seen,
     /// Keeps the progress thread alive.
     pub(crate) driver: Option<Arc<Driver>>,
-    /// If this is the node that serves the figures.
+    /// Set on the node that serves the figures.
     pub(crate) endpoint: Option<Arc<Endpoint>>,
-    /// If this is the node that serves clients.
+    /// Set on the node that serves clients.
     pub(crate) desk: Option<Arc<Desk>>,
-    /// If this is the node that carries trunks to other clusters.
+    /// Set on the node that carries trunks to other clusters.
     #[cfg(feature = "net")]
     pub(crate) gateway: Option<Arc<crate::grid::Gateway>>,
 }
@@ -91,30 +92,30 @@ impl Clone for Node {
     }
 }
 
-/// What [`Node::poll`] did.
+/// Result of [`Node::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Polled {
-    /// Whether there was anything to do. If so there may be more.
+    /// Whether the poll did anything. If so, there may be more to do.
     pub worked: bool,
     /// How long the loop may wait before it polls again if nothing happens; `None`: until something happens.
     pub next: Option<Duration>,
 }
 
-/// What can be read of a running node.
+/// Statistics of a running node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeStats {
     /// The node.
     pub node: NodeId,
-    /// SCBP rows in the order of their peers, this node's own row (messages between its parts) included. A node to which it has no
-    /// link has no row: what is for that is in the row of its relay.
+    /// SCBP rows in peer order, including this node's own row (messages between its parts). A node without a link has no row: what
+    /// is sent there is in the row of its relay.
     pub send: Vec<RowStats>,
-    /// RCBP rows, as those of SCBP.
+    /// RCBP rows, in the same order.
     pub recv: Vec<RowStats>,
-    /// Counts since the start.
+    /// Counters since the start.
     pub counters: Counters,
-    /// Blocks of the UMB that no row has.
+    /// Blocks of the UMB that are in no row.
     pub free_blocks: u32,
     /// Private, message and stream pipes.
     pub pipes: [PipeUse; 3],
@@ -126,7 +127,7 @@ impl Node {
         self.shared.id
     }
 
-    /// The node's name, which follows the `@` in addresses: "node0", "node1", …
+    /// The node's name, as it follows the `@` in addresses: "node0", "node1", …
     pub fn name(&self) -> String {
         self.shared.id.to_string()
     }
@@ -136,27 +137,27 @@ impl Node {
         &self.shared.settings
     }
 
-    /// Where programs without PDBP talk to parts, if this is the node that serves them (the settings `desk` and `desk_node`).
+    /// Where programs without PDBP reach parts, if this is the node that serves them (the settings `desk` and `desk_node`).
     #[cfg(feature = "desk")]
     pub fn desk(&self) -> Option<&Desk> {
         self.desk.as_deref()
     }
 
-    /// What kind of memory its blocks are in: [`Space::Pinned`] when CUDA devices copy from and to them at full speed (the setting
+    /// The kind of memory its blocks are in: [`Space::Pinned`] if CUDA devices copy from and to them at full speed (the setting
     /// `pin_memory`).
     pub fn memory_space(&self) -> Space {
         self.shared.space
     }
 
-    /// Whether the MPI of this process knows the memory of devices: it says so, and has copied some from there and back. It is asked
-    /// when the setting `mpi_device_bytes` is not 0.
+    /// Whether this process's MPI supports device memory: it says so, and a test transfer has succeeded. Tested if the setting
+    /// `mpi_device_bytes` is not 0.
     #[cfg(feature = "mpi")]
     pub fn mpi_knows_devices(&self) -> bool {
         self.shared.direct.as_ref().is_some_and(|direct| direct.knows_devices)
     }
 
-    /// Registers a part and binds a private pipe to it (`prcsReg`, `prcsApplyPipe`). Returns when every node knows the name, which is at most 40
-    /// bytes of anything but `@`. The part stays on the calling thread; dropping it frees name and pipe.
+    /// Registers a part and binds a private pipe to it (`prcsReg`, `prcsApplyPipe`). Returns when every node knows the name, which
+    /// has at most 40 bytes and no `@`. The part stays on the calling thread; dropping it frees its name and pipe.
     ///
     /// # Errors
     /// See [`RegisterError`].
@@ -164,8 +165,8 @@ impl Node {
         Part::register(self, name, kind)
     }
 
-    /// As [`register`](Self::register), for a part that may go to another thread, and whose messages any thread may read and drop. For that
-    /// each message costs one atomic operation: see [`Shared`](part::Shared).
+    /// As [`register`](Self::register), for a part that may move to another thread, and whose messages any thread may read and
+    /// drop. This costs one atomic operation per message: see [`Shared`](part::Shared).
     ///
     /// ```
     /// use pdbp::{Cluster, PartKind};
@@ -186,11 +187,11 @@ impl Node {
         Part::register(self, name, kind)
     }
 
-    /// Adds a part without a name, for short-lived parts such as clients that ask one question. Others reach it by its [`id`](Part::id), which
-    /// receivers of its messages get from [`Message::source`](crate::Message::source). It cannot be looked up and is in no table, so other
-    /// nodes need not be told: where registering a part takes a round through all nodes, attaching takes one only for the first of every
-    /// 16,382 parts of a node (if one of those is still there by then, for every part). It counts for the setting `local_parts`, not for
-    /// `parts`. Otherwise it is like any other part. Dropping it frees its place at once.
+    /// Adds a part without a name, for short-lived parts such as clients that ask one question. Others reach it by its
+    /// [`id`](Part::id), which receivers of its messages get from [`Message::source`](crate::Message::source). It cannot be looked
+    /// up and is in no table. So, while registering a part takes a round trip through all nodes, attaching takes one only for the
+    /// first of every 16,382 parts of a node (or for every part while one of the previous 16,382 still exists). It counts towards
+    /// the setting `local_parts`, not `parts`. Otherwise it is like any other part. Dropping it frees its place at once.
     ///
     /// ```
     /// use pdbp::{Cluster, PartKind};
@@ -215,12 +216,12 @@ impl Node {
     /// ```
     ///
     /// # Errors
-    /// See [`RegisterError`]: this node has as many parts as `local_parts` says, or no private pipe is left.
+    /// See [`RegisterError`]: this node already has `local_parts` parts, or no private pipe is left.
     pub fn attach(&self) -> Result<Part, RegisterError> {
         Part::attach(self)
     }
 
-    /// As [`attach`](Self::attach), for a part that may go to another thread: see [`register_shared`](Self::register_shared).
+    /// As [`attach`](Self::attach), for a part that may move to another thread: see [`register_shared`](Self::register_shared).
     ///
     /// # Errors
     /// See [`RegisterError`].
@@ -228,17 +229,17 @@ impl Node {
         Part::attach(self)
     }
 
-    /// Looks up a part by an address such as `"analyser@node2"`, or by its name alone if only one node has such a part. `"analyser@node2.east"` is a
-    /// part of another cluster, to which there is a trunk (the settings `grid` and `trunks`): this asks that cluster, and waits for the
-    /// answer at most as long as the setting `timeout_ms`.
+    /// Looks up a part by an address such as `"analyser@node2"`, or by its name alone if only one node has such a part.
+    /// `"analyser@node2.east"` is a part of another cluster that a trunk leads to (the settings `grid` and `trunks`): this asks
+    /// that cluster, and waits for the answer up to the setting `timeout_ms`.
     ///
     /// # Errors
-    /// See [`LookupError`]; it lists what there is.
+    /// See [`LookupError`], which lists what exists.
     pub fn lookup(&self, address: &str) -> Result<Target, LookupError> {
         self.lookup_within(address, self.settings().timeout)
     }
 
-    /// As [`lookup`](Self::lookup), and waits at most so long for the answer of another cluster.
+    /// As [`lookup`](Self::lookup), with a timeout for the answer of another cluster.
     pub(crate) fn lookup_within(&self, address: &str, timeout: Duration) -> Result<Target, LookupError> {
         #[cfg(feature = "net")]
         if let Some(remote) = crate::grid::Remote::of(self, address) {
@@ -249,10 +250,10 @@ impl Node {
         names::lookup(&self.shared.engine(), names::here(address, self.settings()))
     }
 
-    /// As [`lookup`](Self::lookup), but waits until the part is registered, at most `timeout`.
+    /// As [`lookup`](Self::lookup), but waits up to `timeout` until the part is registered.
     ///
     /// # Errors
-    /// The error of `lookup` when the time is over.
+    /// The last error of `lookup`, once the timeout has run out.
     pub fn find(&self, address: &str, timeout: Duration) -> Result<Target, LookupError> {
         #[cfg(feature = "net")]
         if let Some(remote) = crate::grid::Remote::of(self, address) {
@@ -262,7 +263,7 @@ impl Node {
         let found = self.wait_for(
             timeout,
             "registered the part",
-            // A node that has just come may be known before its link is up.
+            // A node that has just joined may be known before its link is up.
             |engine| names::lookup(engine, address).ok().filter(|part| !engine.has_failed(part.node())),
             |_| Vec::new(),
         );
@@ -273,24 +274,24 @@ impl Node {
         }
     }
 
-    /// Whether this node's tables are up to date: then lookups see every part whose registration has returned on any node. This is `false` for a
-    /// moment while a change is under way, and on a node that is cut off from the master. A lookup can be relied on if this is `true`
-    /// *afterwards*, since the process may be suspended between the two calls.
+    /// Whether this node's tables are up to date, so that lookups see every part whose registration has returned on any node.
+    /// `false` for a moment while a change is in progress, and on a node cut off from the master. A lookup is reliable if this is
+    /// `true` *afterwards*, since the process may be suspended between the two calls.
     pub fn is_current(&self) -> bool {
         let engine = self.shared.engine();
-        // Not before the lock: a thread may wait long for it.
+        // Read after taking the lock, which a thread may wait long for.
         engine.is_current(self.shared.now())
     }
 
-    /// Waits until every node of the cluster has called this as often as this node. One thread of each node calls it. In an open cluster (the setting
-    /// `found`) it waits for the members only: a new node's first call joins the barrier under way, and a node that leaves or is
-    /// declared down is not waited for.
+    /// Waits until every node of the cluster has called this as often as this node. One thread of each node calls it. In an open
+    /// cluster (the setting `found`) it waits for members only: a new node's first call joins the barrier in progress, and nodes
+    /// that leave or are declared down are not waited for.
     ///
-    /// A call that timed out or was interrupted still counts as this node's arrival: the next call is for the next barrier. When a node has
-    /// failed, no barrier is passed, unless the cluster is open.
+    /// A call that timed out or was interrupted still counts as this node's arrival: the next call is for the next barrier. Unless
+    /// the cluster is open, no barrier completes once a node has failed.
     ///
     /// # Errors
-    /// [`WaitError::Timeout`] names the nodes that have not arrived, as far as this node knows, and [`WaitError::Interrupted`].
+    /// [`WaitError::Timeout`] names the nodes that have not arrived, as far as this node knows; [`WaitError::Interrupted`].
     pub fn barrier(&self, timeout: Duration) -> Result<(), WaitError> {
         let generation = self.arrive(timeout)?;
         let passed = self.wait_for(
@@ -302,7 +303,7 @@ impl Node {
         Ok(passed?)
     }
 
-    /// Arrives at the next barrier: where nodes come and go, when this node knows which that is.
+    /// Arrives at the next barrier; in an open cluster, once this node knows which one that is.
     fn arrive(&self, timeout: Duration) -> Result<u32, WaitError> {
         let mut engine = self.shared.engine();
         if engine.is_ready() || !engine.config().is_open() {
@@ -318,15 +319,15 @@ impl Node {
         Ok(arrived?)
     }
 
-    /// Waits until everything that any part of any node has sent so far is in the private pipe of its receiver, where
-    /// a receive finds it without waiting. Any number of nodes may call it at a time. It is not a barrier: a slower node
-    /// may send more a moment later. To make sure that all nodes have sent everything, call [`barrier`](Self::barrier) first, or use
+    /// Waits until everything that any part of any node has sent so far is in its receiver's private pipe, where a receive finds it
+    /// without waiting. Any number of nodes may call it at the same time. It is not a barrier: a slower node may send more a moment
+    /// later. To make sure that all nodes have sent everything, call [`barrier`](Self::barrier) first, or use
     /// [`Part::advance`](crate::Part::advance).
     ///
-    /// Call it when senders pause: while any part goes on sending, it may not find a moment at which everything has arrived.
-    /// With [`Progress::Inline`](crate::Progress::Inline) every part must [flush](crate::Part::flush) first,
-    /// including those of the calling thread; the other modes do that for them. A [`StreamWriter`](crate::StreamWriter) in the middle of a
-    /// segment, and a [`Loan`](crate::Loan), count as not sent yet.
+    /// Call it when senders pause: while any part keeps sending, there may be no moment at which everything has arrived. With
+    /// [`Progress::Inline`](crate::Progress::Inline) every part must [flush](crate::Part::flush) first, including those of the
+    /// calling thread; the other modes do that for them. A [`StreamWriter`](crate::StreamWriter) in the middle of a segment, and a
+    /// [`Loan`](crate::Loan), count as not sent yet.
     ///
     /// # Errors
     /// [`WaitError::Timeout`]: some part does not read, does not flush, or does not stop sending.
@@ -341,9 +342,9 @@ impl Node {
         Ok(quiet?)
     }
 
-    /// Ends one waiting call of each part of this node, and of each clone of this handle, with the error `Interrupted`; where none is waiting, the
-    /// next one that would. Tasks (`recv_async` and the like) are not ended: drop them. Meant for threads that are to
-    /// end, and for signal handlers: it only increments a counter.
+    /// Ends one waiting call of each part of this node, and of each clone of this handle, with the error `Interrupted`; if none is
+    /// waiting, the next one that would. Does not end tasks (`recv_async` and the like): drop them. For shutting down threads, and
+    /// for signal handlers: it only increments a counter.
     ///
     /// ```
     /// use pdbp::{Cluster, PartKind, RecvError};
@@ -368,7 +369,7 @@ impl Node {
         self.shared.interrupts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits until `done` gives a value, with all nodes of this process making progress.
+    /// Waits until `done` returns a value, while all nodes of this process make progress.
     pub(crate) fn wait_for<R>(
         &self,
         timeout: Duration,
@@ -395,7 +396,7 @@ impl Node {
         }
     }
 
-    /// Makes progress. With [`Progress::Host`](crate::Progress::Host) the program calls it from its own loop.
+    /// Lets the node make progress. With [`Progress::Host`](crate::Progress::Host) the program calls this from its event loop.
     pub fn poll(&self) -> Polled {
         let mut engine = self.shared.engine();
         let turn = self.shared.poll_with(&mut engine);
@@ -403,7 +404,7 @@ impl Node {
         Polled { worked: turn.worked > 0, next: self.shared.due(&turn) }
     }
 
-    /// Statistics of every row and of the node.
+    /// Statistics of the node and of every row.
     pub fn stats(&self) -> NodeStats {
         let engine = self.shared.engine();
         let peers = || (0..engine.config().nodes).filter_map(NodeId::new);
@@ -422,10 +423,10 @@ impl Node {
         names::parts(&self.shared.engine())
     }
 
-    /// The members of the cluster, as far as this node knows, including itself, in the order of their numbers. A node
-    /// that ends or fails is declared down by the others and is no member from then on
-    /// ([`Event::NodeDown`](crate::Event::NodeDown)); one that was silent and comes back is let in again ([`Event::NodeUp`](crate::Event::NodeUp)). A node that is itself no
-    /// member ([`Event::Expelled`](crate::Event::Expelled)) lists those that it knew last.
+    /// The members of the cluster, as far as this node knows, itself included, in index order. A node that ends or fails is
+    /// declared down by the others and is no longer a member ([`Event::NodeDown`](crate::Event::NodeDown)); one that was only
+    /// silent is readmitted when it returns ([`Event::NodeUp`](crate::Event::NodeUp)). A node that is not a member itself
+    /// ([`Event::Expelled`](crate::Event::Expelled)) lists those it knew last.
     ///
     /// ```
     /// use pdbp::{Cluster, Event};

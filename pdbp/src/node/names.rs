@@ -1,4 +1,4 @@
-//! Addresses: `"analyser@node2"`, or `"analyser"` where only one node has such a part.
+//! Addresses: `"analyser@node2"`, or `"analyser"` if only one node has such a part.
 
 use pdbp_core::id::NodeId;
 
@@ -28,12 +28,12 @@ pub(crate) fn lookup(engine: &NodeEngine, address: &str) -> Result<Target, Looku
     Ok(first.id)
 }
 
-/// There is no part with this address.
+/// The error for an address that no part has.
 pub(crate) fn unknown(engine: &NodeEngine, address: &str) -> LookupError {
     LookupError::UnknownPart { address: address.to_owned(), known: parts(engine) }
 }
 
-/// An address in this cluster: without the cluster's own name, which may stand behind that of the node.
+/// An address within this cluster: strips the cluster's own name, which may follow that of the node.
 pub(crate) fn here<'a>(address: &'a str, settings: &Settings) -> &'a str {
     let own = settings.grid.as_deref().and_then(|grid| address.strip_suffix(grid)?.strip_suffix('.'));
     own.filter(|own| own.contains('@')).unwrap_or(address)
@@ -44,7 +44,7 @@ pub(crate) fn parts(engine: &NodeEngine) -> Vec<String> {
     of_program.map(|p| format!("{}@{}", p.name, node_name(engine, p.id.node()))).collect()
 }
 
-/// Whether the runtime itself has registered the part, which then is no part of the program.
+/// Whether the runtime itself registered the part, so that it is not one of the program's.
 pub(crate) fn is_own(name: &str) -> bool {
     name.starts_with("pdbp.")
 }

@@ -22,36 +22,36 @@ use crate::sync::{Ring, Waiting};
 
 /// A private pipe.
 pub(crate) struct Pipe {
-    /// Deliveries, put in by whoever has the engine's lock, and taken out by the part: commands, and all else.
+    /// Deliveries, put in under the engine's lock and taken out by the part: commands, and everything else.
     urgent: Ring<Delivery>,
     normal: Ring<Delivery>,
-    /// Notices for the part, each behind a number of deliveries; `has_notices` says whether there are any.
+    /// Notices for the part, each due after a number of deliveries; `has_notices` says whether there are any.
     notices: Mutex<VecDeque<(usize, Notice)>>,
     has_notices: AtomicBool,
-    /// Something has ended that its part waits for besides.
+    /// Set when something else that the part waits for has completed.
     nudged: AtomicBool,
     /// Rung when something was put in.
     pub(crate) bell: Doorbell,
     /// The bell on which its part sleeps.
     pub(crate) sleeps_on: AtomicU8,
-    /// The tasks that wait for something in it.
+    /// Tasks waiting for something in it.
     pub(crate) tasks: Waiting<TaskKey>,
 }
 
 /// A notice for the part, in order with deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// A stream has ended before its last segment.
+    /// A stream ended before its last segment.
     StreamBroken(NodeId, StreamNo),
-    /// A node is out of reach.
+    /// A node is unreachable.
     Failed(NodeId),
 }
 
 impl Pipe {
     pub(crate) const OWN_BELL: u8 = 0;
-    /// As the leader.
+    /// The part sleeps on the node's bell, as the leader.
     pub(crate) const NODES_BELL: u8 = 1;
-    /// With other pipes.
+    /// The part sleeps on the bell of threads that wait for several pipes.
     pub(crate) const SEVERALS_BELL: u8 = 2;
 
     pub(crate) fn new(depth: usize) -> Self {
@@ -67,7 +67,7 @@ impl Pipe {
         }
     }
 
-    /// The next delivery of commands.
+    /// The next command.
     ///
     /// # Safety
     /// As [`pull`](Self::pull).
@@ -77,10 +77,10 @@ impl Pipe {
         unsafe { self.urgent.pop() }
     }
 
-    /// What has arrived next, commands aside.
+    /// The next arrival other than a command.
     ///
     /// # Safety
-    /// The caller is the part that has the pipe, or has it for that: nobody else takes anything out of it meanwhile.
+    /// The caller is the part that owns the pipe, or acts for it; nobody else takes anything out of it meanwhile.
     #[inline]
     pub(crate) unsafe fn pull(&self) -> Option<Arrival> {
         if self.has_notices.load(Ordering::Relaxed)
@@ -92,7 +92,7 @@ impl Pipe {
         unsafe { self.normal.pop() }.map(Arrival::Piece)
     }
 
-    /// The first notice, when all deliveries before it have been taken.
+    /// The first notice, once all deliveries before it have been taken.
     #[cold]
     fn due_notice(&self) -> Option<Arrival> {
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,8 +106,8 @@ impl Pipe {
         })
     }
 
-    /// Adds a notice behind the deliveries so far. A notice that is there already moves to the end, so that there are no more
-    /// than nodes and streams even if they are not read. To be called under the engine's lock.
+    /// Adds a notice behind the deliveries so far. A duplicate moves to the end instead, so that unread notices never outnumber
+    /// nodes and streams. Called under the engine's lock.
     fn notify(&self, notice: Notice) {
         let behind = self.normal.put();
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,7 +116,7 @@ impl Pipe {
         self.has_notices.store(true, Ordering::Release);
     }
 
-    /// The next delivery, commands first; what there is to know besides is forgotten.
+    /// The next delivery, commands first; notices are dropped.
     ///
     /// # Safety
     /// As [`pull`](Self::pull).
@@ -146,7 +146,7 @@ impl Pipe {
         shared.tasks.come(&self.tasks);
     }
 
-    /// For the next part that gets the pipe: what there is to know was for the part before.
+    /// Drops the notices, which were for the previous owner of the pipe.
     pub(crate) fn forget_notices(&self) {
         self.notices.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.has_notices.store(false, Ordering::Release);
@@ -158,7 +158,7 @@ impl Pipe {
         nothing && !self.has_notices.load(Ordering::Acquire) && !self.nudged.load(Ordering::Acquire)
     }
 
-    /// Whether its part was woken since the last time for something that does not come by the pipe.
+    /// Whether the part was woken since the last call by something outside its pipe.
     #[cfg(feature = "rapidio")]
     pub(crate) fn take_nudge(&self) -> bool {
         // Pairs with the store of whoever wakes it.
@@ -166,12 +166,12 @@ impl Pipe {
     }
 }
 
-/// A part that sleeps now and then, for something that does not come by its pipe.
+/// A part that sometimes sleeps until something outside its pipe happens.
 #[cfg(feature = "rapidio")]
 pub(crate) struct Sleeper {
     shared: Weak<Shared>,
     pipe: PipeId,
-    /// It sleeps or is about to. While this is `false`, it will look once more before it sleeps.
+    /// Set while it sleeps or is about to. While this is `false`, it will look once more before it sleeps.
     sleeps: AtomicBool,
 }
 
@@ -181,9 +181,9 @@ impl Sleeper {
         Self { shared, pipe, sleeps: AtomicBool::new(false) }
     }
 
-    /// Says that it will sleep, after one more look; whether that was said before.
+    /// Announces that it will sleep, after one more look; returns whether that was announced before.
     pub(crate) fn will_sleep(&self) -> bool {
-        // The look takes a lock that whoever ends what it waits for has had before it wakes: one of them sees the other.
+        // The look takes a lock that a waker has held before it calls `wake`, so one of the two sees the other.
         self.sleeps.swap(true, Ordering::Relaxed)
     }
 
@@ -191,7 +191,7 @@ impl Sleeper {
         self.sleeps.store(false, Ordering::Relaxed);
     }
 
-    /// Wakes it if it sleeps. What it waits for has ended.
+    /// Wakes it if it sleeps: what it waits for has happened.
     pub(crate) fn wake(&self) {
         if self.sleeps.load(Ordering::Relaxed)
             && let Some(shared) = self.shared.upgrade()
@@ -203,10 +203,10 @@ impl Sleeper {
     }
 }
 
-/// The node's pipes as the engine sees them, and what it wants done after a poll.
+/// The node's pipes as the engine sees them, and what is left to do after a poll.
 pub(crate) struct Sink<'a> {
     pub(super) shared: &'a Shared,
-    /// That of the part that polls, which looks into it next.
+    /// The pipe of the polling part, which looks into it next.
     pub(super) own: Option<&'a Pipe>,
     pub(super) flush_wanted: bool,
 }
@@ -264,13 +264,13 @@ impl PrivatePipes for Sink<'_> {
 }
 
 impl Sink<'_> {
-    /// A part or a node has gone, or come: tasks that wait for a message look whether anybody is left who could send one.
+    /// A part or node has gone, or come: tasks that wait for a message check whether anybody is left to send one.
     fn look_around(&self) {
-        // They look under the engine's lock, so no fence is needed.
+        // They check under the engine's lock, so no fence is needed.
         self.shared.pipes.iter().for_each(|pipe| self.shared.tasks.come(&pipe.tasks));
     }
 
-    /// No more comes from a node, nor from those that it is the relay of.
+    /// Nothing more comes from a node, nor from those behind it if it is a relay.
     fn failed(&self, node: NodeId) {
         let (settings, me) = (&self.shared.settings, self.shared.id);
         let relay = |from| settings.routing.relay(settings.nodes, settings.masters_there_are(), from, me);

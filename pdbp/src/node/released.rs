@@ -1,4 +1,4 @@
-//! What readers are done with, on its way to the engine.
+//! What readers have released, on its way back to the engine.
 
 use std::sync::atomic::Ordering;
 
@@ -10,12 +10,12 @@ use super::{NodeEngine, Shared};
 use crate::part::{Run, Runs};
 use crate::sync::{Last, Stack};
 
-/// Deliveries that nobody reads any more, in the memory of those who did.
+/// Deliveries without readers, in the memory of those that read them.
 #[derive(Default)]
 pub(super) struct Released(Stack<Run>);
 
 impl Released {
-    /// Gives the engine what has come, and the memory to the part that polls.
+    /// Returns released deliveries to the engine, and their memory to the polling part.
     #[inline]
     pub(super) fn release(&self, engine: &mut NodeEngine, runs: Option<&Runs>) {
         let mut released = self.0.take();
@@ -31,19 +31,19 @@ impl Released {
 }
 
 impl Shared {
-    /// Takes what a reader is done with, for the engine.
+    /// Takes a delivery from its last reader, for the engine.
     pub(crate) fn give_back(&self, run: Last<Run>) {
         self.released.0.push(run);
         self.disturb_nap();
     }
 
-    /// Takes a delivery that was not shared, for the engine.
+    /// Takes an unshared delivery, for the engine.
     #[cfg(feature = "cuda")]
     pub(crate) fn release(&self, delivery: Delivery) {
         self.give_back(Last::new(Run::returning(delivery)));
     }
 
-    /// Takes back the room of a long message.
+    /// Takes back the space of a long message.
     pub(crate) fn give_room(&self, room: RoomToken) {
         if let Err(room) = self.rooms.push(room) {
             self.engine_within().give_room(room);
@@ -51,7 +51,8 @@ impl Shared {
         self.disturb_nap();
     }
 
-    /// Something waits for the next poll, and nobody who knows of it may poll soon. Without a fence: what is not seen is late by a nap at most.
+    /// Shortens a long nap, since something waits for the next poll and nobody who knows of it may poll soon. No fence: if this is
+    /// missed, it waits for one nap at most.
     fn disturb_nap(&self) {
         if self.naps.load(Ordering::Relaxed) {
             self.bell.ring();

@@ -1,4 +1,4 @@
-//! What the threads of a node share: its engine, its pipes, its lanes.
+//! State shared by the threads of a node: its engine, pipes and lanes.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,7 +33,8 @@ use crate::trace::NodeTrace;
 
 pub(crate) type NodeEngine = Engine<'static, Backend, Memory, Choice>;
 
-/// Rows of PTA for each node beside the setting `parts`, whether or not it has a monitor, trunks and parts without a name: the table is the same on all.
+/// Rows of PTA per node beyond the setting `parts`. Counted whether or not a node has a monitor, trunks or parts without a name,
+/// since the table is the same on all.
 pub(crate) const OWN_ROWS: usize = 3;
 
 /// What a poll did, and when.
@@ -45,24 +46,24 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Nothing has been done.
+    /// A turn that did nothing.
     pub(crate) fn at(now: Time) -> Self {
         Self { worked: 0, next: None, now }
     }
 }
 
-/// The part that polls.
+/// The polling part.
 #[derive(Clone, Copy)]
 pub(crate) struct Own<'p> {
     pub(crate) lanes: &'p Lanes,
-    /// Where memory goes of what was read.
+    /// Takes the memory of what was read.
     pub(crate) runs: &'p Runs,
     pub(crate) pipe: Option<&'p Pipe>,
 }
 
-/// The engine, with its lock. When that is given back, tasks that are due are woken.
+/// The engine under its lock. Wakes tasks that are due when the lock is released.
 pub(crate) struct Locked<'s> {
-    // In this order: fields are dropped from the first to the last.
+    // In this order: fields are dropped from first to last.
     engine: MutexGuard<'s, NodeEngine>,
     _then: Wakes<'s>,
 }
@@ -91,23 +92,23 @@ impl Drop for Wakes<'_> {
     }
 }
 
-/// A task that waits at a node: of which part, and for what.
+/// A waiting task: its part, and what it waits for.
 pub(crate) type TaskKey = (Target, Awaited);
 
-/// What a task waits for. Two that wait for the same of a part are one, whose last waker counts.
+/// What a task waits for. Tasks of one part that wait for the same thing count as one, and the last waker counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
     Message,
     Stream,
     Ready,
     Room,
-    /// Of a stream that is read, of which node.
+    /// A segment of a stream being read, from this node.
     Segment(NodeId, StreamNo),
-    /// Of a stream that is written.
+    /// Room for a stream being written.
     Writer(StreamNo),
 }
 
-/// What the threads of a node share.
+/// State shared by the threads of a node.
 pub(crate) struct Shared {
     pub(crate) id: NodeId,
     pub(super) space: Space,
@@ -120,44 +121,44 @@ pub(crate) struct Shared {
     engine: Mutex<NodeEngine>,
     /// By node.
     bodies: Box<[Body]>,
-    /// Blocks for all other nodes leave when they are submitted.
+    /// Whether blocks for all other nodes leave when they are submitted.
     leaves_at_once: bool,
     /// See [`Backend::crowded`].
     pub(super) crowded: bool,
     pub(super) habits: Habits,
     pub(crate) pipes: Box<[Pipe]>,
-    /// Deliveries that readers have released, on their way to the engine.
+    /// Deliveries released by readers, on their way to the engine.
     pub(super) released: Released,
-    /// Room of long messages that readers have released.
+    /// Space of long messages released by readers.
     pub(super) rooms: ArrayQueue<RoomToken>,
     /// Rung by peers.
     pub(crate) bell: Arc<dyn Bell>,
-    /// Rung when something was put into a pipe of a thread that waits for several.
+    /// Rung when something is put into a pipe of a thread that waits for several.
     pub(crate) several: Doorbell,
     pub(crate) tasks: Tasks,
-    /// Those that wait until anything happens at this node: there may be room then.
+    /// Tasks waiting for anything to happen at this node: there may be room then.
     senders: Waiting<TaskKey>,
     /// The progress thread, if there is one.
     pub(super) driver: OnceLock<Thread>,
-    /// Held by the thread that sleeps on the bell.
+    /// Held by the thread that sleeps on the node's bell.
     pub(crate) leader: Mutex<()>,
-    /// Whether that one is to call the progress thread when it waits no longer.
+    /// Whether that thread is to call the progress thread when its wait ends.
     pub(super) off_duty: AtomicBool,
-    /// Whether it takes a long nap.
+    /// Whether that thread takes a long nap.
     pub(super) naps: AtomicBool,
-    /// Polls made by parts: tells the progress thread whether it is needed.
+    /// Polls by parts; shows the progress thread whether it is needed.
     pub(crate) polls: AtomicU64,
-    /// Counts the polls that did something.
+    /// Counts polls that did something.
     pub(crate) turns: AtomicU64,
     pub(crate) full_rows: FullRows,
-    /// Counts the times that all open blocks were asked for.
+    /// Counts requests to flush all open blocks.
     pub(crate) flushes: AtomicU64,
     /// Counts the calls of [`Node::interrupt`](super::Node::interrupt).
     pub(crate) interrupts: AtomicU64,
-    /// When targets have to be looked for again before something is sent to them.
+    /// Says when targets must be looked up again before anything is sent to them.
     pub(crate) recurrence: Recurrence,
     pub(super) lanes: Mutex<Vec<SharedLanes>>,
-    /// When lanes were looked through last, in nanoseconds.
+    /// When lanes were last scanned, in nanoseconds.
     pub(super) scanned: AtomicU64,
     pub(super) events: Events,
     clock: Clock,
@@ -166,14 +167,14 @@ pub(crate) struct Shared {
     pub(crate) monitor: Option<Monitor>,
     #[cfg(feature = "net")]
     pub(crate) flow: Option<crate::grid::Flow>,
-    /// What carries trunks, at the node that does.
+    /// Carries trunks, on the node that does.
     #[cfg(feature = "net")]
     pub(crate) gateway: OnceLock<Arc<crate::grid::Common>>,
     pub(crate) trace: Option<NodeTrace>,
 }
 
 impl Shared {
-    /// Sets up a node on a transport. `memory` is what the transport knows as this node's blocks.
+    /// Sets up a node on a transport. `memory` holds this node's blocks, as the transport knows them.
     pub(crate) fn new(
         id: NodeId,
         nodes: u16,
@@ -205,9 +206,9 @@ impl Shared {
         let mut engine = Engine::new(config, backend::policy(&settings), backend, memory, storage)?;
         engine.limit_assembly(settings.assembly_bytes as u64);
         engine.begin_generation(generation.unwrap_or(0));
-        // A new engine has room for a part and a pipe; were it not so, the node would be silent.
+        // A new engine has room for a part and a pipe. If not, the node would just not answer.
         let monitor = settings.is_monitored().then(|| Monitor::start(&mut engine).ok()).flatten();
-        // As that.
+        // The same holds here.
         #[cfg(feature = "net")]
         let flow = settings.grid.is_some().then(|| crate::grid::Flow::start(&mut engine)).flatten();
         let pipes = (0..pipes).map(|_| Pipe::new(settings.pipe_depth)).collect();
@@ -255,35 +256,35 @@ impl Shared {
         })
     }
 
-    /// Bytes behind the header of blocks to a node that are to hold more than one message.
+    /// Body bytes of blocks to a node that are to hold several messages.
     pub(crate) fn body(&self, node: NodeId) -> usize {
         self.bodies.get(node.index()).map_or(self.settings.block_bytes, |body| body.length)
     }
 
-    /// The longest message that travels in a block of this length to a node.
+    /// The longest message that travels to a node in a block of that length.
     pub(crate) fn longest_to(&self, node: NodeId) -> usize {
         let relay = self.bodies.get(node.index()).map_or(0, |body| body.relay);
         Packer::longest(self.body(node)) - relay
     }
 
-    /// Whether blocks that go that way are read out of the memory of this node by one on another processor.
+    /// Whether blocks to that node are read in this node's memory, on another processor.
     pub(crate) fn is_read_elsewhere(&self, node: NodeId) -> bool {
         self.bodies.get(node.index()).is_some_and(|body| body.read_elsewhere)
     }
 
-    /// Whether blocks that were submitted are on their way without a poll.
+    /// Whether submitted blocks leave without a poll.
     pub(crate) fn has_sent(&self, engine: &NodeEngine) -> bool {
         self.leaves_at_once && !engine.has_left_over()
     }
 
-    /// The longest message that travels in one block, whichever way it goes.
+    /// The longest message that travels in one block on any route.
     pub(crate) fn longest(&self) -> usize {
         let relay = if self.settings.routing == Routing::Grid { VIA_HEADER } else { 0 };
         Packer::longest(self.settings.block_bytes) - relay
     }
 
-    /// Called when a poll has found nothing. With more nodes than processors what this one waits for may wait for its processor, which is given
-    /// away then. Whether it was.
+    /// Called when a poll has found nothing. With more nodes than processors, yields, since what this node waits for may need the
+    /// processor. Returns whether it did.
     pub(crate) fn give_way(&self) -> bool {
         if self.crowded {
             std::thread::yield_now();
@@ -311,13 +312,14 @@ impl Shared {
         Some(Locked { engine, _then: Wakes(&self.tasks) })
     }
 
-    /// The engine, where the inbox of a part is borrowed, or may be: no task is woken. Not to poll.
+    /// The engine, for calls during which a part's inbox may be borrowed: wakes no task. Not for polling.
     pub(crate) fn engine_within(&self) -> MutexGuard<'_, NodeEngine> {
-        // A panic while the lock was held cannot leave the engine half changed in a way that is unsafe: tokens are values.
+        // A poisoned lock is safe to use: the engine is made of values, and a panic cannot leave it in an unsafe state.
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a task wait, until something comes into a pipe, until anything happens at this node, or both. It has to look once more.
+    /// Registers a task that waits for something in a pipe, for room (anything that happens at this node), or both. It has to look
+    /// once more afterwards.
     pub(crate) fn wait_as_task(&self, pipe: Option<&Pipe>, room: bool, key: TaskKey, waker: &Waker) {
         let pipe = pipe.map(|pipe| &pipe.tasks);
         let mut first = false;
@@ -329,14 +331,14 @@ impl Shared {
         }
     }
 
-    /// The progress thread is needed now.
+    /// Wakes the progress thread, which is needed now.
     pub(super) fn summon(&self) {
         if let Some(driver) = self.driver.get() {
             driver.unpark();
         }
     }
 
-    /// The part that has an address now. If there is none, a target that is refused wherever it is used.
+    /// The part that has this address now; if there is none, a target that every use refuses.
     #[inline]
     pub(crate) fn resolve(&self, address: Address) -> Target {
         if self.recurrence.now() == 0 { address.in_generation(0) } else { self.resolve_recurring(address) }
@@ -347,12 +349,12 @@ impl Shared {
         self.engine().resolve(address).unwrap_or(address.in_generation(u32::MAX))
     }
 
-    /// Polls the engine; returns how much it did, and when it wants to be called again.
+    /// Polls the engine; returns how much it did, and when it wants to be polled again.
     pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Turn {
         self.poll_of(engine, None, When::Now)
     }
 
-    /// The same, by a part.
+    /// As [`poll_with`](Self::poll_with), by a part.
     pub(crate) fn poll_of(&self, engine: &mut NodeEngine, own: Option<Own<'_>>, when: When) -> Turn {
         let began = self.trace.as_ref().map(NodeTrace::begin);
         let polled = self.poll_engine(engine, own, when);
@@ -365,7 +367,7 @@ impl Shared {
     #[inline(always)]
     fn poll_engine(&self, engine: &mut NodeEngine, own: Option<Own<'_>>, when: When) -> Turn {
         self.released.release(engine, own.map(|own| own.runs));
-        // Looking first is cheaper: a `pop` of an empty queue has a fence.
+        // Checking first is cheaper: `pop` on an empty queue has a fence.
         while !self.rooms.is_empty()
             && let Some(room) = self.rooms.pop()
         {
@@ -380,7 +382,7 @@ impl Shared {
         }
         let mut flushed = self.flush_lanes(engine, now, all, own.map(|own| own.lanes));
         if let Some(Own { lanes: own, .. }) = own {
-            // Pairs with the addition above, of whoever was asked for all blocks.
+            // Pairs with the addition above, by whoever was asked for all blocks.
             flushed += own.follow(engine, self.flushes.load(Ordering::Acquire), Due::Past(now));
         }
         if let Some(monitor) = &self.monitor {
@@ -396,18 +398,18 @@ impl Shared {
             progress.worked += worked;
         }
         if progress.worked > 0 {
-            // Only a hint (see `Part::is_stalled`), so no order is needed.
-            // Only counted under the engine's lock, so that nothing is lost.
+            // Only a hint (see `Part::is_stalled`), so relaxed ordering is enough. Written only under the engine's lock, so no
+            // count is lost.
             self.turns.store(self.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-            // Who waits for room looks once more under the engine's lock, so no fence is needed.
+            // A task that waits for room looks once more under the engine's lock, so no fence is needed.
             self.tasks.come(&self.senders);
         }
-        // What readers have given back is room as well, and does not count as something done.
+        // Released blocks are room as well, but do not count as something done.
         self.full_rows.look(engine);
         Turn { worked: progress.worked, next: progress.next, now }
     }
 
-    /// Polls unless somebody else does at this moment.
+    /// Polls, unless another thread is polling.
     pub(crate) fn poll(&self) -> u32 {
         self.try_engine().map_or(0, |mut engine| self.poll_with(&mut engine).worked)
     }
@@ -416,7 +418,7 @@ impl Shared {
         self.events.note(event);
     }
 
-    /// Polls the other nodes of this process that have no thread that does, for calls that need all nodes.
+    /// Polls the other nodes of this process that have no polling thread, for calls that need all nodes.
     pub(crate) fn help_siblings(&self) {
         if self.settings.progress == Progress::Thread {
             return;
@@ -431,8 +433,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // What readers gave back since the last poll: an engine that misses deliveries leaks its transport, and then its peers
-        // do not see that the node is gone.
+        // Returns what readers released since the last poll: an engine that misses deliveries leaks its transport, and its peers
+        // then do not see that the node is gone.
         let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.released.release(engine, None);
         if let Some(monitor) = &self.monitor {
@@ -442,7 +444,7 @@ impl Drop for Shared {
         if let Some(flow) = &self.flow {
             flow.leave(&self.pipes, engine);
         }
-        // The master may know that all are at a barrier, and the others not yet.
+        // The master may know that all are at a barrier while others do not yet.
         let began = Instant::now();
         while engine.has_news() && began.elapsed() < LAST_WORDS {
             let now = self.clock.now();
@@ -453,11 +455,11 @@ impl Drop for Shared {
     }
 }
 
-/// How long a node that is dropped tries to get rid of what it has to tell. That takes microseconds, unless its link is busy and others
-/// have the processor.
+/// How long a dropped node tries to send what it still has to say. That takes microseconds, unless its link is busy or others have
+/// the processor.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// The pipes of a node that is gone: nothing is taken in any more.
+/// The pipes of a node that is gone: they take nothing in.
 struct Closed;
 
 impl PrivatePipes for Closed {

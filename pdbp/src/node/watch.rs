@@ -7,7 +7,7 @@ use pdbp_core::Event;
 
 use super::Node;
 
-/// Events kept for each who asks.
+/// Events kept for each consumer.
 const EVENTS: usize = 256;
 
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl Queue {
     }
 }
 
-/// Never held across code of others, so a panic cannot have left it half changed.
+/// Never held while foreign code runs, so a panic cannot have left it half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -57,26 +57,25 @@ impl Events {
     }
 }
 
-/// The events of a node since [`Node::watch`] was called, independent of others that take events. It keeps the last 256 that were not taken.
+/// The events of a node since [`Node::watch`] was called, independent of other consumers. It keeps the last 256 not yet taken.
 #[derive(Debug)]
 pub struct Watch(Arc<Mutex<Queue>>);
 
 impl Watch {
-    /// Takes the oldest event. Does not wait, and does not let the node make progress, as parts that receive and
-    /// [`Node::poll`] do.
+    /// Takes the oldest event. Does not wait, and does not let the node make progress, unlike receiving parts and [`Node::poll`].
     pub fn next_event(&self) -> Option<Event> {
         lock(&self.0).events.pop_front()
     }
 
-    /// Number of events that this watch has dropped, because 256 had not been taken when another one came.
+    /// Number of events that this watch has dropped because 256 had not been taken when another arrived.
     pub fn lost(&self) -> u64 {
         lock(&self.0).lost
     }
 }
 
 impl Node {
-    /// Returns a watch that gets each event of this node from now on, without taking it from [`take_events`](Self::take_events) or other watches. This
-    /// lets a library follow nodes that come and go, while the program has its events as well.
+    /// Returns a watch that gets each event of this node from now on, without taking it from [`take_events`](Self::take_events) or
+    /// other watches. A library can thus follow nodes that come and go, while the program still gets its events.
     ///
     /// ```
     /// use pdbp::{Cluster, Event};
@@ -99,14 +98,14 @@ impl Node {
         self.shared.events.watch()
     }
 
-    /// Takes the events of this node (nodes came and went, peers failed, blocks were refused, messages arrived for parts that do not exist),
-    /// oldest first, at most the last 256. All callers take from the same list, so a library should use a [watch](Self::watch)
-    /// instead.
+    /// Takes the events of this node (nodes came and went, peers failed, blocks were refused, messages arrived for parts that do
+    /// not exist), oldest first, at most the last 256. All callers take from the same queue, so a library should use a
+    /// [watch](Self::watch) instead.
     pub fn take_events(&self) -> Vec<Event> {
         lock(&self.shared.events.program).events.drain(..).collect()
     }
 
-    /// The oldest of the events that were not taken, as [`take_events`](Self::take_events).
+    /// Takes the oldest event, as [`take_events`](Self::take_events).
     pub fn next_event(&self) -> Option<Event> {
         lock(&self.shared.events.program).events.pop_front()
     }

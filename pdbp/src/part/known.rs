@@ -1,4 +1,4 @@
-//! Whether a target is still the part that it was.
+//! Whether a target is still the same part.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,22 +10,22 @@ use super::{Part, Share, Target};
 use crate::error::SendError;
 use crate::node::NodeEngine;
 
-/// What the engine has said of numbers that recur, for threads that send without its lock. See
+/// What the engine has said about reused part numbers, for threads that send without its lock. See
 /// [`Engine::recurrence`](pdbp_core::Engine::recurrence).
 #[derive(Default)]
 pub(crate) struct Recurrence {
     recurrence: AtomicU64,
-    /// 0 as long as targets need not be looked for; else another number each time that they have to be looked for again.
+    /// 0 while targets need no check; otherwise a number that changes each time they have to be checked again.
     looks: AtomicU64,
     times: AtomicU64,
 }
 
 impl Recurrence {
-    /// Takes an event of the engine, which says so before it confirms that this node has forgotten a part: before the number can be
-    /// another's.
+    /// Takes an event of the engine, which reports a reuse before it confirms that this node has forgotten a part, and so before
+    /// the number can be another's.
     pub(crate) fn note(&self, event: &Event) {
         if let Event::PartsForgotten { recurrence } = event {
-            // Read without order: what the reader sends next leaves by a block that is submitted under the engine's lock.
+            // Relaxed: what a reader of this sends next leaves in a block submitted under the engine's lock.
             self.recurrence.store(*recurrence, Ordering::Relaxed);
             self.look();
         }
@@ -36,14 +36,14 @@ impl Recurrence {
         self.recurrence.load(Ordering::Relaxed)
     }
 
-    /// From now on targets are looked for again. Called under the engine's lock.
+    /// From now on targets are checked again. Called under the engine's lock.
     pub(crate) fn look(&self) {
         let times = self.times.load(Ordering::Relaxed) + 1;
         self.times.store(times, Ordering::Relaxed);
         self.looks.store(times, Ordering::Relaxed);
     }
 
-    /// From now on targets need not be looked for, unless their numbers recur: then it says no. Called under the engine's lock.
+    /// From now on targets need no check, unless their numbers are reused: then returns `false`. Called under the engine's lock.
     #[cfg(feature = "net")]
     pub(crate) fn rest(&self) -> bool {
         let may = self.now() == 0;
@@ -59,7 +59,7 @@ impl Recurrence {
     }
 }
 
-/// Targets that were found in the tables since they had to be looked for last: each in the place that its lowest bits name.
+/// Targets found in the tables since they last had to be checked, each at the index given by its lowest bits.
 #[derive(Default)]
 pub(crate) struct Known {
     looks: Cell<u64>,
@@ -87,21 +87,22 @@ impl Known {
 }
 
 impl<S: Share> Part<S> {
-    /// Whether a target is the part that it was, as far as is known without a look at the tables.
+    /// Whether a target is known to be the same part, without a look at the tables.
     #[inline(always)]
     pub(crate) fn knows_target(&self, to: Target) -> bool {
         let looks = self.shared().recurrence.looks();
-        // While both are 0, no number has been reused, and nobody is to wait: the usual case.
+        // While both are 0, no number has been reused and nobody is to wait: the usual case.
         u64::from(to.generation()) | looks == 0 || self.known.has(to, looks)
     }
 
-    /// Refuses a target whose number may be another part's by now; [`SendError::WouldBlock`] for one to which nothing is to be sent now.
+    /// Refuses a target whose number may be another part's by now; [`SendError::WouldBlock`] for one that nothing may be sent to
+    /// now.
     #[inline(always)]
     pub(crate) fn check_target(&self, to: Target) -> Result<(), SendError> {
         if self.knows_target(to) { Ok(()) } else { self.look_for_target(to) }
     }
 
-    /// As [`check_target`](Self::check_target), and waits as long as nothing is to be sent to it.
+    /// As [`check_target`](Self::check_target), but waits while nothing may be sent to it.
     #[inline(always)]
     pub(super) fn await_target(&self, to: Target, patience: Patience) -> Result<(), SendError> {
         if self.knows_target(to) { Ok(()) } else { self.wait_for_target(to, patience) }

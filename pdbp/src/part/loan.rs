@@ -1,4 +1,4 @@
-//! Loans: room in a block that the sender fills in place.
+//! Loans: space in a block that the sender fills in place.
 
 use std::ops::{Deref, DerefMut};
 
@@ -10,12 +10,12 @@ use super::sending::Patience;
 use super::{HoldsPart, Target};
 use crate::error::SendError;
 
-/// Room for one message, from [`Sender::loan`](super::Sender::loan). Fill it, then [`send`](Self::send) it; if it is dropped,
-/// nothing is sent.
+/// Space for one message, from [`Sender::loan`](super::Sender::loan). Fill it, then [`send`](Self::send) it. Dropping it sends
+/// nothing.
 pub struct Loan<P: HoldsPart> {
     part: P,
     loan: Option<outbox::Loan>,
-    /// What is filled instead, and copied when it is sent, where that goes past the caches.
+    /// Filled instead, and copied past the caches when it is sent.
     beside: Option<Vec<u8>>,
 }
 
@@ -56,7 +56,7 @@ impl<P: HoldsPart> Loan<P> {
         Ok(Self { part: holder, loan: Some(loan), beside })
     }
 
-    /// Sends the message: it leaves with its block, as after [`Part::send`](super::Part::send).
+    /// Sends the message. As after [`Part::send`](super::Part::send), it leaves with its block.
     pub fn send(mut self) {
         self.end(Outcome::Committed);
     }

@@ -17,21 +17,21 @@ use super::{Local, Part, Share, Target};
 use crate::node::Shared;
 use crate::sync::{Chain, Last, Shareable};
 
-/// Bytes that messages lie in: a piece of an arrived block, which goes back to the engine when the last message in it is
-/// dropped, or a long message put together from its segments.
+/// The memory that messages lie in: a piece of an arrived block, which goes back to the engine when the last message in it is
+/// dropped, or a long message reassembled from its segments.
 ///
-/// When it is dropped itself, and not ended as one that was shared, it has no delivery any more.
+/// When a run itself is dropped, other than as a shared one that has ended, it holds no delivery any more.
 #[derive(Default)]
 pub(crate) struct Run {
     delivery: Option<Delivery>,
-    /// Of a delivery that is out: where it goes back to.
+    /// Where the delivery goes back to, while it is out.
     shared: Option<Arc<Shared>>,
     /// A long message.
     assembled: Option<Box<Buffer>>,
 }
 
 impl Run {
-    /// A delivery to be read, and where it goes back to.
+    /// Holds a delivery to be read, and where it goes back to.
     #[inline]
     pub(crate) fn hold(&mut self, delivery: Delivery, shared: &Arc<Shared>) {
         debug_assert!(self.delivery.is_none() && self.shared.is_none());
@@ -48,13 +48,13 @@ impl Run {
         Self { assembled: Some(Box::new(buffer)), ..Self::default() }
     }
 
-    /// The delivery, for which the caller is responsible now, if there is one.
+    /// Takes the delivery, if there is one; the caller is then responsible for it.
     #[inline]
     pub(crate) fn take_delivery(&mut self) -> Option<Delivery> {
         self.delivery.take()
     }
 
-    /// The part that has the address now, from which these bytes are.
+    /// The part that has the address now, which sent these bytes.
     #[inline]
     fn sender(&self, address: Address) -> Target {
         match (&self.shared, &self.assembled) {
@@ -88,7 +88,7 @@ impl Shareable for Run {
     }
 }
 
-/// Memory of runs that have ended, for the next of the part, which has polled when they came back.
+/// Memory of ended runs, for reuse by the part that polled when they came back.
 #[derive(Default)]
 pub(crate) struct Runs {
     chain: Cell<Chain<Run>>,
@@ -96,7 +96,7 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// The most that are kept.
+    /// Number kept at most.
     const MOST: usize = 64;
 
     /// An empty run.
@@ -126,16 +126,16 @@ impl Runs {
     }
 }
 
-/// Memory in which a long message is put together. It counts against the setting `assembly_bytes` of the node until it is dropped.
+/// Memory in which a long message is reassembled. It counts towards the node's setting `assembly_bytes` until it is dropped.
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
     spare: Arc<Spare>,
-    /// Given back when it is dropped.
+    /// Returned when it is dropped.
     room: Room,
 }
 
 impl Buffer {
-    /// For a message that its sender has room for; `None` if it has not.
+    /// A buffer for a message that its sender has reserved room for; `None` if it has not.
     pub(crate) fn begin<S: Share>(part: &Part<S>, source: PartId, message: u32, total: u32) -> Option<Self> {
         let room = Room::take(part, source, message, total)?;
         let bytes = part.spare.take(total as usize);
@@ -153,17 +153,17 @@ impl Drop for Buffer {
     }
 }
 
-/// Memory for the next long message: that of the last one, since new memory costs more than the bytes' way through it.
+/// Memory of the last long message, for the next: allocating new memory costs more than moving the bytes through it.
 #[derive(Default)]
 pub(crate) struct Spare(Mutex<Vec<u8>>);
 
 impl Spare {
-    /// Memory that is kept at most.
+    /// Bytes kept at most.
     const MOST: usize = 8 << 20;
-    /// Memory that is had before it is known that a message is as long as its first segment says.
+    /// Bytes allocated before it is known that a message is as long as its first segment says.
     const TRUSTED: usize = 1 << 20;
 
-    /// An empty buffer for a message that is said to have `total` bytes.
+    /// An empty buffer for a message announced with `total` bytes.
     fn take(&self, total: usize) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         bytes.reserve(total.min(Self::TRUSTED));
@@ -179,13 +179,13 @@ impl Spare {
     }
 }
 
-/// A received message. It dereferences to its bytes, which are read where they arrived. Their block is free again when all messages in it
-/// have been dropped, so do not keep a message longer than needed; [`into_vec`](Self::into_vec) copies it out.
+/// A received message. It dereferences to its bytes, which are read where they arrived. Their block is free again once all messages
+/// in it have been dropped, so do not keep a message longer than needed; [`into_vec`](Self::into_vec) copies it out.
 ///
 /// It is four words, the first of which is a pointer, so that `Option<Message>` is no larger and is moved in whole words.
 pub struct Message<S: Share = Local> {
     pub(super) run: Pointer<S>,
-    /// Of the run.
+    /// Bytes of the run.
     pub(super) bytes: Bytes,
     pub(super) info: Info,
 }
@@ -204,13 +204,13 @@ impl<S: Share> Message<S> {
         Self { run, bytes, info }
     }
 
-    /// The part that sent it, which is the target for an answer.
+    /// The part that sent it: the target for a reply.
     #[inline]
     pub fn source(&self) -> Target {
         self.run.sender(self.info.source().address())
     }
 
-    /// The command number (`COM`) that the sender gave; 0 for plain messages.
+    /// The command number (`COM`) given by the sender; 0 for plain messages.
     pub fn command(&self) -> u16 {
         self.info.command()
     }
@@ -256,7 +256,7 @@ impl<S: Share> fmt::Debug for Message<S> {
     }
 }
 
-/// Messages of one length from one part, received together. A message longer than a block, and a command, is a batch of one.
+/// Messages of one length from one part, received together. A message longer than a block and a command are batches of one.
 pub struct Batch<S: Share = Local>(inbox::Batch<Pointer<S>>);
 
 impl<S: Share> Batch<S> {
@@ -269,7 +269,7 @@ impl<S: Share> Batch<S> {
         self.0.count()
     }
 
-    /// Whether there are none. (There is always at least one.)
+    /// Always `false`: a batch has at least one message.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -294,7 +294,7 @@ impl<S: Share> Batch<S> {
         self.0.info().is_command()
     }
 
-    /// All bytes, one message behind the other.
+    /// The bytes of all messages, one after the other.
     pub fn bytes(&self) -> &[u8] {
         let start = self.0.start();
         self.0.hold().bytes().get(start..start + self.len() * self.message_len()).unwrap_or(&[])

@@ -58,27 +58,29 @@ pub use sender::Sender;
 pub use share::{HoldsPart, Local, Share, Shared};
 pub use stream::{Segment, StreamReader, StreamWriter};
 
-/// How long a part that is dropped waits until it can be freed.
+/// How long dropping a part waits until it can be freed.
 const FREEING: Duration = Duration::from_secs(1);
 
-/// An endpoint of a node, [registered](Node::register) under a name or [attached](Node::attach) without one. It sends to parts of any node
-/// and receives from its private pipe. It stays on the thread that registered it, unless it is [shared](Node::register_shared). Dropping it
-/// sends what it has packed and frees its pipe and name (`prcsReleasePipe`, `prcsFree`). What arrives for it later is discarded, and counted at
-/// its node ([`Event::Unroutable`](crate::Event::Unroutable)); senders get no error until they look the name up again.
+/// An endpoint of a node, [registered](Node::register) under a name or [attached](Node::attach) without one. It sends to parts of
+/// any node and receives from its private pipe. It stays on the thread that registered it, unless it is
+/// [shared](Node::register_shared). Dropping it sends what it has packed and frees its pipe and name (`prcsReleasePipe`,
+/// `prcsFree`). What arrives for it later is discarded and counted at its node ([`Event::Unroutable`](crate::Event::Unroutable));
+/// senders get no error until they look the name up again.
 ///
-/// The parts of a node share its buffers to and from each other node, `row_blocks` blocks each way. A block is free again when all messages in it
-/// have been read and dropped, so 8 unread messages that came in blocks of their own can use up the room, however short they are, for all parts of
-/// the node. A part that blocks in [`send`](Self::send) does not read meanwhile, and may be waiting for itself. A part that receives
-/// while it sends should use [`send_or`](Self::send_or), or [`try_send`](Self::try_send) and [`wait`](Self::wait).
+/// The parts of a node share its buffers to and from each other node, `row_blocks` blocks each way. A block is free again once all
+/// messages in it have been read and dropped, so 8 unread messages that arrived in separate blocks can use up the buffers of the
+/// whole node, however short they are. A part that blocks in [`send`](Self::send) does not read meanwhile, and may be waiting for
+/// itself. A part that receives while it sends should use [`send_or`](Self::send_or), or [`try_send`](Self::try_send) and
+/// [`wait`](Self::wait).
 pub struct Part<S: Share = Local> {
     pub(crate) node: Node,
     id: Target,
     name: String,
     lanes: Lanes,
     known: Known,
-    /// To be had by [`Part::inbox`].
+    /// Access it through [`Part::inbox`].
     inbox: RefCell<Inbox<S>>,
-    /// What has been taken out of the inbox ahead.
+    /// Messages taken out of the inbox ahead of their reader.
     train: Train<S>,
     /// Memory for what is received.
     runs: Runs,
@@ -88,18 +90,18 @@ pub struct Part<S: Share = Local> {
     /// Number of the next message longer than a block.
     next_message: Cell<u32>,
     is_sending_long: Cell<bool>,
-    /// By node: when a send found no room, and how often it was tried in vain since.
+    /// By node: when a send last found no room, and the retries since.
     stalled: Box<[Cell<Stall>]>,
-    /// Polls in a row that have found nothing; begins anew when the processor was given away for it.
+    /// Polls in a row that found nothing; reset when that made the part yield.
     idle: Cell<u32>,
-    /// It has polled since its last flush.
+    /// Whether it has polled since its last flush.
     polled: Cell<bool>,
-    /// Of a task that waits: until when it polls before it sleeps.
+    /// For a waiting task: until when it polls before it sleeps.
     polls_until: Cell<Option<Instant>>,
     superstep: Superstep,
-    /// By node: how long messages are copied to it.
+    /// By node: how long messages are copied.
     copiers: Box<[Cell<Copier>]>,
-    /// The node that a loan is for.
+    /// The node that a loan is outstanding for.
     loaned: Cell<Option<NodeId>>,
     /// Memory of the last loan that was copied, for the next.
     lent: Cell<Vec<u8>>,
@@ -110,7 +112,7 @@ impl<S: Share> Part<S> {
         Self::register_within(node, name, kind, node.shared.settings.timeout)
     }
 
-    /// As [`register`](Self::register), and waits at most so long for each of its steps, of which there are two.
+    /// As [`register`](Self::register), with a timeout for each of its two steps.
     pub(crate) fn register_within(
         node: &Node,
         name: &str,
@@ -118,7 +120,7 @@ impl<S: Share> Part<S> {
         timeout: Duration,
     ) -> Result<Self, RegisterError> {
         let shared = &node.shared;
-        // PTA has rows for monitors as well, which no setting counts.
+        // PTA also has rows for monitors, which no setting counts.
         let parts = shared.settings.parts;
         if parts_there_are(&shared.engine()) >= parts {
             return Err(RegisterError::TableFull { parts });
@@ -128,7 +130,7 @@ impl<S: Share> Part<S> {
             "taken the request to register a part",
             |engine| match engine.register(name, kind) {
                 Err(pdbp_core::engine::RegisterError::Busy) => None,
-                // The part that had the name is on its way out: it is free as soon as all nodes have forgotten it.
+                // The part with that name is being dropped; the name is free once all nodes have forgotten it.
                 Err(pdbp_core::engine::RegisterError::Taken(_)) if is_leaving(engine, shared.id, name) => {
                     None
                 }
@@ -143,7 +145,7 @@ impl<S: Share> Part<S> {
         pipe.and(confirmed)
     }
 
-    /// Its owner flushes all that it sends, so that nobody else has to be woken to look after it.
+    /// The owner flushes all that it sends, so nobody has to be woken to look after it.
     #[cfg(feature = "net")]
     pub(crate) fn flushed_by_owner(mut self) -> Self {
         self.lanes.silence();
@@ -202,7 +204,7 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// Waits until every node knows it.
+    /// Waits until every node knows the part.
     fn confirmed(self) -> Result<Self, RegisterError> {
         let (shared, local) = (self.shared(), self.id.local());
         let state = self.node.wait_for(
@@ -217,7 +219,7 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// The part's identifier (`Pid`), which is the target for messages to it.
+    /// The part's identifier (`Pid`): the target for messages to it.
     pub fn id(&self) -> Target {
         self.id
     }
@@ -248,10 +250,10 @@ impl<S: Share> Part<S> {
         self.node.find(address, timeout)
     }
 
-    /// Gives the private pipe back (`prcsReleasePipe`). Messages that arrive for the part from now on are counted and discarded.
+    /// Releases the private pipe (`prcsReleasePipe`). Messages that arrive for the part from now on are counted and discarded.
     ///
     /// # Errors
-    /// [`PipeError::NotBound`] when it was released before.
+    /// [`PipeError::NotBound`] if it was released before.
     pub fn release_pipe(&self) -> Result<(), PipeError> {
         let Some(pipe) = self.pipe.get() else {
             return Err(PipeError::NotBound(PipeId(u16::MAX)));
@@ -283,7 +285,7 @@ impl<S: Share> Part<S> {
         &self.node.shared
     }
 
-    /// The pipe that its messages come in.
+    /// The pipe that the part receives from.
     #[cfg(feature = "net")]
     pub(crate) fn pipe_id(&self) -> Option<PipeId> {
         self.pipe.get()
@@ -294,13 +296,13 @@ impl<S: Share> Part<S> {
         self.bound_pipe().ok_or(RecvError::NoPipe)
     }
 
-    /// The same, if it has one.
+    /// The same, if there is one.
     #[inline]
     pub(crate) fn bound_pipe(&self) -> Option<&Pipe> {
         self.pipe.get().and_then(|p| self.shared().pipes.get(usize::from(p.0)))
     }
 
-    /// Gives back what is left in a pipe that this part had.
+    /// Returns what is left in a former pipe of this part.
     #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     fn drain(&self, pipe: PipeId, engine: &mut NodeEngine) {
         if let Some(pipe) = self.shared().pipes.get(usize::from(pipe.0)) {
@@ -309,20 +311,20 @@ impl<S: Share> Part<S> {
                 engine.release(delivery);
             }
             pipe.forget_notices();
-            // They are told that there is no pipe.
+            // They learn that there is no pipe.
             self.shared().tasks.come(&pipe.tasks);
         }
     }
 }
 
-/// Parts of programs that the cluster has, less those of this node that are on their way out.
+/// Number of parts of programs in the cluster, less those of this node that are being dropped.
 fn parts_there_are(engine: &NodeEngine) -> usize {
     let node = engine.config().node;
     let stays = |id: Target| id.node() != node || engine.local_part(id.local()) != LocalPart::Leaving;
     engine.parts().filter(|part| !is_nodes_own(part.name.as_str()) && stays(part.id)).count()
 }
 
-/// Whether a node has registered the part for itself, beyond what the settings count.
+/// Whether the part belongs to a node itself, beyond what the settings count.
 fn is_nodes_own(name: &str) -> bool {
     #[cfg(feature = "net")]
     if name == crate::grid::FLOW {
@@ -331,7 +333,7 @@ fn is_nodes_own(name: &str) -> bool {
     name == crate::monitor::NAME
 }
 
-/// Binds a pipe, in which there is nothing of the part that had it before.
+/// Binds a pipe, emptied of what its previous part left.
 fn bind(engine: &mut NodeEngine, shared: &node::Shared, id: Target) -> Result<PipeId, RegisterError> {
     let pipe = engine.bind_pipe(id).map_err(RegisterError::Pipe)?;
     if let Some(pipe) = shared.pipes.get(usize::from(pipe.0)) {
@@ -354,20 +356,20 @@ impl<S: Share> Drop for Part<S> {
             engine.leave_superstep(self.id);
             self.lanes.flush(&mut engine);
             if let Some(pipe) = self.pipe.take() {
-                // Bound until now, so this cannot be the second release.
+                // Bound until now, so this cannot be a second release.
                 let _ = engine.release_pipe(pipe);
                 self.drain(pipe, &mut engine);
             }
             shared.poll_with(&mut engine);
         }
-        // The master may be busy with other requests; a part that cannot be freed in this time stays in the tables.
+        // The master may be busy; a part that cannot be freed in this time stays in the tables.
         let began = Instant::now();
         let free = || {
             let left = FREEING.saturating_sub(began.elapsed());
             let missing = "taken the request to free a part";
             self.node.wait_for(left, missing, |engine| engine.free(self.id).ok(), |_| Vec::new())
         };
-        // Who ends waiting calls does not mean this one.
+        // An interrupt is not meant for this wait.
         while matches!(free(), Err(Late::Interrupted)) {}
     }
 }

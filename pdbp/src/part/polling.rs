@@ -12,7 +12,7 @@ use crate::config::Progress;
 use crate::error::{RecvError, SendError};
 use crate::node::Awaited;
 
-/// Why a task waits for nothing, where nobody would wake it.
+/// The error when a task would wait with nobody to wake it.
 trait NobodyPolls {
     const ERROR: Self;
 }
@@ -29,7 +29,7 @@ impl NobodyPolls for SendError {
 #[derive(Clone, Copy)]
 struct Until {
     awaited: Awaited,
-    /// When something has come into the part's pipe.
+    /// When something has arrived in the part's pipe.
     arrival: bool,
     /// When anything has happened at the node.
     progress: bool,
@@ -45,7 +45,7 @@ impl Until {
     }
 }
 
-/// Tries until there is something, or a task has to wait for it. The last attempt, after which it waits, is told that it is.
+/// Retries until there is a result or the task has to wait for one. The last attempt before waiting is told so.
 fn poll_until<T, S: Share, R, E: NobodyPolls>(
     waits: &mut T,
     part: fn(&T) -> &Part<S>,
@@ -192,7 +192,7 @@ impl<S: Share> Part<S> {
         poll_fn(move |cx| part.poll_ready(interest, cx)).await
     }
 
-    /// Sends a message that fits a block as soon as there is room, as [`try_send`](Self::try_send).
+    /// Sends a message that fits in a block as soon as there is room, as [`try_send`](Self::try_send).
     ///
     /// # Errors
     /// See [`SendError`]; [`SendError::NeedsWaiting`] for a longer message, which [`send_async`](Self::send_async) sends.
@@ -214,8 +214,8 @@ impl<S: Share> Part<S> {
         )
     }
 
-    /// Sends a message of any length, as [`send`](Self::send) but without a timeout. If the task is dropped while it waits, a message that
-    /// fits a block has not been sent; a longer one is given up, and its receiver discards what has arrived of it.
+    /// Sends a message of any length, as [`send`](Self::send) but without a timeout. If the task is dropped while it waits, a
+    /// message that fits in a block has not been sent; a longer one is given up, and its receiver discards what has arrived of it.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -270,8 +270,8 @@ impl<S: Share> Part<S> {
         self.poll_with(&mut engine);
     }
 
-    /// Whether a task that waits is to poll once more, after the other tasks of its executor, before it sleeps: for as long as a thread
-    /// would that waits, since to be woken takes longer than most answers.
+    /// Whether a waiting task is to poll once more, after the other tasks of its executor, before it sleeps: for as long as a
+    /// waiting thread would, since waking takes longer than most answers.
     fn polls_on(&self) -> bool {
         let now = Instant::now();
         let until = self.polls_until.get().unwrap_or_else(|| now + self.shared().polling(now));
@@ -280,7 +280,7 @@ impl<S: Share> Part<S> {
     }
 }
 
-/// `None`: a task has to wait for room.
+/// `None` if the task has to wait for room.
 fn unless_full<R>(sent: Result<R, SendError>) -> Result<Option<R>, SendError> {
     match sent {
         Err(SendError::WouldBlock) => Ok(None),
@@ -289,7 +289,7 @@ fn unless_full<R>(sent: Result<R, SendError>) -> Result<Option<R>, SendError> {
 }
 
 impl<P: HoldsPart> StreamReader<P> {
-    /// The next stream to a part, which is taken when there is one.
+    /// The next stream to a part; takes `holder` once there is one.
     fn poll_accept(holder: &mut Option<P>, cx: &mut Context<'_>) -> Poll<Result<Self, RecvError>> {
         let Some(held) = holder else { return Poll::Ready(Err(RecvError::NoPipe)) };
         let until = Until::arrival(Awaited::Stream);
@@ -366,7 +366,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         )
     }
 
-    /// Writes all of the bytes. If the task is dropped meanwhile, some of the first of them have been written.
+    /// Writes all of the bytes. If the task is dropped meanwhile, only a prefix may have been written.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -378,7 +378,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         Ok(())
     }
 
-    /// Sends what is left and ends the stream, as [`finish`](Self::finish): `Ready` when its relay has taken it, if it has one.
+    /// Sends the rest and ends the stream, as [`finish`](Self::finish): `Ready` once the relay, if there is one, has accepted it.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -400,7 +400,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         )
     }
 
-    /// Sends what is left and ends the stream, as [`finish`](Self::finish).
+    /// Sends the rest and ends the stream, as [`finish`](Self::finish).
     ///
     /// # Errors
     /// See [`SendError`].

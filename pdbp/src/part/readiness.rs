@@ -34,7 +34,7 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Whether any of these is so.
+    /// Whether any of them is set.
     pub fn any(&self) -> bool {
         self.recv || self.stream || self.send
     }
@@ -54,11 +54,11 @@ impl Interest {
 }
 
 impl<S: Share> Part<S> {
-    /// Waits until something can be received, or a short message can be sent to the target, whichever comes first. This avoids deadlocks of
-    /// parts that all wait to send to each other. For several parts on one thread see [`Node::wait_any`].
+    /// Waits until something can be received, or a short message can be sent to the target, whichever comes first. This avoids
+    /// deadlock among parts that all wait to send to each other. For several parts on one thread see [`Node::wait_any`].
     ///
     /// # Errors
-    /// [`RecvError::Timeout`] names the target's node; [`RecvError::NoPipe`] when nothing can ever be received.
+    /// [`RecvError::Timeout`] names the target's node; [`RecvError::NoPipe`] if nothing can ever be received.
     pub fn wait(&self, interest: Interest, timeout: Duration) -> Result<Ready, RecvError> {
         let ready = |part: &Self| Ok(Some(part.look(interest)?).filter(Ready::any));
         if let Some(found) = ready(self)? {
@@ -66,12 +66,12 @@ impl<S: Share> Part<S> {
         }
         self.flush();
         let peers = interest.target().map(|t| t.node()).into_iter().collect();
-        // What lies unread is no reason to look again at once, when nothing is to be received.
+        // When nothing is to be received, unread messages are no reason to look again at once.
         let pipe = self.pipe().ok().filter(|_| interest.wants_recv());
         self.wait_on(pipe, timeout, peers, "made room or sent anything", ready)
     }
 
-    /// Waits until something can be received, or whoever has its [`sleeper`](Self::sleeper) wakes it.
+    /// Waits until something can be received, or the holder of its [`sleeper`](Self::sleeper) wakes it.
     #[cfg(feature = "rapidio")]
     pub(crate) fn wait_or_be_woken(&self, timeout: Duration) -> Result<(), RecvError> {
         let pipe = self.pipe()?;
@@ -82,13 +82,13 @@ impl<S: Share> Part<S> {
         })
     }
 
-    /// What others wake it by.
+    /// The handle that others wake this part with.
     #[cfg(feature = "rapidio")]
     pub(crate) fn sleeper(&self) -> Option<Sleeper> {
         Some(Sleeper::new(Arc::downgrade(self.shared()), self.pipe.get()?))
     }
 
-    /// What there is of it now.
+    /// What is ready now.
     pub(super) fn look(&self, interest: Interest) -> Result<Ready, RecvError> {
         let (recv, stream) = if interest.wants_recv() {
             self.pipe()?;
@@ -101,7 +101,7 @@ impl<S: Share> Part<S> {
 }
 
 impl Node {
-    /// Waits until anything comes in any of the pipes, a segment of a stream that was accepted as well.
+    /// Waits until anything arrives in any of the pipes, including a segment of an accepted stream.
     #[cfg(feature = "net")]
     pub(crate) fn wait_for_any(&self, pipes: &[pdbp_core::id::PipeId], timeout: Duration) {
         let pipes = pipes.iter().filter_map(|pipe| self.shared.pipes.get(usize::from(pipe.0)));
@@ -116,8 +116,8 @@ impl Node {
         }
     }
 
-    /// Waits until any of several parts of this node on the calling thread, such as a server and a client, has what it waits for. Returns
-    /// what was found for each, in the order given.
+    /// Waits until any of several parts of this node on the calling thread, such as a server and a client, is ready. Returns what
+    /// was found for each, in the order given.
     ///
     /// ```
     /// use pdbp::{Cluster, Interest, PartKind};
@@ -134,7 +134,7 @@ impl Node {
     /// ```
     ///
     /// # Errors
-    /// [`RecvError::Timeout`] names the nodes of the targets; [`RecvError::NoPipe`] when a part can never receive what it waits for;
+    /// [`RecvError::Timeout`] names the nodes of the targets; [`RecvError::NoPipe`] if a part can never receive what it waits for;
     /// [`RecvError::OtherNode`] for a part of another node.
     pub fn wait_any<S: Share>(
         &self,
@@ -162,7 +162,7 @@ impl Node {
             if !std::mem::replace(&mut flushed, true) {
                 parts.iter().for_each(|(part, _)| part.flush());
             }
-            // Each flushes what it has packed when its time is over.
+            // Each flushes what it has packed when that is due.
             let worked = parts.iter().map(|(part, _)| part.poll()).sum::<u32>();
             if worked > 0 {
                 waiter.worked(self);

@@ -12,8 +12,8 @@ use super::{Local, Part, Share, Target};
 use crate::error::RecvError;
 use crate::node::Shared;
 
-/// A message that was not delivered because the link to its targets' node has failed, or a segment of a long message or of a
-/// stream. It dereferences to its bytes, which lie in the block that it was packed into.
+/// A message, or a segment of a long message or stream, that was not delivered because the link to its targets' node failed. It
+/// dereferences to its bytes, which lie in the block they were packed into.
 pub struct Returned<S: Share = Local> {
     message: inbox::Returned<Pointer<S>>,
     targets: Box<[Target]>,
@@ -68,14 +68,16 @@ impl<S: Share> fmt::Debug for Returned<S> {
 }
 
 impl<S: Share> Part<S> {
-    /// The next message that this part sent and that was not delivered because its target's node has failed. Messages come in
-    /// the order sent to that node, except those a live process may still be reading when its link fails: these come once they
-    /// have been given back. Does not wait, but lets the node make progress. The messages keep their blocks, as many as the row
-    /// to the failed node had, until they are dropped: **a program that goes on when nodes fail, and whose places are taken by others, asks now and
-    /// then**, also if it wants none of them (`while part.try_returned()?.is_some() {}`), or the next process in that place cannot be sent to.
+    /// The next message of this part that was not delivered because its target's node failed. Messages come in the order sent to
+    /// that node, except those that a live process may have been reading when its link failed: these come once they have been given
+    /// back. Does not wait, but lets the node make progress.
     ///
-    /// Messages that had left this node are with the transport. Between processes of one host, those not delivered come back
-    /// too; between hosts this cannot be known, and [`RowStats::in_doubt`](crate::RowStats::in_doubt) counts their blocks.
+    /// Until they are dropped, the messages keep their blocks, up to all of the row to the failed node. **A program that survives
+    /// failed nodes whose places are taken by others must call this now and then**, even if it needs none of the messages (`while
+    /// part.try_returned()?.is_some() {}`); otherwise nothing can be sent to the next process in that place.
+    ///
+    /// Messages that had left this node are with the transport. Between processes of one host, undelivered ones come back too;
+    /// between hosts this cannot be known, and [`RowStats::in_doubt`](crate::RowStats::in_doubt) counts their blocks.
     ///
     /// # Errors
     /// [`RecvError::NoPipe`].

@@ -1,4 +1,4 @@
-//! Room for messages longer than a block, at their receiver.
+//! Space for messages longer than a block, at their receiver.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use pdbp_core::id::PartId;
 use super::{Part, Share};
 use crate::node::Shared;
 
-/// The room that one message takes of the setting `assembly_bytes`. Given back when it is dropped.
+/// The share of the setting `assembly_bytes` that one message takes. Returned when it is dropped.
 pub(crate) struct Room {
     token: Option<RoomToken>,
     shared: Arc<Shared>,
 }
 
 impl Room {
-    /// What was reserved for a message when its sender asked for it; `None` if that has not, or has asked for less.
+    /// What was reserved when the sender asked; `None` if it has not asked, or asked for less.
     pub(crate) fn take<S: Share>(part: &Part<S>, source: PartId, message: u32, total: u32) -> Option<Self> {
         let token = part.shared().engine_within().take_room(part.id(), source, message, u64::from(total))?;
         Some(Self { token: Some(token), shared: Arc::clone(part.shared()) })

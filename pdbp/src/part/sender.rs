@@ -1,4 +1,4 @@
-//! The ways to send to a part: a target, with what the calls of `Part` leave at its default.
+//! The ways to send to a part: a target, with options that the calls of `Part` leave at their defaults.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::sending::Patience;
 use super::{Loan, Local, Part, Share, Target};
 use crate::error::SendError;
 
-/// A target and how to send to it. [`Part::sender`] makes one: it costs nothing, and clones are as good.
+/// A target and the options for sending to it. [`Part::sender`] makes one: it costs nothing, and can be cloned freely.
 ///
 /// ```
 /// use pdbp::{Cluster, PartKind};
@@ -66,21 +66,22 @@ impl<'p, S: Share> Sender<'p, S> {
         Self { patience: Patience::For(timeout), ..self }
     }
 
-    /// Sets a time until which messages wait for room, instead of the setting `timeout_ms` for each.
+    /// Sets a deadline until which messages wait for room, instead of `timeout_ms` for each.
     #[inline(always)]
     pub fn deadline(self, deadline: Instant) -> Self {
         Self { patience: Patience::Until(deadline), ..self }
     }
 
-    /// Does not wait for room. Sends return [`SendError::WouldBlock`] when there is none, and [`SendError::NeedsWaiting`] for a message longer than
-    /// a block ([`Part::longest`]), since room for several blocks cannot be known in advance.
+    /// Does not wait for room. Sends return [`SendError::WouldBlock`] if there is none, and [`SendError::NeedsWaiting`] for a
+    /// message longer than a block ([`Part::longest`]), since room for several blocks cannot be known in advance.
     #[inline(always)]
     pub fn no_wait(self) -> Self {
         Self { patience: Patience::None, ..self }
     }
 
-    /// Sends commands, with a number that the receiver reads with [`Message::command`](super::Message::command). A command leaves at once, overtakes
-    /// messages and streams that wait, and is received before them. It must fit into a block ([`Part::longest`]). These are the only two priorities.
+    /// Sends commands, with a number that the receiver reads with [`Message::command`](super::Message::command). A command leaves
+    /// at once, overtakes waiting messages and streams, and is received before them. It must fit in a block ([`Part::longest`]).
+    /// There are only these two priorities.
     #[inline(always)]
     pub fn command(self, number: u16) -> Self {
         Self { command: Some(number), ..self }
@@ -89,7 +90,7 @@ impl<'p, S: Share> Sender<'p, S> {
     /// Sends a message, as [`Part::send`].
     ///
     /// # Errors
-    /// See [`SendError`]; of a command [`SendError::LongerThanBlock`] when it does not fit one.
+    /// See [`SendError`]; for a command [`SendError::LongerThanBlock`] if it does not fit in one.
     #[inline(always)]
     pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
         match self.command {
@@ -119,14 +120,14 @@ impl<'p, S: Share> Sender<'p, S> {
     /// the first: all of them, unless [`no_wait`](Self::no_wait) was set.
     ///
     /// # Errors
-    /// As [`send`](Self::send), except that instead of [`SendError::WouldBlock`] fewer are sent. Values before the one that failed have
+    /// As [`send`](Self::send), except that instead of [`SendError::WouldBlock`] fewer are sent. Values before the failed one have
     /// been sent.
     pub fn send_each<T: NoUninit>(&self, values: &[T]) -> Result<usize, SendError> {
         self.send_many(bytemuck::cast_slice(values), size_of::<T>(), values.len())
     }
 
-    /// As [`send_each`](Self::send_each), for messages of `length` bytes each that lie one behind the other in `bytes`. A remainder shorter than
-    /// `length` is not sent. With `length` 0 nothing is sent.
+    /// As [`send_each`](Self::send_each), for messages of `length` bytes each, stored one after the other in `bytes`. A remainder
+    /// shorter than `length` is not sent. With `length` 0 nothing is sent.
     ///
     /// # Errors
     /// As [`send_each`](Self::send_each).
@@ -151,31 +152,32 @@ impl<'p, S: Share> Sender<'p, S> {
         Ok(sent)
     }
 
-    /// Packs as many messages as the open block has room for.
+    /// Packs as many messages as the open block has room for; returns their number.
     fn push_train(&self, bytes: &[u8], length: usize, count: usize) -> usize {
         if self.command.is_some() || self.part.check_target(self.to).is_err() {
-            // Commands leave one by one; and who is refused is told by the first message.
+            // Commands leave one by one, and the first message reports a refused target.
             return 0;
         }
         let route = self.part.route(self.to, CduClass::ShortMessage, 0);
         self.part.lanes.push_each((self.to, route), bytes, length, count)
     }
 
-    /// Lends room for a message of `length` bytes, to be filled in place. The bytes are whatever the room held before. Waits for room like
+    /// Lends space for a message of `length` bytes, to be filled in place. Its initial content is arbitrary. Waits for room like
     /// [`send`](Self::send).
     ///
     /// Until the loan is sent or dropped, other messages of the part to that node, and further loans, are refused
-    /// ([`SendError::Loaned`]), and messages packed before it in the same block wait, even at [`flush`](Self::flush). Commands and streams are
-    /// not affected; commands cannot be lent.
+    /// ([`SendError::Loaned`]), and messages packed before it in the same block wait, even at [`flush`](Self::flush). Commands and
+    /// streams are not affected; commands cannot be lent.
     ///
     /// # Copies
-    /// The room is in the block that leaves, with one exception: a loan of 8 KiB or more to a part on another processor of this host is a buffer
-    /// of the sending part, which is copied when it is sent. The receiver reads the block itself, and its cache still holds what it read there last,
-    /// so that a program that stores into the block fetches each line from that cache. On two processors of an AMD EPYC it takes 11.7 µs to
-    /// write 128 KiB in place, and 7.1 µs to write them into a buffer and copy that past the caches.
+    /// The space is in the outgoing block, with one exception: a loan of 8 KiB or more to a part on another processor of this host
+    /// is a buffer of the sending part, which is copied when it is sent. The receiver reads the block itself, and its cache still
+    /// holds what it read there last, so a program that stores into the block fetches each line from that cache. On two processors
+    /// of an AMD EPYC, writing 128 KiB in place takes 11.7 µs; writing them into a buffer and copying that past the caches takes
+    /// 7.1 µs.
     ///
     /// # Errors
-    /// [`SendError::LoanTooLong`] when it does not fit a block ([`Part::longest`]); else as `send`.
+    /// [`SendError::LoanTooLong`] if it does not fit in a block ([`Part::longest`]); otherwise as `send`.
     pub fn loan(&self, length: usize) -> Result<Loan<&'p Part<S>>, SendError> {
         Loan::take(self.part, self.to, length, self.patience)
     }

@@ -26,7 +26,7 @@ pub(crate) enum Patience {
 }
 
 impl Patience {
-    /// Time left to wait; `None` if the call must not wait.
+    /// Time left to wait; `None` for a call that must not wait.
     pub(super) fn timeout<S: Share>(self, part: &Part<S>) -> Option<Duration> {
         match self {
             Self::Set => Some(part.shared().settings.timeout),
@@ -37,7 +37,7 @@ impl Patience {
     }
 }
 
-/// A message longer than a block on its way. A part has one at a time; who drops it before it was sent gives it up.
+/// A message longer than a block, in progress. A part has one at a time; dropping it before the end gives it up.
 pub(super) struct Long<'m, P: HoldsPart> {
     part: P,
     sending: LongSend<&'m [u8]>,
@@ -63,7 +63,8 @@ impl<'m, P: HoldsPart> Long<'m, P> {
         self.part.part()
     }
 
-    /// Sends pieces, when the receiver has room for it, until all are sent; what arrives meanwhile is handed to `receive`, if there is one.
+    /// Sends its segments, once the receiver has room for the whole, until all are sent; what arrives meanwhile is passed to
+    /// `receive`, if given.
     pub(super) fn advance(
         &mut self,
         patience: Patience,
@@ -72,7 +73,7 @@ impl<'m, P: HoldsPart> Long<'m, P> {
         let Self { part, sending, bytes, sent } = self;
         let (part, node) = (part.part(), sending.dest().node());
         let all = part.when_room((node, *bytes), patience, receive, |engine, now| {
-            // Whoever is handed what arrives may have asked for a loan.
+            // `receive` may have taken a loan.
             if part.loaned.get() == Some(node) {
                 return Ok(Err(SendError::Loaned(node)));
             }
@@ -97,16 +98,17 @@ impl<P: HoldsPart> Drop for Long<'_, P> {
 }
 
 impl<S: Share> Part<S> {
-    /// Sends a message. Returns as soon as the message is packed into a block. The block leaves when it is full, at [`flush`](Self::flush),
-    /// when this part waits for something, or after the setting `flush_after_us`. Messages to one part arrive in order. When there is no
-    /// room this waits, at most as long as the setting `timeout_ms`; the node goes on taking deliveries meanwhile.
+    /// Sends a message. Returns as soon as the message is packed into a block. The block leaves when it is full, at
+    /// [`flush`](Self::flush), when this part waits for something, or after the setting `flush_after_us`. Messages to one part
+    /// arrive in order. If there is no room, this waits, up to the setting `timeout_ms`; the node keeps taking deliveries
+    /// meanwhile.
     ///
-    /// A message longer than a block travels in segments that the receiver puts together. Sending begins when the receiving node has room for all
-    /// of it: `assembly_bytes`, shared by all its parts and senders.
+    /// A message longer than a block travels in segments that the receiver reassembles. Sending begins when the receiving node has
+    /// room for all of it, within `assembly_bytes`, which all its parts and senders share.
     ///
     /// # Errors
     /// See [`SendError`]. There is none for a part that was dropped: see [`Part`].
-    // Inlined where it is called, so that copies of a length known there need no loop.
+    // Inlined, so that copies of a length known at the call need no loop.
     #[inline(always)]
     pub fn send(&self, to: Target, message: &[u8]) -> Result<(), SendError> {
         if self.lanes.push_next(to, message) { Ok(()) } else { self.send_waiting(to, message) }
@@ -115,7 +117,7 @@ impl<S: Share> Part<S> {
     /// Sends a message without waiting for room; see [`send`](Self::send).
     ///
     /// # Errors
-    /// [`SendError::WouldBlock`] when there is no room; [`SendError::NeedsWaiting`] for a message longer than a block
+    /// [`SendError::WouldBlock`] if there is no room; [`SendError::NeedsWaiting`] for a message longer than a block
     /// ([`longest`](Self::longest)), since room for several blocks cannot be known in advance.
     #[inline(always)]
     pub fn try_send(&self, to: Target, message: &[u8]) -> Result<(), SendError> {
@@ -138,7 +140,7 @@ impl<S: Share> Part<S> {
         self.send_other(to, message, Patience::None)
     }
 
-    /// A message to another part than the one before, or of another length.
+    /// A message to another part than the last one, or of another length.
     #[inline]
     fn send_other(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
         if self.lanes.are_open() && self.knows_target(to) {
@@ -189,8 +191,8 @@ impl<S: Share> Part<S> {
         Ok(())
     }
 
-    /// Sends a message to several parts, in one copy per destination node, which the parts of that node share. Each part gets it
-    /// once, even if it is listed more than once.
+    /// Sends a message to several parts: one copy per destination node, which its parts share. Each part gets it once, even if it
+    /// is listed more than once.
     ///
     /// # Errors
     /// See [`SendError`]. Nodes before the one that failed have been sent the message.
@@ -212,8 +214,8 @@ impl<S: Share> Part<S> {
             if message.len() <= most {
                 self.pack(node, &sending.outgoing(), Patience::Set)?;
             } else {
-                // Each part puts it together, and the room is asked for part by part: who holds some and waits for more could wait
-                // for ever.
+                // Each part reassembles it, and room is requested for one part at a time: senders that hold some and wait for more
+                // could deadlock.
                 sending.next_parts().iter().try_for_each(|to| self.send(*to, message))?;
             }
             sending.advance();
@@ -262,12 +264,12 @@ impl<S: Share> Part<S> {
         }
         match patience.timeout(self) {
             Some(timeout) => self.send_long(to, message, timeout, None),
-            // Several blocks are needed; that there is room for all cannot be known.
+            // It needs several blocks; whether there is room for all cannot be known.
             None => self.check_length(message).and(Err(self.needs_waiting(message))),
         }
     }
 
-    /// Packs a message where nothing is open: the first, or the only one, since the last flush. `false`: it has not, and nothing was done.
+    /// Packs a message when no block is open: the first or only one since the last flush. `false`: nothing was done.
     fn send_first(&self, node: NodeId, route: Route, message: &[u8]) -> bool {
         if self.lanes.are_open() || message.len() >= Copier::LONG || self.loaned.get() == Some(node) {
             return false;
@@ -291,7 +293,7 @@ impl<S: Share> Part<S> {
         })
     }
 
-    /// Does something with the way in which so many bytes are copied for a node.
+    /// Calls `f` with the way to copy this many bytes for a node.
     pub(super) fn copying<R>(&self, node: NodeId, bytes: usize, f: impl FnOnce(CopyBy<'_>) -> R) -> R {
         let is_choice = bytes >= Copier::LONG && self.shared().is_read_elsewhere(node);
         let Some(cell) = self.copiers.get(node.index()).filter(|_| is_choice) else {
@@ -308,7 +310,7 @@ impl<S: Share> Part<S> {
         SendError::NeedsWaiting { bytes: message.len(), limit: self.longest() }
     }
 
-    /// Sends a message longer than a block; what arrives meanwhile is handed to `receive`, if there is one.
+    /// Sends a message longer than a block; what arrives meanwhile is passed to `receive`, if given.
     pub(super) fn send_long(
         &self,
         to: Target,
@@ -343,7 +345,7 @@ impl<S: Share> Part<S> {
         Ok(())
     }
 
-    /// A vacant block to a node, and the time. What this part has packed for the node is submitted first.
+    /// A vacant block to a node, and the time. Submits first what this part has packed for the node.
     pub(crate) fn open_block(
         &self,
         node: NodeId,
@@ -352,8 +354,8 @@ impl<S: Share> Part<S> {
         self.when_room((node, 0), patience, None, |engine, now| Ok((engine.open(node)?, now)))
     }
 
-    /// Submits what this part has packed for a node. Then tries what needs room on the way there, for a message of `bytes` bytes, until there
-    /// is some; what arrives meanwhile is handed to `receive`, if there is one.
+    /// Submits what this part has packed for a node. Then repeats `attempt`, which needs room for a message of `bytes` bytes there,
+    /// until it succeeds; what arrives meanwhile is passed to `receive`, if given.
     pub(super) fn when_room<R>(
         &self,
         (node, bytes): (NodeId, usize),
@@ -364,7 +366,7 @@ impl<S: Share> Part<S> {
         let shared = self.shared();
         let full = self.lanes.take(node);
         let mut engine = shared.engine();
-        // Where nothing was sent before that would have to be taken care of the message need not wait for a poll.
+        // If nothing was sent before that needs attention, the message need not wait for a poll.
         let mut polled = full.is_some();
         let mut turn = match full {
             Some(full) => {
@@ -400,7 +402,7 @@ impl<S: Share> Part<S> {
             drop(engine);
             self.pass_time(waiter, error, turn.worked, receive.as_deref_mut());
             engine = shared.engine();
-            // Other open blocks of this part may be what keeps the row full.
+            // Other open blocks of this part may be what fills the row.
             self.lanes.flush(&mut engine);
             turn = self.poll_with(&mut engine);
         }
@@ -440,7 +442,7 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// Whether a send of a short message to the target would not wait now.
+    /// Whether sending a short message to the target would succeed without waiting.
     pub(crate) fn has_room(&self, to: Target) -> bool {
         const SHORT: usize = 256;
         let node = to.node();
@@ -467,7 +469,7 @@ impl<S: Share> Part<S> {
     }
 }
 
-/// What peers have not done, where there was no room for as long as somebody waited.
+/// What peers have not done, when there was no room for the whole wait.
 fn missing(engine: &NodeEngine, node: NodeId, error: outbox::SendError) -> &'static str {
     if error == outbox::SendError::AwaitsRoom {
         "got room for a long message: those before it have not been read (`assembly_bytes`)"

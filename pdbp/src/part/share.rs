@@ -8,12 +8,12 @@ use crate::sync::{AnyThread, Count, OneThread};
 /// Whether a part and its messages may move to another thread: [`Local`] or [`Shared`].
 pub trait Share: sealed::Share {}
 
-/// A part that stays on its thread, with its messages. The readers of a block are counted without atomic operations.
+/// A part that stays on its thread, with its messages. Readers of a block are counted without atomic operations.
 #[derive(Clone, Copy, Debug)]
 pub enum Local {}
 
 /// A part that may move to another thread, and whose messages may be read and dropped on any thread. Each message costs one atomic
-/// operation, when it is dropped: 60 instructions for one of 64 bytes that is sent and received, against 59 of a [`Local`] part
+/// operation, when it is dropped: 60 instructions to send and receive one of 64 bytes, against 59 for a [`Local`] part
 /// (`ci/instructions`).
 #[derive(Clone, Copy, Debug)]
 pub enum Shared {}
@@ -25,7 +25,7 @@ impl Share for Shared {}
 /// lifetime of a borrow ([`StreamWriter::open`](super::StreamWriter::open)); with a `&mut` to a [`Shared`] part they may move to another
 /// thread, as tasks do.
 pub trait HoldsPart: sealed::HoldsPart {
-    /// Of the part.
+    /// Whether the part may move.
     type Share: Share;
 
     /// The part.
@@ -54,12 +54,12 @@ impl<S: Share> HoldsPart for Rc<Part<S>> {
     }
 }
 
-/// What nobody else implements.
+/// Seals the traits.
 pub(super) mod sealed {
     use super::{AnyThread, Count, OneThread, Part, Rc};
 
     pub trait Share: 'static {
-        /// Of those who read a delivery.
+        /// Counts the readers of a delivery.
         type Count: Count;
     }
 

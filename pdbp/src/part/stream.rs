@@ -31,47 +31,46 @@ use beside::Beside;
 pub use reader::StreamReader;
 pub use segment::Segment;
 
-/// What the command field of a segment says that is data.
+/// Command field of a data segment.
 const SEGMENT: u16 = 0;
 
-/// The writing end of a stream (SINFO of the documents). It holds a public stream pipe until it is finished or dropped.
+/// The writing end of a stream (the documents' SINFO). It holds a public stream pipe until it is finished or dropped.
 ///
-/// [`io::Write`] fills blocks and sends each when it is full; [`loan`](Self::loan) lends room in a block to be filled in place.
-/// A segment that has been begun holds one of the `row_blocks` blocks to its node until it is full or
-/// [flushed](Self::flush_segment), so no more streams than that can be in the middle of a segment.
-/// Dropping the writer without [`finish`](Self::finish) gives the stream up: the reader gets an error after what was sent, and if nothing was sent
-/// it never learns of the stream. A reader that gives up, or whose part is dropped, is no error for the writer: the rest is discarded.
+/// [`io::Write`] fills blocks and sends each when it is full; [`loan`](Self::loan) lends space in a block to fill in place. A
+/// segment in progress holds one of the `row_blocks` blocks of its destination node until it is full or
+/// [flushed](Self::flush_segment), so no more streams than that can be in the middle of a segment. Dropping the writer without
+/// [`finish`](Self::finish) gives up the stream: the reader gets an error after what was sent, and if nothing was sent it never
+/// learns of the stream. A reader that gives up, or whose part is dropped, is no error for the writer: the rest is discarded.
 ///
-/// To a node without a link the stream goes by a relay, which passes on as many streams to one node at a time as the setting
-/// `stream_pipes` says. For one more it has no room, and the writer gets [`SendError::StreamStopped`]; of one that was dropped before,
-/// nothing arrives.
+/// To a node without a link the stream goes through a relay, which forwards at most `stream_pipes` streams to one node at a time.
+/// It has no room for more: the writer gets [`SendError::StreamStopped`] and, if it was dropped before that, nothing arrives.
 pub struct StreamWriter<P: HoldsPart> {
     pub(super) part: P,
     out: StreamOut,
-    /// For a block.
+    /// How long to wait for a block.
     patience: Patience,
-    /// Where the reader reads what is written out of this node's memory, on another processor.
+    /// Set if the reader reads this node's memory, on another processor.
     beside: Option<Box<Beside>>,
-    /// The cluster of the part that reads it, if that is another.
+    /// The reader's cluster, if it is another one.
     #[cfg(feature = "net")]
     cluster: Option<String>,
-    /// Blocks that flows from devices have.
+    /// Blocks that device flows hold.
     #[cfg(feature = "cuda")]
     away: device::Away,
 }
 
 impl<S: Share> Part<S> {
-    /// Opens a stream to a part. Its first block creates the mapping tuple in the receiver's MTA. For a task that may move to another thread the
-    /// writer is [`StreamWriter::open(&mut part, to)`](StreamWriter::open).
+    /// Opens a stream to a part. Its first block creates the mapping tuple in the receiver's MTA. To open one in a task that may
+    /// move to another thread use [`StreamWriter::open(&mut part, to)`](StreamWriter::open).
     ///
     /// # Errors
-    /// [`PipeError::NoneIdle`] when as many streams are open as the setting `stream_pipes` allows; a writer that was dropped before
-    /// its end counts until its reader could be told.
+    /// [`PipeError::NoneIdle`] if as many streams are open as the setting `stream_pipes` allows; a writer dropped before its end
+    /// counts until its reader could be told.
     pub fn open_stream(&self, to: Target) -> Result<StreamWriter<&Self>, PipeError> {
         StreamWriter::open(self, to)
     }
 
-    /// Waits for the next stream opened to this part, at most `timeout`.
+    /// Waits up to `timeout` for the next stream opened to this part.
     ///
     /// # Errors
     /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
@@ -107,7 +106,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         let beside = part.part().shared().is_read_elsewhere(to.node()).then(Box::default);
         #[cfg(feature = "net")]
         let cluster = {
-            // Its writer is to be told when that is out of reach.
+            // The writer is to be told if the reader's cluster becomes unreachable.
             let node = part.part().node();
             if node.settings().grid.is_some() { node.cluster_of(to) } else { None }
         };
@@ -133,14 +132,14 @@ impl<P: HoldsPart> StreamWriter<P> {
         self.part.part().shared().longest_to(self.out.dest().node())
     }
 
-    /// Sets how long calls wait each time they need a block. `None`, the default, is the setting `timeout_ms`, which
+    /// Sets how long calls wait each time they need a block. `None`, the default, stands for the setting `timeout_ms`, which
     /// [`finish`](Self::finish) always uses to wait for a relay.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.patience = timeout.map_or(Patience::Set, Patience::For);
     }
 
-    /// Writes as many of the bytes as the segment has room for, at least one, and returns how many: [`io::Write::write`] with the
-    /// runtime's own error.
+    /// Writes as many bytes as the segment has room for, at least one, and returns their number: [`io::Write::write`] with this
+    /// crate's own error.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -153,12 +152,13 @@ impl<P: HoldsPart> StreamWriter<P> {
         Ok(taken)
     }
 
-    /// Lends room for the next bytes, to be filled in place: as many as asked for, at most what is left of the segment, and at least
-    /// one unless `length` is 0. Call [`advance`](Self::advance) with the number that was filled. Waits for room as [`Part::send`].
+    /// Lends space for the next bytes, to be filled in place: `length` bytes, or what is left of the segment if that is less; at
+    /// least one unless `length` is 0. Then call [`advance`](Self::advance) with the number of bytes filled. Waits for room as
+    /// [`Part::send`] does.
     ///
-    /// Meant for data that is made, received or gathered here; what lies in one place already goes faster by [`write_some`](Self::write_some). To a
-    /// reader on another processor of this host the room is a buffer of the writer, of up to a segment, which is copied past the caches
-    /// where that takes less time than writing in place: see [`Sender::loan`](super::Sender::loan).
+    /// Meant for data that is produced, received or gathered here; contiguous data goes faster by [`write_some`](Self::write_some).
+    /// If the reader is on another processor of this host, the space is a buffer of the writer, of up to a segment, which is copied
+    /// past the caches where that takes less time than writing in place: see [`Sender::loan`](super::Sender::loan).
     ///
     /// # Errors
     /// See [`SendError`].
@@ -170,10 +170,10 @@ impl<P: HoldsPart> StreamWriter<P> {
         }
     }
 
-    /// Sees to it that a loan of so many bytes has room; returns the bytes of a full segment.
+    /// Makes room for a loan of `length` bytes; returns the bytes of a full segment.
     fn make_room(&mut self, length: usize) -> Result<usize, SendError> {
         let whole = self.segment_len();
-        // The borrow checker does not see that a loan is not alive behind an error; so what is missing is found out first.
+        // Only the error is used: the borrow checker would reject a loan that is returned from this loop.
         while let Err(missing) = self.out.loan(whole, length).map(|_| ()) {
             match missing {
                 Missing::Room => self.send_segment(SEGMENT, Ending::Open)?,
@@ -184,7 +184,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         Ok(whole)
     }
 
-    /// Declares the first `bytes` bytes of the last loan filled, at most as many as it had.
+    /// Marks the first `bytes` bytes of the last loan as filled, at most its length.
     pub fn advance(&mut self, bytes: usize) {
         self.out.advance(bytes);
     }
@@ -197,11 +197,11 @@ impl<P: HoldsPart> StreamWriter<P> {
         if self.out.filled() > 0 { self.send_segment(SEGMENT, Ending::Open) } else { Ok(()) }
     }
 
-    /// Sends what is left and ends the stream; the mapping tuple is removed and the pipe freed. If the stream goes by a relay, the relay has
-    /// accepted it when this returns.
+    /// Sends the rest and ends the stream; the mapping tuple is removed and the pipe freed. If the stream goes through a relay, the
+    /// relay has accepted all of it when this returns.
     ///
     /// # Errors
-    /// See [`SendError`]; the stream is given up then, unless its last segment has left.
+    /// See [`SendError`]; the stream is then given up, unless its last segment has left.
     pub fn finish(mut self) -> Result<(), SendError> {
         self.send_last()?;
         let shared = self.part.part().shared();
@@ -224,7 +224,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         self.send_segment(SEGMENT, Ending::Last)
     }
 
-    /// Whether the stream has been taken by whom it goes to, of one that was sent to its end.
+    /// Whether the receiving node or relay has accepted the stream, which was sent to its end.
     pub(super) fn taken(&self, engine: &mut NodeEngine) -> Option<Result<(), SendError>> {
         if self.out.state(engine) == StreamState::Taken {
             return Some(Ok(()));
@@ -233,7 +233,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         Some(taken.map_err(|error| self.failure(engine, error)))
     }
 
-    /// Calls `f`, in which this does not wait for room.
+    /// Calls `f` with a zero wait for room.
     pub(super) fn without_waiting<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let patience = std::mem::replace(&mut self.patience, Patience::None);
         let result = f(self);
@@ -277,7 +277,7 @@ impl<P: HoldsPart> StreamWriter<P> {
 
     fn send_segment(&mut self, kind: u16, ending: Ending) -> Result<(), SendError> {
         if self.out.segments() == 0 {
-            // The others go where the first has gone.
+            // The others go by the same route as the first.
             self.part.part().await_target(self.out.dest(), self.patience)?;
         }
         if !self.out.has_block() {
@@ -290,7 +290,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         let sealed = self.out.seal(kind, ending);
         let part = self.part.part();
         let mut engine = part.shared().engine();
-        // Submitted all the same, so that the segment comes back.
+        // Submitted even on an error, so that the segment comes back.
         let checked = self.check(&engine);
         sealed.into_iter().for_each(|block| engine.submit(block));
         part.poll_with(&mut engine);
@@ -313,7 +313,7 @@ impl<P: HoldsPart> Drop for StreamWriter<P> {
         let shared = self.part.part().shared();
         let mut engine = shared.engine();
         let given_up = !self.out.is_over();
-        // Taken in `open_stream` and given back only here.
+        // Taken in `open_stream` and returned only here.
         let _ = self.out.close(&mut engine);
         if given_up {
             shared.poll_with(&mut engine);

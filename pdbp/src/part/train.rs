@@ -1,4 +1,4 @@
-//! Messages that were taken out of the inbox ahead of their reader, and are handed out one by one.
+//! Messages taken out of the inbox ahead of their reader, and handed out one by one.
 #![allow(unsafe_code, reason = "bytes and shares of a delivery that are counted beforehand")]
 
 use std::cell::{Cell, UnsafeCell};
@@ -13,9 +13,9 @@ use super::message::{Message, Run};
 use super::{Local, Share};
 use crate::sync::{Counted, Inner};
 
-/// Bytes of a run that somebody holds.
+/// Bytes of a run that the holder of this value has a share of.
 ///
-/// **Invariant.** Whoever has this value has a share of the run that the bytes lie in, for as long as it lives. Nobody writes them.
+/// **Invariant.** The holder has a share of the run for as long as this value lives. Nobody writes the bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Bytes {
     at: NonNull<u8>,
@@ -28,10 +28,10 @@ unsafe impl Send for Bytes {}
 unsafe impl Sync for Bytes {}
 
 impl Bytes {
-    /// Some bytes of a run; none if there are no such bytes.
+    /// A range of the bytes of a run; empty if it does not exist.
     ///
     /// # Safety
-    /// The caller keeps the value beside a share of the run, and no longer.
+    /// The caller keeps the value no longer than a share of the run.
     #[inline]
     pub(super) unsafe fn of(run: &Run, start: usize, length: usize) -> Self {
         let bytes = run.bytes().get(start..start.saturating_add(length)).unwrap_or(&[]);
@@ -45,11 +45,11 @@ impl Bytes {
     }
 }
 
-/// Messages of a run, ahead of their reader: those of one train side by side, and the way to the next.
+/// Messages of a run, ahead of their reader: those of one train, side by side, and the way to the next train.
 ///
-/// **Invariant.** While there is a way `ahead`, `bytes` are those of the run, and shares of it were counted that belong to this train: one
-/// for each message left, and one for each that may follow in other trains ([`Ahead::unlooked`]). The bytes of `left` messages of `length`
-/// bytes lie in the run from `at` on; none are left without a way ahead.
+/// **Invariant.** While `ahead` is set, `bytes` are those of the run, and this train owns counted shares of it: one for each
+/// message left, and one for each message that may follow in other trains ([`Ahead::unlooked`]). The bytes of the `left` messages,
+/// `length` bytes each, lie in the run from `at` on. Without `ahead`, none are left.
 pub(super) struct Train<S: Share = Local> {
     left: Cell<u32>,
     info: Cell<Info>,
@@ -93,7 +93,7 @@ impl<S: Share> Train<S> {
         Some(Message { run, bytes: Bytes { at, length }, info: self.info.get() })
     }
 
-    /// The first message of the train that follows, when nothing is left of this one.
+    /// The first message of the next train, once this one is exhausted.
     #[inline]
     pub(super) fn next_train(&self) -> Option<Message<S>> {
         debug_assert!(self.left.get() == 0);
@@ -112,13 +112,13 @@ impl<S: Share> Train<S> {
         Some(Message { run, bytes: Bytes { at, length }, info })
     }
 
-    /// Whether there is a way ahead.
+    /// Whether there is more ahead.
     #[inline]
     pub(super) fn is_ahead(&self) -> bool {
         self.ahead().is_some()
     }
 
-    /// Takes what can be read ahead. There is nothing here.
+    /// Takes what can be read ahead. The train must be empty.
     #[inline]
     pub(super) fn fill(&self, inbox: &mut Inbox<S>) {
         debug_assert!(self.ahead().is_none() && self.left.get() == 0);
@@ -127,7 +127,7 @@ impl<S: Share> Train<S> {
             // SAFETY: beside the shares that are counted here.
             let bytes = unsafe { Bytes::of(run, 0, run.bytes().len()) };
             let Some(messages) = bytes.get().get(start..start + length * ahead.count() as usize) else {
-                // Unreachable: the inbox returns only ranges inside its delivery.
+                // Unreachable: the inbox returns only ranges within its delivery.
                 return;
             };
             self.run.set(run.add(ahead.count() + ahead.unlooked()));
@@ -140,7 +140,7 @@ impl<S: Share> Train<S> {
         }
     }
 
-    /// Gives back what was not read.
+    /// Returns what was not read.
     #[inline]
     pub(super) fn put_back(&self, inbox: &mut Inbox<S>) {
         if let Some((ahead, left)) = self.close() {
@@ -148,7 +148,8 @@ impl<S: Share> Train<S> {
         }
     }
 
-    /// The way ahead, which is changed in place: to copy it took as long as a message. Used up before anything else is called here.
+    /// The way ahead, to be changed in place: copying it took as long as a message. The borrow ends before anything else is called
+    /// here.
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "it is on one thread, and is used at once")]
     fn ahead(&self) -> &mut Option<Ahead> {
@@ -156,7 +157,7 @@ impl<S: Share> Train<S> {
         unsafe { &mut *self.ahead.get() }
     }
 
-    /// Gives up what was not read: how far it has come, and how many messages of the open train are left.
+    /// Closes the train; returns how far it has come, and how many messages of the open train are left.
     fn close(&self) -> Option<(Ahead, u32)> {
         let ahead = self.ahead().take()?;
         let left = self.left.replace(0);

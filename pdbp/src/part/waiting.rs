@@ -9,13 +9,12 @@ use super::{Part, Share, is_nodes_own};
 use crate::error::RecvError;
 use crate::node::{NodeEngine, Own, Pipe, Turn, Waiter, When};
 
-/// Polls in a row that find nothing, after which a part gives its processor away where there are more nodes than processors. Found
-/// with 4 and 8 nodes on 2 cores: with 1 all wait for the scheduler (n↔n 20 to 30 % slower, 1→n and n→1 by half), with and without
-/// progress threads.
+/// Polls in a row that find nothing, after which a part yields if there are more nodes than processors. Measured with 4 and 8 nodes
+/// on 2 cores: with 1, all wait for the scheduler (n↔n 20 to 30 % slower, 1→n and n→1 by half), with and without progress threads.
 const IDLE_POLLS: u32 = 6;
 
 impl<S: Share> Part<S> {
-    /// Lets the node make progress, unless another thread is at it.
+    /// Lets the node make progress, unless another thread is polling it.
     pub(crate) fn poll(&self) -> u32 {
         self.poll_when(When::Now)
     }
@@ -25,7 +24,7 @@ impl<S: Share> Part<S> {
         self.note_poll(polled.unwrap_or(0))
     }
 
-    /// Notes how much a poll has done, and lets others run where that was nothing for long.
+    /// Records how much a poll has done, and yields after many that did nothing.
     fn note_poll(&self, worked: u32) -> u32 {
         let idle = if worked == 0 { self.idle.get().saturating_add(1) } else { 0 };
         self.idle.set(idle);
@@ -36,7 +35,7 @@ impl<S: Share> Part<S> {
         worked
     }
 
-    /// Gives the processor away where nodes outnumber processors. Whether it did.
+    /// Yields if there are more nodes than processors. Returns whether it did.
     pub(crate) fn gives_way(&self) -> bool {
         self.idle.set(0);
         self.shared().give_way()
@@ -49,17 +48,18 @@ impl<S: Share> Part<S> {
     fn poll_at(&self, engine: &mut NodeEngine, when: When) -> Turn {
         let shared = self.shared();
         self.polled.set(true);
-        // Only counted under the engine's lock, so that nothing is lost.
+        // Written only under the engine's lock, so no count is lost.
         shared.polls.store(shared.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         let own = Own { lanes: &self.lanes, runs: &self.runs, pipe: self.bound_pipe() };
         shared.poll_of(engine, Some(own), when)
     }
 
-    /// Sends what this part has packed without waiting for its blocks to fill. A block with a [loan](super::Sender::loan) waits for that.
+    /// Sends what this part has packed without waiting for its blocks to fill. A block with an outstanding
+    /// [loan](super::Sender::loan) waits for that.
     pub fn flush(&self) {
         let mut engine = self.shared().engine();
         let flushed = self.lanes.flush(&mut engine);
-        // A part that receives between its flushes polls there, for all that does not concern what it sends.
+        // A part that receives between flushes polls then, for everything but what it sends.
         let polled = self.polled.replace(false);
         if flushed > 0 && !(polled && self.shared().has_sent(&engine)) {
             self.poll_with(&mut engine);
@@ -67,12 +67,13 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// The same for who looks by itself what has come, or need not now: on a link between hosts that takes as long as to send.
+    /// As [`flush`](Self::flush), for callers that poll themselves, or need not now: on a link between hosts a poll takes as long
+    /// as sending.
     pub(crate) fn flush_only(&self) {
         self.lanes.flush(&mut self.shared().engine());
     }
 
-    /// Submits what this part has packed, and lets the node make progress, unless nothing is packed and another thread is at it.
+    /// Submits what this part has packed, and polls, unless nothing is packed and another thread polls.
     pub(super) fn flush_and_poll(&self) {
         if !self.lanes.are_open() {
             self.poll();
@@ -94,7 +95,7 @@ impl<S: Share> Part<S> {
         if let Some(result) = attempt(self)? {
             return Ok(result);
         }
-        // Peers may wait for what is packed here. The polls that follow see to what does not leave at once.
+        // Peers may be waiting for what is packed here. Later polls send what does not leave at once.
         self.flush_and_poll();
         if let Some(result) = attempt(self)? {
             return Ok(result);
@@ -102,7 +103,7 @@ impl<S: Share> Part<S> {
         self.wait_until(timeout, Vec::new(), missing, attempt)
     }
 
-    /// Polls until `attempt`, which need not poll itself, gives something.
+    /// Polls until `attempt`, which need not poll itself, returns a value.
     pub(crate) fn wait_until<'p, R>(
         &'p self,
         timeout: Duration,
@@ -113,7 +114,7 @@ impl<S: Share> Part<S> {
         self.wait_on(self.pipe().ok(), timeout, peers, missing, attempt)
     }
 
-    /// The same, where the thread sleeps only as long as nothing lies in `pipe`.
+    /// As [`wait_until`](Self::wait_until), where the thread sleeps only while `pipe` is empty.
     pub(super) fn wait_on<'p, R>(
         &'p self,
         pipe: Option<&Pipe>,
@@ -139,7 +140,7 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// Whether no other part is left that could send to this one: this node has none, and every other node has failed or left.
+    /// Whether no part is left that could send to this one: this node has no other, and every other node has failed or left.
     pub(super) fn is_alone(&self) -> bool {
         let engine = self.shared().engine();
         let me = self.id.node();
@@ -147,7 +148,7 @@ impl<S: Share> Part<S> {
             (0..engine.config().nodes).filter_map(NodeId::new).filter(|node| *node != me).peekable();
         // A single node is never alone: another thread may still register a part.
         let is_only = others.peek().is_none();
-        // Where nodes come and go the founder waits for others to come.
+        // In an open cluster the founder waits for others to join.
         let waits = engine.config().is_open() && engine.master() == Some(me);
         let here = |part: &pdbp_core::tables::PartEntry| {
             part.id.node() == me && part.id != self.id && !is_nodes_own(part.name.as_str())

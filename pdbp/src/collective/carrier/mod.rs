@@ -1,4 +1,4 @@
-//! Parts as what carries messages between members.
+//! Carries a group's messages between the parts of its members.
 
 mod notes;
 mod reads;
@@ -15,49 +15,48 @@ use super::switches::Switches;
 use crate::error::{RecvError, SendError};
 use crate::part::{Interest, Message, Part, Target};
 
-/// How long a member that ends waits for room to say so.
+/// How long a member that leaves waits for room to say so.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// With a slate the part is looked at every so many polls: what comes there is who wakes this member, and who has given up joining.
+/// With a slate, the part is polled only this often: it receives wake-ups and news of members that gave up joining.
 const LOOKS: u32 = 64;
-/// Between two polls that find nothing a member looks so many times at the flag of the one that it waits for: a poll takes some 590
-/// instructions, a look five.
+/// Looks at the flag of the member waited for between two polls that find nothing: a poll takes some 590 instructions, a look five.
 const WATCH: u32 = 16;
-/// At a barrier, and for the notes of a short call, a member looks so many times before it does anything else.
+/// Looks at a barrier, and for the notes of a short call, before anything else is done.
 const FIRST_WATCH: u32 = 200;
-/// Polls in a row that find nothing before a member gives its processor away, where there is one for each member.
+/// Polls in a row that find nothing before a member yields, if there is a processor for each member.
 const SPINS: u32 = 200;
-/// The same for a process that has one processor: a launcher may have bound it there, and the others to theirs. Who shares several with more
-/// members gives its processor away at once.
+/// The same for a process with a single processor, which a launcher may have bound it to, as it has the others to theirs. A member
+/// that shares several processors with more members yields at once.
 const BOUND_SPINS: u32 = 4;
-/// How often it then gives it away before it sleeps.
+/// How often it then yields before it sleeps.
 const YIELDS: u32 = 100;
-/// How long a member sleeps that waits for a slot: who takes a message does not wake it.
+/// How long a member sleeps that waits for a free slot: taking a message wakes nobody.
 pub(super) const NAP: Duration = Duration::from_millis(1);
 
-/// What a member looks at that waits.
+/// What a waiting member looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watch {
     Message,
-    /// One of those that come from all others.
+    /// A message, one of those due from all others.
     Messages,
     Barrier,
     Notes,
 }
 
-/// The part of a member, and those of the others.
+/// A member's part and the addresses of the others.
 pub(super) struct Line {
     part: Part,
-    /// `None` as long as a member is not known.
+    /// `None` until the member is known.
     targets: Vec<Option<Target>>,
-    /// Their addresses, and their nodes.
+    /// Addresses and nodes of the members, by rank.
     addresses: Vec<String>,
     nodes: Vec<NodeId>,
-    /// Where messages go if all members share memory, and where values of short calls are combined then.
+    /// Carries messages if all members share memory; short calls combine their values in `scratch` then.
     slate: Option<End>,
     scratch: Box<[u8]>,
-    /// The numbers of the processes of all, if each can read the memory of the others.
+    /// Process numbers of all members, if each can read the memory of the others.
     processes: Option<Vec<u32>>,
-    /// What carries out calls where switches can.
+    /// Carries out the calls that switches can.
     switches: Option<Switches>,
     polls: u32,
     spins: u32,
@@ -77,13 +76,13 @@ impl Line {
         Self { part, targets, addresses, nodes, slate, scratch, processes, switches, polls, spins }
     }
 
-    /// From here on messages go through a slate, and long data is read where it is if each can read the memory of the others' processes.
+    /// From now on messages go through a slate. With `processes`, long data is read directly from the memory of the others.
     pub(super) fn set_slate(&mut self, end: End, processes: Option<Vec<u32>>) {
         self.scratch = vec![0; Call::scratch(self.addresses.len(), end.longest_note())].into();
         (self.slate, self.processes) = (Some(end), processes);
     }
 
-    /// From here on switches carry out what they can.
+    /// From now on switches carry out what they can.
     pub(super) fn set_switches(&mut self, mut switches: Switches) {
         switches.attach(&self.part);
         self.switches = Some(switches);
@@ -101,12 +100,13 @@ impl Line {
         self.slate.is_some()
     }
 
-    /// Waits a moment for a message of a member, or what else is named, before another poll, after so many that have found nothing. Returns whether it did;
-    /// if not it is time to sleep.
+    /// Waits a moment for a message of member `rank`, or for what `watch` names, after `idle` polls that found nothing. Returns
+    /// `false` when it is time to sleep.
     pub(super) fn linger(&mut self, rank: usize, idle: u32, watch: Watch) -> bool {
         let Some(end) = self.slate.as_mut() else {
-            // Where hosts share processors, each look that finds nothing keeps others from what this one waits for. Who waits for messages of all looks
-            // some times: with eight hosts on two processors an all_to_all of 8 bytes took 550 to 600 us so, and 740 to 820 otherwise.
+            // Without a slate, hosts may share processors, and each poll that finds nothing delays the member waited for. A member
+            // that waits for all others keeps polling for a while: with eight hosts on two processors an all_to_all of 8 bytes took
+            // 550 to 600 us that way, and 740 to 820 otherwise.
             return watch == Watch::Message && idle <= YIELDS && self.part.gives_way();
         };
         if idle > self.spins + YIELDS {
@@ -124,11 +124,12 @@ impl Line {
         true
     }
 
-    /// Comes to a barrier of members that share memory, and waits for the others as long as it pays to do nothing else. Returns whether
-    /// all have come; `None` if this member has not: without a slate, and where there is something to look at first.
+    /// Enters a barrier through flags in shared memory and waits for the others as long as that is cheaper than anything else.
+    /// Returns whether all have arrived; `None` if this member has not entered it: there is no slate, or there are messages to read
+    /// first.
     #[inline]
     pub(super) fn try_barrier(&mut self, member: &mut Member<'_>) -> Option<bool> {
-        // What has come before this member has come to the barrier is of calls before it: nobody has passed it.
+        // Messages that are here already belong to earlier calls: nobody has passed this barrier.
         let end = self.slate.as_mut().filter(|end| !end.has_come())?;
         let (mut met, sleepers) = end.arrive(member.enter_barrier()?);
         if self.spins == SPINS && met != Met::All {
@@ -142,7 +143,7 @@ impl Line {
         Some(has_passed)
     }
 
-    /// Comes to the barrier that is the last call that was begun.
+    /// Arrives at the barrier that is the last call begun.
     pub(super) fn arrive(&mut self, number: u32) {
         if let Some(end) = &mut self.slate {
             let (_, sleepers) = end.arrive(number);
@@ -150,12 +151,12 @@ impl Line {
         }
     }
 
-    /// Who has come to it.
+    /// Who has arrived at it.
     pub(super) fn meet(&mut self) -> Met {
         self.slate.as_mut().map_or(Met::All, |end| end.meet(1))
     }
 
-    /// Who has not.
+    /// The members that have not.
     pub(super) fn missing(&self) -> impl Iterator<Item = usize> {
         self.slate.iter().flat_map(End::missing)
     }
@@ -164,29 +165,29 @@ impl Line {
         sleepers.for_each(|rank| self.wake(rank));
     }
 
-    /// The same for a call that switches carry out.
+    /// As [`linger`](Self::linger), for a call that switches carry out.
     pub(super) fn linger_for_switches(&self, idle: u32) -> bool {
         if idle <= YIELDS {
             std::thread::yield_now();
             return true;
         }
-        // Once more, so that what ends the call from here on wakes this member.
+        // Looks once more, so that whatever completes the call from now on wakes this member.
         self.switches.as_ref().is_some_and(|switches| !switches.will_sleep())
     }
 
-    /// Whether another member has begun a later call that switches carry out.
+    /// Whether another member has begun a later call in the switches.
     pub(super) fn is_behind(&self, number: u32) -> bool {
         self.switches.as_ref().is_some_and(|switches| switches.is_behind(number))
     }
 
-    /// Sleeps until the call has ended or gone on in switches, or a message comes.
+    /// Sleeps until the switches complete or advance the call, or a message arrives.
     pub(super) fn sleep_for_switches(&self, time: Duration) -> Result<(), RecvError> {
         let slept = self.switches.as_ref().map_or(Ok(()), |switches| switches.sleep(&self.part, time));
         self.refuse_streams();
         slept
     }
 
-    /// Sleeps until something comes, or, where a member has had no room, may have room.
+    /// Sleeps until a message arrives or, with `is_full`, until member `rank` may have room.
     pub(super) fn sleep(&mut self, rank: usize, is_full: bool, time: Duration) -> Result<(), RecvError> {
         let interest = if is_full { self.room_for(rank) } else { Interest::Recv };
         let Some(end) = &self.slate else { return self.wait(interest, time) };
@@ -199,7 +200,7 @@ impl Line {
         slept
     }
 
-    /// Waits for what comes for the part.
+    /// Waits until something arrives for the part.
     pub(super) fn wait(&self, interest: Interest, time: Duration) -> Result<(), RecvError> {
         if self.part.wait(interest, time)?.stream {
             self.refuse_streams();
@@ -207,14 +208,15 @@ impl Line {
         Ok(())
     }
 
-    /// Whoever knows the name of the part may open streams to it, which would keep their blocks, and end each wait.
+    /// Anybody who knows the name of the part can open streams to it; unread, they would hold their blocks and end every wait.
     fn refuse_streams(&self) {
         while let Ok(Some(stream)) = self.part.try_accept_stream() {
             drop(stream);
         }
     }
 
-    /// Wakes a member that sleeps: a byte that is no message of a group. Without room for it the member wakes by itself before long.
+    /// Wakes a sleeping member with a single byte, which is no message of the group. If there is no room for it, the member soon
+    /// wakes by itself.
     fn wake(&self, rank: usize) {
         if let Some(target) = self.target(rank)
             && let Ok(loan) = self.part.sender(target).no_wait().loan(1)
@@ -242,7 +244,7 @@ impl Line {
         }
     }
 
-    /// What to wait for where there was no room for a message to a member.
+    /// What to wait for when there was no room for a message to a member.
     fn room_for(&self, rank: usize) -> Interest {
         self.target(rank).map_or(Interest::Recv, Interest::Either)
     }
@@ -254,21 +256,21 @@ impl Line {
         node.is_some_and(|node| self.part.shared().engine().has_failed(node))
     }
 
-    /// Whether the part of a member is.
+    /// Whether the part of a member no longer exists.
     pub(super) fn is_gone(&self, rank: usize) -> bool {
         self.target(rank).is_some_and(|target| !self.part.shared().engine().has_part(target))
     }
 
-    /// Whether a message is of the member that it says it is of. Others are dropped: the part has a name, and anybody can send to it.
+    /// Whether a message comes from the member it names. Others are dropped: the part has a name, and anybody can send to it.
     pub(super) fn is_of_member(&self, message: &Message) -> bool {
         sender(message).and_then(|rank| self.target(rank)).is_some_and(|target| target == message.source())
     }
 
-    /// Tells others until all know or a second is over.
+    /// Repeats `tell` until all others have been told, for a second at most.
     pub(super) fn tell(&mut self, mut tell: impl FnMut(&mut Self) -> bool) {
         let began = Instant::now();
         while !tell(self) && began.elapsed() < FAREWELL {
-            // Whoever has no room for it may be waiting for room itself.
+            // A member without room for it may be waiting for room itself.
             while self.part.try_recv().is_some() {}
             while self.slate.as_mut().is_some_and(|end| end.take(|_, _| ())) {}
             let _ = self.wait(Interest::Recv, Duration::from_millis(2));
@@ -300,7 +302,7 @@ impl Carrier for Line {
                 Sent::Done
             }
             Err(SendError::WouldBlock) => Sent::NoRoom,
-            // The node or the part is gone; a piece fits a block, and nobody else lends from this part.
+            // The node or the part is gone: a piece fits in a block, and nothing else takes loans of this part.
             Err(_) => Sent::Gone,
         }
     }

@@ -1,4 +1,4 @@
-//! Short calls by notes in memory that members share.
+//! Short calls by notes in shared memory.
 
 use pdbp_core::collective::{Call, Data, Member, Writers};
 use pdbp_local::slate::{End, Noted, Sleepers};
@@ -6,15 +6,15 @@ use pdbp_local::slate::{End, Noted, Sleepers};
 use super::{FIRST_WATCH, Line, SPINS};
 
 impl Line {
-    /// Who writes in a call, if it is done by notes: the same at all members.
+    /// Who writes in a call by notes, the same at all members; `None` if the call is not done by notes.
     #[inline]
     pub(in crate::collective) fn writers(&self, call: &Call) -> Option<Writers> {
         let end = self.slate.as_ref()?;
         call.writers(self.addresses.len(), end.longest_note())
     }
 
-    /// Does a call by notes, and waits for those of others as long as it pays to do nothing else. Returns whether it is done; `None` if it is not
-    /// begun: it is none for notes, cannot be made, or there is something to look at first.
+    /// Does a call by notes and waits for those of others as long as that is cheaper than anything else. Returns whether it is
+    /// done; `None` if it was not begun: it is not done by notes, is invalid, or there are messages to read first.
     #[inline]
     pub(in crate::collective) fn try_notes(
         &mut self,
@@ -24,7 +24,7 @@ impl Line {
     ) -> Option<bool> {
         let writers = self.writers(call)?;
         let (rank, members) = (member.rank(), member.members());
-        // What has come before this member has begun the call is of calls before it.
+        // Messages that are here already belong to earlier calls.
         let end = self.slate.as_mut().filter(|end| !end.has_come())?;
         if writers.contains(rank) && end.unread_by().is_some() {
             return None;
@@ -38,8 +38,8 @@ impl Line {
         Some(is_there && self.read_notes(member, call, data))
     }
 
-    /// Writes what this member gives in the last call that was begun, or in a round of it. Returns who has to read first what it has written before, if
-    /// anybody: then it is tried again.
+    /// Writes this member's input to the last call begun, or to a round of it. Returns the member that must first read what was
+    /// written before, if any; then try again.
     pub(in crate::collective) fn begin_notes(
         &mut self,
         member: &Member<'_>,
@@ -57,7 +57,7 @@ impl Line {
         None
     }
 
-    /// Whether the notes that this member reads are there.
+    /// Whether the notes that this member needs have been written.
     pub(in crate::collective) fn look_for_notes(&mut self, rank: usize, writers: Writers) -> Noted {
         match &mut self.slate {
             Some(end) if writers.has_reader(rank) => end.look_for_notes(1),
@@ -65,7 +65,7 @@ impl Line {
         }
     }
 
-    /// Reads them. Returns whether they could be read.
+    /// Reads them. Returns whether they were valid.
     #[inline]
     pub(in crate::collective) fn read_notes(
         &mut self,
@@ -82,22 +82,22 @@ impl Line {
         is_read
     }
 
-    /// Those whose notes are to come.
+    /// Members whose notes are still missing.
     pub(in crate::collective) fn without_note(&self) -> impl Iterator<Item = usize> {
         self.slate.iter().flat_map(End::without_note)
     }
 
-    /// A number that changes when a note has come.
+    /// A number that changes with each note that arrives.
     pub(in crate::collective) fn notes_to_come(&self) -> usize {
         self.slate.as_ref().map_or(0, End::notes_to_come)
     }
 
-    /// Who has to read what this member has written before it may write again.
+    /// A member that must read what this one has written before it may write again.
     pub(in crate::collective) fn unread_by(&mut self) -> Option<usize> {
         self.slate.as_mut().and_then(End::unread_by)
     }
 
-    /// A member whose notes are of other calls than those of this one, which has begun its call `number` and those before.
+    /// A member whose notes belong to other calls than this one's, which has begun its calls up to `number`.
     pub(in crate::collective) fn differing(&self, number: u32) -> Option<(usize, [u64; 2])> {
         self.slate.as_ref().and_then(|end| end.differing(number))
     }

@@ -1,4 +1,4 @@
-//! Long calls by what members read in each other's memory.
+//! Long calls by reads of each other's memory.
 
 use std::io;
 
@@ -8,13 +8,13 @@ use pdbp_local::slate::End;
 
 use super::Line;
 
-/// What a note says where input is. The address is given away, so that what was written there has been when the note is read.
+/// The note that says where input is. Exposes the address, so that what was written there before is visible when the note is read.
 pub(in crate::collective) fn note(data: &Data<'_, '_>) -> [u8; size_of::<u64>()] {
     (data.input.as_ptr().expose_provenance() as u64).to_ne_bytes()
 }
 
 impl Line {
-    /// How a member does a call, if all read what others have where it is.
+    /// How a member does a call if all members read each other's memory.
     pub(in crate::collective) fn reads(&self, call: &Call, rank: usize) -> Option<Reads> {
         call.reads(self.processes.as_ref()?.len(), rank)
     }
@@ -24,7 +24,7 @@ impl Line {
         self.processes.is_some()
     }
 
-    /// Reads a piece of this round, in which all that write have written. Returns whether there was one.
+    /// Reads a piece of this round, whose writers have all written their notes. Returns whether there was one.
     pub(in crate::collective) fn read(
         &mut self,
         reads: &mut Reads,
@@ -38,7 +38,7 @@ impl Line {
             let process = processes.get(from).copied().unwrap_or_default();
             Address { process, at }.read(into).map_err(|e| match e.kind() {
                 io::ErrorKind::NotFound => Fault::Lost { rank: from },
-                // Without memory there: it has given up the call.
+                // The memory is gone: that member has given up the call.
                 _ => Fault::Garbled { rank: from },
             })
         });
@@ -48,7 +48,7 @@ impl Line {
         is_read
     }
 
-    /// A member whose note does not stand any more, of those that have written in this round: it has given up the call, and what was read is nothing.
+    /// A writer of this round that has withdrawn its note: it has given up the call, and what was read is invalid.
     pub(in crate::collective) fn taken_back(&self, rank: usize, writers: Writers) -> Option<usize> {
         let mut others = (0..self.addresses.len()).filter(|other| *other != rank && writers.contains(*other));
         others.find(|other| self.slate.as_ref().is_some_and(|end| !end.stands(*other)))
@@ -66,7 +66,7 @@ impl Line {
         self.slate.as_ref().map_or(0, End::steps)
     }
 
-    /// What this member has written does not hold any more: from here on its data may change.
+    /// Withdraws this member's note: its data may change from now on.
     pub(in crate::collective) fn take_back(&self) {
         if let Some(end) = self.slate.as_ref().filter(|_| self.reads_memory()) {
             end.take_back();

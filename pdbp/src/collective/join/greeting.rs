@@ -1,32 +1,32 @@
-//! What members that join say to each other.
+//! What joining members tell each other.
 
 use std::num::NonZeroU64;
 
 use pdbp_local::reading::Address;
 
-/// What stands in a greeting.
+/// The content of a greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
     pub(super) list: u64,
     pub(super) members: u32,
     pub(super) piece: u32,
-    /// Of which process the member is, if it can share memory with all others.
+    /// Number of the member's process, if it can share memory with all others.
     pub(super) place: Option<NonZeroU64>,
     pub(super) answer: Option<Answer>,
-    /// Where processes find the slate, from member 0.
+    /// Where other processes find the slate; from member 0.
     pub(super) at: u64,
-    /// A sum over the parts of all members, once all have greeted this one and it has answered.
+    /// Hash over the parts of all members, once all have greeted this one and it has answered.
     pub(super) parts: Option<NonZeroU64>,
-    /// Where the number of its process is in its memory, for those who try whether they can read that.
+    /// Address of the process number in its memory, for others to test whether they can read it.
     pub(super) number: Address,
-    /// It can read the memory of all others; said with its answer.
+    /// Whether it can read the memory of all others; valid with its answer.
     pub(super) reads: bool,
 }
 
-/// What a member says of the slate of the group, once all have greeted each other.
+/// Whether a member has the group's slate, once all have greeted each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It has it, under this key.
+    /// It has, under this key.
     Has(NonZeroU64),
     HasNot,
 }
@@ -56,7 +56,7 @@ impl Greeting {
         Self { list, members, piece, place, answer, at, parts, number, reads }
     }
 
-    /// Whether they are of one group.
+    /// Whether both belong to the same group.
     pub(super) fn agrees(&self, other: &Self) -> bool {
         (self.list, self.members, self.piece) == (other.list, other.members, other.piece)
     }

@@ -1,13 +1,14 @@
 //! How members find each other.
 //!
-//! Each registers a part of its own, `name#rank` on its node, looks for those of the others, and greets them: with a sum over the list,
-//! the number of members and the length of pieces. Where to send to it takes from the greetings, not from the tables, in which a part of an
-//! older group of that name may still be. When all have greeted it, it tells all which parts it takes for the members, by a sum. **A member
-//! has joined when all have told it the sum that it has told them**, so that those that join each other are the same parts at all.
+//! Each member registers a part of its own, `name#rank`, on its node, looks up those of the others, and greets them with a hash
+//! over the list, the number of members and the length of pieces. It sends to the parts that greeted it, not to those in the
+//! tables, which may still hold a part of an older group of that name. When all others have greeted it, it tells all of them which
+//! parts it takes for the members, by a hash. **A member has joined when all others have told it the hash that it told them**, so
+//! that all agree on the parts.
 //!
-//! Who gives up joining says so, and may join again with another part, which takes the place of the first as long as nobody can have joined
-//! with that. Who was told the sum may have joined, made its calls and left, and greets for the *next* group of this name: it is not heard
-//! before this member has left, too.
+//! A member that gives up joining says so, and may join again with another part, which replaces the first as long as nobody can
+//! have joined with that. A member that was told the hash may have joined, made its calls and left; a new greeting from it is for
+//! the *next* group of this name, and is ignored until this member has left, too.
 
 mod greeting;
 
@@ -29,22 +30,22 @@ use crate::error::{LookupError, RecvError};
 use crate::node::Node;
 use crate::part::{Interest, Part, Target};
 
-/// The most memory for what comes too early; with more members pieces are shorter.
+/// Maximum bytes kept for messages that arrive early; with more members, pieces are shorter.
 const EARLY: usize = 64 << 20;
-/// The longest piece, so that its block has 60 KiB with all headers: MPI sends longer ones between hosts after it has asked, and then two that send
-/// to each other have half of the link each way.
+/// The longest piece, so that its block has 60 KiB with all headers: MPI sends longer ones between hosts by rendezvous, and then
+/// two that send to each other get half of the link each way.
 const LONGEST: usize = (60 << 10) - 256;
-/// Messages have room for so many ranks.
+/// Messages have room for ranks below this.
 pub(super) const MOST_MEMBERS: usize = 1 << 16;
-/// Pieces are multiples of this.
+/// The length of a piece is a multiple of this.
 pub(super) const GRAIN: usize = 64;
 /// How long a member waits for greetings before it looks into the tables again.
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Group {
-    /// A group of one part on each node of the cluster; the rank is the index of the node. Each node calls it, with the same name.
+    /// A group of one part on each node of the cluster, ranked by node index. Collective: each node calls it, with the same name.
     ///
-    /// Calls of the group wait for `patience` while nothing moves; so does this.
+    /// `patience` is how long this call, and later the calls of the group, wait while nothing moves.
     ///
     /// # Errors
     /// See [`JoinError`].
@@ -54,9 +55,9 @@ impl Group {
         join(node, name, &nodes, node.id().index(), list, patience)
     }
 
-    /// A group of the parts that are named: the rank is the place in the list, which all give alike. Each of them calls it, with the same
-    /// name; `part` is the one that does so here, and itself receives nothing of the group. Several may be on one node, in threads of
-    /// their own.
+    /// A group of the named parts, ranked by their place in the list. Collective: each of them calls it, with the same list and
+    /// name. `part` is the caller; it receives nothing of the group itself. Several members may be on one node, each on its own
+    /// thread.
     ///
     /// # Errors
     /// See [`JoinError`].
@@ -128,54 +129,54 @@ fn joining(
     let piece = piece as u32;
     let (number, reads) = (slate::address_of_process(), false);
     let greeting = Greeting { list, members, piece, place, answer: None, at: 0, parts: None, number, reads };
-    // From here on whoever has heard of this member is told if it leaves.
+    // From here on, members that have heard of this one are told if it leaves.
     let group =
         Group { line, member, patience, name: name.to_owned(), made: Made::default(), has_joined: false };
     Ok(Joining { peers: vec![Peer::default(); nodes.len()], greeting, group, end: None })
 }
 
-/// The longest piece that fits a message.
+/// The longest piece that fits in a message.
 fn piece(longest: usize, members: usize) -> Option<usize> {
     let most = longest.checked_sub(HEADER)?.min(EARLY / members.max(1) / (2 * WINDOW)).min(LONGEST);
     Some(most / GRAIN * GRAIN).filter(|piece| *piece > 0)
 }
 
-/// FNV-1a over numbers: the same in all builds.
+/// FNV-1a over numbers; does not depend on the build.
 pub(super) fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
     let bytes = numbers.flat_map(u64::to_le_bytes);
     bytes.fold(0xCBF2_9CE4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
 }
 
-/// What members share besides messages.
+/// What members share to exchange data without messages.
 enum Shared {
     Slate(Box<End>),
     Switches(Switches),
 }
 
-/// What a member that joins knows of another.
+/// What a joining member knows of another.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peer {
     /// What it was told last, and at which address.
     told: Option<(Target, Greeting)>,
-    /// What it has said last.
+    /// What it said last.
     said: Option<Greeting>,
-    /// It has given up joining.
+    /// Whether it has given up joining.
     has_withdrawn: bool,
 }
 
 impl Peer {
-    /// Whether it was told who all are: then it may have joined.
+    /// Whether it was told the hash over all parts: from then on it may have joined.
     fn may_have_joined(&self) -> bool {
         self.told.is_some_and(|(_, told)| told.parts.is_some())
     }
 }
 
-/// A member that is getting to know the others.
+/// A member that is joining.
 struct Joining {
     group: Group,
     greeting: Greeting,
     peers: Vec<Peer>,
-    /// This member's end of what they share.
+    /// This member's end of what the group shares.
     end: Option<Shared>,
 }
 
@@ -226,7 +227,7 @@ impl Joining {
         self.peer(rank).said
     }
 
-    /// Whether a member has greeted this one. Of one that has withdrawn it is hoped that it joins again as long as others are missing.
+    /// Whether a member has greeted this one. A member that gave up counts as long as others are missing: it may join again.
     fn is_there(&self, rank: usize) -> bool {
         self.said(rank).is_some()
     }
@@ -235,7 +236,7 @@ impl Joining {
         JoinError::Lost { rank, address: self.group.line.address(rank) }
     }
 
-    /// Those that could not be told who all are and what this member shares, or that have not said the same.
+    /// Members that could not be told this member's current greeting, or whose hash differs.
     fn unsettled(&self) -> Vec<usize> {
         let is_told = |rank| {
             let target = self.group.line.target(rank);
@@ -246,7 +247,7 @@ impl Joining {
         others.filter(|rank| self.greeting.parts.is_none() || !has_said(*rank) || !is_told(*rank)).collect()
     }
 
-    /// All have greeted this member: whether all know the same of each other, and of the slate.
+    /// Whether all members, which have all greeted this one, agree on each other and on the slate.
     fn has_settled(&mut self) -> bool {
         let place = |rank| self.said(rank).and_then(|said| said.place);
         if self.greeting.place.is_some()
@@ -265,7 +266,7 @@ impl Joining {
         self.unsettled().is_empty()
     }
 
-    /// All could share something: whether this member has found out if it does.
+    /// Whether this member has found out if it shares memory or switches with all others, which all could.
     fn has_answered(&mut self) -> bool {
         if self.greeting.answer.is_some() {
             return true;
@@ -291,14 +292,14 @@ impl Joining {
         true
     }
 
-    /// Tries whether this member can read the memory of all others, all of which have greeted it.
+    /// Tries to read the memory of all others, which have all greeted this member.
     fn can_read_all(&self) -> bool {
         let can_read =
             |rank| self.said(rank).is_some_and(|said: Greeting| slate::is_process(said.number, said.place));
         self.group.line.part().node().settings().group_reads && self.others().all(can_read)
     }
 
-    /// Makes what all share, which others find by a key and in a place.
+    /// Makes what all will share, which others find by the key and the place returned.
     fn make(&self, is_far: bool) -> Option<(NonZeroU64, u64, Shared)> {
         let (node, nodes) = (self.group.line.part().node(), self.group.line.nodes());
         if Switches::are_offered(node, nodes) {
@@ -321,7 +322,7 @@ impl Joining {
         Some(Shared::Slate(Box::new(slate::find(key, at, (rank, nodes.len()), piece)?)))
     }
 
-    /// The group, with what they share if all have it.
+    /// The group; uses the shared end if all members have it.
     fn into_group(mut self) -> Result<Group, JoinError> {
         self.group.has_joined = true;
         let answer = self.greeting.answer.filter(|answer| *answer != Answer::HasNot);
@@ -332,7 +333,7 @@ impl Joining {
             Shared::Switches(switches) => self.group.line.set_switches(switches),
             Shared::Slate(end) => {
                 if let Some(piece) = slate::slot_piece(members, self.greeting.piece as usize)
-                    // No call has come yet: those that have settled before use the slate.
+                    // No call has come yet: members that settled earlier use the slate.
                     && let Ok(member) = Member::new(rank, members, piece, MemberStorage::allocate(members, piece))
                 {
                     let numbers = self.processes();
@@ -344,7 +345,7 @@ impl Joining {
         Ok(self.group)
     }
 
-    /// The numbers of the processes of all, if each can read the memory of all others.
+    /// Process numbers of all members, if each can read the memory of all others.
     fn processes(&self) -> Option<Vec<u32>> {
         let own = self.group.rank();
         let all = (0..self.group.size())
@@ -352,7 +353,7 @@ impl Joining {
         all.map(|said| said.filter(|said| said.reads).map(|said| said.number.process)).collect()
     }
 
-    /// Tells a member where it is what this one has to say, unless it was. Returns whether that is done.
+    /// Sends a member this one's greeting, if it is found and has not had it. Returns whether that is done.
     fn greet(&mut self, rank: usize) -> bool {
         let line = &mut self.group.line;
         let Some(peer) = self.peers.get_mut(rank) else { return false };
@@ -374,12 +375,12 @@ impl Joining {
         sent
     }
 
-    /// Takes what has come.
+    /// Takes the messages that have arrived.
     fn take(&mut self) -> Result<(), JoinError> {
         let own = self.group.rank();
         while let Some(message) = self.group.line.part().try_recv() {
             let from = message.source();
-            // Parts of groups of the same name elsewhere may take this one for their member.
+            // Parts of groups of the same name elsewhere may mistake this one for their member.
             let is_of =
                 |rank: &usize| *rank != own && self.group.line.nodes().get(*rank) == Some(&from.node());
             let Some(rank) = sender(&message).filter(is_of) else { continue };
@@ -390,22 +391,23 @@ impl Joining {
                 if is_withdrawal(&message) {
                     self.withdrawn(rank)?;
                 }
-                // Of one that has joined and begun. A fault is met again by the first call.
+                // From a member that has joined and begun. The first call will meet the same fault again.
                 let _ = self.group.member.accept(&mut &message[..]);
             }
         }
         Ok(())
     }
 
-    /// A member has greeted this one.
+    /// Takes the greeting of a member.
     fn hear(&mut self, rank: usize, from: Target, theirs: Greeting) -> Result<(), JoinError> {
         let Peer { said, has_withdrawn, .. } = self.peer(rank);
         if said.is_some() && self.group.line.target(rank) != Some(from) {
             if !has_withdrawn && self.peer(rank).may_have_joined() {
-                // It has joined and left: this is for the next group of this name, for which this member has to have joined and left, too.
+                // It has joined and left. This greets the next group of this name, for which this member must first have joined and
+                // left, too.
                 return Ok(());
             }
-            // It has given up joining, and joins again.
+            // It gave up joining and joins again.
             self.withdrawn(rank)?;
             self.group.member.forget(rank);
             if let Some(peer) = self.peers.get_mut(rank) {
@@ -421,7 +423,7 @@ impl Joining {
         self.compare(rank, theirs)
     }
 
-    /// A member has given up joining. If another may have joined with it, it cannot be joined any more by who takes its place.
+    /// A member has given up joining. If another may have joined with it, its replacement can no longer join that one.
     fn withdrawn(&mut self, rank: usize) -> Result<(), JoinError> {
         if let Some(peer) = self.peers.get_mut(rank) {
             peer.has_withdrawn = true;
@@ -435,7 +437,7 @@ impl Joining {
         if theirs.agrees(&ours) {
             return Ok(());
         }
-        // So that it is told, too.
+        // So that it learns of the difference, too.
         self.greet(rank);
         self.group.line.part().flush();
         let address = self.group.line.address(rank);

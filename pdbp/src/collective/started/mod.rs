@@ -1,4 +1,4 @@
-//! A call that is under way.
+//! A call in progress.
 
 mod notes;
 
@@ -13,11 +13,11 @@ use super::switches::Switches;
 use super::{Call, Group, GroupError, Kind, Request, fail};
 use crate::error::RecvError;
 
-/// How long a member waits before it looks whether the one it waits for is still there.
+/// How long a member waits before it checks whether the one it waits for still exists.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A call under way ([`Group::start`]). It borrows the group and the data until its end; dropped before that it has given the call up,
-/// which ends the group.
+/// A call in progress ([`Group::start`]). It borrows the group and the data until it is done; dropping it earlier gives up the
+/// call, which ends the group.
 #[must_use = "it has to be polled until it is done"]
 pub struct Started<'g> {
     group: &'g mut Group,
@@ -27,20 +27,20 @@ pub struct Started<'g> {
     is_done: bool,
 }
 
-/// What does a call.
+/// How a call is done.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Messages,
-    /// Flags in memory that members share, to which this one has not come yet: a barrier.
+    /// A barrier through flags in shared memory, at which this member has not arrived yet.
     FlagsFirst,
     Flags,
-    /// Notes there, of which this member has not begun its own: a short call.
+    /// A short call through notes in shared memory; this member has not written its note yet.
     NotesFirst(Writers),
     Notes(Writers),
-    /// What members read in each other's memory: a long call, in a round of it for which this one has not written, or has.
+    /// A long call by reads of each other's memory; this member has not written its note for the round yet.
     RoundFirst(Reads),
     Round(Reads),
-    /// Switches, which have not been given it yet.
+    /// A call in the switches, which have not been given it yet.
     SwitchesFirst,
     Switches,
 }
@@ -60,7 +60,7 @@ impl By {
     }
 }
 
-/// Events of a fabric that a poll lets happen.
+/// Events of a fabric that one poll processes.
 const TURN: usize = 256;
 
 impl<'g> Started<'g> {
@@ -78,22 +78,22 @@ impl<'g> Started<'g> {
                 Ok(Self { group, request, running, by, is_done: false })
             }
             Err(e) => {
-                // There may be room by now for who does not know yet what has ended the group.
+                // There may be room by now for members that do not know yet what ended the group.
                 group.member.tell_fault(&mut group.line);
-                // And who calls nothing else any more still moves what has been told.
+                // A member that calls nothing else still moves what was told.
                 group.line.part().node().poll();
                 Err(GroupError::from_start(e, group))
             }
         }
     }
 
-    /// A barrier to which this member has come, and others have not.
+    /// A barrier at which this member has arrived and others have not.
     #[cold]
     pub(super) fn arrived(group: &'g mut Group) -> Result<Self, GroupError> {
         Self::begun(group, Request::barrier(), |_| By::Flags)
     }
 
-    /// A short call in which this member has written its note, and waits for those of others.
+    /// A short call in which this member has written its note and waits for those of others.
     #[cold]
     pub(super) fn noted(group: &'g mut Group, request: Request<'g>) -> Result<Self, GroupError> {
         Self::begun(group, request, By::Notes)
@@ -113,7 +113,7 @@ impl<'g> Started<'g> {
         }
     }
 
-    /// Goes on as far as it can without waiting; whether it is done.
+    /// Advances the call as far as possible without waiting. Returns whether it is done.
     ///
     /// # Errors
     /// See [`GroupError`]; never [`GroupError::TimedOut`].
@@ -124,19 +124,19 @@ impl<'g> Started<'g> {
                 let Group { line, member, .. } = &mut *self.group;
                 let fault = member.fail(fault);
                 line.take_back();
-                // Those that have no room hear it with the next call, or when the group is dropped.
+                // Members that have no room now are told with the next call, or when the group is dropped.
                 member.tell_fault(line);
                 Err(GroupError::from_fault(fault, self.group))
             }
         }
     }
 
-    /// Waits until it is done, as long as something moves once in this time.
+    /// Waits until the call is done; times out when nothing moves for as long as `patience`.
     ///
     /// # Errors
     /// See [`GroupError`]. After [`GroupError::Interrupted`] it may be called again.
     pub fn wait(&mut self, patience: Duration) -> Result<(), GroupError> {
-        // When it was first seen that nothing moves any more, and when it was looked last why.
+        // When nothing was first seen to move, and when the reason was last looked for.
         let mut since = None;
         let mut moved = self.moved();
         let (mut is_shown, mut idle) = (false, 0);
@@ -150,7 +150,7 @@ impl<'g> Started<'g> {
             if now != moved {
                 (moved, since, is_shown, idle) = (now, None, false, 0);
             }
-            // The clock is read by who has waited for a while.
+            // Read the clock only after waiting for a while.
             let line = &mut self.group.line;
             let lingered = if self.by.is_switches() {
                 line.linger_for_switches(idle)
@@ -170,7 +170,7 @@ impl<'g> Started<'g> {
                 return Err(self.time_out(rank, patience));
             }
             let Group { line, member, .. } = &mut *self.group;
-            // Who has called nothing where this member waits is ahead, and nobody hears of it: it is asked before long.
+            // A member that made no call where this one waits is ahead, and nobody has told it: ask soon.
             let is_soon = self.by.is_switches() && !is_shown && line.is_behind(member.number());
             let time = if is_soon { NAP } else { LOOK }.min(patience.saturating_sub(waited));
             let slept = match self.by {
@@ -180,7 +180,7 @@ impl<'g> Started<'g> {
             if let Err(RecvError::Interrupted) = slept {
                 return Err(GroupError::Interrupted);
             }
-            // Also if something has woken it all the time that is none of the group's.
+            // Also when something foreign to the group has kept waking it.
             if slept.is_err() || looked.elapsed() >= time {
                 *looked = Instant::now();
                 if !is_shown {
@@ -192,7 +192,7 @@ impl<'g> Started<'g> {
         }
     }
 
-    /// What is called; of a tagged message nothing but its length.
+    /// The call; for tagged messages only the length is meaningful.
     pub fn what(&self) -> Call {
         *self.running.call()
     }
@@ -216,17 +216,17 @@ impl<'g> Started<'g> {
         Ok(polled)
     }
 
-    /// The same of a barrier of members that share memory.
+    /// As [`advance`](Self::advance), for a barrier of members that share memory.
     fn advance_at_flags(&mut self) -> Result<Polled, Fault> {
         let Group { line, member, .. } = &mut *self.group;
         if self.by == By::FlagsFirst {
-            // What has come by now is of calls before this one.
+            // Messages that are here already belong to earlier calls.
             self.running.attend(member, line)?;
             line.arrive(member.number());
             self.by = By::Flags;
         }
         if line.meet() != Met::All {
-            // What another has put there before it came to another barrier, or left, says more.
+            // What another member sent before it came to another barrier, or left, says more.
             self.running.attend(member, line)?;
         }
         match line.meet() {
@@ -238,7 +238,7 @@ impl<'g> Started<'g> {
             Met::Another { rank, number } => Err(member.met_another(rank, number)),
             Met::Parted(rank) => match line.differing(member.number()) {
                 Some((rank, theirs)) => Err(member.met_other_call(rank, theirs)),
-                // Whoever has called less by notes finds out.
+                // A member that has made fewer calls by notes will find out.
                 None => Ok(Polled::Waits(rank)),
             },
             Met::Missing(first) => {
@@ -248,7 +248,7 @@ impl<'g> Started<'g> {
         }
     }
 
-    /// The same where switches do it: it waits for those that have not begun it.
+    /// As [`advance`](Self::advance), in the switches: waits for members that have not begun the call.
     fn advance_in_switches(&mut self) -> Result<Polled, Fault> {
         let Self { group, request, running, .. } = self;
         let Group { line, member, .. } = &mut **group;
@@ -271,9 +271,9 @@ impl<'g> Started<'g> {
                 None => {}
             }
         }
-        // Who has begun it before it has left will not be missed.
+        // A member that began the call before it left is not needed any more.
         let lost = switches.missing(number).find(|rank| member.has_left(*rank));
-        // If none is missing, some have called something else that has the same number.
+        // If none is missing, some have made a different call with the same number.
         let others = (0..member.members()).filter(|rank| *rank != member.rank());
         let waits = switches.missing(number).chain(others).next().unwrap_or(member.rank());
         match lost {
@@ -282,7 +282,7 @@ impl<'g> Started<'g> {
         }
     }
 
-    /// Messages with data that have gone or come, and how far switches are.
+    /// A number that changes with every message of data sent or received, and with progress in shared memory or switches.
     fn moved(&self) -> u64 {
         let stats = self.group.member.stats();
         let switches = self.group.line.switches().filter(|_| self.by == By::Switches);
@@ -316,10 +316,10 @@ impl<'g> Started<'g> {
         are_all_shown
     }
 
-    /// Whether others that share memory have made a call by notes where this one has made, or makes, another.
+    /// Whether a member that shares memory has made a different call by notes than this one has.
     fn look_for_other_calls(&mut self) -> Result<(), GroupError> {
         let Group { line, member, .. } = &mut *self.group;
-        // What others have written in a call that this member has yet to begin is as it should be.
+        // Notes of others for a call that this member has yet to begin are correct.
         let begun =
             member.number().wrapping_sub(u32::from(matches!(self.by, By::NotesFirst(_) | By::RoundFirst(_))));
         let Some((rank, theirs)) = line.differing(begun) else { return Ok(()) };
@@ -327,7 +327,7 @@ impl<'g> Started<'g> {
         Err(self.end(fault))
     }
 
-    /// Whether the node of a member that is waited for has failed. What it had sent before has been taken by then, or comes now.
+    /// Whether the node of the member waited for has failed. What it sent before has been taken by then, or is taken now.
     fn look_for(&mut self, rank: usize) -> Result<(), GroupError> {
         if self.by.is_switches() {
             return self.look_for_missing();
@@ -344,7 +344,7 @@ impl<'g> Started<'g> {
         }
     }
 
-    /// The same where switches do it: a node that has failed has begun the call, or never will.
+    /// The same in the switches: a failed node has begun the call already, or never will.
     fn look_for_missing(&mut self) -> Result<(), GroupError> {
         let Group { line, member, .. } = &*self.group;
         let number = member.number();
@@ -358,7 +358,7 @@ impl<'g> Started<'g> {
         }
     }
 
-    /// Others than this member that have not done their part, as far as is known.
+    /// Members other than `rank` and this one that have not done their part, as far as is known.
     fn missing_but(&self, rank: usize) -> Vec<usize> {
         let Group { line, member, .. } = &*self.group;
         let missing: &mut dyn Iterator<Item = usize> = match self.by {
@@ -384,7 +384,7 @@ impl<'g> Started<'g> {
 
     fn time_out(&mut self, rank: usize, waited: Duration) -> GroupError {
         let (call, others) = (self.what(), self.missing_but(rank));
-        // One that had no room to say that it has left.
+        // It had no room to say that it left.
         let is_gone = self.group.line.is_gone(rank);
         let fault = if is_gone { Fault::Lost { rank } } else { Fault::TimedOut { rank } };
         match fail(self.group, fault) {

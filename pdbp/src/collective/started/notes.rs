@@ -1,4 +1,4 @@
-//! Calls by notes in memory that members share, and by what they read where notes say.
+//! Calls by notes in shared memory, and by reads of the memory that notes point to.
 
 use pdbp_core::collective::{Call, Data, Fault, Member, Polled, Reads, Writers};
 use pdbp_local::slate::Noted;
@@ -7,11 +7,11 @@ use super::super::Group;
 use super::super::carrier::{Line, note};
 use super::{By, Started};
 
-/// Pieces that are read before something else is looked at.
+/// Pieces read before anything else is looked at.
 const PIECES: usize = 8;
 
 impl Group {
-    /// What does a call of members that share memory.
+    /// How members that share memory do a call.
     pub(super) fn by_memory(&self, call: &Call) -> By {
         let Self { line, member, .. } = self;
         let reads = || line.reads(call, member.rank()).map(By::RoundFirst);
@@ -20,7 +20,7 @@ impl Group {
 }
 
 impl Started<'_> {
-    /// Goes on in a short call of members that share memory, in which these write.
+    /// Advances a short call of members that share memory, in which `writers` write.
     pub(super) fn advance_by_notes(&mut self, writers: Writers) -> Result<Polled, Fault> {
         if matches!(self.by, By::NotesFirst(_)) {
             if let Some(full) = self.begin_notes(writers, |call, line, member, data| {
@@ -42,7 +42,7 @@ impl Started<'_> {
         Ok(Polled::Done)
     }
 
-    /// Goes on in a long one, in which members read what others have where that is.
+    /// Advances a long one, in which members read each other's memory.
     pub(super) fn advance_by_reads(&mut self, mut reads: Reads) -> Result<Polled, Fault> {
         let mut pieces = 0;
         while let Some(writers) = reads.writers() {
@@ -65,9 +65,9 @@ impl Started<'_> {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(fault) => {
-                        // Whoever has given up says more.
+                        // A member that has given up says more.
                         running.attend(member, line)?;
-                        // Its node is found to have failed before long: who ends before it has may wait for it when MPI ends.
+                        // Its node will soon be found to have failed; a member that ends before may wait for it when MPI ends.
                         let Fault::Lost { rank } = fault else { return Err(fault) };
                         return Ok(Polled::Waits(rank));
                     }
@@ -81,7 +81,7 @@ impl Started<'_> {
             if reads.is_first_round()
                 && let Some(rank) = line.taken_back(rank, writers)
             {
-                // It tells all why before it comes to another call, or is dropped.
+                // It tells all why before it makes another call or is dropped.
                 running.attend(member, line)?;
                 return Ok(Polled::Waits(rank));
             }
@@ -94,7 +94,7 @@ impl Started<'_> {
         Ok(Polled::Done)
     }
 
-    /// Writes what this member does in the next call by notes, if it may; if not, says for whom it waits.
+    /// Writes this member's note for the next call, if it may; if not, returns whom it waits for.
     fn begin_notes(
         &mut self,
         writers: Writers,
@@ -103,7 +103,8 @@ impl Started<'_> {
         let Self { group, request, running, .. } = self;
         let Group { line, member, .. } = &mut **group;
         let rank = member.rank();
-        // What has come by now is of calls before this one, or says that somebody will not read what this member is about to write.
+        // Messages that are here already belong to earlier calls, or say that a member will not read what this one is about to
+        // write.
         running.attend(member, line)?;
         let is_lost = |other: &usize| *other != rank && writers.has_reader(*other) && member.has_left(*other);
         if writers.contains(rank)
@@ -114,13 +115,13 @@ impl Started<'_> {
         Ok(begin(running.call(), line, member, &mut request.data()).map(Polled::Full))
     }
 
-    /// Whether the notes that this member reads are there; if not, says for whose it waits.
+    /// Whether the notes that this member needs have been written; if not, returns whom it waits for.
     fn look_for_notes(&mut self, writers: Writers) -> Result<Option<Polled>, Fault> {
         let Self { group, running, .. } = self;
         let Group { line, member, .. } = &mut **group;
         let rank = member.rank();
         if let Noted::Missing(_) = line.look_for_notes(rank, writers) {
-            // What another has put there before it called something else, or left, says more.
+            // What another member sent before it made another call, or left, says more.
             running.attend(member, line)?;
         }
         match line.look_for_notes(rank, writers) {

@@ -1,7 +1,8 @@
 //! Groups on a fabric whose switches carry out what they can of their calls.
 //!
-//! A group has them if each member is on a node of its own and none has the setting `group_switches` off, and if the switches between them have
-//! a mask for one more group. Members come to share it as they do a slate: member 0 makes it and tells the others its key.
+//! A group uses the switches if each member is on a node of its own, none has the setting `group_switches` off, and the switches
+//! between them have a mask free for one more group. Members come to share it as they do a slate: member 0 makes it and tells the
+//! others its key.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -16,30 +17,30 @@ use crate::fabric::Fabric;
 use crate::node::{Node, Sleeper};
 use crate::part::Part;
 
-/// A member's end.
+/// A member's end of a group in the switches.
 pub(in crate::collective) struct Switches {
     fabric: Arc<Fabric>,
     end: SwitchEnd,
     rank: usize,
     members: usize,
-    /// By which this member is woken; `None` before it has joined.
+    /// Wakes this member; `None` before it has joined.
     sleeper: Option<Arc<Sleeper>>,
 }
 
 impl Switches {
-    /// Whether a group of members on these nodes may have them.
+    /// Whether a group of members on these nodes may use switches.
     pub(in crate::collective) fn are_offered(node: &Node, nodes: &[NodeId]) -> bool {
         let is_one_each =
             nodes.iter().enumerate().all(|(i, node)| nodes.iter().skip(i + 1).all(|o| o != node));
         nodes.len() > 1 && node.settings().group_switches && node.shared.fabric.is_some() && is_one_each
     }
 
-    /// The switch of a node, of whatever group, if `node` is on a fabric.
+    /// The switch that node `of` is attached to, if `node` is on a fabric.
     pub(in crate::collective) fn board(node: &Node, of: NodeId) -> Option<usize> {
         node.shared.fabric.as_ref()?.network().board(of.raw())
     }
 
-    /// Makes the group, with the end of member 0.
+    /// Makes the group; returns its key and the end of member 0.
     pub(in crate::collective) fn make(node: &Node, nodes: &[NodeId]) -> Option<(NonZeroU64, Self)> {
         let fabric = node.shared.fabric.clone()?;
         let (key, end) = fabric.network().open_group(&raw(nodes))?;
@@ -59,7 +60,7 @@ impl Switches {
         Some(Self { fabric, end, rank, members: nodes.len(), sleeper: None })
     }
 
-    /// The part of this member, which is woken when its calls end.
+    /// Sets this member's part, which is woken when a call ends.
     pub(in crate::collective) fn attach(&mut self, part: &Part) {
         self.sleeper = part.sleeper().map(Arc::new);
         if let Some(sleeper) = &self.sleeper {
@@ -67,12 +68,12 @@ impl Switches {
         }
     }
 
-    /// Says that this member will sleep, after one more look at its call; whether it has looked since.
+    /// Announces that this member will sleep; returns whether it has looked at its call since it announced that.
     pub(in crate::collective) fn will_sleep(&self) -> bool {
         self.sleeper.as_ref().is_none_or(|sleeper| sleeper.will_sleep())
     }
 
-    /// Sleeps until something happens to the call or a message comes.
+    /// Sleeps until the call changes or a message arrives.
     pub(in crate::collective) fn sleep(&self, part: &Part, time: Duration) -> Result<(), RecvError> {
         let slept = part.wait_or_be_woken(time);
         self.sleeper.iter().for_each(|sleeper| sleeper.is_awake());
@@ -84,17 +85,17 @@ impl Switches {
         (0..self.members).any(|rank| rank != self.rank && self.end.has_begun(rank, number.saturating_add(1)))
     }
 
-    /// Whether switches do a call.
+    /// Whether switches can do a call.
     pub(in crate::collective) fn does(call: &Call) -> bool {
         SwitchEnd::does(call)
     }
 
     pub(in crate::collective) fn start(&self, number: u32, call: &Call, input: &[u8], output: &[u8]) {
-        // It can be done: that was looked at when it was begun.
+        // Valid: that was checked when the call was begun.
         let _ = self.end.start(number, call, input, output);
     }
 
-    /// Whether a call has ended, with its output where it belongs; `None` while it is under way.
+    /// The result of a call, its output in place; `None` while it is in progress.
     pub(in crate::collective) fn poll(
         &self,
         number: u32,
@@ -108,7 +109,7 @@ impl Switches {
         )
     }
 
-    /// Lets the next event happen on the fabric. Returns whether something is under way.
+    /// Processes the next event of the fabric. Returns whether anything is in flight.
     pub(in crate::collective) fn advance(&self) -> bool {
         self.fabric.advance()
     }
@@ -118,20 +119,20 @@ impl Switches {
         (0..self.members).filter(move |rank| *rank != self.rank && !self.end.has_begun(*rank, number))
     }
 
-    /// Members to which to show what this one has called: those that have not begun it, or if all have begun something all of them.
+    /// Members to tell what this one has called: those that have not begun it or, if all have begun something, all.
     pub(in crate::collective) fn to_show(&self, number: u32) -> Vec<usize> {
         let missing: Vec<usize> = self.missing(number).collect();
         let others = || (0..self.members).filter(|rank| *rank != self.rank).collect();
         if missing.is_empty() { others() } else { missing }
     }
 
-    /// A number that changes as long as a call goes on here, or others begin it.
+    /// A number that changes as long as a call advances here, or others begin it.
     pub(in crate::collective) fn state(&self, number: u32) -> u64 {
         let missing = self.missing(number).count() as u64;
         self.end.state(number).wrapping_mul(self.members as u64 + 1).wrapping_add(missing)
     }
 
-    /// What this member says of two that have called different things: it may be one of them.
+    /// This member's view of two that have made different calls: it may be one of them.
     fn fault(&self, own_number: u32, ours: &Call, CallFault { number, between }: CallFault) -> Fault {
         let Some([one, other]) = between else { return Fault::Garbled { rank: self.rank } };
         let (own, (rank, theirs)) = match (one, other) {

@@ -1,4 +1,4 @@
-//! How values of settings are read from text: `None` for what cannot be.
+//! Parses values of settings from text; `None` for an invalid value.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub(super) fn chosen<T: PartialEq>(value: &T, choices: &[(&str, T)]) -> String {
     choices.iter().find(|(_, v)| v == value).map_or(String::new(), |(name, _)| (*name).to_owned())
 }
 
-/// "off", or what `read` makes of the text.
+/// "off", or the value that `read` parses.
 pub(super) fn optional<T>(
     text: &str,
     read: impl FnOnce(&str) -> Option<T>,
@@ -43,30 +43,30 @@ pub(super) fn optional<T>(
     Some(())
 }
 
-/// Host and port. Whether there is such a host shows when the address is used.
+/// Host and port. Whether the host exists shows only when the address is used.
 pub(super) fn address(text: &str) -> Option<String> {
     let (host, port) = text.rsplit_once(':')?;
     let plain = !host.is_empty() && (!host.contains(':') || host.starts_with('[') && host.ends_with(']'));
     (plain && port.parse::<u16>().is_ok()).then(|| text.to_owned())
 }
 
-/// Several with commas between them.
+/// Several addresses, separated by commas.
 pub(super) fn addresses(text: &str) -> Option<String> {
     text.split(',').all(|one| address(one.trim()).is_some()).then(|| text.to_owned())
 }
 
-/// The name of a cluster among others.
+/// The name of a cluster in a grid.
 pub(super) fn cluster(text: &str) -> Option<String> {
     is_cluster(text).then(|| text.to_owned())
 }
 
-/// Whether a cluster can have this name.
+/// Whether this is a valid name of a cluster.
 pub(crate) fn is_cluster(text: &str) -> bool {
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
     plain && text.len() <= 16 && text.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
-/// A cluster and where it listens.
+/// A cluster and the address of its gateway.
 pub(super) fn trunk(text: &str) -> Option<Trunk> {
     let (name, url) = text.trim().split_once('=')?;
     let (scheme, at) = url.split_once("://").unwrap_or(("tcp", url));
@@ -74,13 +74,13 @@ pub(super) fn trunk(text: &str) -> Option<Trunk> {
     Some(Trunk { cluster: cluster(name)?, scheme, address: address(at)? })
 }
 
-/// Names of hosts with commas between them, without ports.
+/// Host names separated by commas, without ports.
 pub(super) fn hosts(text: &str) -> Option<Vec<String>> {
     let names = text.split(',').map(str::trim);
     names.map(|name| is_host(name).then(|| name.to_owned())).collect()
 }
 
-/// Whether it can be the name of a host. One that ends in a number would be an address.
+/// Whether this is a valid host name. A name whose last label is a number would be an address.
 fn is_host(name: &str) -> bool {
     let mut labels = name.strip_suffix('.').unwrap_or(name).split('.');
     let is_label = |label: &str| {

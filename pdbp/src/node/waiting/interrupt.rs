@@ -1,4 +1,5 @@
-//! Interrupts of waiting calls: by another thread or a signal handler, through a counter of the node, or by a check of the thread itself.
+//! Interrupts waiting calls: from another thread or a signal handler, through a counter of the node, or by a check of the thread
+//! itself.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,14 +9,15 @@ use super::Waiter;
 use crate::error::Timeout;
 use crate::node::Shared;
 
-/// Why a call waits no longer.
+/// Why a wait has ended.
 #[derive(Debug)]
 pub(crate) enum Late {
     Timeout(Timeout),
     Interrupted,
 }
 
-/// How many interrupts of its node a part, or a handle of the node, has seen. Nothing else depends on it, so no order is needed.
+/// How many interrupts of its node a part, or a handle of the node, has seen. It guards nothing else, so relaxed ordering is
+/// enough.
 pub(crate) struct Seen(AtomicU64);
 
 impl Seen {
@@ -24,7 +26,7 @@ impl Seen {
         Self(AtomicU64::new(shared.interrupts.load(Ordering::Relaxed)))
     }
 
-    /// Whether there is an unseen interrupt; marks it as seen.
+    /// Whether there is an unseen interrupt; marks one as seen.
     fn see_one(&self, shared: &Shared) -> bool {
         let (count, seen) = (shared.interrupts.load(Ordering::Relaxed), self.0.load(Ordering::Relaxed));
         if count == seen {
@@ -34,10 +36,10 @@ impl Seen {
     }
 }
 
-/// Least time between two checks of a thread.
+/// Minimum time between two checks of a thread.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 
-/// What a thread asks while it waits.
+/// What a thread checks while it waits.
 struct Check {
     is_over: Box<dyn FnMut() -> bool>,
     asked: Instant,
@@ -48,8 +50,8 @@ thread_local! {
 }
 
 /// Calls `f`. While a call of this crate waits in it, on this thread, it calls `check` from time to time: at most every 50 ms, and
-/// never on a message's hot path. When `check` returns `true` the call ends with the error `Interrupted`. This is meant for language
-/// runtimes whose own signal handler must run on Ctrl-C. `check` may use the cluster, but waiting calls inside it are not checked.
+/// never on a message's hot path. When `check` returns `true` the call ends with the error `Interrupted`. For language runtimes
+/// whose own signal handler must run on Ctrl-C. `check` may use the cluster, but waiting calls inside it are not checked.
 ///
 /// ```
 /// use pdbp::{Cluster, PartKind, RecvError};
@@ -64,12 +66,12 @@ thread_local! {
 /// # Ok::<(), pdbp::StartError>(())
 /// ```
 pub fn interruptible<R>(check: impl FnMut() -> bool + 'static, f: impl FnOnce() -> R) -> R {
-    /// Restores the previous check, also on a panic.
+    /// Restores the previous check, also after a panic.
     struct Before(Option<Check>);
     impl Drop for Before {
         fn drop(&mut self) {
             let ours = CHECK.replace(self.0.take());
-            // After the borrow has ended: it may have a destructor that waits.
+            // After the borrow has ended: the check may have a destructor that waits.
             drop(ours);
         }
     }
@@ -79,11 +81,11 @@ pub fn interruptible<R>(check: impl FnMut() -> bool + 'static, f: impl FnOnce() 
     f()
 }
 
-/// Makes a call that waits without asking anybody. Where this thread has a check, the call is made on a thread of its own, and `None` says that the
-/// check has ended the wait: then the call goes on to its own end, and what it gives is dropped.
+/// Makes a call that waits without checking for interrupts. If this thread has a check, the call runs on a thread of its own;
+/// `None` says that the check has ended the wait. The call then runs to its end, and its result is dropped.
 ///
 /// # Errors
-/// There can be no such thread.
+/// The thread cannot be started.
 #[cfg(feature = "net")]
 pub(crate) fn ask_beside<R: Send + 'static>(
     call: impl FnOnce() -> R + Send + 'static,
@@ -92,7 +94,7 @@ pub(crate) fn ask_beside<R: Send + 'static>(
         return Ok(Some(call()));
     }
     let (done, result) = std::sync::mpsc::channel();
-    // Nobody may wait for it any more.
+    // By then nobody may be waiting for the result.
     let thread =
         std::thread::Builder::new().name("pdbp-start".to_owned()).spawn(move || drop(done.send(call())));
     let thread = thread?;
@@ -113,7 +115,7 @@ pub(crate) fn ask_beside<R: Send + 'static>(
     }
 }
 
-/// Whether this thread's check asks to stop. No lock and no borrow is held while it runs.
+/// Whether this thread's check asks to stop. No lock or borrow is held while it runs.
 fn ask(now: Instant) -> bool {
     let due = CHECK.with_borrow(|check| {
         check.as_ref().is_some_and(|check| now.duration_since(check.asked) >= CHECK_EVERY)
@@ -129,12 +131,12 @@ fn ask(now: Instant) -> bool {
 }
 
 impl Waiter {
-    /// Looks whether somebody has ended the wait.
+    /// Checks whether the wait was interrupted.
     pub(super) fn look(&mut self, shared: &Shared, seen: &Seen) {
         self.interrupted |= seen.see_one(shared);
     }
 
-    /// As [`look`](Self::look), and calls the thread's own check. Used now and then, where a pause has taken some time.
+    /// As [`look`](Self::look), and calls the thread's own check. Used now and then, after a pause that took some time.
     pub(super) fn look_around(&mut self, shared: &Shared, seen: &Seen) {
         self.look(shared, seen);
         self.interrupted |= ask(self.now);

@@ -1,17 +1,19 @@
-//! How a thread waits: it polls some times, for a while longer giving its time slice away in between, and then sleeps on a bell.
+//! How a thread waits: it polls a few times, then polls and yields for a while, and then sleeps on a bell.
 //!
-//! How long it polls, and whether it yields, the threads of a node learn from how their waits went ([`policy`]):
-//! * **A sleep that ends soon should have been polling**, and polling gets longer, up to a bound. Otherwise an exchange can stay slow:
-//!   where waking a thread takes longer than threads poll, both ends sleep for each message.
-//! * **A yield that takes as long as a time slice says that others compute here.** A thread that yields to those is run again when they
-//!   have had their turn; one that sleeps is run soon after it is woken. So threads sleep instead, for a while, and then try again.
-//!   Before they sleep they poll without yielding, if that finds anything: it does not while the peer waits for the same processor.
+//! How long it polls, and whether it yields, the threads of a node learn from earlier waits ([`policy`]):
+//! * **A sleep that ends soon should have been polling**, so polling gets longer, up to a bound. Otherwise an exchange can stay
+//!   slow: where waking a thread takes longer than threads poll, both ends sleep for each message.
+//! * **A yield that takes as long as a time slice shows that other programs compute here.** A thread that yields to them runs again
+//!   after their time slice; one that sleeps runs soon after it is woken. So threads sleep instead, for a while, and then try
+//!   again. Before they sleep they poll without yielding, if that is any use: it is none while the peer waits for the same
+//!   processor.
 //!
-//! Where nodes outnumber processors none of this is learned: there long yields are those of peers at work.
+//! With more nodes than processors nothing is learned: long yields there mean that peers are at work.
 //!
 //! # Figures
 //! Medians of round trips of 64 bytes on two processors, in µs, the lowest and the highest of several runs of `pdbp ping` and
-//! `mpirun -n 2 pdbp ping`; *busy* beside two processes of `while :; do :; done`. *Before* threads yielded 200 times and slept then.
+//! `mpirun -n 2 pdbp ping`; *busy* means beside two processes of `while :; do :; done`. *Before*, threads yielded 200 times and
+//! then slept.
 //!
 //! | | before | now | two threads over `std::sync::mpsc`, in the runs of now |
 //! |---|---|---|---|
@@ -21,13 +23,13 @@
 //! | over MPI, busy | 2,690–4,330 | 2.8–2.9 | 5.4–8.9 |
 //! | in process, waking takes 250 µs more | 534 | 3.8 | 527 |
 //!
-//! The machine had other work: it was left a hundredth of the weight (`echo -20 > /proc/self/autogroup; nice -n -20 …`), but not in
-//! some of the busy runs of before. For the last line a library that was loaded first (`LD_PRELOAD`) kept threads busy for so long
-//! after each `futex` wait that a wake had ended, with real-time scheduling (`chrt -f 10`): of 2,200 round trips, before, 3,394 such
-//! waits were more than those of the channel, and now 82 and 276.
+//! The machine had other work, which got a hundredth of the weight (`echo -20 > /proc/self/autogroup; nice -n -20 …`), though not
+//! in some of the busy runs of *before*. For the last line, a preloaded library (`LD_PRELOAD`) kept threads busy for that long
+//! after each `futex` wait that a wake had ended, with real-time scheduling (`chrt -f 10`). In 2,200 round trips there were 3,394
+//! more such waits than with the channel before, and 82 and 276 more in runs now.
 //!
-//! Who waits for long costs little: two nodes in one process whose parts waited for a message took the processor 4,300 times a second, and 11 % of a core in
-//! a debug build, while naps had 2 ms and the progress thread looked every 0.5 ms; now 140 times, and 1 %.
+//! Long waits cost little: two nodes in one process whose parts waited for a message woke up 4,300 times a second and used 11 % of
+//! a core in a debug build while naps took 2 ms and the progress thread checked every 0.5 ms; now 140 times, and 1 %.
 
 mod interrupt;
 mod policy;
@@ -49,21 +51,21 @@ use policy::{Policy, Processors};
 
 /// Longest sleep on a bell after something has happened at the node; see [`Naps`].
 pub(super) const NAP: Duration = Duration::from_millis(2);
-/// Longest sleep of all: what nothing rings for is late by as much.
+/// Longest sleep of all: anything that rings no bell is late by this much.
 const LONGEST_NAP: Duration = Duration::from_millis(16);
 /// Shortest sleep of a thread that polls for all, whatever is due.
 const SHORTEST_NAP: Duration = Duration::from_micros(50);
-/// Polls before the first yield: where nodes have processors of their own, as many as take longer than most answers. To yield takes as
-/// long as two of them, and what arrives meanwhile waits.
+/// Polls before the first yield. If each node has its own processor, they take longer than most answers do. A yield takes as long
+/// as two polls, and delays what arrives meanwhile.
 const SPINS: u32 = 32;
 const CROWDED_SPINS: u32 = 8;
-/// Of polls one behind the other, one in so many reads the clock, which takes a tenth of each.
+/// Of consecutive polls, one in this many reads the clock, which costs a tenth of a poll.
 const LOOKS: u32 = 4;
-/// Yields before a thread sleeps where nodes outnumber processors: what it waits for needs this processor.
+/// Yields before a thread sleeps with more nodes than processors: what it waits for needs this processor.
 const CROWDED_YIELDS: u32 = 48;
 
-/// What the threads of a node have learned of waiting, for all of them. Each number is right by itself, so that updates that get mixed
-/// up do no harm and none needs an order.
+/// What the threads of a node have learned about waiting. Each number is valid by itself, so that mixed-up updates do no harm and
+/// relaxed ordering is enough.
 pub(super) struct Habits {
     epoch: Instant,
     /// The fields of [`Policy`], in nanoseconds.
@@ -96,12 +98,12 @@ impl Habits {
     }
 }
 
-/// How long somebody sleeps at most, in case that nobody rings: twice as long as the time before, for as long as nothing happens at the
-/// node, so that a program that waits for the next message costs next to nothing. Without progress threads it stays as long: whoever polls for all
-/// may go and leave it to this one, or this one helps the other nodes of its process.
+/// Longest sleep, in case nobody rings. It doubles as long as nothing happens at the node, so that a program that waits for the
+/// next message costs next to nothing. Without progress threads it does not grow: the thread that polls for all may leave that to
+/// this one, or this one helps the other nodes of its process.
 #[derive(Default)]
 pub(super) struct Naps {
-    /// The last one, and [`Shared::turns`] then.
+    /// The last nap, and [`Shared::turns`] at that time.
     last: Duration,
     turns: u64,
 }
@@ -116,12 +118,13 @@ impl Naps {
     }
 }
 
-/// Sleeps on the node's bell for at most `longest`, and no longer than until something is due, for all of the node: polls before and after. Returns
-/// how much the polls did. Only for who holds [`Shared::leader`]. `is_idle` looks for what does not come by a poll.
+/// Sleeps on the node's bell for at most `longest`, and no longer than until something is due, on behalf of all threads of the
+/// node: polls before and after. Returns how much the polls did. Requires [`Shared::leader`]. `is_idle` checks for what a poll does
+/// not find.
 pub(super) fn lead(shared: &Shared, longest: Duration, is_idle: impl Fn() -> bool) -> u32 {
     let poll = || {
         let Some(turn) = shared.try_engine().map(|mut engine| shared.poll_with(&mut engine)) else {
-            // Somebody polls at this moment, or packs what may have to be flushed.
+            // Somebody polls at this moment, or packs something that may have to be flushed.
             return (0, SHORTEST_NAP.min(longest));
         };
         (turn.worked, shared.due(&turn).map_or(longest, |due| due.max(SHORTEST_NAP).min(longest)))
@@ -130,7 +133,7 @@ pub(super) fn lead(shared: &Shared, longest: Duration, is_idle: impl Fn() -> boo
     if worked > 0 || !is_idle() {
         return worked;
     }
-    // What readers give back meanwhile must not wait for long.
+    // What readers release meanwhile must not wait for long.
     shared.naps.store(longest > NAP, Ordering::Relaxed);
     shared.bell.sleep(time, &mut || {
         // Somebody may have opened a block, and rung, before the bell was armed.
@@ -143,7 +146,7 @@ pub(super) fn lead(shared: &Shared, longest: Duration, is_idle: impl Fn() -> boo
 }
 
 impl Shared {
-    /// How long somebody polls who begins to wait now and lets others run in between.
+    /// How long a thread that begins to wait now polls, yielding in between.
     pub(crate) fn polling(&self, now: Instant) -> Duration {
         if self.crowded {
             return Duration::ZERO;
@@ -156,30 +159,30 @@ impl Shared {
     }
 }
 
-/// A thread that waits: how long it has, and how it has waited so far.
+/// A waiting thread: how long it has waited, and how.
 pub(crate) struct Waiter {
     started: Instant,
     timeout: Duration,
-    /// Nodes outnumber processors.
+    /// Whether there are more nodes than processors.
     crowded: bool,
-    /// Pauses since there was something to do, not those after the thread has begun to sleep.
+    /// Pauses since there was something to do, not counting those after the thread began to sleep.
     rounds: u32,
-    /// When the clock was read last.
+    /// When the clock was last read.
     now: Instant,
-    /// When the thread began to look at the clock between its polls, and when to sleep.
+    /// When the thread began to read the clock between its polls, and when it is to sleep.
     polls_since: Instant,
     sleeps_since: Option<Instant>,
     processors: Processors,
     /// How long it polls after the first few times.
     polling: Duration,
-    /// Somebody has ended the wait.
+    /// Whether the wait was interrupted.
     interrupted: bool,
     naps: Naps,
-    /// The node, if it has slept as the one that polls for all.
+    /// The node, if this thread slept as its leader.
     led: Option<Arc<Shared>>,
 }
 
-/// The progress thread may have left everything to this one.
+/// The progress thread may have left everything to this thread.
 impl Drop for Waiter {
     fn drop(&mut self) {
         if let Some(shared) = &self.led {
@@ -207,17 +210,17 @@ impl Waiter {
         }
     }
 
-    /// Whether the time is up, or somebody has ended the wait.
+    /// Whether the time is up, or the wait was interrupted.
     pub(crate) fn is_over(&self) -> bool {
         if self.interrupted {
             return true;
         }
-        // Pauses read the clock, but for the first few.
+        // All but the first few pauses read the clock.
         let now = if self.rounds == 0 { Instant::now() } else { self.now };
         now.duration_since(self.started) >= self.timeout
     }
 
-    /// Why it is over: since `peers` have not done what is missing in time, or somebody has ended the wait.
+    /// Why it is over: `peers` have not done what is missing in time, or the wait was interrupted.
     pub(crate) fn late(&mut self, peers: Vec<NodeId>, missing: &'static str) -> Late {
         if std::mem::take(&mut self.interrupted) {
             return Late::Interrupted;
@@ -225,7 +228,7 @@ impl Waiter {
         Late::Timeout(Timeout { waited: self.timeout, peers, missing })
     }
 
-    /// There was something to do: wait lightly again.
+    /// There was something to do: start again with short pauses.
     pub(crate) fn worked(&mut self, node: &Node) {
         self.reset();
         self.look(&node.shared, &node.seen);
@@ -236,8 +239,8 @@ impl Waiter {
         self.sleeps_since = None;
     }
 
-    /// Waits a little; longer each time. `pipes` are those in which the thread hopes to find something. No lock may be held: it may
-    /// call the program.
+    /// Waits a little, longer each time. `pipes` are those in which the thread expects something. No lock may be held: it may call
+    /// the program.
     pub(crate) fn pause(&mut self, node: &Node, pipes: &[&Pipe]) {
         self.pause_on(&node.shared, pipes);
         if self.rounds > self.spins() || self.sleeps_since.is_some() {
@@ -245,7 +248,7 @@ impl Waiter {
         }
     }
 
-    /// Whether the thread polls again at once, and need not look at the clock for it.
+    /// Whether the thread polls again at once, without reading the clock.
     pub(crate) fn polls_on(&self) -> bool {
         self.rounds <= self.spins() && !self.rounds.is_multiple_of(LOOKS) && self.sleeps_since.is_none()
     }
@@ -260,7 +263,7 @@ impl Waiter {
         }
         self.rounds += 1;
         if self.rounds <= self.spins() {
-            // A poll takes long enough by itself: a hint to the processor would only delay the next.
+            // A poll takes long enough by itself: a spin hint would only delay the next one.
             return;
         }
         if self.rounds == self.spins() + 1 && !self.crowded {
@@ -292,7 +295,7 @@ impl Waiter {
         if !self.crowded && took >= policy::LONG_YIELD {
             let now = self.now.duration_since(shared.habits.epoch);
             shared.habits.learn(|policy| policy.yielded(now, took));
-            // If nothing has come meanwhile, polling on is no use either.
+            // If nothing has arrived meanwhile, polling on is no use either.
             (self.processors, self.polling) = (Processors::Contended, Duration::ZERO);
         }
     }
@@ -315,7 +318,7 @@ impl Waiter {
     }
 }
 
-/// Sleeps until a bell rings; whether there was, or is, something to do, and whether this thread polled for all meanwhile.
+/// Sleeps until a bell rings. Returns whether there was, or is, something to do, and whether this thread polled for all meanwhile.
 fn sleep(shared: &Shared, pipes: &[&Pipe], left: Duration) -> (bool, bool) {
     let nothing = || pipes.iter().all(|pipe| pipe.is_empty());
     // Pairs with the load in `Pipe::ring`: another part that polls may deliver while this one sleeps.

@@ -1,42 +1,42 @@
-//! How long a thread polls before it sleeps, learned from the waits before. No clock and no thread in here: times come in as
-//! arguments, counted from any moment on.
+//! How long a thread polls before it sleeps, learned from earlier waits. Contains no clock and no thread: times are arguments,
+//! counted from an arbitrary origin.
 
 use std::time::Duration;
 
-/// A thread polls at least so long: some of what it costs to sleep and to be woken.
+/// A thread polls at least this long: part of what it costs to sleep and be woken.
 const SHORTEST: Duration = Duration::from_micros(50);
-/// And at most so long: several times what it takes to wake a thread, so that one end of a slow exchange stays awake and makes it
+/// And at most this long: several times what it takes to wake a thread, so that one end of a slow exchange stays awake and makes it
 /// fast again.
 const LONGEST: Duration = Duration::from_micros(400);
-/// A thread that gives its processor away and gets it back so late has left it to a program that computes.
+/// A yield that takes this long has given the processor to a program that computes.
 pub(super) const LONG_YIELD: Duration = Duration::from_micros(100);
-/// How long threads do not yield then, at first, and at most. They lose a time slice each time they try again.
+/// How long threads then stop yielding, at first and at most. Each time they try again costs a time slice.
 const FIRST_HOLD: Duration = Duration::from_millis(1);
 const LONGEST_HOLD: Duration = Duration::from_millis(128);
 
-/// A thread that does not yield polls no longer than this; less than [`BRIEFEST`] is not worth looking at the clock.
+/// A thread that does not yield polls no longer than this. Less than [`BRIEFEST`] is not worth reading the clock.
 const LONGEST_UNYIELDING: Duration = Duration::from_micros(50);
 const BRIEFEST: Duration = Duration::from_micros(1);
 
-/// Who uses the processors that threads of a node wait on.
+/// Who else uses the processors that threads of a node wait on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Processors {
-    /// Nobody else for long: a thread that waits yields between its polls, and gets its processor back at once.
+    /// Nobody for long: a waiting thread yields between its polls and gets its processor back at once.
     Free,
-    /// Other programs compute on them: a thread that waits does not yield.
+    /// Other programs that compute: a waiting thread does not yield.
     Contended,
 }
 
-/// What the threads of a node have learned of waiting.
+/// What the threads of a node have learned about waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
-    /// How long a thread polls where processors are free.
+    /// How long a thread polls on free processors.
     pub(super) free: Duration,
-    /// How long where they are contended.
+    /// How long on contended ones.
     pub(super) contended: Duration,
     /// Until when they count as contended.
     pub(super) until: Duration,
-    /// How long they did, or do, for the last long yield.
+    /// How long they did, or do, after the last long yield.
     pub(super) hold: Duration,
 }
 
@@ -49,7 +49,7 @@ impl Policy {
         if now < self.until { Processors::Contended } else { Processors::Free }
     }
 
-    /// How long it polls then.
+    /// How long it then polls.
     pub(super) fn polling(&self, processors: Processors) -> Duration {
         match processors {
             Processors::Free => self.free,
@@ -57,11 +57,11 @@ impl Policy {
         }
     }
 
-    /// A thread has polled in vain, and then slept so long until something came.
+    /// A thread polled in vain, and then slept this long until something arrived.
     pub(super) fn slept(&mut self, processors: Processors, slept: Duration) {
         match processors {
-            // It should have polled on. Two ends that sleep for each message keep each other sleeping, since each is woken no
-            // sooner than the other has polled in vain.
+            // It should have polled on. Two ends that sleep for each message keep each other asleep, since neither is woken before
+            // the other has polled in vain.
             Processors::Free if slept <= LONGEST => self.free = (self.free * 2).min(LONGEST),
             Processors::Free => self.free = (self.free / 2).max(SHORTEST),
             // What it waited for came as soon as it slept: it needed this processor.
@@ -69,15 +69,15 @@ impl Policy {
                 self.contended =
                     Some(self.contended / 2).filter(|half| *half >= BRIEFEST).unwrap_or_default();
             }
-            // It had to wait for its turn on another, where it answers quickly as long as it has one.
+            // It had to wait for its time slice on another processor, where it answers quickly while it has one.
             Processors::Contended => {
                 self.contended = (self.contended * 2).clamp(BRIEFEST, LONGEST_UNYIELDING);
             }
         }
     }
 
-    /// A thread got its processor back now, and had given it away `took` before. If that was long, others compute on it: who
-    /// yields to those waits for the end of their time slice, while who sleeps is run soon after it is woken.
+    /// A thread got its processor back now, `took` after it yielded. If that was long, others compute on it: a thread that yields
+    /// to them waits for the end of their time slice, while one that sleeps runs soon after it is woken.
     pub(super) fn yielded(&mut self, now: Duration, took: Duration) {
         if took < LONG_YIELD {
             return;
@@ -96,12 +96,12 @@ mod tests {
         Duration::from_micros(us)
     }
 
-    /// Two ends that send to and fro. Each hop takes 1 us if the other end still polls, and what it takes to wake it otherwise.
+    /// Two ends in a ping-pong exchange. Each hop takes 1 us if the other end still polls, and otherwise the time to wake it.
     /// Returns how many of the last hundred hops found the other end asleep.
     fn sleeps_of_an_exchange(wake_up: Duration) -> usize {
         let mut ends = [Policy::NEW; 2];
         let mut sleeps = 0;
-        // What the end that is sent to has waited when the message is on its way: as long as the hop before took. Both slept.
+        // How long the receiving end has waited when the message leaves: as long as the hop before took. Both slept.
         let mut waited = wake_up;
         for hop in 0..1000 {
             let end = &mut ends[hop % 2];

@@ -1,4 +1,4 @@
-//! Without MPI all device messages go through blocks.
+//! Without MPI, all device messages go through blocks.
 
 use pdbp_cuda::device::Device;
 use pdbp_cuda::flow::{FlowError, HostBlock, Inflow, Outflow, Step, VacantBlock};
@@ -6,10 +6,10 @@ use pdbp_cuda::flow::{FlowError, HostBlock, Inflow, Outflow, Step, VacantBlock};
 use super::super::{HoldsPart, Part, Share, StreamReader, StreamWriter, Target};
 use crate::error::{RecvError, SendError};
 
-/// There is none.
+/// Never constructed.
 pub(super) struct DirectSend<D>(std::convert::Infallible, std::marker::PhantomData<D>);
 
-/// There is none.
+/// Never constructed.
 pub(super) struct DirectRecv<D>(std::convert::Infallible, std::marker::PhantomData<D>);
 
 /// Nothing is announced.

@@ -1,4 +1,4 @@
-//! Device messages that MPI carries from the one device's memory to the other's.
+//! Device messages that MPI carries from device memory to device memory.
 //!
 //! ```text
 //!  sender                            receiver
@@ -7,8 +7,8 @@
 //!  MPI: the bytes ═════════════════▶ device memory
 //!  stream: end ────────────────────▶ done when both are here
 //! ```
-//! Neither end begins before its device is done with the memory: MPI knows nothing of streams and events. Once the bytes are with MPI
-//! the message is delivered, even if the sender lets go of it.
+//! Neither end starts before its device has finished with the memory: MPI knows nothing of streams and events. Once MPI has the
+//! bytes, the message will be delivered, even if the sender is dropped.
 
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::{RecvMemory as _, SendMemory as _};
@@ -21,7 +21,7 @@ use super::super::{HoldsPart, Part, Share, StreamReader, StreamWriter, Target};
 use crate::error::{RecvError, SendError};
 use crate::node::Direct;
 
-/// A message to be sent.
+/// A message to send.
 pub(super) struct DirectSend<D: Device> {
     direct: Direct,
     node: NodeId,
@@ -32,7 +32,7 @@ pub(super) struct DirectSend<D: Device> {
 enum Sending<D: Device> {
     Announcing(Question),
     Asked(Question),
-    /// For the device.
+    /// For the device to finish with the memory.
     Waiting(Option<D::Event>),
     Begun {
         transfer: Transfer,
@@ -41,7 +41,7 @@ enum Sending<D: Device> {
 }
 
 impl<D: Device> DirectSend<D> {
-    /// `None` when it goes through blocks.
+    /// `None` if it goes through blocks.
     pub(super) fn begin<S: Share, B: VacantBlock>(
         part: &Part<S>,
         to: Target,
@@ -58,12 +58,12 @@ impl<D: Device> DirectSend<D> {
         Some(Self { direct, node, number, state: Sending::Announcing(question) })
     }
 
-    /// Whether the bytes are on their way.
+    /// Whether MPI has the bytes.
     pub(super) fn is_moving(&self) -> bool {
         matches!(self.state, Sending::Begun { .. })
     }
 
-    /// `None`: the receiver wants it through blocks.
+    /// `None` if the receiver wants it through blocks.
     pub(super) fn poll<P: HoldsPart + Clone, B: VacantBlock>(
         &mut self,
         flow: &Outflow<D, B>,
@@ -119,12 +119,12 @@ fn not_sent(node: NodeId, e: &MpiError) -> FlowError<SendError> {
     FlowError::Link(SendError::Direct { node, reason: e.to_string() })
 }
 
-/// A reader that gives what is announced to [`DirectRecv::begin`].
+/// A reader that keeps announcements for [`DirectRecv::begin`].
 pub(super) fn listen<P: HoldsPart + Clone>(reader: StreamReader<P>) -> StreamReader<P> {
     reader.taking_announcements()
 }
 
-/// A message that is received.
+/// A message being received.
 pub(super) struct DirectRecv<D: Device> {
     direct: Direct,
     node: NodeId,
@@ -134,18 +134,18 @@ pub(super) struct DirectRecv<D: Device> {
 }
 
 enum Receiving<D: Device> {
-    /// For the device, with the question not answered.
+    /// For the device to finish with the buffer; the question is not answered yet.
     Waiting(Option<D::Event>, RecvBuffer<D>),
     Begun {
         transfer: Transfer,
         ended: bool,
     },
-    /// What came is in the buffer, or nothing will.
+    /// All that was to come is in the buffer, or nothing will come.
     Over,
 }
 
 impl<D: Device> DirectRecv<D> {
-    /// Takes what the stream announces; `None` when it goes through blocks.
+    /// Takes the transfer that the stream announces; `None` if it goes through blocks.
     pub(super) fn begin<P: HoldsPart + Clone, B: HostBlock>(
         reader: &mut StreamReader<P>,
         flow: &mut Inflow<D, B>,
@@ -165,7 +165,7 @@ impl<D: Device> DirectRecv<D> {
         Ok(Some(Self { direct, node, number, bytes, state }))
     }
 
-    /// Whether the bytes are on their way.
+    /// Whether MPI has the buffer.
     pub(super) fn is_moving(&self) -> bool {
         matches!(self.state, Receiving::Begun { .. })
     }
@@ -197,7 +197,7 @@ impl<D: Device> DirectRecv<D> {
             Receiving::Begun { transfer, ended } => {
                 if !*ended {
                     *ended = reader.poll_end().map_err(FlowError::Link).inspect_err(|_| {
-                        // Given up before it was with MPI, or nobody knows.
+                        // Given up before MPI had it, or the outcome is unknown.
                         transfer.cancel();
                         if reader.part().shared().engine().has_failed(node) {
                             self.direct.link.give_up_on(node);
@@ -221,7 +221,7 @@ impl<D: Device> DirectRecv<D> {
 impl<D: Device> Drop for DirectRecv<D> {
     fn drop(&mut self) {
         if matches!(self.state, Receiving::Waiting(..)) {
-            // Nobody wants it, in whatever way; what comes through blocks is discarded.
+            // Declined: nobody wants the message; what comes through blocks is discarded.
             let _ = self.direct.link.answer(self.node, self.number, false);
         }
     }

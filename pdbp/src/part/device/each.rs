@@ -22,20 +22,20 @@ use crate::error::SendError;
 use crate::part::sending::Patience;
 use crate::part::{HoldsPart, Part, Share, Target};
 
-/// Small messages from device memory that are being sent. Dropping it gives up those that have not left.
+/// Small messages being sent from device memory. Dropping it gives up those that have not left.
 ///
-/// A kernel gathers as many as fit a block, so that one copy brings them to the host; several blocks are under way at a time. Nothing
-/// waits but `wait`.
+/// A kernel gathers as many as fit in a block, so that one copy brings them to the host; several blocks are in flight at a time.
+/// Only `wait` blocks.
 ///
-/// To each part they arrive in the order in which they were given, and behind all that this part has sent there before. What it
-/// sends until they have left may overtake them. Blocks under way to the host are those of the rows of their nodes, so that a row with
-/// no more of them than the copier has in flight has none for anything else until they have left.
+/// Each part receives them in the order given, after everything that this part sent it before. What this part sends before they
+/// have left may overtake them. A block being filled by the device counts against the row of its node: if a row has no more blocks
+/// than the copier keeps in flight, nothing else can be sent there until they have left.
 pub struct DeviceSendEach<P: HoldsPart + Clone, D: Device> {
     flow: Gather<D, Lent<OpenBlock, OpenHome>>,
     packing: Packing<P>,
 }
 
-/// What is to be packed.
+/// What is left to pack.
 struct Packing<P: HoldsPart + Clone> {
     part: P,
     groups: Vec<Group>,
@@ -43,19 +43,19 @@ struct Packing<P: HoldsPart + Clone> {
     turn: usize,
     /// As long as a block.
     scratch: Box<[u8]>,
-    /// What lies in the blocks that are under way.
+    /// The content of the blocks in flight.
     laid: VecDeque<Laid>,
 }
 
-/// Messages to the parts of one node.
+/// The messages to the parts of one node.
 struct Group {
     node: NodeId,
     runs: Vec<Run>,
-    /// The first that is in no block yet.
+    /// The first message not yet in a block.
     next: Mark,
 }
 
-/// Messages to one part, of one length, whose beginnings are equally far apart.
+/// Messages to one part, of one length and at a constant distance.
 #[derive(Clone, Copy)]
 struct Run {
     to: Target,
@@ -65,14 +65,14 @@ struct Run {
     count: usize,
 }
 
-/// A message: the run in which it is, and the one of that.
+/// A message: the index of its run, and its index within the run.
 #[derive(Clone, Copy, Default)]
 struct Mark {
     run: usize,
     within: usize,
 }
 
-/// Messages of one block.
+/// The messages of one block.
 struct Laid {
     group: usize,
     first: Mark,
@@ -80,12 +80,13 @@ struct Laid {
 }
 
 impl<S: Share> Part<S> {
-    /// Begins to send pieces of a slice of device memory as a message each, when `after` is over: the event of the work that writes
-    /// them. They are messages like any other: a receiver on the host gets them from [`recv`](Self::recv) and
-    /// [`recv_batch`](Self::recv_batch), and one with a device by [`recv_each_into_device`](Self::recv_each_into_device).
+    /// Begins to send pieces of a slice of device memory, each as a message, once `after`, the event of the work that writes them,
+    /// has completed. They are ordinary messages: a receiver on the host gets them from [`recv`](Self::recv) and
+    /// [`recv_batch`](Self::recv_batch), and one with a device from [`recv_each_into_device`](Self::recv_each_into_device).
     ///
-    /// Pieces may be empty and overlap; none is longer than a message that travels in one block ([`longest`](Self::longest)). Those of
-    /// one length in a row cost least when their beginnings are equally far apart, as rows of a matrix are, and less still when they lie side by side.
+    /// Pieces may be empty and may overlap. Each must fit in one block ([`longest`](Self::longest)). Consecutive pieces of one
+    /// length cost least when they are a constant distance apart, as the rows of a matrix are, and less still when they are
+    /// adjacent.
     ///
     /// ```
     /// use std::{num::NonZeroUsize, rc::Rc, time::Duration};
@@ -124,8 +125,8 @@ impl<S: Share> Part<S> {
     /// ```
     ///
     /// # Errors
-    /// The slice, with [`DeviceError::OutOfBounds`] when a piece does not lie in the slice, [`SendError::LongerThanBlock`], and what the device says.
-    /// Nothing is sent then.
+    /// Returns the slice, with [`DeviceError::OutOfBounds`] if a piece does not lie in the slice, [`SendError::LongerThanBlock`],
+    /// or the device's error. Nothing is sent then.
     pub fn send_device_each<D: Device>(
         &self,
         copier: &Rc<Copier<D>>,
@@ -137,8 +138,8 @@ impl<S: Share> Part<S> {
         self.send_device_to_each(copier, slice, pieces.into_iter().map(|piece| (piece, to)), after)
     }
 
-    /// As [`send_device_each`](Self::send_device_each), each piece to a part of its own. Those for the parts of one node share
-    /// blocks. The nodes take turns, and one that reads slowly does not keep the others waiting.
+    /// As [`send_device_each`](Self::send_device_each), with a destination for each piece. Pieces for parts of the same node share
+    /// blocks. The nodes take turns, and a slow one does not hold up the others.
     ///
     /// ```
     /// # use std::{num::NonZeroUsize, rc::Rc, time::Duration};
@@ -175,7 +176,7 @@ impl<S: Share> Part<S> {
 }
 
 impl<P: HoldsPart + Clone, D: Device> DeviceSendEach<P, D> {
-    /// As [`Part::send_device_to_each`], for an operation that keeps its part: with an `Rc` of it.
+    /// As [`Part::send_device_to_each`], for an operation that owns its part, for example an `Rc` of it.
     ///
     /// # Errors
     /// As there.
@@ -196,30 +197,30 @@ impl<P: HoldsPart + Clone, D: Device> DeviceSendEach<P, D> {
         Ok(Self { flow, packing })
     }
 
-    /// Goes on without waiting.
+    /// Advances the operation without waiting.
     ///
     /// # Errors
-    /// The device or the link has failed ([`SendError`]), and what has not left is given up.
+    /// The device or the link has failed ([`SendError`]); what has not left is given up.
     pub fn poll(&mut self) -> Result<Step, FlowError<SendError>> {
         self.flow.poll(&mut self.packing)
     }
 
-    /// Goes on until all were sent; waits at most `timeout` for the link, and as long as it takes for a kernel or copy that has been
-    /// begun, which itself waits for the program's own work before it.
+    /// Waits until all are sent. `timeout` limits the wait for the link, but not for a kernel or copy that has started, which
+    /// itself waits for the program's earlier work.
     ///
     /// # Errors
-    /// As [`poll`](Self::poll), and [`SendError::Timeout`], after which it can go on.
+    /// As [`poll`](Self::poll), and [`SendError::Timeout`], after which it can be resumed.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<SendError>> {
         let part = self.packing.part.clone();
         wait(self, part.part(), timeout)
     }
 
-    /// Messages that were sent.
+    /// Number of messages sent.
     pub fn sent(&self) -> usize {
         self.flow.sent()
     }
 
-    /// The slice. What has not left is given up.
+    /// Returns the slice. What has not left is given up.
     pub fn into_slice(self) -> Slice<D> {
         self.flow.into_slice()
     }
@@ -304,7 +305,7 @@ impl<P: HoldsPart + Clone> Bundles for Packing<P> {
             let (count, next, begin) = lay_out(part, &block, &mut self.scratch, group, pieces);
             debug_assert!(count > 0, "a message of at most `longest` bytes fits an empty block");
             let block = Lent::open(block, OpenHome(Arc::clone(part.shared())), |block| {
-                // All that messages can take of it.
+                // Bytes left for messages.
                 let room = (block.room() & !7).saturating_sub(begin);
                 block.reserve(route, room).unwrap_or(&mut [])
             });
@@ -318,7 +319,7 @@ impl<P: HoldsPart + Clone> Bundles for Packing<P> {
 }
 
 impl<P: HoldsPart + Clone> Outgoing for Packing<P> {
-    /// Writes the headers: the bytes of the messages are where they were laid out.
+    /// Writes the headers; the payloads are already in place.
     fn send(&mut self, block: Self::Block) -> Result<(), SendError> {
         let (Some(laid), Some(mut block)) = (self.laid.pop_front(), block.into_token()) else {
             return Ok(());
@@ -341,7 +342,7 @@ impl<P: HoldsPart + Clone> Outgoing for Packing<P> {
 }
 
 impl Group {
-    /// Adds a message behind the others.
+    /// Adds a message after the others.
     fn add(&mut self, to: Target, at: usize, bytes: u32) {
         if let Some(run) = self.runs.last_mut()
             && (run.to, run.bytes) == (to, bytes)
@@ -359,14 +360,15 @@ impl Group {
 }
 
 impl Run {
-    /// So many messages of it, from one on.
+    /// `count` of its messages, beginning with `from`.
     fn rows(&self, from: usize, count: usize) -> Rows {
         Rows { at: self.at + from * self.apart, apart: self.apart, bytes: self.bytes as usize, count }
     }
 }
 
-/// Lists as many messages of the group as an empty block takes; says how many, which is the next, and where in the block the first
-/// begins. Headers are written to the scratch, which is hot, and the block stays as it is until the device has written it.
+/// Lays out as many messages of the group as fit in an empty block; returns their number, the next one, and the offset of the first
+/// in the block. Headers are written to the scratch buffer, which is hot in the cache; the block stays untouched until the device
+/// has written it.
 fn lay_out(
     part: &Part<impl Share>,
     block: &OpenBlock,
@@ -374,7 +376,7 @@ fn lay_out(
     group: &Group,
     pieces: &mut Pieces<'_>,
 ) -> (usize, Mark, usize) {
-    // With the block's way.
+    // A packer for this block's route.
     let mut packer = block.mark();
     let (room, mut begin) = (block.room().min(scratch.len()), None);
     let body = scratch.get_mut(..room).unwrap_or(&mut []);
@@ -388,9 +390,9 @@ fn lay_out(
     (count, next, begin.unwrap_or(0))
 }
 
-/// Packs as many of the messages from the first on, `most` at most, as there is room for, and says how many, and which is the next.
-/// `reserve` makes room for a train and says where it begins and how many of it fit; `place` is told which messages begin where, and
-/// says how many of them it takes.
+/// Packs at most `most` messages, from `first` on, as many as there is room for; returns their number and the next one. `reserve`
+/// makes room for a train and returns its offset and how many messages of it fit; `place` is told which messages go where, and
+/// returns how many of them it takes.
 fn pack(
     part: &Part<impl Share>,
     runs: &[Run],
@@ -426,7 +428,7 @@ fn pack(
     (packed, next)
 }
 
-/// How many messages, `most` at most, have the target and the length of the first.
+/// How many messages in a row, at most `most`, have the target and length of the first.
 fn alike(runs: &[Run], first: Mark, most: usize) -> usize {
     let rest = runs.get(first.run..).unwrap_or(&[]);
     let Some(run) = rest.first() else { return 0 };

@@ -1,4 +1,4 @@
-//! Where blocks go that flows have had.
+//! Where the blocks of flows are returned to.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use pdbp_cuda::flow::Home;
 
 use crate::node::Shared;
 
-/// Where blocks go that a flow did not send.
+/// Takes back blocks that a flow has not sent.
 pub(super) struct OpenHome(pub(super) Arc<Shared>);
 
 impl Home<OpenBlock> for OpenHome {
@@ -17,7 +17,7 @@ impl Home<OpenBlock> for OpenHome {
     }
 }
 
-/// Where blocks go that a flow has read.
+/// Takes back blocks that a flow has read.
 pub struct ReadHome(pub(crate) Arc<Shared>);
 
 impl Home<Delivery> for ReadHome {
@@ -26,7 +26,7 @@ impl Home<Delivery> for ReadHome {
     }
 }
 
-/// Empties a block, so that it just becomes vacant.
+/// Empties a block, so that returning it only makes it vacant.
 pub(crate) fn vacate(shared: &Shared, mut block: OpenBlock) {
     block.rewind(Packer::new());
     shared.engine().submit(block);

@@ -1,5 +1,5 @@
-//! Messages from and to the memory of a device (SGP of the documents): of any length, each as a stream of its own (here), and many
-//! small ones, by blocks that they share ([`each`], [`slots`]). And streams of many slices ([`stream`]).
+//! Messages from and to device memory (the documents' SGP): of any length, each as its own stream (this module), many small ones
+//! that share blocks ([`each`], [`slots`]), and streams of many slices ([`stream`]).
 
 #[cfg_attr(not(feature = "mpi"), path = "blocks_only.rs")]
 mod direct;
@@ -29,13 +29,13 @@ pub(super) use homes::{ReadHome, vacate};
 pub use slots::{DeviceMessage, DeviceRecvEach};
 pub use stream::{DeviceRead, DeviceWrite};
 
-/// A message from device memory that is being sent. Dropping it gives the message up: its receiver gets an error, if anything
-/// of it was sent, and nothing otherwise.
+/// A message being sent from device memory. Dropping it gives the message up: if any of it was sent, the receiver gets an error,
+/// otherwise nothing.
 ///
-/// Each travels as a stream of its own: the device copies into the blocks that leave, and out of those that arrive, several at a
-/// time: at full speed, if the setting `pin_memory` says that blocks are pinned. With the setting `mpi_device_bytes` long ones are
-/// carried by MPI from the one device's memory to the other's, where it can. Nothing waits but `wait`. Streams of many slices are
-/// written by [`StreamWriter::write_device`].
+/// Each message is a stream of its own. The device copies into outgoing blocks and out of arriving ones, several at a time, at full
+/// speed if block memory is pinned (the setting `pin_memory`). With the setting `mpi_device_bytes`, long messages are carried by
+/// MPI from device memory to device memory where it can. Only `wait` blocks. To stream many slices use
+/// [`StreamWriter::write_device`].
 ///
 /// ```
 /// use std::{num::NonZeroUsize, rc::Rc, time::Duration};
@@ -78,15 +78,15 @@ pub use stream::{DeviceRead, DeviceWrite};
 pub struct DeviceSend<P: HoldsPart + Clone, D: Device> {
     part: P,
     to: Target,
-    /// If MPI carries it, as far as is known.
+    /// Set if MPI carries it, as far as is known.
     direct: Option<DirectSend<D>>,
-    /// Dropped first, so that blocks whose copies are over are at home when the writer needs one to say that it gives up.
+    /// Dropped first, so that blocks whose copies have completed are back when the writer needs one to report that it gives up.
     flow: Outflow<D, Lent<OpenBlock, StreamHome>>,
-    /// Until the message has failed.
+    /// `None` once the message has failed.
     writer: Option<StreamWriter<P>>,
 }
 
-/// A message that is being received into device memory. Dropping it discards what is left of the message.
+/// A message being received into device memory. Dropping it discards the rest of the message.
 pub struct DeviceRecv<P: HoldsPart + Clone, D: Device> {
     part: P,
     state: State<P, D>,
@@ -94,25 +94,26 @@ pub struct DeviceRecv<P: HoldsPart + Clone, D: Device> {
     flow: Inflow<D, Lent<Delivery, ReadHome>>,
 }
 
-/// The slice that is not sent, and why.
+/// The slice that was not sent, and why.
 type SliceBack<D, E> = NotStarted<Slice<D>, FlowError<E>>;
 
-/// How far a message has come.
+/// The state of a message.
 enum State<P: HoldsPart + Clone, D: Device> {
     Awaited,
     Begun(StreamReader<P>),
     /// MPI carries it.
     Direct(DirectRecv<D>, StreamReader<P>),
     Done,
-    /// What still comes is discarded.
+    /// The rest is discarded.
     Failed,
 }
 
 impl<S: Share> Part<S> {
-    /// Begins to send a slice of device memory as one message, when `after` is over: the event of the work that writes it.
+    /// Begins to send a slice of device memory as one message, once `after`, the event of the work that writes it, has completed.
     ///
     /// # Errors
-    /// The slice, with [`FlowError::Link`] when no stream can be opened ([`open_stream`](Self::open_stream)), or [`FlowError::Device`].
+    /// Returns the slice, with [`FlowError::Link`] if no stream can be opened ([`open_stream`](Self::open_stream)), or
+    /// [`FlowError::Device`].
     pub fn send_device<D: Device>(
         &self,
         copier: &Rc<Copier<D>>,
@@ -123,11 +124,11 @@ impl<S: Share> Part<S> {
         DeviceSend::new(self, copier, slice, after, to)
     }
 
-    /// Begins to receive the next stream that somebody opens to this part into device memory, when `after` is over: the event of
-    /// the work that used the buffer before.
+    /// Begins to receive the next stream opened to this part into device memory, once `after`, the event of the work that used the
+    /// buffer before, has completed.
     ///
     /// # Errors
-    /// The buffer, and what the device says.
+    /// Returns the buffer, and the device's error.
     pub fn recv_into_device<D: Device>(
         &self,
         copier: &Rc<Copier<D>>,
@@ -139,7 +140,7 @@ impl<S: Share> Part<S> {
 }
 
 impl<P: HoldsPart + Clone, D: Device> DeviceSend<P, D> {
-    /// As [`Part::send_device`], for an operation that keeps its part: with an `Rc` of it.
+    /// As [`Part::send_device`], for an operation that owns its part, for example an `Rc` of it.
     ///
     /// # Errors
     /// As there.
@@ -160,10 +161,10 @@ impl<P: HoldsPart + Clone, D: Device> DeviceSend<P, D> {
         Ok(Self { part, to, direct, flow, writer: Some(writer) })
     }
 
-    /// Goes on without waiting.
+    /// Advances the operation without waiting.
     ///
     /// # Errors
-    /// The device or the link has failed ([`SendError`]), and the message is given up.
+    /// The device or the link has failed ([`SendError`]); the message is given up.
     pub fn poll(&mut self) -> Result<Step, FlowError<SendError>> {
         let Some(writer) = &mut self.writer else { return Err(FlowError::Ended) };
         let step = match self.direct.as_mut().map(|direct| direct.poll(&self.flow, writer)) {
@@ -176,36 +177,36 @@ impl<P: HoldsPart + Clone, D: Device> DeviceSend<P, D> {
             Some(Err(e)) => Err(e),
         };
         if step.is_err() {
-            // The receiver is told now, not when the caller lets go.
+            // Tells the receiver now, not when the caller drops this.
             self.writer = None;
         }
         step
     }
 
-    /// Goes on until all was sent; waits at most `timeout` for the link, and as long as it takes for a copy that has been
-    /// begun, which itself waits for the program's own work before it.
+    /// Waits until all is sent. `timeout` limits the wait for the link, but not for a copy that has started, which itself waits for
+    /// the program's earlier work.
     ///
     /// # Errors
-    /// As [`poll`](Self::poll), and [`SendError::Timeout`], after which it can go on.
+    /// As [`poll`](Self::poll), and [`SendError::Timeout`], after which it can be resumed.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<SendError>> {
         let part = self.part.clone();
         wait(self, part.part(), timeout)
     }
 
-    /// Bytes that were sent; of what MPI carries all, when it has begun.
+    /// Bytes sent. A message that MPI carries counts as a whole, once it has started.
     pub fn sent(&self) -> usize {
         let moving = self.direct.as_ref().is_some_and(DirectSend::is_moving);
         if moving { self.flow.source().1.bytes() } else { self.flow.sent() }
     }
 
-    /// The slice. A message that was not sent whole is given up.
+    /// Returns the slice. A message not sent completely is given up.
     pub fn into_slice(self) -> Slice<D> {
         self.flow.into_slice()
     }
 }
 
 impl<P: HoldsPart + Clone, D: Device> DeviceRecv<P, D> {
-    /// As [`Part::recv_into_device`], for an operation that keeps its part: with an `Rc` of it.
+    /// As [`Part::recv_into_device`], for an operation that owns its part, for example an `Rc` of it.
     ///
     /// # Errors
     /// As there.
@@ -220,10 +221,10 @@ impl<P: HoldsPart + Clone, D: Device> DeviceRecv<P, D> {
         Ok(Self { part, state: State::Awaited, source: None, flow })
     }
 
-    /// Goes on without waiting.
+    /// Advances the operation without waiting.
     ///
     /// # Errors
-    /// The device has failed, the message has not come to its end ([`RecvError`]), or it is longer than the buffer.
+    /// The device has failed, the message ended early ([`RecvError`]), or it is longer than the buffer.
     pub fn poll(&mut self) -> Result<Step, FlowError<RecvError>> {
         if let State::Awaited = self.state
             && let Some(reader) = StreamReader::try_accept(self.part.clone()).map_err(FlowError::Link)?
@@ -258,17 +259,17 @@ impl<P: HoldsPart + Clone, D: Device> DeviceRecv<P, D> {
         step
     }
 
-    /// Goes on until all has arrived in device memory; waits at most `timeout` for the link, and as long as it takes for a
-    /// copy that has been begun, which itself waits for the program's own work before it.
+    /// Waits until all has arrived in device memory. `timeout` limits the wait for the link, but not for a copy that has started,
+    /// which itself waits for the program's earlier work.
     ///
     /// # Errors
-    /// As [`poll`](Self::poll), and [`RecvError::Timeout`], after which it can go on.
+    /// As [`poll`](Self::poll), and [`RecvError::Timeout`], after which it can be resumed.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<RecvError>> {
         let part = self.part.clone();
         wait(self, part.part(), timeout)
     }
 
-    /// Who sends it, when it has begun.
+    /// The sender, once the message has begun.
     pub fn source(&self) -> Option<Target> {
         self.source
     }
@@ -278,8 +279,7 @@ impl<P: HoldsPart + Clone, D: Device> DeviceRecv<P, D> {
         self.flow.received()
     }
 
-    /// The buffer; what has not arrived is discarded. `None` when copies into it are under way yet
-    /// ([`Inflow::take_buffer`]).
+    /// Returns the buffer; what has not arrived is discarded. `None` while copies into it are in flight ([`Inflow::take_buffer`]).
     pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
         if !matches!(self.state, State::Done) {
             self.state = State::Failed;
@@ -288,30 +288,30 @@ impl<P: HoldsPart + Clone, D: Device> DeviceRecv<P, D> {
     }
 }
 
-/// What can be polled to its end.
+/// An operation that is polled to completion.
 trait Steps {
     type Error: From<Late>;
 
     fn step(&mut self) -> Result<Step, FlowError<Self::Error>>;
 
-    /// Waits for what is under way on the device; `None`: nothing is.
+    /// Waits for the device to complete what is in flight; `None` if nothing is.
     fn wait_for_copy(&self) -> Option<Result<(), DeviceError>>;
 
-    /// Whether nobody rings when it can go on.
+    /// Whether nobody wakes the waiter when it can go on.
     fn is_silent(&self) -> bool {
         false
     }
 
-    /// The pipe from which it goes on, if there is one, after what its peers may wait for has been flushed.
+    /// The pipe that wakes the waiter, if any, after a flush of what peers may be waiting for.
     fn pipe(&self) -> Result<Option<&Pipe>, Self::Error> {
         Ok(None)
     }
 
-    /// Whom it waits for, and what they have not done.
+    /// The peers it waits for, and what they have not done.
     fn missing(&self) -> (Vec<NodeId>, &'static str);
 }
 
-/// What peers have not done that make no room.
+/// For [`Steps::missing`]: why there is no room.
 const UNREAD: &str = "read what was sent before, so that there is no room";
 
 fn wait<S: Steps>(
@@ -324,7 +324,7 @@ fn wait<S: Steps>(
         match steps.step()? {
             Step::Done => return Ok(()),
             Step::Moved => waiter.worked(&part.node),
-            // A failure shows in the step.
+            // The next step reports a failure.
             Step::Idle if steps.wait_for_copy().is_some() => {}
             Step::Idle if waiter.is_over() => {
                 let (peers, missing) = steps.missing();

@@ -19,12 +19,12 @@ use crate::node::Pipe;
 use crate::part::inbox::Source;
 use crate::part::{HoldsPart, Part, Share, Target};
 
-/// Messages that are being received into device memory, each into the next slot of a buffer.
+/// Messages being received into device memory, each into the next slot of a buffer.
 ///
-/// Those that lie in one block come to the device by one copy, and a kernel scatters them to their slots; several blocks are under way
-/// at a time. Nothing waits but `wait`.
+/// Those in one block reach the device by one copy, and a kernel scatters them to their slots; several blocks are in flight at a
+/// time. Only `wait` blocks.
 ///
-/// Messages that are under way to the buffer when this is dropped, or fails, or the buffer is taken, are gone.
+/// If this is dropped or fails, or the buffer is taken, messages in flight to the buffer are lost.
 pub struct DeviceRecvEach<P: HoldsPart + Clone, D: Device> {
     flow: Scatter<D, Lent<Delivery, ReadHome>>,
     slots: Slots<P>,
@@ -40,22 +40,22 @@ pub struct DeviceMessage {
     slot: usize,
 }
 
-/// Where messages go.
+/// The messages and their slots.
 struct Slots<P: HoldsPart + Clone> {
     part: P,
     slot_bytes: usize,
-    /// Messages to be received.
+    /// Number of messages to receive.
     count: usize,
-    /// Those that were taken out of the pipe, in the order of their slots.
+    /// Messages taken out of the pipe, in slot order.
     taken: Vec<DeviceMessage>,
-    /// Bytes of the next message, which does not fit.
+    /// Length of the next message, if it does not fit in a slot.
     unfit: Option<usize>,
 }
 
 impl<S: Share> Part<S> {
-    /// Begins to receive the next `count` messages to this part into device memory, when `after` is over: the event of the work that
-    /// used the buffer before. The first goes to byte 0, the second to byte `slot_bytes`, and so on, in the order in which
-    /// [`recv`](Self::recv) would give them, whoever sends them, from a device or not.
+    /// Begins to receive the next `count` messages to this part into device memory, once `after`, the event of the work that used
+    /// the buffer before, has completed. The first goes to byte 0, the second to byte `slot_bytes`, and so on, in the order in
+    /// which [`recv`](Self::recv) would return them, from a device or not.
     ///
     /// ```
     /// use std::{num::NonZeroUsize, rc::Rc, time::Duration};
@@ -95,7 +95,7 @@ impl<S: Share> Part<S> {
     /// ```
     ///
     /// # Errors
-    /// The buffer, with [`DeviceError::OutOfBounds`] when it has not as many slots, or what the device says.
+    /// Returns the buffer, with [`DeviceError::OutOfBounds`] if it is too short for the slots, or the device's error.
     pub fn recv_each_into_device<D: Device>(
         &self,
         copier: &Rc<Copier<D>>,
@@ -109,8 +109,8 @@ impl<S: Share> Part<S> {
 }
 
 impl<P: HoldsPart + Clone, D: Device> DeviceRecvEach<P, D> {
-    /// As [`Part::recv_each_into_device`], for an operation that keeps its part: with an `Rc` of it. `slots`: the bytes of
-    /// each, and how many.
+    /// As [`Part::recv_each_into_device`], for an operation that owns its part, for example an `Rc` of it. `slots`: bytes per slot,
+    /// and number of slots.
     ///
     /// # Errors
     /// As there.
@@ -131,11 +131,11 @@ impl<P: HoldsPart + Clone, D: Device> DeviceRecvEach<P, D> {
         Ok(Self { flow, slots: Slots { part, slot_bytes, count, taken: Vec::new(), unfit: None } })
     }
 
-    /// Goes on without waiting.
+    /// Advances the operation without waiting.
     ///
     /// # Errors
-    /// The device has failed, or [`RecvError::NoPipe`]. [`FlowError::Unfit`] when the next message is longer than a slot, or than a
-    /// block, and all before it have arrived: it can go on when that message has been received by [`Part::recv`].
+    /// The device has failed, or [`RecvError::NoPipe`]. [`FlowError::Unfit`] if the next message is longer than a slot, or than a
+    /// block, and all before it have arrived; after [`Part::recv`] has taken that message, this can go on.
     pub fn poll(&mut self) -> Result<Step, FlowError<RecvError>> {
         let step = self.flow.poll(&mut self.slots)?;
         match self.slots.unfit {
@@ -146,28 +146,28 @@ impl<P: HoldsPart + Clone, D: Device> DeviceRecvEach<P, D> {
         }
     }
 
-    /// Goes on until all have arrived in device memory; waits at most `timeout` for the link, and as long as it takes for a copy or
-    /// kernel that has been begun, which itself waits for the program's own work before it.
+    /// Waits until all have arrived in device memory. `timeout` limits the wait for the link, but not for a copy or kernel that has
+    /// started, which itself waits for the program's earlier work.
     ///
     /// # Errors
-    /// As [`poll`](Self::poll), and [`RecvError::Timeout`], after which it can go on.
+    /// As [`poll`](Self::poll), and [`RecvError::Timeout`], after which it can be resumed.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<RecvError>> {
         let part = self.slots.part.clone();
         wait(self, part.part(), timeout)
     }
 
-    /// Takes no more messages: those that have been taken so far are all, and `wait` waits for nothing but the device.
+    /// Takes no more messages: only those taken so far will arrive, and `wait` waits for the device alone.
     pub fn stop(&mut self) {
         self.slots.count = self.slots.taken.len();
     }
 
-    /// The messages that have arrived in device memory, in the order of their slots.
+    /// The messages that have arrived in device memory, in slot order.
     pub fn messages(&self) -> &[DeviceMessage] {
         self.slots.taken.get(..self.flow.received()).unwrap_or(&[])
     }
 
-    /// The buffer. `None` when something is under way to it yet ([`Scatter::take_buffer`]), which is gone then: to receive what was
-    /// taken, [`stop`](Self::stop) and [`wait`](Self::wait) first.
+    /// Returns the buffer. `None` while anything is in flight to it ([`Scatter::take_buffer`]); that is lost. To receive what was
+    /// taken, call [`stop`](Self::stop) and [`wait`](Self::wait) first.
     pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
         self.flow.take_buffer()
     }
@@ -194,14 +194,14 @@ impl DeviceMessage {
         self.bytes as usize
     }
 
-    /// The slot that it lies in, from 0.
+    /// Index of its slot, from 0.
     pub fn slot(&self) -> usize {
         self.slot
     }
 }
 
 impl<P: HoldsPart + Clone> Slots<P> {
-    /// Takes messages of a train, as many as fit; says how many.
+    /// Takes messages of a train, as many as fit; returns their number.
     fn take(&mut self, pieces: &mut Pieces<'_>, info: Info, at: usize, bytes: usize, left: u32) -> u32 {
         if bytes > self.slot_bytes && left > 0 && self.taken.len() < self.count {
             self.unfit = Some(bytes);
@@ -226,7 +226,7 @@ impl<P: HoldsPart + Clone> Slots<P> {
         let taken = part.inbox().take_pieces(&mut Source(part), take);
         match taken {
             Some(Ok(run)) => {
-                // The device reads on its own, so that it gets a delivery of its own.
+                // The device reads asynchronously, so it gets a delivery of its own.
                 let delivery = run.delivery().and_then(|delivery| part.shared().engine().share(delivery));
                 Ok(delivery)
             }

@@ -1,4 +1,4 @@
-//! Streams from and to device memory, of as many slices as there are.
+//! Streams from and to device memory, of any number of slices.
 
 use std::fmt;
 use std::ops::Range;
@@ -18,8 +18,8 @@ use crate::node::Pipe;
 use crate::part::stream::device::StreamHome;
 use crate::part::{HoldsPart, StreamReader, StreamWriter};
 
-/// A slice of device memory that is being written to a stream. Dropping it before its end gives the stream up, since nobody could
-/// tell what is missing.
+/// A slice of device memory being written to a stream. Dropping it before its end gives up the stream, since nobody could tell what
+/// is missing.
 pub struct DeviceWrite<'w, P: HoldsPart + Clone, D: Device> {
     /// Dropped first, as in [`DeviceSend`](super::DeviceSend).
     flow: Outflow<D, Lent<OpenBlock, StreamHome>>,
@@ -27,15 +27,15 @@ pub struct DeviceWrite<'w, P: HoldsPart + Clone, D: Device> {
     done: bool,
 }
 
-/// Device memory into which a stream is being read. Dropping it loses what was taken out of the stream and has not arrived.
+/// Device memory that a stream is being read into. Dropping it loses what was taken out of the stream and has not arrived.
 pub struct DeviceRead<'r, P: HoldsPart + Clone, D: Device> {
     flow: Inflow<D, Lent<Delivery, ReadHome>>,
     reader: &'r mut StreamReader<P>,
 }
 
 impl<P: HoldsPart + Clone> StreamWriter<P> {
-    /// Begins to write a slice of device memory, when `after` is over: the event of the work that writes it. It follows what was
-    /// written before, from the host or a device.
+    /// Begins to write a slice of device memory, once `after`, the event of the work that writes it, has completed. It follows what
+    /// was written before, from the host or a device.
     ///
     /// ```
     /// use std::{io::Read, io::Write, num::NonZeroUsize, rc::Rc, time::Duration};
@@ -83,7 +83,7 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
     /// ```
     ///
     /// # Errors
-    /// The slice, and what the device says.
+    /// Returns the slice and the device's error.
     pub fn write_device<'w, D: Device>(
         &'w mut self,
         copier: &Rc<Copier<D>>,
@@ -96,12 +96,12 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
 }
 
 impl<P: HoldsPart + Clone> StreamReader<P> {
-    /// Begins to read into these bytes of a buffer, when `after` is over: the event of the work that used the buffer before. It is
-    /// done when they are full, or the stream has ended; what follows is left in the stream. Example:
+    /// Begins to read into a range of a buffer, once `after`, the event of the work that used the buffer before, has completed. It
+    /// is done when the range is full or the stream has ended; what follows is left in the stream. Example:
     /// [`write_device`](StreamWriter::write_device).
     ///
     /// # Errors
-    /// The buffer, with [`DeviceError::OutOfBounds`] when the range does not lie in it, or what the device says.
+    /// Returns the buffer, with [`DeviceError::OutOfBounds`] if the range does not lie in it, or the device's error.
     pub fn read_device<'r, D: Device>(
         &'r mut self,
         copier: &Rc<Copier<D>>,
@@ -115,37 +115,37 @@ impl<P: HoldsPart + Clone> StreamReader<P> {
 }
 
 impl<P: HoldsPart + Clone, D: Device> DeviceWrite<'_, P, D> {
-    /// Goes on without waiting.
+    /// Advances the operation without waiting.
     ///
     /// # Errors
-    /// The device or the link has failed ([`SendError`]), and the stream is given up.
+    /// The device or the link has failed ([`SendError`]); the stream is given up.
     pub fn poll(&mut self) -> Result<Step, FlowError<SendError>> {
         let step = self.flow.poll(self.writer);
         match step {
             Ok(Step::Done) => self.done = true,
-            // The reader is told now, not when the caller lets go.
+            // Tells the reader now, not when the caller drops this.
             Err(_) => self.give_up(),
             Ok(_) => {}
         }
         step
     }
 
-    /// Goes on until all was sent; waits at most `timeout` for the link, and as long as it takes for a copy that has been
-    /// begun, which itself waits for the program's own work before it.
+    /// Waits until all is sent. `timeout` limits the wait for the link, but not for a copy that has started, which itself waits for
+    /// the program's earlier work.
     ///
     /// # Errors
-    /// As [`poll`](Self::poll), and [`SendError::Timeout`], after which it can go on.
+    /// As [`poll`](Self::poll), and [`SendError::Timeout`], after which it can be resumed.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<SendError>> {
         let part = self.writer.holder();
         wait(self, part.part(), timeout)
     }
 
-    /// Bytes that were sent.
+    /// Bytes sent.
     pub fn sent(&self) -> usize {
         self.flow.sent()
     }
 
-    /// The slice. The stream is given up, if it was not written whole.
+    /// Returns the slice. A stream to which it was not written completely is given up.
     pub fn into_slice(self) -> Slice<D> {
         self.flow.source().1.clone()
     }
@@ -164,7 +164,7 @@ impl<P: HoldsPart + Clone, D: Device> Drop for DeviceWrite<'_, P, D> {
 }
 
 impl<P: HoldsPart + Clone, D: Device> DeviceRead<'_, P, D> {
-    /// Goes on without waiting.
+    /// Advances the operation without waiting.
     ///
     /// # Errors
     /// The device has failed, or the stream has broken ([`RecvError`]).
@@ -172,22 +172,22 @@ impl<P: HoldsPart + Clone, D: Device> DeviceRead<'_, P, D> {
         self.flow.poll(self.reader)
     }
 
-    /// Goes on until the bytes are full, or the stream has ended; waits at most `timeout` for the link, and as long as it takes for
-    /// a copy that has been begun, which itself waits for the program's own work before it.
+    /// Waits until the range is full or the stream has ended. `timeout` limits the wait for the link, but not for a copy that has
+    /// started, which itself waits for the program's earlier work.
     ///
     /// # Errors
-    /// As [`poll`](Self::poll), and [`RecvError::Timeout`], after which it can go on.
+    /// As [`poll`](Self::poll), and [`RecvError::Timeout`], after which it can be resumed.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<RecvError>> {
         let part = self.reader.holder();
         wait(self, part.part(), timeout)
     }
 
-    /// Bytes that have arrived in device memory: fewer than there was room for when the stream has ended.
+    /// Bytes that have arrived in device memory: fewer than the range if the stream has ended.
     pub fn received(&self) -> usize {
         self.flow.received()
     }
 
-    /// The buffer. `None` when copies into it are under way yet ([`Inflow::take_buffer`]).
+    /// Returns the buffer. `None` while copies into it are in flight ([`Inflow::take_buffer`]).
     pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
         self.flow.take_buffer()
     }
@@ -222,7 +222,7 @@ impl<P: HoldsPart + Clone, D: Device> Steps for DeviceRead<'_, P, D> {
 
     fn pipe(&self) -> Result<Option<&Pipe>, RecvError> {
         let part = self.reader.part();
-        // What the peer waits for may be packed here.
+        // Something that the peer waits for may be packed here.
         part.flush();
         part.pipe().map(Some)
     }

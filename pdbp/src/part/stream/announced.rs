@@ -1,4 +1,4 @@
-//! Streams whose data goes by other means than blocks; see `part/device/direct.rs`.
+//! Streams whose data does not travel in blocks; see `part/device/direct.rs`.
 
 use pdbp_core::id::NodeId;
 #[cfg(feature = "cuda")]

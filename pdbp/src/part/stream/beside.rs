@@ -1,5 +1,5 @@
-//! How the bytes of a stream get into its blocks where these are read out of this node's memory on another processor: past the caches, if that
-//! takes less time.
+//! How the bytes of a stream get into blocks that the reader reads in this node's memory on another processor: past the caches,
+//! where that takes less time.
 
 use pdbp_core::outbox::StreamOut;
 use pdbp_local::Copier;
@@ -7,29 +7,29 @@ use pdbp_local::Copier;
 use crate::part::stage::{Pace, Stage};
 use crate::part::window::STAGE;
 
-/// What a writer of a stream knows of that.
+/// The state of a stream's writer for this.
 #[derive(Default)]
 pub(super) struct Beside {
-    /// For long data, which goes into the block at once.
+    /// For long data, which is written to the block at once.
     copier: Copier,
     /// For loans and short data, which are staged.
     pace: Pace,
     stage: Stage,
-    /// Whether this segment is staged.
+    /// Whether the current segment is staged.
     is_on: bool,
-    /// Bytes of it that were written by loans and short data.
+    /// Bytes of it written by loans and short data.
     written: usize,
 }
 
 impl Beside {
-    /// A segment begins.
+    /// Begins a segment.
     pub(super) fn begin(&mut self) {
         self.is_on = self.pace.next(self.written);
         self.written = 0;
         self.stage.begin(0);
     }
 
-    /// Room for the next bytes of a segment of `whole` bytes, which has some.
+    /// Lends space for the next bytes of a segment of `whole` bytes that is not full.
     pub(super) fn loan<'b>(
         &'b mut self,
         out: &'b mut StreamOut,
@@ -49,7 +49,7 @@ impl Beside {
         self.stage.room(at + room.len()).get_mut(at..).unwrap_or(&mut [])
     }
 
-    /// Writes as many of the bytes as there is room for, in a segment of `whole` bytes that has some; how many.
+    /// Writes as many bytes as fit in a segment of `whole` bytes that is not full; returns their number.
     pub(super) fn write(&mut self, out: &mut StreamOut, whole: usize, data: &[u8]) -> usize {
         if data.len() < Copier::LONG {
             let room = self.loan(out, whole, data.len());
@@ -67,19 +67,19 @@ impl Beside {
         taken
     }
 
-    /// The segment leaves.
+    /// Ends the segment, which is about to be sent.
     pub(super) fn end(&mut self, out: &mut StreamOut, whole: usize) {
         self.settle(out, whole);
         self.is_on = false;
     }
 
-    /// The segment is written by other means; nothing is staged.
+    /// The segment is written by other means: nothing is staged.
     #[cfg(feature = "cuda")]
     pub(super) fn leave(&mut self) {
         self.is_on = false;
     }
 
-    /// Puts what is staged into the block.
+    /// Copies what is staged into the block.
     fn settle(&mut self, out: &mut StreamOut, whole: usize) {
         let filled = out.filled();
         if self.is_on && filled > self.stage.origin() {
@@ -95,7 +95,7 @@ mod tests {
     use crate::part::StreamWriter;
     use crate::{Cluster, Part, PartKind, Progress};
 
-    /// What is written in all ways, in any order.
+    /// Writes everything, in all ways and in random order.
     fn write(writer: &mut StreamWriter<&Part>, all: &[u8], random: &mut impl FnMut(usize) -> usize) {
         let mut at = 0;
         while at < all.len() {
@@ -112,7 +112,7 @@ mod tests {
                     let room = writer.loan(length).unwrap();
                     let taken = room.len();
                     room.copy_from_slice(&data[..taken]);
-                    // In two steps, the second of which may be none.
+                    // In two steps, the second of which may be empty.
                     let first = random(taken + 1);
                     writer.advance(first);
                     writer.advance(taken - first);

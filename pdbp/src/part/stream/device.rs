@@ -1,4 +1,4 @@
-//! Streams as the links of flows from and to device memory.
+//! Streams as the links of device flows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,8 +16,8 @@ use crate::node::Shared;
 use crate::part::device::{ReadHome, vacate};
 use crate::part::sending::Patience;
 
-/// Counts the blocks of a stream that flows have. Streams of a part that may go to another thread go with it, so the count is atomic; nothing
-/// else depends on it, so that no order is needed.
+/// Counts the blocks of a stream that flows hold. If its part moves to another thread the stream moves too, so the count is atomic;
+/// it guards nothing else, so relaxed ordering is enough.
 #[derive(Clone, Default)]
 pub(super) struct Away(Arc<AtomicU32>);
 
@@ -28,7 +28,7 @@ impl Away {
     }
 
     fn remove(&self) {
-        // None is left when more come back than have gone.
+        // Stays at zero if more come back than were lent.
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
     }
 
@@ -37,7 +37,7 @@ impl Away {
     }
 }
 
-/// Where blocks of a stream go that a flow did not send.
+/// Takes back blocks of a stream that a flow has not sent.
 pub struct StreamHome {
     shared: Arc<Shared>,
     away: Away,
@@ -69,7 +69,7 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
         self.out.dest().node()
     }
 
-    /// Gives the stream up: what follows the data that was sent will never come.
+    /// Gives up the stream: no more data will follow what was sent.
     pub(crate) fn abort(&mut self) {
         let part = self.part.part();
         let mut engine = part.shared().engine();
@@ -77,7 +77,7 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
         part.poll_with(&mut engine);
     }
 
-    /// Whether it has a block; takes one if there is any.
+    /// Whether the stream has a block; takes one if there is any.
     pub(super) fn has_block(&mut self) -> Result<bool, SendError> {
         if !self.out.has_block()
             && let Some(block) = self.try_open()?
@@ -97,20 +97,20 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
         }
     }
 
-    /// A block for a flow. One more stays with the writer, if there is any: when the flow fails while all its blocks are under
-    /// copies, the reader is told by that one.
+    /// A block for a flow. The writer keeps another if it can: if the flow fails while all its blocks are being copied to, the
+    /// writer tells the reader with that one.
     fn block_to_lend(&mut self) -> Result<Option<OpenBlock>, SendError> {
         if !self.has_block()? {
             return Ok(None);
         }
         let another = self.try_open()?;
-        // Where the row has but one block, nothing would go on without that.
+        // If the row has only one block, the flow gets it, or nothing would move.
         let waits = || self.away.is_any() || self.part.part().shared().engine().backlog(self.dest()) > 0;
         if another.is_none() && !waits() { Ok(self.out.take_block()) } else { Ok(another) }
     }
 }
 
-/// Segments that a device fills: several may be open at a time, and leave in the order in which they are sent.
+/// Segments filled by a device: several may be open at a time; they leave in the order in which they are sent.
 impl<P: HoldsPart + Clone> Outlet for StreamWriter<P> {
     type Block = Lent<OpenBlock, StreamHome>;
     type Error = SendError;
@@ -119,7 +119,7 @@ impl<P: HoldsPart + Clone> Outlet for StreamWriter<P> {
         if self.out.is_over() {
             return Err(SendError::StreamFinished(self.number()));
         }
-        // What was written by other means goes first.
+        // Data written by other means goes first.
         self.flush_segment()?;
         let Some(block) = self.block_to_lend()? else { return Ok(None) };
         let (route, whole) = (self.out.route(SEGMENT), self.segment_len());
@@ -149,7 +149,7 @@ impl<P: HoldsPart + Clone> Outlet for StreamWriter<P> {
     }
 }
 
-/// Segments that a device reads.
+/// Segments read by a device.
 impl<P: HoldsPart + Clone> Inlet for StreamReader<P> {
     type Block = Lent<Delivery, ReadHome>;
     type Error = RecvError;
@@ -172,7 +172,7 @@ impl<P: HoldsPart + Clone> Inlet for StreamReader<P> {
         let broken = RecvError::StreamBroken(self.key.number());
         let length = segment_data(run.bytes()).len().saturating_sub(at);
         let delivery = if length > most {
-            // The rest is for whoever reads on.
+            // The rest is for the next read.
             let again =
                 run.delivery().and_then(|delivery| self.part.part().shared().engine().share(delivery));
             (self.current, self.at) = (Some(run), at + most);

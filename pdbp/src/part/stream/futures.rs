@@ -1,4 +1,4 @@
-//! Streams as the crate `futures-io` has them: for smol and others, and by an adaptor (`tokio_util::compat`) for tokio.
+//! Streams with the traits of the crate `futures-io`: for smol and others, and through an adaptor (`tokio_util::compat`) for tokio.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use super::segment::data_of;
 use super::{HoldsPart, StreamReader, StreamWriter};
 
 impl<P: HoldsPart + Unpin> AsyncBufRead for StreamReader<P> {
-    /// Bytes of one segment, where they arrived; none at the end of the stream.
+    /// The unread bytes of one segment, in place; empty at the end of the stream.
     fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
         let reader = self.get_mut();
         while reader.unread().is_empty() {
@@ -32,14 +32,14 @@ impl<P: HoldsPart + Unpin> AsyncBufRead for StreamReader<P> {
         let reader = self.get_mut();
         reader.at += bytes.min(reader.unread().len());
         if reader.unread().is_empty() {
-            // Its block goes back.
+            // Returns its block.
             (reader.current, reader.at) = (None, 0);
         }
     }
 }
 
 impl<P: HoldsPart> StreamReader<P> {
-    /// What is left of the segment that is being read.
+    /// The unread rest of the current segment.
     fn unread(&self) -> &[u8] {
         self.current.as_ref().and_then(|run| data_of(run).get(self.at..)).unwrap_or(&[])
     }

@@ -1,4 +1,4 @@
-//! Streams and long messages as a gateway passes them on: many at a time by one part, none of which waits.
+//! Streams and long messages as a gateway forwards them: many at a time by one part, without waiting for any.
 
 use pdbp_core::cdu::SegmentHeader;
 use pdbp_core::inbox::{Accepted, StreamKey};
@@ -13,7 +13,7 @@ use crate::part::sending::{Patience, failed};
 use crate::part::{Part, Share, Target};
 
 impl<S: Share> Part<S> {
-    /// A message longer than a block. The part has one at a time, and sends none by other calls.
+    /// Begins a message longer than a block. The part forwards one at a time, and sends none by other calls.
     pub(crate) fn begin_passing(&self, to: Target, message: Vec<u8>) -> LongSend<Vec<u8>> {
         let number = self.next_message.get();
         self.next_message.set(number.wrapping_add(1));
@@ -24,7 +24,7 @@ impl<S: Share> Part<S> {
     /// Sends as much of it as there is room for.
     ///
     /// # Errors
-    /// [`SendError::WouldBlock`] when some is left.
+    /// [`SendError::WouldBlock`] if some is left.
     pub(crate) fn advance_passing(&self, long: &mut LongSend<Vec<u8>>) -> Result<(), SendError> {
         let (node, bytes) = (long.dest().node(), long.message().len());
         self.when_room((node, bytes), Patience::None, None, |engine, now| {
@@ -32,12 +32,12 @@ impl<S: Share> Part<S> {
         })
     }
 
-    /// It was sent, or is given up.
+    /// Ends it: all of it was sent, or it is given up.
     pub(crate) fn end_passing(&self, long: &LongSend<Vec<u8>>, sent: bool) {
         long.end(&mut self.shared().engine(), sent);
     }
 
-    /// The next stream that somebody has opened to this part, if its first segment has come.
+    /// The next stream opened to this part, if its first segment has arrived.
     pub(crate) fn accept_passing(&self) -> Option<Accepted> {
         self.inbox().accept(&mut Source(self))
     }
@@ -45,16 +45,16 @@ impl<S: Share> Part<S> {
     /// The next segment of a stream; `Some(None)` at its end.
     ///
     /// # Errors
-    /// [`RecvError::StreamBroken`] when it was given up.
+    /// [`RecvError::StreamBroken`] if it was given up.
     pub(crate) fn passing_segment(&self, key: StreamKey) -> Result<Option<Option<Segment<S>>>, RecvError> {
         let mut reader = StreamReader::of(self, Accepted { key, source: self.id() });
         let taken = reader.take();
-        // Only this look is: so that the stream is not discarded.
+        // Only this temporary reader is over; otherwise dropping it would discard the stream.
         reader.over = true;
         Ok(taken?.map(|segment| segment.map(Segment::whole)))
     }
 
-    /// Discards what is left of a stream, and what still comes.
+    /// Discards the rest of a stream, and whatever still arrives of it.
     pub(crate) fn forget_passing(&self, key: StreamKey) {
         drop(StreamReader::of(self, Accepted { key, source: self.id() }));
     }
@@ -67,7 +67,7 @@ impl<S: Share> Part<S> {
         StreamOut::open(&mut self.shared().engine(), self.id(), to)
     }
 
-    /// Writes as much as there is room for now, and returns how much.
+    /// Writes as much as there is room for now; returns the number of bytes.
     ///
     /// # Errors
     /// [`SendError::WouldBlock`] if there is none at all.
@@ -89,12 +89,12 @@ impl<S: Share> Part<S> {
     /// Sends what has been written as the last of the stream.
     ///
     /// # Errors
-    /// [`SendError::WouldBlock`]: there is no block for it, or the relay by which it goes has not answered.
+    /// [`SendError::WouldBlock`] if there is no block for it, or the relay on its route has not answered.
     pub(crate) fn finish_passing(&self, out: &mut StreamOut) -> Result<(), SendError> {
         self.on_passing(out, |out, engine| Ok(out.poll_finish(engine)?.then_some(())))
     }
 
-    /// Does something with a stream, once more after a poll if there was no room.
+    /// Calls `f` on a stream, and again after a poll if there was no room.
     fn on_passing<R>(
         &self,
         out: &mut StreamOut,
@@ -104,7 +104,7 @@ impl<S: Share> Part<S> {
         for _ in 0..2 {
             let done = attempt(out, &mut engine).map_err(|_| failed(&engine, out.dest().node()))?;
             if done.is_none() {
-                // Open blocks of this part may be what keeps the row full.
+                // Open blocks of this part may be what fills the row.
                 self.lanes.flush(&mut engine);
             }
             self.poll_with(&mut engine);
@@ -115,10 +115,10 @@ impl<S: Share> Part<S> {
         Err(SendError::WouldBlock)
     }
 
-    /// Gives the stream back; its reader is told if it has not ended.
+    /// Closes the stream; if it has not ended, its reader is told.
     pub(crate) fn close_passing(&self, mut out: StreamOut) {
         let mut engine = self.shared().engine();
-        // Taken in `open_passing` and given back only here.
+        // Taken in `open_passing` and returned only here.
         let _ = out.close(&mut engine);
         self.poll_with(&mut engine);
     }

@@ -15,24 +15,24 @@ use crate::node::Waiter;
 use crate::part::inbox::{Pointer, Source};
 use crate::part::{HoldsPart, Part, Target};
 
-/// The reading end of a stream. When it is dropped before the end, its part discards the rest in each call that receives or waits
-/// for something to receive; while it makes no such call, the writer waits for room.
+/// The reading end of a stream. If it is dropped before the end, its part discards the rest in each call that receives or waits for
+/// something to receive; until the next such call, the writer waits for room.
 ///
-/// Unread segments hold their blocks, and with them the credit of the node they came from. So a part that gets several streams from one
-/// node, or through one relay, must read them concurrently, and its messages too.
+/// Unread segments hold their blocks, and with them the credit of the node they came from. So a part that gets several streams from
+/// one node, or through one relay, must read them concurrently, and its messages too.
 pub struct StreamReader<P: HoldsPart> {
     pub(in crate::part) part: P,
     pub(in crate::part) key: StreamKey,
     source: Target,
-    /// The segment that is being read, and how much of it was.
+    /// The segment being read, and how much of it has been read.
     pub(super) current: Option<Pointer<P::Share>>,
     pub(super) at: usize,
     pub(super) over: bool,
-    /// It was over before its last segment.
+    /// The stream ended before its last segment.
     broken: bool,
     #[cfg(feature = "mpi")]
     pub(super) takes_announcements: bool,
-    /// Number and bytes of a transfer that nobody has taken.
+    /// Number and length of an announced transfer that nobody has taken.
     #[cfg(feature = "mpi")]
     pub(super) announced: Option<[u64; 2]>,
 }
@@ -86,11 +86,11 @@ impl<P: HoldsPart> StreamReader<P> {
         self.key.number()
     }
 
-    /// Waits for the next segment, at most `timeout`, and returns it whole and in place; `None` at the end.
+    /// Waits up to `timeout` for the next segment, and returns it whole and in place; `None` at the end.
     ///
     /// # Errors
-    /// [`RecvError::StreamBroken`] when the stream ended before its last segment, and again on each further call; [`RecvError::Timeout`], and
-    /// [`RecvError::NoPipe`].
+    /// [`RecvError::StreamBroken`] if the stream ended before its last segment, on this and every further call;
+    /// [`RecvError::Timeout`], and [`RecvError::NoPipe`].
     pub fn next_segment(&mut self, timeout: Duration) -> Result<Option<Segment<P::Share>>, RecvError> {
         if let Some(rest) = self.rest() {
             return Ok(Some(rest));
@@ -101,12 +101,12 @@ impl<P: HoldsPart> StreamReader<P> {
                 return Ok(found.map(Segment::whole));
             }
             let waiter = waiter.get_or_insert_with(|| {
-                // The request for the stream may be among what this part has packed.
+                // This part may have packed the request that the stream answers.
                 self.part.part().flush();
                 Waiter::new(timeout, self.part.part().shared())
             });
             let worked = self.part.part().poll();
-            // Also for a call that may not wait.
+            // Also in a call that may not wait.
             if worked > 0
                 && let Some(found) = self.take()?
             {
@@ -125,14 +125,14 @@ impl<P: HoldsPart> StreamReader<P> {
         }
     }
 
-    /// What was not read of the last segment.
+    /// The unread rest of the last segment.
     pub(in crate::part) fn rest(&mut self) -> Option<Segment<P::Share>> {
         let run = self.current.take()?;
         Some(Segment { run, start: std::mem::take(&mut self.at) as u32 })
     }
 
-    /// Reads bytes of a segment, at least one, and returns how many; 0 at the end of the stream, or if `to` is empty. Waits at
-    /// most `timeout`. This is [`io::Read::read`] with a timeout and the runtime's own error.
+    /// Reads bytes of a segment, at least one, and returns their number; 0 at the end of the stream, or if `to` is empty. Waits up
+    /// to `timeout`: [`io::Read::read`] with a timeout and this crate's own error.
     ///
     /// # Errors
     /// As [`next_segment`](Self::next_segment).
@@ -155,25 +155,25 @@ impl<P: HoldsPart> StreamReader<P> {
         }
     }
 
-    /// `None`: nothing has come. `Some(None)`: the end.
+    /// `None`: nothing has arrived. `Some(None)`: the end.
     #[cfg_attr(
         not(feature = "mpi"),
         expect(clippy::never_loop, reason = "what MPI announces is passed over")
     )]
     pub(in crate::part) fn take(&mut self) -> Result<Option<Option<Pointer<P::Share>>>, RecvError> {
         if self.over {
-            // Whoever asks again must not take it for whole.
+            // A caller that asks again must not take a broken stream for a complete one.
             return if self.broken { Err(self.is_broken()) } else { Ok(Some(None)) };
         }
         #[cfg(feature = "mpi")]
         if self.announced.is_some() {
-            // What follows depends on the answer.
+            // Data follows in blocks or not at all, depending on the answer.
             return Ok(None);
         }
         self.part.part().pipe()?;
         loop {
             let next = self.part.part().inbox().next_segment(self.key, &mut Source(self.part.part()));
-            // Unknown: the pipe was released in between.
+            // Unknown: the pipe was released meanwhile.
             self.broken = matches!(next, Next::Broken | Next::Unknown);
             self.over = self.broken || matches!(next, Next::End);
             return match next {
@@ -213,7 +213,7 @@ impl<P: HoldsPart> Drop for StreamReader<P> {
         if self.over {
             return;
         }
-        // No borrow is alive here: `take` ends its own before it returns.
+        // No borrow is live here: `take` ends its own before it returns.
         let mut inbox = self.part.part().inbox();
         #[cfg(feature = "mpi")]
         {

@@ -1,4 +1,4 @@
-//! Segments of streams, as they are read.
+//! Segments of a stream, as read.
 
 use std::ops::Deref;
 
@@ -6,7 +6,7 @@ use crate::part::inbox::Pointer;
 use crate::part::message::Run;
 use crate::part::{Local, Share};
 
-/// One segment of a stream, read where it arrived. Its block is used again when it is dropped.
+/// One segment of a stream, read in place. Its block is reused once it is dropped.
 pub struct Segment<S: Share = Local> {
     pub(super) run: Pointer<S>,
     pub(super) start: u32,
@@ -29,7 +29,7 @@ pub(super) fn data_of(run: &Run) -> &[u8] {
     segment_data(run.bytes())
 }
 
-/// The bytes of a segment: a stream's block holds one CDU.
+/// The payload of a segment: a block of a stream holds one CDU.
 pub(super) fn segment_data(bytes: &[u8]) -> &[u8] {
     let train = pdbp_core::cdu::Cdus::new(bytes).next().and_then(Result::ok);
     train.map_or(&[], |train| train.data())
