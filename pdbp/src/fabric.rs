@@ -1,7 +1,7 @@
-//! Nodes of this process on a fabric of switches, in virtual time.
+//! Nodes of this process on a simulated fabric of switches, in virtual time.
 //!
-//! Time goes on with polls: a node that finds nothing lets the next event happen, and **nobody sleeps while something is under way**. So what
-//! was sent arrives whoever has nothing else to do, and in the order in which threads come to it.
+//! Time advances with polls: a node that finds nothing processes the next event, and **nobody sleeps while anything is in flight**.
+//! So what was sent arrives as soon as any node is idle; the order of events follows the order in which threads get there.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::config::{Builder, ConfigError, Settings, TransportKind};
 use crate::error::StartError;
 use crate::node::{Backend, Memory, Sleeper};
 
-/// Virtual time in which a node that lives has answered, however long its threads are away.
+/// Virtual time within which a live node has answered, however long its threads are descheduled.
 const GIVE_UP: u64 = s(1 << 20);
 
 /// A fabric, and what its nodes sleep on.
@@ -26,7 +26,7 @@ const GIVE_UP: u64 = s(1 << 20);
 pub(crate) struct Fabric {
     network: Network,
     bells: Vec<Doorbell>,
-    /// Parts of each node that wait for the ends of calls in switches.
+    /// Parts of each node that wait for calls in switches to end.
     sleepers: Vec<Mutex<Vec<Weak<Sleeper>>>>,
 }
 
@@ -42,7 +42,7 @@ struct NodeBell {
     fabric: Arc<Fabric>,
 }
 
-/// The ends of all nodes, as many as the settings say or as there are endpoints.
+/// The ends of all nodes: as many as the settings say, or as there are endpoints.
 pub(crate) fn ends(settings: &mut Settings) -> Result<Vec<End>, StartError> {
     let Some(text) = settings.fabric.clone() else { return Err(StartError::NoFabric) };
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
@@ -92,7 +92,7 @@ impl Builder {
 }
 
 impl Fabric {
-    /// Lets the next event happen. Returns whether something is under way.
+    /// Processes the next event. Returns whether anything is in flight.
     pub(crate) fn advance(&self) -> bool {
         let mut rung = Vec::new();
         let is_moving = self.network.advance(&mut rung);
@@ -104,7 +104,7 @@ impl Fabric {
         &self.network
     }
 
-    /// From here on a part of a node is woken, when it sleeps, by what happens there.
+    /// From now on a sleeping part of the node is woken by what happens there.
     pub(crate) fn add_sleeper(&self, node: NodeId, sleeper: &Arc<Sleeper>) {
         if let Some(sleepers) = self.sleepers.get(node.index()) {
             sleepers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(sleeper));
@@ -184,7 +184,7 @@ impl Transport for End {
             _ => None,
         };
         self.port.submit(op)?;
-        // So that somebody lets time go on if this node does not.
+        // So that somebody lets time advance if this node does not.
         self.fabric.ring(to.as_slice());
         Ok(())
     }
@@ -208,7 +208,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(200);
 
-    /// One looks, finds nothing, and says that it will sleep; what the others do ends its call meanwhile.
+    /// One member looks, finds nothing, and announces that it will sleep; meanwhile the others end its call.
     #[test]
     fn who_sleeps_in_a_call_in_switches_is_woken_by_its_end() {
         let builder = Cluster::builder().set("transport", "rapidio").set("fabric", "boards=1").nodes(2);
@@ -237,7 +237,7 @@ mod tests {
         });
     }
 
-    /// Without a word of its program, which never calls again.
+    /// Without a word from its program, which never calls again.
     #[test]
     fn a_node_that_dies_ends_a_call_at_all_others_with_its_name() {
         [true, false].into_iter().for_each(a_node_dies);

@@ -1,4 +1,4 @@
-//! What the settings say to `pdbp-net`.
+//! Passes the settings to `pdbp-net`.
 
 use std::error::Error;
 use std::io::ErrorKind;
@@ -10,8 +10,8 @@ use crate::config::{Codec, Framing, Role, Settings, Tls};
 use crate::error::StartError;
 use crate::node;
 
-/// Founds a cluster or joins one, and returns when all its processes are there, or with an open one when this process has a place. Sets what
-/// has another default over sockets, and what the founder says.
+/// Founds or joins a cluster. Returns when all its processes are there or, for an open cluster, when this process has a place.
+/// Applies the defaults that differ over sockets, and the founder's settings.
 pub(crate) fn connect(settings: &mut Settings) -> Result<Net, StartError> {
     if settings.found && settings.join.is_some() {
         return Err(StartError::FoundsAndJoins);
@@ -76,9 +76,10 @@ fn failed(error: impl Error + Send + Sync + 'static) -> StartError {
 }
 
 impl StartError {
-    /// Whether trying again with the same settings may help, since it lies with the other processes: they may come, or be others. What this process'
-    /// settings say wrong stays wrong, and so does speaking in the clear to one that encrypts. A token that is not there may be: the founder
-    /// writes it. One that seems to be another one passes as well: a founder that ends just then looks the same.
+    /// Whether trying again with the same settings may succeed, since the cause lies with other processes: they may still start, or
+    /// be replaced. Errors in this process's settings remain, and so does connecting without TLS to one that encrypts. A missing
+    /// token may appear, since the founder writes it. A token that seems wrong may be right as well: a founder that shuts down just
+    /// then looks the same.
     pub fn may_pass(&self) -> bool {
         use pdbp_net::{Refusal, StartError as Why, TokenError};
         match self {

@@ -1,4 +1,4 @@
-//! Pages of a program's own, by the HTTP server that a cluster has for its figures.
+//! A program's own pages, on the HTTP server that a cluster uses for its figures.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::http::{Answer, Hosts, Limits, Method, Request, Service, Site, Ticket};
 
-/// A request is all that a connection carries, and has no body.
+/// A connection carries a single request, without a body.
 const LIMITS: Limits = Limits {
     clients: 16,
     per_address: 14,
@@ -19,24 +19,25 @@ const LIMITS: Limits = Limits {
     held: 256 << 20,
 };
 
-/// A browser asks nobody else for anything, and keeps nothing.
+/// Browsers load nothing from elsewhere, and cache nothing.
 const HEADERS: &str = "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
     img-src data:; connect-src 'self'\r\nCache-Control: no-store\r\n";
 
-/// What is shown.
+/// A page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// Its type, such as `text/html; charset=utf-8`.
+    /// Its media type, such as `text/html; charset=utf-8`.
     pub kind: &'static str,
-    /// The text.
+    /// Its content.
     pub body: String,
 }
 
-/// Serves pages over HTTP on a thread of its own, until it is dropped.
+/// Serves pages over HTTP on its own thread, until it is dropped.
 ///
-/// It only answers `GET` and `HEAD`, and asks nobody who he is: let it listen where only those can connect who may see the pages. As with
-/// [`Endpoint`](crate::monitor::Endpoint), no client waits for another one that is slow, 16 are served at a time, and a request has to say
-/// that it is for an IP address, for `localhost` or for the host in `address`. Pages are told to use nothing from outside.
+/// It answers only `GET` and `HEAD`, without authentication: let it listen where only those who may see the pages can connect. As
+/// with [`Endpoint`](crate::monitor::Endpoint), slow clients do not hold up others, 16 are served at a time, and requests must be
+/// addressed to an IP address, to `localhost` or to the host in `address`. The pages' headers forbid them to load anything from
+/// elsewhere.
 ///
 /// ```
 /// use pdbp::{Page, Pages};
@@ -50,18 +51,18 @@ pub struct Page {
 pub struct Pages(Service);
 
 impl Pages {
-    /// Listens at `address`, such as `127.0.0.1:8080`; port 0 lets the system choose one. `page` gives the page of a path, or `None` if
-    /// there is none; all clients wait for it while it runs.
+    /// Listens at `address`, such as `127.0.0.1:8080`; port 0 picks any free port. `page` returns the page for a path, or `None` if
+    /// there is none; all clients wait while it runs.
     ///
     /// # Errors
-    /// The address cannot be listened at, or there is no thread.
+    /// The address cannot be listened at, or no thread can be started.
     pub fn serve(address: &str, page: impl FnMut(&str) -> Option<Page> + Send + 'static) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let hosts = Hosts::new(address.rsplit_once(':').map(|(host, _)| host).into_iter());
         Service::start(listener, LIMITS, hosts, None, "pdbp-pages".to_owned(), |_| Shown(page)).map(Self)
     }
 
-    /// Where it listens.
+    /// The address it listens at.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }

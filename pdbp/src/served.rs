@@ -1,4 +1,4 @@
-//! What a node serves over HTTP to those who are no part of the cluster: its figures, and the desk.
+//! What a node serves over HTTP to clients outside the cluster: its figures, and the desk.
 
 use std::io;
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use crate::error::StartError;
 use crate::monitor::Endpoint;
 use crate::node::Node;
 
-/// The addresses that nodes of this process serve, taken before there is anything to serve.
+/// The addresses that nodes of this process serve, bound before there is anything to serve.
 #[derive(Default)]
 pub(crate) struct Listeners {
     metrics: Option<TcpListener>,
@@ -20,7 +20,7 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Takes those addresses that one of these nodes serves.
+    /// Binds the addresses that one of these nodes serves.
     pub(crate) fn bind(settings: &Settings, hosted: &[NodeId]) -> Result<Self, StartError> {
         let is_here = |key, node: u16| {
             if node >= settings.nodes {
@@ -45,7 +45,7 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// Has the node serve what is its own to serve.
+    /// Starts what the node is to serve.
     pub(crate) fn serve(&mut self, node: &mut Node) -> io::Result<()> {
         let (index, settings) = (node.id().raw(), node.settings());
         let (figures, desk) = (settings.metrics_node == index, settings.desk_node == index);
@@ -53,7 +53,7 @@ impl Listeners {
             node.endpoint = Some(Arc::new(Endpoint::start(listener, &node.shared)?));
         }
         if let Some(listener) = self.desk.take_if(|_| desk) {
-            // This clone has no desk, whose thread keeps it.
+            // This clone has no desk; the desk's thread keeps it.
             node.desk = Some(Arc::new(Desk::start(listener, node.clone())?));
         }
         Ok(())

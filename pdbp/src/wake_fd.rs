@@ -1,4 +1,4 @@
-//! A waker for loops that wait for descriptors.
+//! A waker for loops that wait on file descriptors.
 
 use std::fmt;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 
-/// A descriptor that is readable as soon as something has come that a part was asked for in vain: for loops over `poll`, `epoll`, `kqueue` or a
-/// library that has one. It can serve any number of parts and streams. It is the reading end of a pipe, with a byte in it or none, which
-/// nobody else is to read.
+/// A file descriptor that becomes readable when something has arrived that a part was polled for: for event loops over `poll`,
+/// `epoll` or `kqueue`. It can serve any number of parts and streams. It is the reading end of a pipe that holds at most one byte,
+/// which nobody else may read.
 ///
-/// Clear it, ask with its [`context`](Self::context) until everything is pending, and then wait for it: what comes after a call
-/// was pending makes it readable, also before the wait has begun. See [`Part::poll_recv`](crate::Part::poll_recv) for which calls there are,
-/// and who has to poll the node.
+/// Clear it, poll with its [`context`](Self::context) until everything is pending, and then wait for it: whatever arrives after a
+/// call returned pending makes it readable, even before the wait has begun. See [`Part::poll_recv`](crate::Part::poll_recv) for the
+/// calls, and for who must poll the node.
 ///
 /// ```
 /// use pdbp::{Cluster, PartKind, WakeFd};
@@ -46,39 +46,39 @@ pub struct WakeFd {
 struct PipeBell {
     reader: PipeReader,
     writer: PipeWriter,
-    /// Whether there is a byte in the pipe, or one is on its way there.
+    /// Whether there is a byte in the pipe, or about to be.
     rung: AtomicBool,
 }
 
 impl WakeFd {
-    /// A descriptor that is not readable.
+    /// A descriptor that is not readable yet.
     ///
     /// # Errors
-    /// The process, or the system, has as many descriptors as it may have.
+    /// The process or the system has reached its limit of file descriptors.
     pub fn new() -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
         let bell = Arc::new(PipeBell { reader, writer, rung: AtomicBool::new(false) });
         Ok(Self { waker: Waker::from(Arc::clone(&bell)), bell })
     }
 
-    /// What calls are asked with that shall make it readable.
+    /// The context to poll with, for calls that are to make it readable.
     pub fn context(&self) -> Context<'_> {
         Context::from_waker(&self.waker)
     }
 
-    /// Whether something has come since it was cleared: whether the descriptor is readable, or is about to be.
+    /// Whether anything has arrived since it was cleared: the descriptor is readable, or about to be.
     pub fn is_rung(&self) -> bool {
         self.bell.rung.load(Ordering::Acquire)
     }
 
-    /// Makes it unreadable, before everything is asked for that it waits for. Returns whether something had come.
+    /// Makes it unreadable; call it before polling. Returns whether anything had arrived.
     pub fn clear(&self) -> bool {
         let rung = self.is_rung();
-        // Not set back before the byte is out: there is never a second one.
+        // Not reset before the byte is out, so there is never a second one.
         if rung {
             let mut byte = [0];
-            // Whoever has set it writes the byte at once. A pipe of which this has both ends has no errors but interrupts, at which
-            // this reads again.
+            // Whoever has set it writes the byte at once. With both ends of the pipe here, the only error is an interrupt, after
+            // which this reads again.
             while let Err(error) = (&self.bell.reader).read(&mut byte)
                 && error.kind() == io::ErrorKind::Interrupted
             {}

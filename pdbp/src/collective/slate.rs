@@ -62,9 +62,9 @@ pub(super) fn slot_piece(members: usize, piece: usize) -> Option<usize> {
 
 /// Makes a slate for threads of this process, or for several processes. Others find it by the key and place returned, as long as
 /// the end lives.
-pub(super) fn make(members: usize, piece: usize, is_far: bool) -> Option<(NonZeroU64, u64, End)> {
+pub(super) fn make(members: usize, piece: usize, spans_processes: bool) -> Option<(NonZeroU64, u64, End)> {
     let key = random();
-    if is_far {
+    if spans_processes {
         let (slate, at) = Slate::shared(members, HEADER + piece, key.get()).ok()?;
         return Some((key, at.to_bits(), End::new(&slate, 0)?));
     }

@@ -1,4 +1,4 @@
-//! Without the feature `desk` no node has one. Settings that ask for one are refused before anything is started.
+//! Stands in for the desk without the feature `desk`. Settings that ask for one are refused before anything starts.
 
 use std::io;
 use std::net::TcpListener;
@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use crate::config::Settings;
 use crate::node::Node;
 
-/// There is none.
+/// Never constructed.
 pub(crate) enum Desk {}
 
 impl Desk {

@@ -1,4 +1,4 @@
-//! Writing envelopes.
+//! Writes SOAP envelopes.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::envelope::{DESK, Version};
 use super::fault::{Fault, Reason};
 use crate::http::Answer;
 
-/// The WSDL, without schema and address.
+/// The WSDL, without its schema and address.
 const WSDL: &str = include_str!("pdbp.wsdl");
 /// The schema of the bodies.
 pub(super) const XSD: &str = include_str!("pdbp.xsd");
@@ -25,7 +25,7 @@ pub(super) fn sent(version: Version) -> Answer {
     answer(version, "200 OK", "<d:SendResponse/>")
 }
 
-/// What a part has answered.
+/// The answer of a part.
 pub(super) fn called(version: Version, content: &[u8]) -> Answer {
     let mut body = String::with_capacity(content.len() / 3 * 4 + 64);
     body.push_str("<d:CallResponse><d:Content>");
@@ -44,7 +44,7 @@ pub(super) fn parts(version: Version, parts: &[String]) -> Answer {
     answer(version, "200 OK", &body)
 }
 
-/// A fault. After one of who is no SOAP client, and may be sending anything, the connection ends.
+/// A fault. After a fault for a client that does not speak SOAP, and may be sending anything, the connection is closed.
 pub(super) fn fault(version: Version, fault: &Fault) -> Answer {
     let (code, reason, message) = (fault.code.name(version), fault.reason.name(), text(&fault.message));
     let detail =
@@ -75,7 +75,7 @@ fn answer(version: Version, status: &'static str, body: &str) -> Answer {
     Answer::new(status, kind, envelope)
 }
 
-/// As text of XML, which has no control characters (XML 1.0 section 2.2).
+/// Text for XML, which excludes control characters (XML 1.0 section 2.2).
 fn text(any: &str) -> String {
     let is_none =
         |c: char| c.is_control() && !matches!(c, '\t' | '\n' | '\r') || matches!(c, '\u{fffe}' | '\u{ffff}');

@@ -1,4 +1,4 @@
-//! Reading what clients ask for: SOAP 1.1 and 1.2 envelopes, within limits.
+//! Parses requests of clients: SOAP 1.1 and 1.2 envelopes, within limits.
 //!
 //! A SOAP message has no DTD (SOAP 1.1 section 3, SOAP 1.2 part 1 section 5), so nothing in it is ever expanded or fetched.
 
@@ -15,22 +15,22 @@ use super::fault::{Code, Fault, Reason};
 
 /// The namespace of the desk's operations.
 pub(super) const DESK: &str = "urn:pdbp:desk";
-/// The most bytes of a message.
+/// Maximum bytes of a message.
 pub(super) const CONTENT: usize = 4 << 20;
-/// The most bytes of an envelope: those of a message as base64, in lines if need be, and of what is around it.
+/// Maximum bytes of an envelope: a message in base64, possibly in lines, and what surrounds it.
 pub(super) const ENVELOPE: usize = CONTENT / 3 * 4 + CONTENT / 16 + TEXT;
-/// The most bytes of text that is not the message.
+/// Maximum bytes of text outside the message.
 const TEXT: usize = 64 << 10;
-/// The deepest that elements are nested.
+/// Maximum nesting depth of elements.
 const DEPTH: usize = 16;
-/// The most attributes of an element.
+/// Maximum attributes of an element.
 const ATTRIBUTES: usize = 32;
-/// The most bytes of a name, of an attribute's value, and of an address.
+/// Maximum bytes of a name, of an attribute's value, and of an address.
 const NAME: usize = 1 << 10;
-/// The longest that a call waits.
+/// The longest timeout of a call.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Which SOAP an envelope is of.
+/// The SOAP version of an envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     V11,
@@ -46,7 +46,7 @@ impl Version {
     }
 }
 
-/// What a client wants.
+/// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Send { to: String, content: Vec<u8> },
@@ -54,7 +54,7 @@ pub(super) enum Operation {
     Parts,
 }
 
-/// Reads an envelope. A fault is of the version that the envelope has, if it is known by then, and else of the one given.
+/// Parses an envelope. A fault has the version of the envelope, if known by then, or else `version`.
 pub(super) fn read(bytes: &[u8], version: Version) -> Result<(Version, Operation), (Version, Fault)> {
     let text =
         std::str::from_utf8(bytes).map_err(|_| (version, Fault::malformed("the envelope is not UTF-8")))?;
@@ -69,11 +69,11 @@ pub(super) fn read(bytes: &[u8], version: Version) -> Result<(Version, Operation
 struct Reader<'a> {
     xml: NsReader<&'a [u8]>,
     depth: usize,
-    /// Bytes of text so far, without those of the message.
+    /// Bytes of text so far, not counting the message.
     text: usize,
 }
 
-/// What comes next.
+/// The next item.
 enum Item {
     Start(Element),
     Text(String),
@@ -84,7 +84,7 @@ enum Item {
 struct Element {
     namespace: String,
     name: String,
-    /// Whether whoever does not know it must say so. Of a header.
+    /// For a header: whether a receiver that does not know it must report that.
     is_required: bool,
 }
 
@@ -111,7 +111,7 @@ impl Reader<'_> {
         }
     }
 
-    /// All that is in the envelope.
+    /// The rest of the envelope.
     fn rest(&mut self, version: Version) -> Result<Operation, Fault> {
         let of_soap = version.namespace();
         let mut element = self.element("a Body")?;
@@ -166,7 +166,7 @@ impl Reader<'_> {
             )));
         }
         let mut fields: [Option<String>; 3] = [const { None }; 3];
-        // The schema has them in this order; who has another is understood all the same.
+        // The schema has them in this order; any other order is accepted too.
         while let Some(field) = self.element("a field")? {
             let place = known.iter().position(|name| field.is(DESK, name));
             let place = place.and_then(|place| fields.get_mut(place)).filter(|place| place.is_none());
@@ -191,7 +191,7 @@ impl Reader<'_> {
         Ok(Operation::Call { to, content, timeout: timeout.as_deref().map(milliseconds).transpose()? })
     }
 
-    /// The next element, or `None` at the end of the one around it. Nothing but white space may come before.
+    /// The next element, or `None` at the end of the enclosing one. Only white space may come before it.
     fn element(&mut self, expected: &str) -> Result<Option<Element>, Fault> {
         loop {
             match self.next()? {
@@ -208,7 +208,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The text of an element that has nothing else, to its end.
+    /// The text of an element without children, up to its end.
     fn text_of(&mut self, name: &str, most: usize) -> Result<String, Fault> {
         let mut all = String::new();
         loop {
@@ -231,7 +231,7 @@ impl Reader<'_> {
         }
     }
 
-    /// To the end of the element that has begun.
+    /// Skips to the end of the current element.
     fn skip(&mut self) -> Result<(), Fault> {
         let outside = self.depth - 1;
         while self.depth > outside {
@@ -242,7 +242,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// What comes next, within the limits.
+    /// The next item, within the limits.
     fn next(&mut self) -> Result<Item, Fault> {
         loop {
             let event = self
@@ -337,7 +337,7 @@ fn namespace_of(resolved: &ResolveResult<'_>) -> Result<String, Fault> {
     }
 }
 
-/// Whether a header for this role is for the desk.
+/// Whether a header with this role is meant for the desk.
 fn is_own_role(role: &str) -> bool {
     let last = role.rsplit('/').next().unwrap_or_default();
     matches!(last, "" | "next" | "ultimateReceiver")
@@ -362,7 +362,7 @@ fn no_text(error: impl std::fmt::Display) -> Fault {
     Fault::malformed(format!("this is no text: {error}"))
 }
 
-/// The bytes of a base64Binary, which may have white space anywhere.
+/// Decodes base64Binary, which may contain white space anywhere.
 fn decode(mut text: String) -> Result<Vec<u8>, Fault> {
     if text.bytes().any(|byte| byte.is_ascii_whitespace()) {
         text.retain(|c| !c.is_ascii_whitespace());

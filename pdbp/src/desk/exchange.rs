@@ -1,10 +1,10 @@
-//! What is under way between clients and parts.
+//! Exchanges between clients and parts.
 //!
-//! A part of the cluster sees a call as a message of one of the desk's own parts, and answers its source as it answers any. An own part
-//! carries one call at a time, so that its next message from the part that was called is the answer. One whose call was given up may get its
-//! answer still, and is replaced by a new one.
+//! To a part of the cluster, a call is a message from one of the desk's own parts; it replies to the source as usual. Each of the
+//! desk's parts carries one call at a time, so that its next message from the called part is the reply. If a call was given up, a
+//! late reply may still come, so its part is replaced by a new one.
 //!
-//! Registering and freeing a part takes an agreement of the cluster, which may take time: a thread beside the server does both.
+//! Registering and freeing a part needs the cluster's agreement, which takes time, so a separate thread does both.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -19,32 +19,32 @@ use std::time::{Duration, Instant};
 use pdbp_core::tables::PartKind;
 
 use super::envelope::CONTENT;
-use super::far::Far;
 use super::fault::{Code, Fault, Reason};
+use super::remote::Remote;
 use crate::error::{RecvError, SendError};
 use crate::http::Ticket;
 use crate::node::Node;
 use crate::part::{Part, Shared, Target};
 
-/// What the names of the desk's own parts begin with.
+/// Prefix of the names of the desk's own parts.
 const NAME: &str = "pdbp.desk";
 /// How long a message waits for room before the client is told that the part is busy.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a part of the desk is kept that has no more calls.
+/// How long an idle part of the desk is kept.
 const IDLE: Duration = Duration::from_secs(60);
-/// How often to look whether a part that was called is still there.
+/// How often to check whether a called part still exists.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What came of an exchange: the answer of the part that was called, none of one that was only sent to.
+/// Result of an exchange: the reply of a called part, or none if a message was only sent.
 pub(super) type Outcome = Result<Option<Vec<u8>>, Fault>;
 
-/// What a client wants of a part.
+/// A request of a client to a part.
 pub(super) struct Order {
     pub(super) ticket: Ticket,
-    /// As the client wrote it.
+    /// The address as the client wrote it.
     pub(super) address: String,
     pub(super) content: Vec<u8>,
-    /// How long to wait for an answer, if one is wanted.
+    /// How long to wait for a reply, if one is wanted.
     pub(super) answer: Option<Duration>,
 }
 
@@ -55,18 +55,18 @@ struct Exchange {
     to: Target,
     address: String,
     run: Run,
-    /// Whether all of the message is on its way.
+    /// Whether all of the message has been sent.
     sent: Arc<AtomicBool>,
     began: Instant,
-    /// How long it may wait for room, and for the answer.
+    /// How long to wait for room, and then for the reply.
     patience: Duration,
     timeout: Duration,
 }
 
-/// Work for the thread beside the server.
+/// Work for the thread that registers and frees parts.
 enum Task {
     Register(usize),
-    /// Given up, with the part that is in it.
+    /// Frees the part of an exchange that was given up.
     Free(Run),
 }
 
@@ -74,28 +74,28 @@ pub(super) struct Exchanges {
     node: Node,
     bell: Arc<Bell>,
     waker: Waker,
-    /// Parts without a call, the one that has been idle for the longest time first; since when, if it has had one.
+    /// Idle parts, the longest idle first, and since when each is idle, if it has been used.
     idle: VecDeque<(Part<Shared>, Option<Instant>)>,
     orders: VecDeque<(Order, Target, Instant)>,
-    far: Far,
+    remote: Remote,
     under_way: Vec<Exchange>,
     tasks: Sender<Task>,
     registered: Receiver<Result<Part<Shared>, String>>,
-    /// Parts that have been asked for, and not come.
+    /// Parts requested and not registered yet.
     coming: usize,
-    /// Parts that have ever been asked for.
+    /// Parts requested so far.
     count: usize,
     looked: Instant,
 }
 
-/// Wakes the server when something has come for one of the exchanges.
+/// Wakes the server when something has arrived for an exchange.
 pub(super) struct Bell {
     rung: AtomicBool,
     waker: Arc<mio::Waker>,
 }
 
 impl Bell {
-    /// Something has come that is no message.
+    /// Something other than a message has arrived.
     pub(super) fn ring(self: &Arc<Self>) {
         self.wake_by_ref();
     }
@@ -107,9 +107,9 @@ impl Wake for Bell {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Pairs with the swap of the server, which then looks at all exchanges.
+        // Pairs with the swap of the server, which then checks all exchanges.
         if !self.rung.swap(true, Ordering::AcqRel) {
-            // It fails when the server is gone.
+            // Fails once the server is gone.
             let _ = self.waker.wake();
         }
     }
@@ -128,7 +128,7 @@ impl Exchanges {
                     Task::Free(run) => drop(run),
                     Task::Register(number) => {
                         let part = registrar.register_shared(&format!("{NAME}.{number}"), PartKind::Cpu);
-                        // Nobody takes it when the server is gone, and it is freed.
+                        // Once the server is gone nobody takes the part, and it is freed.
                         let _ = done.send(part.map_err(|error| error.to_string()));
                         wakes.wake_by_ref();
                     }
@@ -141,7 +141,7 @@ impl Exchanges {
             bell,
             idle: VecDeque::new(),
             orders: VecDeque::new(),
-            far: Far::new(),
+            remote: Remote::new(),
             under_way: Vec::new(),
             tasks,
             registered,
@@ -157,30 +157,31 @@ impl Exchanges {
         &self.node
     }
 
-    /// Begins when it is known whom an order is for, and one of the desk's parts is free. There are as many as clients are served, at most.
+    /// Starts an exchange once its target is known and one of the desk's parts is free. There are at most as many as clients being
+    /// served.
     ///
     /// # Errors
-    /// It is for nobody.
+    /// The target does not exist.
     pub(super) fn find(&mut self, order: Order) -> Result<(), Fault> {
-        if let Some((order, to)) = self.far.find(&self.node, &self.bell, order)? {
+        if let Some((order, to)) = self.remote.find(&self.node, &self.bell, order)? {
             self.orders.push_back((order, to, Instant::now()));
         }
         Ok(())
     }
 
-    /// Gives up what nobody waits for. What was sent is on its way.
+    /// Gives up an exchange that nobody waits for. A message that was sent stays sent.
     pub(super) fn abandon(&mut self, ticket: Ticket) {
-        self.far.abandon(ticket);
+        self.remote.abandon(ticket);
         self.orders.retain(|(order, ..)| order.ticket != ticket);
         if let Some(i) = self.under_way.iter().position(|exchange| exchange.ticket == ticket) {
             let _ = self.tasks.send(Task::Free(self.under_way.swap_remove(i).run));
         }
     }
 
-    /// Goes on with all. Returns when to be called again if nothing has come before.
+    /// Advances all exchanges. Returns when to be called again if nothing arrives before.
     pub(super) fn advance(&mut self, done: &mut Vec<(Ticket, Outcome)>) -> Option<Instant> {
         let now = Instant::now();
-        // Pairs with that of the bell, and goes before all looks: what comes from here on rings it again.
+        // Pairs with the swap of the bell, and precedes all checks: whatever arrives from now on rings again.
         let mut is_due = self.bell.rung.swap(false, Ordering::AcqRel);
         while let Ok(registered) = self.registered.try_recv() {
             self.coming -= 1;
@@ -189,7 +190,7 @@ impl Exchanges {
                 Err(error) => self.refuse(&error, done),
             }
         }
-        while let Some((order, found)) = self.far.next() {
+        while let Some((order, found)) = self.remote.next() {
             match found {
                 Ok(to) => self.orders.push_back((order, to, Instant::now())),
                 Err(fault) => done.push((order.ticket, Err(fault))),
@@ -221,7 +222,7 @@ impl Exchanges {
     fn register(&mut self) {
         self.count += 1;
         self.coming += 1;
-        // It is there for as long as this is.
+        // The thread lives as long as this.
         let _ = self.tasks.send(Task::Register(self.count));
     }
 
@@ -263,7 +264,8 @@ impl Exchanges {
         }
     }
 
-    /// Reads what still comes for parts whose calls are over, so that others of their nodes are not held up; those that have had none for long are freed.
+    /// Reads what still arrives for idle parts, so that it does not block others of their nodes, and frees parts that have been
+    /// idle for long.
     fn tend_idle(&mut self, now: Instant) {
         if self.looked != now {
             return;
@@ -279,7 +281,7 @@ impl Exchanges {
         }
     }
 
-    /// Ends what has taken too long, and calls of parts that are gone.
+    /// Ends exchanges that have timed out, and calls of parts that are gone.
     fn give_up(&mut self, now: Instant, done: &mut Vec<(Ticket, Outcome)>) {
         let looks = now >= self.looked + LOOK;
         if looks {
@@ -309,7 +311,7 @@ impl Exchanges {
         }
     }
 
-    /// Tells the client that has waited longest for a part of the desk that there is none.
+    /// Tells the client that has waited longest for a part of the desk that there will be none.
     fn refuse(&mut self, why: &str, done: &mut Vec<(Ticket, Outcome)>) {
         if let Some((order, ..)) = self.orders.pop_front() {
             let why = format!("nothing was sent to {}: {why}; try again", order.address);
@@ -319,7 +321,7 @@ impl Exchanges {
 }
 
 impl Exchange {
-    /// When it is given up.
+    /// When it times out.
     fn end(&self) -> Instant {
         self.began + if self.sent.load(Ordering::Relaxed) { self.timeout } else { self.patience }
     }
@@ -337,13 +339,13 @@ impl Exchange {
     }
 }
 
-/// Whether the tables have the part, and its node can be reached.
+/// Whether the part is in the tables and its node is reachable.
 pub(super) fn is_there(node: &Node, part: Target) -> bool {
     let engine = node.shared.engine();
     engine.part(part).is_some_and(|entry| entry.id == part) && !engine.has_failed(part.node())
 }
 
-/// Takes what was said to an earlier client: a second answer, or what came back.
+/// Discards messages for an earlier client: second replies, or returned messages.
 fn discard(part: &Part<Shared>) {
     while part.try_recv().is_some() {}
     while let Ok(Some(_)) = part.try_returned() {}

@@ -1,13 +1,13 @@
-//! What is said when something cannot be done.
+//! Faults reported to clients.
 
 use super::envelope::Version;
 
-/// Whose fault it is (SOAP 1.2 part 1 section 5.4.6).
+/// The fault code (SOAP 1.2 part 1 section 5.4.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Code {
-    /// The client's: asked the same way again, it fails again.
+    /// The client's fault: the same request will fail again.
     Sender,
-    /// Ours, or that of the part: it may pass.
+    /// The desk's or the part's fault: it may be temporary.
     Receiver,
     VersionMismatch,
     MustUnderstand,
@@ -26,21 +26,21 @@ impl Code {
     }
 }
 
-/// What it is, for programs.
+/// The reason, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     /// No envelope, or none with an operation of the desk.
     Malformed,
-    /// Longer than a message may be, there or back.
+    /// The message or its reply is too long.
     TooLong,
     NoSuchPart,
-    /// The part has not read what was sent before, or the desk has no place. Nothing was sent.
+    /// The part has not read earlier messages, or the desk has no capacity. Nothing was sent.
     Busy,
-    /// Sent, and not answered in time.
+    /// Sent, but not answered in time.
     Timeout,
-    /// The part, or its node, has gone before it answered.
+    /// The part, or its node, was gone before it replied.
     PartGone,
-    /// Anything else; the message says what.
+    /// Anything else; see the message.
     Failed,
 }
 
@@ -88,7 +88,7 @@ impl Fault {
         Self::new(Code::Receiver, reason, message.into())
     }
 
-    /// That of HTTP (SOAP 1.1 section 6.2, SOAP 1.2 part 2 section 7.4.2).
+    /// The HTTP status (SOAP 1.1 section 6.2, SOAP 1.2 part 2 section 7.4.2).
     pub(super) const fn status(&self, version: Version) -> &'static str {
         match (version, self.code) {
             (Version::V12, Code::Sender) => "400 Bad Request",

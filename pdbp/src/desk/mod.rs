@@ -1,11 +1,11 @@
-//! The desk: parts of a running cluster for programs in any language, by SOAP.
+//! The desk: gives programs in any language access to the parts of a running cluster, by SOAP.
 //!
 //! ```text
 //!  zeep, curl, … ◀──HTTP──▶ http::Service ──▶ Counter ──▶ envelope: limits, what is asked for
 //!                                                └──▶ Exchanges: own parts ◀──messages──▶ parts of the cluster
 //! ```
 //!
-//! With the setting `desk` a node serves three operations, by SOAP 1.1 and 1.2, document/literal, with messages as base64:
+//! With the setting `desk` a node serves three operations, by SOAP 1.1 and 1.2, document/literal, with messages in base64:
 //!
 //! | operation | does |
 //! |---|---|
@@ -13,10 +13,10 @@
 //! | `Call(To, Content, TimeoutMs?)` | the same, and answers with the first message that the part sends back to the source |
 //! | `Parts()` | the addresses of all parts |
 //!
-//! `http://HOST:PORT/pdbp?wsdl` describes them (WSDL 1.1, the schema within; `?xsd` has that alone). The parts that are called know nothing
-//! of SOAP: they answer [`Message::source`](crate::Message::source) as they answer any part.
+//! `http://HOST:PORT/pdbp?wsdl` describes them (WSDL 1.1 with the schema; `?xsd` returns the schema alone). Called parts know
+//! nothing of SOAP: they reply to [`Message::source`](crate::Message::source) as to any part.
 //!
-//! A fault has a `Failure` as its detail, with one of these reasons:
+//! The detail of a fault is a `Failure` with one of these reasons:
 //!
 //! | reason | whose | what |
 //! |---|---|---|
@@ -31,10 +31,10 @@
 mod answer;
 mod envelope;
 mod exchange;
-mod far;
 mod fault;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod remote;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -53,7 +53,7 @@ use fault::Fault;
 pub use stats::DeskStats;
 use stats::Done;
 
-/// Where it is asked.
+/// Path of the service.
 const PATH: &str = "/pdbp";
 
 const LIMITS: Limits = Limits {
@@ -74,26 +74,28 @@ PDBP desk: the parts of a cluster, by SOAP 1.1 and 1.2
 /pdbp?xsd   the schema of their bodies
 ";
 
-/// Serves clients that are no part of the cluster, from one of its nodes, as the setting `desk` says: `Send`, `Call` and `Parts` by SOAP
-/// 1.1 and 1.2, described at `http://HOST:PORT/pdbp?wsdl`.
+/// Serves clients outside the cluster from one of its nodes, as the setting `desk` says: `Send`, `Call` and `Parts` by SOAP 1.1 and
+/// 1.2, described at `http://HOST:PORT/pdbp?wsdl`.
 ///
-/// **Clients.** One thread serves up to 64 at a time, and 56 of one address, on connections that are kept for as long as requests come, and waits for none of
-/// them. When all places are taken, that of a client that has gone without waiting for its answer is given away, or of the one that has been silent for the longest time; if there is none, who comes
-/// gets status 503. The head of a request has 8 KiB, 64 fields and 5 seconds; a body and an answer may take as long as they get 160 KiB
-/// further in 10 seconds; a connection without a request is closed after 60 seconds. A message has 4 MiB at most, all bodies and answers
+/// **Clients.** One thread serves up to 64 clients at a time, at most 56 of them from one address, and blocks on none of them.
+/// Connections are kept open as long as requests come. If all places are taken, a new client gets that of a client that left
+/// without waiting for its reply, or of the one silent for longest; if there is none, it gets status 503. The head of a request may
+/// have 8 KiB and 64 fields and must arrive within 5 seconds; bodies and replies may take as long as they advance by 160 KiB every
+/// 10 seconds; a connection without a request is closed after 60 seconds. A message has at most 4 MiB, all bodies and replies
 /// together 64 MiB.
 ///
-/// **Who may ask.** Anybody on this host, where it listens on a loopback address. With the setting `client_token_file` only who sends the
-/// secret in that file as bearer (`Authorization: Bearer SECRET`); without it another address than a loopback address is refused, as it is
-/// without `desk_tls`, the folder of a certificate with which it speaks TLS 1.3 (and nothing else), or `plain`, which lets the secret travel as it is.
-/// As for the figures, requests have to be for an IP address, for `localhost`, for the host in the setting `desk`, or one in `metrics_hosts`.
+/// **Access.** If the desk listens on a loopback address, anybody on this host may use it. With the setting `client_token_file`
+/// clients must send the secret in that file as bearer token (`Authorization: Bearer SECRET`). Any other address requires that
+/// setting, and either `desk_tls`, a folder with the certificate for TLS 1.3 (plain connections are then refused), or `plain`,
+/// which lets the secret travel unencrypted. As for the figures, requests must be addressed to an IP address, to `localhost`, to
+/// the host in the setting `desk`, or to one in `metrics_hosts`.
 pub struct Desk {
     service: Service,
     done: Arc<Done>,
 }
 
 impl Desk {
-    /// Takes the address, before there is anything to serve.
+    /// Binds the address, before there is anything to serve.
     pub(crate) fn bind(address: &str, settings: &Settings) -> io::Result<TcpListener> {
         let refused = |why: &str| Err(io::Error::other(why.to_owned()));
         if settings.progress == Progress::Inline {
@@ -121,7 +123,7 @@ impl Desk {
         Ok(listener)
     }
 
-    /// `node` must not hold what this returns.
+    /// `node` must not own what this returns.
     pub(crate) fn start(listener: TcpListener, node: Node) -> io::Result<Self> {
         let settings = node.settings();
         let secret = Secret::read(settings.client_token_file.as_deref())?;
@@ -152,32 +154,32 @@ impl Desk {
         }
     }
 
-    /// Where it listens: with port 0 in the setting, the port that it was given.
+    /// The address it listens at; for port 0 in the setting, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.service.address()
     }
 
-    /// What clients have got so far.
+    /// Counters of what clients have got so far.
     pub fn stats(&self) -> DeskStats {
         self.done.stats(self.service.counts())
     }
 }
 
-/// That of the setting `desk_tls`.
+/// The certificate named by the setting `desk_tls`.
 fn certificate(settings: &Settings) -> io::Result<Option<Certificate>> {
     settings.desk_tls.as_deref().map(Certificate::read).transpose()
 }
 
-/// What clients ask.
+/// Answers the requests of clients.
 struct Counter {
-    /// Without, the start has failed, and it is not asked.
+    /// `None` if the start failed; then nobody asks.
     exchanges: Option<Exchanges>,
     secret: Secret,
     scheme: &'static str,
     address: SocketAddr,
     timeout: Duration,
     done: Arc<Done>,
-    /// How clients that wait are answered.
+    /// The SOAP version for each waiting client.
     versions: Vec<(Ticket, Version)>,
     outcomes: Vec<(Ticket, exchange::Outcome)>,
 }

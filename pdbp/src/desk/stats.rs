@@ -1,21 +1,22 @@
-//! What the desk has done.
+//! Counters of the desk.
 
 use std::sync::Arc;
 
 use super::fault::Reason;
 use crate::http::{Count, Counts};
 
-/// What clients have got of a [`Desk`](super::Desk) since it began.
+/// What clients have got from a [`Desk`](super::Desk) since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeskStats {
     /// Connections accepted.
     pub connections: u64,
-    /// Requests refused with a status of HTTP, before there was an envelope: no request, no secret, no place, too large, too slow.
+    /// Requests refused with an HTTP status before there was an envelope: malformed, without the secret, no free place, too large,
+    /// or too slow.
     pub refused: u64,
-    /// Connections that did not get on in time, or had no request for too long.
+    /// Connections closed because they made no progress in time, or had no request for too long.
     pub expired: u64,
-    /// Silent connections whose place another client was given.
+    /// Silent connections whose place was given to another client.
     pub displaced: u64,
     /// Messages sent (`Send`).
     pub sent: u64,
@@ -25,13 +26,13 @@ pub struct DeskStats {
 }
 
 impl DeskStats {
-    /// Faults that clients were told, by their reasons.
+    /// Faults returned to clients, by reason.
     pub fn faults(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         Reason::ALL.iter().zip(self.faults).map(|(reason, count)| (reason.name(), count))
     }
 }
 
-/// Counted by the thread of the desk.
+/// Counted by the desk's thread.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub(super) sent: Count,

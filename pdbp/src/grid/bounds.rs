@@ -1,7 +1,7 @@
-//! What a gateway takes of another, which has proven that it knows the token and is not trusted beyond that.
+//! Bounds on what a gateway accepts from another one, which has proven that it knows the token and is trusted no further.
 //!
-//! One that does what gateways do never comes near these bounds. One that goes beyond is not listened to any more: its session ends as if it had
-//! gone, and look-ups say why ([`LookupError::NoTrunk`](crate::LookupError::NoTrunk)).
+//! A correct gateway never comes near these bounds. If one exceeds them, its session ends as if it had disconnected, and look-ups
+//! say why ([`LookupError::NoTrunk`](crate::LookupError::NoTrunk)).
 //!
 //! | what it could do | bound |
 //! |---|---|
@@ -22,25 +22,25 @@ use super::proxy::Delivery;
 use super::wire::{HEAD, Head, Kind, MORE};
 use crate::node::Node;
 
-/// What every gateway has room for, until it has said for how much.
+/// Room that every gateway has, until it has stated its own.
 pub(super) const LEAST: u64 = 2 << 20;
-/// Questions of the other gateway that may wait.
+/// Maximum unanswered questions of the other gateway.
 pub(super) const QUESTIONS: usize = 16_384;
-/// Frames that wait for the line while questions are answered.
+/// Frames waiting for the line beyond which no question is answered.
 pub(super) const ANSWERS: usize = 64;
-/// Bytes of all addresses in the other cluster.
+/// Maximum bytes of all addresses in the other cluster.
 pub(super) const LISTED: usize = 8 << 20;
-/// Bytes of what is said of a part that is not there, or of an address that is asked for.
+/// Maximum bytes of a lookup error, or of an address in a question.
 pub(super) const TEXT: usize = 512;
-/// Messages without bytes in a frame: as many as a block has of them.
+/// Maximum empty messages in a frame: as many as a block holds.
 const EMPTY: u32 = 256;
 
-/// What no gateway does.
+/// What no correct gateway does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Breach {
     Frame,
     Pieces,
-    /// Bytes of a message or of a train, of which there are at most as many.
+    /// Bytes of a message or train, and the maximum.
     Length(u64, u64),
     Empty(u32),
     Window(u64),
@@ -70,24 +70,24 @@ impl fmt::Display for Breach {
     }
 }
 
-/// A message of which all has come.
+/// A complete message.
 pub(super) enum Joined {
     /// In one frame.
     Whole,
     Pieces(Vec<u8>),
 }
 
-/// How far the other gateway has gone.
+/// Checks the other gateway against the bounds.
 pub(super) struct Bounds {
-    /// What this end holds, in either direction.
+    /// Bytes that this end holds in either direction.
     room: u64,
     /// The longest message that this end takes.
     longest: u64,
-    /// What has come and was not handed on or returned.
+    /// Bytes received and not yet handed on or returned.
     owed: u64,
-    /// Questions that wait, with their numbers; a list of all parts has no address.
+    /// Unanswered questions, with their numbers; a request for all parts has no address.
     pub(super) asked: VecDeque<(u32, Option<String>)>,
-    /// The head of a message of which not all pieces have come, and what has.
+    /// The head of a message whose pieces have not all arrived, and those that have.
     partial: Option<(Head, Vec<u8>)>,
 }
 
@@ -96,32 +96,32 @@ impl Bounds {
         Self { room, longest: longest.div_ceil(1024) * 1024, owed: 0, asked: VecDeque::new(), partial: None }
     }
 
-    /// What the other gateway is told.
+    /// The limits that the other gateway is told.
     pub(super) fn says(&self) -> Head {
         let [room, longest] = [self.room, self.longest].map(kib);
         Head { length: room, count: longest, ..Head::new(Kind::Room) }
     }
 
-    /// Of what has come, and was not handed on.
+    /// Maximum bytes received and not handed on.
     fn most(&self) -> u64 {
         2 * self.room + self.longest
     }
 
-    /// Of frames that wait for the line: what was sent, what goes back, and what is said of what was taken.
+    /// Maximum bytes of frames waiting for the line: sent, returned, and acknowledgements.
     pub(super) fn most_waiting(&self) -> u64 {
         3 * self.most() + LEAST
     }
 
-    /// Bytes that come back and wait for those who have sent them.
+    /// Checks the bytes that were returned and wait for their senders.
     pub(super) fn check_returned(&self, returned: u64) -> Result<(), Breach> {
         let most = 2 * self.most();
         if returned > most { Err(Breach::Returned(most)) } else { Ok(()) }
     }
 
-    /// A frame of what has a head of its own for each piece has come: all of it, if that was the last.
+    /// Takes a frame of a message whose pieces have a head each; returns the message with its last piece.
     ///
     /// # Errors
-    /// It is none of a gateway.
+    /// No correct gateway sends this.
     pub(super) fn join(&mut self, head: Head, bytes: &[u8]) -> Result<Option<Joined>, Breach> {
         let all = length(&head);
         let most = if head.kind == Kind::Stream { self.most() } else { self.longest.max(self.room) };
@@ -155,19 +155,19 @@ impl Bounds {
         Ok(None)
     }
 
-    /// Something has come that this end owes an answer for.
+    /// Something arrived that this end owes an acknowledgement for.
     pub(super) fn take(&mut self, delivery: &Delivery) -> Result<(), Breach> {
         self.owed += delivery.weight();
         let most = self.most() + HEAD as u64;
         if self.owed > most { Err(Breach::Window(most)) } else { Ok(()) }
     }
 
-    /// That was handed on, or returned.
+    /// This much was handed on or returned.
     pub(super) fn settle(&mut self, bytes: u64) {
         self.owed = self.owed.saturating_sub(bytes);
     }
 
-    /// The other gateway asks.
+    /// The other gateway asks a question.
     pub(super) fn ask(&mut self, number: u32, address: Option<&[u8]>) -> Result<(), Breach> {
         if address.is_some_and(|address| address.len() > TEXT) {
             return Err(Breach::Frame);
@@ -182,14 +182,14 @@ impl Bounds {
 
 #[cfg(any(test, feature = "fuzzing"))]
 impl Bounds {
-    /// Bytes that are held here.
+    /// Bytes held here.
     pub(super) fn holds(&self) -> u64 {
         let asked =
             self.asked.iter().map(|(_, address)| address.as_ref().map_or(0, String::len)).sum::<usize>();
         (asked + self.partial.as_ref().map_or(0, |(_, pieces)| pieces.len())) as u64
     }
 
-    /// What a session may hold in all.
+    /// Maximum bytes a session may hold.
     pub(super) fn most_held(&self) -> u64 {
         let goes_out = 2 * self.room + self.longest;
         let asked = (QUESTIONS * TEXT) as u64;
@@ -197,14 +197,14 @@ impl Bounds {
     }
 }
 
-/// Parts that this node has room for still.
+/// Number of parts that this node still has room for.
 pub(super) fn free_places(node: &Node) -> usize {
     let engine = node.shared.engine();
     let here = engine.parts().filter(|part| part.id.node() == node.id()).count();
     usize::from(node.settings().local_parts).saturating_sub(here + engine.nameless())
 }
 
-/// Bytes of what a head says that comes with it.
+/// Bytes that the head announces.
 fn length(head: &Head) -> u64 {
     let count = if head.kind == Kind::Stream { 1 } else { head.count };
     u64::from(head.length) * u64::from(count)

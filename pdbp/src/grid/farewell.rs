@@ -1,4 +1,4 @@
-//! The end of a session: a farewell where one of the two gateways ends in order, and what becomes of what was under way.
+//! The end of a session: the farewell if one of the two gateways shuts down in order, and what becomes of data in flight.
 //!
 //! ```text
 //!  gateway that ends                                      the other
@@ -9,8 +9,8 @@
 //!      ◀───────────────────────────────── Bye 4: known ───
 //!   is dropped                                                 gives back what it holds, when the link has ended
 //! ```
-//! A trunk keeps the order of frames, so that each step says that all has come which was said before it. Both may leave at once; each goes
-//! through all steps then.
+//! A trunk preserves the order of frames, so each step confirms that everything before it has arrived. If both leave at once, each
+//! goes through all steps.
 
 use std::time::{Duration, Instant};
 
@@ -20,23 +20,23 @@ use super::wire::{Head, Kind, bye};
 use crate::node::Node;
 use crate::part::{Part, Shared};
 
-/// Between two tries to hand on what there is no room for.
+/// Pause between attempts to hand on what there is no room for.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// How far the farewell of a session has come.
+/// State of a session's farewell.
 #[derive(Default)]
 pub(super) struct Farewell {
-    /// This end leaves.
+    /// Whether this end leaves.
     leaves: bool,
-    /// The other one does.
+    /// Whether the other end leaves.
     pub(super) is_left: bool,
-    /// It sends nothing new.
+    /// Whether the other end sends nothing new.
     has_all: bool,
-    /// This end has dealt with all that had come.
+    /// Whether this end has dealt with everything received.
     is_done: bool,
-    /// So has the other one.
+    /// Whether the other end has.
     is_done_there: bool,
-    /// It knows that this end has.
+    /// Whether the other end knows that this end has.
     is_known: bool,
 }
 
@@ -48,8 +48,8 @@ impl Farewell {
 }
 
 impl Session {
-    /// This gateway is about to end. Whether nothing more is to be said and done. What is in this node's rows has left it if it `is_handed_on`;
-    /// with `hurries` what cannot be handed on is returned.
+    /// This gateway is about to end. Returns whether the farewell is complete. `is_handed_on`: nothing waits in this node's rows.
+    /// With `hurries`, what cannot be handed on is returned.
     pub(super) fn leave(&mut self, out: &Part<Shared>, is_handed_on: bool, hurries: bool) -> bool {
         if !std::mem::replace(&mut self.farewell.leaves, true) {
             self.say(out, bye::LEAVES);
@@ -69,7 +69,7 @@ impl Session {
         is_known && (!is_left || is_done_there) && self.line.waiting() == 0
     }
 
-    /// A step of the farewell has come.
+    /// A step of the farewell has arrived.
     pub(super) fn take_farewell(&mut self, step: u32, out: &Part<Shared>) {
         match step {
             bye::LEAVES if !self.farewell.is_left => {
@@ -91,16 +91,16 @@ impl Session {
         self.line.send(out, Head { count: step, ..Head::new(Kind::Bye) }, &[]);
     }
 
-    /// Returns messages for parts that have taken nothing for so long.
+    /// Returns messages for parts that have taken nothing for `patience`.
     pub(super) fn return_stuck(&mut self, patience: Duration) {
         let mut stuck = Vec::new();
         self.proxies.values_mut().for_each(|proxy| proxy.take_stuck(patience, &mut stuck));
         stuck.iter().for_each(|delivery| self.give_back(delivery));
     }
 
-    /// The session is over: what the other gateway has not got is on its way back to those who have sent it, as far as this end still has it;
-    /// what links have given back went to [`Session::undo`] before. Returns how many messages that had taken and not said what has become of
-    /// them. What had come is handed on by [`Session::advance_end`].
+    /// The session is over. Whatever this end still holds for the other gateway goes back to its senders; what failed links gave
+    /// back went to [`Session::undo`] before. Returns the number of messages that the other gateway took without reporting what
+    /// became of them. [`Session::advance_end`] hands on what had been received.
     pub(super) fn end(&mut self) -> u64 {
         for frame in self.line.take_waiting() {
             if let Some((head, bytes)) = Head::read(&frame) {
@@ -114,12 +114,13 @@ impl Session {
                 }
             }
         }
-        // Another session may have the name.
+        // Another session may take the name.
         self.gate = None;
         self.proxies.values().map(|proxy| proxy.unconfirmed).sum()
     }
 
-    /// A frame that the other gateway has not got. Whether it is of this session, with messages that go back now.
+    /// Returns a frame that the other gateway did not get to its sender. Returns whether it belonged to this session and held
+    /// messages.
     pub(super) fn undo(&mut self, head: &Head, bytes: &[u8]) -> bool {
         if head.kind != Kind::Data {
             return false;
@@ -130,12 +131,12 @@ impl Session {
         true
     }
 
-    /// Hands on what had come, and gives back what still comes for parts of the other cluster.
+    /// Hands on what had been received, and gives back what still comes for parts of the other cluster.
     pub(super) fn advance_end(&mut self) -> Progress {
         let (mut taken, mut refused) = (Vec::new(), Vec::new());
         let mut progress = Progress::default();
         for proxy in self.proxies.values_mut() {
-            // No more than who has sent it takes back.
+            // No more than its sender takes back.
             while !proxy.has_returns()
                 && let Some(batch) = proxy.part.try_recv_batch()
             {
@@ -150,7 +151,7 @@ impl Session {
         self.proxies.retain(|_, proxy| {
             let is_over = proxy.deliveries.is_empty() && proxy.is_read();
             if is_over {
-                // Behind what had come of it.
+                // After what had been received of it.
                 proxy.end_streams();
                 proxy.hold.end(proxy.part.node(), &proxy.part);
             }
@@ -159,7 +160,8 @@ impl Session {
         progress
     }
 
-    /// Hands on what had come until that is done, or a part has not read for too long; then as little is waited for as `hurries` says.
+    /// Hands on what had been received, until all is done or a part has not read for too long; with `hurries`, waits as little as
+    /// possible.
     pub(super) fn finish(mut self, node: &Node, hurries: impl Fn() -> bool) {
         let (most, least) = (node.settings().timeout, node.settings().farewell);
         let (mut handed_on, mut worked) = (Instant::now(), Instant::now());
@@ -172,7 +174,7 @@ impl Session {
                 handed_on = Instant::now();
             }
             let patience = if hurries() { most.min(least) } else { most };
-            // Of those who go on sending, and have it back, there is no end, whether others read or not.
+            // Senders that keep sending, and getting messages back, would never come to an end, whether others read or not.
             if worked.elapsed() >= patience || handed_on.elapsed() >= most {
                 break;
             }

@@ -1,9 +1,9 @@
-//! What gateways tell the nodes of their cluster: to which parts of other clusters nothing is to be sent for a while.
+//! Flow control between a gateway and the nodes of its cluster: which parts of other clusters nothing may be sent to for now.
 //!
-//! A gateway always takes what comes for other clusters, or a part there that does not read, and a line that is cut, would fill its pipes, and
-//! with them the links of every sender. So when it holds much for one part it has its senders wait, wherever they are, for that part alone.
-//! Every node of a cluster with a name has a part of its own for it, [`NAME`], without a thread: whoever polls the node takes in what has come.
-//! As long as nobody is to wait, sending costs what it does without a gateway.
+//! A gateway always takes what comes for other clusters. Otherwise a part there that does not read, or a line that is cut, would
+//! fill its pipes, and then the links of every sender. So when it holds much for one part, it pauses that part's senders, wherever
+//! they are, and nobody else. Every node of a cluster with a name has a part for this, [`NAME`], without a thread: whoever polls
+//! the node handles what has arrived. While nobody is paused, sending costs the same as without a gateway.
 //!
 //! ```text
 //!  gate of node 0 ──Command 4: part──▶ poll of node i: its parts look before they send
@@ -24,23 +24,23 @@ use super::wire::command;
 use crate::node::{NodeEngine, Pipe, Shared};
 use crate::part::Target;
 
-/// Name of the part that is told. Programs must not use it.
+/// Name of the part that receives the gateway's commands. Programs must not use it.
 pub(crate) const NAME: &str = "pdbp.flow";
 
-/// The end of a node.
+/// A node's end of the flow control.
 pub(crate) struct Flow {
     part: PartId,
     pipe: PipeId,
-    /// Whether there is an answer to be sent. Only a hint, set under the lock of `state`.
+    /// Whether there is a reply to send. Only a hint, set under the lock of `state`.
     wanted: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Parts to which nothing is to be sent.
+    /// Parts that nothing may be sent to.
     stopped: BTreeSet<Target>,
-    /// Answers, and to whom.
+    /// Replies, with their destinations.
     answers: VecDeque<(PartId, [u8; 8])>,
 }
 
@@ -52,7 +52,7 @@ impl Flow {
         Some(Self { part, pipe, wanted: AtomicBool::new(false), state: Mutex::default() })
     }
 
-    /// Gives back what nobody will read: the node is dropped.
+    /// Returns unread deliveries: the node is dropped.
     #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     pub(crate) fn leave(&self, pipes: &[Pipe], engine: &mut NodeEngine) {
         let Some(pipe) = pipes.get(usize::from(self.pipe.0)) else { return };
@@ -62,19 +62,19 @@ impl Flow {
         }
     }
 
-    /// Whether senders to the part are to wait.
+    /// Whether senders to the part must wait.
     pub(crate) fn is_stopped(&self, part: Target) -> bool {
         self.state().stopped.contains(&part)
     }
 
-    /// Takes in what has come, after a poll. Returns the blocks submitted.
+    /// Handles what has arrived, after a poll. Returns the number of blocks submitted.
     #[inline]
     pub(crate) fn advance(&self, shared: &Shared, engine: &mut NodeEngine) -> u32 {
         let arrived = shared.pipes.get(usize::from(self.pipe.0)).is_some_and(|pipe| !pipe.is_empty());
         if arrived || self.wanted.load(Ordering::Relaxed) { self.work(shared, engine) } else { 0 }
     }
 
-    /// The lock of `state` comes after that of the engine.
+    /// Lock order: the engine, then `state`.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,7 +95,7 @@ impl Flow {
                 };
                 match train.command() {
                     command::STOP => {
-                        // Of a gateway that has gone without a word.
+                        // From a gateway that has gone without a farewell.
                         state.stopped.retain(|part| engine.has_part(*part));
                         state.stopped.insert(part);
                         shared.look_before_sending();
@@ -117,7 +117,7 @@ impl Flow {
         while let Some((gate, bits)) = state.answers.front() {
             match self.answer(engine, *gate, bits) {
                 Err(OpenError::WouldBlock) => break,
-                // Who has gone needs no answer.
+                // A part that has gone needs no reply.
                 sent => blocks += u32::from(sent.is_ok()),
             }
             state.answers.pop_front();

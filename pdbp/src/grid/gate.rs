@@ -1,7 +1,7 @@
-//! The threads of a gateway: what its proxies have got goes out by frames, what comes by frames goes out by proxies.
+//! The threads of a gateway: what its proxies receive leaves in frames, and what arrives in frames is sent by proxies.
 //!
-//! One sleeps where messages of its cluster come, the other where frames do, and whoever wakes does what there is to do: so that between a part and
-//! the line there is one thread, each way.
+//! One thread sleeps where messages of its cluster arrive, the other where frames do, and whichever wakes does all there is to do.
+//! So there is one thread between a part and the line, each way.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,16 +21,16 @@ use crate::error::StartError;
 use crate::node::{Node, NodeEngine};
 use crate::part::{Message, Part, Shared, Target};
 
-/// Between two looks at who is there.
+/// Interval between checks of who is connected.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
-/// How long a gateway that ends tries to hand on what it has taken; the rest is returned.
+/// How long a gateway that ends tries to hand on what it has received; the rest is returned.
 const LINGER: Duration = Duration::from_secs(1);
-/// Turns until what was taken back of rows has come back to who has put it there.
+/// Turns after which everything taken back out of rows has reached its sender.
 const TURNS: u32 = 2;
-/// Between two tries to send where there was no room.
+/// Pause between attempts to send when there was no room.
 const RETRY: Duration = Duration::from_micros(200);
 
-/// Carries trunks until the gateway ends. `open` gives the next domain when one has ended, and gives up by `None`.
+/// Carries trunks until the gateway ends. `open` opens the next domain when one has ended; `None` ends the thread.
 pub(super) fn run(common: &Arc<Common>, mut open: impl FnMut(&Arc<Common>) -> Option<Gate>) {
     while let Some(gate) = open(common) {
         let here = Arc::downgrade(&gate.domain.node.shared);
@@ -43,10 +43,10 @@ pub(super) fn run(common: &Arc<Common>, mut open: impl FnMut(&Arc<Common>) -> Op
     }
 }
 
-/// Parts of a gate's own, which wake it.
+/// The gate's own parts, which wake it.
 ///
 /// # Errors
-/// The cluster has no place for them.
+/// The cluster has no room for them.
 pub(super) fn parts(node: &Node) -> Result<[Part<Shared>; 2], StartError> {
     static DOMAINS: AtomicU64 = AtomicU64::new(0);
     let number = DOMAINS.fetch_add(1, Ordering::Relaxed);
@@ -62,26 +62,27 @@ pub(super) fn parts(node: &Node) -> Result<[Part<Shared>; 2], StartError> {
     Ok([register("trunk")?, register("waker")?])
 }
 
-/// Whether all was put into the queue that had come when so many rounds had ended: the one that was under way may have looked before.
+/// Whether everything that had arrived when `since` rounds had ended is in the queue by now: the round in progress may have checked
+/// before.
 fn has_all(since: u64, rounds: u64) -> bool {
     rounds >= since + 2
 }
 
-/// The session that a gateway's frame is of: `begins` says that it is the first. Of one that was started anew in the place of another that comes behind
-/// all frames of the other, whose session may not have ended yet.
+/// The session that a gateway's frame belongs to; `begins` marks a session's first frame. If a gateway was restarted in the place
+/// of another, its frames follow all those of the earlier one, whose session may not have ended yet.
 fn session_of(sessions: &mut [Session], from: NodeId, begins: bool) -> Option<&mut Session> {
     let mut its = sessions.iter_mut().filter(|session| session.peer() == from);
     if begins { its.find(|session| !session.has_begun()) } else { its.rfind(|session| session.has_begun()) }
 }
 
-/// Whether nothing waits in the rows of a node for room at others.
+/// Whether nothing in a node's rows waits for room at others.
 pub(super) fn has_left(engine: &NodeEngine) -> bool {
     let peers = (0..engine.config().nodes).filter_map(NodeId::new);
     let mut rows = peers.filter(|peer| !engine.has_failed(*peer)).filter_map(|peer| engine.send_row(peer));
     rows.all(|row| row.waiting == 0)
 }
 
-/// The thread that sleeps where messages come; it begins sessions, and ends them.
+/// The thread that sleeps where messages arrive; it begins and ends sessions.
 fn carry(common: &Arc<Common>, gate: Gate) {
     let node = gate.node.clone();
     let gate = Arc::new(Mutex::new(gate));
@@ -106,12 +107,12 @@ fn carry(common: &Arc<Common>, gate: Gate) {
     }
 }
 
-/// Nothing is left half done by a thread that has panicked.
+/// A thread that panicked leaves nothing half done.
 fn lock(gate: &Mutex<Gate>) -> MutexGuard<'_, Gate> {
     gate.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread that sleeps where frames come.
+/// The thread that sleeps where frames arrive.
 fn receive(common: &Arc<Common>, gate: &Arc<Mutex<Gate>>) -> std::io::Result<Receiver> {
     let (common, taker) = (Arc::clone(common), Arc::clone(gate));
     let mut gate = lock(gate);
@@ -124,19 +125,19 @@ fn receive(common: &Arc<Common>, gate: &Arc<Mutex<Gate>>) -> std::io::Result<Rec
     })
 }
 
-/// What the thread of [`carry`] does next.
+/// The next action of the thread in [`carry`].
 enum Next {
     Again,
     Sleep(Waits),
     End,
 }
 
-/// What there is to wait for.
+/// What to wait for.
 #[derive(Clone)]
 struct Waits {
-    /// Where messages may come.
+    /// Pipes in which messages may arrive.
     pipes: Vec<PipeId>,
-    /// For room as well, so that it is only a moment.
+    /// Waits for room as well, so only for a moment.
     hurries: bool,
 }
 
@@ -145,48 +146,49 @@ impl Waits {
         if self.hurries { RETRY } else { LOOK }
     }
 
-    /// Whether who waits for this misses what there is to wait for now.
+    /// Whether a thread that waits for this would miss something that `now` waits for.
     fn is_too_long(&self, now: &Self) -> bool {
         (now.hurries && !self.hurries) || now.pipes != self.pipes
     }
 }
 
-/// How far that thread has come.
+/// State of that thread.
 #[derive(Default)]
 struct Progress {
     looked: Option<Instant>,
     ends: Option<Ending>,
-    /// Rounds when the domain was seen to be over.
+    /// The round in which the domain was seen to be over.
     over: Option<u64>,
 }
 
-/// What a gateway has of a domain: its sessions with the others in it.
+/// A gateway's end of a domain: its sessions with the others in it.
 pub(super) struct Gate {
     sessions: Vec<Session>,
-    /// Its messages wake the thread that sleeps where messages come.
+    /// Receives messages that wake the thread in [`carry`].
     bell: Part<Shared>,
-    /// Sends them.
+    /// Sends those messages.
     waker: Part<Shared>,
     /// What that thread waits for, if it sleeps.
     sleeps: Option<Waits>,
-    /// How often all frames were taken in that had come.
+    /// Rounds: how often all frames that had arrived were taken in.
     rounds: Arc<AtomicU64>,
     domain: Domain,
     node: Node,
-    /// What a session may hold, in either direction.
+    /// Bytes that a session may hold in either direction.
     room: u64,
-    /// What a message may have.
+    /// Maximum bytes of a message.
     longest: u64,
-    /// Sessions whose other gateway has gone, by its part, until the round in which all is there that has come of it.
+    /// Sessions whose gateway has gone, by its part, with the round at which that was seen; they end when all that it sent is
+    /// there.
     ending: Vec<(Target, u64)>,
-    /// Gateways that are not listened to.
+    /// Gateways that are ignored.
     refused: Vec<Target>,
 }
 
-/// The end of a gateway.
+/// The shutdown of a gateway.
 struct Ending {
     since: Instant,
-    /// Turns since what waits in rows was taken back.
+    /// Turns since what waited in rows was taken back.
     turns: Option<u32>,
 }
 
@@ -212,9 +214,9 @@ impl Gate {
         }
     }
 
-    /// How often all frames were taken in that had come.
+    /// How often all frames that had arrived were taken in.
     fn rounds(&self) -> u64 {
-        // Pairs with the addition of the thread that takes them.
+        // Pairs with the addition by the thread that takes them.
         self.rounds.load(Ordering::Acquire)
     }
 
@@ -233,7 +235,7 @@ impl Gate {
         }
         self.end_sessions(common, rounds);
         if self.sessions.is_empty() && !self.refused.is_empty() && self.domain.expected.is_some() {
-            // It is dialled anew.
+            // It is dialled again.
             return Next::End;
         }
         if self.domain.is_over() && has_all(*progress.over.get_or_insert_with(|| self.rounds()), rounds) {
@@ -248,7 +250,7 @@ impl Gate {
         Next::Sleep(waits)
     }
 
-    /// Does what there is to do. Whether there was anything.
+    /// Does what there is to do. Returns whether there was anything.
     fn turn(&mut self) -> bool {
         let mut worked = false;
         for session in &mut self.sessions {
@@ -263,7 +265,7 @@ impl Gate {
         Waits { pipes, hurries: self.sessions.iter().any(Session::has_waiting) }
     }
 
-    /// Wakes the thread that sleeps where messages come, if it sleeps for something else than there is to wait for now.
+    /// Wakes the thread in [`carry`], if it sleeps without waiting for all there is to wait for now.
     fn wake(&mut self) {
         if let Some(sleeps) = &self.sleeps
             && sleeps.is_too_long(&self.waits())
@@ -280,7 +282,7 @@ impl Gate {
         let begins = Head::read(&frame).is_some_and(|(head, _)| head.kind == Kind::Room);
         let is_refused = self.refused.iter().any(|target| target.node() == from);
         if session_of(&mut self.sessions, from, begins).is_none() && (begins || !is_refused) {
-            // It knows of this end before this end has looked.
+            // It knows of this end before this end has checked.
             self.look(common);
         }
         if let Some(session) = session_of(&mut self.sessions, from, begins)
@@ -291,7 +293,7 @@ impl Gate {
         }
     }
 
-    /// Does not listen to a gateway any more that does what none does.
+    /// Ignores a gateway from now on that has exceeded a bound.
     #[cold]
     fn break_off(&mut self, common: &Common, target: Target, breach: Breach) {
         let rounds = self.rounds();
@@ -305,17 +307,17 @@ impl Gate {
         self.ending.push((target, rounds));
     }
 
-    /// What links that have failed have given back, of whichever session: it goes back to who has sent it.
+    /// Returns to its senders what failed links have given back, of whichever session.
     fn take_returned(&mut self) {
         while let Ok(Some(frame)) = self.domain.out.try_returned() {
             let Some((head, bytes)) = Head::read(&frame) else { continue };
             let is_to = |session: &Session| frame.targets().iter().any(|part| part.node() == session.peer());
-            // Two of one node are there for a moment: one that ends, and one of who has come in its place.
+            // Two sessions with one node may exist for a moment: one that ends, and one with its successor.
             self.sessions.iter_mut().any(|session| is_to(session) && session.undo(&head, bytes));
         }
     }
 
-    /// Ends those whose other gateway has gone, when all is taken in that had come of it: so many rounds had ended before frames were taken.
+    /// Ends sessions whose gateway has gone, once all that it sent has been taken in; `rounds` had ended before frames were taken.
     fn end_sessions(&mut self, common: &Arc<Common>, rounds: u64) {
         let is_over = |(_, since): &mut (Target, u64)| has_all(*since, rounds);
         let ended: Vec<_> = self.ending.extract_if(.., is_over).map(|(target, _)| target).collect();
@@ -329,7 +331,7 @@ impl Gate {
         }
     }
 
-    /// This gateway is to end: it says farewell. Whether that is over, or cannot be.
+    /// Shuts down: says farewell. Returns whether that is over, or impossible.
     fn leave(&mut self, ending: &mut Ending) -> bool {
         let waited = ending.since.elapsed();
         let hurries = waited >= LINGER;
@@ -357,7 +359,7 @@ impl Gate {
         is_over
     }
 
-    /// A session is over: what had come is handed on by a thread of its own, if that does not go at once.
+    /// A session is over. What had been received is handed on by a thread of its own, unless that is done at once.
     fn end(&self, common: &Arc<Common>, mut session: Session) {
         common.end_session(session.cluster());
         let in_doubt = session.end();
@@ -371,7 +373,7 @@ impl Gate {
         common.hand_on(move || session.finish(&node, || here.is_over()));
     }
 
-    /// Begins sessions with who has come, ends those with who has gone.
+    /// Begins sessions with new gateways, and ends those with gateways that have gone.
     fn look(&mut self, common: &Arc<Common>) {
         let peers = self.domain.peers();
         let is_there = |target: Target| peers.iter().any(|(_, part)| *part == target);
@@ -407,7 +409,7 @@ impl Gate {
         common.notices().take_down(&self.node);
     }
 
-    /// What keeps the trunk from being there that this gateway has dialled.
+    /// Records why the trunk that this gateway dials is down.
     fn note(&self, common: &Common, why: String) {
         if let Some(expected) = &self.domain.expected {
             common.note(expected, why);

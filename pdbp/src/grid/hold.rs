@@ -1,4 +1,4 @@
-//! What a gateway holds for a part of another cluster, and whether its senders are to wait meanwhile.
+//! Frames that a gateway holds for a part of another cluster, and whether its senders must wait.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -10,10 +10,11 @@ use super::wire::{Head, command};
 use crate::node::Node;
 use crate::part::{Part, Shared, Target};
 
-/// Frames for a part that the window of the other gateway has no room for.
+/// Frames for a part that do not fit in the other gateway's window.
 ///
-/// **The rule.** Of what a gateway may hold, a part has at most as much as all leave free, so that some is left however many do not read;
-/// from then on its senders wait, until a quarter of that is left. What comes before all nodes have said that they know is taken all the same.
+/// **The rule.** A part may use at most as much of the gateway's space as is still free, so that some is left however many parts do
+/// not read. Beyond that its senders wait, until only a quarter is left. What arrives before all nodes have confirmed is still
+/// taken.
 #[derive(Default)]
 pub(super) struct Hold {
     frames: VecDeque<(Head, Vec<u8>)>,
@@ -21,14 +22,14 @@ pub(super) struct Hold {
     stop: Option<Stop>,
 }
 
-/// Senders are to wait.
+/// State while senders wait.
 #[derive(Default)]
 struct Stop {
-    /// Nodes that have been told.
+    /// Nodes that have been told to stop.
     told: BTreeSet<NodeId>,
-    /// Those of them that have not answered.
+    /// Those of them that have not confirmed.
     awaited: BTreeSet<NodeId>,
-    /// Those that are still to be told that they go on.
+    /// Whether nodes are still to be told to go on.
     goes: bool,
 }
 
@@ -51,19 +52,19 @@ impl Hold {
         Some(frame)
     }
 
-    /// Whether there is something that a part of this cluster has sent.
+    /// Whether any frame comes from this part of this cluster.
     pub(super) fn has_of(&self, origin: u64) -> bool {
         self.frames.iter().any(|(head, _)| head.origin == origin)
     }
 
-    /// A node says that nothing for the part leaves it any more.
+    /// A node confirms that nothing for the part leaves it any more.
     pub(super) fn note_stopped(&mut self, node: NodeId) {
         if let Some(stop) = &mut self.stop {
             stop.awaited.remove(&node);
         }
     }
 
-    /// Tells nodes what they do not know yet. Whether there was anything to say.
+    /// Tells nodes what they do not know yet. Returns whether there was anything to say.
     pub(super) fn advance(&mut self, node: &Node, gate: &Part<Shared>, part: Target, line: &Line) -> bool {
         let free = line.room.saturating_sub(line.held);
         match &mut self.stop {
@@ -96,7 +97,7 @@ impl Hold {
         worked
     }
 
-    /// The part has gone: whoever waits is told so when it looks.
+    /// The part has gone: waiting senders notice when they check.
     pub(super) fn end(&mut self, node: &Node, part: &Part<Shared>) {
         for node_of in self.stop.take().into_iter().flat_map(|stop| stop.told) {
             tell(node, part, node_of, command::GO, &part.id().to_bits().to_le_bytes());
@@ -111,7 +112,7 @@ fn nodes(node: &Node) -> Vec<NodeId> {
     parts.map(|part| part.id.node()).filter(|node| !engine.has_failed(*node)).collect()
 }
 
-/// Whether it is told, or has gone.
+/// Whether the node was told, or has gone.
 fn tell(node: &Node, gate: &Part<Shared>, to: NodeId, number: u16, bits: &[u8]) -> bool {
     let part = node.shared.engine().lookup(to, flow::NAME).map(|part| part.id);
     let Some(part) = part else { return true };

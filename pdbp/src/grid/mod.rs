@@ -6,63 +6,62 @@
 //!           (a part of node 0)     ├─ gateway ══ trunk, a link of pdbp-net ══ gateway ─┤  (a part of node 0)
 //!  part ──▶ pdbp.gate.west ────────┘   frames                               └─ pdbp.gate.east
 //! ```
-//! * The process with node 0 of a cluster is its *gateway*. A *trunk* is a link of [`pdbp_net`] to another gateway: it outlives its connections,
-//!   and nothing on it is lost or doubled as long as an outage is shorter than `outage_ms` (60 s here, unless it is set).
-//! * **A part of another cluster is a part of this one**: its *proxy*, which the gateway registers when the part is looked up, or sends its
-//!   first message. So a message to it, and one from it, is like any other: there is nothing new in headers, and messages inside the cluster
-//!   cost what they did. The proxy goes when the part has gone.
-//! * **A gateway trusts another no further than that it knows the token.** What it says is bounded in memory and time ([`bounds`]): one that goes on without
-//!   end, or sends more than was granted, is not listened to any more, and look-ups say why. It reaches parts that it was told of, and none of the runtime's.
-//!   A message that is longer than what the other cluster takes (`assembly_bytes` there) comes back at once.
-//! * Clusters share nothing: each has its own tables, master, settings and programs. A part `pdbp.gate.west` in the tables says that west is in
-//!   reach; look-ups go there as commands, and are answered in the tables.
-//! * A gateway hands on what comes over a trunk, and keeps for each pair of parts what finds no room: a part that does not read holds up others of
-//!   its node, as it does inside a cluster, and neither the trunk nor other nodes; but for messages longer than a block, of which a sender far
-//!   away has one on its way to a part at a time. How much a gateway may have to keep is bounded by a
-//!   window, the lesser half of both ends' [`Settings::trunk_bytes`]; it is given back when a message has been handed on.
-//! * **A gateway always takes** what its own cluster has for the other, so that a part far away that does not read, or a line that is cut, does not
-//!   fill the links of this cluster: as much as the other half of `trunk_bytes`. Before that is full it tells all nodes for which part nothing is to be
-//!   sent for a while (`flow`); those who send to it wait, and nobody else.
-//! * Of either half a part has at most as much as all leave free: however many do not read, some is left for others. A gateway that holds all
-//!   that it may has `trunk_bytes` for each trunk, and what was under way when it told the nodes, which is no more than links have room for.
-//! * What cannot be handed on, since the part or the trunk has gone, or since the part has taken nothing for `timeout_ms`, comes back as commands
-//!   with the number [`RETURNED`].
-//! * **A gateway that ends loses nothing of others.** It says farewell ([`farewell`]): for a second it hands on what it has taken, and returns the
-//!   rest to the other cluster, which gives it to those who have sent it. What it has sent is handed on after it has gone, as long as parts read it
-//!   (`timeout_ms` after they have read last it is given up). Both may end at once. Lost is only what comes back to parts of the very cluster that
-//!   ends, if they do not read it for [`Settings::farewell`]; what of messages longer than a block, and of streams, lay in rows inside the cluster; and, if the line is
-//!   cut at that moment and for a second more, what the gateway had taken and not handed on.
-//!   A gateway whose other end is connected and says nothing (a process that was stopped) waits for it for `timeout_ms` before it ends.
-//! * What is sent to a part of another cluster in the moment in which that part goes has no receiver, as inside a cluster, and does not come back.
-//! * **What may be lost otherwise is counted**: when a gateway has gone without a farewell, having been killed or out of reach for longer than
-//!   `outage_ms`, [`Event::ClusterDown`](crate::Event::ClusterDown) says how many messages it had taken of which it has not said that they were handed
-//!   on, which it says with what it has to send next, or after 5 to 15 ms. They do not come back; what it had not acknowledged does. Of that the last may have arrived, since a line that is cut takes
-//!   acknowledgements with it.
-//! * A gateway that is killed says nothing: it is taken for a line that is cut until `outage_ms` is over, and until then neither the one that is
-//!   started in its place nor others are let in where it had dialled. One that ends is known at once.
-//! * **Streams** are three in a row: to the proxy, over the trunk, and from the writer's proxy to the part that reads. Each waits for the next, so
-//!   that a slow reader slows its writer. A writer whose trunk has gone is told the cluster's name
-//!   ([`SendError::ClusterGone`](crate::SendError::ClusterGone)), a reader that the stream is broken.
+//! * The process with node 0 of a cluster is its *gateway*. A *trunk* is a link of [`pdbp_net`] to another gateway: it survives its
+//!   connections, and nothing on it is lost or duplicated as long as an outage is shorter than `outage_ms` (60 s here, unless it is
+//!   set).
+//! * **A part of another cluster is represented by a part of this one**, its *proxy*, which the gateway registers when the part is
+//!   looked up or sends its first message. So messages to and from it are ordinary ones: headers are unchanged, and messages within
+//!   the cluster cost what they did. The proxy is freed when the part has gone.
+//! * **A gateway trusts another no further than that it knows the token.** Memory and time spent on it are bounded ([`bounds`]): a
+//!   gateway that goes on without end, or sends more than it was granted, is ignored from then on, and look-ups say why. It can
+//!   reach only parts that it was told of, and none of the runtime's. A message longer than what the other cluster takes
+//!   (`assembly_bytes` there) comes back at once.
+//! * Clusters share nothing: each has its own tables, master, settings and programs. A part `pdbp.gate.west` in the tables says
+//!   that the cluster west is reachable; look-ups go there as commands, and are answered through the tables.
+//! * A gateway hands on what arrives over a trunk, and queues per pair of parts what finds no room. So a part that does not read
+//!   holds up others of its node, as it does within a cluster, but neither the trunk nor other nodes; except that a remote sender
+//!   has only one message longer than a block in flight at a time. How much a gateway may have to queue is bounded by a window, the
+//!   smaller half of both ends' [`Settings::trunk_bytes`], which opens again when messages have been handed on.
+//! * **A gateway always takes** what its own cluster sends to the other, up to the other half of `trunk_bytes`, so that a remote
+//!   part that does not read, or a line that is cut, does not fill the links of this cluster. Before that half is full, it tells
+//!   all nodes which parts nothing may be sent to for now (`flow`); senders to those wait, and nobody else.
+//! * One part may use at most as much of either half as is still free in it: however many do not read, some is left for others. A
+//!   full gateway holds `trunk_bytes` for each trunk, and what was in flight when it told the nodes, which is no more than links
+//!   have room for.
+//! * What cannot be handed on, because the part or the trunk has gone, or the part has taken nothing for `timeout_ms`, comes back
+//!   in commands with the number [`RETURNED`].
+//! * **A gateway that shuts down loses nothing of others.** It says farewell ([`farewell`]): for a second it hands on what it has
+//!   received, and returns the rest to the other cluster, which gives it back to the senders. What it has sent is handed on after
+//!   it has gone, as long as parts read it (it is given up `timeout_ms` after they last read). Both may shut down at once. Lost is
+//!   only what comes back to parts of the very cluster that shuts down, if they do not read it for [`Settings::farewell`]; pieces
+//!   of messages longer than a block, and of streams, that were in rows within the cluster; and, if the line is cut at that moment
+//!   and for a second more, what the gateway had received and not handed on. If its peer is connected but silent (a suspended
+//!   process), a gateway waits for it for `timeout_ms` before it ends.
+//! * A message sent to a part of another cluster at the moment that part goes has no receiver, as within a cluster, and does not
+//!   come back.
+//! * **Other losses are counted.** When a gateway has gone without a farewell, killed or unreachable for longer than `outage_ms`,
+//!   [`Event::ClusterDown`](crate::Event::ClusterDown) says how many messages it had received without reporting that they were
+//!   handed on; it reports that with the next frame, or after 5 to 15 ms. These do not come back; what it had not acknowledged
+//!   does. The last of those may have arrived all the same, since a line that is cut takes acknowledgements with it.
+//! * A gateway that is killed says nothing: until `outage_ms` is over it looks like a line that is cut, and where it had dialled
+//!   neither its replacement nor others are let in. One that shuts down is known at once.
+//! * **Streams** are three in a row: to the proxy, over the trunk, and from the writer's proxy to the part that reads. Each waits
+//!   for the next, so that a slow reader slows its writer. If the trunk goes down, the writer is told the cluster's name
+//!   ([`SendError::ClusterGone`](crate::SendError::ClusterGone)), and the reader that the stream is broken.
 //!
-//! Measured by `cargo run --release -p pdbp --features net --example trunk` on two cores that had other work, medians of five: messages of 128 KiB
-//! cross at 1,416 MB/s, 0.77 of what one link over sockets carries (1,846); a round trip of 64 bytes took 263 µs, 5.2 times that of a link (51),
-//! where 4 times was the aim: each way two gateways handed it from one thread to another. Since whichever thread takes a message hands it
-//! on, it takes 0.72 of that (debug builds in turn, `chrt -r 1`, two runs each: 1,076 and 1,053 µs before, 752 and 791 since). With 25 other threads to run
-//! for the two cores, `chrt -r 1`, three runs of the build then: 0.59 to 0.65 of what a link carries, and 6.4 to 8.1 times its round trip (268 to 320 µs, 38 to 50).
-//! What was taken is told with the next frame now (`taken`), and proxies wake nobody to flush: five runs of the builds before and since, in turn, medians:
-//! round trips of 276 and 195 µs (link 39), 5.0 times that of a link; long messages 921 and 864 MB/s, within what runs differ by (800 to 1,524). With nothing else on the
-//! machine, three runs each by turns, `chrt -r 1`: 257, 250 and 229 µs before, **84, 90 and 138 since, 2.7, 2.8 and 4.3 times that of a link**; long messages 934, 1,357, 1,392 and 1,075,
-//! 1,100, 1,409 MB/s. Since a link carries more (3,448 to 3,553 MB/s, once 2,665), five runs with nothing else on the machine, `chrt -r 1`: trunks 1,063 to 1,469 MB/s, **0.31 to 0.55 of
-//! a link, where 0.5 was the aim**, round trips of 82 to 121 µs, 2.6 to 3.8 times those of a link; with `PDBP_CODEC=none` 1,361 to 1,752 MB/s, 0.38 to 0.63, and 2.7 to 4.2 times. A profile
-//! shows no copy or lock that stands out: the threads of two clusters and two gateways take turns on two cores, and what they do most is to give way to each other.
+//! Measured by `cargo run --release -p pdbp --features net --example trunk` on two cores with nothing else on the machine, `chrt -r
+//! 1`, five runs: messages of 128 KiB cross at 1,063 to 1,469 MB/s, **0.31 to 0.55 of what one link over sockets carries, where 0.5
+//! was the aim** (with `PDBP_CODEC=none` 1,361 to 1,752 MB/s, 0.38 to 0.63); round trips of 64 bytes take 82 to 121 µs, 2.6 to 3.8
+//! times those of a link. In a profile no copy or lock stands out: the threads of two clusters and two gateways take turns on two
+//! cores, and mostly yield to each other.
 //!
-//! How a trunk is called its URL says ([`Scheme`](crate::Scheme)): in frames or by SOAP. The gateway that listens takes either.
+//! The URL of a trunk selects its framing ([`Scheme`](crate::Scheme)): PDBP's own or SOAP. A gateway that listens accepts either.
 //!
-//! Behind the trunk stands an [open cluster](crate::Settings::found) of gateways, founded by who listens, in which each gateway is a node. When
-//! a node has gone, the session with that cluster is over. Clusters that dial the same one have nothing to do with each other, and need
-//! not reach each other: each has a link to the gateway that listens and to no other ([`pdbp_net::Net::dial`]), and its open port is enough for all.
-//! A try to dial has as long as `timeout_ms` says; a round trip may take seconds. Of two clusters that dial each other one has a trunk to the other first,
-//! and as long as that is there the other does not dial.
+//! Behind the trunks is an [open cluster](crate::Settings::found) of gateways, founded by the one that listens, in which each
+//! gateway is a node. When a node has gone, the session with its cluster is over. Clusters that dial the same gateway are
+//! independent, and need not reach each other: each has a link to the gateway that listens and to no other
+//! ([`pdbp_net::Net::dial`]), so its open port is enough for all. An attempt to dial takes up to `timeout_ms`; a round trip may
+//! take seconds. If two clusters dial each other, one trunk comes up first, and while it is up the other cluster does not dial.
 
 mod bounds;
 mod farewell;
@@ -101,21 +100,21 @@ use crate::error::{LookupError, SendError, StartError};
 use crate::node::{Node, NodeEngine, Shared};
 use crate::part::Target;
 
-/// What the name of the part begins with that says that a cluster is in reach.
+/// Prefix of the name of the part that says that a cluster is reachable.
 const GATE: &str = "pdbp.gate.";
-/// What names of proxies begin with, before that of their cluster.
+/// Prefix of the names of proxies, before that of their cluster.
 const PROXY: &str = "pdbp.far.";
 
-/// The name of the part that says that a cluster is in reach.
+/// The name of the part that says that a cluster is reachable.
 fn gate_of(cluster: &str) -> String {
     format!("{GATE}{cluster}")
 }
 
-/// Whether a part of another cluster is still in reach.
+/// Checks that a part of another cluster is still reachable.
 ///
 /// # Errors
-/// [`SendError::NoSuchPart`] when it has gone, [`SendError::ClusterGone`] when its whole cluster has.
-pub(crate) fn check_far(engine: &NodeEngine, part: Target, cluster: &str) -> Result<(), SendError> {
+/// [`SendError::NoSuchPart`] if it has gone, [`SendError::ClusterGone`] if its whole cluster has.
+pub(crate) fn check_remote(engine: &NodeEngine, part: Target, cluster: &str) -> Result<(), SendError> {
     if engine.has_part(part) {
         return Ok(());
     }
@@ -125,7 +124,7 @@ pub(crate) fn check_far(engine: &NodeEngine, part: Target, cluster: &str) -> Res
     Err(if is_there { SendError::NoSuchPart(part) } else { SendError::ClusterGone { cluster } })
 }
 
-/// The gateway of a cluster, until it is dropped.
+/// The gateway of a cluster. Dropping it ends it.
 pub(crate) struct Gateway {
     common: Arc<Common>,
     address: Option<SocketAddr>,
@@ -134,21 +133,21 @@ pub(crate) struct Gateway {
     node: Node,
 }
 
-/// What the threads of a gateway have in common.
+/// State shared by the threads of a gateway.
 pub(crate) struct Common {
     stop: AtomicBool,
     /// The clusters that this gateway dials.
     #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
     dialled: Vec<String>,
-    /// The domains there are, each by the node of this gateway in it.
+    /// The domains, each by the node of this gateway in it.
     domains: Mutex<Vec<Weak<Shared>>>,
-    /// What keeps a cluster's trunk from being there.
+    /// Why a cluster's trunk is down.
     errors: Mutex<HashMap<String, String>>,
-    /// The clusters that there are sessions with, each as often.
+    /// The clusters that there are sessions with, one entry per session.
     sessions: Mutex<Vec<String>>,
-    /// What was answered in sessions that have ended.
+    /// Answers given in sessions that have ended.
     notices: Mutex<Notices>,
-    /// Threads that hand on what has come of clusters that have gone.
+    /// Threads that hand on what had been received from clusters that have gone.
     remains: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -162,7 +161,7 @@ impl Common {
         self.domains.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For each domain the figures of its links, and of which node which cluster's name is known.
+    /// Calls `each` for each domain with the statistics of its links, and the cluster names of its nodes where known.
     #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
     pub(crate) fn each_domain(&self, mut each: impl FnMut(&pdbp_net::Stats, &[(u16, String)])) {
         // Not under the lock: an engine may be busy.
@@ -187,12 +186,12 @@ impl Common {
         &self.dialled
     }
 
-    /// What keeps a cluster's trunk from being there.
+    /// Why a cluster's trunk is down.
     pub(crate) fn error_of(&self, cluster: &str) -> Option<String> {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
     }
 
-    /// Does something on a thread of its own, for which the gateway waits when it ends.
+    /// Runs `work` on a thread of its own, which the gateway waits for when it ends.
     fn hand_on(&self, work: impl FnOnce() + Send + 'static) {
         let thread = std::thread::Builder::new().name("pdbp-remains".to_owned()).spawn(work);
         let mut remains = self.remains.lock().unwrap_or_else(PoisonError::into_inner);
@@ -209,7 +208,7 @@ impl Common {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// There is a trunk to the cluster: what has kept it from being there is over.
+    /// There is a trunk to the cluster: clears the reason why there was none.
     fn begin_session(&self, cluster: &str) {
         self.sessions().push(cluster.to_owned());
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
@@ -222,7 +221,7 @@ impl Common {
         }
     }
 
-    /// Whether there is a trunk to the cluster, whoever has dialled.
+    /// Whether there is a trunk to the cluster, whichever end dialled.
     fn has_session(&self, cluster: &str) -> bool {
         self.sessions().iter().any(|session| session == cluster)
     }
@@ -233,7 +232,7 @@ impl Common {
 }
 
 impl Gateway {
-    /// Opens the trunks that the settings name, on the node that carries them; listens before it returns, and dials afterwards.
+    /// Opens the trunks that the settings name, on the node that carries them: listens before it returns, and dials afterwards.
     pub(crate) fn start(node: &Node, settings: &Settings) -> Result<Option<Self>, StartError> {
         let Some(own) = settings.grid.clone() else { return Ok(None) };
         let common = Arc::new(Common {
@@ -263,7 +262,7 @@ impl Gateway {
         Ok(Some(gateway))
     }
 
-    /// A thread for the trunks of one domain; `open` is called again when it has ended, and gives up by `None`.
+    /// Starts a thread for the trunks of one domain; `open` is called again when the domain has ended, and `None` ends the thread.
     fn spawn(
         &mut self,
         open: impl FnMut(&Arc<Common>) -> Option<gate::Gate> + Send + 'static,
@@ -275,12 +274,12 @@ impl Gateway {
         Ok(())
     }
 
-    /// Where it listens.
+    /// The address it listens at.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// What keeps a cluster's trunk from being there.
+    /// Why a cluster's trunk is down.
     pub(crate) fn last_error(&self, cluster: &str) -> Option<String> {
         self.common.error_of(cluster)
     }
@@ -292,7 +291,7 @@ impl Drop for Gateway {
         let remains =
             || std::mem::take(&mut *self.common.remains.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in self.threads.drain(..) {
-            // One that has panicked has said so.
+            // A thread that panicked has reported it already.
             let _ = thread.join();
         }
         for thread in remains() {
@@ -306,7 +305,7 @@ impl Drop for Gateway {
 }
 
 impl Node {
-    /// The clusters to which there are trunks, by their names. Needs the feature `net`.
+    /// Names of the clusters that trunks lead to. Needs the feature `net`.
     pub fn clusters(&self) -> Vec<String> {
         let engine = self.shared.engine();
         let names = engine.parts().filter_map(|part| part.name.as_str().strip_prefix(GATE));
@@ -315,13 +314,14 @@ impl Node {
         names
     }
 
-    /// Addresses of all parts of a cluster to which there is a trunk, as its gateway knows them, in no order: `"worker@node1.west"`, which
-    /// [`find`](Self::find) takes. With the name of this cluster those of its own. Waits for the answer as long as the setting
-    /// `timeout_ms` says. Needs the feature `net`.
+    /// Addresses of all parts of a cluster that a trunk leads to, as its gateway knows them, in no particular order:
+    /// `"worker@node1.west"`, which [`find`](Self::find) takes. With the name of this cluster, those of its own parts. Waits for
+    /// the answer up to the setting `timeout_ms`. Needs the feature `net`.
     ///
     /// # Errors
-    /// [`LookupError::NoTrunk`] names the clusters that are in reach; [`LookupError::NoAnswer`]: the cluster says nothing, its line being
-    /// cut, say; [`LookupError::Remote`]: this node has no room for a part that asks; [`LookupError::Interrupted`].
+    /// [`LookupError::NoTrunk`] names the clusters that are reachable; [`LookupError::NoAnswer`]: the cluster is silent, for
+    /// example because its line is cut; [`LookupError::Remote`]: this node has no room for a part that asks;
+    /// [`LookupError::Interrupted`].
     pub fn parts_of(&self, cluster: &str) -> Result<Vec<String>, LookupError> {
         if self.settings().grid.as_deref() == Some(cluster) {
             return Ok(self.parts().into_iter().map(|part| format!("{part}.{cluster}")).collect());
@@ -329,7 +329,7 @@ impl Node {
         Remote::all(cluster).list(self)
     }
 
-    /// The cluster that a part belongs to; `None` for one of this cluster. Needs the feature `net`.
+    /// The cluster that a part belongs to; `None` for a part of this cluster. Needs the feature `net`.
     pub fn cluster_of(&self, part: Target) -> Option<String> {
         let engine = self.shared.engine();
         let entry = engine.parts().find(|entry| entry.id == part)?;

@@ -11,14 +11,14 @@ use crate::node::{Late, Node, NodeEngine};
 use crate::part::{Part, Target};
 use pdbp_core::tables::PartKind;
 
-/// Between two questions for a part that is not there yet.
+/// Interval between questions for a part that is not there yet.
 const AGAIN: Duration = Duration::from_millis(20);
-/// Bytes of the longest address that is asked for: names have fewer.
+/// Maximum bytes of an address in a question; names are shorter.
 const ADDRESS: usize = 256;
 
 /// An address in another cluster.
 pub(crate) struct Remote<'a> {
-    /// What it is there.
+    /// The address within that cluster.
     address: &'a str,
     cluster: &'a str,
 }
@@ -32,21 +32,21 @@ impl<'a> Remote<'a> {
         (!is_own).then_some(Self { address: address.get(..part.len() + 1 + host.len())?, cluster })
     }
 
-    /// A cluster as a whole.
+    /// All parts of a cluster.
     pub(crate) fn all(cluster: &'a str) -> Self {
         Self { address: "", cluster }
     }
 
-    /// Waits at most so long for the answer.
+    /// Waits up to `timeout` for the answer.
     pub(crate) fn lookup_within(&self, node: &Node, timeout: Duration) -> Result<Target, LookupError> {
         let gate = self.gate(node).ok_or_else(|| self.no_trunk(node))?;
         self.ask(node, &self.asker(node)?, gate, (Instant::now(), timeout))
     }
 
-    /// Asks until there is such a part.
+    /// Repeats the question until the part exists.
     pub(crate) fn find(&self, node: &Node, timeout: Duration) -> Result<Target, LookupError> {
         let began = Instant::now();
-        // One for all questions: ids of parts come round.
+        // One part for all questions: ids of parts are reused.
         let mut asker = None;
         loop {
             let (found, known) = match self.gate(node) {
@@ -67,7 +67,7 @@ impl<'a> Remote<'a> {
             if !again || left.is_zero() {
                 return found;
             }
-            // A trunk is seen when it is there; a part has to be asked for.
+            // A trunk is visible in the tables; a part must be asked for.
             let name = gate_of(self.cluster);
             let wait = if known { AGAIN.min(left) } else { left };
             let waited = node.wait_for(
@@ -100,7 +100,7 @@ impl<'a> Remote<'a> {
         }
     }
 
-    /// A part that puts questions.
+    /// A part that asks questions.
     fn asker(&self, node: &Node) -> Result<Part, LookupError> {
         static QUESTIONS: AtomicU64 = AtomicU64::new(0);
         let name = format!("pdbp.ask.{}", QUESTIONS.fetch_add(1, Ordering::Relaxed));
@@ -111,7 +111,7 @@ impl<'a> Remote<'a> {
         }
     }
 
-    /// Puts a question to the gateway.
+    /// Sends a question to the gateway.
     fn question(&self, asker: &Part, gate: Target, number: u16) -> Result<(), LookupError> {
         if self.address.len() > ADDRESS {
             let reason = format!("no address has {} bytes, and {ADDRESS} are the most", self.address.len());
@@ -149,7 +149,7 @@ impl<'a> Remote<'a> {
                 });
             }
             if !node.shared.engine().has_part(gate) {
-                // The trunk has gone, and with it the question.
+                // The trunk has gone, and the question with it.
                 return Err(self.no_trunk(node));
             }
             if left.is_zero() {
@@ -158,7 +158,7 @@ impl<'a> Remote<'a> {
         }
     }
 
-    /// Asks the gateway which parts its cluster has; their addresses, each as it is found from here.
+    /// Asks the gateway for all parts of its cluster; returns their addresses as seen from here.
     pub(crate) fn list(&self, node: &Node) -> Result<Vec<String>, LookupError> {
         let gate = self.gate(node).ok_or_else(|| self.no_trunk(node))?;
         let asker = self.asker(node)?;
@@ -194,8 +194,8 @@ impl<'a> Remote<'a> {
     }
 }
 
-/// Answers to questions, in the tables: as parts with names that only who has asked looks for. Messages to a node could be stuck behind others that
-/// wait for the very part that asks.
+/// Answers to questions, published in the tables as parts whose names only the asker looks for. Messages to a node could be stuck
+/// behind others that wait for the very part that asks.
 #[derive(Default)]
 pub(super) struct Notices(VecDeque<Notice>);
 
@@ -203,19 +203,19 @@ struct Notice {
     part: Target,
     asker: Target,
     since: Instant,
-    /// The asker was seen in the tables: when it has gone from there, it has read this.
+    /// The asker was seen in the tables; once it is gone from there, it has read this.
     is_known: bool,
 }
 
 impl Notices {
-    /// How long one stays whose asker has not been seen.
+    /// How long an answer stays whose asker has not been seen.
     const STAYS: Duration = Duration::from_secs(2);
 
     fn name(asker: Target) -> String {
         format!("pdbp.a.{:016x}.", asker.to_bits())
     }
 
-    /// Puts an answer up; whether there was room for it.
+    /// Publishes an answer. Returns whether there was room for it.
     pub(super) fn put(&mut self, node: &Node, asker: Target, target: &[u8]) -> bool {
         let Ok(target) = target.try_into().map(u64::from_le_bytes) else { return true };
         let name = format!("{}{target:016x}", Self::name(asker));
@@ -232,7 +232,7 @@ impl Notices {
         Target::from_bits(u64::from_str_radix(bits, 16).ok()?)
     }
 
-    /// Takes those down that have been read.
+    /// Removes answers that have been read.
     pub(super) fn take_down(&mut self, node: &Node) {
         if self.0.is_empty() {
             return;
@@ -242,12 +242,12 @@ impl Notices {
             let is_there = engine.has_part(notice.asker);
             notice.is_known |= is_there;
             let is_read = !is_there && (notice.is_known || notice.since.elapsed() >= Self::STAYS);
-            // While requests wait for the master, later.
+            // Later, if requests still wait for the master.
             !(is_read && engine.free(notice.part).is_ok())
         });
     }
 
-    /// Takes over those of a session that has ended.
+    /// Takes over the answers of a session that has ended.
     pub(super) fn take_over(&mut self, others: &mut Self) {
         self.0.append(&mut others.0);
     }
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use crate::Cluster;
 
-    /// More than wait for the master at a time.
+    /// More than may wait for the master at a time.
     #[test]
     fn answers_that_have_been_read_make_room_however_many() {
         const COUNT: u64 = 100;

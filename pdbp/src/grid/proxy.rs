@@ -1,4 +1,4 @@
-//! A part of another cluster, as a part of this one.
+//! A proxy: stands in for a part of another cluster.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -14,59 +14,58 @@ use crate::error::SendError;
 use crate::node::Pipe;
 use crate::part::{Batch, Message, Part, Shared, Target};
 
-/// The command number of messages for a part of another cluster that come back, since they could not be handed on there: the part has gone, or the
-/// trunk. They come from the part that they were for; a message that is longer than a block in pieces.
+/// The command number of messages returned from another cluster because they could not be handed on there: the part or the trunk
+/// has gone. Their source is the part that they were meant for. A message longer than a block comes back in pieces.
 pub const RETURNED: u16 = u16::MAX;
-/// Batches that are read of a proxy before the next one's turn.
+/// Batches read from one proxy before the next one's turn.
 const TURN: usize = 16;
 
-/// A part of the other cluster, as a part of this one.
+/// A stand-in for a part of the other cluster.
 pub(super) struct Proxy {
     pub(super) part: Part<Shared>,
-    /// What it has to hand on, by whom it is for,
-    /// and of which stream (0: messages).
+    /// What it has to hand on, by destination and stream (0: messages).
     pub(super) deliveries: BTreeMap<(Target, u32), Queue>,
-    /// Whom it sends a message to that is longer than a block; it sends one at a time.
+    /// The destination of the message longer than a block that it is sending; it sends one at a time.
     long: Option<Target>,
-    /// What has come for it and exceeds the window.
+    /// Frames for it that exceed the window.
     pub(super) hold: Hold,
-    /// Bytes for it that were sent and are not handed on there.
+    /// Bytes sent to it and not yet handed on there.
     pub(super) in_flight: u64,
-    /// Messages for it that were sent, and of which the other gateway has not said what has become of them.
+    /// Messages sent to it whose outcome the other gateway has not reported.
     pub(super) unconfirmed: u64,
     pub(super) streams: Streams,
-    /// The last turn after which there was nothing to be read of it.
+    /// The last turn after which it had nothing left to read.
     pub(super) emptied: u64,
-    /// The part has gone.
+    /// Whether the part has gone.
     pub(super) is_leaving: bool,
-    /// Somebody here has asked for it.
+    /// Whether somebody here has asked for it.
     pub(super) is_asked: bool,
 }
 
-/// What is to be handed on to a part, or of a stream, in order.
+/// What is to be handed on to a part, or on a stream, in order.
 pub(super) struct Queue {
     deliveries: VecDeque<Delivery>,
-    /// When anything of it was taken last.
+    /// When anything of it was last taken.
     since: Instant,
 }
 
-/// Messages of one part to another that have come.
+/// Received messages of one part to another.
 pub(super) struct Delivery {
     pub(super) head: Head,
     pub(super) bytes: Bytes,
     /// Messages that have been handed on.
     done: usize,
-    /// They come back to who has sent them, so that the other gateway waits for nothing.
+    /// Whether they go back to their sender; then the other gateway waits for nothing.
     pub(super) is_return: bool,
-    /// Of a stream: bytes that were written.
+    /// For a stream: bytes written so far.
     pub(super) written: usize,
 }
 
 pub(super) enum Bytes {
-    /// In the block that has come, behind the head.
+    /// In the block that it arrived in, after the head.
     InPlace(Message<Shared>),
     Kept(Vec<u8>),
-    /// On their way in segments.
+    /// Being sent in segments.
     Leaving(LongSend<Vec<u8>>),
 }
 
@@ -87,7 +86,7 @@ impl Delivery {
         }
     }
 
-    /// Gives the block back in which it has come.
+    /// Copies it out of the block that it arrived in, and releases that.
     pub(super) fn keep(&mut self) {
         if let Bytes::InPlace(_) = self.bytes {
             self.bytes = Bytes::Kept(self.bytes().to_vec());
@@ -102,52 +101,52 @@ impl Delivery {
         }
     }
 
-    /// Messages that have been handed on.
+    /// Number of messages handed on.
     pub(super) fn done(&self) -> usize {
         self.done
     }
 
-    /// How far that has come, of a long message and of a stream as well.
+    /// How far it has got, for a long message or a stream too.
     fn progress(&self) -> usize {
         if let Bytes::Leaving(long) = &self.bytes { long.sent() } else { self.done + self.written }
     }
 
-    /// Those that have not.
+    /// The messages not handed on yet.
     pub(super) fn rest(&self) -> &[u8] {
         self.bytes().get(self.done * self.head.length as usize..).unwrap_or(&[])
     }
 
-    /// Message `i`, if it is not the last one's end.
+    /// Message `i`; `None` past the last.
     pub(super) fn message(&self, i: usize) -> &[u8] {
         let length = self.head.length as usize;
         self.bytes().get(i * length..(i + 1) * length).unwrap_or(&[])
     }
 
-    /// What it is handed on behind: who it is for, and of which stream.
+    /// Its queue: the destination and the stream.
     pub(super) fn key(&self, dest: Target) -> (Target, u32) {
         (dest, if self.head.kind == Kind::Stream { self.head.count } else { 0 })
     }
 
-    /// What it takes of a window.
+    /// Bytes that it takes of a window.
     pub(super) fn weight(&self) -> u64 {
         weight(self.bytes().len())
     }
 }
 
-/// Whether anything was done.
+/// What has been done.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Progress {
     pub(super) worked: bool,
-    /// With what has come from the other cluster, not only with what goes back to who has sent it.
+    /// With data from the other cluster, not only with returns.
     pub(super) has_handed_on: bool,
 }
 
-/// What became of messages.
+/// The outcome of handing on messages.
 pub(super) enum Handed {
     All,
-    /// There is no room for some of them.
+    /// There was no room for some of them.
     Later,
-    /// There is no such part, or it cannot be reached.
+    /// The part does not exist or cannot be reached.
     Refused,
 }
 
@@ -167,17 +166,17 @@ impl Proxy {
         }
     }
 
-    /// Whether what it gets is taken: always, unless nodes do not do what they are told, or parts do not read what comes back to them.
+    /// Whether it may take more: always, unless nodes ignore what they are told, or parts do not read what comes back to them.
     pub(super) fn may_read(line: &Line) -> bool {
         line.held + line.returned < 2 * line.room
     }
 
-    /// Of the window, a part has at most as much as all leave free.
+    /// Whether the part may use more of the window: at most as much as is still free.
     fn may_send(&self, line: &Line) -> bool {
         !line.is_closed && line.in_flight < line.window && self.in_flight < line.window - line.in_flight
     }
 
-    /// Sends what parts of this cluster have sent to it, as far as the window allows, and takes the rest in.
+    /// Sends what parts of this cluster have sent to it, as far as the window allows, and holds the rest.
     pub(super) fn read(&mut self, remote: u64, line: &mut Line, out: &Part<Shared>, told: &mut Told) -> bool {
         let mut worked = false;
         while self.may_send(line)
@@ -197,7 +196,7 @@ impl Proxy {
         worked
     }
 
-    /// Sends, or takes in what exceeds the window. A message that is longer than the other gateway takes comes back.
+    /// Sends a frame, or holds what exceeds the window. A message longer than the other gateway takes comes back.
     pub(super) fn pass(&mut self, line: &mut Line, out: &Part<Shared>, head: Head, bytes: &[u8]) {
         if u64::from(head.length) > line.longest && head.kind == Kind::Data {
             line.returned += self.give_back(&head, bytes);
@@ -215,7 +214,7 @@ impl Proxy {
         line.send(out, head, bytes);
     }
 
-    /// Hands on what waits.
+    /// Hands on everything that waits.
     pub(super) fn hand_on_all(&mut self, taken: &mut Vec<Delivery>, refused: &mut Vec<Delivery>) -> Progress {
         let mut progress = Progress::default();
         let keys: Vec<(Target, u32)> = self.deliveries.keys().copied().collect();
@@ -245,7 +244,7 @@ impl Proxy {
         progress
     }
 
-    /// Hands messages on as far as there is room.
+    /// Hands on messages as far as there is room.
     pub(super) fn hand_on(&mut self, dest: Target, delivery: &mut Delivery) -> Handed {
         if delivery.head.kind == Kind::Stream {
             return self.hand_on_stream(dest, delivery);
@@ -273,7 +272,7 @@ impl Proxy {
         Handed::All
     }
 
-    /// Sends a message that is longer than a block, as its receiver has room for it.
+    /// Sends a message longer than a block as its receiver gets room.
     fn send_long(&mut self, dest: Target, delivery: &mut Delivery) -> Handed {
         if self.long.is_some_and(|busy| busy != dest) {
             return Handed::Later;
@@ -294,7 +293,7 @@ impl Proxy {
         if sent.is_ok() { Handed::All } else { Handed::Refused }
     }
 
-    /// What is on its way in segments is given up: the session has ended.
+    /// Gives up a message that is being sent in segments: the session has ended.
     pub(super) fn end_long(&mut self) {
         for delivery in self.deliveries.values().flat_map(|queue| &queue.deliveries) {
             if let Bytes::Leaving(long) = &delivery.bytes {
@@ -303,24 +302,24 @@ impl Proxy {
         }
     }
 
-    /// Lets a delivery wait behind others of its kind.
+    /// Queues a delivery behind others of its kind.
     pub(super) fn wait(&mut self, key: (Target, u32), mut delivery: Delivery) {
         delivery.keep();
         let new = || Queue { deliveries: VecDeque::new(), since: Instant::now() };
         self.deliveries.entry(key).or_insert_with(new).deliveries.push_back(delivery);
     }
 
-    /// What has come for parts and has not been handed on, from the other cluster.
+    /// Whether anything received from the other cluster has not been handed on.
     pub(super) fn has_parcels(&self) -> bool {
         self.deliveries.values().flat_map(|queue| &queue.deliveries).any(|delivery| !delivery.is_return)
     }
 
-    /// Whether anything waits for who has sent it and has it back.
+    /// Whether anything waits to go back to its sender.
     pub(super) fn has_returns(&self) -> bool {
         self.deliveries.values().flat_map(|queue| &queue.deliveries).any(|delivery| delivery.is_return)
     }
 
-    /// Takes out messages that are to go back: those for parts that have taken nothing for `patience`; of streams only with no patience at all.
+    /// Takes out messages to be returned: those for parts that have taken nothing for `patience`; for streams only if that is zero.
     pub(super) fn take_stuck(&mut self, patience: Duration, stuck: &mut Vec<Delivery>) {
         for ((_, stream), queue) in &mut self.deliveries {
             if (*stream != 0 && patience > Duration::ZERO) || queue.since.elapsed() < patience {
@@ -342,13 +341,13 @@ impl Proxy {
         self.deliveries.retain(|_, queue| !queue.deliveries.is_empty());
     }
 
-    /// What it has handed on to a node and comes back, since it has not arrived there: as it came from the other gateway.
+    /// Takes what it handed on to a node that failed before it arrived, in the form it came from the other gateway.
     pub(super) fn take_returned(&self, remote: u64, returns: &mut VecDeque<(Head, Vec<u8>)>) -> bool {
         let before = returns.len();
         while let Ok(Some(message)) = self.part.try_returned() {
             let is_return = message.is_command() && message.command() == RETURNED;
             let [dest] = *message.targets() else { continue };
-            // Of streams and of messages longer than a block nothing comes back, as inside a cluster.
+            // Streams and messages longer than a block do not come back, as within a cluster.
             if is_return || message.stream().is_some() || message.segment().is_some() {
                 continue;
             }
@@ -366,8 +365,8 @@ impl Proxy {
         returns.len() > before
     }
 
-    /// Messages for its part come back to who has sent them, as commands; those that are longer than a block in pieces. Returns how much waits for
-    /// that now.
+    /// Returns messages for its part to their senders, as commands; those longer than a block in pieces. Returns the bytes that now
+    /// wait for that.
     pub(super) fn give_back(&mut self, head: &Head, bytes: &[u8]) -> u64 {
         let Some(origin) = Target::from_bits(head.origin) else { return 0 };
         let most = self.part.longest().max(1);
@@ -387,35 +386,35 @@ impl Proxy {
         all
     }
 
-    /// Whether it holds what a part of this cluster has sent.
+    /// Whether it holds anything sent by this part of this cluster.
     pub(super) fn holds_of(&self, origin: u64) -> bool {
         self.hold.has_of(origin)
     }
 
-    /// Bytes of what waits here.
+    /// Bytes that wait here.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn weight(&self) -> u64 {
         self.deliveries.values().flat_map(|queue| &queue.deliveries).map(Delivery::weight).sum()
     }
 
-    /// Its part has gone, or the trunk.
+    /// Ends its streams: its part or the trunk has gone.
     pub(super) fn end_streams(&mut self) {
         self.streams.end(&self.part);
     }
 
-    /// Whether all that has come for it has been read.
+    /// Whether all that has arrived for it has been read.
     pub(super) fn is_read(&self) -> bool {
         self.part.pipe().is_ok_and(Pipe::is_empty)
     }
 
-    /// Whether its part has gone and nothing is left to be done for it: what is under way comes back to who has sent it, by this proxy.
+    /// Whether its part has gone and nothing is left to do: messages in flight go back to their senders through this proxy.
     pub(super) fn is_done(&self) -> bool {
         let is_over = self.deliveries.is_empty() && self.hold.is_empty() && self.in_flight == 0;
         self.is_leaving && is_over && self.is_read()
     }
 }
 
-/// Messages of a frame: of the frames of a long one the last counts.
+/// Messages that a frame counts for: of the frames of a long message, the last one counts.
 pub(super) fn messages(head: &Head) -> u64 {
     if head.kind == Kind::Data && head.flags & MORE == 0 { u64::from(head.count) } else { 0 }
 }
@@ -424,7 +423,7 @@ pub(super) fn head_of(batch: &Batch<Shared>, dest: u64) -> Head {
     Head {
         flags: if batch.is_command() { COMMAND } else { 0 },
         command: batch.command(),
-        // Neither a block nor `assembly_bytes` of a message is longer.
+        // No message is longer: blocks and `assembly_bytes` are shorter.
         length: u32::try_from(batch.message_len()).unwrap_or(u32::MAX),
         count: u32::try_from(batch.len()).unwrap_or(u32::MAX),
         origin: batch.source().to_bits(),

@@ -10,30 +10,30 @@ use crate::error::SendError;
 use crate::node::{Node, NodeEngine};
 use crate::part::{Part, Shared, Target};
 
-/// Bytes of addresses that are said at a time.
+/// Bytes of addresses sent at a time.
 const PIECE: usize = 512;
-/// The longest that are taken.
+/// Maximum bytes accepted at a time.
 const MOST: usize = 2 * PIECE;
 
-/// How long a part may have asked before this node knows of it.
+/// How long after its question a part may still be unknown to this node.
 const UNSEEN: Duration = Duration::from_secs(1);
 
-/// What a part has asked.
+/// A question of a part.
 pub(super) struct Question {
     asker: Target,
     since: Instant,
-    /// Bytes of addresses that were answered.
+    /// Bytes of addresses received in answer.
     listed: usize,
 }
 
 impl Question {
-    /// Whether who has asked is still there. One that has only just come may not be in the tables of this node yet.
+    /// Whether the asker still exists. A new one may not be in the tables of this node yet.
     pub(super) fn is_open(&self, engine: &NodeEngine) -> bool {
         self.since.elapsed() <= UNSEEN || engine.has_part(self.asker)
     }
 }
 
-/// An answer, to whom and by which command.
+/// An answer, with the asker and the command number.
 pub(super) struct Answer {
     asker: Target,
     number: u16,
@@ -42,7 +42,7 @@ pub(super) struct Answer {
 }
 
 impl Session {
-    /// Answers what the other cluster has asked, as far as the line takes answers. Whether there was anything.
+    /// Answers questions of the other cluster, as long as the line takes answers. Returns whether there were any.
     pub(super) fn answer_all(&mut self, node: &Node) -> bool {
         let mut worked = false;
         while self.line.waiting() < ANSWERS
@@ -57,7 +57,7 @@ impl Session {
         worked
     }
 
-    /// Somebody in the other cluster looks for a part of this one.
+    /// The other cluster asks for a part of this one.
     fn answer(&mut self, node: &Node, number: u32, address: &str) {
         let found = crate::node::find_for_others(node, address);
         let (head, bytes) = match &found {
@@ -65,7 +65,7 @@ impl Session {
                 self.told.insert(part.to_bits());
                 (Head { dest: part.to_bits(), ..Head::new(Kind::Found) }, &[][..])
             }
-            // It repeats what was asked for, which may be of any length.
+            // It repeats the address asked for, which may be of any length.
             Err(error) => {
                 let end = (0..=TEXT.min(error.len())).rfind(|end| error.is_char_boundary(*end));
                 (Head::new(Kind::Unknown), error.as_bytes().get(..end.unwrap_or(0)).unwrap_or(&[]))
@@ -87,7 +87,7 @@ impl Session {
         self.push_answer(asker, number, bytes);
     }
 
-    /// Somebody in the other cluster asks which parts there are.
+    /// The other cluster asks for all parts.
     fn list(&mut self, node: &Node, number: u32) {
         for (piece, flags) in pieces(&node.parts()) {
             let head = Head { flags, length: number, ..Head::new(Kind::Listed) };
@@ -116,7 +116,7 @@ impl Session {
         self.answers.push_back(Answer { asker, number, bytes, since: Instant::now() });
     }
 
-    /// Passes answers on to who has asked. One for whom there is no room keeps nobody else waiting.
+    /// Passes answers on to their askers. One without room does not hold up the others.
     pub(super) fn pass_answers(&mut self) -> bool {
         let Some(gate) = &self.gate else { return false };
         let (before, mut stuck) = (self.answers.len(), BTreeSet::new());
@@ -128,10 +128,10 @@ impl Session {
             let passed = if *number == command::FOUND {
                 self.notices.put(gate.node(), *asker, bytes)
             } else {
-                // Who has gone needs no answer.
+                // An asker that has gone needs no answer.
                 gate.sender(*asker).no_wait().command(*number).send(bytes) != Err(SendError::WouldBlock)
             };
-            // One that has only just come may not be in the tables of this node yet.
+            // A new one may not be in the tables of this node yet.
             let has_gone = || since.elapsed() > UNSEEN && !gate.shared().engine().has_part(*asker);
             let is_done = passed || has_gone();
             if !is_done {
@@ -168,7 +168,7 @@ impl Session {
     }
 }
 
-/// Addresses, each with a line end behind it, in pieces that any block takes, with their flags.
+/// Addresses, each followed by a newline, in pieces that fit any block, with their flags.
 fn pieces(addresses: &[String]) -> Vec<(String, u8)> {
     let mut pieces = vec![(String::new(), 0)];
     for address in addresses {

@@ -1,4 +1,4 @@
-//! What a gateway has with another: proxies, and frames that wait.
+//! A gateway's session with another one: proxies, and waiting frames.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,26 +20,26 @@ use super::{PROXY, gate_of};
 use crate::node::Node;
 use crate::part::{Message, Part, Shared, Target};
 
-/// How long a gateway waits for a place for one part, and for as long again it asks for no other: all trunks wait meanwhile.
+/// How long a gateway waits for its cluster to register one part, and then does not try another: all trunks wait meanwhile.
 const PLACE: Duration = Duration::from_secs(2);
 
-/// A session with a gateway of another cluster; it ends when one of the two does.
+/// A session with a gateway of another cluster; it ends when either of them does.
 pub(super) struct Session {
     cluster: String,
     pub(super) line: Line,
-    /// By its name others know that the cluster is in reach. None if another session has that already.
+    /// Its name tells others that the cluster is reachable. `None` if another session has that name already.
     pub(super) gate: Option<Part<Shared>>,
-    /// Parts of the other cluster, by what they are there.
+    /// Parts of the other cluster, by their bits there.
     pub(super) proxies: BTreeMap<u64, Proxy>,
-    /// This cluster gave no place in time, and is not asked for one before.
+    /// No part is registered before this time, since the cluster did not answer in time.
     asks_at: Option<Instant>,
     /// Parts of this cluster that the other has heard of.
     pub(super) told: Told,
-    /// Those of them that have gone, of which it is still to be told, and in which turn that was seen.
+    /// Those of them that have gone, of which the other is still to be told, and the turn in which that was seen.
     gone: BTreeMap<u64, u64>,
-    /// Turns so far.
+    /// Number of turns so far.
     turns: u64,
-    /// What was asked, by the number of the question.
+    /// Questions asked, by number.
     pub(super) questions: BTreeMap<u32, Question>,
     pub(super) next_question: u32,
     pub(super) answers: VecDeque<Answer>,
@@ -50,44 +50,44 @@ pub(super) struct Session {
     has_returned: bool,
     pub(super) farewell: Farewell,
     pub(super) bounds: Bounds,
-    /// The other gateway is not listened to any more.
+    /// Whether the other gateway is ignored from now on.
     is_broken: bool,
     has_begun: bool,
 }
 
-/// Frames to the other gateway.
+/// The outgoing side: frames to the other gateway.
 pub(super) struct Line {
     to: Target,
     waiting: VecDeque<Vec<u8>>,
-    /// Bytes of those.
+    /// Bytes of the waiting frames.
     waiting_bytes: u64,
-    /// Bytes of messages that come back to parts of this cluster and wait for them.
+    /// Bytes of messages that wait to go back to parts of this cluster.
     pub(super) returned: u64,
     /// The longest message that the other gateway takes.
     pub(super) longest: u64,
-    /// Bytes that were sent and are not handed on there.
+    /// Bytes sent and not yet handed on there.
     pub(super) in_flight: u64,
-    /// Bytes that proxies hold, since they exceed a window.
+    /// Bytes that proxies hold because they exceed a window.
     pub(super) held: u64,
-    /// How many of those it may hold.
+    /// Maximum of those.
     pub(super) room: u64,
-    /// How many bytes may be under way: what both ends have room for.
+    /// Bytes that may be in flight: what both ends have room for.
     pub(super) window: u64,
-    /// Nothing new is to be sent: one of the two gateways ends.
+    /// Whether nothing new may be sent, since one of the two gateways ends.
     pub(super) is_closed: bool,
-    /// Streams that this end has begun.
+    /// Number of streams begun by this end.
     pub(super) streams: u32,
-    /// A frame was sent in this turn.
+    /// Whether a frame was sent in this turn.
     has_sent: bool,
 }
 
-/// What bytes take of a window, with their head.
+/// Bytes of a window that `bytes` take, head included.
 pub(super) fn weight(bytes: usize) -> u64 {
     (bytes + HEAD) as u64
 }
 
 impl Line {
-    /// Sends a frame, in pieces if it is longer than a block, or lets it wait.
+    /// Sends a frame, in pieces if it is longer than a block, or queues it.
     pub(super) fn send(&mut self, out: &Part<Shared>, head: Head, bytes: &[u8]) {
         self.has_sent = true;
         let most = out.longest().saturating_sub(HEAD).max(1);
@@ -112,24 +112,24 @@ impl Line {
         self.put(head, bytes);
     }
 
-    /// Lets a frame wait behind others.
+    /// Queues a frame behind others.
     pub(super) fn put(&mut self, head: &[u8; HEAD], bytes: &[u8]) {
         self.waiting_bytes += weight(bytes.len());
         self.waiting.push_back([&head[..], bytes].concat());
     }
 
-    /// Frames that wait.
+    /// Number of waiting frames.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// What waits, of a session that is over.
+    /// The waiting frames of a session that is over.
     pub(super) fn take_waiting(&mut self) -> VecDeque<Vec<u8>> {
         self.waiting_bytes = 0;
         std::mem::take(&mut self.waiting)
     }
 
-    /// Sends what waits. Whether anything was sent.
+    /// Sends waiting frames. Returns whether any was sent.
     fn advance(&mut self, out: &Part<Shared>) -> bool {
         let before = self.waiting.len();
         while let Some(frame) = self.waiting.front() {
@@ -144,7 +144,7 @@ impl Line {
 }
 
 impl Session {
-    /// `room` is what this end may hold, in either direction, and `longest` the longest message of this cluster, in bytes.
+    /// `room` is the number of bytes this end may hold in either direction, `longest` the longest message of this cluster.
     pub(super) fn new(cluster: &str, to: Target, room: u64, longest: u64) -> Self {
         let bounds = Bounds::new(room, longest);
         let mut line = Line {
@@ -195,31 +195,31 @@ impl Session {
         &self.cluster
     }
 
-    /// Its part there.
+    /// The other gateway's part.
     pub(super) fn target(&self) -> Target {
         self.line.to
     }
 
-    /// The other gateway's first frame has come: it has room for so many KiB, and takes messages of so many.
+    /// The other gateway's first frame has arrived: it has room for `room` KiB, and takes messages of up to `longest` KiB.
     pub(super) fn begin(&mut self, room: u32, longest: u32) {
         self.has_begun = true;
         self.line.window = self.line.room.min(u64::from(room) * 1024);
         self.line.longest = u64::from(longest) * 1024;
     }
 
-    /// Whether that has come.
+    /// Whether that has arrived.
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun
     }
 
-    /// Where something is to be read, as far as the window allows.
+    /// The pipes to read from, as far as the window allows.
     pub(super) fn pipes(&self) -> impl Iterator<Item = PipeId> {
         let line = &self.line;
         let open = self.proxies.values().filter(|_| Proxy::may_read(line));
         open.map(|proxy| &proxy.part).chain(&self.gate).filter_map(Part::pipe_id)
     }
 
-    /// Whether something waits for room.
+    /// Whether anything waits for room.
     pub(super) fn has_waiting(&self) -> bool {
         let busy = |proxy: &Proxy| proxy.is_leaving || !proxy.deliveries.is_empty();
         !self.line.waiting.is_empty()
@@ -228,22 +228,22 @@ impl Session {
             || self.proxies.values().any(busy)
     }
 
-    /// Whether nothing is under way, to the other cluster or from it, and nothing is to be sent.
+    /// Whether nothing is in flight in either direction, and nothing is to be sent.
     pub(super) fn is_idle(&self) -> bool {
         let has_sent = |proxy: &Proxy| self.line.is_closed || (proxy.is_read() && proxy.hold.is_empty());
         let is_done = |proxy: &Proxy| has_sent(proxy) && proxy.deliveries.is_empty();
         self.line.waiting.is_empty() && self.line.in_flight == 0 && self.proxies.values().all(is_done)
     }
 
-    /// Whether messages that this node had not got rid of have come back since the last call.
+    /// Whether messages that this node could not deliver have come back since the last call.
     pub(super) fn has_returned(&mut self) -> bool {
         std::mem::take(&mut self.has_returned)
     }
 
-    /// Looks who has come and gone.
+    /// Checks which parts have appeared and which have gone.
     pub(super) fn look(&mut self, node: &Node) {
         if self.gate.is_none() {
-            // Another session has the name as long as it is there.
+            // Another session may still have the name.
             self.gate = register(node, &gate_of(&self.cluster), &mut self.asks_at).ok();
         }
         self.notices.take_down(node);
@@ -254,7 +254,7 @@ impl Session {
         let gone = self.told.gone(&engine, node.settings().timeout);
         self.gone = gone.map(|part| (part, before.remove(&part).unwrap_or(self.turns))).collect();
         drop(engine);
-        // What it has sent goes before: all of it was there when it had gone.
+        // What a part sent goes first: all of it was there when the part had gone.
         let emptied = self.proxies.values().map(|proxy| proxy.emptied).min().unwrap_or(u64::MAX);
         let is_held = |part: &u64| self.proxies.values().any(|proxy| proxy.holds_of(*part));
         let sent: Vec<u64> =
@@ -266,10 +266,10 @@ impl Session {
         }
     }
 
-    /// A frame has come. Whether this end goes on listening.
+    /// Takes a frame. Returns whether this end keeps listening.
     ///
     /// # Errors
-    /// Why not, once.
+    /// The reason why not, once.
     pub(super) fn take_in(
         &mut self,
         node: &Node,
@@ -334,8 +334,8 @@ impl Session {
         Ok(())
     }
 
-    /// The proxy of a part of the other cluster: one that somebody here has asked for, or of which the other gateway says something of its own
-    /// accord. Of the latter, which it may have invented, there are never more than there are places left free.
+    /// The proxy of a part of the other cluster: either somebody here has asked for it, or the other gateway has named it of its
+    /// own accord. The latter may be invented, so there are never more of them than free places.
     pub(super) fn proxy(&mut self, node: &Node, remote: u64, is_asked: bool) -> Result<&mut Proxy, String> {
         static PROXIES: AtomicU64 = AtomicU64::new(0);
         if !is_asked && !self.proxies.contains_key(&remote) {
@@ -356,10 +356,10 @@ impl Session {
         Ok(proxy)
     }
 
-    /// Messages have come for a part.
+    /// Messages have arrived for a part.
     fn deliver(&mut self, node: &Node, mut delivery: Delivery) {
         let (origin, dest) = (delivery.head.origin, Target::from_bits(delivery.head.dest));
-        // Nothing else in the other cluster knows of a part that this end has not told it of.
+        // The other cluster can know only parts that this end has told it of.
         let dest = dest.filter(|dest| self.told.contains(dest.to_bits()));
         let Some(dest) = dest else { return self.give_back(&delivery) };
         let Ok(proxy) = self.proxy(node, origin, false) else { return self.give_back(&delivery) };
@@ -383,14 +383,14 @@ impl Session {
         self.untold.note(delivery.head.dest, delivery.weight(), messages(&delivery.head));
     }
 
-    /// Messages cannot be handed on: what is left of them goes back.
+    /// Messages cannot be handed on: the rest of them goes back.
     pub(super) fn give_back(&mut self, delivery: &Delivery) {
         self.note_taken(delivery);
         if delivery.is_return {
             return;
         }
         if delivery.head.kind == Kind::Stream {
-            // As inside a cluster: what a stream's reader has not got is lost.
+            // As within a cluster: what a stream's reader has not received is lost.
             return self
                 .returns
                 .push_back((Head { length: 0, kind: Kind::Stop, ..delivery.head }, Vec::new()));
@@ -400,23 +400,23 @@ impl Session {
         self.returns.push_back((Head { kind: Kind::Return, count, ..delivery.head }, bytes.to_vec()));
     }
 
-    /// Messages of this cluster could not be handed on: those who have sent them get them back.
+    /// Messages of this cluster could not be handed on: their senders get them back.
     fn take_back(&mut self, node: &Node, delivery: &Delivery) {
         let is_known = self.proxies.contains_key(&delivery.head.dest);
         let Ok(proxy) = self.proxy(node, delivery.head.dest, false) else { return };
-        // One that has gone meanwhile goes again.
+        // A part that has gone meanwhile is removed again.
         proxy.is_leaving |= !is_known;
         self.line.returned += proxy.give_back(&delivery.head, delivery.bytes());
     }
 
-    /// Why the other gateway is not to be listened to any more, if that is so: it takes nothing. Said once.
+    /// The reason to ignore the other gateway because it takes nothing, once.
     pub(super) fn is_silent(&mut self) -> Option<Breach> {
         let most = self.bounds.most_waiting();
         let is_silent = self.line.waiting_bytes > most && !std::mem::replace(&mut self.is_broken, true);
         is_silent.then_some(Breach::Silent(most))
     }
 
-    /// Does what can be done now. Whether there was anything.
+    /// Does what can be done now. Returns whether there was anything.
     pub(super) fn turn(&mut self, node: &Node, out: &Part<Shared>) -> bool {
         self.turns += 1;
         self.line.has_sent = false;
@@ -470,7 +470,7 @@ impl Session {
     }
 }
 
-/// A part of the gateway, unless its cluster does not answer in time or did not a moment ago.
+/// Registers a part of the gateway, unless the cluster does not answer in time, or did not a moment ago.
 fn register(node: &Node, name: &str, asks_at: &mut Option<Instant>) -> Result<Part<Shared>, String> {
     let began = Instant::now();
     if asks_at.is_some_and(|at| began < at) {

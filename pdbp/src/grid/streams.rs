@@ -1,8 +1,8 @@
-//! Streams that cross a trunk, three in a row: from a part to the proxy of the part that it writes to, over the trunk by frames, and from the
-//! proxy of the writer to that part.
+//! Streams across a trunk, three in a row: from a part to the proxy of the destination, over the trunk in frames, and from the
+//! proxy of the writer to the destination.
 //!
-//! Frames of a stream are ordered, and take of the window what messages take: a reader that is slow has its writer wait. What is written is
-//! read with the same ends of segments, unless blocks there are shorter.
+//! Frames of a stream are ordered, and take as much of the window as messages do: a slow reader makes its writer wait. Segments end
+//! where the writer ended them, unless blocks at the destination are shorter.
 
 use std::collections::BTreeMap;
 
@@ -17,20 +17,20 @@ use super::wire::{BROKEN, FIRST, Head, Kind, LAST};
 use crate::error::SendError;
 use crate::part::{Part, Segment, Shared, Target};
 
-/// Segments that are read of a stream before the next one's turn.
+/// Segments read from one stream before the next one's turn.
 const TURN: usize = 16;
 
 /// The streams of a part of the other cluster.
 #[derive(Default)]
 pub(super) struct Streams {
-    /// Those that parts of this cluster write to it.
+    /// Streams that parts of this cluster write to it.
     read: Vec<Reading>,
-    /// Those that it writes, by their numbers on the trunk.
+    /// Streams that it writes, by their numbers on the trunk.
     written: BTreeMap<u32, StreamOut>,
 }
 
 struct Reading {
-    /// On the trunk.
+    /// The number on the trunk.
     number: u32,
     key: StreamKey,
     origin: u64,
@@ -38,7 +38,7 @@ struct Reading {
 }
 
 impl Streams {
-    /// The part has gone, or the trunk: whoever reads what it wrote is told, and what is written to it is discarded.
+    /// The part or the trunk has gone: readers of its streams are told, and what is written to it is discarded.
     pub(super) fn end(&mut self, part: &Part<Shared>) {
         for (_, out) in std::mem::take(&mut self.written) {
             part.close_passing(out);
@@ -52,13 +52,13 @@ impl Streams {
         self.read.extract_if(.., is_it).for_each(|reading| part.forget_passing(reading.key));
     }
 
-    /// What comes next of a stream of this cluster, as a frame; `None`: nothing yet.
+    /// The next frame of a stream of this cluster; `None` if there is none yet.
     fn next(&mut self, at: usize, part: &Part<Shared>, dest: u64) -> Option<(Head, Option<Segment<Shared>>)> {
         let reading = self.read.get_mut(at)?;
         let (segment, end) = loop {
             break match part.passing_segment(reading.key) {
                 Ok(None) => return None,
-                // The end brings one of its own.
+                // The end has a frame of its own.
                 Ok(Some(Some(segment))) if segment.is_empty() => continue,
                 Ok(Some(Some(segment))) => (Some(segment), 0),
                 Ok(Some(None)) => (None, LAST),
@@ -83,7 +83,7 @@ impl Streams {
 }
 
 impl Proxy {
-    /// Sends what parts of this cluster write to the part, and takes it in where that exceeds the window.
+    /// Sends what parts of this cluster write to the part, and holds what exceeds the window.
     pub(super) fn read_streams(
         &mut self,
         remote: u64,
@@ -115,13 +115,13 @@ impl Proxy {
                     break;
                 }
             }
-            // One that has ended is no more there.
+            // A stream that has ended has been removed.
             at += usize::from(self.streams.read.get(at).is_some_and(|reading| reading.number == number));
         }
         worked
     }
 
-    /// Writes what has come of a stream, as far as there is room.
+    /// Writes received data of a stream, as far as there is room.
     pub(super) fn hand_on_stream(&mut self, dest: Target, delivery: &mut Delivery) -> Handed {
         let part = &self.part;
         let number = delivery.head.count;
@@ -136,7 +136,7 @@ impl Proxy {
                 Err(_) => return Handed::Refused,
             };
         }
-        // Of one that was refused before the rest is discarded.
+        // The rest of a stream that was refused before is discarded.
         let Some(mut out) = written.remove(&number) else { return Handed::All };
         match write(part, &mut out, delivery) {
             Ok(false) => {
@@ -159,7 +159,7 @@ impl Proxy {
     }
 }
 
-/// Writes a delivery; whether the stream has ended.
+/// Writes a delivery. Returns whether the stream has ended.
 fn write(part: &Part<Shared>, out: &mut StreamOut, delivery: &mut Delivery) -> Result<bool, SendError> {
     while let Some(left) = delivery.bytes().get(delivery.written..)
         && !left.is_empty()
@@ -167,7 +167,7 @@ fn write(part: &Part<Shared>, out: &mut StreamOut, delivery: &mut Delivery) -> R
         delivery.written += part.write_passing(out, left)?;
     }
     if delivery.head.flags & BROKEN != 0 {
-        // To be given up.
+        // It is to be given up.
         return Ok(true);
     }
     if delivery.head.flags & LAST == 0 {

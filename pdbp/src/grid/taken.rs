@@ -1,18 +1,18 @@
-//! What the other gateway is to be told: what was handed on here, or is on its way back, so that there is room for more.
+//! Acknowledgements to the other gateway: what was handed on here, or is being returned, which makes room for more.
 //!
-//! A frame of its own takes both gateways as long as a message does, so what is little waits for a frame that goes there anyway.
+//! A frame of its own costs both gateways as much as a message, so small acknowledgements wait for a frame that goes there anyway.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::wire::{Head, Kind};
 
-/// How long it waits at most; gateways look every [`LOOK`](super::gate::LOOK).
+/// How long one waits at most; gateways check every [`LOOK`](super::gate::LOOK).
 const PATIENCE: Duration = Duration::from_millis(5);
-/// Of a window, so much is not little any more.
+/// An acknowledgement of this fraction of a window is not small any more.
 const PART: u64 = 16;
 
-/// What is to be told, by the part that it was for.
+/// Pending acknowledgements, by destination part.
 #[derive(Default)]
 pub(super) struct Untold {
     parts: BTreeMap<u64, Taken>,
@@ -41,12 +41,12 @@ impl Untold {
         taken.messages += messages;
     }
 
-    /// Whether it cannot wait for another frame.
+    /// Whether they cannot wait for another frame.
     pub(super) fn is_due(&self, window: u64) -> bool {
         self.bytes >= window / PART || self.since.is_some_and(|since| since.elapsed() >= PATIENCE)
     }
 
-    /// The frames that tell it all.
+    /// The frames that send them all.
     pub(super) fn take(&mut self) -> Vec<Head> {
         let mut heads = Vec::new();
         for (dest, Taken { bytes, mut messages }) in std::mem::take(self).parts {
@@ -60,7 +60,7 @@ impl Untold {
     }
 }
 
-/// A number of bytes in numbers that fit a head.
+/// Splits a number of bytes into numbers that fit in a head.
 fn split(bytes: u64) -> impl Iterator<Item = u32> {
     let mut left = bytes;
     std::iter::from_fn(move || {

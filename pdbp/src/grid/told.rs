@@ -10,7 +10,7 @@ use crate::node::NodeEngine;
 /// See the [module](self).
 #[derive(Default)]
 pub(super) struct Told {
-    /// With the time of what they have sent last.
+    /// Each with the time of its last message.
     parts: BTreeMap<u64, Instant>,
 }
 
@@ -33,8 +33,8 @@ impl Told {
         self.parts.len()
     }
 
-    /// Those that have gone. Nobody hears when a part without a name goes: one that has sent nothing for `patience` counts as gone, until it sends
-    /// something again.
+    /// Parts that have gone. Nobody is told when a part without a name goes: one that has sent nothing for `patience` counts as
+    /// gone, until it sends again.
     pub(super) fn gone<'a>(
         &'a self,
         engine: &'a NodeEngine,

@@ -1,9 +1,9 @@
-//! A trunk's domain: an open cluster over sockets, in which each gateway is a node with two parts.
+//! A trunk's domain: an open cluster over sockets in which each gateway is a node with two parts.
 //!
-//! **A trunk concerns two**: the gateway that listens, which founds the domain, and one that has dialled. Those that have dialled have nothing to do with
-//! each other, and need not reach each other: one open port, that of the founder, is enough for all.
+//! **A trunk concerns two gateways**: the one that listens, which founds the domain, and one that has dialled. Those that have
+//! dialled are independent and need not reach each other: one open port, the founder's, is enough for all.
 //!
-//! `gate.NAME` receives, on a thread of its own, which is the one that polls; by the other part the gateway sends.
+//! `gate.NAME` receives, on its own thread, which also polls; the gateway sends through the other part.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -23,23 +23,23 @@ use crate::error::StartError;
 use crate::node::{Late, Node, NodeEngine, interruptible};
 use crate::part::{Message, Part, Shared, Target};
 
-/// Bytes of a block on a trunk, the same everywhere: a block of a cluster with the defaults, and a frame's head.
+/// Bytes of a block on a trunk, the same everywhere: a block of a cluster with default settings, plus a frame's head.
 const BLOCK: usize = 132 << 10;
-/// Gateways that may dial one that listens.
+/// Number of gateways that may dial one that listens.
 const PLACES: u16 = 16;
-/// What the names of gateways' parts begin with.
+/// Prefix of the names of gateways' parts.
 pub(super) const NAME: &str = "gate.";
-/// How long who has dialled waits to be let in before it asks again: lines may be slow, and links lose nothing. The founder alone votes, so that
-/// no election waits for it.
+/// How long a gateway that has dialled waits to be let in before it asks again: lines may be slow, and links lose nothing. Only the
+/// founder votes, so no election waits for this.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two tries to dial.
+/// Pause between attempts to dial.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Frames that the receiver takes in before what goes the other way has its turn.
+/// Frames that the receiver takes in before the other direction has its turn.
 const FRAMES: usize = 32;
-/// How long the receiver sleeps at most before it looks whether it is to end.
+/// Longest sleep of the receiver before it checks whether it is to end.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Dials until the gateway there is reached, or this one is to end.
+/// Dials until the gateway is reached, or this one is to end.
 pub(super) fn dial(
     trunk: &Trunk,
     node: &Node,
@@ -71,7 +71,7 @@ pub(super) fn dial(
     None
 }
 
-/// Begins with who has been reached. As long as there is no place for its own parts a gateway keeps the other, and says so.
+/// Begins with the gateway reached. While there is no room for this gateway's own parts, it keeps the connection and reports that.
 fn begin(
     domain: Domain,
     trunk: &Trunk,
@@ -85,7 +85,7 @@ fn begin(
             Err(error) if common.is_over() || domain.is_over() => return Err(error),
             Err(error) => common.note(&trunk.cluster, error.to_string()),
         }
-        // Nobody else does so far.
+        // Nobody else polls it yet.
         domain.node.poll();
         std::thread::sleep(PAUSE);
     }
@@ -94,14 +94,14 @@ fn begin(
 /// One end of a domain of trunks.
 pub(super) struct Domain {
     pub(super) node: Node,
-    /// What frames are sent by.
+    /// Sends frames.
     pub(super) out: Part<Shared>,
-    /// What receives them, until the receiver has it.
+    /// Receives them, until the receiver takes it over.
     receiver: Option<Part<Shared>>,
     pub(super) own: String,
-    /// If this end has dialled.
+    /// Set if this end has dialled.
     founder: Option<NodeId>,
-    /// The cluster that it has meant then.
+    /// The cluster that it meant to reach.
     pub(super) expected: Option<String>,
 }
 
@@ -112,7 +112,7 @@ impl Domain {
         Ok((Self::enter(cluster, own, None)?, address))
     }
 
-    /// `dialled` is what this end has called, which has to be the cluster that it was taken for.
+    /// `dialled` is the trunk that this end has dialled, whose cluster must be the expected one.
     fn enter(cluster: Cluster, own: &str, dialled: Option<(&Trunk, &Common)>) -> Result<Self, StartError> {
         let failed = |error| StartError::Sockets(Box::new(error));
         let node = cluster.into_nodes().pop().ok_or(StartError::NoAddress)?;
@@ -139,7 +139,8 @@ impl Domain {
         Ok(Self { node, out, receiver, own: own.to_owned(), founder, expected })
     }
 
-    /// Gateways in reach: their clusters' names, and the parts that take frames. Of who has dialled that is the one that listens.
+    /// Reachable gateways: their clusters' names, and the parts that take frames. A gateway that has dialled reaches only the one
+    /// that listens.
     pub(super) fn peers(&self) -> Vec<(String, Target)> {
         let engine = self.node.shared.engine();
         let me = engine.config().node;
@@ -162,13 +163,13 @@ impl Domain {
         links.get(peer.index()).is_some_and(|link| link.state == pdbp_net::LinkState::Up)
     }
 
-    /// Whether who listens has gone; who has dialled begins anew then.
+    /// Whether the gateway that listens has gone; one that has dialled then starts over.
     pub(super) fn is_over(&self) -> bool {
         let engine = self.node.shared.engine();
         self.founder.is_some_and(|founder| engine.has_failed(founder))
     }
 
-    /// Starts the thread that receives: it calls `take` with frames that have come, and adds one to `rounds` when there is none left.
+    /// Starts the receiving thread: it calls `take` with received frames, and adds one to `rounds` when none is left.
     pub(super) fn receive(
         &mut self,
         rounds: Arc<AtomicU64>,
@@ -195,7 +196,7 @@ impl Domain {
     }
 }
 
-/// The cluster of a gateway; waits until that has said so.
+/// The cluster of a gateway; waits until the gateway has named it.
 fn name_of(node: &Node, gateway: NodeId) -> Result<String, StartError> {
     let name = |engine: &mut NodeEngine| {
         let mut its = engine.parts().filter(|part| part.id.node() == gateway);
@@ -219,11 +220,11 @@ fn builder(settings: &Settings) -> Builder {
     (of.local_parts, of.private_pipes, of.parts) = (8, 8, 8 * usize::from(PLACES));
     (of.block_bytes, of.progress, of.lease) = (BLOCK, Progress::Inline, Duration::ZERO);
     of.needs_founder_only = true;
-    // The founder is not asked which it takes.
+    // The founder need not be asked which framing it takes.
     Builder::from(of).nodes(PLACES).transport(TransportKind::Net).row_blocks(16)
 }
 
-/// As the URL of the trunk says.
+/// Applies the scheme of the trunk's URL.
 fn by_scheme(builder: Builder, trunk: &Trunk, settings: &Settings) -> Builder {
     let is_soap = matches!(trunk.scheme, Scheme::Http | Scheme::Https);
     let builder = builder.framing(if is_soap { Framing::Soap } else { Framing::Tcp });
@@ -231,7 +232,7 @@ fn by_scheme(builder: Builder, trunk: &Trunk, settings: &Settings) -> Builder {
     if needs_tls && settings.tls == Tls::Off { builder.tls(Tls::Token) } else { builder }
 }
 
-/// The receiving end of a domain; it ends when this is dropped.
+/// The receiving end of a domain. Dropping it ends it.
 pub(super) struct Receiver {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -241,7 +242,7 @@ impl Drop for Receiver {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // One that has panicked has said so.
+            // A thread that panicked has reported it already.
             let _ = thread.join();
         }
     }

@@ -1,34 +1,34 @@
-//! What gateways say to each other, and parts to their gateway.
+//! Frames between gateways, and commands between parts and their gateway.
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// Messages of one part to another: a train of messages of one length.
+    /// A train of messages of one length from one part to another.
     Data = 1,
-    /// So many bytes for a part of the other cluster, and messages, have been handed on, or returned.
+    /// Acknowledges bytes (`length`) and messages for a part of the other cluster, handed on or returned.
     Taken = 2,
     /// Asks for a part by its address; the question has a number.
     Find = 3,
-    /// The part that was asked for.
+    /// Answers with the part.
     Found = 4,
-    /// There is none; says why.
+    /// Answers that there is none, and why.
     Unknown = 5,
     /// A part that the other cluster has heard of has gone.
     Gone = 6,
-    /// Messages that could not be handed on; `Data` as it came.
+    /// Messages that could not be handed on; `Data` as received.
     Return = 7,
-    /// What comes next of a stream.
+    /// The next piece of a stream.
     Stream = 8,
-    /// A stream that nobody reads any more.
+    /// Nobody reads a stream any more.
     Stop = 9,
-    /// What this end has room for: so many KiB, and so many (`count`) of a message.
+    /// What this end has room for, in KiB (`length`), and its longest message, in KiB (`count`).
     Room = 10,
     /// A step of a farewell, [`bye`].
     Bye = 11,
     /// Asks for the addresses of all parts; the question has a number.
     List = 12,
-    /// Addresses, each with a line end behind it; with `MORE` others follow.
+    /// Addresses, each followed by a newline; with `MORE` others follow.
     Listed = 13,
 }
 
@@ -57,14 +57,14 @@ impl Kind {
 pub(crate) const COMMAND: u8 = 1;
 /// In [`Head::flags`]: more bytes of this come in the next frame.
 pub(crate) const MORE: u8 = 2;
-/// In [`Head::flags`]: the stream ends behind this, since its writer has finished it.
+/// In [`Head::flags`]: the stream ends after this, finished by its writer.
 pub(crate) const LAST: u8 = 4;
-/// In [`Head::flags`]: the stream ends here, since its writer has given it up.
+/// In [`Head::flags`]: the stream ends here, given up by its writer.
 pub(crate) const BROKEN: u8 = 8;
 /// In [`Head::flags`]: the stream begins with this.
 pub(crate) const FIRST: u8 = 16;
 
-/// What each frame begins with. Numbers are little-endian on the wire.
+/// The head of each frame. Numbers are little-endian on the wire.
 ///
 /// ```text
 ///  0      1       2         4        8       12    16       24     32
@@ -78,13 +78,13 @@ pub(crate) struct Head {
     pub(crate) flags: u8,
     /// `COM` of the messages.
     pub(crate) command: u16,
-    /// Bytes of each message; of `Taken` bytes that were taken; of questions and answers their number.
+    /// Bytes of each message; of `Taken`, bytes taken; of questions and answers, their number.
     pub(crate) length: u32,
-    /// Messages; of streams their number on the trunk, as the end counts them from which they come; of a farewell its step.
+    /// Number of messages; of a stream, its number on the trunk, as counted by the end that writes it; of a farewell, its step.
     pub(crate) count: u32,
-    /// The part that has sent them, as its own cluster knows it.
+    /// The sending part, as its own cluster knows it.
     pub(crate) origin: u64,
-    /// The part that they are for, as its own cluster knows it.
+    /// The destination part, as its own cluster knows it.
     pub(crate) dest: u64,
 }
 
@@ -108,7 +108,7 @@ impl Head {
         bytes
     }
 
-    /// A frame's head and its bytes; `None` if it is none of this version.
+    /// A frame's head and content; `None` if it is not a frame of this version.
     pub(crate) fn read(frame: &[u8]) -> Option<(Self, &[u8])> {
         let (head, bytes) = frame.split_first_chunk::<HEAD>()?;
         let (words, _) = head.as_chunks::<8>();
@@ -127,27 +127,27 @@ impl Head {
     }
 }
 
-/// The steps of a farewell: [`Head::count`] of `Bye`. Each is behind all that its end has said before.
+/// The steps of a farewell: [`Head::count`] of `Bye`. Each follows everything that its end has said before.
 pub(crate) mod bye {
-    /// This end is about to end: it is to be sent nothing new.
+    /// This end is about to end: send it nothing new.
     pub(crate) const LEAVES: u32 = 1;
-    /// Nothing new comes any more.
+    /// Nothing new will come.
     pub(crate) const NOTHING_NEW: u32 = 2;
-    /// All that has come was handed on or returned; nothing comes any more.
+    /// All that was received has been handed on or returned; nothing more will come.
     pub(crate) const DONE: u32 = 3;
-    /// That has come.
+    /// Confirms `DONE`.
     pub(crate) const KNOWN: u32 = 4;
 }
 
-/// Commands between a part that looks another cluster's part up and its gateway.
+/// Commands between a part that looks up a part of another cluster, and the gateway; and between gateway and nodes.
 pub(crate) mod command {
-    /// To the gateway: the address, without the cluster.
+    /// To the gateway: asks for an address, given without the cluster.
     pub(crate) const FIND: u16 = 1;
-    /// The answer: the target, as its bits. It does not travel as a command.
+    /// The answer: the target's bits. Not sent as a command.
     pub(crate) const FOUND: u16 = 2;
-    /// From it: why there is none.
+    /// From the gateway: why there is no such part.
     pub(crate) const UNKNOWN: u16 = 3;
-    /// To a node: nothing is to be sent to this proxy.
+    /// To a node: nothing may be sent to this proxy.
     pub(crate) const STOP: u16 = 4;
     /// To a node: it may be sent to again.
     pub(crate) const GO: u16 = 5;
@@ -155,11 +155,11 @@ pub(crate) mod command {
     pub(crate) const STOPPED: u16 = 6;
     /// To the gateway: asks for the addresses of all parts of its cluster.
     pub(crate) const LIST: u16 = 7;
-    /// The answer: some addresses, each with a line end behind it.
+    /// The answer: some addresses, each followed by a newline.
     pub(crate) const SOME: u16 = 8;
     /// The last of them.
     pub(crate) const LISTED: u16 = 9;
-    /// The answer: why this cluster has no place for the part that was found.
+    /// The answer: why this cluster has no room for the part that was found.
     pub(crate) const NO_ROOM: u16 = 10;
 }
 
@@ -172,7 +172,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever is taken for a frame is written back as it came, and nothing panics.
+        /// Whatever parses as a frame is written back unchanged, and nothing panics.
         #[test]
         fn frames_that_are_read_are_written_the_same(bytes in proptest::collection::vec(0u8..14, 0..48)) {
             match Head::read(&bytes) {

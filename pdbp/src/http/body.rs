@@ -2,31 +2,31 @@
 
 use super::request::Refused;
 
-/// The longest line before a chunk: its length, and extensions that nobody reads.
+/// Longest line before a chunk: its length, and extensions, which are ignored.
 const LINE: usize = 256;
 
-/// What of a body is still to come.
+/// What is still to come of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Body {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
     /// The line with the length of a chunk.
     Size,
-    /// So many bytes of a chunk.
+    /// This many bytes of a chunk.
     Chunk(u64),
     /// The end of a chunk's last line.
     ChunkEnd,
-    /// The empty line behind the last chunk.
+    /// The empty line after the last chunk.
     End,
 }
 
 impl Body {
-    /// Whether all of it has been taken.
+    /// Whether the body is complete.
     pub(super) fn is_whole(&self) -> bool {
         *self == Self::Bytes(0)
     }
 
-    /// Takes what belongs to the body out of `bytes`, until there are `most` in `to`. Returns how many bytes were used.
+    /// Takes the body's bytes out of `bytes`, up to a total of `most` in `to`. Returns how many bytes were used.
     pub(super) fn take(&mut self, bytes: &[u8], to: &mut Vec<u8>, most: usize) -> Result<usize, Refused> {
         let mut used = 0;
         while !self.is_whole() {
@@ -81,7 +81,7 @@ fn bad() -> Refused {
 mod tests {
     use super::*;
 
-    /// The body, and what is left behind it.
+    /// Returns the body, and what follows it.
     fn read(
         mut body: Body,
         bytes: &[u8],

@@ -10,18 +10,18 @@ use super::request::{Hosts, Refused};
 use super::stream::Stream;
 use super::{Answer, Counts, Limits, Method, Request, Site, Ticket};
 
-/// Bytes that a connection may read or write in a turn.
+/// Bytes that a connection may read or write per turn.
 const TURN: usize = 256 << 10;
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 const PIECE: usize = 16 << 10;
 
-/// What connections need.
+/// State shared by all connections.
 pub(super) struct Context<S> {
     pub(super) limits: Limits,
     pub(super) hosts: Hosts,
     pub(super) site: S,
     pub(super) counts: Arc<Counts>,
-    /// Bytes of bodies and answers that all connections have.
+    /// Bytes of bodies and replies held for all connections.
     pub(super) held: usize,
 }
 
@@ -31,33 +31,33 @@ pub(super) struct Connection {
     pub(super) id: Ticket,
     /// Whether the socket may have something to read, or room to write.
     is_ready: bool,
-    /// Whether the client has said that it sends no more.
+    /// Whether the client has closed its sending side.
     is_ending: bool,
-    /// Whose it is, as far as places are concerned.
+    /// The address that its place counts for.
     pub(super) address: IpAddr,
-    /// Whether it takes one of the places.
+    /// Whether it takes up a place.
     pub(super) is_served: bool,
-    /// Whether the last read has taken all there was, so that the next one would be in vain.
+    /// Whether the last read took all there was, so that another would find nothing.
     is_drained: bool,
-    /// Whether it has ended while the site had the request.
+    /// Whether it ended while the site had its request.
     is_abandoned: bool,
     stage: Stage,
-    /// What has come and was not used.
+    /// Bytes received and not used yet.
     input: Vec<u8>,
-    /// When the stage must have ended, or got further; `None` while the site has the request.
+    /// When the stage must have ended or advanced; `None` while the site has the request.
     deadline: Option<Instant>,
-    /// How far it was when the deadline was set.
+    /// The progress when the deadline was set.
     before: usize,
-    /// Bytes of the body of the request that is being answered.
+    /// Bytes of the body of the request being answered.
     weight: usize,
 }
 
 enum Stage {
-    /// The head is to come. `fresh`: what is there already has not been looked at.
+    /// Waiting for the head. `fresh`: what has arrived has not been parsed yet.
     Asking {
         fresh: bool,
     },
-    /// The body is to come.
+    /// Waiting for the body.
     Sending {
         request: Box<Request>,
         body: Vec<u8>,
@@ -68,31 +68,31 @@ enum Stage {
         method: Method,
         is_kept: bool,
     },
-    /// The answer, until the deadline.
+    /// Holds the reply back until the deadline.
     Delaying(Box<Answer>),
-    /// The answer, and how much of it has gone.
+    /// Sending the reply, with how much of it has been sent.
     Answering {
         head: String,
         body: Arc<str>,
         written: usize,
         is_kept: bool,
     },
-    /// What still comes is thrown away: closed with bytes unread, a connection takes the answer away from the client.
+    /// Discarding input: if it were closed with bytes unread, the client would lose the reply.
     Closing,
     Over,
 }
 
-/// Whether there is a place for one more.
+/// Whether there is a place for another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Free,
-    /// All are taken.
+    /// All places are taken.
     None,
-    /// All that clients of one address may have.
+    /// All places for clients of one address are taken.
     OfAddress,
 }
 
-/// What counts as one address: with IPv6 a network has as many as it likes.
+/// What counts as one address: with IPv6 a whole network, which has any number of them.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 64 << 64).into()),
@@ -101,7 +101,7 @@ pub(super) fn network(address: IpAddr) -> IpAddr {
 }
 
 impl Connection {
-    /// `place`: whether it has one, and of which address it is.
+    /// `place`: whether it has a place, and the address that it counts for.
     pub(super) fn new<S>(
         stream: Stream,
         id: Ticket,
@@ -135,7 +135,7 @@ impl Connection {
         connection
     }
 
-    /// The socket has something to read, or room to write; whether the client has said that it sends no more, and whether it is gone.
+    /// The socket may be read or written; whether the client has closed its sending side, and whether it is gone.
     pub(super) fn has_event(&mut self, is_ending: bool, is_gone: bool) {
         self.is_ready = true;
         self.is_drained = false;
@@ -155,13 +155,13 @@ impl Connection {
         matches!(self.stage, Stage::Over)
     }
 
-    /// Whether another client may have its place: nothing has come of its next request, or it has ended while the site has one.
+    /// Whether another client may take its place: none of its next request has arrived, or it ended while the site had one.
     pub(super) fn gives_way(&self) -> bool {
         let is_idle = matches!(self.stage, Stage::Asking { .. }) && self.input.is_empty();
         self.is_served && (is_idle || self.is_waiting() && self.is_ending)
     }
 
-    /// Whether it is over and the site still has its request. Once.
+    /// Whether it is over while the site still has its request. Returns that once.
     pub(super) fn takes_back(&mut self) -> bool {
         std::mem::take(&mut self.is_abandoned)
     }
@@ -175,7 +175,7 @@ impl Connection {
         self.stage = Stage::Over;
     }
 
-    /// Bytes of bodies and answers.
+    /// Bytes held of bodies and replies.
     pub(super) fn held(&self) -> usize {
         self.weight
             + match &self.stage {
@@ -185,7 +185,7 @@ impl Connection {
             }
     }
 
-    /// Does what can be done now; whether there may be more.
+    /// Does what can be done now. Returns whether there may be more.
     pub(super) fn advance<S: Site>(&mut self, context: &mut Context<S>) -> bool {
         let is_late = |deadline: Option<Instant>| deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if !self.is_ready && !is_late(self.deadline) {
@@ -213,17 +213,17 @@ impl Connection {
                 true
             }
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                // Clients that go before they have their answer are no concern of the cluster.
+                // A client that leaves before its reply is no concern of the cluster.
                 self.stage = Stage::Over;
                 false
             }
-            // Only now, since it may be this thread that is late, and the client may not.
+            // Checked last: this thread may be late rather than the client.
             _ if is_late(self.deadline) => self.expire(context),
             outcome => outcome.is_ok(),
         }
     }
 
-    /// Its time is over; whether there is more to do.
+    /// The deadline has passed. Returns whether there is more to do.
     fn expire<S>(&mut self, context: &Context<S>) -> bool {
         let limits = &context.limits;
         let done = match &mut self.stage {
@@ -264,7 +264,7 @@ impl Connection {
         false
     }
 
-    /// Takes what has come of the head, and goes on when it is complete.
+    /// Takes what has arrived of the head, and goes on when it is complete.
     fn ask<S: Site>(&mut self, context: &mut Context<S>) -> io::Result<usize> {
         let Stage::Asking { fresh } = &mut self.stage else { return Ok(0) };
         let read = if std::mem::take(fresh) { 0 } else { self.read()? };
@@ -288,7 +288,7 @@ impl Connection {
         Ok(read)
     }
 
-    /// The head is complete: who may send a body does so now.
+    /// The head is complete: the client may send a body now, if it is admitted.
     fn admit<S: Site>(&mut self, mut request: Request, context: &mut Context<S>) -> io::Result<()> {
         let most = match context.site.admit(&request) {
             Ok(most) => most,
@@ -303,9 +303,9 @@ impl Connection {
             self.refuse(status, &why, context);
             return Ok(());
         }
-        // Who has not waited is not told.
+        // A client that did not wait is not told.
         if std::mem::take(&mut request.waits) && !request.body.is_whole() && self.input.is_empty() {
-            // There is room: all that was written before has been read.
+            // There is room: everything written before has been sent.
             self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
         }
         (self.before, self.deadline) = (0, Some(Instant::now() + context.limits.pace));
@@ -314,7 +314,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes what has come of the body, and passes the request on when it is complete.
+    /// Takes what has arrived of the body, and passes the request on when it is complete.
     fn take_body<S: Site>(&mut self, context: &mut Context<S>) -> io::Result<usize> {
         let read = self.read()?;
         self.use_body(context);
@@ -348,7 +348,7 @@ impl Connection {
         }
     }
 
-    /// The site has an answer for the request that it was given.
+    /// The site replies to a request.
     pub(super) fn reply<S>(&mut self, answer: Answer, context: &mut Context<S>) {
         let Stage::Waiting { method, is_kept } = self.stage else { return };
         context.held += answer.body.len();
@@ -382,7 +382,7 @@ impl Connection {
     fn write(&mut self, limits: &Limits) -> io::Result<usize> {
         let Stage::Answering { head, body, written, is_kept } = &mut self.stage else { return Ok(0) };
         let rest = match written.checked_sub(head.len()) {
-            // A short answer goes in one piece, which wakes the client once.
+            // A short reply is sent in one piece, which wakes the client once.
             None if *written == 0 && body.len() <= PIECE => {
                 head.push_str(body);
                 *body = "".into();
@@ -397,7 +397,7 @@ impl Connection {
             if *is_kept && let Some(idle) = limits.idle {
                 let fresh = !self.input.is_empty();
                 let time = if fresh { limits.request } else { idle };
-                // Not 0, so that the first byte of a request begins its time anew.
+                // Not 0, so that the first byte of a request restarts the clock.
                 (self.before, self.deadline) = (1, Some(Instant::now() + time));
                 self.stage = Stage::Asking { fresh };
                 return Ok(0);
@@ -415,9 +415,9 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Reads some of what has come.
+    /// Reads some of what has arrived.
     fn read(&mut self) -> io::Result<usize> {
-        // What comes later is an event of its own.
+        // Whatever arrives later causes another event.
         if std::mem::take(&mut self.is_drained) && !self.is_ending {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -429,7 +429,7 @@ impl Connection {
     }
 }
 
-/// What goes before the body of an answer.
+/// The head of a reply.
 fn head(answer: &Answer, is_kept: bool) -> String {
     let Answer { status, kind, more, body, .. } = answer;
     let (length, closes) = (body.len(), if is_kept { "" } else { "Connection: close\r\n" });
@@ -439,7 +439,7 @@ fn head(answer: &Answer, is_kept: bool) -> String {
     )
 }
 
-/// Reads some; that there is no more is an error.
+/// Reads some bytes; the end of the stream is an error.
 fn read(stream: &mut Stream, some: &mut [u8]) -> io::Result<usize> {
     match stream.read(some) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),

@@ -1,4 +1,4 @@
-//! HTTP for clients: the figures of a cluster (`metrics`), and its SOAP service (`desk`).
+//! An HTTP server for clients: the figures of a cluster (`metrics`), and its SOAP service (`desk`).
 //!
 //! ```text
 //!  clients ◀──HTTP──▶ server: one thread, sockets that never block ──requests──▶ Site: the figures, or the desk
@@ -8,11 +8,11 @@
 //!                        └── body: what comes after the head
 //! ```
 //!
-//! The server is our own and small, because what it has to do is small too: requests one after the other on a connection, answers
-//! at once or later, and limits on everything that a client decides. Of the kept servers, tiny_http has no deadline on its sockets, so
-//! that a silent client keeps a thread for ever; and hyper, whose limits on heads, bodies, rates and places would be code of our own all
-//! the same, brings a runtime for asynchronous code into every program that has a cluster. mio (sockets) and httparse (requests) are
-//! what those servers are built on. `benches/figures/sockets.md` has the figures of both.
+//! The server is our own and small because its task is small: requests one after the other on a connection, replies at once or
+//! later, and limits on everything that a client controls. Of the maintained servers, tiny_http has no deadlines on its sockets, so
+//! a silent client keeps a thread forever; and hyper brings an async runtime into every program with a cluster, while limits on
+//! heads, bodies, rates and places would still be our own code. mio (sockets) and httparse (requests) are what those servers build
+//! on. `benches/figures/sockets.md` has the figures of both.
 
 mod body;
 mod connection;
@@ -43,29 +43,29 @@ pub(crate) use request::{Hosts, Method, Request};
 use server::Server;
 pub(crate) use tls::Certificate;
 
-/// Characters of the shortest secret of clients.
+/// Minimum number of characters in a client's secret.
 const SHORTEST_SECRET: usize = 32;
 
-/// What clients may take.
+/// Limits for clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Clients that are served at a time. As many again may be being refused; more than that wait to be accepted.
+    /// Clients served at a time. As many again may be being refused; others wait to be accepted.
     pub(crate) clients: usize,
-    /// Of those, clients of one address; of one /64 with IPv6.
+    /// Of those, clients of one address; for IPv6, of one /64.
     pub(crate) per_address: usize,
     /// Bytes of the head of a request.
     pub(crate) head: usize,
-    /// From the connection, or from the first byte of a further request, to the end of the head.
+    /// Maximum time from the connection, or from the first byte of a further request, to the end of the head.
     pub(crate) request: Duration,
-    /// How long a body, or an answer, may take without having got `least` bytes further.
+    /// How long a body or a reply may take to advance by `least` bytes.
     pub(crate) pace: Duration,
-    /// See `pace`. `usize::MAX`: `pace` is for the whole.
+    /// See `pace`. With `usize::MAX`, `pace` limits the whole.
     pub(crate) least: usize,
-    /// How long a connection is kept for the next request; `None`: it has one.
+    /// How long a connection is kept open for the next request; `None`: it carries one.
     pub(crate) idle: Option<Duration>,
-    /// From the end of the last answer to that of the connection, which the client should close.
+    /// How long the client has to close the connection after the last reply.
     pub(crate) close: Duration,
-    /// Bytes of bodies and answers of all clients together.
+    /// Bytes of bodies and replies held for all clients together.
     pub(crate) held: usize,
 }
 
@@ -75,12 +75,12 @@ pub(crate) struct Answer {
     pub(crate) status: &'static str,
     /// The type of the body.
     pub(crate) kind: &'static str,
-    /// Further lines of the head, each with its end.
+    /// Further lines of the head, each with its line end.
     pub(crate) more: &'static str,
     pub(crate) body: Arc<str>,
-    /// Whether the connection ends with it.
+    /// Whether the connection ends after it.
     pub(crate) closes: bool,
-    /// How long it is kept back.
+    /// How long it is held back.
     pub(crate) delay: Duration,
 }
 
@@ -93,54 +93,54 @@ impl Answer {
         Self::new(status, "text/plain; charset=utf-8", body)
     }
 
-    /// One after which nothing more is read.
+    /// A reply after which nothing more is read.
     pub(crate) fn refusal(status: &'static str, why: &str) -> Self {
         let more = if status.starts_with("503") { "Retry-After: 1\r\n" } else { "" };
         Self { more, closes: true, ..Self::text(status, why) }
     }
 }
 
-/// A request that is answered later.
+/// Identifies a request that is answered later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(pub(crate) u64);
 
-/// What is served. All clients wait for it while one of its methods runs.
+/// What the server serves. While one of its methods runs, all clients wait.
 pub(crate) trait Site {
-    /// A turn begins: what is asked for from now on must not be older.
+    /// Begins a turn: answers from now on must not be older.
     fn renew(&mut self) {}
 
-    /// The head of a request is complete: how many bytes its body may have.
+    /// The head of a request is complete. Returns the maximum bytes of its body.
     fn admit(&mut self, request: &Request) -> Result<usize, Answer>;
 
     /// A request is complete. `None`: `advance` will answer it.
     fn ask(&mut self, ticket: Ticket, request: &Request, body: Vec<u8>) -> Option<Answer>;
 
-    /// Nobody waits for this answer any more.
+    /// Nobody waits for this reply any more.
     fn abandon(&mut self, ticket: Ticket) {
         let _ = ticket;
     }
 
-    /// Goes on with what is answered later. Returns when it wants to be called again even if nothing wakes it.
+    /// Advances pending replies. Returns when it wants to be called again even if nothing wakes it.
     fn advance(&mut self, answers: &mut Vec<(Ticket, Answer)>) -> Option<Instant> {
         let _ = answers;
         None
     }
 }
 
-/// What became of clients since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// Connections accepted.
     pub(crate) connections: Count,
-    /// Requests refused with a status of HTTP.
+    /// Requests refused with an HTTP status.
     pub(crate) refused: Count,
-    /// Connections that did not get on in time, or had no request for too long.
+    /// Connections closed because they made no progress in time, or had no request for too long.
     pub(crate) expired: Count,
-    /// Connections whose place another client was given: silent ones, and those that had been ended while the site had the request.
+    /// Connections whose place was given to another client: silent ones, and those that ended while the site had the request.
     pub(crate) displaced: Count,
 }
 
-/// It is read by anybody, and counted up by the server.
+/// A counter that the server increments and anybody may read.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -155,7 +155,7 @@ impl Count {
     }
 }
 
-/// A server on a thread of its own, which ends when this is dropped and waits for no client then.
+/// A server on its own thread. Dropping it ends it without waiting for clients.
 pub(crate) struct Service {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -166,7 +166,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// With a certificate it speaks TLS, and nothing else. `site` gets what wakes the server.
+    /// Starts the server. With a certificate it accepts TLS only. `site` receives the server's waker.
     pub(crate) fn start<S: Site + Send + 'static>(
         listener: TcpListener,
         limits: Limits,
@@ -191,13 +191,13 @@ impl Service {
         })
     }
 
-    /// What became of clients.
+    /// The counters.
     #[cfg(feature = "desk")]
     pub(crate) fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Where it listens: with port 0 in the setting, the port that it was given.
+    /// The address it listens at; for port 0 in the setting, with the actual port.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -205,27 +205,27 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Pairs with the loads of the server, which looks whenever it has been woken.
+        // Pairs with the loads of the server, which checks whenever it has been woken.
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take()
             && self.waker.wake().is_ok()
             && thread.thread().id() != thread::current().id()
         {
-            // Lasts as long as a call of the site at most. A thread that panicked has said so on stderr.
+            // Takes no longer than a call of the site. A thread that panicked has reported it on stderr.
             let _ = thread.join();
         }
     }
 }
 
-/// What clients send as bearer (RFC 6750), if anything.
+/// The secret that clients send as bearer token (RFC 6750), if one is set.
 #[derive(Clone, Default)]
 pub(crate) struct Secret(Option<Vec<u8>>);
 
 impl Secret {
-    /// How long a client waits that does not know it, so that guessing takes time.
+    /// How long a client with the wrong secret waits, to slow down guessing.
     const DELAY: Duration = Duration::from_millis(500);
 
-    /// The secret of a file, without the white space around it.
+    /// Reads the secret from a file, without surrounding white space.
     pub(crate) fn read(path: Option<&Path>) -> io::Result<Self> {
         let Some(path) = path else { return Ok(Self(None)) };
         let remedy = |why: String| {
@@ -245,13 +245,13 @@ impl Secret {
         Ok(Self(Some(secret.as_bytes().to_vec())))
     }
 
-    /// Whether there is one.
+    /// Whether a secret is set.
     #[cfg(feature = "desk")]
     pub(crate) fn is_set(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Refuses who does not know it.
+    /// Refuses a client without the secret.
     pub(crate) fn check(&self, request: &Request) -> Result<(), Answer> {
         let Some(secret) = &self.0 else { return Ok(()) };
         if request.bearer.as_deref().is_some_and(|said| is_same(said.as_bytes(), secret)) {
@@ -263,7 +263,7 @@ impl Secret {
     }
 }
 
-/// Compares without saying by its time how much is the same.
+/// Compares in constant time.
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }

@@ -1,31 +1,31 @@
-//! What a client asks for, and whether it means this server.
+//! Parses a request, and checks whether it is meant for this server.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::body::Body;
 
-/// The most headers of a request.
+/// Maximum headers of a request.
 const HEADERS: usize = 64;
-/// The most characters of a client's words that an answer repeats.
+/// Maximum characters of a client's text that a reply repeats.
 const REPEATED: usize = 100;
 
 /// A request whose head is complete.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) method: Method,
-    /// Without what follows a question mark.
+    /// The path, without the query.
     pub(crate) path: String,
-    /// What follows the question mark.
+    /// The query, after the question mark.
     pub(crate) query: String,
-    /// Host and port, if it names them.
+    /// Host and port, if given.
     pub(crate) authority: Option<String>,
-    /// The type of its body, without parameters, in lower case.
+    /// The media type of its body, without parameters, in lower case.
     pub(crate) kind: String,
-    /// The secret that it is sent with.
+    /// The bearer token.
     pub(crate) bearer: Option<String>,
-    /// The bytes that follow the head.
+    /// The body that follows the head.
     pub(super) body: Body,
-    /// Whether the client waits to be told to send them.
+    /// Whether the client waits for 100 Continue.
     pub(super) waits: bool,
     /// Whether the client wants to send more requests on this connection.
     pub(super) is_kept: bool,
@@ -39,7 +39,7 @@ pub(crate) enum Method {
     Other,
 }
 
-/// A status, and what to tell the client.
+/// A status, and an explanation for the client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) status: &'static str,
@@ -62,7 +62,7 @@ impl Refused {
 }
 
 impl Request {
-    /// The request and the length of its head, which may have `most` bytes. `None` as long as the head is not complete.
+    /// The request and the length of its head, at most `most` bytes. `None` while the head is incomplete.
     pub(super) fn read(bytes: &[u8], most: usize) -> Result<Option<(Self, usize)>, Refused> {
         let bad = |why: &str| Refused::new("400 Bad Request", why);
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
@@ -87,7 +87,7 @@ impl Request {
             return Err(bad("the request must have one Host header\n"));
         }
         let target = request.path.unwrap_or_default();
-        // The host of the absolute form, as sent to a proxy, goes before that of the header.
+        // The host of the absolute form, as sent to a proxy, overrides the header.
         let (authority, path) = match target.strip_prefix("http://") {
             Some(rest) => {
                 let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
@@ -133,7 +133,7 @@ impl Fields<'_> {
         named.map(|header| String::from_utf8_lossy(header.value).trim().to_owned())
     }
 
-    /// The value of a header that there may be once.
+    /// The value of a header that may appear only once.
     fn only(&self, name: &str) -> Result<Option<String>, &'static str> {
         let mut all = self.all(name);
         let first = all.next();
@@ -144,7 +144,7 @@ impl Fields<'_> {
         }
     }
 
-    /// How the body comes: with one stated length, or in chunks, never both (RFC 9112 section 6.3).
+    /// How the body is delimited: by one stated length or in chunks, never both (RFC 9112 section 6.3).
     fn body(&self) -> Result<Body, Refused> {
         let bad = |why: &str| Refused::new("400 Bad Request", why);
         let length = self.only("content-length").map_err(|_| bad("the body has two lengths\n"))?;
@@ -168,12 +168,12 @@ impl Fields<'_> {
     }
 }
 
-/// Whether a list with commas has the word.
+/// Whether a comma-separated list contains the word.
 fn has_word(list: &str, word: &str) -> bool {
     list.split(',').any(|one| one.trim().eq_ignore_ascii_case(word))
 }
 
-/// The hosts that a server takes requests for, besides IP addresses and `localhost`.
+/// The host names that a server answers to, besides IP addresses and `localhost`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hosts(Vec<String>);
 
@@ -182,7 +182,7 @@ impl Hosts {
         Self(names.map(plain).collect())
     }
 
-    /// Whether the request is for this server.
+    /// Refuses a request that is not for this server.
     pub(super) fn check(&self, request: &Request) -> Result<(), Refused> {
         let Some(authority) = &request.authority else { return Ok(()) };
         let shown: String = authority.chars().take(REPEATED).flat_map(char::escape_default).collect();
@@ -210,12 +210,12 @@ impl Hosts {
     }
 }
 
-/// Names are compared in lower case, without the dot of a name that is absolute.
+/// Names are compared in lower case, without a trailing dot.
 fn plain(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-/// The host of a host with or without a port.
+/// The host, without the port if there is one.
 fn host(authority: &str) -> Option<&str> {
     let (host, port) = match authority.rfind(']') {
         Some(end) => authority.split_at(end + 1),
@@ -368,7 +368,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes get an answer, and what is complete stays so however it arrives.
+        /// Any bytes get an answer, and a complete request parses the same however it arrives.
         #[test]
         fn requests_of_any_bytes_are_read_or_refused(
             line in "(GET|PUT) [ -~]{0,20} HTTP/1.[01]\r\n",

@@ -1,7 +1,7 @@
-//! A server of one thread that waits for no client.
+//! A single-threaded server that never blocks on a client.
 //!
-//! Every connection has a deadline for what it is doing, and every turn of the loop gives each of them a bounded amount of work, so that
-//! none keeps the others or the end of the server waiting.
+//! Every connection has a deadline for what it is doing, and every turn of the loop does a bounded amount of work for each, so that
+//! none holds up the others or the shutdown of the server.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,31 +16,31 @@ use super::connection::{Connection, Context, Place, network};
 use super::stream::Stream;
 use super::{Answer, Certificate, Hosts, Limits, Site, Ticket};
 
-/// Time until the next try, where the system has no connection to give: out of file descriptors, for example. It may pass.
+/// Pause before accepting again after the system refused a connection, for example for lack of file descriptors. That may pass.
 const RETRY: Duration = Duration::from_millis(50);
 
 const WOKEN: Token = Token(0);
 const LISTENER: Token = Token(1);
-/// That of the first connection. They are counted on from there.
+/// Token of the first connection; later ones count up from there.
 const CONNECTIONS: usize = 2;
 
-/// See the module.
+/// See the [module](self).
 pub(super) struct Server<S> {
     poll: Poll,
     listener: TcpListener,
     stop: Arc<AtomicBool>,
-    /// Whether somebody may be waiting to be accepted.
+    /// Whether a client may be waiting to be accepted.
     may_accept: bool,
     certificate: Option<Certificate>,
     connections: Vec<Connection>,
-    /// Connections there have been.
+    /// Number of connections so far.
     count: usize,
     context: Context<S>,
     answers: Vec<(Ticket, Answer)>,
 }
 
 impl<S: Site> Server<S> {
-    /// A server, and what wakes it. It ends when it is woken and `stop` is set.
+    /// A server and its waker. It ends when it is woken and `stop` is set.
     pub(super) fn new(
         listener: std::net::TcpListener,
         limits: Limits,
@@ -81,7 +81,7 @@ impl<S: Site> Server<S> {
         let mut events = Events::with_capacity(64);
         loop {
             let pause = self.turn();
-            // Pairs with the store of the one who stops it.
+            // Pairs with the store by the thread that stops it.
             if self.stop.load(Ordering::Acquire) {
                 return;
             }
@@ -101,8 +101,8 @@ impl<S: Site> Server<S> {
         }
     }
 
-    /// Accepts who has come and advances all connections that have something to do. Returns how long there will be nothing to do without
-    /// an event.
+    /// Accepts new clients and advances all connections that have something to do. Returns how long there will be nothing to do
+    /// without an event.
     fn turn(&mut self) -> Option<Duration> {
         self.context.site.renew();
         self.context.held = self.connections.iter().map(Connection::held).sum();
@@ -121,7 +121,7 @@ impl<S: Site> Server<S> {
                     goes_on |= connection.advance(&mut self.context);
                 }
             }
-            // The next request of such a connection may have been there already. What is answered now goes out with the next turn.
+            // Such a connection's next request may have arrived already. Replies made now are sent in the next turn.
             wanted = self.context.site.advance(&mut self.answers);
             goes_on |= !self.answers.is_empty();
         }
@@ -133,9 +133,9 @@ impl<S: Site> Server<S> {
         let before = self.connections.len();
         self.connections.retain(|connection| !connection.is_over());
         let (ended, count) = (self.connections.len() < before, self.count);
-        // Last, since a client whose request has come meanwhile is not silent any more, and keeps its place.
+        // Last, since a client whose request has arrived meanwhile is no longer silent and keeps its place.
         let retry = self.accept().map(|pause| Instant::now() + pause);
-        // Who has come is looked at next; and somebody may have waited to be accepted.
+        // New connections are served next; and another client may be waiting to be accepted.
         if goes_on || ended || self.count != count {
             return Some(Duration::ZERO);
         }
@@ -144,7 +144,7 @@ impl<S: Site> Server<S> {
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns when to try again, if the system said no.
+    /// Returns when to try again, if the system refused.
     fn accept(&mut self) -> Option<Duration> {
         while self.may_accept && self.connections.len() < 2 * self.context.limits.clients {
             let (mut stream, address) = match self.listener.accept() {
@@ -154,7 +154,7 @@ impl<S: Site> Server<S> {
                         self.may_accept = false;
                         return None;
                     }
-                    // Of somebody who has gone again.
+                    // The client has gone again.
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
                     _ => return Some(RETRY),
                 },
@@ -174,8 +174,8 @@ impl<S: Site> Server<S> {
         None
     }
 
-    /// Whether there is a place for one more, if need be that of the client that has been silent for the longest time, of the same address where that
-    /// has all that it may have.
+    /// Whether there is a place for another client, if need be that of the client silent for longest; from the same address, if
+    /// that has used up its share.
     fn place_for(&mut self, address: IpAddr) -> Place {
         let limits = &self.context.limits;
         let is_served = |one: &&Connection| one.is_served && !one.is_over();
@@ -194,7 +194,7 @@ impl<S: Site> Server<S> {
         let gives_way =
             |one: &&mut Connection| one.gives_way() && (missing == Place::None || one.address == address);
         let silent = self.connections.iter_mut().filter(gives_way);
-        // Those that have ended have no deadline, and go first.
+        // Ended connections have no deadline, and go first.
         let longest = silent.min_by_key(|one| one.deadline());
         let Some(longest) = longest else { return missing };
         longest.close();

@@ -7,36 +7,36 @@ use mio::net::TcpStream;
 
 use super::tls::{Certificate, Session};
 
-/// The first byte of a TLS connection: a record of the handshake.
+/// First byte of a TLS connection: a handshake record.
 const HANDSHAKE: u8 = 0x16;
 
 pub(super) struct Stream {
     socket: TcpStream,
     session: Option<Session>,
-    /// Whether anything has come.
+    /// Whether any data has arrived.
     has_begun: bool,
 }
 
 impl Stream {
     pub(super) fn new(socket: TcpStream, certificate: Option<&Certificate>) -> io::Result<Self> {
-        // Answers are written whole, and a client that asks again waits for the last bytes of the one before.
+        // Replies are written whole, and a client that asks again waits for the last bytes of the one before.
         socket.set_nodelay(true)?;
         let session = certificate.map(Certificate::begin).transpose()?;
         Ok(Self { socket, session, has_begun: false })
     }
 
-    /// Whether a read that gives less than there was room for has taken all there was.
+    /// Whether a short read means that everything was taken.
     pub(super) fn is_drained_by_short_reads(&self) -> bool {
-        // Elsewhere than on Unix only a read in vain asks for an event.
+        // Except on Unix, only a read that finds nothing re-arms the event.
         self.session.is_none() && cfg!(unix)
     }
 
-    /// Whether the client speaks no TLS where it should. What is written from now on is plain text, too.
+    /// Whether the client sends plain text where TLS is required. From now on the reply is plain text, too.
     pub(super) fn gives_up_tls(&mut self, error: &io::Error) -> bool {
         error.kind() == io::ErrorKind::Unsupported && self.session.take().is_some()
     }
 
-    /// Ends what is written. It was flushed.
+    /// Closes the sending side, after a flush.
     pub(super) fn shut_down(&mut self) -> io::Result<()> {
         if let Some(session) = &mut self.session {
             session.close(&mut self.socket);

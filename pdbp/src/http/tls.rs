@@ -1,4 +1,4 @@
-//! TLS 1.3 with clients, and nothing older: the certificate is the server's, and a client shows that it may ask by its secret.
+//! TLS 1.3 with clients, and nothing older: the server has a certificate, and clients authenticate by their secret.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -11,11 +11,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::TLS13;
 use rustls::{ServerConfig, ServerConnection};
 
-/// The certificate of a folder, with its key.
+/// A certificate and its key.
 pub(crate) struct Certificate(Arc<ServerConfig>);
 
 impl Certificate {
-    /// Reads `cert.pem`, which has the certificate and those it was signed by, and `key.pem`.
+    /// Reads `cert.pem`, the certificate chain, and `key.pem` from a folder.
     #[cfg_attr(not(feature = "desk"), expect(dead_code, reason = "the figures have no certificate"))]
     pub(crate) fn read(folder: &Path) -> io::Result<Self> {
         let of_file = |name: &str, error: String| {
@@ -43,18 +43,18 @@ impl Certificate {
     }
 }
 
-/// One end of a session, without its stream. It holds up to 64 KiB that the stream has not taken yet.
+/// One end of a session, without its stream. It buffers up to 64 KiB that the stream has not taken yet.
 pub(super) struct Session(Box<ServerConnection>);
 
 impl Session {
-    /// As [`Read::read`] of the stream. Carries out the handshake, too.
+    /// As [`Read::read`] of the stream. Also performs the handshake.
     pub(super) fn read(&mut self, stream: &mut (impl Read + Write), room: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.0.reader().read(room) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 read => return read,
             }
-            // What the handshake has to say. If the stream does not take it, it may still give something.
+            // Sends handshake data. If the stream does not take it, it may still have something to read.
             match self.flush(stream) {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
                 _ => {}
@@ -63,7 +63,7 @@ impl Session {
                 return Ok(0);
             }
             if let Err(error) = self.0.process_new_packets() {
-                // The client is told why, if it listens.
+                // Tells the client why, if it listens.
                 let _ = self.flush(stream);
                 return Err(invalid(error));
             }
@@ -80,7 +80,7 @@ impl Session {
         }
     }
 
-    /// Gives the stream what it has not taken yet.
+    /// Writes out what the stream has not taken yet.
     pub(super) fn flush(&mut self, stream: &mut impl Write) -> io::Result<()> {
         while self.0.wants_write() {
             if self.0.write_tls(stream)? == 0 {
@@ -90,10 +90,10 @@ impl Session {
         Ok(())
     }
 
-    /// Says that nothing more will come.
+    /// Announces that nothing more will come.
     pub(super) fn close(&mut self, stream: &mut impl Write) {
         self.0.send_close_notify();
-        // Whoever does not take it sees the end of the stream.
+        // If the peer does not take it, it sees the end of the stream.
         let _ = self.flush(stream);
     }
 }

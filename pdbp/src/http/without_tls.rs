@@ -1,11 +1,11 @@
-//! In place of `tls` in a program without that feature, or without `desk`. Settings that ask for it are refused before anything is started.
+//! Stands in for `tls` without that feature, or without `desk`. Settings that ask for TLS are refused before anything starts.
 
 use std::io::{self, Read, Write};
 
-/// There is none.
+/// Never constructed.
 pub(crate) enum Certificate {}
 
-/// There is none.
+/// Never constructed.
 pub(super) enum Session {}
 
 impl Certificate {

@@ -1,4 +1,4 @@
-//! Without the feature `metrics` no node has a monitor. Settings that ask for one are refused before anything is started.
+//! Stands in for the monitor without the feature `metrics`. Settings that ask for one are refused before anything starts.
 
 use std::io;
 use std::net::TcpListener;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use crate::config::Settings;
 use crate::node::{NodeEngine, Pipe, Shared};
 
-/// Name of the part that answers on nodes of programs that have the feature.
+/// Name of the part that answers on nodes of programs with the feature.
 pub(crate) const NAME: &str = "pdbp.monitor";
 
-/// There is none.
+/// Never constructed.
 pub(crate) enum Monitor {}
 
 impl Monitor {
@@ -27,7 +27,7 @@ impl Monitor {
     }
 }
 
-/// There is none.
+/// Never constructed.
 pub(crate) enum Endpoint {}
 
 impl Endpoint {

@@ -1,4 +1,4 @@
-//! Asking all nodes.
+//! Collects the figures of all nodes.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -10,20 +10,20 @@ use super::{ClusterFigures, Endpoint, Monitor, NodeFigures, NodeReport, NodeStat
 use crate::config::{Progress, TransportKind};
 use crate::node::{Node, Shared};
 
-/// Time between two looks, where the thread that waits has to poll itself.
+/// Polling interval of a waiting thread that has to poll itself.
 const LOOK: Duration = Duration::from_micros(200);
 
 impl Node {
-    /// The figures of all nodes, asked for by messages. Those that have not answered after `timeout` are shown as silent, with
-    /// what they said the last time; so are all others when the setting `monitor` is off. Any thread may call it.
+    /// Asks all nodes for their figures, by messages. Nodes that have not answered within `timeout` are reported as silent, with
+    /// their last known figures; so are all others if the setting `monitor` is off. Any thread may call it.
     ///
-    /// With [`Progress::Thread`](crate::Progress::Thread) nodes answer at once. With the other kinds they answer when their
-    /// parts or their host poll; nodes of this process that are not over MPI are polled by this call.
+    /// With [`Progress::Thread`](crate::Progress::Thread) nodes answer at once. With the other kinds they answer when their parts
+    /// or their host poll; this call polls the nodes of this process that are not over MPI.
     pub fn observe(&self, timeout: Duration) -> ClusterFigures {
         self.shared.observe(timeout)
     }
 
-    /// What serves the figures of the cluster over HTTP, if this node does.
+    /// The HTTP endpoint that serves the cluster's figures, if this node has it.
     pub fn endpoint(&self) -> Option<&Endpoint> {
         self.endpoint.as_deref()
     }
@@ -50,7 +50,7 @@ impl Shared {
             };
             NodeReport { node: id.raw(), name, state, figures }
         });
-        // In an open cluster a place that nobody has had is no node that has failed.
+        // In an open cluster, a place that was never taken is not a failed node.
         let is_known = |report: &NodeReport| {
             !engine.config().is_open() || engine.nodes().any(|entry| entry.id.raw() == report.node)
         };
@@ -58,15 +58,15 @@ impl Shared {
         ClusterFigures { asked: self.id.raw(), took_ms: began.elapsed().as_secs_f64() * 1e3, nodes }
     }
 
-    /// Whether a thread that is no part of the program may poll this process' nodes: not where a progress thread does, and not
-    /// where MPI may have been initialised for the program's threads only.
+    /// Whether a thread outside the program may poll this process's nodes: not if progress threads do, and not if MPI may have been
+    /// initialised for the program's threads only.
     fn is_polled_by_observers(&self) -> bool {
         self.settings.progress != Progress::Thread && self.settings.transport != TransportKind::Mpi
     }
 }
 
 impl Monitor {
-    /// Asks all live nodes but this one; by node, whether it has answered and what it said last.
+    /// Asks all live nodes but this one. Returns by node whether it has answered, and its last answer.
     fn ask_all(
         &self,
         shared: &Shared,
@@ -105,7 +105,7 @@ impl Monitor {
                 state = self.state();
             }
         }
-        // What comes later is not waited for any more, and not asked for.
+        // Later answers are neither waited nor asked for.
         state.ask.clear();
         let answers = state.answers.iter();
         answers.map(|a| a.as_ref().map_or((false, None), |(of, f)| (*of == round, Some(f.clone())))).collect()

@@ -1,4 +1,4 @@
-//! The figures of a node and of a cluster, as types that JSON is made of.
+//! The figures of a node and of a cluster, as types that serialise to JSON.
 
 use pdbp_core::engine::{Counters, PipeUse, RowStats};
 use pdbp_core::id::NodeId;
@@ -9,32 +9,32 @@ use super::{Monitor, State, Traffic};
 use crate::node::names::is_own;
 use crate::node::{NodeEngine, Shared};
 
-/// What one node sees of the cluster.
+/// The figures of a cluster, as collected by one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ClusterFigures {
-    /// Index of the node that has asked.
+    /// Index of the node that asked.
     pub asked: u16,
-    /// Milliseconds that the answers took.
+    /// Milliseconds until the answers were in.
     pub took_ms: f64,
     /// All nodes of the cluster, by index.
     pub nodes: Vec<NodeReport>,
 }
 
-/// How a node is.
+/// State of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeState {
     /// It has answered.
     Up,
-    /// It has not answered in time: nobody polls it, it has no monitor, or it takes nothing in.
+    /// It has not answered in time: nobody polls it, it has no monitor, or its pipe is full.
     Silent,
-    /// Its link has been reported failed.
+    /// Its link has failed.
     Failed,
 }
 
 impl NodeState {
-    /// As in JSON.
+    /// The name used in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -44,7 +44,7 @@ impl NodeState {
     }
 }
 
-/// What is known of a node.
+/// The state and figures of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct NodeReport {
@@ -52,23 +52,23 @@ pub struct NodeReport {
     pub node: u16,
     /// Its name.
     pub name: String,
-    /// How it is.
+    /// Its state.
     pub state: NodeState,
-    /// Its answer; that of before for a node that has not answered this time.
+    /// Its answer; for a node that has not answered this time, its last one.
     pub figures: Option<NodeFigures>,
 }
 
-/// What a node says of itself. Counts are since its start; what monitors send each other is not in them,
-/// but what a relay has passed on of it is.
+/// The figures of a node. Counters start with the node. They exclude what monitors send each other, except where a relay has
+/// forwarded it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct NodeFigures {
     /// Its index.
     pub node: u16,
-    /// When it said so: nanoseconds on its own clock, for rates.
+    /// The node's own clock when it answered, in nanoseconds, for rates.
     pub nanos: u64,
-    /// The master's term of office.
+    /// The master's term.
     pub epoch: u32,
     /// Names of its parts.
     pub parts: Vec<String>,
@@ -78,67 +78,67 @@ pub struct NodeFigures {
     pub message_pipes: InUse,
     /// Stream pipes.
     pub stream_pipes: InUse,
-    /// Blocks of the UMB that no row has.
+    /// Blocks of the UMB that are in no row.
     pub free_blocks: u32,
-    /// What went wrong.
+    /// Counters of errors.
     pub counts: Counts,
-    /// SCBP rows that were ever used; `peer` is the destination.
+    /// SCBP rows ever used; `peer` is the destination.
     pub send: Vec<RowFigures>,
-    /// RCBP rows that were ever used; `peer` is the source.
+    /// RCBP rows ever used; `peer` is the source.
     pub recv: Vec<RowFigures>,
-    /// Links over sockets to nodes that were ever there; and at a gateway its trunks, to other clusters.
+    /// Links over sockets to all nodes seen so far, and on a gateway its trunks.
     pub links: Vec<LinkFigures>,
-    /// Calls at the doors of its links and trunks that were refused.
+    /// Connection attempts refused by its links and trunks.
     pub strangers: Strangers,
 }
 
-/// One link over sockets, or trunk.
+/// A link over sockets, or a trunk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct LinkFigures {
-    /// Index of the other node. Of a trunk 0.
+    /// Index of the other node; 0 for a trunk.
     pub peer: u16,
-    /// Of a trunk: the name of the other cluster. Of a link empty.
+    /// Name of the other cluster for a trunk; empty for a link.
     pub cluster: String,
-    /// `up`, `cut` (the session waits for another connection) or `down`.
+    /// `up`, `cut` (the session waits for a new connection) or `down`.
     pub state: String,
-    /// Of a trunk that is not there: what keeps it from being there.
+    /// For a trunk that is down: why.
     pub error: String,
-    /// Blocks that the other end has taken, and their bytes before they were packed.
+    /// Blocks that the other end has received, and their bytes before compression.
     pub sent: u64,
     /// See [`sent`](Self::sent).
     pub sent_bytes: u64,
-    /// Blocks that have come, and their bytes expanded.
+    /// Blocks received, and their bytes after expansion.
     pub received: u64,
     /// See [`received`](Self::received).
     pub received_bytes: u64,
     /// Blocks in a super-element: k.
     pub density: u64,
-    /// What the last packed block was packed by: `raw`, `lz4` or `zstd`.
+    /// How the last compressed block was encoded: `raw`, `lz4` or `zstd`.
     pub codec: String,
-    /// Bytes of the blocks that were packed, before and after.
+    /// Bytes of the compressed blocks, before and after.
     pub plain_bytes: u64,
     /// See [`plain_bytes`](Self::plain_bytes).
     pub packed_bytes: u64,
-    /// Connections there were. All but the first have ended an interruption.
+    /// Connections so far. Each but the first has ended an interruption.
     pub connections: u64,
-    /// Sessions that have failed: an outage lasted too long, or the other end has gone.
+    /// Failed sessions: an outage lasted too long, or the other end has gone.
     pub failures: u64,
-    /// Blocks that were sent again after an interruption.
+    /// Blocks retransmitted after an interruption.
     pub sent_again: u64,
-    /// Connections that were given up since what came made no sense.
+    /// Connections dropped because of malformed data.
     pub malformed: u64,
 }
 
 impl LinkFigures {
-    /// The share of the packed blocks' bytes that did not have to travel; 0 if none was packed.
+    /// The fraction of the compressed blocks' bytes that did not have to travel; 0 if none was compressed.
     pub fn saved(&self) -> f64 {
         if self.plain_bytes == 0 { 0.0 } else { 1.0 - self.packed_bytes as f64 / self.plain_bytes as f64 }
     }
 }
 
-/// Pipes of one group.
+/// Use of one group of pipes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InUse {
     /// In use.
@@ -154,9 +154,9 @@ pub struct InUse {
 pub struct RowFigures {
     /// Index of the other node.
     pub peer: u16,
-    /// N, the most elements.
+    /// N, the maximum number of elements.
     pub size: u32,
-    /// `curSize`, the real elements.
+    /// `curSize`, the number of real elements.
     pub real: u32,
     /// Elements in use.
     pub used: u32,
@@ -166,23 +166,23 @@ pub struct RowFigures {
     pub su: f32,
     /// Receive/send ratio RSR; `null` in JSON for a row that is full, where it is infinite.
     pub rsr: Option<f32>,
-    /// Blocks that went through.
+    /// Blocks that have passed through.
     pub blocks: u64,
     /// Their messages.
     pub messages: u64,
     /// Bytes of their bodies.
     pub bytes: u64,
-    /// How often somebody had to wait for a vacant element.
+    /// How often a sender had to wait for a vacant element.
     pub stalls: u64,
-    /// How often the row should have grown and no block was free.
+    /// How often the row should have grown but no block was free.
     pub exhausted: u64,
-    /// Blocks that wait in it.
+    /// Blocks waiting in it.
     pub waiting: u32,
 }
 
 macro_rules! counts {
     ($($(#[doc = $doc:literal])* $name:ident)*) => {
-        /// What went wrong on a node, as [`Counters`] has it.
+        /// Counters of errors on a node, as in [`Counters`].
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default)]
         #[non_exhaustive]
@@ -191,7 +191,7 @@ macro_rules! counts {
         }
 
         impl Counts {
-            /// All of them with their names.
+            /// All counters with their names.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name)),*].into_iter()
             }
@@ -206,33 +206,33 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Blocks and CDUs refused because their bytes made no sense.
+    /// Malformed blocks and CDUs, refused.
     malformed
-    /// Blocks of another epoch, or seen before.
+    /// Blocks of another epoch, and duplicates.
     stale
-    /// Blocks that are missing from their link without having been refused.
+    /// Blocks missing from their link that were not refused.
     out_of_sequence
     /// Messages for parts that do not exist or have no private pipe.
     unroutable
     /// Stream segments without a mapping tuple.
     stray_segments
-    /// Control messages from a node that must not send them.
+    /// Control messages from nodes that must not send them.
     misdirected
-    /// Messages that a failed peer did not get.
+    /// Messages that a failed peer did not receive.
     undelivered
-    /// Blocks that could not be returned since their owner had failed.
+    /// Blocks that could not be returned because their owner had failed.
     lost_returns
-    /// Messages of other nodes that this one, their relay, could not pass on.
+    /// Messages of other nodes that this one, as their relay, could not forward.
     relay_lost
     /// Control messages that found no room.
     dropped_control
-    /// Tokens handed in that are not of this engine.
+    /// Tokens of another engine.
     foreign_tokens
 }
 
 macro_rules! strangers {
     ($($(#[doc = $doc:literal])* $name:ident)*) => {
-        /// Calls at a door that were refused, by reason.
+        /// Refused connection attempts, by reason.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default)]
         #[non_exhaustive]
@@ -241,7 +241,7 @@ macro_rules! strangers {
         }
 
         impl Strangers {
-            /// All of them with their names.
+            /// All reasons with their names.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name)),*].into_iter()
             }
@@ -255,36 +255,36 @@ macro_rules! strangers {
 }
 
 strangers! {
-    /// Did not begin as PDBP does.
+    /// Not PDBP.
     foreign
-    /// Did not know the token.
+    /// Wrong token.
     wrong_token
-    /// Took too long to say who they are.
+    /// Handshake timed out.
     too_slow
-    /// Gave way to others, since there were too many.
+    /// Displaced by others, since there were too many.
     crowded_out
-    /// Knew the token, and were refused by name: of another version, with other blocks, of another cluster, without a place.
+    /// Right token, but refused with a reason: another version, other blocks, another cluster, or no place free.
     refused
 }
 
 impl NodeFigures {
-    /// Blocks, messages and bytes sent to all nodes.
+    /// Total blocks, messages and bytes sent.
     pub fn sent(&self) -> (u64, u64, u64) {
         total(&self.send)
     }
 
-    /// Blocks, messages and bytes that came from all nodes.
+    /// Total blocks, messages and bytes received.
     pub fn received(&self) -> (u64, u64, u64) {
         total(&self.recv)
     }
 
-    /// How often somebody had to wait, in all rows.
+    /// Total number of stalls, over all rows.
     pub fn stalls(&self) -> u64 {
         self.send.iter().chain(&self.recv).map(|row| row.stalls).sum()
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
-        // Plain numbers and text: there is nothing that JSON cannot say.
+        // Plain numbers and text always serialise.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
@@ -297,7 +297,7 @@ fn total(rows: &[RowFigures]) -> (u64, u64, u64) {
     rows.iter().fold((0, 0, 0), |(b, m, y), row| (b + row.blocks, m + row.messages, y + row.bytes))
 }
 
-/// The figures of this node, without what its monitor has done.
+/// The figures of this node, without its monitor's own traffic.
 pub(super) fn of(shared: &Shared, engine: &NodeEngine, state: Option<&State>) -> NodeFigures {
     let me = shared.id;
     let peers = || (0..engine.config().nodes).filter_map(NodeId::new);
@@ -358,7 +358,7 @@ fn row(stats: &RowStats, own: Traffic) -> RowFigures {
 }
 
 impl Monitor {
-    /// The figures of this node, with the engine's lock held.
+    /// The figures of this node; the caller holds the engine's lock.
     pub(super) fn own_figures(&self, shared: &Shared, engine: &NodeEngine) -> NodeFigures {
         of(shared, engine, Some(&self.state()))
     }

@@ -12,10 +12,10 @@ use crate::config::Settings;
 use crate::http::{Answer, Hosts, Limits, Method, Request, Secret, Service, Site, Ticket};
 use crate::node::Shared;
 
-/// How long nodes may take to answer before they are shown as silent.
+/// How long nodes may take to answer before they are reported as silent.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// A request is all that a connection carries, and has no body.
+/// A connection carries a single request, without a body.
 const LIMITS: Limits = Limits {
     clients: 16,
     per_address: 14,
@@ -34,22 +34,20 @@ PDBP cluster
 /cluster.json  the same as JSON; what `pdbp top` shows
 ";
 
-/// Serves the figures of the cluster over HTTP from one of its nodes, as the setting `metrics` says. It only reads. Without the
-/// setting `client_token_file` it asks nobody who he is: let it listen where only those can connect who may see the figures. With it clients
-/// send the secret that is in the file as bearer (`Authorization: Bearer SECRET`); who does not gets status 401.
+/// Serves the cluster's figures over HTTP from one of its nodes, as the setting `metrics` says. Read-only. Without the setting
+/// `client_token_file` there is no authentication: let it listen where only those who may see the figures can connect. With it,
+/// clients send the secret in that file as bearer token (`Authorization: Bearer SECRET`); others get status 401.
 ///
-/// **Clients.** None waits for another, and nothing waits for them: one thread serves up to 16 at a time, with sockets that
-/// never block, and tells more than that to try again (status 503). A request has 8 KiB, 64 headers and 5 seconds until it is
-/// complete, the client 10 seconds to take the whole answer, however small the steps are in which it does. Requests that come
-/// together share one look at the cluster.
+/// **Clients.** None waits for another, and nothing waits for them: one thread serves up to 16 at a time on non-blocking sockets,
+/// and answers more with status 503. A request has at most 8 KiB and 64 headers and must be complete within 5 seconds; the client
+/// has 10 seconds to take the whole answer, however small its reads. Simultaneous requests share one query of the cluster.
 ///
-/// **Hosts.** A page of another site can have its name resolve to this address (DNS rebinding), and a browser would then let it read
-/// the figures. So the request has to say that it is for an IP address, for `localhost`, for the host in the setting `metrics`, or
-/// for one of those in the setting `metrics_hosts`; any other gets status 421. Such an attack needs a name, so any IP
-/// address will do, and any port: behind a tunnel or in a container they are others than those listened on. HTTP/1.0 may
-/// leave the host out.
+/// **Hosts.** A page of another site can have its name resolve to this address (DNS rebinding), and a browser would then let it
+/// read the figures. So requests must be addressed to an IP address, to `localhost`, to the host in the setting `metrics`, or to
+/// one in the setting `metrics_hosts`; all others get status 421. Such an attack needs a name, so any IP address is accepted, and
+/// any port: behind a tunnel or in a container they differ from those listened on. HTTP/1.0 may omit the host.
 ///
-/// The thread ends with the last handle to the node, and waits for no client then.
+/// The thread ends with the last handle to the node, without waiting for clients.
 ///
 /// A program adds figures of its own by [`show`](Self::show).
 pub struct Endpoint {
@@ -58,7 +56,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Takes the address, before there is anything to serve.
+    /// Binds the address, before there is anything to serve.
     pub(crate) fn bind(address: &str, settings: &Settings) -> io::Result<TcpListener> {
         Secret::read(settings.client_token_file.as_deref())?;
         TcpListener::bind(address)
@@ -75,19 +73,19 @@ impl Endpoint {
         Ok(Self { service, sections })
     }
 
-    /// Where it listens: with port 0 in the setting, the port that it was given.
+    /// The address it listens at; for port 0 in the setting, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.service.address()
     }
 }
 
-/// The hosts under which the endpoint is asked.
+/// The host names that the endpoint answers to.
 fn hosts(settings: &Settings) -> Hosts {
     let own = settings.metrics.as_deref().and_then(|address| address.rsplit_once(':')).map(|(host, _)| host);
     Hosts::new(own.into_iter().chain(settings.metrics_hosts.iter().map(String::as_str)))
 }
 
-/// What there is to see. Pages are made at most once per turn.
+/// The site that is served. Pages are made at most once per turn.
 #[derive(Default)]
 struct Figures {
     shared: Weak<Shared>,
@@ -131,7 +129,7 @@ impl Figures {
 }
 
 impl Figures {
-    /// What a section of the program shows; `None`: there is none of this name.
+    /// A section of the program; `None` if there is none of this name.
     fn section(&mut self, name: &str) -> Option<Arc<Result<Section, String>>> {
         if !self.sections.contains_key(name) {
             self.sections.insert(name.to_owned(), Arc::new(self.of_program.look(name)?));

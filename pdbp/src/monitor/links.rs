@@ -3,7 +3,7 @@
 use super::{LinkFigures, Strangers};
 use crate::node::{NodeEngine, Shared};
 
-/// A node's links and trunks, and who was refused at their doors.
+/// A node's links and trunks, and the connection attempts that they refused.
 #[cfg(feature = "net")]
 pub(super) fn of(shared: &Shared, engine: &NodeEngine) -> (Vec<LinkFigures>, Strangers) {
     let (mut links, mut strangers) = (Vec::new(), Strangers::default());
@@ -32,7 +32,7 @@ pub(super) fn of(shared: &Shared, engine: &NodeEngine) -> (Vec<LinkFigures>, Str
     (links, strangers)
 }
 
-/// There are none.
+/// Without sockets there are none.
 #[cfg(not(feature = "net"))]
 pub(super) fn of(_: &Shared, _: &NodeEngine) -> (Vec<LinkFigures>, Strangers) {
     Default::default()

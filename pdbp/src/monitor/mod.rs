@@ -1,16 +1,16 @@
-//! What can be seen of a running cluster, from any of its nodes.
+//! Figures of a running cluster, available from any of its nodes.
 //!
-//! With the setting `monitor` every node has a part of its own, [`NAME`], that answers requests for the node's figures. There
-//! is no thread behind it: whoever polls the node anyway answers what has arrived, so that nothing happens, and one look at an
-//! empty pipe per poll is all it costs, as long as nobody asks. A node that nobody polls does not answer.
+//! With the setting `monitor` every node has a part, [`NAME`], that answers requests for the node's figures. It needs no thread:
+//! whoever polls the node answers what has arrived. While nobody asks, the cost is one look at an empty pipe per poll. A node that
+//! nobody polls does not answer.
 //!
 //! ```text
 //!  Node::observe ──ask──▶ poll of node 0 ──Command 1: round──▶ poll of node i: figures as JSON
 //!  ClusterFigures ◀─all, or time is up── poll of node 0 ◀──Command 2: round, piece, pieces, bytes──┘
 //! ```
 //!
-//! The part is in no listing of parts and counts against no limit; what monitors send each other is in no row's figures. Its
-//! messages are commands, which wait for no others, and take one block each, which may be as short as 256 bytes.
+//! The part appears in no listing and counts towards no limit, and messages between monitors count in no row's figures. They are
+//! commands, which never wait behind others, and take one block each, which may be as short as 256 bytes.
 //!
 //! ```
 //! let cluster = pdbp::Cluster::builder().nodes(3).monitor(pdbp::MonitorKind::On).start()?;
@@ -20,7 +20,8 @@
 //! # Ok::<(), pdbp::StartError>(())
 //! ```
 //!
-//! The setting `metrics` serves the same over [HTTP](Endpoint), for Prometheus and `pdbp top`, and what the program [has to show](Endpoint::show) itself.
+//! The setting `metrics` serves the same figures over [HTTP](Endpoint), for Prometheus and `pdbp top`, together with the program's
+//! [own](Endpoint::show).
 
 mod collect;
 mod figures;
@@ -58,10 +59,10 @@ pub const NAME: &str = "pdbp.monitor";
 pub(crate) struct Monitor {
     part: PartId,
     pipe: PipeId,
-    /// Whether `state` holds something to send. Only a hint: set under the lock of `state`, and looked at by the next poll.
+    /// Whether `state` has something to send. Only a hint: set under the lock of `state`, and read by the next poll.
     wanted: AtomicBool,
     state: Mutex<State>,
-    /// Told when an answer is complete.
+    /// Notified when an answer is complete.
     answered: Condvar,
     /// Held by the thread that collects: one at a time.
     collecting: Mutex<()>,
@@ -77,20 +78,20 @@ pub(crate) struct Traffic {
 
 #[derive(Default)]
 struct State {
-    /// Of what is being collected.
+    /// The current collection round.
     round: u32,
     /// Nodes still to be asked.
     ask: Vec<NodeId>,
-    /// Answers to be sent; one for each asker, the latest.
+    /// Answers to send, only the latest for each asker.
     replies: Vec<Reply>,
-    /// Answers that arrive, by node.
+    /// Answers being received, by node.
     arriving: Vec<Assembly>,
-    /// By node: the last answer, and to which round.
+    /// By node: the last answer, and its round.
     answers: Vec<Option<(u32, NodeFigures)>>,
-    /// By node: what monitors have sent there, and what has come from there.
+    /// By node: traffic of monitors, sent and received.
     sent: Vec<Traffic>,
     received: Vec<Traffic>,
-    /// Messages of this monitor that failed peers did not get.
+    /// Messages of this monitor that failed peers did not receive.
     undelivered: u64,
 }
 
@@ -101,7 +102,7 @@ struct Reply {
     next: usize,
 }
 
-/// What became of a message.
+/// Outcome of sending a message.
 enum Sent {
     Done,
     /// There is no room now.
@@ -133,7 +134,7 @@ impl Monitor {
         })
     }
 
-    /// Gives back what nobody will read: the node is dropped.
+    /// Returns unread deliveries: the node is dropped.
     #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     pub(crate) fn leave(&self, pipes: &[Pipe], engine: &mut NodeEngine) {
         let Some(pipe) = pipes.get(usize::from(self.pipe.0)) else { return };
@@ -143,14 +144,14 @@ impl Monitor {
         }
     }
 
-    /// Answers and asks, after a poll. Returns the blocks submitted.
+    /// Answers and asks, after a poll. Returns the number of blocks submitted.
     #[inline]
     pub(crate) fn advance(&self, shared: &Shared, engine: &mut NodeEngine) -> u32 {
         let arrived = shared.pipes.get(usize::from(self.pipe.0)).is_some_and(|pipe| !pipe.is_empty());
         if arrived || self.wanted.load(Ordering::Relaxed) { self.work(shared, engine) } else { 0 }
     }
 
-    /// The lock of `state` comes after that of the engine.
+    /// Lock order: the engine, then `state`.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -177,17 +178,17 @@ impl Monitor {
         blocks
     }
 
-    /// Reads what has arrived, and gives it back.
+    /// Reads what has arrived, and releases it.
     #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     fn take_in(&self, shared: &Shared, engine: &mut NodeEngine, state: &mut State) {
         let Some(pipe) = shared.pipes.get(usize::from(self.pipe.0)) else { return };
         // SAFETY: the pipe belongs to this alone, which reads it under the engine's lock.
         while let Some(delivery) = unsafe { pipe.next_delivery() } {
             let source = delivery.source();
-            // The row by which it came: the node's, or the relay's.
+            // The row it came through: the node's, or the relay's.
             let hop = delivery.block().source().map_or(source.index(), NodeId::index);
             if let DeliveryKind::Returned { .. } = delivery.kind() {
-                // Nothing of the program's is lost.
+                // Nothing of the program is lost.
                 state.undelivered +=
                     delivery.cdus().flatten().map(|train| u64::from(train.count())).sum::<u64>();
                 engine.release(delivery);
@@ -228,7 +229,7 @@ impl Monitor {
         }
     }
 
-    /// Sends pieces of an answer as long as there is room; whether some are left.
+    /// Sends pieces of an answer as long as there is room. Returns whether some are left.
     fn send_pieces(
         &self,
         engine: &mut NodeEngine,
@@ -263,7 +264,7 @@ impl Monitor {
         let node = to.node();
         let hop = engine.relay_to(node).unwrap_or(node);
         let Some(before) = engine.send_row(hop) else { return Sent::Never };
-        // A row that is full would count a stall for each try.
+        // A full row would count a stall for each attempt.
         if before.space.vacant() == 0 && before.space.used() > 0 && !engine.has_failed(node) {
             return Sent::Later;
         }

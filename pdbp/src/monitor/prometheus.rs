@@ -13,8 +13,9 @@ use prometheus_client::registry::{Registry, Unit};
 use super::sections::Section;
 use super::{ClusterFigures, Family, LinkFigures, NodeFigures, NodeReport, NodeState, RowFigures};
 
-/// All metrics. They have the label `node`; those of rows also `peer`, and where both kinds of rows have them `row`, which is
-/// `send` (SCBP) or `recv` (RCBP); those of links (`pdbp_link_…`) `peer`, and of trunks `cluster` instead. Those of sections of the program have its own.
+/// All metrics. They have the label `node`; those of rows also `peer`, and those that both kinds of rows have also `row`, which is
+/// `send` (SCBP) or `recv` (RCBP); those of links (`pdbp_link_…`) have `peer`, those of trunks `cluster` instead. Sections of the
+/// program have labels of their own.
 pub(super) fn text(figures: ClusterFigures, sections: Sections) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Figures(figures, sections)));
@@ -25,7 +26,7 @@ pub(super) fn text(figures: ClusterFigures, sections: Sections) -> String {
     text.replace(" inf\n", " +Inf\n").replace(" -inf\n", " -Inf\n")
 }
 
-/// By name; `Err`: one that cannot be shown.
+/// By name; `Err` for one that cannot be shown.
 type Sections = BTreeMap<String, Arc<Result<Section, String>>>;
 
 #[derive(Debug)]
@@ -33,7 +34,7 @@ struct Figures(ClusterFigures, Sections);
 
 type Labels = Vec<(&'static str, String)>;
 
-/// A label's value. The encoder writes it as it is.
+/// Escapes a label's value, which the encoder does not do.
 fn escaped(value: &str) -> String {
     value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
 }
@@ -149,7 +150,7 @@ impl Figures {
         counter(encoder, "pdbp_row_exhausted", help, None, counts(|r| r.exhausted))
     }
 
-    /// Links over sockets, and trunks; nothing where there are none.
+    /// Links over sockets, and trunks; empty if there are none.
     fn links(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let all = || self.up().flat_map(|(node, f)| f.links.iter().map(move |link| (node, link)));
         let gauges = |value: fn(&LinkFigures) -> f64| {
@@ -189,7 +190,7 @@ impl Figures {
         )
     }
 
-    /// What the program shows.
+    /// The program's own sections.
     fn sections(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let up = |(name, section): (&String, &Arc<Result<_, _>>)| {
             (vec![("section", name.clone())], f64::from(u8::from(section.is_ok())))
@@ -211,7 +212,7 @@ impl Figures {
         vec![("node", escaped(&node.name)), ("cluster", escaped(&link.cluster))]
     }
 
-    /// The nodes that have answered. What others said before is left out, so that it does not pass for news.
+    /// The nodes that have answered. Last known figures of others are left out, so that they are not taken for current ones.
     fn up(&self) -> impl Iterator<Item = (&NodeReport, &NodeFigures)> {
         let up = self.0.nodes.iter().filter(|node| node.state == NodeState::Up);
         up.filter_map(|node| Some((node, node.figures.as_ref()?)))
@@ -270,7 +271,7 @@ fn gauge(
     values: Vec<(Labels, f64)>,
 ) -> fmt::Result {
     if values.is_empty() {
-        // Not every reader takes families without figures.
+        // Not every reader accepts families without values.
         return Ok(());
     }
     let kind = ConstGauge::new(0.0f64).metric_type();

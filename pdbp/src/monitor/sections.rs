@@ -1,4 +1,4 @@
-//! Figures of a program's own, beside those of the cluster.
+//! A program's own figures, shown with those of the cluster.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use super::Endpoint;
 
-/// Sections at a time, bytes of the JSON of one, and values of one.
+/// Maximum number of sections, bytes of JSON per section, and values per section.
 const MOST: (usize, usize, usize) = (16, 4 << 20, 10_000);
-/// Characters of a name.
+/// Maximum characters of a name.
 const LONGEST: usize = 64;
-/// What names of the runtime's own figures begin with behind `pdbp_`, and its own page.
+/// First words of the runtime's own figures after `pdbp_`, and its own page.
 pub(super) const OWN: [&str; 16] = [
     "blocks",
     "cluster",
@@ -33,7 +33,7 @@ pub(super) const OWN: [&str; 16] = [
     "strangers",
 ];
 
-/// What a program shows at an [`Endpoint`]: a page of JSON, and figures for Prometheus.
+/// What a program shows at an [`Endpoint`]: a JSON page, and figures for Prometheus.
 #[derive(Debug)]
 pub struct Section {
     json: Result<String, String>,
@@ -41,7 +41,7 @@ pub struct Section {
 }
 
 impl Section {
-    /// A section whose page is this as JSON.
+    /// A section whose page is `page` as JSON.
     pub fn new(page: &impl Serialize) -> Self {
         Self { json: serde_json::to_string(page).map_err(|error| error.to_string()), families: Vec::new() }
     }
@@ -61,7 +61,7 @@ impl Section {
     }
 
     /// # Errors
-    /// What of it cannot be shown, and why.
+    /// What cannot be shown, and why.
     fn check(self) -> Result<Self, String> {
         let bytes = self.json.as_ref().map_err(|error| format!("its page is no JSON: {error}"))?.len();
         if bytes > MOST.1 {
@@ -91,41 +91,41 @@ impl Section {
     }
 }
 
-/// Figures of one name and meaning, for Prometheus. Of which section they are goes before the name, and what they are behind it: of the section `shop` the
-/// counter `sold` with the unit `bytes` is `pdbp_shop_sold_bytes_total`.
+/// Figures of one name and meaning, for Prometheus. The section's name comes before the family's, and the unit after it: the
+/// counter `sold` with the unit `bytes` of the section `shop` is `pdbp_shop_sold_bytes_total`.
 #[derive(Debug)]
 pub struct Family {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
     pub(super) unit: Option<&'static str>,
-    /// Whether it only ever grows.
+    /// Whether it is a counter, which never decreases.
     pub(super) counts: bool,
     pub(super) values: Vec<(Vec<(&'static str, String)>, f64)>,
 }
 
 impl Family {
-    /// Something that goes up and down.
+    /// A gauge: a value that goes up and down.
     pub fn gauge(name: &'static str, help: &'static str) -> Self {
         Self { name, help, unit: None, counts: false, values: Vec::new() }
     }
 
-    /// Something that only grows, since the start of the program.
+    /// A counter: a value that only grows, from the start of the program.
     pub fn counter(name: &'static str, help: &'static str) -> Self {
         Self { counts: true, ..Self::gauge(name, help) }
     }
 
-    /// What it is measured in, such as `seconds` or `bytes`; without prefixes, as Prometheus has it.
+    /// Sets the unit, such as `seconds` or `bytes`; Prometheus wants base units without prefixes.
     pub fn unit(mut self, unit: &'static str) -> Self {
         self.unit = Some(unit);
         self
     }
 
-    /// Its only value.
+    /// Sets its only value.
     pub fn value(self, value: f64) -> Self {
         self.labelled([], value)
     }
 
-    /// One of its values, told from others by labels.
+    /// Adds a value, distinguished from others by labels.
     pub fn labelled<const N: usize>(mut self, labels: [(&'static str, &str); N], value: f64) -> Self {
         let labels = labels.map(|(name, value)| (name, value.to_owned()));
         self.values.push((labels.to_vec(), value));
@@ -137,7 +137,7 @@ impl Family {
     }
 }
 
-/// What names are made of.
+/// What names may contain.
 const NAMES: &str = "lower case letters, digits and `_`, 64 at most, and a letter first";
 
 fn is_name(name: &str) -> bool {
@@ -149,11 +149,11 @@ fn is_name(name: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotShown {
-    /// It cannot have this name.
+    /// The name is invalid.
     Name(String),
-    /// There is one of this name, the runtime's or the program's.
+    /// The name is taken, by the runtime or the program.
     Taken(String),
-    /// There are as many as may be.
+    /// There are already as many sections as allowed.
     TooMany,
 }
 
@@ -173,7 +173,7 @@ impl fmt::Display for NotShown {
 
 impl std::error::Error for NotShown {}
 
-/// A section that is shown until this is dropped. Who had asked before may see it a moment longer.
+/// Keeps a section visible until it is dropped. Clients that asked before may see it a moment longer.
 #[derive(Debug)]
 #[must_use = "the section is gone with it"]
 pub struct Showing {
@@ -214,7 +214,7 @@ impl Sections {
             return Err(NotShown::Name(name.to_owned()));
         }
         let mut all = self.all();
-        // `shop` and `shop_window` could have figures of one name.
+        // `shop` and `shop_window` could have figures with the same name.
         let is_first = |known: &str| known.split('_').next() == Some(first);
         if OWN.contains(&first) || all.iter().any(|(known, _)| is_first(known)) {
             return Err(NotShown::Taken(name.to_owned()));
@@ -226,9 +226,9 @@ impl Sections {
         Ok(Showing { sections: Arc::clone(self), name: name.to_owned() })
     }
 
-    /// What a section shows now; `None`: there is none of this name.
+    /// The current content of a section; `None` if there is none of this name.
     pub(super) fn look(&self, name: &str) -> Option<Result<Section, String>> {
-        // Without the lock: it may take a while, and end its own section.
+        // Without the lock: it may take a while, and may end its own section.
         let look = self.all().iter().find(|(known, _)| known == name).map(|(_, look)| Arc::clone(look))?;
         let section = catch_unwind(AssertUnwindSafe(|| look()));
         Some(
@@ -240,13 +240,14 @@ impl Sections {
 }
 
 impl Endpoint {
-    /// Shows figures of the program's own: a page `/name.json`, and its families among those of `/metrics`, as `pdbp_name_…`. `look` is asked
-    /// for them whenever a client asks, at most once for all that ask together; all clients wait for it meanwhile, so let it not wait long for anything. It
-    /// runs on the endpoint's thread. What holds for the cluster's figures holds for these: the secret of `client_token_file`, if there is one, the hosts and
+    /// Shows the program's own figures: a page `/name.json`, and its families in `/metrics`, as `pdbp_name_…`. `look` is called on
+    /// the endpoint's thread whenever clients ask, once for all that ask together; all clients wait meanwhile, so it should return
+    /// quickly. The cluster's rules apply to these figures too: the secret of `client_token_file`, if there is one, the hosts and
     /// the limits.
     ///
-    /// What cannot be shown (`look` has panicked, a name that is none, two figures of one name, a page of more than 4 MiB, more than 10,000 values) is left
-    /// out: the page says why, with status 500, and `pdbp_section_up` in `/metrics` is 0.
+    /// If a section cannot be shown (`look` has panicked, a name is invalid, two figures have the same name, a page has more than 4
+    /// MiB, there are more than 10,000 values), it is left out: its page gives the reason, with status 500, and `pdbp_section_up`
+    /// in `/metrics` is 0.
     ///
     /// ```
     /// use std::io::{Read, Write};
@@ -282,7 +283,8 @@ impl Endpoint {
     /// ```
     ///
     /// # Errors
-    /// See [`NotShown`]: a name is a word that no figures of the runtime and no other section begin with. There are 16 sections at most.
+    /// See [`NotShown`]: a name is a single word that no figures of the runtime and no other section begin with. There are at most
+    /// 16 sections.
     pub fn show(
         &self,
         name: &str,

@@ -1,20 +1,20 @@
-//! What monitors send each other. All numbers are little-endian `u32`.
+//! Messages between monitors. All numbers are little-endian `u32`.
 //!
 //! ```text
 //!  command 1, request:  | round |
 //!  command 2, piece:    | round | number | pieces | bytes … |
 //! ```
 
-/// Command: send your figures.
+/// Command: asks for the figures.
 pub(super) const REQUEST: u16 = 1;
-/// Command: a piece of the figures asked for.
+/// Command: a piece of the requested figures.
 pub(super) const PIECE: u16 = 2;
 
 const HEAD: usize = 12;
-/// The longest answer that is put together: rows of some hundred thousand pairs of nodes.
+/// Longest answer that is reassembled: rows of some hundred thousand pairs of nodes.
 const LONGEST: usize = 64 << 20;
 
-/// A message read.
+/// A parsed message.
 pub(super) enum Frame<'a> {
     Request { round: u32 },
     Piece(Piece<'a>),
@@ -28,7 +28,7 @@ pub(super) struct Piece<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// `None` for what no monitor has sent.
+    /// `None` for anything that no monitor sends.
     pub(super) fn read(command: u16, data: &'a [u8]) -> Option<Self> {
         let (round, rest) = number(data)?;
         match command {
@@ -48,15 +48,15 @@ fn number(data: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_le_bytes(*number), rest))
 }
 
-/// Bytes of an answer in one piece, where a message may have `longest`.
+/// Maximum bytes of an answer in one piece, if a message may have `longest`.
 pub(super) fn most(longest: usize) -> usize {
     longest.saturating_sub(HEAD).max(1)
 }
 
-/// What stands in front of a piece.
+/// The header of a piece.
 pub(super) fn head(round: u32, number: usize, pieces: usize) -> [u8; HEAD] {
     let mut head = [0; HEAD];
-    // An answer of 2³² pieces would not fit any memory.
+    // An answer of 2³² pieces would not fit in any memory.
     let numbers = [round, number as u32, pieces as u32];
     for (to, number) in head.chunks_exact_mut(4).zip(numbers) {
         to.copy_from_slice(&number.to_le_bytes());
@@ -64,7 +64,7 @@ pub(super) fn head(round: u32, number: usize, pieces: usize) -> [u8; HEAD] {
     head
 }
 
-/// An answer of which some pieces have come. They come in order.
+/// An answer being reassembled. Its pieces arrive in order.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     round: u32,
@@ -73,14 +73,14 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    /// Takes a piece; returns the answer when it was the last.
+    /// Takes a piece; returns the answer with its last piece.
     pub(super) fn take(&mut self, piece: &Piece<'_>) -> Option<Vec<u8>> {
         if piece.number == 0 {
             *self = Self { round: piece.round, ..Self::default() };
         }
         let fits = self.bytes.len() + piece.bytes.len() <= LONGEST;
         if piece.round != self.round || piece.number != self.next || !fits {
-            // The rest of an answer whose beginning was for another round, or longer than any.
+            // The rest of an answer that began in another round, or that is too long.
             self.next = u32::MAX;
             return None;
         }

@@ -245,7 +245,7 @@ impl<P: HoldsPart> StreamWriter<P> {
     fn check(&self, engine: &NodeEngine) -> Result<(), SendError> {
         #[cfg(feature = "net")]
         if let Some(cluster) = &self.cluster {
-            crate::grid::check_far(engine, self.out.dest(), cluster)?;
+            crate::grid::check_remote(engine, self.out.dest(), cluster)?;
         }
         self.out.check(engine).map_err(|error| self.failure(engine, error))
     }

@@ -1,7 +1,7 @@
-//! A lock that costs its owner plain loads and stores.
+//! A lock that costs its owner only plain loads and stores.
 //!
-//! One thread, the *owner*, takes it for every message; *visitors* take it now and then, and pay for both: they ask for it, and
-//! come again later if the owner is inside.
+//! One thread, the *owner*, takes it for every message. *Visitors* take it now and then, and bear the cost for both: they ask for
+//! it, and come back later if the owner is inside.
 //!
 //! ```text
 //!  owner                        visitor
@@ -12,20 +12,20 @@
 //!  busy := false                asked := false
 //! ```
 //!
-//! **Never both inside.** Light and heavy barriers are totally ordered among each other, as fences are (`membarrier(2)`: all
-//! threads of the process pass a full barrier between the beginning and the end of the call). If the owner's light barrier comes before
-//! the visitor's heavy one, the visitor sees `busy` as the owner has set it before its barrier or later: if `true`, it stays out; if
-//! `false`, that is a later store, made when the owner left, and the visitor's acquiring load pairs with it. If the
-//! heavy barrier comes first, the owner sees `asked`, or a later `false`, which pairs with its acquiring load likewise, and steps aside
-//! as long as it is set. The owner sets `busy` again before it looks again, so that the same holds for each time it enters.
-//!
+//! **Mutual exclusion.** Light and heavy barriers are totally ordered, as fences are (`membarrier(2)`: all threads of the process
+//! pass a full barrier between the beginning and the end of the call). If the owner's light barrier comes before the visitor's
+//! heavy one, the visitor sees `busy` as the owner set it before its barrier, or a later value: if `true`, it stays out; if
+//! `false`, that is a later store, made when the owner left, and the visitor's acquire load pairs with it. If the heavy barrier
+//! comes first, the owner sees `asked`, or a later `false`, which likewise pairs with its acquire load, and steps aside as long as
+//! it is set. The owner sets `busy` again before it looks again, so the same holds each time it enters.
 //! **Nobody waits for ever.** A visitor does not wait. The owner waits for a visitor that is inside, which must therefore not wait for the
+//! **Progress.** A visitor does not wait. The owner waits for a visitor that is inside, which must therefore not wait for the
 //! owner.
-//!
 //! **The window** is what the owner uses most, apart from the value, so that it need not look at that ([`Owner::quick`]). It is
-//! closed, which tells the value what was done through it, before anybody uses the value; only who has both may leave it open, or open it
-//! ([`Owner::with_window`]). Where light barriers cost something, or when somebody has asked for it ([`Visitor::disturb`]), the owner
-//! always goes the long way.
+//! **The window** is the state that the owner uses most, kept apart from the value so that the owner need not enter the lock for it
+//! ([`Owner::quick`]). Before anybody uses the value the window is closed, which tells the value what was done through it; only a
+//! holder of both may leave it open, or open it ([`Owner::with_window`]). Where light barriers cost something, or after
+//! [`Visitor::disturb`], the owner always takes the long way.
 #![allow(unsafe_code, reason = "the value of a lock")]
 
 use std::cell::Cell;
@@ -36,7 +36,7 @@ use super::primitives::{AtomicBool, AtomicU8, Barriers, Mutex, Ordering, UnsafeC
 
 /// A value with a window.
 pub(crate) trait Windowed {
-    /// What the owner uses apart from the value; closed by default.
+    /// The state that the owner uses apart from the value; closed by default.
     type Window: Default;
 
     /// Whether a window is open.
@@ -50,7 +50,7 @@ struct Biased<T: Windowed> {
     busy: AtomicBool,
     /// [`ASKED`] and [`LONG_WAY`].
     attention: AtomicU8,
-    /// Whether the owner uses the value; for the owner alone.
+    /// Whether the owner is using the value; accessed by the owner only.
     inside: Cell<bool>,
     window: UnsafeCell<T::Window>,
     barriers: Barriers,
@@ -61,7 +61,7 @@ struct Biased<T: Windowed> {
 
 /// In [`Biased::attention`]: a visitor asks.
 const ASKED: u8 = 1;
-/// In [`Biased::attention`]: the window is not to be used. Where light barriers cost something it stays for ever.
+/// In [`Biased::attention`]: the window must not be used. Always set where light barriers cost something.
 const LONG_WAY: u8 = 2;
 
 // SAFETY: `Owner::with`, `Owner::with_window`, `Owner::quick` and `Visitor::visit`, the only ways to value and window, are never both inside (see the module),
@@ -71,7 +71,7 @@ unsafe impl<T: Windowed<Window: Send> + Send> Sync for Biased<T> {}
 // SAFETY: as above; cells of values that may move.
 unsafe impl<T: Windowed<Window: Send> + Send> Send for Biased<T> {}
 
-/// The owner's end. It may move to another thread, but is with one at a time.
+/// The owner's end. It may move between threads, but is on one at a time.
 pub(crate) struct Owner<T: Windowed> {
     lock: Arc<Biased<T>>,
     one_thread: PhantomData<Cell<()>>,
@@ -99,11 +99,11 @@ impl<T: Windowed> Owner<T> {
         Visitor(Arc::downgrade(&self.lock))
     }
 
-    /// Calls `f` with the window; `None` if the window cannot be used at the moment. Also `None` if `f` returns `None`, as it does
-    /// while the window is closed.
+    /// Calls `f` with the window; `None` if the window cannot be used at the moment, or if `f` returns `None`, as it does while the
+    /// window is closed.
     ///
     /// # Safety
-    /// `f` does not come back here, nor to the value.
+    /// `f` must not call back here, nor use the value.
     #[inline(always)]
     pub(crate) unsafe fn quick<R>(&self, f: impl FnOnce(&mut T::Window) -> Option<R>) -> Option<R> {
         let lock = &*self.lock;
@@ -118,7 +118,7 @@ impl<T: Windowed> Owner<T> {
                 f(unsafe { &mut *window })
             });
             if used.is_some() {
-                // Unless this thread is inside `with`: then the window is closed.
+                // Unless this thread is inside `with`, where the window is closed.
                 lock.busy.store(false, Ordering::Release);
                 return used;
             }
@@ -127,10 +127,10 @@ impl<T: Windowed> Owner<T> {
         None
     }
 
-    /// Uses the value. `f` must not come back here.
+    /// Uses the value. `f` must not call back here.
     ///
     /// # Panics
-    /// When it does.
+    /// If it does.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let lock = &*self.lock;
@@ -141,10 +141,10 @@ impl<T: Windowed> Owner<T> {
         unsafe { lock.use_value(f) }
     }
 
-    /// Uses value and window, which is as it was left.
+    /// Uses value and window, which stays as `f` leaves it.
     ///
     /// # Safety
-    /// `f` does not come back here, nor to `quick`.
+    /// `f` must not call back here, nor call `quick`.
     ///
     /// # Panics
     /// As [`with`](Self::with).
@@ -184,7 +184,7 @@ impl<T: Windowed> Biased<T> {
         loop {
             // Pairs with the load in `visit`.
             self.busy.store(false, Ordering::Release);
-            // Who goes on looks again, with a load that pairs.
+            // The caller looks again, with a load that pairs.
             wait_while(|| self.attention.load(Ordering::Relaxed) & ASKED != 0);
             self.busy.store(true, Ordering::Relaxed);
             self.barriers.light();
@@ -198,7 +198,7 @@ impl<T: Windowed> Biased<T> {
     /// Closes the window, and uses the value.
     ///
     /// # Safety
-    /// Nobody else uses either, before this returns.
+    /// Nobody else uses either until this returns.
     #[inline(always)]
     unsafe fn use_value<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         self.value.with_mut(|value| {
@@ -225,7 +225,7 @@ impl<T: Windowed> Visitor<T> {
     /// From now on the owner always uses the value.
     pub(crate) fn disturb(&self) {
         if let Some(lock) = self.0.upgrade() {
-            // Pairs with nothing: the caller has said the rest by a store without order, too.
+            // Pairs with nothing: the caller's own store is relaxed, too.
             lock.attention.fetch_or(LONG_WAY, Ordering::Relaxed);
         }
     }
@@ -236,12 +236,13 @@ impl<T: Windowed> Visitor<T> {
         if let Some(lock) = self.0.upgrade()
             && lock.barriers.are_free()
         {
-            // Pairs with nothing: who is inside is told by `ASKED` and `busy` alone, and an open window is closed before the value is used.
+            // Pairs with nothing: `ASKED` and `busy` alone say who is inside, and an open window is closed before the value is
+            // used.
             lock.attention.fetch_and(!LONG_WAY, Ordering::Relaxed);
         }
     }
 
-    /// Uses the value, unless somebody else does at this moment. `f` must not wait for the owner.
+    /// Uses the value, unless somebody else is using it. `f` must not wait for the owner.
     pub(crate) fn visit<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         let lock = self.0.upgrade()?;
         let _alone = try_lock(&lock.visitors)?;
@@ -261,7 +262,7 @@ impl<T: Windowed> Visitor<T> {
     }
 }
 
-/// The owner leaves, after a panic too. Whoever sees `busy` unset sees what was done inside.
+/// The owner leaves, also after a panic. Whoever sees `busy` unset sees what was done inside.
 struct Leave<'l, T: Windowed>(&'l Biased<T>);
 
 impl<T: Windowed> Drop for Leave<'_, T> {
@@ -272,7 +273,7 @@ impl<T: Windowed> Drop for Leave<'_, T> {
     }
 }
 
-/// A visitor leaves, after a panic too. Whoever sees that it asks no more sees what was done inside.
+/// A visitor leaves, also after a panic. Whoever sees that it no longer asks sees what was done inside.
 struct Asked<'l>(&'l AtomicU8);
 
 impl Drop for Asked<'_> {

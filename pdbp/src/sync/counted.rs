@@ -1,5 +1,5 @@
-//! Counted pointers: like `Rc` and `Arc`, but many shares can be counted in one step before they are handed out, and the value says what
-//! becomes of it and its memory when there is none.
+//! Counted pointers: like `Rc` and `Arc`, but many shares can be counted in one step before they are handed out, and the value
+//! decides what becomes of it and its memory when no share is left.
 #![allow(unsafe_code, reason = "a counted pointer")]
 
 use std::marker::PhantomData;
@@ -12,17 +12,17 @@ pub trait Count {
     /// Adds shares.
     ///
     /// # Safety
-    /// All that is done with the count is done in this way, on the threads that may.
+    /// Every access to the count is through these functions, on the threads that may use it.
     unsafe fn add(count: &AtomicUsize, shares: u32);
 
-    /// Takes shares off. `true`: these were the last, and all that other holders did before they dropped theirs is visible.
+    /// Subtracts shares. `true`: these were the last, and everything other holders did before they dropped theirs is visible.
     ///
     /// # Safety
     /// As [`add`](Self::add).
     unsafe fn sub(count: &AtomicUsize, shares: u32) -> bool;
 }
 
-/// By one thread, which has all of them.
+/// By a single thread, which has all of them.
 #[derive(Debug)]
 pub enum OneThread {}
 
@@ -30,15 +30,16 @@ pub enum OneThread {}
 #[derive(Debug)]
 pub enum AnyThread {}
 
-/// A value that is counted.
+/// A value that can be counted.
 pub(crate) trait Shareable: Sized {
-    /// There is no share of it any more.
+    /// Called when no share is left.
     fn end(last: Last<Self>) {
         drop(last);
     }
 }
 
-/// The most shares. Beyond it the program aborts rather than let the count wrap; the gap leaves room for concurrent additions.
+/// The maximum number of shares. Beyond it the program aborts rather than let the count wrap; the gap leaves room for concurrent
+/// additions.
 const MOST: usize = isize::MAX as usize;
 
 impl Count for OneThread {
@@ -65,7 +66,7 @@ impl Count for OneThread {
 impl Count for AnyThread {
     #[inline(always)]
     unsafe fn add(count: &AtomicUsize, shares: u32) {
-        // Who adds has a share, so that nothing has to be seen for it.
+        // The caller has a share, so nothing needs to become visible.
         let shares = shares as usize;
         if shares > MOST || count.fetch_add(shares, Ordering::Relaxed) > MOST {
             std::process::abort();
@@ -74,7 +75,7 @@ impl Count for AnyThread {
 
     #[inline(always)]
     unsafe fn sub(count: &AtomicUsize, shares: u32) -> bool {
-        // What was done with the value is seen by who ends it: pairs with the fence below.
+        // Whoever ends the value sees what was done with it: pairs with the fence below.
         if count.fetch_sub(shares as usize, Ordering::Release) != shares as usize {
             return false;
         }
@@ -85,11 +86,11 @@ impl Count for AnyThread {
 
 /// A share of a value.
 ///
-/// **Invariant.** The count is the number of shares that there are: values of this type, and those that [`add`](Self::add) has counted.
-/// The value lives as long as there are any. All of them are counted in the same way.
+/// **Invariant.** The count is the number of existing shares: values of this type, and those counted by [`add`](Self::add). The
+/// value lives as long as there are any. All of them are counted in the same way.
 pub(crate) struct Counted<T: Shareable, C: Count>(NonNull<Inner<T>>, PhantomData<fn() -> C>);
 
-/// A value, its count, and the next of a [chain](Chain).
+/// A value, its count, and the link to the next in a [chain](Chain).
 pub(crate) struct Inner<T> {
     count: AtomicUsize,
     next: Option<NonNull<Inner<T>>>,
@@ -114,8 +115,8 @@ impl<T: Shareable, C: Count> Counted<T, C> {
         unsafe { self.0.as_ref() }
     }
 
-    /// Counts more shares, and says of what. They belong to the caller, who gives them out by [`from_counted`](Self::from_counted) or back by
-    /// [`give_back`](Self::give_back).
+    /// Counts more shares, and returns the pointer to share. The caller owns them, and gives them out by
+    /// [`from_counted`](Self::from_counted) or back by [`give_back`](Self::give_back).
     #[inline(always)]
     pub(crate) fn add(&self, shares: u32) -> NonNull<Inner<T>> {
         // SAFETY: all shares are counted in this way, and those of one thread are not sent to another.
@@ -123,26 +124,26 @@ impl<T: Shareable, C: Count> Counted<T, C> {
         self.0
     }
 
-    /// One of the shares that [`add`](Self::add) has counted.
+    /// One of the shares counted by [`add`](Self::add).
     ///
     /// # Safety
-    /// The caller has one of this value, and has it no longer.
+    /// The caller owned a share of this value, and gives it up.
     #[inline(always)]
     pub(crate) unsafe fn from_counted(inner: NonNull<Inner<T>>) -> Self {
         Self(inner, PhantomData)
     }
 
-    /// Gives up shares that [`add`](Self::add) has counted.
+    /// Gives up shares counted by [`add`](Self::add).
     ///
     /// # Safety
-    /// As [`from_counted`](Self::from_counted), of all of them.
+    /// As [`from_counted`](Self::from_counted), for all of them.
     #[inline(always)]
     pub(crate) unsafe fn give_back(inner: NonNull<Inner<T>>, shares: u32) {
         // SAFETY: it lives: these are shares (contract).
         let count = unsafe { &inner.as_ref().count };
         // SAFETY: as in `add`.
         if unsafe { C::sub(count, shares) } {
-            // These were all that there were.
+            // These were the last.
             end(Last(inner));
         }
     }
@@ -189,7 +190,7 @@ impl<T: Shareable, C: Count> Drop for Counted<T, C> {
     }
 }
 
-/// A value of which there is no share, with the memory for a count.
+/// A value without shares, with the memory for a count.
 ///
 /// **Invariant.** It was made by a box, and nobody else uses it.
 pub(crate) struct Last<T>(NonNull<Inner<T>>);
@@ -198,7 +199,7 @@ pub(crate) struct Last<T>(NonNull<Inner<T>>);
 unsafe impl<T: Send> Send for Last<T> {}
 
 impl<T> Inner<T> {
-    /// Makes another value the next of a chain.
+    /// Links another value as the next of a chain.
     ///
     /// # Safety
     /// It lives, and nobody else uses it.
@@ -266,7 +267,7 @@ impl<T> Drop for Last<T> {
     }
 }
 
-/// Values of which there are no shares, linked by themselves.
+/// Values without shares, linked through themselves.
 ///
 /// **Invariant.** Each of them, from the first on, belongs to the chain, as to a [`Last`].
 pub(crate) struct Chain<T> {
@@ -283,10 +284,10 @@ impl<T> Default for Chain<T> {
 }
 
 impl<T> Chain<T> {
-    /// From this value on.
+    /// The chain that begins with this value.
     ///
     /// # Safety
-    /// It, and all that it is [linked](Inner::link) with, are what [`Last::into_inner`] has given, each once, and nobody's now.
+    /// It, and all that it is [linked](Inner::link) with, came from [`Last::into_inner`], each once, and belong to nobody else.
     #[inline(always)]
     pub(super) unsafe fn of(first: Option<NonNull<Inner<T>>>) -> Self {
         Self { first }
@@ -332,7 +333,7 @@ mod tests {
         static ENDED: RefCell<Chain<Rc<i32>>> = RefCell::default();
     }
 
-    /// A value is dropped with its last share, in whatever way that is given up.
+    /// A value is dropped with its last share, however that is given up.
     fn drops_once<C: Count>() {
         let value = Rc::new(());
         let is_there = || Rc::strong_count(&value) == 2;

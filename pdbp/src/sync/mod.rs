@@ -1,4 +1,4 @@
-//! What threads share at little cost: values that their owner locks for nothing, values that are counted, and queues.
+//! Cheap sharing between threads: a lock that is free for its owner, counted values, and queues.
 
 mod biased;
 #[cfg(test)]
@@ -18,10 +18,11 @@ pub(crate) use ring::Ring;
 pub(crate) use stack::Stack;
 pub(crate) use tasks::{Tasks, Waiting};
 
-/// What a process does once, for all its clusters. [`Builder::start`](crate::Builder::start) does it, if nobody has.
+/// One-time setup of the process, for all its clusters. [`Builder::start`](crate::Builder::start) calls it if nobody has.
 ///
-/// On Linux it tells the kernel that threads of this process are to be made to pass a barrier (`membarrier(2)`), which takes a microsecond as long as
-/// there is one thread, and 7 to 15 ms later: a program that starts threads before its cluster, and is to be there soon, calls it first.
+/// On Linux it tells the kernel that threads of this process will be made to pass a barrier (`membarrier(2)`). That takes a
+/// microsecond while there is one thread, and 7 to 15 ms later. A program that starts threads before its cluster, and must start
+/// quickly, calls it first.
 pub fn prepare() {
     is_registered();
 }

@@ -1,5 +1,5 @@
-//! What the biased lock, the queues and the lists of wakers are made of. `tests/biased.rs`, `tests/queues.rs` and `tests/tasks.rs` put loom's
-//! in its place.
+//! Primitives for the biased lock, the queues and the lists of wakers. `tests/biased.rs`, `tests/queues.rs` and `tests/tasks.rs`
+//! replace them with loom's.
 
 use std::sync::TryLockError;
 use std::sync::atomic::compiler_fence;
@@ -30,15 +30,15 @@ pub(super) fn try_lock(lock: &Mutex<()>) -> Option<std::sync::MutexGuard<'_, ()>
     }
 }
 
-/// Waits until something is over, which it soon is.
+/// Waits until something is over, which will be soon.
 pub(super) fn wait_while(goes_on: impl Fn() -> bool) {
     while goes_on() {
         std::thread::yield_now();
     }
 }
 
-/// Two barriers that pair with each other as sequentially consistent fences do: one that costs nothing and one that costs a system call;
-/// where the kernel has none, they are such fences.
+/// Two barriers that pair like sequentially consistent fences: the light one is free, the heavy one costs a system call. Where the
+/// kernel has none, both are such fences.
 pub(super) struct Barriers {
     asymmetric: bool,
 }
@@ -58,21 +58,21 @@ impl Barriers {
         if self.asymmetric { compiler_fence(Ordering::SeqCst) } else { fence(Ordering::SeqCst) }
     }
 
-    /// A light barrier if these are free; else none.
+    /// A light barrier if it is free; otherwise nothing.
     #[inline(always)]
     pub(super) fn light_if_free(&self) {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// `false`: it could not be.
+    /// `false` if the barrier failed.
     pub(super) fn heavy(&self) -> bool {
         fence(Ordering::SeqCst);
         !self.asymmetric || is_passed_by_all()
     }
 }
 
-/// Whether the kernel makes all threads of the process pass a barrier when one of them asks for it. With a second thread in the process the first call
-/// waits for all processors of the machine.
+/// Whether the kernel makes all threads of the process pass a barrier when one of them asks. If the process has a second thread,
+/// the first call waits for all processors of the machine.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_registered() -> bool {
     use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};

@@ -1,18 +1,19 @@
-//! A queue from one thread at a time to one thread at a time.
+//! A single-producer, single-consumer queue whose ends may move between threads.
 #![allow(unsafe_code, reason = "places that one end writes and the other reads")]
 
 use std::mem::MaybeUninit;
 
 use super::primitives::{AtomicUsize, Ordering, UnsafeCell};
 
-/// A count on a cache line of its own.
+/// A counter on a cache line of its own.
 #[repr(align(64))]
 struct Line(AtomicUsize);
 
-/// A queue of bounded length: no locked operation, and no fence.
+/// A bounded queue without locked operations or fences.
 ///
-/// **Invariant.** Of all values those with the numbers from `taken` up to `put` are in the queue, no more than `depth`, each in the place that
-/// the lowest bits of its number name. The other places have none. Places in the queue are the reader's, the others the writer's.
+/// **Invariant.** Of all values, those with the numbers from `taken` up to `put` are in the queue, at most `depth` of them, each in
+/// the slot given by the lowest bits of its number. The other slots are empty. Slots in the queue belong to the reader, the others
+/// to the writer.
 pub(crate) struct Ring<T> {
     put: Line,
     taken: Line,
@@ -45,7 +46,7 @@ impl<T> Ring<T> {
     /// Puts a value in.
     ///
     /// # Errors
-    /// The value, when the queue is full.
+    /// The value, if the queue is full.
     ///
     /// # Safety
     /// Nobody else is in this function, and the caller sees all that was done in it before.
@@ -62,7 +63,7 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// Takes the value that was put in first.
+    /// Takes the oldest value.
     ///
     /// # Safety
     /// Nobody else is in this function, and the caller sees all that was done in it before.
@@ -81,19 +82,19 @@ impl<T> Ring<T> {
         Some(value)
     }
 
-    /// Whether nothing is in the queue, at this moment.
+    /// Whether the queue is empty at this moment.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         // Pairs with the store in `push`, as in `pop`.
         self.taken.0.load(Ordering::Relaxed) == self.put.0.load(Ordering::Acquire)
     }
 
-    /// How many values were ever put in, in a circle; for who puts them in.
+    /// How many values were ever put in, modulo the word size; for the writer.
     pub(crate) fn put(&self) -> usize {
         self.put.0.load(Ordering::Relaxed)
     }
 
-    /// How many values were ever taken, in a circle; for who takes them.
+    /// How many values were ever taken, modulo the word size; for the reader.
     pub(crate) fn taken(&self) -> usize {
         self.taken.0.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Values of which there are no shares, from any thread, on their way to one that takes all of them.
+//! A stack of values without shares: any thread pushes, one takes all of them.
 #![allow(unsafe_code, reason = "values linked by themselves")]
 
 use std::ptr::{self, NonNull};
@@ -6,7 +6,8 @@ use std::ptr::{self, NonNull};
 use super::counted::{Chain, Inner, Last};
 use super::primitives::{AtomicPtr, Ordering};
 
-/// Values that any thread puts in, and any takes out, all at once: so none is put in again between a look at the first and its removal.
+/// Values that any thread puts in, and any thread takes out, all at once. So none is put in again between reading the first and
+/// removing it (no ABA problem).
 ///
 /// **Invariant.** `first`, and all that follow it, belong to the stack, as to a [`Last`].
 pub(crate) struct Stack<T> {
@@ -24,7 +25,7 @@ impl<T> Stack<T> {
     #[inline]
     pub(crate) fn push(&self, last: Last<T>) {
         let inner = last.into_inner();
-        // What is read there is only written into the value, or compared.
+        // The value read is only stored in the new value, or compared.
         let mut first = self.first.load(Ordering::Relaxed);
         loop {
             // SAFETY: nobody else uses the value, since it was a `Last`.
@@ -39,10 +40,10 @@ impl<T> Stack<T> {
         }
     }
 
-    /// Takes all values, the last that was put in first.
+    /// Takes all values, the most recent first.
     #[inline]
     pub(crate) fn take(&self) -> Chain<T> {
-        // Looking first is cheaper, and what is missed is there the next time.
+        // Checking first is cheaper, and what is missed will be there the next time.
         if self.first.load(Ordering::Relaxed).is_null() {
             return Chain::default();
         }

@@ -1,13 +1,12 @@
-//! Who wakes tasks: wakers wait on lists until something comes that they wait for, and are then due. Those that are due are woken by
-//! whoever has had the engine's lock, after it has given that back: a waker runs code of an executor, which may end a task, and with it
-//! a part.
+//! Wakes tasks. Wakers wait on lists until what they wait for arrives, and are then due. Whoever held the engine's lock wakes those
+//! due after releasing it: a waker runs code of an executor, which may end a task, and with it a part.
 
 use std::task::Waker;
 
 use super::primitives::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError, fence};
 
-/// The wakers of those who wait for one thing. Each waiter has a key, by which its next waker replaces the one before: who is polled
-/// again and again takes no more room.
+/// The wakers waiting for one thing. Each waiter has a key, by which its next waker replaces the previous one, so that repeated
+/// polls take no more room.
 pub(crate) struct Waiting<K> {
     /// Whether there are any.
     any: AtomicBool,
@@ -21,7 +20,7 @@ impl<K> Default for Waiting<K> {
 }
 
 impl<K: PartialEq> Waiting<K> {
-    /// Puts a waker in; returns what it replaces. To be followed by a fence and another look.
+    /// Puts a waker in; returns the one it replaces. Must be followed by a fence and another look.
     fn put(&self, key: K, waker: Waker) -> Option<Waker> {
         let mut wakers = lock(&self.wakers);
         if let Some((_, before)) = wakers.iter_mut().find(|(k, _)| *k == key) {
@@ -35,7 +34,7 @@ impl<K: PartialEq> Waiting<K> {
 
 /// The tasks that wait at a node.
 pub(crate) struct Tasks {
-    /// Wakers that wait, on all lists.
+    /// Number of waiting wakers, on all lists.
     waiting: AtomicUsize,
     is_due: AtomicBool,
     due: Mutex<Vec<Waker>>,
@@ -48,24 +47,26 @@ impl Default for Tasks {
 }
 
 impl Tasks {
-    /// Lets a task wait. What it waits for may have come just before: it has to look once more. Returns whether no other did.
+    /// Lets a task wait. What it waits for may have arrived just before, so it has to look once more. Returns whether no other
+    /// waited.
     pub(crate) fn wait_on<K: PartialEq>(&self, list: &Waiting<K>, key: K, waker: Waker) -> bool {
         let before = list.put(key, waker);
         let is_first = before.is_none() && self.waiting.fetch_add(1, Ordering::Relaxed) == 0;
-        // Pairs with that of `come`: either this task sees what has come, or it is seen.
+        // Pairs with the fence before `come`: either this task sees what has arrived, or it is seen.
         fence(Ordering::SeqCst);
-        // It may be the last that holds its task.
+        // It may hold the last reference to its task.
         drop(before);
         is_first
     }
 
-    /// Whether any task waits. Whoever polls for those that do not poll themselves asks this; a late answer costs no more than a look.
+    /// Whether any task waits. Asked by whoever polls for tasks, which do not poll themselves; a late answer costs no more than a
+    /// look.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Something has come that those of a list wait for, and a fence has been passed since. For whoever has the engine's lock.
+    /// What the tasks on a list wait for has arrived, and a fence has been passed since. Called under the engine's lock.
     #[inline]
     pub(crate) fn come<K>(&self, list: &Waiting<K>) {
         if list.any.load(Ordering::Relaxed) {
@@ -79,7 +80,7 @@ impl Tasks {
         list.any.store(false, Ordering::Relaxed);
         self.waiting.fetch_sub(wakers.len(), Ordering::Relaxed);
         lock(&self.due).extend(wakers.drain(..).map(|(_, waker)| waker));
-        // Pairs with the load in `wake`, which the engine's lock orders behind this for the thread that has it.
+        // Pairs with the load in `wake`; for the thread that holds the engine's lock, that lock orders the two.
         self.is_due.store(true, Ordering::Release);
     }
 
@@ -105,7 +106,7 @@ impl Tasks {
     }
 }
 
-/// What a panic of a waker has left is a list of wakers all the same.
+/// A waker that panics leaves a valid list of wakers.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

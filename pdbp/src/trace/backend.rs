@@ -1,4 +1,4 @@
-//! A transport that is recorded.
+//! A transport whose blocks are traced.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use pdbp_core::{Arrival, Capabilities, Completion, Op, Refused, Transport};
 use super::Ring;
 use super::record::{Block, What};
 
-/// Records what a transport takes and gives.
+/// Records the blocks that a transport takes and returns.
 pub(crate) struct Traced<T> {
     inner: T,
     ring: Arc<Ring>,
@@ -26,7 +26,7 @@ impl<T> Traced<T> {
     }
 }
 
-/// What a block says of itself. `None` for one that is malformed, of which the engine reports more.
+/// Describes a block. `None` for a malformed one, which the engine reports in more detail.
 fn describe(id: BlockId, bytes: &[u8]) -> Option<Block> {
     let header = BlockHeader::read(bytes).ok()?;
     Some(Block {

@@ -1,4 +1,4 @@
-//! The file: an array of events that is complete after each write.
+//! The trace file: an array of events that is complete after each write.
 
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -10,11 +10,11 @@ use std::time::Duration;
 use super::Ring;
 use super::record::{Micros, Track, quoted};
 
-/// Time between two writes: what a killed program loses at most. One that is killed in the middle of a write leaves an array without
-/// its end, which viewers take all the same.
+/// Interval between two writes: the most that a killed program loses. If it is killed in the middle of a write, the array lacks its
+/// end, which viewers accept.
 const WRITES: Duration = Duration::from_millis(50);
 
-/// The thread that writes. Dropping it writes what is left.
+/// The writing thread. Dropping it writes what is left.
 pub(super) struct Writer {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
@@ -45,7 +45,7 @@ impl Drop for Writer {
         let (flag, bell) = &*self.stop;
         *flag.lock().unwrap_or_else(PoisonError::into_inner) = true;
         bell.notify_all();
-        // A thread that panicked has said so on stderr; there is nothing to add.
+        // A thread that panicked has reported it on stderr already.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -53,9 +53,9 @@ impl Drop for Writer {
 struct Output {
     path: PathBuf,
     file: Option<File>,
-    /// Where the next event goes: where the end of the array stands.
+    /// Where the next event goes: the offset of the array's end.
     end: u64,
-    /// Events that the file still takes.
+    /// Number of events that the file still takes.
     left: usize,
     dropped: u64,
 }
@@ -77,7 +77,7 @@ impl Output {
                 text.push_str(&meta("thread_name", track as u8, "name", &quoted(name)));
             }
         }
-        // Whatever follows begins with a comma.
+        // Every later event begins with a comma.
         let pid = rings.first().map_or(0, |ring| ring.node.raw());
         let at = rings.first().map_or(0, |ring| ring.now());
         text.push_str(&format!(
@@ -91,7 +91,7 @@ impl Output {
         Ok(Self { path: path.to_path_buf(), file: Some(file), end, left: most, dropped: 0 })
     }
 
-    /// Writes what the rings hold in front of the end of the array, and the end again, in one go.
+    /// Overwrites the end of the array with what the rings hold, followed by the end, in one write.
     fn write(&mut self, rings: &[Arc<Ring>]) {
         let (mut text, mut dropped) = (String::new(), 0);
         for ring in rings {

@@ -1,18 +1,18 @@
-//! What a node does over time, as a file that <https://ui.perfetto.dev> opens (Chrome's trace events, JSON).
+//! A trace of what a node does, as a file for <https://ui.perfetto.dev> (Chrome's trace events, JSON).
 //!
-//! With the setting `trace` each node keeps a ring of the last events, and one thread of the process writes them to the file,
-//! some times per second. The file is a complete JSON array after each write, so that it can be opened whatever ended the
-//! program; what happened since the last write is then missing. Memory is bounded by the rings and the file by `trace_events`;
-//! what found no room is counted, and the count stands at the end of the file.
+//! With the setting `trace` each node keeps a ring of the latest events, and one thread of the process writes them to the file
+//! several times per second. The file is a complete JSON array after each write, so it can be opened however the program ended;
+//! only what happened since the last write is missing. The rings bound memory and `trace_events` bounds the file; events that found
+//! no room are counted, and the count is the last entry of the file.
 //!
-//! Every node is a process of the trace, with tracks for
+//! Every node is a process of the trace, with these tracks:
 //! * *polls* that did work;
 //! * *blocks out* and *blocks in*: the hand-over to and from the transport, joined by arrows from sender to receiver, and how
 //!   long each block was away, or held by readers here;
 //! * *rows*: growing and shrinking of their real space (`curSize`), stalls;
 //! * *events*: parts registered and freed, peers failed and restored, blocks refused.
 //!
-//! Without the setting a poll has one branch more, and the path of a message none: the transport is wrapped only when there is
+//! Without the setting a poll has one branch more, and the path of a message none: the transport is wrapped only if there is
 //! something to record ([`wrap`](NodeTrace::wrap)).
 
 mod backend;
@@ -36,18 +36,18 @@ use record::{Record, Row, What};
 
 pub(crate) use backend::Traced;
 
-/// Events that all rings of a process may hold, and those of a ring.
+/// Maximum events in all rings of a process, and in one ring.
 const RINGS: usize = 1 << 18;
 const RING: (usize, usize) = (1 << 12, 1 << 16);
 
 /// The trace of the nodes of this process. Dropping the last handle writes what is left.
 pub(crate) struct Trace {
     rings: Vec<Arc<Ring>>,
-    /// Kept for its drop.
+    /// Kept for its destructor.
     _writer: Writer,
 }
 
-/// A nanosecond clock that all processes of a host agree on: the time since midnight, which fits a JSON number.
+/// A clock in nanoseconds that all processes of a host agree on: the time since midnight, which fits in a JSON number.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     origin: Instant,
@@ -66,7 +66,7 @@ impl Clock {
     }
 }
 
-/// The events of a node that are not written yet.
+/// A node's events that have not been written yet.
 pub(crate) struct Ring {
     node: NodeId,
     clock: Clock,
@@ -93,7 +93,7 @@ impl Ring {
         self.clock.now()
     }
 
-    /// Keeps an event; the oldest makes room for it.
+    /// Records an event, replacing the oldest if there is no room.
     fn push(&self, at: u64, what: What) {
         let mut events = self.lock();
         if events.records.len() == self.most {
@@ -103,7 +103,7 @@ impl Ring {
         events.records.push_back(Record { at, what });
     }
 
-    /// Takes what is there, and the number of events that were lost before.
+    /// Takes the events, and the number of events lost before them.
     fn take(&self) -> (VecDeque<Record>, u64) {
         let mut events = self.lock();
         (std::mem::take(&mut events.records), std::mem::take(&mut events.dropped))
@@ -114,7 +114,7 @@ impl Trace {
     /// Creates the file for these nodes, of `all` in the cluster.
     ///
     /// # Errors
-    /// The name of the file, and what the system says.
+    /// The name of the file, and the system's error.
     pub(crate) fn start(
         path: &Path,
         most: usize,
@@ -138,7 +138,7 @@ impl Trace {
     }
 }
 
-/// A process that hosts one node of several writes `trace.node2.json` where `trace.json` is asked for.
+/// A process that hosts one node of several writes `trace.node2.json` if `trace.json` is requested.
 fn file_of(path: &Path, nodes: &[NodeId], all: u16) -> PathBuf {
     match nodes.first() {
         Some(first) if nodes.len() < usize::from(all) => path.with_extension(format!("{first}.json")),
@@ -153,17 +153,17 @@ pub(crate) struct NodeTrace {
     _trace: Arc<Trace>,
 }
 
-/// What the last poll has left.
+/// The state after the last poll.
 #[derive(Default)]
 struct Seen {
     /// By peer: real space and stalls, of SCBP and RCBP.
     rows: Vec<[(u32, u64); 2]>,
-    /// Parts that the master has answered about, and whether it took them.
+    /// Parts that the master has replied about, and whether it accepted them.
     changed: Vec<(PartId, bool)>,
 }
 
 impl NodeTrace {
-    /// Lets a transport be recorded.
+    /// Wraps a transport so that it is recorded.
     pub(crate) fn wrap(&self, backend: Backend) -> Backend {
         backend.traced(Arc::clone(&self.ring))
     }
@@ -203,7 +203,7 @@ impl NodeTrace {
         }
     }
 
-    /// Something that the engine reports.
+    /// Records an event of the engine.
     pub(crate) fn event(&self, event: &Event) {
         let what = match event {
             Event::Changed { part, accepted } => {

@@ -41,7 +41,7 @@ impl Row {
     }
 }
 
-/// What a block is.
+/// A block's description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
     pub(super) id: BlockId,
@@ -118,13 +118,13 @@ pub(super) enum What {
         peer: NodeId,
         stream: u32,
     },
-    /// A stream of this node, by a relay.
+    /// A stream of this node was stopped by a relay.
     Stopped {
         relay: NodeId,
         dest: NodeId,
         stream: u32,
     },
-    /// By this node, the relay of two others.
+    /// This node could not forward something as relay of two others.
     NotPassedOn {
         source: NodeId,
         dest: NodeId,
@@ -139,7 +139,7 @@ pub(super) struct Record {
     pub(super) what: What,
 }
 
-/// Nanoseconds as the microseconds that the format wants.
+/// Nanoseconds, printed as microseconds, as the format requires.
 pub(super) struct Micros(pub(super) u64);
 
 impl fmt::Display for Micros {
@@ -163,18 +163,18 @@ pub(super) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Number of an arrow: the block's place on its link. Hexadecimal, as Perfetto reads it.
+/// Id of an arrow: the block's sequence number on its link. Hexadecimal, as Perfetto reads it.
 fn arrow(from: NodeId, to: NodeId, sequence: u64) -> String {
     format!("0x{:04x}{:04x}{:08x}", from.raw(), to.raw(), sequence as u32)
 }
 
-/// Number of the time that a block is away or held.
+/// Id of the time for which a block is away or held.
 fn holding(id: BlockId) -> String {
     format!("0x{:04x}{:08x}", id.segment.raw(), id.index)
 }
 
 impl Record {
-    /// Appends the events that the record of `node` stands for, each on a line that begins with a comma. Returns how many.
+    /// Appends the events of a record of `node`, each on a line that begins with a comma. Returns their number.
     pub(super) fn write(&self, node: NodeId, to: &mut String) -> usize {
         let mut lines = Lines { node, at: self.at, to, count: 0 };
         match &self.what {
@@ -244,7 +244,7 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// An event; `rest` are its other fields.
+    /// Writes an event; `rest` has its other fields.
     fn line(&mut self, phase: &str, track: Track, name: &str, rest: &str) {
         self.count += 1;
         // Writing to a String cannot fail.

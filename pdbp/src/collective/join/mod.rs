@@ -273,9 +273,9 @@ impl Joining {
         }
         let found = if self.group.rank() == 0 {
             // On one host, but in several processes.
-            let is_far =
+            let spans_processes =
                 self.others().any(|rank| self.said(rank).and_then(|said| said.place) != self.greeting.place);
-            self.make(is_far)
+            self.make(spans_processes)
         } else {
             let Some((answer, at)) = self.said(0).and_then(|said| Some((said.answer?, said.at))) else {
                 return false;
@@ -300,7 +300,7 @@ impl Joining {
     }
 
     /// Makes what all will share, which others find by the key and the place returned.
-    fn make(&self, is_far: bool) -> Option<(NonZeroU64, u64, Shared)> {
+    fn make(&self, spans_processes: bool) -> Option<(NonZeroU64, u64, Shared)> {
         let (node, nodes) = (self.group.line.part().node(), self.group.line.nodes());
         if Switches::are_offered(node, nodes) {
             let (key, switches) = Switches::make(node, nodes)?;
@@ -308,7 +308,7 @@ impl Joining {
         }
         let members = nodes.len();
         let piece = slate::slot_piece(members, self.greeting.piece as usize)?;
-        let (key, at, end) = slate::make(members, piece, is_far)?;
+        let (key, at, end) = slate::make(members, piece, spans_processes)?;
         Some((key, at, Shared::Slate(Box::new(end))))
     }
 

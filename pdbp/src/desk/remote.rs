@@ -1,7 +1,7 @@
-//! Who a client means by an address: at once where the tables of this cluster say so, and from another cluster when that has answered.
+//! Resolves addresses for clients: at once from the tables of this cluster, or by asking another cluster.
 //!
-//! A cluster whose line is cut takes long to answer, and one server thread serves all clients: so each question has a thread, and there are
-//! as many at a time as there are clients at most. What was found is kept for as long as the part is there.
+//! A cluster whose line is cut takes long to answer, and one server thread serves all clients. So each lookup in another cluster
+//! has its own thread, at most as many at a time as there are clients. Results are kept as long as the part exists.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,42 +15,42 @@ use crate::http::Ticket;
 use crate::node::Node;
 use crate::part::Target;
 
-/// Questions under way at most. That of a client that has gone may be.
+/// Maximum lookups in progress. Those of clients that have gone count.
 const QUESTIONS: usize = 64;
-/// Addresses that are kept.
+/// Maximum addresses kept.
 const KEPT: usize = 1024;
-/// The most characters of an address that a fault repeats.
+/// Maximum characters of an address that a fault repeats.
 const REPEATED: usize = 100;
 
 type Answer = (Ticket, Result<Target, LookupError>);
 
-/// Parts of other clusters that clients look for.
-pub(super) struct Far {
+/// Parts of other clusters that clients look up.
+pub(super) struct Remote {
     known: HashMap<String, Target>,
-    /// Those that wait.
+    /// The requests that wait.
     orders: Vec<Order>,
     asked: Sender<Answer>,
     answered: Receiver<Answer>,
     under_way: usize,
 }
 
-impl Far {
+impl Remote {
     pub(super) fn new() -> Self {
         let (asked, answered) = channel();
         Self { known: HashMap::new(), orders: Vec::new(), asked, answered, under_way: 0 }
     }
 
-    /// Whom an order is for, if that is known, with the order.
+    /// The target of a request, with the request, if it is known.
     ///
     /// # Errors
-    /// There is no such part, or too much is asked for.
+    /// There is no such part, or too many lookups are in progress.
     pub(super) fn find(
         &mut self,
         node: &Node,
         bell: &Arc<Bell>,
         order: Order,
     ) -> Result<Option<(Order, Target)>, Fault> {
-        if !is_far(node, &order.address) {
+        if !is_remote(node, &order.address) {
             let found = node.lookup(&order.address).map_err(|error| unknown(&order.address, &error))?;
             return Ok(Some((order, found)));
         }
@@ -67,10 +67,10 @@ impl Far {
         let (asker, address, ticket) = (node.clone(), order.address.clone(), order.ticket);
         let timeout = order.answer.unwrap_or(Duration::MAX).min(node.settings().timeout);
         let (asked, bell) = (self.asked.clone(), Arc::clone(bell));
-        let thread = std::thread::Builder::new().name("pdbp-desk-far".to_owned());
+        let thread = std::thread::Builder::new().name("pdbp-desk-remote".to_owned());
         let thread = thread.spawn(move || {
             let found = asker.lookup_within(&address, timeout);
-            // Nobody takes it when the server is gone.
+            // Nobody takes it once the server is gone.
             let _ = asked.send((ticket, found));
             bell.ring();
         });
@@ -84,12 +84,12 @@ impl Far {
         Ok(None)
     }
 
-    /// Nobody waits for it.
+    /// Nobody waits for this lookup any more.
     pub(super) fn abandon(&mut self, ticket: Ticket) {
         self.orders.retain(|order| order.ticket != ticket);
     }
 
-    /// The next order of which it is known now whom it is for.
+    /// The next request whose lookup has completed.
     pub(super) fn next(&mut self) -> Option<(Order, Result<Target, Fault>)> {
         while let Ok((ticket, found)) = self.answered.try_recv() {
             self.under_way -= 1;
@@ -109,18 +109,18 @@ impl Far {
 }
 
 #[cfg(feature = "net")]
-fn is_far(node: &Node, address: &str) -> bool {
+fn is_remote(node: &Node, address: &str) -> bool {
     crate::grid::Remote::of(node, address).is_some()
 }
 
 #[cfg(not(feature = "net"))]
-fn is_far(_node: &Node, _address: &str) -> bool {
+fn is_remote(_node: &Node, _address: &str) -> bool {
     false
 }
 
 fn unknown(address: &str, error: &LookupError) -> Fault {
     let shown: String = address.chars().take(REPEATED).collect();
-    // Which parts there are says `Parts`; there may be a thousand.
+    // `Parts` lists the parts; there may be a thousand.
     let why = match error {
         LookupError::Ambiguous { .. } => {
             format!("several parts are called \"{shown}\": name the node, as in \"{shown}@node0\"")
