@@ -1,5 +1,5 @@
-//! Faults that tests plant in what a part has, to see that runs in virtual time find them: packing, flushing, segments, streams, cursors,
-//! supersteps, pipes. Without the feature `flaws` there are none, and asking for one is nothing that is compiled.
+//! Faults that tests plant in the part layer, to check that runs in virtual time find them: packing, flushing, segments, streams,
+//! cursors, supersteps, pipes. Without the feature `flaws` there are none, and the checks compile to nothing.
 
 #![cfg_attr(
     not(feature = "flaws"),
@@ -9,11 +9,11 @@
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// Packing: messages by a relay do not say their way.
+    /// Packing: relayed messages lack their route.
     ForgetsWay,
     /// Packing: a full block is emptied before it is submitted.
     EmptiesFull,
-    /// Packing: a train says one message fewer than it has taken.
+    /// Packing: a train claims one message fewer than it took.
     CountsTrainShort,
     /// Flushing: blocks that are due are emptied.
     EmptiesDue,
@@ -21,35 +21,35 @@ pub enum Flaw {
     RepeatsSegment,
     /// Segmentation: a segment has one byte fewer.
     CutsSegment,
-    /// Segmentation: the room of a message that was sent is given up.
+    /// Segmentation: the reservation for a message that was sent is given up.
     GivesUpRoom,
     /// Reassembly: the bytes of a segment are not appended.
     SkipsSegment,
-    /// Reassembly: the memory of a message that was read is not given back.
+    /// Reassembly: the buffer of a message that was read is not returned.
     KeepsBuffer,
-    /// Reassembly: nobody hears that a node has failed half-way through a message.
+    /// Reassembly: nobody learns that a node failed in the middle of a message.
     WaitsForFailed,
-    /// Streams: a write says one byte fewer than it has taken.
+    /// Streams: a write reports one byte fewer than it took.
     CountsWriteShort,
-    /// Streams: what is flushed stays.
+    /// Streams: a flush does nothing.
     KeepsWritten,
-    /// Streams: the end is not noted at the reader.
+    /// Streams: the reader does not notice the end.
     MissesEnd,
-    /// Streams: one that was given up is said to have ended.
+    /// Streams: one that was given up is reported as ended.
     EndsGivenUp,
-    /// Cursors: a message of a train is left out.
+    /// Cursors: a message of a train is skipped.
     SkipsMessage,
-    /// Cursors: a delivery that is read to its end is kept.
+    /// Cursors: a delivery read to its end is not released.
     KeepsDelivery,
     /// Cursors: the last message of a batch is read again.
     ReadsLastAgain,
-    /// Supersteps: one ends without asking whether all has arrived.
+    /// Supersteps: one ends without checking whether everything has arrived.
     EndsUncounted,
-    /// Supersteps: one ends though there is something left to read.
+    /// Supersteps: one ends with unread messages.
     EndsUnread,
-    /// Supersteps: messages of the next one are not withheld.
+    /// Supersteps: messages of the next one are not held back.
     ReadsNext,
-    /// Pipes: what lies in one that is given back stays there.
+    /// Pipes: the content of a released pipe stays there.
     KeepsInPipe,
 }
 
@@ -71,7 +71,7 @@ mod planted {
     }
 
     impl Flaw {
-        /// Plants it on this thread until the guard is dropped, in place of any other. It strikes each `every`th time.
+        /// Plants it on this thread until the guard is dropped, replacing any other. It strikes every `every`th time.
         pub fn plant(self, every: u32) -> Guard {
             PLANTED.set(Some(Planted { flaw: self, every: every.max(1), times: 0 }));
             Guard(())
@@ -88,13 +88,13 @@ mod planted {
         }
     }
 
-    /// The time for which a [`Flaw`] is planted.
+    /// Keeps a [`Flaw`] planted.
     #[must_use = "the flaw is gone when the guard is dropped"]
     #[derive(Debug)]
     pub struct Guard(());
 
     impl Guard {
-        /// How often there was an opportunity.
+        /// How often it could have struck.
         pub fn times(&self) -> u32 {
             PLANTED.get().map_or(0, |planted| planted.times)
         }

@@ -1,8 +1,8 @@
-//! Identifiers. Every number that crosses a module boundary has a type of its own.
+//! Identifiers. Every number that crosses a module boundary has its own type.
 
 use core::fmt;
 
-/// A compute node: its row in NTA (the table's column `Nid`) and its index in every matrix row.
+/// A compute node: its row in NTA (the column `Nid`), and its index in every matrix row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u16);
 
@@ -10,7 +10,7 @@ impl NodeId {
     /// The largest number of nodes in one communication domain.
     pub const MAX_NODES: usize = 0xFFFF;
 
-    /// The node with index `index`; any `u16` but the last names a node.
+    /// The node with index `index`; every `u16` but the last is valid.
     #[inline]
     pub const fn new(index: u16) -> Option<Self> {
         if index == u16::MAX { None } else { Some(Self(index)) }
@@ -21,7 +21,7 @@ impl NodeId {
         self.0 as usize
     }
 
-    /// The wire form.
+    /// The wire format.
     pub const fn raw(self) -> u16 {
         self.0
     }
@@ -39,29 +39,30 @@ impl fmt::Display for NodeId {
 }
 
 /// A part (generalised process) of the cluster (`Pid` in PTA): the node that hosts it, its number there, and the generation of that
-/// number. It is where messages go: what a look-up gives, and what a message says of its sender.
+/// number. This is the target of messages: a look-up returns it, and a message names its sender by it.
 ///
 /// # An old id does not lead to a new part
-/// A node counts the parts that it registers. The lower 16 bits of the count are the part's *number*, which is all that travels with
-/// messages; the upper 32 are its *generation*, which PTA has. The lowest bits of the number are the part's place in the tables of its
-/// node, of which there are as many as the power of two from [`Config::local_parts`](crate::Config::local_parts) on, *c*. So
-/// a place that is used again has another number, until 65,536 / *c* parts have had it.
+/// A node counts the parts that it registers. The lower 16 bits of the count are the part's *number*, the only part of the id that
+/// travels with messages; the upper 32 bits are its *generation*, which PTA holds. The lowest bits of the number are the part's
+/// slot in the tables of its node, whose size *c* is [`Config::local_parts`](crate::Config::local_parts) rounded up to a power of
+/// two. So a slot that is reused gets a different number, until 65,536 / *c* parts have used it.
 ///
-/// * **Messages under way** to a part that is gone find its place empty, or with another number, and are unroutable. (With a place that
-///   is used so often, while a message is on its way, that its number comes round, this ends; a larger *c* than needed makes it worse.)
-/// * **Ids that somebody holds** are compared whole with the replica of PTA by whoever sends ([`Engine::has_part`]). A part is gone from
-///   the replicas of all live nodes before its place is used again; so a node that still has the part in its replica sends
-///   to that part or to nobody, and one that has it no more refuses the id, whatever has become of its number.
-/// * **A node that was out meanwhile** and holds old ids is sent nothing and sends nothing until it is a member again, and it gets PTA
-///   anew before it is one. What it sent before belongs to sessions of links that are over.
-/// * **A node that was started anew** has forgotten its count: its host gives it a generation that it has not had
+/// * **Messages in flight** to a part that is gone find its slot empty, or with another number, and are unroutable. (The exception:
+///   while a message is in flight, its slot is reused so often that the number recurs; a larger *c* than needed makes that more
+///   likely.)
+/// * **Ids that somebody holds** are compared in full with the replica of PTA before anything is sent ([`Engine::has_part`]). A
+///   part is gone from the replicas of all live nodes before its slot is reused. So a node that still has the part in its replica
+///   sends to that part or to nobody, and a node that no longer has it refuses the id, whatever has become of its number.
+/// * **A node that was out meanwhile** and holds old ids neither sends nor receives until it is a member again, and it gets a new
+///   PTA before that. What it sent before belongs to sessions of links that are over.
+/// * **A restarted node** has lost its count: its host gives it a generation that it has not used before
 ///   ([`Engine::begin_generation`]).
 ///
-/// * **Parts without a name** ([`Engine::attach`]) have the last quarter of the numbers, each once in a generation of its own: that of the row of
-///   PTA which says that the node has such parts. A new generation begins when its numbers are used up and no such part is left, with
-///   another row, which all nodes have before the first part of it.
+/// * **Parts without a name** ([`Engine::attach`]) have the last quarter of the numbers, each once per generation of their own:
+///   that of the row of PTA which says that the node has such parts. A new generation, with another row, begins when its numbers
+///   are used up and no such part is left; all nodes have the row before the first part of the generation exists.
 ///
-/// Comparing costs a search, and as long as no number can have come round it finds nothing that the number does not tell; so
+/// The comparison costs a search, and while no number can have recurred it finds nothing that the number does not show.
 /// [`Engine::recurrence`] says from when on it is needed.
 ///
 /// [`Engine::attach`]: crate::Engine::attach
@@ -70,23 +71,23 @@ impl fmt::Display for NodeId {
 /// [`Engine::recurrence`]: crate::Engine::recurrence
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartId(
-    /// Node, number and generation, from the highest bits on: two ids are compared for each message, as one word.
+    /// Node, number and generation, from the highest bits down: ids are compared for each message, as one word.
     u64,
 );
 
 const _: () = assert!(size_of::<PartId>() == 8);
 
 impl PartId {
-    /// The number that stands for "the set in the extension" in a CDU header.
+    /// The number that means "the set in the extension" in a CDU header.
     pub(crate) const MANY: u16 = u16::MAX;
 
-    /// The number that stands for the node itself, which is no part: what is sent to it is for the engine.
+    /// The number that means the node itself rather than a part: what is sent to it is for the engine.
     pub(crate) const NODE: u16 = u16::MAX - 1;
 
-    /// From here to [`NODE`](Self::NODE) are the numbers of parts without a name.
+    /// From here up to [`NODE`](Self::NODE) are the numbers of parts without a name.
     pub(crate) const NAMELESS: u16 = 0xC000;
 
-    /// Number `local` of `node`, in generation 0; the last `u16` is reserved.
+    /// Number `local` of `node`, in generation 0; `None` for the reserved numbers.
     #[inline]
     pub const fn new(node: NodeId, local: u16) -> Option<Self> {
         if local == Self::MANY {
@@ -96,7 +97,7 @@ impl PartId {
         }
     }
 
-    /// The part that `node` registers after `count` others, of all generations; `None` for a number that is reserved.
+    /// The part that `node` registers after `count` others, over all generations; `None` for a reserved number.
     pub(crate) const fn counted(node: NodeId, count: u64) -> Option<Self> {
         match Self::new(node, count as u16) {
             Some(part) => Some(part.in_generation((count >> 16) as u32)),
@@ -104,7 +105,7 @@ impl PartId {
         }
     }
 
-    /// What stands for a node among parts.
+    /// Stands for a node among parts.
     pub(crate) const fn node_itself(node: NodeId) -> Self {
         Self::from_checked((node.0 as u32) << 16 | Self::NODE as u32)
     }
@@ -128,37 +129,37 @@ impl PartId {
         (self.0 >> 32) as u16
     }
 
-    /// Whether it is a part without a name ([`Engine::attach`](crate::Engine::attach)), which the tables do not have.
+    /// Whether it is a part without a name ([`Engine::attach`](crate::Engine::attach)), which is not in the tables.
     #[inline]
     pub const fn is_nameless(self) -> bool {
         Self::NAMELESS <= self.local() && self.local() < Self::NODE
     }
 
-    /// What messages have of it.
+    /// The form used in messages.
     #[inline]
     pub const fn address(self) -> Address {
         Address { node: self.node(), local: self.local() }
     }
 
-    /// How often the numbers of the node had come round. Of an id that came with a message it is 0, since a message has the number alone;
+    /// How often the node's numbers have wrapped around. 0 for an id taken from a message, which carries only the number;
     /// [`Engine::resolve`](crate::Engine::resolve) finds it.
     pub const fn generation(self) -> u32 {
         self.0 as u32
     }
 
-    /// The form in messages: node in the upper, number in the lower 16 bits. The generation is not part of it.
+    /// The form used in messages: node in the upper, number in the lower 16 bits, without the generation.
     #[inline]
     pub const fn raw(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// The part whose form in messages is `raw`, which [`raw`](Self::raw) has given.
+    /// The part whose form in messages is `raw`, as returned by [`raw`](Self::raw).
     #[inline]
     pub(crate) const fn from_checked(raw: u32) -> Self {
         Self((raw as u64) << 32)
     }
 
-    /// Reads the form in messages; `None` for reserved values.
+    /// Parses the form used in messages; `None` for reserved values.
     #[inline]
     pub const fn from_raw(raw: u32) -> Option<Self> {
         match NodeId::new((raw >> 16) as u16) {
@@ -167,13 +168,13 @@ impl PartId {
         }
     }
 
-    /// The id as a plain value, to be kept or handed on: generation in the upper 32 bits, below it node and number with 16 each.
+    /// The id as a plain value, to be stored or passed on: generation in the upper 32 bits, then node and number with 16 bits each.
     #[inline]
     pub const fn to_bits(self) -> u64 {
         self.0.rotate_left(32)
     }
 
-    /// Reads a plain value; `None` for reserved ones. Whether there is such a part is found out when something is sent to it.
+    /// Parses a plain value; `None` for reserved ones. Whether the part exists is checked when something is sent to it.
     #[inline]
     pub const fn from_bits(bits: u64) -> Option<Self> {
         match Self::from_raw(bits as u32) {
@@ -183,7 +184,7 @@ impl PartId {
     }
 }
 
-/// A part as messages name it: its node and its number, without the generation of that.
+/// A part as messages name it: node and number, without the generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     node: NodeId,
@@ -191,7 +192,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Number `local` of `node`; the last `u16` is reserved.
+    /// Number `local` of `node`; `None` for the reserved numbers.
     pub const fn new(node: NodeId, local: u16) -> Option<Self> {
         if local == PartId::MANY { None } else { Some(Self { node, local }) }
     }
@@ -206,7 +207,7 @@ impl Address {
         self.local
     }
 
-    /// The part that has the number in a generation.
+    /// The part with this number in a generation.
     #[inline]
     pub const fn in_generation(self, generation: u32) -> PartId {
         PartId::from_checked((self.node.0 as u32) << 16 | self.local as u32).in_generation(generation)
@@ -235,7 +236,7 @@ impl fmt::Debug for PartId {
     }
 }
 
-/// A block of some node's UMB: the memory segment it lies in (one per node) and its index there.
+/// A block of some node's UMB: its memory segment (one per node) and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockId {
     /// The node whose UMB holds the block.
@@ -248,7 +249,7 @@ pub struct BlockId {
 #[derive(Default, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamNo(pub u32);
 
-/// The master's term of office; messages of another epoch are refused.
+/// The master's term; messages of another epoch are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u32);
 
@@ -267,7 +268,7 @@ impl Time {
         Self(self.0.saturating_add(nanos))
     }
 
-    /// Nanoseconds since `earlier`, or 0 when that lies in the future.
+    /// Nanoseconds since `earlier`, or 0 if that is in the future.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -284,7 +285,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Plain values and ids are the same, less those with a reserved node or number.
+        /// Plain values and ids map one to one, except those with a reserved node or number.
         #[test]
         fn ids_are_plain_values_and_back(bits in any::<u64>()) {
             let reserved = bits as u16 == u16::MAX || (bits >> 16) as u16 == u16::MAX;
@@ -297,7 +298,7 @@ mod tests {
             prop_assert_eq!(PartId::from_raw(part.raw()), Some(part.in_generation(0)));
         }
 
-        /// Counts that differ give ids that differ, and numbers are equal only whole rounds apart.
+        /// Different counts give different ids, and equal numbers are whole wraps apart.
         #[test]
         fn no_two_parts_of_a_node_have_one_id(node in 0..u16::MAX, count in 0..1u64 << 47, later in 1..1u64 << 20) {
             let part = |count| PartId::counted(NodeId(node), count);

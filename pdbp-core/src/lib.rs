@@ -1,29 +1,29 @@
-//! The protocol engine of PDBP, without clock, thread, socket or allocation of its own.
+//! The protocol engine of PDBP: no clock, threads, sockets or allocation of its own.
 //!
 //! A cluster is a set of nodes, each with one [`Engine`]. Parts (the generalised processes of the documents) send
 //! messages and streams to parts on any node; the engine packs them into blocks of one memory region, and a
 //! [`Transport`] carries the blocks. Modules, in the order in which data flows:
 //!
-//! 1. [`cdu`]: the unit everything travels in, and its layered wire form; [`mesp`]: the control messages.
+//! 1. [`cdu`]: the unit of all transfer, and its layered wire format; [`mesp`]: the control messages.
 //! 2. [`umb`]: the block pool, and the tokens that own blocks. **A block has one owner at a time.**
 //! 3. [`matrix`] and [`policy`]: SM and RM, the rows of send queues and receive credit, and how much space each gets.
 //! 4. [`pipe`] and [`tables`]: the pipe pool, NTA, PTA and MTA.
 //! 5. [`engine`]: puts it together; [`Engine::poll`] does a bounded amount of work.
 //! 6. [`outbox`]: a sender's open blocks, long messages and streams, and [`inbox`]: what a part reads.
-//! 7. [`endpoint`]: all of it as one value that is called; [`embed`]: the same by shared reference, with its memory and a
-//!    transport of any wire, for programs that have the engine in a loop of their own.
+//! 7. [`endpoint`]: all of it as one value; [`embed`]: the same by shared reference, with its memory and a transport over any wire,
+//!    for programs that run the engine in their own event loop.
 //! 8. [`collective`]: calls of all members of a group, over anything that carries messages.
 //! 9. [`transport`]: what a backend implements.
 //!
-//! Time, randomness and memory come in as arguments. All tables are made before the start: in a `static` by [`storage!`], or on
-//! the heap, with the feature `alloc`, by `Storage::allocate` and its like. `pdbp-core/no-std-check` is a program without std and without a heap that runs
-//! two nodes on static memory.
+//! Time, randomness and memory are arguments. All tables are made before the start: in a `static` by [`storage!`] or, with the
+//! feature `alloc`, on the heap by `Storage::allocate` and its like. `pdbp-core/no-std-check` is a program without std and heap
+//! that runs two nodes on static memory.
 //!
 //! # Sources
-//! S0, patent CN102201992, gives addressing, tables, pipes and the CDU; S1, a paper of 2016, the pool with its threshold
-//! algorithm and the message protocol. Differences from the documents, and why:
+//! S0, patent CN102201992, is the source of addressing, tables, pipes and the CDU; S1, a paper of 2016, of the pool with its
+//! threshold algorithm and of the message protocol. Differences from the documents, and why:
 //!
-//! * Pipes hold *block ids*, not bytes: what the documents copy four times is written once and read in place.
+//! * Pipes hold *block ids*, not bytes: data that the documents copy four times is written once and read in place.
 //! * RCBP's real space is also the *credit* of the peer, so the policy governs both ends.
 //! * A mapping tuple of MTA travels with the first block of its stream instead of ahead of it, and goes with the last.
 #![no_std]

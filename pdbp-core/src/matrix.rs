@@ -11,30 +11,29 @@
 //!                  next to take   CRE | CVE
 //! ```
 //!
-//! A block that leaves the row changes places with the last one in use, so that the next block taken is the one that came
-//! free last (still in a cache), and the vacant element next to the border is the one unused for longest: the one to
-//! give back.
+//! A block that leaves the row swaps places with the last one in use. So the next block taken is the one freed last (still in a
+//! cache), and the vacant element next to the border is the one unused for longest: the one to give back.
 
 use crate::umb::{BlockMemory, NIL, Umb};
 
-/// Of a window of credit: elements that only urgent blocks may use.
+/// Elements of a window of credit that only urgent blocks may use.
 pub(crate) const fn kept(window: u32) -> u32 {
     (window >= 4) as u32
 }
 
-/// Which matrix a row belongs to, and what its real elements are.
+/// The matrix that a row belongs to, and the kind of its real elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Side {
-    /// A row of SM: blocks of this node.
+    /// A row of SM: this node's blocks.
     #[default]
     Send,
-    /// A row of RM with posted arrival: credit of the peer, and a block of this node for each.
+    /// A row of RM with posted arrival: credit of the peer, with one of this node's blocks for each.
     Posted,
-    /// A row of RM with arrival in place: credit of the peer alone.
+    /// A row of RM with in-place arrival: only credit of the peer.
     Credit,
 }
 
-/// The counters of one row, and what follows from them: DF, SU and RSR.
+/// The counters of one row, and the figures derived from them: DF, SU and RSR.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RowSpace {
     size: u32,
@@ -42,13 +41,13 @@ pub struct RowSpace {
     used: u32,
     recv: u64,
     send: u64,
-    /// Real elements that the `recv` cursor has passed in its present lap; at the critical real element when all of them.
+    /// Real elements that the `recv` cursor has passed in its current lap; when all of them, it is at the critical real element.
     passed: u32,
     peak: u32,
-    /// The largest peak of the intervals before the present one, as far back as `idle_intervals` counts.
+    /// The largest peak of the intervals before the current one, as far back as `idle_intervals` counts.
     before: u32,
     idle_intervals: u32,
-    /// Of RM: see `wanted`.
+    /// For RM: see `wanted`.
     wanted: u32,
     /// See `equal_part`.
     equal: u32,
@@ -73,13 +72,13 @@ impl RowSpace {
         Self { equal: equal.min(self.size), ..self }
     }
 
-    /// Which matrix it belongs to, and what its real elements are.
+    /// The matrix that it belongs to, and the kind of its real elements.
     #[inline]
     pub fn side(&self) -> Side {
         self.side
     }
 
-    /// N, the largest number of elements.
+    /// N, the maximum number of elements.
     pub fn size(&self) -> u32 {
         self.size
     }
@@ -90,7 +89,7 @@ impl RowSpace {
         self.real
     }
 
-    /// Elements between the cursors `send` and `recv`.
+    /// Elements in use: between the cursors `send` and `recv`.
     #[inline]
     pub fn used(&self) -> u32 {
         self.used
@@ -108,41 +107,40 @@ impl RowSpace {
         self.size - self.real
     }
 
-    /// Blocks that have entered the row, ever: the cursor `recv`.
+    /// Total blocks that have entered the row: the cursor `recv`.
     pub fn recv(&self) -> u64 {
         self.recv
     }
 
-    /// Blocks that have left the row, ever: the cursor `send`.
+    /// Total blocks that have left the row: the cursor `send`.
     pub fn send(&self) -> u64 {
         self.send
     }
 
-    /// The most elements in use at once in the current interval; in RM what the peer wanted counts as well.
+    /// Maximum number of elements in use at once in the current interval; in RM this includes what the peer wanted.
     pub fn peak(&self) -> u32 {
         self.peak
     }
 
-    /// The most elements in use at once, lately: in the current interval, in the one before it, and in all idle ones before
-    /// that.
+    /// Recent maximum of elements in use at once: in the current interval, the one before it, and all idle ones before that.
     pub fn recent_peak(&self) -> u32 {
         self.peak.max(self.before)
     }
 
-    /// Intervals in a row that ended with a peak under a quarter of the real space.
+    /// Consecutive intervals that ended with a peak below a quarter of the real space.
     pub fn idle_intervals(&self) -> u32 {
         self.idle_intervals
     }
 
-    /// Of RM: elements that the peer could use, as the last block to arrive said, at most N. That counts what [`used`](Self::used)
-    /// does not see: blocks on their way here, and those for which the peer has no credit.
+    /// For RM: elements that the peer could use, as the last block to arrive said, at most N. This includes what
+    /// [`used`](Self::used) does not see: blocks in flight, and those that the peer has no credit for.
     #[inline]
     pub fn wanted(&self) -> u32 {
         self.wanted
     }
 
-    /// The elements that it would have were all rows of its side alike, at most N. 0 where that means nothing: with posted arrival
-    /// rows of both matrices have blocks from one store, and none of them a part.
+    /// Number of elements it would have if all rows of its side were alike, at most N. 0 where that is meaningless: with posted
+    /// arrival, rows of both matrices share one store of blocks, without a fixed part each.
     pub fn equal_part(&self) -> u32 {
         self.equal
     }
@@ -157,7 +155,7 @@ impl RowSpace {
         ratio(self.used, self.real)
     }
 
-    /// Receive/send ratio RSR = used / (curSize − used) (SPEC (3)); infinite for a row that is full.
+    /// Receive/send ratio RSR = used / (curSize − used) (SPEC (3)); infinite for a full row.
     pub fn receive_send_ratio(&self) -> f32 {
         match (self.used, self.vacant()) {
             (0, _) => 0.0,
@@ -166,7 +164,7 @@ impl RowSpace {
         }
     }
 
-    /// An element enters use. `true` when `recv` now stands at the critical real element.
+    /// Puts an element to use. `true` when `recv` now is at the critical real element.
     #[inline]
     pub(crate) fn take(&mut self) -> bool {
         self.used += 1;
@@ -179,14 +177,14 @@ impl RowSpace {
         self.passed >= self.real
     }
 
-    /// The peer could use so many elements.
+    /// The peer could use this many elements.
     #[inline]
     pub(crate) fn want(&mut self, wanted: u32) {
         self.wanted = wanted.min(self.size);
         self.peak = self.peak.max(self.wanted);
     }
 
-    /// An element leaves use.
+    /// Frees an element.
     #[inline]
     pub(crate) fn give(&mut self) {
         debug_assert!(self.used > 0, "an element left a row that has none in use");
@@ -194,13 +192,13 @@ impl RowSpace {
         self.send += 1;
     }
 
-    /// The real space grows; `recv` goes on into the new elements.
+    /// Grows the real space; `recv` goes on into the new elements.
     pub(crate) fn grow(&mut self, by: u32) {
         self.real += by.min(self.virtual_space());
         self.idle_intervals = 0;
     }
 
-    /// The real space shrinks by up to `by` elements that are vacant.
+    /// Shrinks the real space by up to `by` elements, if they are vacant.
     pub(crate) fn shrink(&mut self, by: u32) {
         let by = by.min(self.vacant());
         if by > 0 {
@@ -210,7 +208,7 @@ impl RowSpace {
         }
     }
 
-    /// An interval ends: counts it as idle or not, without forgetting its peak.
+    /// Ends an interval: counts it as idle or not, and keeps its peak.
     pub(crate) fn close_interval(&mut self) {
         if self.peak.saturating_mul(4) < self.real {
             self.idle_intervals += 1
@@ -219,7 +217,7 @@ impl RowSpace {
         }
     }
 
-    /// The next interval begins.
+    /// Begins the next interval.
     pub(crate) fn open_interval(&mut self) {
         self.before = if self.idle_intervals > 1 { self.before.max(self.peak) } else { self.peak };
         self.peak = self.used;
@@ -230,7 +228,7 @@ fn ratio(part: u32, whole: u32) -> f32 {
     if whole == 0 { 0.0 } else { part as f32 / whole as f32 }
 }
 
-/// A first-in first-out list of blocks, linked through UMBInfo-Tab.
+/// A FIFO list of blocks, linked through UMBInfo-Tab.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Queue {
     pub(crate) head: u32,
@@ -250,7 +248,7 @@ impl Queue {
         self.len == 0
     }
 
-    /// Appends a block, which is in no other list.
+    /// Appends a block that is in no other list.
     #[inline]
     pub(crate) fn push_back<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32) {
         if let Some(entry) = umb.entry(index) {
@@ -265,7 +263,7 @@ impl Queue {
         }
     }
 
-    /// Puts a block back that was taken from the front.
+    /// Puts back a block that was taken from the front.
     pub(crate) fn push_front<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32) {
         let head = core::mem::replace(&mut self.head, index);
         self.len += 1;
@@ -290,20 +288,20 @@ impl Queue {
     }
 }
 
-/// SCBP_i: what is known of the send sub-pool to one node. Its block ids are a row of the engine's SM slice.
+/// SCBP_i: state of the send sub-pool to one node. Its block ids are a row of the engine's SM slice.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SendRow {
     pub(crate) space: RowSpace,
-    /// Control blocks that the transport did not take yet.
+    /// Control blocks that the transport has not taken yet.
     pub(crate) control: Queue,
-    /// Sealed blocks that wait for credit or for the transport; urgent ones first.
+    /// Sealed blocks waiting for credit or for the transport; urgent ones first.
     pub(crate) urgent: Queue,
     pub(crate) queue: Queue,
-    /// Blocks that their peer did not get, for the parts that wrote them.
+    /// Blocks that their peer did not receive, for the parts that wrote them.
     pub(crate) returned: Queue,
-    /// How far the first of them is routed: offset in the body.
+    /// How far the first of them has been routed: offset in the body.
     pub(crate) returned_at: usize,
-    /// Blocks at writers.
+    /// Blocks held by writers.
     pub(crate) open: u32,
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
@@ -313,34 +311,34 @@ pub struct SendRow {
 }
 
 impl SendRow {
-    /// Sealed blocks that wait for credit or for the transport.
+    /// Number of sealed blocks waiting for credit or for the transport.
     #[inline]
     pub(crate) fn waiting(&self) -> u32 {
         self.urgent.len + self.queue.len
     }
 
-    /// Takes the block that leaves next.
+    /// Takes the next block to leave.
     #[inline]
     pub(crate) fn pop_front<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>) -> Option<u32> {
         self.urgent.pop_front(umb).or_else(|| self.queue.pop_front(umb))
     }
 }
 
-/// RCBP_i: what is known of the receive sub-pool from one node. Its elements are a row of the engine's RM slice.
+/// RCBP_i: state of the receive sub-pool from one node. Its elements are a row of the engine's RM slice.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvRow {
     pub(crate) space: RowSpace,
-    /// Free elements of the row of RM.
+    /// Number of free elements of the row.
     pub(crate) free: u32,
     /// Arrived blocks not delivered yet, oldest first.
     pub(crate) pending: Queue,
-    /// Elements in use by blocks that came before the link failed and was restored.
+    /// Elements held by blocks that arrived before the link failed and was restored.
     pub(crate) old: u32,
-    /// Streams of this session of the link end when its blocks have been routed that wait for private pipes.
+    /// The session whose streams end once its blocks that wait for private pipes have been routed.
     pub(crate) ending: Option<u32>,
-    /// Blocks given to a transport to receive into (posted arrival).
+    /// Blocks posted to a transport to receive into.
     pub(crate) posted: u32,
-    /// Blocks that are to be posted too, and that the transport did not take yet.
+    /// Blocks to be posted too, which the transport has not taken yet.
     pub(crate) unposted: Queue,
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
@@ -369,13 +367,13 @@ impl Default for RecvRow {
 }
 
 impl RecvRow {
-    /// Blocks that the peer may have unreleased here: the real elements, but for those that blocks of an earlier link hold.
+    /// Blocks that the peer may have here unreleased: the real elements, less those held by blocks of an earlier link.
     #[inline]
     pub(crate) fn window(&self) -> u32 {
         self.space.real().saturating_sub(self.old)
     }
 
-    /// Notes how much credit the peer could use. Whether that is reason to ask the policy for more.
+    /// Records how much credit the peer could use. Returns whether to ask the policy for more.
     #[inline]
     pub(crate) fn note_wanted(&mut self, wanted: u32) -> bool {
         let Self { space, stalls, .. } = self;
@@ -395,7 +393,7 @@ impl RecvRow {
         self.free != NIL
     }
 
-    /// Blocks to receive into that the transport has or is to get.
+    /// Blocks to receive into that the transport has, or is to get.
     #[inline]
     pub(crate) fn all_posts(&self) -> u32 {
         self.posted + self.unposted.len

@@ -1,6 +1,6 @@
-//! MESP, the message protocol: layers of headers, each as short as it can be (S1 §2; SPEC §2).
+//! MESP, the message protocol: layers of headers, each as short as possible (S1 §2; SPEC §2).
 //!
-//! **Data messages (DMP).** What the document calls layers are these types:
+//! **Data messages (DMP).** The document's layers are these types:
 //!
 //! | layer | what it adds | here |
 //! |---|---|---|
@@ -8,13 +8,13 @@
 //! | `LocalMsg`, `RemoteMsg` | parts, type, command, length | [`CduHeader`](crate::cdu::CduHeader), 16 bytes a train |
 //! | `BPMsg` | nodes, sequence, credit, checksum | [`BlockHeader`](crate::cdu::BlockHeader), 64 bytes a block |
 //!
-//! A local message needs less than a remote one only in that its block never meets a transport; the header is the same, so
-//! that both are read by the same code.
+//! A local message needs less than a remote one only in that its block never meets a transport; the header is the same, so that the
+//! same code reads both.
 //!
-//! **Control messages (CMP)** travel as CDUs of fixed size in blocks of class *control*, outside of credit, and are handled by
-//! the engines as they arrive. Barriers and quiescence have [`Control`]; what the document calls `HInfoMsg`, `URMsg`, `DAMsg` and
-//! `MBInfoMsg` (host information, a request, its answer, binding information) are messages of the
-//! [`agreement`](crate::agreement): a request for the node's own row, `Request`, `Answer` and `Append`.
+//! **Control messages (CMP)** travel as CDUs of fixed size in blocks of class *control*, outside credit, and are handled by the
+//! engines as they arrive. Barriers and quiescence use [`Control`]. The document's `HInfoMsg`, `URMsg`, `DAMsg` and `MBInfoMsg`
+//! (host information, a request, its answer, binding information) are messages of the [`agreement`](crate::agreement): a request
+//! for the node's own row, `Request`, `Answer` and `Append`.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -34,17 +34,17 @@ pub enum Control {
         /// Number of the barrier.
         generation: u32,
     },
-    /// Barrier number `generation`, at which this node has arrived, is not passed: a node that has not has failed.
+    /// Barrier number `generation`, at which this node has arrived, will not complete: a node that has not arrived has failed.
     Lost {
         /// Number of the barrier.
         generation: u32,
-        /// The node for which all wait.
+        /// The node that all wait for.
         node: NodeId,
     },
-    /// In an open cluster: a node that was let in wants to know the last barrier that all have passed, which [`Released`](Self::Released)
+    /// In an open cluster: a newly admitted node asks for the last barrier that has completed; [`Released`](Self::Released)
     /// answers.
     BarrierRequest,
-    /// A node wants to know when all that was sent before has been received.
+    /// A node asks to be told when everything sent before has been received.
     QuietRequest {
         /// Number of the request at its sender.
         number: u32,
@@ -54,7 +54,7 @@ pub enum Control {
         /// Number of the wave.
         wave: u32,
     },
-    /// A node's counts: data blocks sent and delivered since the start, and blocks still at writers.
+    /// A node's counts: data blocks sent and delivered since the start, and blocks held by writers.
     Count {
         /// Number of the wave.
         wave: u32,
@@ -62,15 +62,15 @@ pub enum Control {
         sent: u64,
         /// Data blocks delivered.
         delivered: u64,
-        /// Blocks at writers.
+        /// Blocks held by writers.
         open: u32,
     },
-    /// All that was sent before request `number` has been received.
+    /// Everything sent before request `number` has been received.
     Quiet {
         /// Number of the request.
         number: u32,
     },
-    /// On a link that was restored: the peer is a member for this node, and may send data.
+    /// On a restored link: this node regards the peer as a member, which may send data.
     Welcome,
     /// For a stream relayed by this node: whether it has, or still has, a route to its destination.
     StreamAnswer {
@@ -81,7 +81,7 @@ pub enum Control {
         /// Whether it has a route.
         taken: bool,
     },
-    /// Whether a node has room for a message in segments: its answer to the sender, perhaps by way of the relay.
+    /// Whether a node has room for a message in segments: its answer to the sender, possibly through the relay.
     Room {
         /// The part that sends the message.
         to: PartId,
@@ -89,10 +89,10 @@ pub enum Control {
         number: u32,
         /// The node that answers.
         by: NodeId,
-        /// 0: it has reserved the room; otherwise the message is longer than this, which is all that it puts together.
+        /// 0: the room is reserved; otherwise the message is longer than this limit, the longest that the node reassembles.
         limit: u64,
     },
-    /// A block of the peer was unreadable; the next control block, also an empty one, tells by its numbers what is missing.
+    /// A block of the peer was unreadable; the numbers of the next control block, even an empty one, show what is missing.
     Probe,
 }
 
@@ -103,7 +103,7 @@ pub const AGREEMENT: u16 = 16;
 /// [`Setting`](crate::engine::Setting).
 pub const SETTINGS: u16 = 17;
 
-/// The wire form of every control message; unused fields are zero.
+/// The wire format of every control message; unused fields are zero.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Wire {
@@ -135,7 +135,7 @@ impl Control {
         }
     }
 
-    /// The wire form.
+    /// Encodes the message.
     pub fn encode(&self) -> [u8; CONTROL] {
         let mut wire = <Wire as FromZeros>::new_zeroed();
         match self {
@@ -172,7 +172,7 @@ impl Control {
         bytes
     }
 
-    /// Reads the wire form; `None` when it is not a message of this version.
+    /// Decodes a message; `None` if it is not one of this version.
     pub fn decode(command: u16, bytes: &[u8]) -> Option<Self> {
         let wire = Wire::ref_from_bytes(bytes).ok()?;
         let number = wire.number.get();
@@ -247,7 +247,7 @@ mod tests {
             prop_assert!(wrong_length.is_none());
         }
 
-        /// Whatever is accepted, is written back as it is understood.
+        /// Whatever is accepted encodes to what was understood.
         #[test]
         fn arbitrary_bytes_never_panic(command in 0u16..20, bytes in vec(any::<u8>(), CONTROL..=CONTROL)) {
             if let Some(message) = Control::decode(command, &bytes) {

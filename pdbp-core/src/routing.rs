@@ -1,10 +1,10 @@
-//! Which nodes have a link to each other, and by which node a message goes between two that have none.
+//! Which nodes have links to each other, and the relay between two that have none.
 //!
 //! **Direct.** Every node has a link to every other: a row of SM and of RM for each.
 //!
-//! **Grid.** The M nodes lie row by row in a grid of C = ⌈√M⌉ columns, whose last row may be shorter. A node has links to the
-//! nodes of its row, to those of its column, and to the masters; masters have links to all. That is about 2·√M rows. Any other
-//! node is two links away:
+//! **Grid.** The M nodes form a grid of C = ⌈√M⌉ columns, filled row by row; the last row may be shorter. A node has links to the
+//! nodes of its row, to those of its column, and to the masters; masters have links to all nodes. That is about 2·√M rows. Any
+//! other node is two hops away:
 //!
 //! ```text
 //!            c1            c2                           c1      c2, which the last row does not have
@@ -13,13 +13,13 @@
 //!  r2                 destination             last     source
 //! ```
 //!
-//! The relay is the node in the source's row and the destination's column; if there is none, since the source is in a last row
-//! that is too short, the one in the destination's row and the source's column. So it is the same for all messages of a
-//! pair, and they stay in order.
+//! The relay is the node in the source's row and the destination's column; if there is none, because the source is in a short last
+//! row, it is the node in the destination's row and the source's column. So all messages of a pair use the same relay, and stay in
+//! order.
 //!
-//! # Why relays cannot wait for each other in a circle
-//! A block that has arrived and holds messages for a further link waits until that has room; whatever else it holds goes to
-//! private pipes. Let L be the length of the last row. The kinds of links, and what blocks that came by them can wait for:
+//! # Why relays cannot deadlock
+//! An arrived block that holds messages for a further link waits until that link has room; whatever else it holds goes to private
+//! pipes. Let L be the length of the last row. The kinds of links, and what blocks that arrived over them can wait for:
 //!
 //! | | link | waits for |
 //! |---|---|---|
@@ -28,77 +28,78 @@
 //! | 3 | within a row, to a column from L on | 4 |
 //! | 4 | within a column from L on | private pipes only |
 //!
-//! Each waits for greater numbers only. That is enough because one link that waits takes nothing from another, and because what
-//! ends the wait, a control message that tells of credit, never waits for data:
+//! Each kind waits only for higher numbers. That is enough because a link that waits takes nothing from another, and because
+//! control messages, which carry the credit that ends the wait, never wait for data:
 //!
-//! * **Blocks and credit** are the link's own; a row keeps one at least.
-//! * **Places of a link**, of which the transport has a [number](crate::Transport::capacity). A block that arrives in place has its place
-//!   until its reader is done, or its relay has passed it on. Were data to have all places, control messages to that node would wait
-//!   until then; so data has all but two. A control block is read as soon as it arrives, so that its place comes free when the peer
-//!   polls. One would do for that; with two the next control block leaves while the one before is on its way back.
-//! * **Posted blocks** take the part of places where arrival is posted: a link has one for each block that has credit, and two more.
-//!   All of them stay with the link when its transport is too busy to take them.
-//! * **Control blocks** are in one store of the node, since most links need none at a time. A link has its equal share of them at most,
-//!   under way and waiting together, and there are as many as links at least
+//! * **Blocks and credit** belong to the link; a row always keeps at least one.
+//! * **Places of a link**, of which the transport has a [fixed number](crate::Transport::capacity). A block that arrives in place
+//!   keeps its place until its reader is done, or its relay has forwarded it. If data could take all places, control messages to
+//!   that node would wait until then; so data may take all but two. A control block is read as soon as it arrives, so its place is
+//!   freed when the peer polls. One place would do for that; with two, the next control block leaves while the one before is on its
+//!   way back.
+//! * **Posted blocks** play the role of places where arrival is posted: a link has one for each block that has credit, and two
+//!   more. All of them stay with the link even if its transport is too busy to take them.
+//! * **Control blocks** are shared by the links of a node, since most links need none at a time. A link may have at most its equal
+//!   share of them, in flight and waiting together, and there are at least as many as links
 //!   ([`least_control_blocks`](crate::Config::least_control_blocks)). So there is always one for a link that has none.
 //!
-//! Were places few and control blocks fewer than links, the circle could close: a block from 5 to 2 waited for credit, the control
-//! block of 2 for a place on its link to 0, which data had that 0 could not pass on to 3, and the control block of 3 for a place that
-//! data had which waited for the link from 5 to 2.
+//! If places were few and control blocks fewer than links, a cycle could form: a block from 5 to 2 waits for credit, the control
+//! block of 2 waits for a place on its link to 0, held by data that 0 cannot forward to 3, and the control block of 3 waits for a
+//! place held by data that waits for the link from 5 to 2.
 //!
-//! What came by one link to a relay stays in order, whomever it is for: a message to the relay itself waits behind one that
-//! cannot be passed on, as messages of any link wait behind one whose private pipe is full. So a part that does not read keeps back
-//! more than where each node has a link of its own: all that comes by the same relay, from whatever node, messages and streams
-//! alike. Control messages never wait with them.
+//! What arrives at a relay over one link stays in order, whatever its destination: a message to the relay itself waits behind one
+//! that cannot be forwarded, as messages of any link wait behind one whose private pipe is full. So a part that does not read holds
+//! up more than where each node has a link of its own: everything that goes through the same relay, from whatever node, messages
+//! and streams alike. Control messages are never held up.
 //!
-//! A block of a stream waits as messages do, for room on the next link; never for another stream. The first block of a stream whose
-//! pipe had one before that is not over waits, too, until the destination of that is told: by a link of the same kind.
+//! Like messages, a block of a stream waits for room on the next link, never for another stream. If an earlier stream of the same
+//! pipe is not over, the first block of the next one also waits until the earlier one's destination has been told, over a link of
+//! the same kind.
 //!
-//! # What goes by relays
-//! Messages, commands, long messages in segments and messages to sets of parts, from an [`outbox`](crate::outbox) and in blocks of
-//! writers' own; the way of each is in an [extension](crate::cdu::Via) of its CDU, which takes 8 bytes more. Tables, barriers and
-//! quiescence need no relays, since all nodes have links to the masters; but no node other than a master ever leads, so that
-//! nothing is decided while all masters are out. A relay counts what it has taken as delivered and what it packs as sent, so that
-//! quiescence holds end to end.
+//! # What is relayed
+//! Messages, commands, long messages in segments and messages to sets of parts, from an [`outbox`](crate::outbox) and in writers'
+//! own blocks. The route of each is in an [extension](crate::cdu::Via) of its CDU, which takes 8 more bytes. Tables, barriers and
+//! quiescence need no relays, since all nodes have links to the masters; but only a master ever leads, so nothing is decided while
+//! all masters are out. A relay counts what it takes as delivered and what it packs as sent, so that quiescence holds end to end.
 //!
 //! # Streams
-//! The relay copies each block of a stream into one of the row to the destination. The first takes one of
-//! [`stream_pipes`](crate::Config::stream_pipes) *circuits* of that link, the last gives it back; a stream for which there is none is
-//! stopped: its relay drops what comes of it, and tells the source ([`StreamStopped`](crate::Event::StreamStopped),
-//! [`stream_state`](crate::Engine::stream_state)). It does not wait, since it would keep back the blocks on the same link that free
-//! circuits. So a source that closes a stream before it knows that the relay has taken it, does not know whether it arrives.
+//! The relay copies each block of a stream into a block of the row to the destination. The first block takes one of the
+//! [`stream_pipes`](crate::Config::stream_pipes) *circuits* of that link, the last one returns it. A stream for which there is none
+//! is stopped: its relay drops whatever arrives of it, and tells the source ([`StreamStopped`](crate::Event::StreamStopped),
+//! [`stream_state`](crate::Engine::stream_state)). It does not wait, since it would hold up the blocks on the same link that free
+//! circuits. So a source that closes a stream before it knows that the relay has accepted it does not know whether it arrives.
 //!
-//! Source and relay know a stream by its pipe, relay and destination by its circuit, so that MTA has rows × 2 · `stream_pipes`
+//! Source and relay identify a stream by its pipe, relay and destination by its circuit, so MTA has rows × 2 · `stream_pipes`
 //! entries of 24 bytes, and no table grows with the number of nodes. Whichever of the three nodes or two links fails, both ends are
-//! told: the reader by a last segment that is given up or [`StreamBroken`](crate::Event::StreamBroken), the writer by
+//! told: the reader by a last segment marked as given up or by [`StreamBroken`](crate::Event::StreamBroken), the writer by
 //! `StreamStopped` or [`PeerFailed`](crate::Event::PeerFailed). (A writer that has closed its stream is not told what became of the
-//! rest at the relay; the reader is.) That the destination was declared down, a source may hear when its relay has a link to it again,
-//! which carries the stream. A writer that gives the stream up then, as for any other reason, closes it: with or without a member at
-//! the other end, [`close_stream`](crate::Engine::close_stream) has the reader told by the relay. At the relay a stream may overtake messages of the same pair, which are packed with others
-//! there.
+//! rest at the relay; the reader is.) A source may learn that the destination was declared down when its relay has a link to it
+//! again, which carries the stream. If the writer then gives the stream up, for this or any other reason, it closes it: whether or
+//! not a member is at the other end, [`close_stream`](crate::Engine::close_stream) makes the relay tell the reader. At the relay a
+//! stream may overtake messages of the same pair, which are packed with others there.
 //!
 //! 2 GiB as one stream between two of nine nodes of a process, on two cores that did other work as well, medians of three: 8.6 GB/s
-//! by a link, 2.6 by a relay, which copies each block, and whose thread needs a processor too.
+//! over a link, 2.6 through a relay, which copies each block and whose thread needs a processor too.
 //!
 //! # When nodes fail
-//! A pair has one relay. While it is out (its link is down, or it is no member) the two are out of reach of each other, as
-//! [`has_failed`](crate::Engine::has_failed) says, until it is let in again; another way would let messages overtake. What had not
-//! reached the relay comes back to its sender. What the relay had taken and not passed on is lost with it, and what it cannot
-//! pass on, since the destination has failed, it drops, counts in [`relay_lost`](crate::engine::Counters::relay_lost) and tells
-//! its host ([`NotPassedOn`](crate::Event::NotPassedOn)). The sender learns of it as [`PeerFailed`](crate::Event::PeerFailed) of the
-//! relay or, once the members have declared it down, of the destination.
+//! A pair has one relay. While it is out (its link is down, or it is not a member), the two cannot reach each other, as
+//! [`has_failed`](crate::Engine::has_failed) says, until it is readmitted; another route would let messages overtake each other.
+//! What had not reached the relay comes back to its sender. What the relay had taken and not forwarded is lost with it. What it
+//! cannot forward because the destination has failed, it drops, counts in [`relay_lost`](crate::engine::Counters::relay_lost) and
+//! reports to its host ([`NotPassedOn`](crate::Event::NotPassedOn)). The sender learns of it as
+//! [`PeerFailed`](crate::Event::PeerFailed) of the relay or, once the members have declared it down, of the destination.
 //!
-//! # What a relay takes
-//! A message for another node is passed on only if it came from the very node that sent it first, and if this node is the
-//! relay of that pair; what has been passed on once is for the node where it arrives, or it is refused. So there are no loops,
-//! whatever the bytes say.
+//! # What a relay accepts
+//! A message for another node is forwarded only if it came directly from the node that first sent it, and if this node is the relay
+//! of that pair; a message that has been forwarded once must be for the node it arrives at, or it is refused. So there are no
+//! loops, whatever the bytes say.
 //!
-//! # What it gives and takes
+//! # Costs and benefits
 //! Simulated, with plots: `pdbp sim --nodes 10,32,100,316,1000,3162,10000 --routing direct=1000,grid --traffic uniform --time 1ms
 //! --rate 10k --block 512 --initial 1 --row 4 --extra 16 --give-up 20ms --arrival in-place --report scale`; links of 1 Gbit/s and
-//! 20 µs, messages of 64 bytes from all to all. At this load most messages have a block for themselves, and are the first on their
-//! link: these wait until the other end has told its settings and its space, 64 µs instead of 21. Latencies are the median
-//! and what 99 % do not exceed; the last two columns are messages read before traffic ends, of those that were due.
+//! 20 µs, messages of 64 bytes from all to all. At this load most messages have a block to themselves, and are the first on their
+//! link: these wait until the other end has announced its settings and its space, 64 µs instead of 21. Latencies are the median and
+//! the 99th percentile; the last two columns are the fraction of due messages that were read before traffic ends.
 //!
 //! | nodes | KiB of a node, direct: blocks, tables | grid | latency, µs, direct | grid | blocks per message, direct | grid | in time, direct | grid |
 //! |---|---|---|---|---|---|---|---|---|
@@ -110,18 +111,18 @@
 //! | 3,162 | not run | 123 + 514 | | 128 · 131 | | 1.96 | | 89.1 % |
 //! | 10,000 | not run; some 25,000 | some 210 + 1400 | | not run since settings are told | | | | |
 //!
-//! With `--traffic sparse`, each node sending to four others, 1,000 nodes have medians of 21 µs direct and 43 by relays, since fewer
-//! messages are the first on their link, and the same memory: rows have their first block before anybody sends, so how much memory
-//! a node needs depends on whom it may send to. (Tables with one stream pipe; each more takes 48 bytes of a row of a grid, and 24
-//! of a direct one.)
+//! With `--traffic sparse`, each node sending to four others, 1,000 nodes have medians of 21 µs direct and 43 through relays, since
+//! fewer messages are the first on their link, and the same memory: rows have their first block before anybody sends, so the memory
+//! of a node depends on which nodes it may send to. (Tables with one stream pipe; each more takes 48 bytes per row of a grid, and
+//! 24 of a direct one.)
 //!
-//! 10,000 nodes take some 15.5 GiB and a minute of a processor in one process. Most of their tables are the replicas of NTA and PTA,
-//! which have a row for each node and part of the cluster. In a millisecond no primary is elected there; parts do not need one to
-//! send. To introduce M nodes and their parts takes 2·M changes, each of which goes to M nodes: that is what bounds the start of
-//! such a cluster.
+//! 10,000 nodes take some 15.5 GiB and a minute of processor time in one process. Most of their tables are the replicas of NTA and
+//! PTA, which have a row for each node and part of the cluster. No primary is elected there within a millisecond; parts do not need
+//! one to send. Introducing M nodes and their parts takes 2·M changes, each of which goes to M nodes: that is what limits the start
+//! of such a cluster.
 //!
-//! Blocks are filled better the more messages go by one link: bytes in blocks that were sent, of what they have room for, with
-//! `--rate 200k` and otherwise the same, uniform and sparse:
+//! The more messages share a link, the fuller its blocks: bytes in sent blocks as a fraction of their capacity, with `--rate 200k`
+//! and otherwise the same, uniform and sparse:
 //!
 //! | nodes | fill, direct | grid | blocks per message, direct | grid | latency, µs, direct | grid | in time, direct | grid |
 //! |---|---|---|---|---|---|---|---|---|
@@ -132,26 +133,25 @@
 //! | 100, sparse | 19.3 % | 23.6 % | 0.91 | 1.42 | 22 · 64 | 52 · 138 | 97.5 % | 95.0 % |
 //! | 316, sparse | 19.3 % | 22.8 % | 0.91 | 1.56 | 22 · 64 | 51 · 137 | 97.4 % | 95.0 % |
 //!
-//! So the grid wins in memory alone: it takes up to twice the latency, and nearly twice the blocks and the work. Where nodes are
-//! overloaded that shows in throughput too: 100 nodes with blocks of 2 KiB (`pdbp sim --nodes 100 --time 1ms --rate 3M`) read 16.3
-//! GB/s with direct routing and 15.4 with the grid; at `1M` 6.2 and 6.0. Up to some hundred nodes direct routing is the better
-//! choice.
+//! So the grid wins only in memory: it has up to twice the latency, and nearly twice the blocks and the work. On overloaded nodes
+//! that shows in throughput too: 100 nodes with blocks of 2 KiB (`pdbp sim --nodes 100 --time 1ms --rate 3M`) read 16.3 GB/s with
+//! direct routing and 15.4 with the grid; at `1M` 6.2 and 6.0. Up to a few hundred nodes direct routing is the better choice.
 
 use crate::id::NodeId;
 
-/// How messages find their way.
+/// How messages are routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Routing {
     /// Every node has a link to every other.
     #[default]
     Direct,
-    /// Two hops by a grid of relays: about 2·√M links of each node; see the [module](self).
+    /// Two hops through a grid of relays: about 2·√M links per node; see the [module](self).
     Grid,
 }
 
 impl Routing {
-    /// The node by which all goes from one node to another in a cluster of `nodes` nodes, of which the first `masters` may be
-    /// the master; `None` when they have a link.
+    /// The relay for everything from one node to another in a cluster of `nodes` nodes, of which the first `masters` may be the
+    /// master; `None` if they have a link.
     pub fn relay(self, nodes: u16, masters: u16, from: NodeId, to: NodeId) -> Option<NodeId> {
         Topology::new(self, from, nodes, masters).relay_to(to)
     }
@@ -162,7 +162,7 @@ impl Routing {
 pub(crate) struct LinkId(u16);
 
 impl LinkId {
-    /// Of a node without a link: there is no such row.
+    /// For a node without a link: there is no such row.
     pub(crate) const NONE: Self = Self(u16::MAX);
 
     pub(crate) const fn index(self) -> usize {
@@ -201,7 +201,7 @@ impl Topology {
         Self { me: me.raw(), nodes, columns, masters: masters.min(nodes) }
     }
 
-    /// Rows of SM and RM, the node's own included.
+    /// Number of rows of SM and RM, including the node's own.
     pub(crate) fn len(&self) -> usize {
         if self.reaches_all(self.me) {
             return usize::from(self.nodes);
@@ -211,7 +211,7 @@ impl Topology {
         usize::from(self.masters) + usize::from(end - start) + usize::from(last - first - 1)
     }
 
-    /// Of a node: whether it has a link to every other.
+    /// Whether a node has a link to every other.
     fn reaches_all(&self, node: u16) -> bool {
         self.columns == 0 || node < self.masters
     }
@@ -221,18 +221,18 @@ impl Topology {
         self.reaches_all(self.me)
     }
 
-    /// Whether messages between some nodes go by a relay.
+    /// Whether messages between some nodes are relayed.
     pub(crate) fn is_grid(&self) -> bool {
         self.columns > 0
     }
 
-    /// The nodes of this node's row that are no masters.
+    /// The nodes of this node's row that are not masters.
     fn row_range(&self) -> (u16, u16) {
         let start = self.me / self.columns.max(1) * self.columns;
         (start.max(self.masters), start.saturating_add(self.columns).min(self.nodes))
     }
 
-    /// The rows in which this node's column has nodes that are no masters; this node's own row is among them.
+    /// The rows in which this node's column has nodes that are not masters; this node's own row is among them.
     fn column_range(&self) -> (u16, u16) {
         let columns = self.columns.max(1);
         let column = self.me % columns;
@@ -240,7 +240,7 @@ impl Topology {
         (first, (self.nodes - column).div_ceil(columns))
     }
 
-    /// The row of the link to a node; [`LinkId::NONE`] when there is no link, or no such node.
+    /// The row of the link to a node; [`LinkId::NONE`] if there is no link, or no such node.
     #[inline]
     pub(crate) fn link(&self, node: NodeId) -> LinkId {
         if self.columns == 0 { LinkId(node.raw()) } else { self.link_in_grid(node.raw()) }
@@ -262,7 +262,7 @@ impl Topology {
         LinkId(self.masters + (end - start) + (row - first) - u16::from(row > own))
     }
 
-    /// The node at the other end of the link with this row.
+    /// The node at the other end of this link.
     #[inline]
     pub(crate) fn node(&self, link: LinkId) -> NodeId {
         NodeId::from_index(usize::from(if self.columns == 0 { link.0 } else { self.node_in_grid(link.0) }))
@@ -289,7 +289,7 @@ impl Topology {
         self.reaches_all(a) || b < self.masters || a / columns == b / columns || a % columns == b % columns
     }
 
-    /// The node by which messages go from one node to another; `None` when they have a link, or there is no such node.
+    /// The relay from one node to another; `None` if they have a link, or there is no such node.
     pub(crate) fn relay(&self, from: NodeId, to: NodeId) -> Option<NodeId> {
         let (from, to, columns) = (from.raw(), to.raw(), self.columns);
         if columns == 0 || from >= self.nodes || to >= self.nodes || self.are_linked(from, to) {
@@ -303,7 +303,7 @@ impl Topology {
         across.and_then(NodeId::new)
     }
 
-    /// The node by which messages go to a node from here.
+    /// The relay from here to a node.
     pub(crate) fn relay_to(&self, node: NodeId) -> Option<NodeId> {
         self.relay(self.own(), node)
     }
@@ -370,7 +370,7 @@ mod tests {
         }
     }
 
-    /// The table of the module: what a kind of link waits for has a greater number.
+    /// The table in the module docs: every kind of link waits only for higher numbers.
     #[test]
     fn relays_do_not_wait_in_a_circle() {
         for (nodes, masters) in grids() {

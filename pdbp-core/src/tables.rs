@@ -1,6 +1,6 @@
-//! NTA and PTA, the tables of nodes and parts, of which every node has a replica (S0; SPEC §1).
+//! NTA and PTA, the tables of nodes and parts, replicated on every node (S0; SPEC §1).
 //!
-//! The primary master puts their changes in one order and distributes them; a change is confirmed to whoever asked for it once
+//! The primary master puts their changes in order and distributes them; a change is confirmed to the node that requested it once
 //! every live node has applied it (see [`agreement`](crate::agreement)).
 
 use managed::ManagedSlice;
@@ -8,7 +8,7 @@ use managed::ManagedSlice;
 use crate::agreement::{Change, Replica};
 use crate::id::{Address, NodeId, PartId};
 
-/// Longest name of a node or part in bytes.
+/// Maximum bytes of a node's or part's name.
 pub const NAME: usize = 40;
 
 /// A name of up to [`NAME`] bytes without `@`.
@@ -19,11 +19,11 @@ pub struct Name(heapless::String<NAME>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameError {
-    /// No characters.
+    /// It is empty.
     Empty,
-    /// More than [`NAME`] bytes; this many.
+    /// It has more than [`NAME`] bytes; this many.
     TooLong(usize),
-    /// Has an `@`, which separates part and node.
+    /// It contains an `@`, which separates part and node.
     At,
 }
 
@@ -40,7 +40,7 @@ impl core::fmt::Display for NameError {
 impl core::error::Error for NameError {}
 
 impl Name {
-    /// Checks and takes over a name.
+    /// Checks and copies a name.
     ///
     /// # Errors
     /// See [`NameError`].
@@ -54,7 +54,7 @@ impl Name {
         name.try_into().map(Self).map_err(|_| NameError::TooLong(name.len()))
     }
 
-    /// The name that a node has when it is given no other: `node3`.
+    /// The default name of a node: `node3`.
     pub fn of_node(node: NodeId) -> Self {
         let mut name = heapless::String::new();
         // "node" and five digits fit.
@@ -83,7 +83,7 @@ pub enum NodeKind {
     Master,
 }
 
-/// A row of NTA. (`Nip`, the address, is the transport's business: it knows nodes by their index.)
+/// A row of NTA. (The address `Nip` is the transport's business, which knows nodes by their index.)
 #[derive(Clone, Debug)]
 pub struct NodeEntry {
     /// `Nid`.
@@ -92,14 +92,14 @@ pub struct NodeEntry {
     pub name: Name,
     /// `Ntype`.
     pub kind: NodeKind,
-    /// Whether its link has been reported failed.
+    /// Whether its link has failed.
     pub failed: bool,
-    /// Which process has the node: of two that have had it, one after the other, the later has the greater number. 0 where a node has one for
-    /// good.
+    /// The process in the node's place: of two that have had it, the later has the greater number. 0 if a place belongs to one
+    /// process for good.
     pub life: u64,
 }
 
-/// `Ptype` of PTA: what others see of a part in the tables. It changes nothing of how the part is served.
+/// `Ptype` of PTA: shown to others in the tables. It does not affect how the part is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartKind {
     /// A normal part (NGP).
@@ -121,7 +121,7 @@ pub struct PartEntry {
     pub kind: PartKind,
 }
 
-/// The name of the row of PTA, of no part, by which all nodes know that a node has parts without a name, and their generation
+/// The name of a row of PTA that is no part: it tells all nodes that a node has parts without a name, and their generation
 /// ([`Engine::attach`](crate::Engine::attach)). Its number is that of the node itself.
 pub(crate) const NODE_ROW: &str = "pdbp.nameless";
 
@@ -129,16 +129,17 @@ pub(crate) const NODE_ROW: &str = "pdbp.nameless";
 pub(crate) struct Tables<'a> {
     pub(crate) nodes: ManagedSlice<'a, Option<NodeEntry>>,
     pub(crate) parts: ManagedSlice<'a, Option<PartEntry>>,
-    /// A number may lead to another part than it once did.
+    /// Whether a number may lead to a different part than it once did.
     recurring: bool,
     /// How often parts were forgotten.
     forgotten: u64,
 }
 
-/// A part with this number or a higher one says that the numbers of its node are about to come round: all nodes know one before they do.
+/// A part with this number or a higher one shows that its node's numbers are about to wrap around: all nodes know such a part
+/// before they do.
 pub(crate) const LATE: u16 = 1 << 15;
 
-/// Whether who knows of this part knows that the numbers of its node recur, or are about to.
+/// Whether knowing this part means that its node's numbers have wrapped around, or are about to.
 pub(crate) const fn recurs(part: PartId) -> bool {
     part.generation() > 0 || (LATE <= part.local() && part.local() < PartId::NODE)
 }
@@ -151,18 +152,18 @@ impl<'a> Tables<'a> {
         Self { nodes, parts, recurring: false, forgotten: 0 }
     }
 
-    /// 0 as long as no number leads to another part than it once did; else a number that grows whenever parts are forgotten.
+    /// 0 while no number leads to a different part than it once did; otherwise a number that grows whenever parts are forgotten.
     #[inline]
     pub(crate) fn recurrence(&self) -> u64 {
         if self.recurring { 1 + self.forgotten } else { 0 }
     }
 
-    /// The node with a name.
+    /// The node with this name.
     pub(crate) fn node_named(&self, name: &str) -> Option<NodeId> {
         self.nodes.iter().flatten().find(|n| n.name.as_str() == name).map(|n| n.id)
     }
 
-    /// The part with a name on a node.
+    /// The part with this name on a node.
     pub(crate) fn part_named(&self, node: NodeId, name: &str) -> Option<&PartEntry> {
         self.parts.iter().flatten().find(|p| p.id.node() == node && p.name.as_str() == name)
     }
@@ -171,7 +172,7 @@ impl<'a> Tables<'a> {
         self.parts.iter().flatten().find(|p| p.id == id)
     }
 
-    /// The part that has an address.
+    /// The part at an address.
     pub(crate) fn part_at(&self, address: Address) -> Option<PartId> {
         let part = address.in_generation(0);
         if part.is_nameless() {
@@ -180,7 +181,7 @@ impl<'a> Tables<'a> {
         self.parts.iter().flatten().map(|p| p.id).find(|id| id.address() == address)
     }
 
-    /// Whether a part of another node is registered, or may be there without a name.
+    /// Whether a part of another node is registered, or may exist without a name.
     pub(crate) fn has_part(&self, id: PartId) -> bool {
         if id.is_nameless() {
             return self.nameless(id.node()) == Some(id.generation());
@@ -217,7 +218,7 @@ impl Replica for Tables<'_> {
             Change::Nothing => {}
             Change::NodeUp(entry) => {
                 if let Some(slot) = self.nodes.get_mut(entry.id.index()) {
-                    // It may have been started anew.
+                    // It may have been restarted.
                     self.recurring |= slot.as_ref().is_some_and(|before| before.failed);
                     *slot = Some(entry.clone());
                 }
@@ -287,7 +288,7 @@ impl Replica for Tables<'_> {
 
     fn clear(&mut self) {
         self.forgotten += 1;
-        // What happens until the tables come anew is not seen.
+        // What happens until the tables are sent again is not seen.
         self.recurring |= self.parts.iter().any(Option::is_some) || self.nodes.iter().any(Option::is_some);
         self.nodes.iter_mut().for_each(|slot| *slot = None);
         self.parts.iter_mut().for_each(|slot| *slot = None);

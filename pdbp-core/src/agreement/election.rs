@@ -1,4 +1,4 @@
-//! Elections: who is primary, and in which epoch.
+//! Elections: which node is primary, and in which epoch.
 
 use super::message::{Ballot, Body, Change, Entry, LAST_EPOCH, Message, Position};
 use super::peer::{Pending, owe};
@@ -6,8 +6,8 @@ use super::{Agreement, Flaw, Replica, Role, Stage, Start, Term};
 use crate::id::{Epoch, NodeId, Time};
 
 impl Agreement<'_> {
-    /// How long this node waits before it campaigns: candidates wait one after the other,
-    /// learners a turn longer than the last.
+    /// How long this node waits before it campaigns. Candidates are staggered by index; learners wait one step longer than the
+    /// last.
     pub(super) fn own_patience(&self) -> u64 {
         let turn = self.me.index().min(usize::from(self.settings.voters));
         self.settings.patience.saturating_mul(1 + turn as u64)
@@ -23,20 +23,20 @@ impl Agreement<'_> {
         self.is_let_in() && (self.is_voter(self.me) || self.has_flaw(Flaw::LearnerVotes))
     }
 
-    /// Whether an entry that lets this node in is of an earlier life: it is in a snapshot.
+    /// Whether an entry that admits this node belongs to an earlier life: a snapshot contained it.
     pub(super) fn is_former(&self, index: u64) -> bool {
         index <= self.covered && !self.has_flaw(Flaw::FormerLife)
     }
 
-    /// Whether this node knows all that it has ever said. One that has lost its state does again from when the entry that
-    /// makes it a member is in its log; see the [module](super).
+    /// Whether this node remembers everything it has said, votes included. A node that lost its state counts as remembering again
+    /// once the entry that makes it a member is in its log; see the [module](super).
     pub(super) fn is_let_in(&self) -> bool {
         self.stage == Stage::Member
             || self.pending.is_some_and(|p| self.lets_in(p) && !self.is_former(p.index))
             || self.has_flaw(Flaw::AmnesiacVotes)
     }
 
-    /// Whether the entry lets this process in, and not another that has the node.
+    /// Whether the entry admits this process, and not another one in the same place.
     fn lets_in(&self, entry: Pending) -> bool {
         entry.node == self.me && entry.joins && entry.life == self.settings.entry.life
     }
@@ -46,7 +46,7 @@ impl Agreement<'_> {
         campaigns && self.is_voter(self.me) && self.may_vote() && self.participates(self.me)
     }
 
-    /// A primary that is no master steps down once a master has all of its log.
+    /// A primary that is not a master steps down once a master has its whole log.
     pub(super) fn give_way(&mut self) {
         let (masters, last) = (usize::from(self.settings.masters), self.log.last().index);
         if self.me.index() < masters || self.commit < self.term.floor {
@@ -57,7 +57,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// Whether this node has promised not to vote.
+    /// Whether this node is under a vow not to vote.
     pub(super) fn is_vowed(&self) -> bool {
         if self.role == Role::Primary {
             return self.is_serving(self.clock);
@@ -71,7 +71,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// Goes over to a newer epoch.
+    /// Moves to a newer epoch.
     pub(super) fn adopt(&mut self, epoch: Epoch) {
         if epoch <= self.epoch {
             return;
@@ -83,14 +83,14 @@ impl Agreement<'_> {
         self.ask_again();
     }
 
-    /// Of the primary of this epoch nothing is known yet. What agreed with the log of another need not agree with its; what
-    /// agrees with its own still does when this node gives it up and hears it again.
+    /// Nothing is known yet of the primary of this epoch. What matched another primary's log need not match its log. What matches
+    /// this node's own log still does if it steps down and is heard again.
     fn begin_epoch(&mut self) {
         self.round = 0;
         self.matched = self.commit;
     }
 
-    /// Follows nobody until a primary is heard of.
+    /// Follows nobody until a primary is heard from.
     pub(super) fn step_down(&mut self) {
         if self.role == Role::Primary {
             for peer in self.peers.iter_mut() {
@@ -167,14 +167,14 @@ impl Agreement<'_> {
         if leads {
             self.ack.get_or_insert(super::Fit::Fits);
         } else {
-            // It relies on no vows any more.
+            // It no longer relies on vows.
             self.vow_until = Time(0);
             self.step_down();
         }
         self.stirred = true;
     }
 
-    /// At the primary: whether the message comes from a node that is no member, or from another process than the one that is; it is told so.
+    /// At the primary: whether the message comes from a non-member, or from another process than the member; tells the sender so.
     fn refuse_stranger(&mut self, from: NodeId) -> bool {
         let Some(peer) = self.peers.get(from.index()) else { return false };
         if self.role != Role::Primary || (self.participates(from) && self.is_its_process(from, peer)) {
@@ -187,7 +187,7 @@ impl Agreement<'_> {
         !joins
     }
 
-    /// Takes the sender for the primary of this epoch; `false` if another is.
+    /// Accepts the sender as primary of this epoch; `false` if there is another.
     fn follow(&mut self, from: NodeId) -> bool {
         if self.role == Role::Primary {
             return false;
@@ -199,7 +199,7 @@ impl Agreement<'_> {
             self.role = Role::Follower;
             self.primary = Some(from);
             self.new_primary = true;
-            // It may be whom this node followed before, and wait for what was to be said then.
+            // It may be the node this one followed before, still waiting for an answer from then.
             if matches!(self.stage, Stage::Following | Stage::Member) {
                 self.ack = Some(super::Fit::Fits);
             }
@@ -217,7 +217,7 @@ impl Agreement<'_> {
         true
     }
 
-    /// The primary is missing, or an election has failed.
+    /// The primary is missing, or an election has failed: starts a ballot.
     pub(super) fn campaign(&mut self, ballot: Ballot) {
         self.act_at = self.clock.after(self.own_patience());
         self.primary = None;
@@ -259,8 +259,8 @@ impl Agreement<'_> {
         self.become_leader();
     }
 
-    /// The pending change of the membership if it can be taken back: this node has proposed it, has not committed it, and has
-    /// followed no later primary that might have; see the [module](super).
+    /// The pending membership change, if it can be withdrawn: this node has proposed it, has not committed it, and has followed no
+    /// later primary that might have; see the [module](super).
     fn withdrawable(&self) -> Option<Position> {
         let own = self.proposed.filter(|p| self.pending.is_some_and(|e| e.index == p.index))?;
         let untouched = self.log.last().epoch == own.epoch && self.commit < own.index;
@@ -268,7 +268,7 @@ impl Agreement<'_> {
     }
 
     fn on_vote(&mut self, from: NodeId, epoch: Epoch, ballot: Ballot, last: Position) {
-        // A candidate is not primary any more.
+        // A candidate has stopped being primary.
         if self.primary == Some(from) && epoch >= self.epoch {
             self.primary = None;
             self.lease_until = Time(0);
@@ -323,14 +323,14 @@ impl Agreement<'_> {
         if last.index == 0 {
             self.log.push(Entry { epoch: self.epoch, change: Change::Nothing }, 0);
         } else {
-            // It becomes an entry of this epoch, whose quorum commits it and all before. So a term takes no room; and
-            // whoever has more, of an earlier epoch, sees that it is void.
+            // It becomes an entry of this epoch, whose quorum commits it and everything before it. So a term takes no room in the
+            // log; and a node with more entries, of an earlier epoch, sees that they are void.
             self.log.renew(Position { index: last.index, epoch: self.epoch });
         }
         self.role = Role::Primary;
         self.primary = Some(self.me);
         self.new_primary = true;
-        // A founder that begins alone has no predecessor who may have given leases.
+        // A founder that begins alone has no predecessor that could have granted leases.
         let founds = self.settings.start == Start::Alone && last.index == 0;
         for peer in self.peers.iter_mut() {
             peer.start_term(self.clock, next);

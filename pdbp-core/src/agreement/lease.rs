@@ -1,7 +1,7 @@
-//! Leases: who may read the tables, who must not vote, and who has failed.
+//! Leases: which nodes may read the tables, which must not vote, and which have failed.
 //!
-//! A follower asks with [`Alive`](Body::Alive) every quarter of a lease. Each clock runs at a rate within 1 ± 1/16 of true
-//! time, so that a span of one clock lasts between 16/17 and 16/15 of it.
+//! A follower asks with [`Alive`](Body::Alive) every quarter of a lease. Each clock runs at a rate within 1 ± 1/16 of true time, so
+//! that a span of one clock lasts between 16/17 and 16/15 of it in true time.
 //!
 //! | what ends | after, by the clock of | at the latest or earliest, in true time |
 //! |---|---|---|
@@ -10,25 +10,25 @@
 //! | a follower keeps its vow not to vote | 1 lease from the grant's arrival, its own | at least 16/17 = 0.941 leases |
 //! | the primary relies on the vow | 7/8 lease from making the grant, its own | at most 7/8 · 16/15 = 0.933 leases |
 //!
-//! In each pair the first is over before the second.
+//! In each pair the first ends before the second.
 //!
-//! # Nodes that stand still
-//! A process that is stopped, or a machine that sleeps, is a node whose time leaps. Its leases have run out by its own clock when
-//! it goes on, so it shows nothing old and, as primary, decides nothing before a quorum has answered it again; what it had
-//! decided before counts if a quorum has it, whatever the time. The others have declared it down, or have another primary, and
-//! let it in again. A node that has stood still for more than half a lease gives the others another lease, and a candidate
-//! another patience, before it takes their silence for a failure: a cluster that stood still as a whole goes on as it was if its
-//! nodes go on within a lease of each other.
+//! # Suspended nodes
+//! A stopped process, or a machine that sleeps, is a node whose time jumps. When it resumes, its leases have expired by its own
+//! clock, so it shows no stale data and, as primary, decides nothing before a quorum has answered it again; what it decided before
+//! counts if a quorum has it, whatever the time. The others have declared it down, or have another primary, and readmit it. A node
+//! that was suspended for more than half a lease gives the others another lease, and a candidate another patience, before it takes
+//! their silence for failure. So a cluster that was suspended as a whole carries on as before, if its nodes resume within a lease
+//! of each other.
 //!
-//! All this rests on clocks that go on while a node stands still. One that stands still with it (a virtual machine that is halted and
-//! not told of it, a monotonic clock that leaves out the machine's sleep) makes its node show for up to a lease what was true
-//! before; what is committed is safe all the same, since that takes no clock.
+//! All this requires clocks that keep running while a node is suspended. If the clock stops with it (a virtual machine halted
+//! without notice, a monotonic clock that excludes the machine's sleep), the node shows stale data for up to a lease; what is
+//! committed is still safe, since commitment needs no clock.
 
 use super::message::Body;
 use super::{Agreement, Flaw, Role, Stage};
 use crate::id::{NodeId, Time};
 
-/// How long a primary takes it that another reads.
+/// How long a primary assumes that another node reads.
 pub(super) const fn of_others(lease: u64) -> u64 {
     lease.saturating_add(lease / 8)
 }
@@ -38,13 +38,13 @@ const fn of_own(lease: u64) -> u64 {
     lease - lease / 16
 }
 
-/// In steps of a sixteenth of a lease: how long a primary relies on a vow.
+/// How long a primary relies on a vow, in sixteenths of a lease.
 const VOW: u64 = 14;
 
 impl Agreement<'_> {
-    /// Whether the tables of this node may be read: no change that was answered, or that any other node can show, is missing.
+    /// Whether the tables of this node may be read: they lack no change that was answered, or that any other node can show.
     ///
-    /// For a moment after each change, until all have it, the answer is no.
+    /// `false` for a moment after each change, until all nodes have it.
     pub fn is_current(&self, now: Time) -> bool {
         let now = now.max(self.clock);
         let settled = self.applied <= self.stable || self.has_flaw(Flaw::ReadsUnstable);
@@ -61,18 +61,18 @@ impl Agreement<'_> {
         }
     }
 
-    /// At the primary: its term, once all that its predecessors have decided is settled here.
+    /// At the primary: its term, once everything its predecessors decided is settled here.
     pub(crate) fn term(&self) -> Option<u32> {
         (self.role == Role::Primary && self.stable >= self.term.floor).then_some(self.epoch.0)
     }
 
-    /// At the primary: whether a quorum votes for nobody else.
+    /// At the primary: whether a quorum has vowed to vote for nobody else.
     pub(super) fn is_serving(&self, now: Time) -> bool {
         self.role == Role::Primary && now < self.term.serves_until
     }
 
-    /// Time goes on. Where it has leapt, this node has stood still: that it has heard nothing meanwhile says nothing of the others,
-    /// who may have stood still with it and go on a moment later.
+    /// Advances the time. If it has jumped, this node was suspended: that it heard nothing meanwhile says nothing about the others,
+    /// which may have been suspended too and resume a moment later.
     pub(super) fn go_on(&mut self, now: Time) {
         let slept = now.since(self.clock);
         self.clock = now.max(self.clock);
@@ -81,18 +81,18 @@ impl Agreement<'_> {
             return;
         }
         if self.role == Role::Primary {
-            // It serves again when a quorum has answered; until then it decides nothing.
+            // It serves again once a quorum has answered; until then it decides nothing.
             self.term.since = self.clock;
             for heard in self.peers.iter_mut().filter_map(|peer| peer.heard.as_mut()) {
                 *heard = self.clock;
             }
         } else if self.stage == Stage::Member && self.primary.is_some() {
-            // (Others need not be called for long.)
+            // (Others need not be asked for long.)
             self.act_at = self.act_at.max(self.clock.after(self.own_patience()));
         }
     }
 
-    /// At the primary: finds until when that is so, in steps of a sixteenth of a lease.
+    /// At the primary: finds how long that holds, in sixteenths of a lease.
     pub(super) fn look_at_quorum(&mut self) {
         if self.role != Role::Primary {
             return;
@@ -120,8 +120,8 @@ impl Agreement<'_> {
         }
     }
 
-    /// At the primary: whether it is the only member, and lets another in. If the other is half of both, it can be needed for
-    /// an election before it may vote: only this primary can give it the entry with which it may.
+    /// At the primary: whether it is the only member and admits another. If the other is half of both memberships, an election may
+    /// need it before it may vote, and only this primary can give it the entry that lets it vote.
     fn is_last(&self) -> bool {
         let others = self.peers.iter().enumerate().any(|(i, p)| p.member && i != self.me.index());
         !others && self.is_member(self.me) && self.pending.is_some_and(|p| p.joins)
@@ -147,7 +147,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// The answer to a node that asked for a lease.
+    /// The answer to a node that asks for a lease.
     pub(super) fn grant(&self, node: NodeId, sent: Time) -> Body {
         let covered = self.term.floor.max(self.stable);
         let up_to_date = self.peers.get(node.index()).is_some_and(|p| p.member && p.applied >= covered);
@@ -198,14 +198,14 @@ impl Agreement<'_> {
         } else {
             if !self.is_vowed() {
                 self.look_for_primary();
-                // The masters have had their turn. If they are all out, one of the others must stand.
+                // The masters have had their turn. If they are all out, one of the other nodes must stand.
                 self.regent = self.settings.reach == super::Reach::All && self.is_voter(self.me);
             }
             self.act_at = now.after(self.own_patience().saturating_mul(2));
         }
     }
 
-    /// Asks the masters for a sign: the primary says so to one that is no member any more and does not know.
+    /// Asks the masters for a sign of life: the primary tells a node that is no longer a member and does not know.
     fn look_for_primary(&mut self) {
         if self.primary.is_some() {
             self.step_down();

@@ -1,13 +1,13 @@
-//! Links come and go.
+//! Links go down and come up.
 
 use super::peer::{Flow, owe};
 use super::{Agreement, Flaw, Role, Stage};
 use crate::id::{NodeId, Time};
 
 impl Agreement<'_> {
-    /// The link to and from the peer is down; what was on its way is lost. `ended`: the peer is known to have ended, and not
-    /// merely out of reach. Without leases, where all nodes vote, all that are left then decide without it, whatever their number. To be said before it
-    /// can be let in again.
+    /// The link with the peer is down; messages in flight are lost. `ended`: the peer is known to have terminated, and is not
+    /// merely unreachable. Without leases, if all nodes vote, those that are left then decide without it, whatever their number.
+    /// Must be called before the peer can be readmitted.
     pub fn link_down(&mut self, now: Time, peer: NodeId, ended: bool) {
         self.go_on(now);
         let leaves_out =
@@ -25,27 +25,27 @@ impl Agreement<'_> {
         }
     }
 
-    /// Whether members that are known to have ended do not count.
+    /// Whether members that are known to have terminated do not count.
     pub(super) fn leaves_out_ended(&self) -> bool {
-        // Where there are learners, they may hold what was decided and no voter that is left has; see the module. Under leases a
-        // member may have been declared down that still runs, and those that did so may all have ended since.
+        // With learners: they may hold something decided that no remaining voter has; see the module. With leases: a member may
+        // have been declared down and still run, and those that declared it down may all have terminated since.
         self.settings.lease == 0 && self.settings.voters >= self.settings.nodes
     }
 
-    /// Of what the two have said to each other some may be lost. All is as after [`link_down`](Self::link_down) and
-    /// [`link_up`](Self::link_up) at both ends, but that neither takes the other to have failed: who is primary remains it, and says
-    /// if it is not. Nothing that the peer has sent before it did the same may be handled after this.
+    /// Some messages between the two may be lost. Equivalent to [`link_down`](Self::link_down) and [`link_up`](Self::link_up) at
+    /// both ends, except that neither end takes the other to have failed: the primary stays the same, and says so if it is not
+    /// primary any more. After this call, messages that the peer sent before its own must not be handled.
     pub fn link_renewed(&mut self, now: Time, peer: NodeId) {
         self.go_on(now);
         self.lose_messages(peer);
         self.greet(peer);
         if self.role != Role::Primary {
-            // Its word that it is not may be lost; that it is the log says.
+            // A denial may have been lost; that it is still primary is shown by the log.
             self.owe(peer, owe::HELLO);
         }
     }
 
-    /// What was on its way to and from the peer is lost.
+    /// Messages in flight to and from the peer are lost.
     fn lose_messages(&mut self, peer: NodeId) {
         let member = self.participates(peer);
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
@@ -65,7 +65,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// There is a new link to and from the peer, on which nothing was sent. `life` says which process is at its other end
+    /// There is a new link with the peer, on which nothing was sent. `life` identifies the process at its other end
     /// ([`NodeEntry::life`](crate::tables::NodeEntry::life)).
     pub fn link_up(&mut self, now: Time, peer: NodeId, life: u64) {
         self.go_on(now);
@@ -77,7 +77,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// Says what a peer is to know that has been told nothing.
+    /// Tells a peer what it needs to know when it has been told nothing.
     fn greet(&mut self, peer: NodeId) {
         if peer.index() >= self.peers.len() {
             return;

@@ -1,11 +1,11 @@
-//! The log: a ring of the last entries.
+//! The log: a ring of the latest entries.
 
 use managed::ManagedSlice;
 
 use super::message::{Entry, LAST_INDEX, Position};
 use crate::id::Epoch;
 
-/// The last entries, in a ring; entry `i` lies at `i` modulo its length.
+/// The latest entries, in a ring; entry `i` is at `i` modulo its length.
 pub(super) struct Log<'a> {
     ring: ManagedSlice<'a, Option<Entry>>,
     /// The entry before the first that is kept.
@@ -31,7 +31,7 @@ impl<'a> Log<'a> {
         self.last
     }
 
-    /// Forgets everything and goes on after `base`.
+    /// Drops everything and continues after `base`.
     pub(super) fn restart(&mut self, base: Position) {
         self.ring.fill_with(|| None);
         (self.base, self.last) = (base, base);
@@ -48,7 +48,7 @@ impl<'a> Log<'a> {
         self.ring.get(self.slot(index))?.as_ref()
     }
 
-    /// The epoch of the entry, also of the one before the first.
+    /// The epoch of an entry, or of the one before the first.
     pub(super) fn epoch_at(&self, index: u64) -> Option<Epoch> {
         if index == self.base.index {
             return Some(self.base.epoch);
@@ -60,7 +60,7 @@ impl<'a> Log<'a> {
         Some(Position { index, epoch: self.epoch_at(index)? })
     }
 
-    /// Whether an entry has room when all up to `droppable` may go.
+    /// Whether there is room for an entry if all up to `droppable` may be dropped.
     pub(super) fn has_room(&self, droppable: u64) -> bool {
         let room = self.last.index - self.base.index < self.capacity() || self.base.index < droppable;
         room && self.last.index < LAST_INDEX
@@ -81,7 +81,7 @@ impl<'a> Log<'a> {
         Some(index)
     }
 
-    /// The entry at `to.index` counts as one of that epoch, if it did as one of an earlier.
+    /// Moves the entry at `to.index` to that epoch, if it was of an earlier one.
     pub(super) fn renew(&mut self, to: Position) {
         if self.epoch_at(to.index).is_none_or(|e| e >= to.epoch) {
             return;

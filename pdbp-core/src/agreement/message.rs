@@ -1,16 +1,16 @@
-//! What the replicas say to one another.
+//! Messages between replicas.
 
 use crate::id::{Epoch, NodeId, PartId, Time};
 use crate::tables::{NodeEntry, PartEntry};
 
-/// A change of the tables: what an entry of the log does.
+/// A change of the tables: the content of a log entry.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Nothing. The first entry of every primary, with which it commits what it has taken over.
+    /// A no-op. The first entry of every primary, with which it commits what it has taken over.
     Nothing,
-    /// A row of NTA; the node is a member from here on if it was none.
+    /// Adds a row to NTA; the node becomes a member if it was none.
     NodeUp(NodeEntry),
-    /// The node is no member any more.
+    /// The node is no longer a member.
     NodeDown(NodeId),
     /// A part was registered.
     PartAdded(PartEntry),
@@ -21,13 +21,13 @@ pub enum Change {
 /// An entry of the log.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Whose primary made it.
+    /// The epoch of the primary that made it.
     pub epoch: Epoch,
     /// What it does.
     pub change: Change,
 }
 
-/// A place in the log: entries with equal places are equal, and so is all that precedes them.
+/// A position in the log: entries at equal positions are equal, and so is everything before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Number of the entry; the first is 1.
@@ -41,68 +41,68 @@ impl Position {
     pub const START: Self = Self { index: 0, epoch: Epoch(0) };
 }
 
-/// The last index of a log. No log gets there; that none goes beyond keeps sums with indices from overflowing.
+/// The last index of a log. No log gets there; the bound keeps sums of indices from overflowing.
 pub(super) const LAST_INDEX: u64 = (1 << 48) - 1;
 
-/// The last epoch. No cluster gets there by elections; a damaged message can say it, and then nobody is elected any more.
+/// The last epoch. No cluster gets there by elections; a corrupted message can contain it, and then nobody is elected any more.
 pub(super) const LAST_EPOCH: Epoch = Epoch(u32::MAX / 2 - 1);
 
-/// Which of the two ballots of an election.
+/// The two ballots of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ballot {
-    /// Would you vote for me? Binds nobody.
+    /// A pre-vote: asks for support and binds nobody.
     PreVote,
     /// A vote: one for each node and epoch.
     Binding,
 }
 
-/// What the follower found when it looked for the entry before the appended one.
+/// What the follower found at the position before the appended entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// Its log is the primary's up to `matched`.
+    /// Its log matches the primary's up to `matched`.
     Fits,
-    /// It has another entry there, or none; all up to `matched` is committed, and so is the primary's.
+    /// It has another entry there, or none; everything up to `matched` is committed, and so equal to the primary's.
     Differs,
 }
 
 /// Nodes in one [`Body::Members`].
 pub const MEMBERS: usize = 256;
 
-/// A message: the sender's epoch, and what it says.
+/// A message: the sender's epoch, and the content.
 #[derive(Clone, Debug)]
 pub struct Message {
     /// The epoch that the sender was in.
     pub epoch: Epoch,
-    /// What it says.
+    /// The content.
     pub body: Body,
 }
 
-/// What a message says. P: from the primary; F: to the primary; A: to any node.
+/// The content of a message. P: from the primary; F: to the primary; A: to any node.
 #[derive(Clone, Debug)]
 pub enum Body {
-    /// P: an entry, or news of what is committed.
+    /// P: an entry, or news of the commit index.
     Append {
         /// The entry before.
         previous: Position,
-        /// All up to here is committed.
+        /// Everything up to here is committed.
         commit: u64,
-        /// All up to here is applied wherever the tables can be read.
+        /// Everything up to here is applied at all nodes that may show their tables.
         stable: u64,
         /// The entry with the index after `previous`.
         entry: Option<Entry>,
     },
-    /// F: how far the sender's log is the primary's.
+    /// F: how far the sender's log matches the primary's.
     Appended {
         /// The number of the last snapshot from this primary, 0 for none.
         round: u32,
         /// See [`Fit`].
         matched: u64,
-        /// All up to here is in its tables.
+        /// Everything up to here is in its tables.
         applied: u64,
-        /// Whether the last [`Body::Append`] went in.
+        /// Whether the last [`Body::Append`] was accepted.
         fit: Fit,
     },
-    /// A: asks for a vote; in the binding ballot for the sender's epoch, in the pre-vote for the next.
+    /// A: asks for a vote: in the binding ballot for the sender's epoch, in the pre-vote for the next.
     Vote {
         /// Pre-vote or binding.
         ballot: Ballot,
@@ -122,26 +122,26 @@ pub enum Body {
     Alive {
         /// By the asker's clock.
         sent: Time,
-        /// The `stamp` of the last grant that has arrived.
+        /// The `stamp` of the last grant received.
         stamp: Time,
     },
-    /// P: who receives it votes for nobody for one lease.
+    /// P: the receiver votes for nobody for one lease.
     Grant {
-        /// Of the [`Body::Alive`] that it answers.
+        /// The `sent` of the [`Body::Alive`] that it answers.
         sent: Time,
         /// When it was made, by the primary's clock.
         stamp: Time,
         /// Whether the tables may be read under it.
         readable: bool,
     },
-    /// A: the sender's epoch, in answer to an older one, at the start of a session, or when it steps down.
+    /// A: the sender's epoch, as a reply to an older one, at the start of a session, or on stepping down.
     Hello {
         /// Whether the sender is the primary of that epoch.
         leads: bool,
     },
-    /// P: the receiver is no member.
+    /// P: the receiver is not a member.
     Expelled,
-    /// A: the sender is no member, or has lost its state, and wants to be one.
+    /// A: the sender is not a member, or has lost its state, and asks for admission.
     Join {
         /// Number of the attempt.
         number: u32,
@@ -154,30 +154,30 @@ pub enum Body {
         number: u32,
         /// Number of the snapshot.
         round: u32,
-        /// The log goes on after this entry.
+        /// The log continues after this entry.
         base: Position,
-        /// The rows have all up to here: what the log says again of the receiver up to here is of earlier lives.
+        /// The rows contain everything up to here: log entries about the receiver up to here belong to earlier lives.
         covered: u64,
     },
     /// P: of a snapshot: which nodes are members.
     Members {
         /// The node of the first bit.
         first: u16,
-        /// One bit a node, lowest first.
+        /// One bit per node, lowest first.
         bits: [u8; MEMBERS / 8],
     },
-    /// P: of a snapshot: a row of the tables.
+    /// P: part of a snapshot: a row of the tables.
     Row {
-        /// As the change that makes it.
+        /// The change that makes the row.
         change: Change,
     },
-    /// P: of a snapshot: that was all.
+    /// P: the end of a snapshot.
     End,
     /// F: a request for a change.
     Request {
-        /// Number of the request at the asker.
+        /// The asker's number for the request.
         number: u32,
-        /// What to change.
+        /// The requested change.
         change: Change,
     },
     /// P: the answer to a request.

@@ -1,4 +1,4 @@
-//! What is to be sent, made when the link has room for it.
+//! Generates messages when links have room for them.
 
 use super::message::{Body, Message};
 use super::peer::{Flow, owe};
@@ -6,8 +6,8 @@ use super::{Agreement, Replica, Role, Stage};
 use crate::id::{Epoch, NodeId};
 
 impl Agreement<'_> {
-    /// The next node for which there is a message, among those that `has_room`; they take turns. When there is nothing to
-    /// send to anybody, further calls cost a look at one flag until something happens.
+    /// The next node that has a message and `has_room`, in turns. When there is nothing to send, further calls check a single flag
+    /// until something happens.
     pub fn next_receiver(&mut self, mut has_room: impl FnMut(NodeId) -> bool) -> Option<NodeId> {
         if !self.stirred {
             return None;
@@ -65,7 +65,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// The next message to the node, if any. Once it is given, it is taken to be sent: it arrives, or the link goes down or is renewed.
+    /// The next message to the node, if any. It counts as sent: it arrives, or the link goes down or is renewed.
     pub fn next_message(&mut self, to: NodeId, replica: &impl Replica) -> Option<Message> {
         if !self.has_message(to) {
             return None;

@@ -1,59 +1,60 @@
-//! What a replica knows of each node, and who decides together.
+//! A replica's knowledge of each node, and quorums.
 
 use super::message::{Ballot, Change};
 use super::{Agreement, Flaw};
 use crate::id::{Epoch, NodeId, Time};
 
-/// What is to be said to a node besides the log, as bits.
+/// What a node is to be told besides the log, as bits.
 pub(super) mod owe {
     pub(crate) const HELLO: u8 = 1;
     pub(crate) const EXPELLED: u8 = 2;
     pub(crate) const VOTE: u8 = 4;
     pub(crate) const JOIN: u8 = 8;
-    /// Events that the host has not taken.
+    /// Events that the host has not taken yet.
     pub(crate) const DOWN: u8 = 16;
     pub(crate) const UP: u8 = 32;
 }
 
-/// How the log goes from the primary to a node.
+/// The state of the log transfer from the primary to a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// Nothing goes: the node is no member and has not asked to be one.
+    /// No transfer: the node is not a member and has not asked for admission.
     #[default]
     Idle,
-    /// To be asked how far its log fits.
+    /// To be asked how far its log matches.
     Probe,
-    /// Was asked.
+    /// Has been asked.
     Probing,
-    /// Gets entries as they come.
+    /// Receives entries as they come.
     Stream,
-    /// Gets a snapshot: its beginning is next.
+    /// Receives a snapshot: the `Begin` message is next.
     Begin,
-    /// Members from this node on are next.
+    /// The members from this node on are next.
     Members(u16),
     /// The row with this cursor is next.
     Rows(u64),
 }
 
-/// What a replica knows of a node. One for each, in [`Storage`](super::Storage).
+/// A replica's knowledge of a node. One per node, in [`Storage`](super::Storage).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peer {
-    /// Member as far as is committed and applied here.
+    /// Whether it is a member, as far as is committed and applied here.
     pub(super) member: bool,
     pub(super) linked: bool,
-    /// Which of the processes that have had the node is, or was last, a member, as far as is applied here.
+    /// The life of the process that is, or was last, a member as this node, as far as is applied here.
     pub(super) life: u64,
-    /// Which of them is, or was last, at the other end of the link.
+    /// The life of the process at the other end of the link, now or last.
     pub(super) link_life: u64,
-    /// It will never vote again, at least not before it is let in anew.
+    /// Whether it will never vote again, at least not before it is readmitted.
     pub(super) ended: bool,
-    /// It is known to have ended, whatever that says of votes: it shows nothing any more, although its lease may not be over.
+    /// Whether it is known to have terminated, whatever that means for votes: it shows nothing any more, even if its lease has not
+    /// expired.
     pub(super) gone: bool,
-    /// At the primary: has lost its state.
+    /// At the primary: whether it has lost its state.
     pub(super) lost: bool,
     pub(super) owes: u8,
     pub(super) voted: Option<(Epoch, Ballot, bool)>,
-    /// Its vote in the present ballot.
+    /// Its vote in the current ballot.
     pub(super) granted: bool,
     pub(super) flow: Flow,
     pub(super) round: u32,
@@ -62,34 +63,34 @@ pub(crate) struct Peer {
     pub(super) applied: u64,
     pub(super) told_commit: u64,
     pub(super) told_stable: u64,
-    /// When the primary last heard that it is alive, or may have been given a lease by its predecessor; `None`: never.
+    /// When the primary last heard from it, or its predecessor may have granted it a lease; `None`: never.
     pub(super) heard: Option<Time>,
-    /// A lease that it asked for.
+    /// A lease that it has asked for.
     pub(super) alive: Option<Time>,
-    /// When the last grant that it is known to have was made.
+    /// When the last grant that it is known to have received was made.
     pub(super) stamp: Option<Time>,
-    /// A request that is not in the log yet. Of a node that joins: its row.
+    /// A request that is not in the log yet; for a node that joins, its row.
     pub(super) request: Option<(u32, Change)>,
-    /// Number of its last request in this session and term: a request is sent again when the asker is in doubt, and
-    /// must not be made twice.
+    /// Number of its last request in this session and term: an asker in doubt repeats a request, which must not be carried out
+    /// twice.
     pub(super) asked: Option<u32>,
-    /// A request that is answered when this index is stable.
+    /// A request to be answered when this index is stable.
     pub(super) waits: Option<(u32, u64)>,
     pub(super) answer: Option<(u32, bool)>,
     /// Number of the attempt to join.
     pub(super) join: Option<u32>,
-    /// The attempt with which it came in, in this session: earlier ones were held up on their way.
+    /// The attempt with which it was admitted, in this session: earlier ones were delayed.
     pub(super) admitted: Option<u32>,
-    /// The entry after which the log of a node that joins begins.
+    /// The entry after which the log of a joining node begins.
     pub(super) base: u64,
-    /// When it has applied this much, a node that joins is let in.
+    /// A joining node is admitted once it has applied this index.
     pub(super) goal: u64,
-    /// The entry by which it was declared down last, as far as is known in this term.
+    /// The entry that last declared it down, as far as is known in this term.
     pub(super) left: u64,
 }
 
 impl Peer {
-    /// Forgets what belongs to a term as primary.
+    /// Resets what belongs to a term as primary.
     pub(super) fn start_term(&mut self, now: Time, next: u64) {
         let Self { member, linked, life, link_life, ended, owes, voted, .. } = *self;
         *self = Self {
@@ -114,17 +115,17 @@ pub(super) struct Pending {
     pub(super) index: u64,
     pub(super) node: NodeId,
     pub(super) joins: bool,
-    /// Of a node that joins: which process.
+    /// For a joining node: its process.
     pub(super) life: u64,
 }
 
-/// Counts one electorate.
+/// The count of one electorate.
 #[derive(Default)]
 struct Count {
     members: usize,
     ayes: usize,
     lowest: Option<bool>,
-    /// Members that have not ended and are no ayes.
+    /// Members that have not terminated and do not say aye.
     reluctant: usize,
 }
 
@@ -136,9 +137,9 @@ impl Count {
         self.lowest.get_or_insert(aye);
     }
 
-    /// More than half, or exactly half with the lowest-numbered member, or all that have not ended. To leave those that have
-    /// ended out of the count would not do: before their end they may have decided with others of which half knows nothing.
-    /// Nobody counts as ended under leases; see the [module](super).
+    /// More than half, or exactly half including the lowest-numbered member, or all that have not terminated. Members that have
+    /// terminated are not simply left out of the count: before that, they may have decided with others something that half of the
+    /// rest does not know. Under leases nobody counts as terminated; see the [module](super).
     fn is_quorum(&self) -> bool {
         let half = self.ayes * 2 == self.members && self.lowest == Some(true);
         self.ayes * 2 > self.members || half || (self.reluctant == 0 && self.ayes > 0)
@@ -146,8 +147,8 @@ impl Count {
 }
 
 impl Agreement<'_> {
-    /// Whether the nodes for which `aye` holds decide: in the membership as committed, and, while a change of it is
-    /// pending, also in the membership that it leads to.
+    /// Whether the nodes for which `aye` holds form a quorum: of the committed membership and, while a change is pending, also of
+    /// the membership that it leads to.
     pub(super) fn is_quorum(&self, aye: impl Fn(NodeId, &Peer) -> bool) -> bool {
         let (old, new) = self.count(aye);
         if self.has_flaw(Flaw::MinorityCommits) && self.role == super::Role::Primary {
@@ -159,7 +160,7 @@ impl Agreement<'_> {
         old.is_quorum() && new.is_quorum()
     }
 
-    /// Whether they decide in the membership as committed, whatever change of it is pending.
+    /// Whether they form a quorum of the committed membership, whatever change is pending.
     pub(super) fn is_quorum_of_old(&self, aye: impl Fn(NodeId, &Peer) -> bool) -> bool {
         self.count(aye).0.is_quorum()
     }
@@ -197,8 +198,8 @@ impl Agreement<'_> {
         self.is_member(node) || self.pending.is_some_and(|p| p.node == node && p.joins)
     }
 
-    /// Whether the process at the other end of the link is the one that is a member as this node, or that a pending entry lets in. What
-    /// another says, which had the node before, or is to have it next, counts for nothing.
+    /// Whether the process at the other end of the link is the one that is a member as this node, or that a pending entry admits.
+    /// What an earlier or later holder of the place says does not count.
     pub(super) fn is_its_process(&self, node: NodeId, peer: &Peer) -> bool {
         let life = match self.pending {
             Some(pending) if pending.joins && pending.node == node => pending.life,
@@ -218,7 +219,7 @@ impl Agreement<'_> {
         self.is_member(node) && peer.is_none_or(|peer| self.is_its_process(node, peer))
     }
 
-    /// Whether the node is a member, or an entry that lets it in is in the log.
+    /// Whether the node is a member, or an entry that admits it is in the log.
     pub(crate) fn is_expected(&self, node: NodeId) -> bool {
         self.participates(node)
     }

@@ -1,4 +1,4 @@
-//! The log goes from the primary to all, is committed by a quorum, and applied.
+//! Replication: the log goes from the primary to all nodes, is committed by a quorum, and applied.
 
 use super::message::{Body, Change, Entry, Fit, Position};
 use super::peer::{Flow, Pending, owe};
@@ -18,7 +18,7 @@ impl Agreement<'_> {
         (known && self.is_member(node) != joins).then_some(Pending { index, node, joins, life })
     }
 
-    /// Appends an entry; `None` when the log has no room, or another membership change is pending.
+    /// Appends an entry; `None` if the log has no room, or another membership change is pending.
     pub(super) fn push(&mut self, entry: Entry, droppable: u64) -> Option<u64> {
         let index = self.log.last().index.checked_add(1)?;
         let pending = self.membership_change(index, &entry.change);
@@ -28,7 +28,7 @@ impl Agreement<'_> {
         self.log.push(entry, droppable)?;
         if let Some(Pending { node, joins, .. }) = pending {
             if let Some(peer) = self.peers.get_mut(node.index()).filter(|_| joins) {
-                // One that is let in is not who has ended.
+                // The process admitted is not the one that terminated.
                 peer.ended = false;
             }
             self.pending = pending;
@@ -42,7 +42,7 @@ impl Agreement<'_> {
     /// At the primary: appends an entry of its own.
     pub(super) fn propose(&mut self, change: Change) -> Option<u64> {
         let adds = matches!(change, Change::PartAdded(_));
-        // What those lack who have failed may go for their sake alone, so that they can be declared down.
+        // Entries that only failed members lack may be dropped for their sake, so that they can be declared down.
         let repairs = matches!(change, Change::NodeDown(_)) || !self.is_member(self.me);
         let index = self.push(Entry { epoch: self.epoch, change }, self.droppable(!repairs))?;
         if self.pending.is_some_and(|p| p.index == index) {
@@ -54,8 +54,8 @@ impl Agreement<'_> {
         Some(index)
     }
 
-    /// All up to here may leave the log: it is applied here, and no member needs it; if `strict`, not even one that has failed.
-    /// A member may be needed for the quorum that declares it, or another, down, and only the log leads it there.
+    /// The index up to which entries may leave the log: applied here, and needed by no member; if `strict`, not even by a failed
+    /// one. A member may be needed for the quorum that declares it, or another, down, and only the log brings it there.
     pub(super) fn droppable(&self, strict: bool) -> u64 {
         let needs = |(i, p): (usize, &super::Peer)| {
             let counts = p.member && !p.lost && !p.ended && (strict || !self.has_failed(i, p));
@@ -123,7 +123,7 @@ impl Agreement<'_> {
         self.apply_committed(replica);
     }
 
-    /// What a follower says of its log.
+    /// A follower's report about its log.
     pub(super) fn report(&self, fit: Fit) -> Body {
         let matched = if fit == Fit::Fits { self.matched.max(self.commit) } else { self.commit };
         Body::Appended { round: self.round, matched, applied: self.applied, fit }
@@ -140,11 +140,11 @@ impl Agreement<'_> {
             Fit::Fits if peer.flow == Flow::Probing => {
                 (peer.flow, peer.next) = (Flow::Stream, matched.saturating_add(1));
             }
-            // That it fits so far may have been said meanwhile, in answer to something else.
+            // A match up to here may have been reported meanwhile, in answer to something else.
             Fit::Differs if matched.max(peer.matched) >= base => {
                 (peer.flow, peer.next) = (Flow::Stream, matched.max(peer.matched).saturating_add(1));
             }
-            // It may have more than it knows to be committed: where the two logs agree is looked for from the end.
+            // It may have entries that it does not know to be committed: search backwards for the point where the two logs agree.
             Fit::Differs if peer.flow == Flow::Probing && peer.next > base.saturating_add(1) => {
                 (peer.flow, peer.next) = (Flow::Probe, peer.next.min(last.saturating_add(1)) - 1);
                 self.stirred = true;
@@ -156,7 +156,7 @@ impl Agreement<'_> {
         let applied = applied.min(commit).max(peer.applied);
         let matched = matched.max(peer.matched);
         if peer.matched < term.sought && matched >= term.sought {
-            // A learner can be waited for, too: it is to have the entry that lets it in.
+            // A learner may be waited for too: it must have the entry that admits it.
             term.ayes += usize::from(votes);
             term.look_commit |= !votes || term.ayes * 2 >= term.voters / 2 || term.voters < 8;
         }
@@ -172,7 +172,7 @@ impl Agreement<'_> {
         self.stirred = true;
     }
 
-    /// A node needs entries that have left the log: it starts again from a snapshot.
+    /// A node needs entries that have left the log: it restarts from a snapshot.
     pub(super) fn restore(&mut self, node: NodeId) {
         let Some(peer) = self.peers.get_mut(node.index()) else { return };
         if peer.member {
@@ -185,10 +185,11 @@ impl Agreement<'_> {
         self.stirred = true;
     }
 
-    /// Whether a quorum has the entry, and every master that has not failed: who may take over is to have all that is
-    /// committed, lest nobody can be elected. So has a node that an entry lets in, unless it has failed: it cannot vote
-    /// before, and as a member that cannot it would be one failure already. Such an entry all others have first where a member decides
-    /// alone when all others have ended: if it did not know who was let in, the two would decide against each other.
+    /// Whether a quorum has the entry, and so has every master that has not failed: a successor must have everything committed, or
+    /// nobody could be elected. A node that the entry admits must have it too, unless it has failed: without the entry it cannot
+    /// vote, and would count as one failure from the start. Where a single member decides alone once all others have terminated,
+    /// all others must have such an entry first: if that member did not know who was admitted, the two would decide against each
+    /// other.
     fn is_held(&self, index: u64) -> bool {
         let joins = self.pending.filter(|p| p.joins);
         let admits = joins.map_or(u64::MAX, |p| p.index) <= index;
@@ -220,7 +221,7 @@ impl Agreement<'_> {
             self.stirred = true;
             return;
         }
-        // Not all of it yet: what more than half have in common, found from the newest downwards.
+        // Not all of it yet: find the newest entry that more than half have.
         let mut least = self.commit;
         for index in (self.commit.saturating_add(1)..last.index).rev() {
             let own = self.log.epoch_at(index) == Some(self.epoch);
@@ -237,7 +238,7 @@ impl Agreement<'_> {
             self.term.look_stable = true;
             self.stirred = true;
         }
-        // The next to be counted is the first that is not committed and would do.
+        // The next index to count is the first uncommitted one that would do.
         self.term.sought = self.commit.saturating_add(1).max(self.term.floor);
         let sought = self.term.sought;
         let voters = self.peers.iter().take(usize::from(self.settings.voters));
@@ -254,7 +255,7 @@ impl Agreement<'_> {
             let Some(Entry { change, .. }) = self.log.get(index).cloned() else { break };
             let adds = matches!(change, Change::PartAdded(_));
             if adds && self.stage == Stage::Following && replica.room() == 0 && !replica.contains(&change) {
-                // A row of the snapshot that was added later is in the way.
+                // A row added after the snapshot is in the way.
                 return self.rejoin_quietly();
             }
             self.applied = index;
@@ -319,7 +320,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// A row of the tables says which process has the node.
+    /// A row of the tables tells which process holds the node's place.
     pub(super) fn note_life(&mut self, entry: &NodeEntry) {
         if let Some(peer) = self.peers.get_mut(entry.id.index()).filter(|_| entry.id != self.me) {
             peer.life = entry.life;
@@ -347,7 +348,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// At the primary: whether the node may read the tables as they are there, for all that this node knows.
+    /// At the primary: whether the node may be able to read the tables as they are there, as far as this node knows.
     fn may_read(&self, node: usize, peer: &super::Peer) -> bool {
         if node == self.me.index() {
             return false;
@@ -358,7 +359,7 @@ impl Agreement<'_> {
         peer.member || (leased && !peer.gone)
     }
 
-    /// At the primary: finds how far all have applied who may read, and answers what is settled with that.
+    /// At the primary: finds the index up to which all nodes that may read have applied, and answers what that settles.
     pub(super) fn settle(&mut self) {
         let (floor, own) = (self.term.floor, self.applied);
         let mut least = own;
@@ -400,7 +401,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// The event of an answer to this node.
+    /// The event for an answer to this node.
     pub(super) fn on_answer(&mut self, number: u32, accepted: bool) {
         if self.ask.take_if(|(n, _)| *n == number).is_some() {
             self.answered = Some((number, accepted));

@@ -4,13 +4,13 @@ use super::message::Change;
 use super::{Agreement, Replica, Role, Stage};
 use crate::id::NodeId;
 
-/// Why a request was not taken. The change is handed back.
+/// Why a request was refused. The change is handed back.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The last request is not answered yet.
+    /// The previous request has not been answered yet.
     Busy(Change),
-    /// Only the primary says who is up or down, except that a node introduces itself.
+    /// Only the primary decides which nodes are up or down; a node may only introduce itself.
     NotARequest(Change),
 }
 
@@ -38,12 +38,12 @@ impl Agreement<'_> {
         }
     }
 
-    /// Asks for a change of the tables: a part of this node, or this node's own row, with which it introduces itself. Gives the
-    /// number that [`Answered`](super::Event::Answered) will have. One request at a time; it is asked again as often as the
-    /// primary changes.
+    /// Requests a change of the tables: a part of this node, or the node's own row, with which it introduces itself. Returns the
+    /// number that [`Answered`](super::Event::Answered) will carry. One request at a time; it is repeated whenever the primary
+    /// changes.
     ///
     /// # Errors
-    /// Hands the change back; see [`RequestError`].
+    /// See [`RequestError`]; the change is handed back.
     pub fn request(&mut self, change: Change) -> Result<u32, RequestError> {
         if !Self::is_allowed(&change, self.me) {
             return Err(RequestError::NotARequest(change));
@@ -78,7 +78,7 @@ impl Agreement<'_> {
         if self.role != Role::Primary || !Self::is_allowed(&change, from) {
             return;
         }
-        // One that an entry lets in which is not applied here may know already that it is a member, and asks once.
+        // A node admitted by an entry that is not applied here may know already that it is a member, and asks once.
         if !self.participates(from) {
             return;
         }
@@ -92,18 +92,18 @@ impl Agreement<'_> {
         self.term.look_requests = true;
     }
 
-    /// Parts to be added by entries that are not applied.
+    /// Parts to be added by entries not applied yet.
     pub(super) fn count_adding(&self) -> usize {
         let range = self.applied.saturating_add(1)..=self.log.last().index;
         range.filter(|i| self.log.get(*i).is_some_and(|e| matches!(e.change, Change::PartAdded(_)))).count()
     }
 
-    /// At the primary: makes entries of requests, as far as log and table have room.
+    /// At the primary: turns requests into entries, as far as log and table have room.
     pub(super) fn propose_requests(&mut self, replica: &impl Replica) {
         if self.commit < self.term.floor || self.stage != Stage::Member {
             return;
         }
-        // A quarter of the log is for the first entries of later primaries and for changes of the membership.
+        // A quarter of the log is reserved for the first entries of later primaries, and for membership changes.
         let most = self.log.capacity() - self.log.capacity() / 4;
         let mut strict = None;
         for i in 0..self.peers.len() {
@@ -131,7 +131,7 @@ impl Agreement<'_> {
             self.applied
         } else if adds && replica.room() <= self.term.adding {
             if !settled {
-                // What is under way may make room, or be this very change.
+                // A change in progress may make room, or be this very one.
                 return;
             }
             return self.refuse(node, number);

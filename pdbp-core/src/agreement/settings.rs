@@ -1,4 +1,4 @@
-//! What a replica is made with.
+//! Configuration of a replica.
 
 use managed::ManagedSlice;
 
@@ -9,40 +9,39 @@ use crate::tables::NodeEntry;
 /// How a node starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// With all others, none of which has a log.
+    /// Together with all others, none of which has a log.
     Together,
-    /// As the only member of a new cluster; all others come by [`Joining`](Self::Joining). Once for each cluster: a founder that
-    /// has lost its state joins, too.
+    /// As the only member of a new cluster; all others join by [`Joining`](Self::Joining). Once per cluster: a founder that has
+    /// lost its state must join, too.
     Alone,
-    /// As no member, at first or after a loss of its state: it neither votes nor reads until the members have let it in.
+    /// As a non-member, initially or after losing its state: it neither votes nor reads until the members have admitted it.
     Joining,
 }
 
-/// Sizes and times. The same on all nodes but for `entry` and `start`.
+/// Sizes and times. The same on all nodes, except `entry` and `start`.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// This node, its name and its type.
     pub entry: NodeEntry,
-    /// Nodes: all of them are members at the start, or with [`Start::Alone`] the founder only.
+    /// Number of nodes. All are members at the start; with [`Start::Alone`] only the founder is.
     pub nodes: u16,
-    /// Nodes with an index below this are to be primary; others campaign only when none of these can be elected.
+    /// Nodes with an index below this are masters, which are to be primary; others campaign only if no master can be elected.
     pub masters: u16,
-    /// Nodes with an index below this vote, the others learn: they are in no quorum and never primary. From `masters` to `nodes`.
+    /// Nodes with an index below this vote; the others are learners, in no quorum and never primary. From `masters` to `nodes`.
     /// With 1 the cluster ends with node 0, whoever else runs.
     pub voters: u16,
-    /// Nanoseconds of a lease; 0: there are none, the transport alone tells who has failed.
+    /// Duration of a lease in nanoseconds; 0: no leases, and only the transport reports failures.
     pub lease: u64,
-    /// Nanoseconds that candidate 0 waits before an election, and a node between attempts to join. Longer than a message
-    /// and its answer take.
+    /// Nanoseconds that candidate 0 waits before an election, and a node between attempts to join. Longer than a round trip.
     pub patience: u64,
-    /// With whom this node agrees.
+    /// Which nodes this node exchanges messages with.
     pub reach: Reach,
     /// How this node starts.
     pub start: Start,
 }
 
 impl Settings {
-    /// How many nodes have records, from the first on.
+    /// Number of nodes that have records, from the first on.
     pub fn linked(&self) -> u16 {
         match self.reach {
             Reach::All => self.nodes,
@@ -50,7 +49,7 @@ impl Settings {
         }
     }
 
-    /// Whether a replica can work by them in that memory.
+    /// Checks that a replica can work with these settings in that memory.
     pub(super) fn check(&self, storage: &Storage<'_>) -> Result<(), SettingsError> {
         let (nodes, records) = (usize::from(self.nodes), storage.peers.len());
         if self.entry.id.index() >= nodes {
@@ -81,20 +80,20 @@ impl Settings {
 
 /// The memory of a replica; see `allocate`.
 pub struct Storage<'a> {
-    /// The last entries of the log; at least [`LEAST_LOG`], and the same number on all nodes.
+    /// The latest entries of the log; at least [`LEAST_LOG`], and the same number on all nodes.
     pub(crate) log: ManagedSlice<'a, Option<Entry>>,
     /// One per node; with [`Reach::Masters`] one per master.
     pub(crate) peers: ManagedSlice<'a, Peer>,
-    /// One per node that has no place in `peers`.
+    /// One per node without a record in `peers`.
     pub(crate) unlinked: ManagedSlice<'a, Unlinked>,
 }
 
-/// The shortest log: three quarters for requests, a place for a node that is let in, and one for a NodeDown.
+/// The shortest log: three quarters for requests, a slot for the admission of a node, and one for a NodeDown.
 pub const LEAST_LOG: usize = 8;
 
 #[cfg(feature = "alloc")]
 impl Storage<'static> {
-    /// On the heap: for so many nodes, with a log of so many entries, for [`Reach::All`].
+    /// Allocates memory for `nodes` nodes, with a log of `log` entries, for [`Reach::All`].
     pub fn allocate(nodes: u16, log: usize) -> Self {
         Self::allocate_linked(nodes, nodes, log)
     }
@@ -120,13 +119,13 @@ pub enum SettingsError {
     Masters(u16),
     /// Fewer voters than masters, or more than nodes.
     Voters(u16),
-    /// This node is to found the cluster and is no master.
+    /// This node is to found the cluster but is not a master.
     Founder(NodeId),
-    /// No patience.
+    /// The patience is 0.
     Patience,
-    /// The log has so many entries, fewer than [`LEAST_LOG`].
+    /// The log has this many entries, fewer than [`LEAST_LOG`].
     Log(usize),
-    /// There are records for so many nodes, or masters, which is not their number; or not as many `unlinked` as are left.
+    /// The number of records does not match the number of nodes, or of masters; or `unlinked` does not match the rest.
     Peers(usize),
 }
 

@@ -1,34 +1,34 @@
-//! A term as primary: what is known in it, and what is done as it becomes possible.
+//! A term as primary: its state, and the work that becomes possible.
 
 use super::{Agreement, Replica, Role, Stage};
 use crate::id::Time;
 
-/// What a primary knows in its term.
+/// State of a primary's term.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Term {
     /// The last entry when it became leader.
     pub(super) floor: u64,
-    /// Since when a quorum has been missing, at the latest.
+    /// A quorum has been missing since then, at the latest.
     pub(super) since: Time,
-    /// A quorum votes for nobody else until then, by this node's clock.
+    /// A quorum has vowed to vote for nobody else until then, by this node's clock.
     pub(super) serves_until: Time,
     pub(super) check_at: Time,
-    /// Voters that have the entry `sought`, which is to be committed next.
+    /// Voters that have the entry `sought`, the next to be committed.
     pub(super) sought: u64,
     pub(super) ayes: usize,
-    /// Members that vote when that was counted, but for those that have ended.
+    /// Number of voting members when that was counted, less those that have terminated.
     pub(super) voters: usize,
-    /// Replicas that have not applied `settling`, which is to be stable next.
+    /// Replicas that have not applied `settling`, the next to become stable.
     pub(super) settling: u64,
     pub(super) behind: usize,
-    /// Parts in the log that are to be added and are not applied.
+    /// Parts to be added by log entries not applied yet.
     pub(super) adding: usize,
     pub(super) rounds: u32,
-    /// Something waits for room in the log, or for members to have what a node that joins starts from.
+    /// Something waits for room in the log, or for members to have what a joining node starts from.
     pub(super) cramped: bool,
-    /// Requests that wait for an answer.
+    /// Number of requests that wait for an answer.
     pub(super) waiting: usize,
-    /// What may be possible now.
+    /// What may have become possible.
     pub(super) look_commit: bool,
     pub(super) look_stable: bool,
     pub(super) look_members: bool,
@@ -38,8 +38,7 @@ pub(super) struct Term {
 impl Agreement<'_> {
     /// Does what has become possible.
     pub(super) fn advance(&mut self, replica: &mut impl Replica) {
-        // Each round goes one step further with what the round before has made possible; in a cluster of one node a request
-        // is committed, applied and answered in one call.
+        // Each round builds on the one before; in a cluster of one node a request is committed, applied and answered in one call.
         for _ in 0..4 {
             if self.role == Role::Primary && core::mem::take(&mut self.term.look_commit) {
                 self.try_commit();
@@ -64,7 +63,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// At the primary: somebody may have failed.
+    /// At the primary: a node may have failed.
     pub(super) fn look_at_all(&mut self) {
         self.term.look_members = true;
         self.term.look_stable = true;

@@ -1,25 +1,25 @@
-//! Nodes that a replica knows by name only: where messages go by relays, a node that is no master talks of the tables with
-//! masters alone. Of the others it keeps whether they are members: two bytes, where a record has hundreds.
+//! Nodes without a record. Where messages go through relays, a node that is not a master discusses the tables with masters only. Of
+//! other nodes it keeps just whether they are members: two bytes, where a record has hundreds.
 
 use super::Agreement;
 use super::peer::owe;
 use crate::id::NodeId;
 
-/// With whom a node agrees.
+/// Which nodes a node exchanges messages with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reach {
-    /// With any other: there is a link, and a record, for each.
+    /// All others: there is a link and a record for each.
     #[default]
     All,
-    /// With the masters, of which it is none. It never campaigns.
+    /// The masters, of which it is none. It never campaigns.
     Masters,
 }
 
-/// What a replica knows of a node without a record. One for each, in [`Storage`](super::Storage).
+/// A replica's knowledge of a node without a record. One per node, in [`Storage`](super::Storage).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unlinked {
     member: bool,
-    /// Events that the host has not taken.
+    /// Events that the host has not taken yet.
     news: u8,
 }
 
@@ -28,7 +28,7 @@ impl Unlinked {
         Self { member, news: 0 }
     }
 
-    /// The next event that the host has not taken: whether the node has become a member, or is none any more.
+    /// The next event that the host has not taken: whether the node has become a member, or has ceased to be one.
     pub(super) fn take_news(&mut self) -> Option<bool> {
         let joins =
             if self.news & owe::DOWN != 0 { false } else { (self.news & owe::UP != 0).then_some(true)? };
@@ -54,7 +54,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// A node without a record is a member from now on, or not any more.
+    /// A node without a record has become a member, or has ceased to be one.
     pub(super) fn note_unlinked(&mut self, node: NodeId, member: bool) {
         let Some(unlinked) = self.unlinked(node).filter(|unlinked| unlinked.member != member) else { return };
         unlinked.member = member;
@@ -62,10 +62,10 @@ impl Agreement<'_> {
         self.news = true;
     }
 
-    /// Of a snapshot: whether the node is a member.
+    /// From a snapshot: whether the node is a member.
     pub(super) fn set_member(&mut self, node: NodeId, member: bool) {
         match self.peers.get_mut(node.index()) {
-            // One of which this node has heard that it had ended may have come back while this node was out.
+            // A node reported as terminated may have returned while this node was out.
             Some(peer) => (peer.member, peer.ended) = (member, false),
             None => {
                 if let Some(unlinked) = self.unlinked(node) {

@@ -1,4 +1,4 @@
-//! The wire form of messages: one struct of fixed size for all.
+//! The wire format of messages: one struct of fixed size for all.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -36,7 +36,7 @@ pub const MESSAGE: usize = size_of::<Wire>();
 const _: () = assert!(MESSAGE <= 96);
 
 impl Message {
-    /// The wire form.
+    /// Encodes the message.
     pub fn encode(&self) -> [u8; MESSAGE] {
         let mut wire = <Wire as FromZeros>::new_zeroed();
         wire.epoch = self.epoch.0.into();
@@ -46,7 +46,7 @@ impl Message {
         bytes
     }
 
-    /// Reads the wire form; `None` when it is not a message of this version.
+    /// Decodes a message; `None` if it is not one of this version.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let wire = Wire::ref_from_bytes(bytes).ok()?;
         Some(Self { epoch: epoch(wire.epoch)?, body: wire.body()? })

@@ -1,10 +1,10 @@
-//! CRC-32 by a table of 64 bytes, four bits at a time, for the feature `small-crc`. `crc32fast`, which takes many bytes at a time, has tables of 16
-//! KiB.
+//! CRC-32 with a table of 64 bytes, four bits at a time, for the feature `small-crc`. `crc32fast`, which takes many bytes at a
+//! time, has tables of 16 KiB.
 
 /// The polynomial of IEEE 802.3, lowest power first.
 const POLYNOMIAL: u32 = 0xEDB8_8320;
 
-/// What four bits leave.
+/// Remainders of four bits.
 const TABLE: [u32; 16] = [
     left(0),
     left(1),
@@ -33,7 +33,7 @@ const fn left(bits: u32) -> u32 {
     crc
 }
 
-/// The checksum of the bytes so far; with the methods of `crc32fast::Hasher`.
+/// Computes the checksum, with the interface of `crc32fast::Hasher`.
 pub(super) struct Hasher(u32);
 
 impl Hasher {
@@ -51,7 +51,7 @@ impl Hasher {
 }
 
 fn four_bits(crc: u32) -> u32 {
-    // 16 entries: there always is one.
+    // The index is below 16: the entry exists.
     crc >> 4 ^ TABLE.get((crc & 15) as usize).copied().unwrap_or(0)
 }
 

@@ -17,7 +17,7 @@ pub const VERSION: u8 = 1;
 pub const BLOCK_HEADER: usize = 64;
 /// Bytes of a CDU header.
 pub const CDU_HEADER: usize = 16;
-/// Bytes of the extension of messages that go by a relay.
+/// Bytes of the extension of relayed messages.
 pub const VIA_HEADER: usize = 8;
 
 const _: () = assert!(size_of::<BlockHeader>() == BLOCK_HEADER);
@@ -26,11 +26,11 @@ const _: () = assert!(size_of::<SegmentHeader>() == 16);
 const _: () = assert!(size_of::<SetHeader>() == 8);
 const _: () = assert!(size_of::<ViaHeader>() == VIA_HEADER);
 
-/// What a block carries; decides the way it is routed.
+/// What a block carries; decides how it is routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum BlockClass {
-    /// Short messages of any parts to any parts of one node (CPSM).
+    /// Short messages between any parts of two nodes (CPSM).
     Message = 0,
     /// One segment of one stream (CPSS).
     Stream = 1,
@@ -50,10 +50,11 @@ pub enum BlockClass {
 /// 48 checksum 52 messages               56 group     58 data     62 wanted
 /// ```
 /// `session` is the number of the link's session, on which both ends agree (see the module [`transport`](crate::transport)): a
-/// block of an earlier one is not taken for one of this, whatever its other numbers. `sequence` counts all blocks of the session, `data` only those that need credit: from the two a receiver knows what it missed
-/// when blocks before this one were unreadable. `wanted` is the credit that the sender could use: blocks that are under way or
-/// with their readers, this one included, and those that wait; 65535 for more. In a control block `stream` is its round: what was
-/// said in an earlier one is void, see the module `engine::round`.
+/// block of an earlier session is never mistaken for one of this, whatever its other numbers. `sequence` counts all blocks of the
+/// session, `data` only those that need credit: from the two a receiver knows what it missed when blocks before this one were
+/// unreadable. `wanted` is the credit that the sender could use: blocks in flight or with their readers, this one included, and
+/// those waiting; 65535 stands for more. In a control block `stream` is its round: whatever an earlier round said is void, see the
+/// module `engine::round`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct BlockHeader {
@@ -89,14 +90,14 @@ pub mod flag {
     pub const FIRST: u16 = 4;
     /// Last block of its stream: removes the mapping tuple.
     pub const LAST: u16 = 8;
-    /// The block goes ahead of others that wait for the same link.
+    /// The block overtakes others that wait for the same link.
     pub const URGENT: u16 = 16;
-    /// The stream was given up by its writer; with `LAST`.
+    /// The stream was given up by its writer; set with `LAST`.
     pub const ABORTED: u16 = 32;
     pub(crate) const ALL: u16 = 63;
 }
 
-/// Why a block was refused. None of its bytes reach a part.
+/// Why a block was refused. No part receives any of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -106,9 +107,9 @@ pub enum Malformed {
     Magic,
     /// Written by another version of the wire format.
     Version(u8),
-    /// Class, type or flag outside the values of this version, or reserved bytes of a CDU that are not zero.
+    /// A class, type or flag that this version does not define, or a reserved byte of a CDU that is not zero.
     Field,
-    /// Source or destination is not a node at the ends of this link.
+    /// Source or destination is not at the ends of this link.
     Address,
     /// The checksum differs.
     Checksum,
@@ -116,11 +117,11 @@ pub enum Malformed {
     Length,
     /// An empty or unreadable destination set, segment or relay extension.
     Extension,
-    /// A CDU that this node is to pass on, but it is not the relay of that pair; or that came by a node which is not.
+    /// A CDU to be forwarded by this node, which is not the relay of that pair, or that came from a node which is not.
     Relay,
     /// The peer sent more blocks than it had credit for.
     Overrun,
-    /// The block's numbers do not follow those of the blocks before it.
+    /// The block's numbers do not follow those of earlier blocks.
     Sequence,
 }
 
@@ -145,11 +146,11 @@ impl core::fmt::Display for Malformed {
 impl core::error::Error for Malformed {}
 
 impl BlockHeader {
-    /// A checked copy of the header of `block` (header and body): magic, version, class, flags, lengths and, where
-    /// the flag asks for it, the checksum. The body's CDUs are checked by [`Cdus::validate`](super::Cdus::validate).
+    /// Copies and checks the header of `block` (header and body): magic, version, class, flags, lengths and, if its flag is set,
+    /// the checksum. The body's CDUs are checked by [`Cdus::validate`](super::Cdus::validate).
     ///
     /// # Errors
-    /// The first thing found wrong.
+    /// The first error found.
     #[inline]
     pub fn read(block: &[u8]) -> Result<Self, Malformed> {
         let (header, body) = Self::read_from_prefix(block).map_err(|_| Malformed::Truncated)?;
@@ -157,7 +158,7 @@ impl BlockHeader {
         Ok(header)
     }
 
-    /// Checks this copy of a header, of a block with this body.
+    /// Checks this copy of the header of a block with this body.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -174,7 +175,7 @@ impl BlockHeader {
         }
         let length = self.length.get() as usize;
         let body = body.get(..length).ok_or(Malformed::Truncated)?;
-        // Without the flag the field is zero, so that a flag lost on the way does not pass for a block without checksum.
+        // Without the flag the field is zero, so that a corrupted flag does not pass for a block without checksum.
         let sum = if self.has(flag::CHECKSUM) { checksum(self, body) } else { 0 };
         if self.checksum.get() == sum { Ok(()) } else { Err(Malformed::Checksum) }
     }
@@ -189,7 +190,7 @@ impl BlockHeader {
         }
     }
 
-    /// The node that sent the block, when its number is one.
+    /// The node that sent the block, if the number is valid.
     #[inline]
     pub fn source(&self) -> Option<NodeId> {
         NodeId::new(self.source.get())
@@ -201,7 +202,7 @@ impl BlockHeader {
         NodeId::new(self.dest.get())
     }
 
-    /// The session of the link, for its sender.
+    /// The session of the link, as its sender sees it.
     #[inline]
     pub fn session(&self) -> u32 {
         self.session.get()
@@ -219,7 +220,7 @@ impl BlockHeader {
         self.sequence.get()
     }
 
-    /// Of a control block: the round in which it was written.
+    /// For a control block: the round in which it was written.
     pub(crate) fn round(&self) -> u32 {
         self.stream.get()
     }
@@ -253,14 +254,14 @@ pub(crate) fn checksum(header: &BlockHeader, body: &[u8]) -> u32 {
 pub enum CduClass {
     /// A short message between parts.
     ShortMessage = 0,
-    /// A command: goes ahead of messages and streams.
+    /// A command: overtakes messages and streams.
     Command = 1,
     /// A segment of a stream.
     Stream = 2,
 }
 
-/// The header in front of a train of `count` ≥ 1 messages of `length` bytes each between the same two parts: the
-/// `RemoteMsg`/`LocalMsg` layer of MESP. A single message is a train of one.
+/// The header of a train of `count` ≥ 1 messages of `length` bytes each between the same two parts: the `RemoteMsg`/`LocalMsg`
+/// layer of MESP. A single message is a train of one.
 ///
 /// ```text
 ///  0       1       2         4             6           8        12       16
@@ -289,10 +290,10 @@ pub(crate) const HAS_SET: u8 = 0x20;
 /// In [`CduHeader::class`]: a relay extension follows.
 pub(crate) const HAS_VIA: u8 = 0x40;
 
-/// The most messages without bytes in one train: they take no room, so this bounds what a block can make a reader do.
+/// Maximum empty messages in one train: they take no room, so this bounds the work that a block can cause its reader.
 pub(crate) const MOST_EMPTY: u32 = 256;
 
-/// Extension of messages that go by a relay: the block's nodes are those of one link of their way, these are its ends.
+/// Extension of relayed messages: the block's nodes are those of one link on the route, these are its ends.
 ///
 /// ```text
 ///  0        2        4        8
@@ -308,12 +309,12 @@ pub(crate) struct ViaHeader {
     pub(crate) zero: [u8; 4],
 }
 
-/// The ends of the way of messages that go by a relay.
+/// The ends of the route of relayed messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Via {
-    /// The node whose part has sent them.
+    /// The node of the sending part.
     pub origin: NodeId,
-    /// The node that they are for.
+    /// The destination node.
     pub dest: NodeId,
 }
 
@@ -325,7 +326,7 @@ impl ViaHeader {
     }
 }
 
-/// Extension of a message that is longer than a block and travels in segments.
+/// Extension of a message longer than a block, which travels in segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct SegmentHeader {
@@ -335,10 +336,10 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// The number of the segment that says that its message was given up. It has no bytes.
+    /// Segment number that says that the message was given up. Such a segment has no bytes.
     pub(crate) const GIVEN_UP: u32 = u32::MAX;
 
-    /// Segment number `segment` of message `message` of its source part, which has `total` bytes in all.
+    /// Segment number `segment` of message `message` of its source part, which has `total` bytes.
     pub fn new(message: u32, segment: u32, total: u64) -> Self {
         Self { message: message.into(), segment: segment.into(), total: total.into() }
     }
@@ -359,7 +360,7 @@ impl SegmentHeader {
     }
 }
 
-/// Extension that lists all destinations of a message sent to several parts; `count` part ids follow.
+/// Extension that lists all destinations of a message to several parts; `count` part ids follow.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct SetHeader {

@@ -1,7 +1,7 @@
-//! The CDU, the unit everything travels in, and its layered wire form (S0; SPEC §1, MESP in §2).
+//! The CDU, the unit of all transfer, and its layered wire format (S0; SPEC §1, MESP in §2).
 //!
-//! The documents give the ten-tuple `CDU(id, Sno, Segno, SourceN, SourceP, DestNS, DestPS, type, COM, DATA)`. On the wire
-//! its fields are spread over layers so that each is sent as rarely as possible; [`Cdu`] shows them as one again.
+//! The documents define the ten-tuple `CDU(id, Sno, Segno, SourceN, SourceP, DestNS, DestPS, type, COM, DATA)`. On the wire its
+//! fields are spread over layers so that each is sent as rarely as possible; [`Cdu`] presents them as one again.
 //!
 //! ```text
 //!  block:  | block header 64 | train | train | … |          nodes, link sequence, session, stream: once per block
@@ -9,12 +9,12 @@
 //!  m:      | data |                                          nothing but the user's bytes
 //! ```
 //!
-//! All numbers are little-endian; CDU headers lie on a grid of 8 bytes, counted from the block's beginning. The wire
-//! form has a version; blocks of another version are refused.
+//! All numbers are little-endian; CDU headers are aligned to 8 bytes from the block's beginning. The wire format has a version;
+//! blocks of another version are refused.
 //!
-//! Messages that follow each other with the same parts, class, command and length form a *train* and share one
-//! header. Messages that go by a [relay](crate::routing) carry the nodes at the ends of their way in an extension, and are copied
-//! from block to block there. A message to several parts carries the whole set of destinations, once per destination *node*.
+//! Consecutive messages with the same parts, class, command and length form a *train* and share one header. Messages that go
+//! through a [relay](crate::routing) carry the end nodes of their route in an extension, and are copied from block to block there.
+//! A message to several parts carries the whole set of destinations, once per destination *node*.
 
 #[cfg(any(test, feature = "small-crc"))]
 mod crc;
@@ -35,9 +35,9 @@ pub use pack::{COUNT_AT, Full, Lent, Packed, Packer, Route};
 
 use crate::id::{NodeId, PartId, StreamNo};
 
-/// The identifier of a CDU: its link, the number of its block on that link, and its place in the block.
+/// The identifier of a CDU: its link, the number of its block on that link, and its index in the block.
 ///
-/// Sender and receiver derive the same value, so that a sender can be told which CDUs a failed peer did not get.
+/// Sender and receiver derive the same value, so that a sender can be told which CDUs a failed peer did not receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CduId {
     /// The sending node.
@@ -50,7 +50,7 @@ pub struct CduId {
     pub index: u32,
 }
 
-/// One CDU with the ten fields of the documents, gathered from the layers.
+/// One CDU with the ten fields of the documents, assembled from the layers.
 #[derive(Clone, Copy, Debug)]
 pub struct Cdu<'a> {
     /// `id`.
@@ -76,7 +76,7 @@ pub struct Cdu<'a> {
 pub enum Destinations<'a> {
     /// A single part.
     One(PartId),
-    /// A set, in wire form: four bytes per part.
+    /// A set, in wire format: four bytes per part.
     Set(&'a [u8]),
 }
 
@@ -104,7 +104,7 @@ impl<'a> Destinations<'a> {
     }
 }
 
-/// A run of equal-sized messages with one header.
+/// A run of messages of equal length that share a header.
 #[derive(Clone, Copy, Debug)]
 pub struct Train<'a> {
     header: CduHeader,
@@ -139,12 +139,12 @@ impl<'a> Train<'a> {
         if self.set.is_empty() { Some(self.header.dest_part.get()) } else { None }
     }
 
-    /// The ends of their way, when the messages go by a relay: then these are the nodes of the parts, not the block's.
+    /// The ends of the route if the messages were relayed: then these are the nodes of the parts, not the block's.
     pub fn via(&self) -> Option<Via> {
         self.via
     }
 
-    /// Its route, unless it has a segment number or a destination set.
+    /// The route, unless it has a segment number or a destination set.
     pub(crate) fn plain_route(&self) -> Option<Route> {
         let CduHeader { class, .. } = self.header;
         let plain = self.segment.is_none() && self.set.is_empty();
@@ -173,7 +173,7 @@ impl<'a> Train<'a> {
         self.header.count.get()
     }
 
-    /// All messages' bytes, one behind the other.
+    /// The bytes of all messages, one after the other.
     pub fn data(&self) -> &'a [u8] {
         self.data
     }
@@ -184,7 +184,7 @@ impl<'a> Train<'a> {
         (0..self.count() as usize).map(move |i| data.get(i * length..(i + 1) * length).unwrap_or(&[]))
     }
 
-    /// The CDUs of this train, which begins with message number `first` of the block with header `block`.
+    /// The CDUs of this train, whose first message is number `first` of the block with header `block`.
     pub fn cdus(&self, block: &BlockHeader, first: u32) -> Option<impl Iterator<Item = Cdu<'a>> + use<'a>> {
         let (node, dest_node) = (block.source()?, block.dest()?);
         let Via { origin, dest } = self.via.unwrap_or(Via { origin: node, dest: dest_node });
@@ -213,7 +213,7 @@ impl<'a> Train<'a> {
     }
 }
 
-/// Who sent a train without extensions, as most are, and what kind it is: the first word of a header of which nothing is wrong.
+/// Sender and kind of a train without extensions, as most are: the first word of a valid header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlainRoute {
     pub(crate) class: CduClass,
@@ -222,10 +222,10 @@ pub(crate) struct PlainRoute {
 }
 
 impl PlainRoute {
-    /// `None`: it is not such a train, or there is none, which [`Cdus`] tells.
+    /// `None` if it is not such a train, or is invalid; [`Cdus`] tells which.
     #[inline]
     pub(crate) fn read(word: u64) -> Option<Self> {
-        // Class, and a byte that is zero.
+        // The class, and a byte that is zero.
         let class = match word as u16 {
             0 => CduClass::ShortMessage,
             1 => CduClass::Command,
@@ -247,17 +247,17 @@ pub(crate) struct PlainRun {
 }
 
 impl PlainRun {
-    /// `None`: as [`PlainRoute::read`].
+    /// `None` as for [`PlainRoute::read`].
     #[inline]
     pub(crate) fn read(word: u64) -> Option<Self> {
         let (length, count) = (word as u32, (word >> 32) as u32);
-        // With the padding, too, no more than a u64 has.
+        // Padding included, this fits in a u64.
         let bytes = u64::from(length) * u64::from(count);
         (bytes > 0).then_some(Self { length, count, size: (bytes + 7) & !7 })
     }
 }
 
-/// The two words at the beginning of `rest`, and what is behind them.
+/// The first two words of `rest`, and what follows them.
 #[inline]
 pub(crate) fn header_words(rest: &[u8]) -> Option<(u64, u64, &[u8])> {
     let (header, rest) = rest.split_first_chunk::<CDU_HEADER>()?;
@@ -265,15 +265,15 @@ pub(crate) fn header_words(rest: &[u8]) -> Option<(u64, u64, &[u8])> {
     Some((header as u64, (header >> 64) as u64, rest))
 }
 
-/// The trains of a block body, read without trust: arbitrary bytes give errors, never a panic and never bytes from
-/// outside the body.
+/// The trains of a block body, from an untrusted source: arbitrary bytes cause errors, never a panic and never bytes from outside
+/// the body.
 #[derive(Clone, Debug)]
 pub struct Cdus<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Cdus<'a> {
-    /// The trains of `body`, the bytes behind a block header.
+    /// The trains of `body`, the bytes after a block header.
     pub const fn new(body: &'a [u8]) -> Self {
         Self { rest: body }
     }
@@ -283,10 +283,10 @@ impl<'a> Cdus<'a> {
         self.rest.len()
     }
 
-    /// Reads all trains of `body` and returns how many messages they hold.
+    /// Reads all trains of `body` and returns the number of messages in them.
     ///
     /// # Errors
-    /// The first thing found wrong in any of them.
+    /// The first error found in any of them.
     pub fn validate(body: &'a [u8]) -> Result<u64, Malformed> {
         let mut messages = 0u64;
         for train in Self::new(body) {
@@ -297,7 +297,7 @@ impl<'a> Cdus<'a> {
 
     #[inline]
     fn read(&mut self) -> Result<Train<'a>, Malformed> {
-        // A copy, so that what is checked is what is used, whoever can write the block.
+        // A copy, so that what is checked is what is used, even if somebody can write to the block.
         let (header, rest) = CduHeader::read_from_prefix(self.rest).map_err(|_| Malformed::Truncated)?;
         if header.class > CduClass::Stream as u8 {
             return self.read_extended(header, rest);
@@ -344,7 +344,7 @@ impl<'a> Cdus<'a> {
         self.finish(header, via, segment, set, rest)
     }
 
-    /// What all trains have in common: `count` messages of `length` bytes, padded.
+    /// The part common to all trains: `count` messages of `length` bytes, padded.
     #[inline]
     fn finish(
         &mut self,

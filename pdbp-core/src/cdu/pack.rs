@@ -1,4 +1,4 @@
-//! Packing: CDUs written one behind the other into the body of a block.
+//! Packs CDUs one after the other into the body of a block.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -8,8 +8,8 @@ use super::header::{
 };
 use crate::id::PartId;
 
-/// Sender, receiver, class and command of a message: the fields that the messages of a train share, kept in wire form
-/// so that "same train as before" is one comparison.
+/// Sender, receiver, class and command of a message: the fields shared by the messages of a train, in wire format, so that "same
+/// train as before" is a single comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route(u64);
 
@@ -30,42 +30,44 @@ impl Route {
         (self.0 >> 48) as u16
     }
 
-    /// The header of a train of one message of `length` bytes, which is three numbers side by side. The number of messages is
-    /// [at its end](COUNT_AT).
+    /// The header of a train of one message of `length` bytes, built from three adjacent numbers. The number of messages is [at its
+    /// end](COUNT_AT).
     #[inline]
     pub const fn header(self, length: u32) -> [u8; CDU_HEADER] {
         (self.0 as u128 | (length as u128) << 64 | 1 << 96).to_le_bytes()
     }
 }
 
-/// Where a [header](Route::header) has the number of its messages, as four bytes.
+/// Offset of the number of messages in a [header](Route::header), as four bytes.
 pub const COUNT_AT: usize = core::mem::offset_of!(CduHeader, count);
 
 /// What a packer [lends](Packer::lend).
 #[derive(Debug)]
 pub struct Lent<'b> {
-    /// The open train from its header on, and what is left of the body: a multiple of 8 bytes.
+    /// The open train from its header on, and the rest of the body: a multiple of 8 bytes.
     pub room: &'b mut [u8],
-    /// Bytes of it that are taken.
+    /// Bytes of it in use.
     pub written: usize,
-    /// Whether other trains may follow, each with a [header](Route::header) of its own on the grid of 8 bytes; else messages of the open one.
+    /// Whether other trains may follow, each with a [header](Route::header) of its own, aligned to 8 bytes; otherwise only messages
+    /// of the open one.
     pub is_straight: bool,
 }
 
-/// What was packed into [lent](Lent) room. Of all trains but the last the number is in the header, and the padding is zero.
+/// What was packed into [lent](Lent) room. All trains but the last must have their number of messages in the header, and zero
+/// padding.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed {
-    /// Where the header of the last train is in the room.
+    /// Offset of the last train's header in the room.
     pub last_train: usize,
-    /// Of its messages.
+    /// The route of its messages.
     pub route: Route,
     /// Bytes of each of them.
     pub length: usize,
-    /// Where it ends.
+    /// Its end.
     pub end: usize,
-    /// Messages of the trains before it.
+    /// Number of messages in the trains before it.
     pub before: u32,
-    /// Whether all are for the part that those were for that had been packed.
+    /// Whether all messages are for the same single part as those packed before.
     pub only_one_part: bool,
 }
 
@@ -97,27 +99,27 @@ pub struct Full;
 #[derive(Clone, Copy, Debug)]
 pub struct Packer {
     written: usize,
-    /// Of the open train: route (or `NONE`), message length, message count, place of its header.
+    /// The open train: its route (or `NONE`), message length, message count, and header offset.
     route: Route,
     length: usize,
     count: u32,
     header_at: usize,
-    /// Messages of the closed trains.
+    /// Number of messages in the closed trains.
     closed: u32,
-    /// The most messages that the open train may hold.
+    /// Maximum messages of the open train.
     most: u32,
-    /// The one part that all messages are for, `NOTHING` or `MIXED`.
+    /// The only destination part so far, `NOTHING` or `MIXED`.
     only: u32,
-    /// The relay extension that trains get from now on, in wire form; `STRAIGHT` for none.
+    /// The relay extension of further trains, in wire format; `STRAIGHT` for none.
     via: u64,
 }
 
-/// No node has the number in it.
+/// No node number produces it.
 const STRAIGHT: u64 = u64::MAX;
 const NOTHING: u32 = u32::MAX;
 const MIXED: u32 = u32::MAX - 1;
 
-/// Bytes of a body that CDUs and their padding can take.
+/// Bytes of a body available to CDUs and their padding.
 const fn usable(body: &[u8]) -> usize {
     body.len() & !7
 }
@@ -162,22 +164,22 @@ impl Packer {
         room.saturating_sub(CDU_HEADER) & !7
     }
 
-    /// The messages that follow go by a relay, between these ends, or `None`: by the block's own link.
+    /// Messages from now on go through a relay, between these ends; with `None`, by the block's own link.
     pub fn turn(&mut self, via: Option<Via>) {
         let raw = via.map_or(STRAIGHT, |v| u64::from(v.origin.raw()) | u64::from(v.dest.raw()) << 16);
         if raw != self.via {
             self.via = raw;
-            // The open train, if there is one, takes no more.
+            // The open train, if any, is closed.
             self.route = Route::NONE;
         }
     }
 
-    /// What was packed at `mark`; the way of what follows stays as it is.
+    /// The state at `mark`, with the current relay extension.
     pub(crate) const fn rewound(self, mark: Self) -> Self {
         Self { via: self.via, ..mark }
     }
 
-    /// Appends a train of `messages` messages as it is in another block: header, extensions and data, padded.
+    /// Appends a train of `messages` messages copied from another block: header, extensions and data, padded.
     pub(crate) fn copy(&mut self, body: &mut [u8], train: &[u8], messages: u32) -> Result<(), Full> {
         let at = padded(self.written);
         let end = at.checked_add(train.len()).filter(|end| *end <= usable(body)).ok_or(Full)?;
@@ -192,17 +194,17 @@ impl Packer {
     /// Appends one message.
     ///
     /// # Errors
-    /// [`Full`] when there is no room; nothing was written.
+    /// [`Full`] if there is no room; nothing was written.
     #[inline(always)]
     pub fn push(&mut self, body: &mut [u8], route: Route, data: &[u8]) -> Result<(), Full> {
         self.reserve(body, route, data.len())?.copy_from_slice(data);
         Ok(())
     }
 
-    /// Makes room for one message of `length` bytes and returns it to be filled. The bytes are whatever was there.
+    /// Makes room for one message of `length` bytes and returns it to be filled. Its initial content is arbitrary.
     ///
     /// # Errors
-    /// [`Full`] when there is no room; nothing was written.
+    /// [`Full`] if there is no room; nothing was written.
     #[inline(always)]
     pub fn reserve<'b>(
         &mut self,
@@ -211,7 +213,7 @@ impl Packer {
         length: usize,
     ) -> Result<&'b mut [u8], Full> {
         if route == self.route && length == self.length && self.count < self.most {
-            // The padding behind the train must fit too.
+            // The padding after the train must fit too.
             let end = self.written + length;
             if end > usable(body) {
                 return Err(Full);
@@ -224,7 +226,7 @@ impl Packer {
         self.start(body, route, length)
     }
 
-    /// The open train, from its header on, and what is left of the body: for a sender that packs what follows by itself, and says so by
+    /// The open train, from its header on, and the rest of the body: for a sender that packs by itself, and reports that by
     /// [`take_back`](Self::take_back) before anything else is done with the body. `None`: no message can follow in this train.
     #[inline]
     pub fn lend<'b>(&self, body: &'b mut [u8]) -> Option<Lent<'b>> {
@@ -236,14 +238,14 @@ impl Packer {
         Some(Lent { room, written: self.written - self.header_at, is_straight: self.via == STRAIGHT })
     }
 
-    /// Takes what was packed into lent room. A length or an end that cannot be is not taken.
+    /// Takes note of what was packed into lent room. Impossible lengths or ends are ignored.
     #[inline]
     pub fn take_back(&mut self, body: &[u8], packed: Packed) {
         let Packed { last_train, route, length, end, before, only_one_part } = packed;
         let via = if self.via == STRAIGHT { 0 } else { VIA_HEADER };
         let (header_at, written) = (self.header_at + last_train, self.header_at + end);
         let Some(data) = end.checked_sub(last_train + CDU_HEADER + via) else { return };
-        // Both are less than 4 GiB, and the division is cheaper.
+        // Both are less than 4 GiB, and the 32-bit division is cheaper.
         let Some(count) = (data as u32).checked_div(length as u32).filter(|_| written <= usable(body)) else {
             return;
         };
@@ -258,7 +260,7 @@ impl Packer {
     /// Makes room for up to `most` messages of `length` bytes each in one train, side by side: as many as fit, at least one.
     ///
     /// # Errors
-    /// [`Full`] when there is no room for one; nothing was written.
+    /// [`Full`] if there is no room for one; nothing was written.
     pub fn reserve_train<'b>(
         &mut self,
         body: &'b mut [u8],
@@ -281,7 +283,7 @@ impl Packer {
     /// Makes room for segment `segment` of a message longer than a block.
     ///
     /// # Errors
-    /// [`Full`] when there is no room; nothing was written.
+    /// [`Full`] if there is no room; nothing was written.
     pub fn reserve_segment<'b>(
         &mut self,
         body: &'b mut [u8],
@@ -294,11 +296,11 @@ impl Packer {
         Ok(room)
     }
 
-    /// Makes room for a message to every part of `set`, of which those on the block's destination node receive it.
-    /// `segment` when it is a part of a longer one.
+    /// Makes room for a message to every part of `set`, received by those on the block's destination node. `segment` is set for a
+    /// segment of a longer message.
     ///
     /// # Errors
-    /// [`Full`] when there is no room, or the set is empty or has more than 65,535 parts; nothing was written.
+    /// [`Full`] if there is no room, or if the set is empty or has more than 65,535 parts; nothing was written.
     pub fn reserve_set<'b>(
         &mut self,
         body: &'b mut [u8],
@@ -317,7 +319,7 @@ impl Packer {
         Ok(room)
     }
 
-    /// Bytes beside its data that a message to `parts` destinations costs at most (header, extensions, padding).
+    /// Maximum bytes that a message to `parts` destinations takes besides its data (header, extensions, padding).
     pub const fn overhead(parts: usize) -> usize {
         CDU_HEADER + VIA_HEADER + 16 + 8 + padded(4 * parts) + 8 + 8
     }
@@ -329,7 +331,7 @@ impl Packer {
         self.written
     }
 
-    /// The one part that all messages are for, if there is just one.
+    /// The only part that all messages are for, if there is just one.
     #[inline]
     pub(crate) const fn only_part(&self) -> Option<u16> {
         if self.only > u16::MAX as u32 { None } else { Some(self.only as u16) }
@@ -340,7 +342,7 @@ impl Packer {
     fn start<'b>(&mut self, body: &'b mut [u8], route: Route, length: usize) -> Result<&'b mut [u8], Full> {
         let header_at = padded(self.written);
         let end = (header_at + CDU_HEADER).saturating_add(length);
-        // What is not as nearly all are, and what has no room.
+        // The unusual cases, and those without room.
         if self.via != STRAIGHT || length == 0 || length > u32::MAX as usize || end > usable(body) {
             return self.start_extended(body, route, length, None, &[]);
         }
@@ -350,7 +352,7 @@ impl Packer {
         self.close(packed);
         *to = route.header(length as u32);
         self.open(route, length, header_at, end);
-        // `MIXED` stays what it is, since no part has its number.
+        // `MIXED` stays, since no part has its number.
         let dest = u32::from(route.dest());
         if self.only != dest {
             self.only = if self.only == NOTHING { dest } else { MIXED };
@@ -358,7 +360,7 @@ impl Packer {
         Ok(data)
     }
 
-    /// The train whose header lies at `header_at` is open and holds one message.
+    /// The train whose header is at `header_at` is open and holds one message.
     fn open(&mut self, route: Route, length: usize, header_at: usize, end: usize) {
         self.route = route;
         self.length = length;
@@ -445,7 +447,7 @@ impl Packer {
         }
     }
 
-    /// Writes the count of the open train and pads it. Idempotent, so that restoring an earlier value is safe.
+    /// Writes the count of the open train and pads it. Idempotent, so that restoring an earlier state is safe.
     #[inline(always)]
     fn close(&mut self, body: &mut [u8]) {
         if self.count == 0 {
@@ -456,7 +458,7 @@ impl Packer {
             *count = self.count.to_le_bytes();
         }
         if !self.written.is_multiple_of(8) {
-            // Padding is zero, so that nothing of an earlier use of the block leaves with it.
+            // Padding is zero, so that no data of an earlier use of the block leaks.
             let word_at = self.written & !7;
             if let Some(word) = body.get_mut(word_at..).and_then(<[u8]>::first_chunk_mut::<8>) {
                 let kept = (1u64 << (8 * (self.written - word_at))) - 1;

@@ -1,4 +1,4 @@
-//! What is called, and whether it can be done.
+//! Calls, and whether they are valid.
 
 use core::fmt;
 
@@ -8,25 +8,25 @@ use super::element::{Element, Op};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Nobody leaves before all have come.
+    /// Nobody leaves before all have arrived.
     Barrier = 1,
-    /// All get what the root has.
+    /// All get the root's data.
     Broadcast = 2,
-    /// Each gets its block of what the root has.
+    /// Each gets its block of the root's data.
     Scatter = 3,
-    /// The root gets a block of each.
+    /// The root gets a block from each.
     Gather = 4,
-    /// All get a block of each.
+    /// All get a block from each.
     AllGather = 5,
-    /// The root gets what all have, combined.
+    /// The root gets the combined data of all.
     Reduce = 6,
-    /// All get what all have, combined.
+    /// All get the combined data of all.
     AllReduce = 7,
-    /// Each gets its share of what all have, combined.
+    /// Each gets its share of the combined data of all.
     ReduceScatter = 8,
-    /// Each gets a block of each.
+    /// Each gets a block from each.
     AllToAll = 9,
-    /// From one member to one other, by a tag.
+    /// From one member to another, by a tag.
     Tagged = 10,
 }
 
@@ -72,23 +72,23 @@ impl Kind {
     }
 }
 
-/// A call of all members of a group. All of them have to make the same one.
+/// A call of all members of a group. All must make the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Which.
+    /// Its kind.
     pub kind: Kind,
-    /// What the values are.
+    /// The type of the values.
     pub element: Element,
-    /// How they are combined; of reductions.
+    /// How they are combined, for reductions.
     pub op: Option<Op>,
     /// The rank of the root; 0 where there is none.
     pub root: usize,
-    /// Bytes of the data; of calls with a block for each member (scatter, gather, all_gather, all_to_all) those of one block.
+    /// Bytes of the data; for calls with a block per member (scatter, gather, all_gather, all_to_all), of one block.
     pub bytes: usize,
 }
 
 impl Call {
-    /// A call that moves bytes: of any kind but reductions.
+    /// A call that moves bytes: any kind but reductions.
     pub const fn moving(kind: Kind, root: usize, bytes: usize) -> Self {
         Self { kind, element: Element::Bytes, op: None, root, bytes }
     }
@@ -98,7 +98,7 @@ impl Call {
         Self { kind, element, op: Some(op), root, bytes }
     }
 
-    /// Bytes of input and output that it takes at a member; `None` if no memory is so large.
+    /// Bytes of input and output at a member; `None` if that exceeds any memory.
     pub fn lengths(&self, members: usize, rank: usize) -> Option<(usize, usize)> {
         let all = self.bytes.checked_mul(members)?;
         let at_root = if rank == self.root { all } else { 0 };
@@ -112,7 +112,7 @@ impl Call {
         })
     }
 
-    /// Whether no member is done with it before all others have come to it, since each needs something of each.
+    /// Whether no member completes it before all others have begun it, since each needs something from each.
     pub(super) fn is_met_by_all(&self) -> bool {
         match self.kind {
             Kind::Barrier => true,
@@ -121,9 +121,9 @@ impl Call {
         }
     }
 
-    /// Whether switches carry it out, whose packets have room for so many bytes: broadcast, barrier, reductions by operations that are built in, and
-    /// scatter and gather while two blocks fit a packet. The others are done by messages; so are longer blocks, of which a switch could join
-    /// none.
+    /// Whether switches can carry it out whose packets hold `packet` bytes: broadcast, barrier, reductions with built-in
+    /// operations, and scatter and gather while two blocks fit in a packet. All others are done by messages; so are longer blocks,
+    /// which a switch could not join.
     pub fn fits_switches(&self, packet: usize) -> bool {
         match self.kind {
             Kind::Barrier | Kind::Broadcast => true,
@@ -133,7 +133,7 @@ impl Call {
         }
     }
 
-    /// Whether a member can do it with so many bytes of input and output.
+    /// Checks that a member can do it with this many bytes of input and output.
     ///
     /// # Errors
     /// See [`Refused`].
@@ -147,7 +147,7 @@ impl Call {
                 return Err(Refused::Operation { op, element: self.element });
             }
         }
-        // A power of two, and a division would take as long as all else here.
+        // A power of two; a division would take as long as everything else here.
         let unit = self.element.size();
         if self.bytes & (unit - 1) != 0 {
             return Err(Refused::Length {
@@ -190,33 +190,33 @@ impl fmt::Display for Call {
 pub enum Refused {
     /// There is no such member.
     Rank {
-        /// The rank given.
+        /// The given rank.
         rank: usize,
-        /// How many members there are.
+        /// Number of members.
         members: usize,
     },
-    /// Data that is longer or shorter than the call needs.
+    /// The data is longer or shorter than the call needs.
     Length {
         /// Which: "input", "output", "data" or "block".
         what: &'static str,
         /// Its length in bytes.
         bytes: usize,
-        /// What it should be.
+        /// The length needed.
         needed: usize,
     },
-    /// Values that cannot be combined so.
+    /// The operation is not defined for these values.
     Operation {
-        /// How.
+        /// The operation.
         op: Op,
         /// The values.
         element: Element,
     },
-    /// A reduction without an operation.
+    /// A reduction lacks its operation.
     NoOperation {
-        /// Which.
+        /// The kind of reduction.
         kind: Kind,
     },
-    /// A message of a member to itself, which nobody would receive meanwhile.
+    /// A message from a member to itself, which nobody would receive meanwhile.
     ToItself {
         /// Its rank.
         rank: usize,

@@ -1,12 +1,12 @@
-//! Elements, operations, and the one place where values are combined.
+//! Elements, operations, and the only place where values are combined.
 
 use core::fmt;
 
-/// What the values of a call are.
+/// The type of a call's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Element {
-    /// Bytes that are moved and not looked at: plain values of any type.
+    /// Bytes that are only moved: plain values of any type.
     Bytes = 0,
     /// `u8`.
     U8 = 1,
@@ -59,7 +59,7 @@ impl Element {
         Self::ALL.into_iter().find(|element| *element as u8 == code)
     }
 
-    /// Whether the operation has a meaning for such values.
+    /// Whether the operation is defined for such values.
     pub const fn allows(self, op: Op) -> bool {
         match (self, op) {
             (_, Op::Function) => true,
@@ -95,17 +95,17 @@ pub enum Op {
     Sum = 1,
     /// The product; integers wrap around.
     Product = 2,
-    /// The lesser one; −0 is below +0, and NaN wins.
+    /// The lesser value; −0 is below +0, and NaN wins.
     Min = 3,
-    /// The greater one; −0 is below +0, and NaN wins.
+    /// The greater value; −0 is below +0, and NaN wins.
     Max = 4,
-    /// Bit by bit; of integers.
+    /// Bitwise, for integers.
     And = 5,
-    /// Bit by bit; of integers.
+    /// Bitwise, for integers.
     Or = 6,
-    /// Bit by bit; of integers.
+    /// Bitwise, for integers.
     Xor = 7,
-    /// A function of the program's, which must be associative and commutative.
+    /// A function of the program, which must be associative and commutative.
     Function = 8,
 }
 
@@ -118,12 +118,12 @@ impl Op {
     }
 }
 
-/// Which of two values is the left operand. Who is left follows from ranks, so that all members compute the same bits.
+/// Which of two values is the left operand. It follows from ranks, so that all members compute the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// The one that this member has.
+    /// This member's own.
     Own,
-    /// The one that has come.
+    /// The received one.
     Other,
 }
 
@@ -179,10 +179,10 @@ macro_rules! floats {
 integers!(u8 u16 u32 u64 i8 i16 i32 i64);
 floats!(f32 f64);
 
-/// Folds the values of `from` into those of `into`, one by one, as many as both have. The bytes need no alignment.
+/// Folds the values of `from` into those of `into`, one by one, up to the shorter length. The bytes need no alignment.
 ///
-/// Returns whether the operation has a meaning for such elements ([`Element::allows`]); if not, nothing is changed. [`Op::Function`] is
-/// not known here.
+/// Returns whether the operation is defined for such elements ([`Element::allows`]); if not, nothing is changed. [`Op::Function`]
+/// is not supported here.
 pub fn combine(op: Op, element: Element, left: Left, into: &mut [u8], from: &[u8]) -> bool {
     macro_rules! fold {
         ($t:ty, $f:expr) => {
@@ -224,7 +224,7 @@ pub fn combine(op: Op, element: Element, left: Left, into: &mut [u8], from: &[u8
     true
 }
 
-/// Two loops without a branch in them, which the compiler turns into vector instructions.
+/// Two branch-free loops, which the compiler vectorises.
 #[inline(always)]
 fn each<const N: usize, T: Copy>(
     left: Left,

@@ -13,7 +13,7 @@ pub(super) fn gather(plan: &Plan, number: usize) -> Option<Round> {
     Some(Round::recv(from, plan.block(from), Then::Store))
 }
 
-/// The root gives the others their blocks in turn.
+/// The root sends the others their blocks in turn.
 pub(super) fn scatter(plan: &Plan, number: usize) -> Option<Round> {
     if plan.rank != plan.root {
         return (number == 0).then(|| Round::recv(plan.root, plan.whole(), Then::Store));
@@ -22,7 +22,7 @@ pub(super) fn scatter(plan: &Plan, number: usize) -> Option<Round> {
     Some(Round::send(to, Place::Input, plan.block(to)))
 }
 
-/// All to all: in round k to the one k places on, from the one k places back.
+/// All to all: in round k, to the member k places on, from the one k places back.
 pub(super) fn pairwise(plan: &Plan, number: usize) -> Option<Round> {
     let to = other(plan, number)?;
     let from = back(plan, plan.rank, number + 1);
@@ -30,7 +30,8 @@ pub(super) fn pairwise(plan: &Plan, number: usize) -> Option<Round> {
     Some(Round::send(to, Place::Input, plan.block(to)).and(recv))
 }
 
-/// All to all, and all_gather, in which all get the same block: to the one k places on in round k, then from the one k places back.
+/// All to all, and all_gather, in which all get the same block: round k sends to the member k places on; then the blocks are
+/// received in turn.
 pub(super) fn scattered(plan: &Plan, number: usize) -> Option<Round> {
     if let Some(to) = other(plan, number) {
         let gathers = plan.kind == Kind::AllGather;
@@ -43,7 +44,7 @@ pub(super) fn scattered(plan: &Plan, number: usize) -> Option<Round> {
     Some(Round::recv(from, plan.block(from), Then::Store))
 }
 
-/// Barrier: an empty message to the one 2ᵏ places on, and one from the one as far back.
+/// Barrier: an empty message to the member 2ᵏ places on, and one from the member as far back.
 pub(super) fn dissemination(plan: &Plan, number: usize) -> Option<Round> {
     let distance = 1usize.checked_shl(number as u32).filter(|distance| *distance < plan.members)?;
     let nothing = Span::new(0, 0);
@@ -52,10 +53,10 @@ pub(super) fn dissemination(plan: &Plan, number: usize) -> Option<Round> {
     Some(Round::send(to, Place::Output, nothing).and(recv))
 }
 
-/// Reduce-scatter, all_gather, and both for an all_reduce.
+/// Reduce_scatter, all_gather, and both in sequence for an all_reduce.
 ///
-/// In the first half the share of member c is begun by c + 1 and goes round once; each adds its own on the right. In the second half the
-/// shares that are ready go round.
+/// In the first half the share of member c starts at c + 1 and goes round once; each adds its own values on the right. In the
+/// second half the complete shares go round.
 pub(super) fn ring(plan: &Plan, number: usize) -> Option<Round> {
     let turns = plan.members - 1;
     let gathers = plan.kind == Kind::AllGather;
@@ -74,7 +75,7 @@ pub(super) fn ring(plan: &Plan, number: usize) -> Option<Round> {
     Some(send.and(recv))
 }
 
-/// All_reduce by doubling. Whoever has combined has a range of ranks, so that lower ranks are left of higher ones.
+/// All_reduce by doubling. Combined values always cover a range of ranks, with lower ranks on the left.
 pub(super) fn doubling(plan: &Plan, number: usize) -> Option<Round> {
     let rounds = plan.members.ilog2() as usize;
     let last = rounds + 1;
@@ -85,8 +86,8 @@ pub(super) fn doubling(plan: &Plan, number: usize) -> Option<Round> {
     Some(Round::send(rank, Place::Output, all).and(Round::recv(rank, all, Then::Fold(left))))
 }
 
-/// All_reduce by halving, then doubling: round after round each keeps half of what it has and gives the other half away, until its share
-/// is combined; then the same way back.
+/// All_reduce by halving, then doubling: round after round each member keeps half of what it has and sends away the other half,
+/// until its share is combined; then the same way back.
 pub(super) fn halving(plan: &Plan, number: usize) -> Option<Round> {
     let rounds = plan.members.ilog2() as usize;
     let last = 2 * rounds + 1;
@@ -103,12 +104,12 @@ pub(super) fn halving(plan: &Plan, number: usize) -> Option<Round> {
     })
 }
 
-/// A member's number among a power of two of them. Of those beyond it each gives what it has to its neighbour before, and gets the result
-/// after.
+/// A member's number among a power of two of them. Each member beyond those gives its data to its neighbour before, and gets the
+/// result after.
 struct Half(usize);
 
 impl Half {
-    /// `None` beyond the last round; nothing in that and the first one, and for who has given what it has away.
+    /// `None` beyond the last round. `Some(None)` in the first and last round, and for members that gave their data away.
     fn of(plan: &Plan, number: usize, last: usize) -> Option<Option<Self>> {
         let extra = beyond(plan);
         let (is_paired, is_even) = (plan.rank < 2 * extra, plan.rank.is_multiple_of(2));
@@ -120,13 +121,13 @@ impl Half {
         Some(takes_part.then_some(Self(own)))
     }
 
-    /// The rank of another.
+    /// The rank of another member.
     fn rank(&self, plan: &Plan, other: usize) -> usize {
         let extra = beyond(plan);
         if other < extra { 2 * other + 1 } else { other + extra }
     }
 
-    /// What it keeps and gives away in a step, of what it has kept in those before.
+    /// What it keeps and what it sends away in a step, out of what it kept in the steps before.
     fn halves(&self, plan: &Plan, step: usize) -> (Span, Span) {
         let (mut keeps, mut gives) = (plan.whole(), Span::new(0, 0));
         for step in 0..=step {
@@ -139,12 +140,12 @@ impl Half {
     }
 }
 
-/// Members beyond a power of two.
+/// Number of members beyond a power of two.
 fn beyond(plan: &Plan) -> usize {
     plan.members - (1 << plan.members.ilog2())
 }
 
-/// What members do before and after the others have combined, if anything.
+/// What members do before and after the others combine, if anything.
 fn outside(plan: &Plan, number: usize, last: usize) -> Round {
     let (is_paired, is_even) = (plan.rank < 2 * beyond(plan), plan.rank.is_multiple_of(2));
     let (is_first, all) = (number == 0, plan.whole());
@@ -160,12 +161,12 @@ fn outside(plan: &Plan, number: usize, last: usize) -> Round {
     }
 }
 
-/// The member `number + 1` places on; `None` when that is the member itself.
+/// The member `number + 1` places on; `None` if that is the member itself.
 fn other(plan: &Plan, number: usize) -> Option<usize> {
     (number + 1 < plan.members).then(|| (plan.rank + number + 1) % plan.members)
 }
 
-/// The member `distance` places before another, at most twice the number of members.
+/// The member `distance` places before another; `distance` is at most twice the number of members.
 fn back(plan: &Plan, rank: usize, distance: usize) -> usize {
     (rank + 2 * plan.members - distance) % plan.members
 }

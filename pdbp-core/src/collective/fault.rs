@@ -1,71 +1,72 @@
-//! What ends a group.
+//! Faults that end a group.
 
 use core::fmt;
 
 use super::{Call, Kind};
 
-/// Why a group can do nothing any more. It is the same for all later calls; data of the call that met it may hold anything.
+/// Why a group is broken. It stays the same for all later calls; the data of the call that met it is undefined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A member is gone: its node has failed, or it has left while others needed it.
+    /// A member is gone: its node has failed, or it left while others needed it.
     Lost {
         /// Its rank.
         rank: usize,
     },
-    /// Two members called different things.
+    /// Two members made different calls.
     Mismatch {
-        /// The other one.
+        /// The other member.
         rank: usize,
         /// The number of its call, from 1.
         number: u32,
-        /// What it called.
+        /// The call it made.
         theirs: Call,
         /// The number of this member's call.
         own_number: u32,
-        /// What this member called.
+        /// The call this member made.
         ours: Call,
     },
     /// Another member did not do its part in time.
     TimedOut {
-        /// Whom this member waited for.
+        /// The member that this one waited for.
         rank: usize,
     },
-    /// This member has given up a call before its end.
+    /// This member gave up a call before its end.
     GivenUp,
-    /// What came from a member is no message of a group, or more than it may send.
+    /// A member sent something that is no message of a group, or more than it may.
     Garbled {
         /// The member.
         rank: usize,
     },
     /// Another member has ended the group.
     Ended {
-        /// Who.
+        /// The member that ended it.
         by: usize,
         /// Why.
         cause: Cause,
     },
 }
 
-/// Why another member has ended a group.
+/// Why another member ended a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Cause {
-    /// It called something else than a third one.
+    /// It made a different call than a third member.
     Mismatch = 2,
-    /// It waited too long for a third one.
+    /// It waited too long for a third member.
     TimedOut = 3,
-    /// It has given up a call.
+    /// It gave up a call.
     GivenUp = 4,
-    /// It got what it could not read.
+    /// It received something that it could not read.
     Garbled = 5,
 }
 
 impl Fault {
     const LOST: u8 = 1;
 
-    /// How others are told by the member `own`: a code, and the rank of who is lost or else of who has ended the group.
+    /// The form in which the member `own` tells others: a code, and the rank of the lost member, or else of the one that ended the
+    /// group.
     pub(super) fn code(&self, own: usize) -> (u8, usize) {
         match self {
             Self::Lost { rank } => (Self::LOST, *rank),
@@ -77,7 +78,7 @@ impl Fault {
         }
     }
 
-    /// What `teller` has told.
+    /// The fault that `teller` has reported.
     pub(super) fn of_code(code: u8, teller: usize, rank: usize) -> Self {
         let cause = match code {
             Self::LOST => return Self::Lost { rank },

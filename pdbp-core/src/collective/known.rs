@@ -1,15 +1,15 @@
-//! The steps of calls that were made before: a program makes the same ones again and again, and to compute the steps of a short one takes longer
-//! than to do them.
+//! A cache of the steps of earlier calls: a program repeats the same ones, and computing the steps of a short call takes longer
+//! than doing them.
 
 use super::Call;
 use super::steps::{Step, Steps};
 
-/// Calls that a member remembers.
+/// Number of calls that a member remembers.
 const CALLS: usize = 4;
-/// Steps that [`Few`] has room for: those of a barrier or a short all_reduce of four members.
+/// Number of steps that [`Few`] holds: those of a barrier or a short all_reduce of four members.
 const FEW: usize = 4;
 
-/// The steps of a call that has few, computed already.
+/// The precomputed steps of a call that has few.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Few {
     steps: [Option<Step>; FEW],
@@ -17,7 +17,7 @@ pub(super) struct Few {
 }
 
 impl Few {
-    /// All of them, unless they are too many.
+    /// All of the steps, unless there are too many.
     pub(super) fn of(mut steps: Steps) -> Option<Self> {
         let few = core::array::from_fn(|_| steps.next());
         steps.next().is_none().then_some(Self { steps: few, next: 0 })
@@ -28,7 +28,7 @@ impl Few {
         self.steps.first()?.clone()
     }
 
-    /// The others.
+    /// All but the first.
     #[inline]
     pub(super) fn behind_first(&self) -> Self {
         Self { steps: self.steps.clone(), next: 1 }
@@ -42,7 +42,7 @@ impl Few {
     }
 }
 
-/// A call with so many bytes of input and output, and its steps.
+/// A call with its lengths of input and output, and its steps.
 #[derive(Clone, Debug)]
 struct Entry {
     call: Call,
@@ -51,12 +51,12 @@ struct Entry {
     steps: Few,
 }
 
-/// Calls that were made before. The one that was added first is forgotten first.
+/// The remembered calls. The oldest is dropped first.
 #[derive(Debug, Default)]
 pub(super) struct Known(heapless::Deque<Entry, CALLS>);
 
 impl Known {
-    /// Where the steps of a call are, until another is added.
+    /// Index of a call's steps, valid until another is added.
     #[inline]
     pub(super) fn find(&self, call: &Call, input: usize, output: usize) -> Option<usize> {
         let is_it = |entry: &Entry| entry.call == *call && (entry.input, entry.output) == (input, output);
@@ -68,7 +68,7 @@ impl Known {
         Some(&self.0.get(at)?.steps)
     }
 
-    /// Returns where they are, until another call is added.
+    /// Returns their index, valid until another call is added.
     pub(super) fn add(&mut self, call: &Call, input: usize, output: usize, steps: Few) -> usize {
         if self.0.is_full() {
             self.0.pop_front();

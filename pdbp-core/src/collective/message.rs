@@ -1,4 +1,4 @@
-//! What stands in front of the bytes of each message between members.
+//! The header of messages between members.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,10 +6,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::element::{Element, Op};
 use super::{Call, Kind};
 
-/// Bytes in front of each message.
+/// Bytes of the header of each message.
 pub const HEADER: usize = size_of::<Header>();
 
-/// A call as messages describe it. That of a tagged message has the tag as its number.
+/// A call as messages describe it. For a tagged message, the number is the tag.
 #[derive(Clone, Copy, Debug, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Stamp {
@@ -33,12 +33,12 @@ impl Stamp {
         }
     }
 
-    /// One that says no more than that it is about tagged messages.
+    /// A stamp that only says that it is about tagged messages.
     pub(super) fn tagged() -> Self {
         Self { kind: Kind::Tagged as u8, ..Self::default() }
     }
 
-    /// All of it in two words, for members that show each other calls by other means than messages; of data shorter than 2⁵⁶ bytes.
+    /// The stamp in two words, for members that show each other calls other than by messages; for data shorter than 2⁵⁶ bytes.
     #[inline]
     pub(super) fn words(&self) -> [u64; 2] {
         let what = u64::from(self.root.get()) | u64::from(self.kind) << 16 | u64::from(self.op) << 24;
@@ -64,7 +64,7 @@ impl Stamp {
         self.kind == Kind::Tagged as u8
     }
 
-    /// What it describes; `None` if it is nothing.
+    /// The call it describes; `None` if it is invalid.
     pub(super) fn call(&self) -> Option<Call> {
         let op = if self.op == 0 { None } else { Some(Op::of_code(self.op)?) };
         Some(Call {
@@ -77,32 +77,32 @@ impl Stamp {
     }
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum What {
     /// A piece of data of a call.
     Data = 1,
-    /// The sender has taken so many pieces.
+    /// Acknowledges this many pieces.
     Taken = 2,
-    /// The sender waits in this call for who gets it.
+    /// The sender waits for the receiver in this call.
     Waits = 3,
-    /// The group has ended: the code of the fault is the kind, the rank it is about the root.
+    /// The group has ended: kind holds the fault's code, root the rank it is about.
     Fault = 4,
-    /// The sender has left: nothing follows.
+    /// The sender has left: it sends nothing more.
     Left = 5,
-    /// The sender is there.
+    /// A greeting.
     Greeting = 6,
-    /// The sender has given up joining: it has made no call, and nothing follows.
+    /// The sender has given up joining: it has made no call, and sends nothing more.
     Withdrawn = 7,
 }
 
-/// The rank that a message says it is from; `None` if it is none of a group's. Whether it is right is for the carrier to know.
+/// The rank that a message claims to be from; `None` if it is invalid. The carrier must verify it.
 pub fn sender(message: &[u8]) -> Option<usize> {
     Header::read_from_prefix(message).ok().map(|(header, _)| header.from())
 }
 
-/// What stands behind the header of a [greeting](super::Member::greeting); `None` for other messages.
+/// What follows the header of a [greeting](super::Member::greeting); `None` for other messages.
 pub fn greeting(message: &[u8]) -> Option<&[u8]> {
     let (header, rest) = Header::read_from_prefix(message).ok()?;
     (header.what() == Some(What::Greeting)).then_some(rest)
@@ -113,7 +113,7 @@ pub fn is_withdrawal(message: &[u8]) -> bool {
     Header::read_from_prefix(message).is_ok_and(|(header, _)| header.what() == Some(What::Withdrawn))
 }
 
-/// In front of the bytes of a message. It is 24 bytes long, so that values behind it lie on their alignment as blocks do.
+/// The header of a message. It is 24 bytes long, so that values after it are as aligned as blocks are.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Header {
@@ -130,7 +130,7 @@ impl Header {
         Self { stamp, what: what as u8, from: (from as u16).into(), taken: taken.into() }
     }
 
-    /// One that says that a group has ended.
+    /// A message that a group has ended.
     pub(super) fn fault(from: usize, code: (u8, usize)) -> Self {
         let (kind, rank) = code;
         let stamp = Stamp { kind, root: (rank as u16).into(), ..Stamp::default() };
@@ -163,7 +163,7 @@ impl Header {
     }
 }
 
-/// All of it at once: it has no padding.
+/// Compares all of it at once: it has no padding.
 impl PartialEq for Stamp {
     #[inline]
     fn eq(&self, other: &Self) -> bool {

@@ -1,27 +1,29 @@
-//! Calls of all members of a group: broadcast, reduce and the like, as data and as what performs it.
+//! Collective calls of the members of a group: broadcast, reduce and the like, as data and as the code that performs it.
 //!
 //! ```text
 //! Call (what) ─▶ the table of algorithms (how) ─▶ Steps (who sends what to whom) ─▶ Running (does it, never waits) ─▶ Carrier
 //! ```
 //!
-//! * [`Call`] says what is called; [`Steps`] is an iterator over what one member does for it, computed from numbers without memory.
-//! * [`Running`] performs them over a [`Carrier`], which is queues in memory, the parts of a cluster, or anything else that brings
-//!   messages from member to member in order. It is polled, and never waits.
-//! * [`Member`] is what lasts from call to call: how far each flow to and from another member has come, and what has come too early.
+//! * [`Call`] is the call; [`Steps`] iterates over what one member does for it, computed from numbers without memory.
+//! * [`Running`] performs the steps over a [`Carrier`]: queues in memory, the parts of a cluster, or anything else that carries
+//!   messages between members in order. It is polled, and never waits.
+//! * [`Member`] is the state that lasts from call to call: the progress of each flow to and from another member, and early
+//!   messages.
 //! * [`combine`] is the only place where values are combined.
 //!
 //! # Rules
-//! * **The same call gives the same bits at all members, and in every run of the same group**: which values are combined, in which order
-//!   and who is left, follows from ranks and lengths alone, never from who arrives first. (The payload of a NaN is not promised.)
-//! * Which algorithm a call takes follows from the call and the length of a piece, so that all members choose the same without asking.
-//! * Nothing is allocated after set-up. A member takes everything that comes, and is at most [`WINDOW`] pieces ahead of what another one
-//!   has taken, and as many tagged ones; so memory is bounded, and what is under way does not use up the room of others.
-//! * Each message says of which call it is. Members that call different things are told so ([`Fault::Mismatch`]); so they are if each
-//!   waits for a message of the other ([`Running::show`]), and all others with them.
-//! * What ends a group ends it for all members, by name ([`Member::tell_fault`]).
+//! * **A call gives the same bits at all members, and in every run of the same group**: which values are combined, in which order,
+//!   and which is the left operand, follows from ranks and lengths alone, never from the order of arrival. (The payload of a NaN is
+//!   not guaranteed.)
+//! * The algorithm of a call follows from the call and the length of a piece, so that all members choose the same without asking.
+//! * Nothing is allocated after set-up. A member accepts everything that arrives, and is at most [`WINDOW`] pieces ahead of what
+//!   another one has taken, and as many tagged ones. So memory is bounded, and a group cannot use up the space of others.
+//! * Each message names its call. Members that make different calls learn so ([`Fault::Mismatch`]), even if each waits for a
+//!   message from the other ([`Running::show`]), and so do all others.
+//! * A fault ends the group for all members, and names the culprit ([`Member::tell_fault`]).
 //!
 //! # Algorithms
-//! With n members, in messages and bytes of all of them, for data of b bytes (blocks of b bytes) in one piece:
+//! For n members and data of b bytes (blocks of b bytes) in one piece, the messages and bytes of all members together:
 //!
 //! | call | algorithm | messages | bytes | rounds |
 //! |---|---|---|---|---|
@@ -36,18 +38,18 @@
 //! | reduce_scatter | ring | n (n − 1) | (n − 1) b | n − 1 |
 //! | all_to_all above | pairwise | n (n − 1) | n (n − 1) b | n − 1 |
 //!
-//! Others are there to be compared with, by [`Steps::by`]: binomial and binary trees for broadcast, reduce and all_reduce, and
+//! Others are available for comparison through [`Steps::by`]: binomial and binary trees for broadcast, reduce and all_reduce, and
 //! trees, chains and halving for all_reduce ([`Algorithm`]).
 //!
-//! Members that can all read what each writes do short calls without any of these: each writes once what it gives, and reads what it gets
-//! ([`Call::writers`], [`Call::read_notes`]). What they combine has the same bits. Members that can read each other's memory move long blocks so that
-//! each is copied once ([`Call::reads`]).
+//! Members that can all read what each writes do short calls without any of these: each writes its input once, and reads what it
+//! needs ([`Call::writers`], [`Call::read_notes`]). Combined results have the same bits. Members that can read each other's memory
+//! move long blocks with a single copy each ([`Call::reads`]).
 //!
-//! Scatter and gather have no tree: members inside it would need memory for what is their children's, and would copy it once more. The
-//! price is n − 1 messages at the root, which packs those of one node into blocks anyway.
+//! Scatter and gather do not use a tree: inner members would need memory for their children's blocks, and would copy them once
+//! more. The price is n − 1 messages at the root, which packs those for one node into blocks anyway.
 //!
 //! # Example
-//! Three members in one thread, with a queue to each.
+//! Three members on one thread, with a queue to each.
 //!
 //! ```
 //! use pdbp_core::collective::{Call, Carrier, Data, Element, Kind, Member, MemberStorage, Message, Op, Polled, Running, Sent};

@@ -1,5 +1,5 @@
-//! Short calls of members that can all read what each of them writes, such as those that share memory: nobody passes on anything. Each
-//! member writes what it gives once, or nothing, and reads what it gets out of the notes of others.
+//! Short calls of members that can all read what each of them writes, such as those that share memory: nothing is forwarded. Each
+//! member writes its input once, if it has any, and reads what it needs from the notes of others.
 //!
 //! | call | who writes | what | who reads |
 //! |---|---|---|---|
@@ -9,15 +9,16 @@
 //! | all_gather, all_reduce | all | a block, their data | all |
 //! | all_to_all | all | all their blocks | all, each its own of each |
 //!
-//! Values are combined in the order of the algorithm that the call takes by messages, so that results have the same bits either way.
+//! Values are combined in the order of the algorithm that the call takes by messages, so that results have the same bits either
+//! way.
 
 use super::element::{Left, Op, combine};
 use super::{Call, Data, Kind};
 
-/// Up to so many bytes of all members together who combines them alone is done before rounds of messages are.
+/// Up to this many bytes of all members together, combining them alone takes less time than rounds of messages.
 const MOST: usize = 16 << 10;
 
-/// Who writes what others read.
+/// Which members write what others read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writers {
     /// This member alone.
@@ -29,7 +30,7 @@ pub enum Writers {
 }
 
 impl Writers {
-    /// Whether a member does.
+    /// Whether a member writes.
     #[inline]
     pub fn contains(self, rank: usize) -> bool {
         match self {
@@ -51,7 +52,8 @@ impl Writers {
 }
 
 impl Call {
-    /// Who writes, if the call can be done by notes of so many bytes and gains by that. It depends on the call and its arguments alone.
+    /// The writers, if the call can be done with notes of up to `longest` bytes and gains by that. Depends only on the call and its
+    /// arguments.
     #[inline]
     pub fn writers(&self, members: usize, longest: usize) -> Option<Writers> {
         let blocks = |length: usize| length.saturating_mul(members);
@@ -68,7 +70,7 @@ impl Call {
         ((1..=longest).contains(&written) && folded <= MOST).then_some(writers)
     }
 
-    /// What a member that writes writes.
+    /// What a writer writes.
     #[inline]
     pub fn written<'d>(&self, data: &'d Data<'_, '_>) -> &'d [u8] {
         match self.kind {
@@ -77,14 +79,15 @@ impl Call {
         }
     }
 
-    /// How much memory [`read_notes`](Self::read_notes) needs to combine values, at most: for each level of the tree by which they are combined, and
-    /// for the values that come next.
+    /// Maximum memory that [`read_notes`](Self::read_notes) needs to combine values: one buffer per level of the combining tree,
+    /// and one for the next values.
     pub const fn scratch(members: usize, longest: usize) -> usize {
         (usize::BITS - members.leading_zeros()) as usize * longest + 2 * longest
     }
 
-    /// Puts what a member gets where it belongs, when all that [write](Self::writers) have written: `read` copies what begins at a byte of the note of a
-    /// member. `scratch` is memory to combine values in. Returns whether it could: the call was [checked](Self::check), and there is enough memory.
+    /// Reads the notes once all [writers](Self::writers) have written, and puts the result in place: `read` copies from a byte
+    /// offset of a member's note. `scratch` is memory for combining. Returns `false` if the call is invalid (it must be
+    /// [checked](Self::check) before) or memory is too short.
     #[inline]
     pub fn read_notes(
         &self,
@@ -123,7 +126,8 @@ impl Call {
         true
     }
 
-    /// Combines the values of all members, in this order, as a tree of this degree does; of the first ones `pairs` are combined before.
+    /// Combines the values of all members, in this order, as a tree of this degree does; the first `pairs` pairs are combined
+    /// before.
     fn fold(
         &self,
         (mut order, degree, pairs): (impl ExactSizeIterator<Item = usize>, usize, usize),
@@ -146,7 +150,7 @@ impl Call {
                     return false;
                 }
             }
-            // Whatever stands for a whole subtree is combined with what is left of it there; behind the last leaf, all.
+            // Combine the value of each complete subtree with what is on its left; after the last leaf, everything.
             let (mut place, is_last) = (leaf, leaf + 1 == leaves);
             while if is_last { stack.depth > 1 } else { !place.is_multiple_of(degree) } {
                 if !stack.combine(self, data) {
@@ -162,7 +166,7 @@ impl Call {
     }
 }
 
-/// Values that wait for those on their right, one behind the other.
+/// Values that wait for those on their right, one after the other.
 struct Stack<'s> {
     scratch: &'s mut [u8],
     bytes: usize,
@@ -176,7 +180,7 @@ impl Stack<'_> {
         self.scratch.get_mut(start..start + self.bytes)
     }
 
-    /// Combines the last one with that before it.
+    /// Combines the last value with the one before it.
     fn combine(&mut self, call: &Call, data: &mut Data<'_, '_>) -> bool {
         let Some(depth) = self.depth.checked_sub(1).filter(|depth| *depth > 0) else { return false };
         self.depth = depth;
@@ -194,7 +198,7 @@ impl Stack<'_> {
     }
 }
 
-/// Copies what begins there, if it is long enough.
+/// Copies from `from`, if it is long enough.
 fn copy(into: &mut [u8], from: Option<&[u8]>) -> bool {
     let Some(from) = from.and_then(|from| from.get(..into.len())) else { return false };
     into.copy_from_slice(from);

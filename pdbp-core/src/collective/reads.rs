@@ -1,45 +1,45 @@
-//! Long calls of members that can read each other's memory, such as processes of one host: each block is copied once, by who gets it, from where it is
-//! to where it belongs.
+//! Long calls of members that can read each other's memory, such as processes of one host: each block is copied once, by its
+//! receiver, from its source to its destination.
 //!
-//! A call has two rounds. In the first one those that give write a note where their data is, and the others read it there. In the second one those
-//! that have read write that they have, and nobody leaves before all have whom it gives something.
+//! A call has two rounds. In the first, the senders write a note that says where their data is, and the others read the data there.
+//! In the second, the readers write that they have finished; nobody leaves before all its readers have.
 //!
 //! | call | who writes first | and then |
 //! |---|---|---|
 //! | scatter | the root | all but the root |
 //! | all_gather, all_to_all | all | all |
 //!
-//! Of the other calls each byte is copied as often by messages, but for those of a broadcast to many, a reduction or a gather, which the processors of
-//! several members copy at a time there.
+//! In all other calls, messages copy each byte no more often, except in a broadcast to many, a reduction or a gather; there the
+//! processors of several members copy at the same time.
 
 use super::noted::Writers;
 use super::steps::{Plan, Span};
 use super::{Call, Data, Kind};
 
-/// From so many bytes in a block on.
+/// Minimum length of a block.
 const LONG: usize = 32 << 10;
-/// From so many bytes on that the root of a scatter would copy for all.
+/// Minimum bytes that the root of a scatter would copy for all.
 const LONG_OF_ROOT: usize = 128 << 10;
-/// Fewer members that all copy take no longer to copy each byte in and out of slots, which stay in caches: the system takes twice as long for a byte as they
-/// do for a copy.
+/// With fewer members that all copy, copying each byte in and out of cached slots takes no longer: the system needs twice as long
+/// per byte as a plain copy.
 const FEWEST: usize = 5;
-/// The most bytes that are read at a time.
+/// Maximum bytes read at a time.
 const PIECE: usize = 1 << 20;
 
-/// A call at one member: in which round it is, and how far that has come.
+/// The state of a call at one member: its round, and the progress in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reads {
     plan: Plan,
     is_read: bool,
     is_over: bool,
-    /// Members whose blocks are here, and bytes of the next one.
+    /// Members whose blocks have been read, and bytes read of the next one.
     members: usize,
     bytes: usize,
 }
 
 impl Call {
-    /// How a member does the call by what it reads where others have it; `None` if members do not do so. It depends on the call and its
-    /// arguments alone, which have been [checked](Call::check).
+    /// How a member does the call by reading others' memory; `None` if members do not. Depends only on the call and its arguments,
+    /// which have been [checked](Call::check).
     pub fn reads(&self, members: usize, rank: usize) -> Option<Reads> {
         let pays = match self.kind {
             Kind::Scatter => self.bytes.saturating_mul(members.saturating_sub(1)) >= LONG_OF_ROOT,
@@ -60,7 +60,7 @@ impl Call {
 }
 
 impl Reads {
-    /// Who writes in this round; `None` when the call is done.
+    /// Who writes in this round; `None` once the call is done.
     pub fn writers(&self) -> Option<Writers> {
         match self.plan.kind {
             _ if self.is_over => None,
@@ -70,28 +70,28 @@ impl Reads {
         }
     }
 
-    /// Whether something is read in this round.
+    /// Whether anything is read in this round.
     pub fn is_first_round(&self) -> bool {
         !self.is_read
     }
 
-    /// Goes on to the next round, when all of this one was [read](Self::read).
+    /// Moves on to the next round, once everything in this one was [read](Self::read).
     pub fn next_round(&mut self) {
         (self.is_read, self.is_over) = (true, self.is_read);
     }
 
-    /// Reads the next piece of this round, in which all that write have written. `read` copies what begins at a byte of the input of a member. Returns
-    /// whether there was one.
+    /// Reads the next piece of this round, whose writers have all written. `read` copies from a byte offset of a member's input.
+    /// Returns whether there was a piece.
     ///
     /// # Errors
-    /// What `read` says.
+    /// The error of `read`.
     pub fn read<E>(
         &mut self,
         data: &mut Data<'_, '_>,
         read: impl FnOnce(usize, usize, &mut [u8]) -> Result<(), E>,
     ) -> Result<bool, E> {
         while !self.is_read && self.members < self.plan.members {
-            // Each begins with its own, and then with that of another one.
+            // Each begins with its own block, then continues with the next member's.
             let from = (self.plan.rank + self.members) % self.plan.members;
             let (at, into) = self.block(from);
             let start = into.start + self.bytes;
@@ -112,7 +112,7 @@ impl Reads {
         Ok(false)
     }
 
-    /// What this member gets of one: where it is in the input there, and in the output here.
+    /// What this member gets from another: offset in the input there, and span in the output here.
     fn block(&self, from: usize) -> (usize, Span) {
         let Plan { kind, rank, root, .. } = self.plan;
         match kind {

@@ -1,4 +1,4 @@
-//! Does a call.
+//! Performs a call.
 
 use super::element::{Left, combine};
 use super::known::Few;
@@ -7,53 +7,53 @@ use super::message::{HEADER, Stamp};
 use super::steps::{Place, Step, Steps, Then};
 use super::{Call, Fault, Kind, Member, Refused};
 
-/// What became of a message that was to be sent.
+/// Outcome of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It is on its way, or packed.
+    /// It is in flight, or packed.
     Done,
     /// There is no room for it now.
     NoRoom,
-    /// The member cannot be reached any more.
+    /// The member is no longer reachable.
     Gone,
 }
 
-/// What carries messages between members: parts of any transport, queues in memory, a fabric.
+/// Carries messages between members: over parts on any transport, queues in memory, a fabric.
 ///
-/// **Between two members messages arrive once, whole and in the order in which they were sent, or not at all.** No call waits.
+/// **Between two members, messages arrive once, whole and in the order sent, or not at all.** No method blocks.
 pub trait Carrier {
-    /// Sends a message that consists of a header, of [`HEADER`](super::HEADER) bytes, and of data, of at most the piece that the members
-    /// have agreed on.
+    /// Sends a message that consists of a header of [`HEADER`](super::HEADER) bytes and of data, at most a piece as agreed among
+    /// the members.
     fn try_send(&mut self, to: usize, header: &[u8], data: &[u8]) -> Sent;
 
-    /// Hands the next message that has come, of any member, to `take`. Returns whether there was one.
+    /// Passes the next message, from any member, to `take`. Returns whether there was one.
     fn try_recv(&mut self, take: impl FnOnce(&mut dyn Message)) -> bool;
 
-    /// What was sent shall leave now.
+    /// Sends everything out now.
     fn flush(&mut self);
 }
 
-/// A message that has come: a header, and data.
+/// A received message: header and data.
 pub trait Message {
-    /// The header; shorter only where the message is no message of a member.
+    /// The header; only shorter if the message does not come from a member.
     fn header(&self) -> &[u8];
 
-    /// How many bytes of data there are.
+    /// Bytes of data.
     fn data_length(&self) -> usize;
 
-    /// Copies the data to where it belongs, which is as long: from the memory of the carrier, so that no other copy is needed.
+    /// Copies the data into `into`, which has the same length: directly from the carrier's memory, so that no other copy is needed.
     fn read(&mut self, into: &mut [u8]);
 
-    /// The data, all of it.
+    /// All of the data.
     fn data(&mut self) -> &[u8];
 
-    /// Hands out the data part by part, for who combines it with something: where each begins, a multiple of 64, and its bytes.
+    /// Passes the data on in parts, for combining: the offset of each, a multiple of 64, and its bytes.
     fn parts(&mut self, take: &mut dyn FnMut(usize, &[u8])) {
         take(0, self.data());
     }
 }
 
-/// Header and data in a row.
+/// Header and data, contiguous.
 impl Message for &[u8] {
     fn header(&self) -> &[u8] {
         self.get(..HEADER).unwrap_or(self)
@@ -77,44 +77,44 @@ impl Message for &[u8] {
 
 /// The data of a call.
 pub struct Data<'d, 'f> {
-    /// What is sent, for calls that have it in a place of its own.
+    /// The data to send, for calls with separate input.
     pub input: &'d [u8],
-    /// What is received, and also what is sent for calls in place.
+    /// The data received; for calls in place also the data to send.
     pub output: &'d mut [u8],
     /// How values are combined by [`Op::Function`](super::Op::Function).
     pub fold: Option<&'f mut (dyn Fold + 'd)>,
 }
 
-/// A function that combines the values of a member, which it changes, with those that have come.
+/// A function that combines a member's values, which it modifies, with received ones.
 pub trait Fold: FnMut(&mut [u8], &[u8], Left) {}
 
 impl<F: FnMut(&mut [u8], &[u8], Left)> Fold for F {}
 
-/// How far a call has come.
+/// Progress of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polled {
     /// This member has done its part.
     Done,
-    /// It waits for a message of this member: for data, or to hear that it has taken what was sent before.
+    /// It waits for a message from this member: for data, or for an acknowledgement.
     Waits(usize),
     /// It has something for this member, for which the carrier has no room now.
     Full(usize),
 }
 
-/// A call under way. It never waits: who runs it polls it until it is done, with the same data each time.
+/// A call in progress. It never blocks: poll it until it is done, with the same data each time.
 ///
 /// See the [module](super) for an example.
 #[derive(Debug)]
 pub struct Running {
     rest: Rest,
     step: Option<Step>,
-    /// What messages of it say, out and in: the same but for tags.
+    /// The stamps of its messages, out and in: equal except for tags.
     out: Stamp,
     into: Stamp,
     call: Call,
 }
 
-/// The steps after the one that is being done.
+/// The steps after the current one.
 #[derive(Clone, Debug)]
 enum Rest {
     Known(Few),
@@ -145,9 +145,9 @@ pub struct Tagged {
 /// Why a call was not begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartError {
-    /// The group goes on; nothing was sent.
+    /// The call is invalid; the group goes on and nothing was sent.
     Refused(Refused),
-    /// The group had ended before.
+    /// The group had ended.
     Ended(Fault),
 }
 
@@ -164,10 +164,10 @@ impl From<Fault> for StartError {
 }
 
 impl Running {
-    /// Begins a call of all members. Nothing is sent before it is polled.
+    /// Begins a call of all members. Nothing is sent before its first poll.
     ///
     /// # Errors
-    /// [`StartError::Refused`] when the call cannot be made with so many bytes of input and output; then it does not count.
+    /// [`StartError::Refused`] if the call is invalid with these lengths of input and output; it then does not count.
     #[inline]
     pub fn start(
         call: &Call,
@@ -181,7 +181,7 @@ impl Running {
         }
         let stamp = member.begin(call)?;
         let known = known.or_else(|| member.learn(call, input, output));
-        // Made where it stays, since steps are long.
+        // Built in place, since steps are large.
         Ok(match known.and_then(|at| member.few(at)) {
             Some(few) => {
                 let step = few.first();
@@ -195,11 +195,11 @@ impl Running {
         })
     }
 
-    /// The last call that was begun, for whoever carries it out by something else than messages and has begun it by
+    /// The last call begun, for hosts that carry it out by other means than messages and have begun it by
     /// [`Member::enter_barrier`].
     ///
     /// # Errors
-    /// [`StartError::Ended`], also where none was begun.
+    /// [`StartError::Ended`], also if none was begun.
     pub fn of_last(member: &Member<'_>) -> Result<Self, StartError> {
         let garbled = Fault::Garbled { rank: member.rank() };
         let stamp = member.last().ok_or(garbled)?;
@@ -207,10 +207,10 @@ impl Running {
         Ok(Self { rest: Rest::Known(Few::default()), step: None, out: stamp, into: stamp, call })
     }
 
-    /// Begins to send input to one member, to receive output from one, or both at a time.
+    /// Begins to send input to one member, to receive output from one, or both at the same time.
     ///
     /// # Errors
-    /// [`StartError::Refused`] for ranks that are none, and for this member's own rank at one end alone.
+    /// [`StartError::Refused`] for invalid ranks, and for this member's own rank at one end alone.
     pub fn start_tagged(
         member: &mut Member<'_>,
         to: Option<Tagged>,
@@ -245,15 +245,15 @@ impl Running {
         Ok(Self { rest, step, out: stamp(to), into: stamp(from), call })
     }
 
-    /// What is called.
+    /// The call.
     pub fn call(&self) -> &Call {
         &self.call
     }
 
-    /// Goes on as far as it can without waiting.
+    /// Advances as far as possible without waiting.
     ///
     /// # Errors
-    /// The [`Fault`] that has ended the group. The others are told; who polls sees to it that they are, by [`Member::tell_fault`].
+    /// The [`Fault`] that ended the group. The caller must see to it that the others are told, by [`Member::tell_fault`].
     pub fn poll(
         &mut self,
         member: &mut Member<'_>,
@@ -267,8 +267,8 @@ impl Running {
         result
     }
 
-    /// Tells the member that this call waits for which call it is, if it waits: who is in another one says so. For hosts that have waited
-    /// for a while; once per wait is enough.
+    /// If this call waits, tells the member waited for which call this is; a member in another call then says so. For hosts that
+    /// have waited for a while; once per wait is enough.
     pub fn show(&self, member: &mut Member<'_>, carrier: &mut impl Carrier) -> bool {
         match &self.step {
             Some(Step::Recv { from, .. }) if !self.into.is_tagged() => {
@@ -280,8 +280,8 @@ impl Running {
         }
     }
 
-    /// The members of which this one has yet to receive something in this call, and has nothing that came too early, step by step: the first one keeps it
-    /// waiting, if it waits to receive.
+    /// The members that this one has yet to receive from in this call and has nothing early from, in step order. The first one is
+    /// what it waits for, if it waits to receive.
     pub fn yet_to_send(&self, member: &Member<'_>) -> impl Iterator<Item = usize> {
         let (mut rest, into) = (self.rest.clone(), self.into);
         let steps = self.step.clone().into_iter().chain(core::iter::from_fn(move || rest.next()));
@@ -291,11 +291,11 @@ impl Running {
         })
     }
 
-    /// For a call that switches carry out: takes the messages that come meanwhile, by which others say that the group has ended, that they have left,
-    /// or that they wait in another call.
+    /// For a call carried out by switches: takes messages that arrive meanwhile, by which others say that the group has ended, that
+    /// they have left, or that they wait in another call.
     ///
     /// # Errors
-    /// The [`Fault`] that has ended the group, as [`poll`](Self::poll).
+    /// The [`Fault`] that ended the group, as for [`poll`](Self::poll).
     pub fn attend(&self, member: &mut Member<'_>, carrier: &mut impl Carrier) -> Result<(), Fault> {
         let mut result = member.fault().map_or(Ok(()), Err);
         while result.is_ok() && carrier.try_recv(|message| result = member.accept(message)) {}
@@ -306,7 +306,7 @@ impl Running {
         result
     }
 
-    /// Of the same: tells a member that has not come yet which call this is. Who is in another one says so.
+    /// In such a call: tells a member that has not arrived yet which call this is. A member in another call then says so.
     pub fn show_to(&self, member: &mut Member<'_>, carrier: &mut impl Carrier, rank: usize) -> bool {
         let shown = member.show(carrier, rank, self.into);
         carrier.flush();
@@ -326,7 +326,7 @@ impl Running {
                 Err(fault) => break Err(fault),
             };
             if state != Polled::Done && core::mem::take(&mut sent) {
-                // Before this member looks for an answer, which takes some carriers as long as to send.
+                // Before this member looks for a reply, which takes some carriers as long as sending.
                 carrier.flush();
             }
             let mut arrived = Ok(());
@@ -336,7 +336,7 @@ impl Running {
                 if let Err(fault) = arrived {
                     break Err(fault);
                 }
-                // At once, so that the sender copies the next pieces while this member copies those that have come.
+                // At once, so that the sender copies the next pieces while this member copies those received.
                 if member.tell_taken(carrier) {
                     carrier.flush();
                 }
@@ -356,7 +356,7 @@ impl Running {
         result
     }
 
-    /// Steps, until one has to wait.
+    /// Performs steps until one has to wait.
     fn perform(
         &mut self,
         member: &mut Member<'_>,
@@ -404,7 +404,7 @@ impl Running {
         }
     }
 
-    /// Takes a message: where it belongs, if it is the one that is waited for.
+    /// Takes a message, in place if it is the one waited for.
     fn arrive(
         &mut self,
         member: &mut Member<'_>,
@@ -417,7 +417,7 @@ impl Running {
             && stamp.is_tagged() == self.into.is_tagged()
             && (!stamp.is_tagged() || stamp.number() == self.into.number())
         {
-            // Nothing of it has come too early: then the step would have been done.
+            // No early piece from it was kept: otherwise the step would have been done.
             member.compare(sender, stamp, self.into)?;
             let fits = receive(&self.call, data, range.clone(), *then, message);
             member.note_taken(sender, stamp);
@@ -428,7 +428,7 @@ impl Running {
         member.keep(sender, stamp, message)
     }
 
-    /// Who has left sends and takes nothing any more.
+    /// A member that has left sends and receives nothing more.
     fn whether_it_can_come(&self, member: &mut Member<'_>, state: Polled) -> Result<Polled, Fault> {
         match state {
             Polled::Waits(rank) | Polled::Full(rank) if member.has_left(rank) => {
@@ -447,7 +447,7 @@ fn copy(data: &mut Data<'_, '_>, from: core::ops::Range<usize>, into: usize) {
     }
 }
 
-/// Puts a piece where it belongs. Returns whether it has the length that is waited for.
+/// Stores or combines a piece. Returns whether it has the expected length.
 fn receive(
     call: &Call,
     data: &mut Data<'_, '_>,
@@ -474,7 +474,7 @@ fn receive(
     is_whole
 }
 
-/// The call is the same and yet a piece has another length: members that have not agreed on the longest piece.
+/// The call is the same but a piece has another length: the members have not agreed on the length of pieces.
 fn check(member: &mut Member<'_>, rank: usize, fits: bool) -> Result<(), Fault> {
     if fits { Ok(()) } else { Err(member.fail(Fault::Garbled { rank })) }
 }

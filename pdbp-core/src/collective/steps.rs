@@ -1,4 +1,4 @@
-//! What one member does in a call, step by step: computed from numbers, without memory.
+//! The steps of one member in a call, computed from numbers, without memory.
 
 use core::ops::Range;
 
@@ -7,7 +7,7 @@ use super::element::Left;
 use super::tree::{self, Shape};
 use super::{Call, Kind, exchange};
 
-/// Pieces are cut at multiples of this, so that no value is cut.
+/// Pieces are cut at multiples of this, so that no value is split.
 pub(super) const GRAIN: usize = 64;
 
 /// Where a step reads what it sends.
@@ -15,50 +15,50 @@ pub(super) const GRAIN: usize = 64;
 pub enum Place {
     /// The input of the call.
     Input,
-    /// Its output, which calls in place have alone.
+    /// Its output, the only data of calls in place.
     Output,
 }
 
-/// What becomes of bytes that have come.
+/// What to do with received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// They are put there.
+    /// Store them.
     Store,
-    /// They are combined with what is there.
+    /// Combine them with what is there.
     Fold(Left),
 }
 
-/// One thing that a member does. Ranges are bytes of input or output.
+/// One action of a member. Ranges are bytes of input or output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Copies a range of the input to this place of the output.
+    /// Copies a range of the input to an offset of the output.
     Copy {
-        /// What.
+        /// The range.
         from: Range<usize>,
-        /// Where its first byte goes.
+        /// The offset of its first byte.
         into: usize,
     },
     /// Sends a message.
     Send {
-        /// To whom.
+        /// The destination.
         to: usize,
-        /// Of which data.
+        /// Where the data is.
         place: Place,
-        /// What.
+        /// Its range there.
         range: Range<usize>,
     },
     /// Receives a message into the output.
     Recv {
-        /// From whom.
+        /// The source.
         from: usize,
-        /// Where to.
+        /// Where the data goes.
         range: Range<usize>,
-        /// And what becomes of it.
+        /// What to do with it.
         then: Then,
     },
 }
 
-/// A range that is copied.
+/// A range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) start: usize,
@@ -74,7 +74,7 @@ impl Span {
         self.start == self.end
     }
 
-    /// The first piece, and what is left if that is anything.
+    /// The first piece, and the rest if there is any.
     fn cut(self, piece: usize) -> (Range<usize>, Option<Self>) {
         let end = self.end.min(self.start + piece);
         (self.start..end, Some(Self { start: end, end: self.end }).filter(|rest| !rest.is_empty()))
@@ -117,7 +117,7 @@ impl Round {
         Self { out: self.out.or(other.out), into: self.into.or(other.into) }
     }
 
-    /// Empty messages are left out, at both ends alike, where they would say nothing.
+    /// Drops empty messages that carry no information, at both ends alike.
     fn without_empty(self) -> Self {
         Self {
             out: self.out.filter(|out| !out.span.is_empty()),
@@ -139,7 +139,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The share of a member, of data that is divided into one for each: as many values each, and the first ones one more.
+    /// A member's share of data divided among all: an equal number of values each; the first ones may have one more.
     pub(super) fn share(&self, rank: usize) -> Span {
         let values = self.bytes / self.unit;
         let (each, more) = (values / self.members, values % self.members);
@@ -156,7 +156,7 @@ impl Plan {
         Span::new(0, self.bytes)
     }
 
-    /// What the member keeps for itself: a range of the input, and where in the output it goes.
+    /// What the member copies locally: a range of the input, and its offset in the output.
     fn copy(&self) -> Option<(Span, usize)> {
         let own = self.block(self.rank).start;
         let is_root = self.rank == self.root;
@@ -192,18 +192,18 @@ impl Plan {
     }
 }
 
-/// Which way data goes in a tree: to the root to be combined, or from it.
+/// The direction of data in a tree: to the root, combined, or from the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
     Up,
     Down,
 }
 
-/// The steps of one member in a call, in the order in which it does them.
+/// The steps of one member in a call, in order.
 ///
-/// Every message that a step of one member sends is received by a step of another, in the same order between the two. Messages are cut
-/// into pieces alike at both ends, and pieces out and in take turns, so that what flows both ways needs no more room than what flows one
-/// way. In trees the pieces are the outer loop: a member passes the first on while the second comes.
+/// Every message sent by a step of one member is received by a step of another, in the same order between the two. Both ends cut
+/// messages into the same pieces, and outgoing and incoming pieces alternate, so that two-way traffic needs no more room than
+/// one-way. In trees, pieces are the outer loop: a member forwards the first while the second arrives.
 ///
 /// ```
 /// use pdbp_core::collective::{Call, Kind, Place, Step, Steps, Then};
@@ -219,13 +219,13 @@ pub struct Steps {
     plan: Plan,
     work: Work,
     piece: usize,
-    /// Of trees: which piece the rounds are about; of an all_reduce first up, then down.
+    /// In trees: the piece that the rounds are at; in an all_reduce first up, then down.
     pieces_done: usize,
     next_round: usize,
     copy: Option<(Span, usize)>,
     out: Option<Out>,
     into: Option<In>,
-    /// Whether a piece came last, so that one goes next.
+    /// Whether the last piece was incoming, so that an outgoing one is next.
     takes_turn: Turn,
 }
 
@@ -238,18 +238,18 @@ enum Turn {
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Rounds(Algorithm),
-    /// A message out, one in, or both.
+    /// One message out, one in, or both.
     Pair,
 }
 
 impl Steps {
-    /// Those of the member `rank`, in pieces of at most `piece` bytes, at least 64.
+    /// The steps of member `rank`, in pieces of at most `piece` bytes, at least 64.
     pub fn new(call: &Call, members: usize, rank: usize, piece: usize) -> Self {
         Self::with(call, choose(call, members, whole_grains(piece)), members, rank, piece)
     }
 
-    /// The same by another algorithm than that which such calls take, for whoever compares them; `None` if it
-    /// [cannot do](Algorithm::does) such a call. All members have to name the same.
+    /// The same by another algorithm than such calls take, for comparison; `None` if it [cannot do](Algorithm::does) the call. All
+    /// members must name the same.
     pub fn by(call: &Call, algorithm: Algorithm, members: usize, rank: usize, piece: usize) -> Option<Self> {
         algorithm.does(call.kind).then(|| Self::with(call, algorithm, members, rank, piece))
     }
@@ -262,7 +262,7 @@ impl Steps {
         Self::of(plan, Work::Rounds(algorithm), piece, copy)
     }
 
-    /// Those of a member that sends `bytes` of input to one member and receives other bytes as output from one, or does one of both.
+    /// The steps of a member that sends `bytes` of input to one member and receives output from another, or does one of the two.
     pub(super) fn pair(
         rank: usize,
         to: Option<(usize, usize)>,
@@ -302,12 +302,12 @@ impl Steps {
         Some(Step::Recv { from: into.from, range, then: into.then })
     }
 
-    /// Pieces of all the data, of which there is some.
+    /// Number of pieces of all the data, which is not empty.
     fn pieces(&self) -> usize {
         self.plan.bytes.div_ceil(self.piece)
     }
 
-    /// Of an all_reduce by a tree all pieces go up first, so that the first one is on its way while the last ones are combined.
+    /// In an all_reduce by a tree all pieces go up first, so that the first one is in flight while the last ones are combined.
     fn pass(&self) -> Pass {
         match self.plan.kind {
             Kind::Reduce => Pass::Up,
@@ -316,7 +316,7 @@ impl Steps {
         }
     }
 
-    /// Goes on to the next round; `None` at the end.
+    /// Loads the next round; `None` at the end.
     fn load(&mut self) -> Option<()> {
         let Work::Rounds(algorithm) = self.work else { return None };
         if self.plan.members < 2 || (self.plan.bytes == 0 && self.plan.kind != Kind::Barrier) {

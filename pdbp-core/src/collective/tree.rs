@@ -1,21 +1,21 @@
-//! Trees. Seen from the root, members are numbered from 0 on, and a member and those below it are a range of numbers, so that operands stay
-//! in that order.
+//! Trees. Members are numbered from the root on, and a member and its descendants are a range of numbers, so that operands stay in
+//! order.
 
 use super::element::Left;
 use super::steps::{Place, Plan, Round, Then};
 
-/// Who passes on to whom.
+/// The shape of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// The parent of a number is the number with its lowest digit that is not 0, in this base, set to 0.
+    /// The parent of a number is that number with its lowest nonzero digit, in this base, set to 0.
     Nomial(usize),
-    /// Below a number is the next one, and what is below that; and the first one of the other half.
+    /// The children of a number are the next one, with the first half of the range below, and the first number of the second half.
     Binary,
-    /// Below a number is the next one.
+    /// The child of a number is the next one.
     Chain,
 }
 
-/// Broadcast: from the parent, then to the children, those with the most below them first.
+/// Broadcast: receive from the parent, then send to the children, largest subtree first.
 pub(super) fn broadcast(plan: &Plan, shape: Shape, number: usize) -> Option<Round> {
     let own = place(plan);
     let Some(child) = number.checked_sub(1) else {
@@ -35,14 +35,14 @@ pub(super) fn broadcast(plan: &Plan, shape: Shape, number: usize) -> Option<Roun
     Some(child.map(send).unwrap_or_default())
 }
 
-/// Reduce: from the children, those that are ready first first, then to the parent.
+/// Reduce: receive from the children, those that are ready first first, then send to the parent.
 pub(super) fn reduce(plan: &Plan, shape: Shape, number: usize) -> Option<Round> {
     let own = place(plan);
     if let Some(child) = shape.child(own, plan.members, number) {
         let fold = |child| Round::recv(rank(plan, child), plan.whole(), Then::Fold(Left::Own));
         return Some(child.map(fold).unwrap_or_default());
     }
-    // The first number beyond the children.
+    // The first number past the children.
     let is_next = number.checked_sub(1).is_none_or(|last| shape.child(own, plan.members, last).is_some());
     let parent = shape.parent(own, plan.members).filter(|_| is_next)?;
     Some(Round::send(rank(plan, parent), Place::Output, plan.whole()))
@@ -66,7 +66,7 @@ impl Shape {
         })
     }
 
-    /// A child, counted from that with the least below it on; `None` beyond the last, and nothing where there is no such member.
+    /// A child, counted from the smallest subtree; `None` past the last, `Some(None)` if there is no such member.
     fn child(self, place: usize, members: usize, number: usize) -> Option<Option<usize>> {
         let child = match self {
             Self::Nomial(degree) => {
@@ -77,7 +77,7 @@ impl Shape {
                 let (_, end) = find(place, members);
                 (number < 2)
                     .then(|| if number == 0 { place + 1 } else { middle(place, end) })
-                    // With one below, the second half is empty.
+                    // With a single descendant, the second half is empty.
                     .map(|child| if child < end { child } else { members })
             }
             Self::Chain => (number == 0).then_some(place + 1),
@@ -86,7 +86,7 @@ impl Shape {
     }
 }
 
-/// The parent of a number that is not 0 in a binary tree, and the end of the range that is below the number.
+/// The parent of a nonzero number in a binary tree, and the end of the range of its descendants.
 fn find(place: usize, members: usize) -> (usize, usize) {
     let (mut at, mut end, mut parent) = (0, members, 0);
     while at != place {
@@ -97,12 +97,12 @@ fn find(place: usize, members: usize) -> (usize, usize) {
     (parent, end)
 }
 
-/// Where the second half of what is below a number begins.
+/// Where the second half of a number's descendants begins.
 fn middle(place: usize, end: usize) -> usize {
     place + 1 + (end - place - 1).div_ceil(2)
 }
 
-/// The number of this member, seen from the root.
+/// The number of this member, counted from the root.
 fn place(plan: &Plan) -> usize {
     (plan.rank + plan.members - plan.root) % plan.members
 }
@@ -111,7 +111,7 @@ fn rank(plan: &Plan, place: usize) -> usize {
     (place + plan.root) % plan.members
 }
 
-/// Levels on which it may have children.
+/// Number of levels on which it may have children.
 fn levels(place: usize, members: usize, degree: usize) -> usize {
     let (mut step, mut levels) = (1, 0);
     while step < members && place.is_multiple_of(step * degree) {

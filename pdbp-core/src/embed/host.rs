@@ -1,4 +1,4 @@
-//! The endpoint of a node behind a shared reference.
+//! An endpoint behind a shared reference.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -20,25 +20,25 @@ use crate::tables::PartKind;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, StaticMemory};
 
-/// A node in a program's own loop: an [`Endpoint`] whose calls take `&self`, so that messages can be held while others are sent, and
-/// that takes back what is dropped. It is for one thread. A transport must not call the host that it belongs to.
+/// A node in a program's own event loop: an [`Endpoint`] whose methods take `&self`, so that messages can be held while others are
+/// sent, and that takes back what is dropped. Single-threaded. A transport must not call the host that it belongs to.
 ///
 /// See the [module](super) for a program.
 pub struct Host<T: Transport, M: BlockMemory = StaticMemory, P: SpacePolicy = Adaptive> {
     endpoint: RefCell<Endpoint<'static, T, M, P>>,
     /// By private pipe: the task that waits for messages.
     wakers: Wakers,
-    /// Something was given back since the last poll.
+    /// Whether anything was released since the last poll.
     released: Cell<bool>,
 }
 
-/// Something that went wrong in a program with a [`Host`].
+/// Errors of a program with a [`Host`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The memory was taken before.
+    /// The memory had been taken.
     Taken(Taken),
-    /// What the node is made of does not fit.
+    /// The parts of the node do not fit together.
     Config(ConfigError),
     /// A part could not be registered.
     Register(RegisterError),
@@ -48,7 +48,7 @@ pub enum Error {
     Pipe(PipeError),
     /// A stream does not reach its reader.
     Stream(StreamError),
-    /// A superstep does not go on.
+    /// A superstep cannot go on.
     Superstep(SuperstepError),
 }
 
@@ -89,10 +89,10 @@ from! {
 }
 
 impl<W: Wire, M: BlockMemory> Host<Posted<'static, W>, M> {
-    /// A node on a wire. Its memory decides on the sizes in `config`: bytes of a block, row, parts, pipes and streams.
+    /// A node on a wire. Its memory determines the sizes in `config`: bytes of a block, row, parts, pipes and streams.
     ///
     /// # Errors
-    /// What does not fit.
+    /// [`ConfigError`] for what does not fit.
     pub fn new(mut config: Config, wire: W, memory: NodeMemory<M>) -> Result<Self, ConfigError> {
         let NodeMemory { sizes, blocks, storage, posted, wakers } = memory;
         sizes.fit(&mut config);
@@ -106,7 +106,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
     /// A node on any transport, with any policy; otherwise as [`new`](Host::new).
     ///
     /// # Errors
-    /// What does not fit.
+    /// [`ConfigError`] for what does not fit.
     pub fn with_transport(
         mut config: Config,
         transport: T,
@@ -123,12 +123,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         Self { endpoint: RefCell::new(endpoint), wakers, released: Cell::new(false) }
     }
 
-    /// Does something with the endpoint, which has more to offer. Messages of this host must not be dropped meanwhile.
+    /// Calls `f` with the endpoint, for everything else it offers. `f` must not drop messages of this host.
     pub fn with<R>(&self, f: impl FnOnce(&mut Endpoint<'static, T, M, P>) -> R) -> R {
         f(&mut self.endpoint.borrow_mut())
     }
 
-    /// As [`Endpoint::poll`]: does a bounded amount of work, and returns how much. Wakes who [waits](Self::poll_recv) if there was some.
+    /// As [`Endpoint::poll`]: does a bounded amount of work, and returns how much. If there was any, wakes tasks that
+    /// [wait](Self::poll_recv).
     pub fn poll(&self, now: Time) -> u32 {
         let worked = self.with(|endpoint| endpoint.poll(now));
         if self.released.take() || worked > 0 {
@@ -137,8 +138,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         worked
     }
 
-    /// As [`Endpoint::next_poll`]: when to call [`poll`](Self::poll) at the latest; earlier when the wire has a frame or can take one. Ask
-    /// before the program sleeps.
+    /// As [`Endpoint::next_poll`]: when to call [`poll`](Self::poll) at the latest; earlier if the wire has a frame or can take
+    /// one. Ask before the program sleeps.
     pub fn next_poll(&self) -> Time {
         self.with(|endpoint| endpoint.next_poll())
     }
@@ -206,8 +207,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         self.with(|endpoint| endpoint.send(from, to, message))
     }
 
-    /// As [`Endpoint::send_train`]: sends messages of `length` bytes each, one behind the other in `bytes`, and returns how many there was
-    /// room for.
+    /// As [`Endpoint::send_train`]: sends messages of `length` bytes each, stored one after the other in `bytes`, and returns how
+    /// many there was room for.
     ///
     /// ```
     #[doc = include_str!("pair.md")]
@@ -225,7 +226,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
     /// ```
     ///
     /// # Errors
-    /// See [`SendError`], but for [`SendError::WouldBlock`], which shows as fewer sent.
+    /// See [`SendError`], except [`SendError::WouldBlock`]: then fewer are sent.
     pub fn send_train(
         &self,
         from: PartId,
@@ -258,8 +259,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         Ok(Sending::new(self, sending))
     }
 
-    /// Begins to send a message to several parts, one copy for each node; see [`Endpoint::begin_set`]. The parts are in ascending order,
-    /// each once.
+    /// Begins to send a message to several parts, one copy per node; see [`Endpoint::begin_set`]. The parts must be in ascending
+    /// order, without duplicates.
     ///
     /// ```
     #[doc = include_str!("pair.md")]
@@ -300,14 +301,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         self.with(Endpoint::flush);
     }
 
-    /// The next message of a part of this node, commands first. `None`: nothing has come.
+    /// The next message of a part of this node, commands first. `None` if none has arrived.
     pub fn recv(&self, part: PartId) -> Option<Message<'_, T, M, P>> {
         let message = self.with(|endpoint| endpoint.poll_recv(part))?;
         Some(Message::new(self, message))
     }
 
-    /// As [`recv`](Self::recv), for tasks of an executor: where nothing has come the task is woken after the next [`poll`](Self::poll) that
-    /// does something, to ask again. One task at a time waits for a part: the last that has asked. It must be woken on the thread of the host.
+    /// As [`recv`](Self::recv), for tasks of an executor: if none has arrived, the task is woken after the next
+    /// [`poll`](Self::poll) that does something, to ask again. One task at a time waits for a part: the last that asked. It must be
+    /// woken on the host's thread.
     ///
     /// ```
     #[doc = include_str!("pair.md")]
@@ -350,14 +352,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         Poll::Pending
     }
 
-    /// The rest of the next train of a part of this node, commands first: many messages at once. A message by itself, and one that is longer
-    /// than a block, is a batch of one. `None`: nothing has come. See [`send_train`](Self::send_train).
+    /// The rest of the next train of a part of this node, commands first: many messages at once. A single message, and one longer
+    /// than a block, is a batch of one. `None` if none has arrived. See [`send_train`](Self::send_train).
     pub fn recv_batch(&self, part: PartId) -> Option<Batch<'_, T, M, P>> {
         let batch = self.with(|endpoint| endpoint.poll_recv_batch(part))?;
         Some(Batch::new(self, batch))
     }
 
-    /// The next message of a part of this node that was not delivered, since its destination has failed.
+    /// The next message of a part of this node that was not delivered because its destination has failed.
     ///
     /// ```
     #[doc = include_str!("pair.md")]
@@ -426,7 +428,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         self.with(|endpoint| endpoint.leave_superstep(part));
     }
 
-    /// For drops. When the endpoint is borrowed, which it is only if its transport calls its host, what is dropped keeps its block.
+    /// For destructors. If the endpoint is borrowed, which happens only when its transport calls its host, the dropped value keeps
+    /// its block.
     pub(super) fn on_drop(&self, f: impl FnOnce(&mut Endpoint<'static, T, M, P>)) {
         if let Ok(mut endpoint) = self.endpoint.try_borrow_mut() {
             f(&mut endpoint);

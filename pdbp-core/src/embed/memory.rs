@@ -1,4 +1,4 @@
-//! The memory of a node, divided by what its user knows.
+//! The memory of a node, divided according to its sizes.
 
 use core::task::Waker;
 
@@ -19,25 +19,25 @@ use crate::{Delivery, Event, agreement};
 /// What a node has room for. The words are those of [`storage!`](crate::storage).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Nodes of the cluster.
+    /// Number of nodes in the cluster.
     pub nodes: usize,
-    /// Blocks of this node.
+    /// Number of blocks of this node.
     pub blocks: usize,
-    /// Bytes of a block, behind its header. The same on all nodes.
+    /// Payload bytes of a block, its header excluded. The same on all nodes.
     pub body: usize,
-    /// Blocks that may be under way to a node at a time, and blocks of it that may be here.
+    /// Blocks that may be in flight to one node at a time, and blocks of it that may be here.
     pub row: usize,
-    /// Parts of the whole cluster. The same on all nodes.
+    /// Maximum number of parts in the whole cluster. The same on all nodes.
     pub parts: usize,
-    /// Parts of this node.
+    /// Maximum number of parts on this node.
     pub local: usize,
     /// Streams that a node sends at a time. The same on all nodes.
     pub streams: usize,
-    /// Arrived pieces that wait for a part of this node: messages of one block and for one part are one piece.
+    /// Arrived pieces that may wait for a part of this node: messages in one block for one part are one piece.
     pub pipe: usize,
-    /// Messages longer than a block that are put together here at a time, for all parts.
+    /// Messages longer than a block being reassembled here at a time, for all parts.
     pub long: usize,
-    /// Bytes of the longest of them.
+    /// Maximum bytes of each of them.
     pub long_bytes: usize,
 }
 
@@ -47,32 +47,32 @@ impl Sizes {
         self.blocks * stride(self.body)
     }
 
-    /// Pipes: a private pipe and one for messages for each part, and those of the streams.
+    /// Number of pipes: for each part a private pipe and a message pipe, and those of the streams.
     pub const fn pipes(&self) -> usize {
         2 * self.local + self.streams
     }
 
-    /// Blocks that a link takes at a time: those of a row, and what control messages need.
+    /// Blocks that a link takes at a time: a row, and what control messages need.
     pub const fn places(&self) -> usize {
         self.row + Config::LEAST_CAPACITY - 1
     }
 
-    /// Deliveries that a part has taken out of its pipe and not read, at most.
+    /// Maximum deliveries that a part has taken out of its pipe and not read.
     pub const fn entries(&self) -> usize {
         2 * self.pipe
     }
 
-    /// Streams that may come to a part at a time.
+    /// Maximum streams that may come to a part at a time.
     pub const fn incoming(&self) -> usize {
         self.nodes * self.streams
     }
 
-    /// What a part may have to be told of nodes that have failed.
+    /// Maximum notices of failed nodes that may wait for a part.
     pub const fn notes(&self) -> usize {
         notes(self.nodes, self.streams, self.pipe)
     }
 
-    /// Makes a configuration fit.
+    /// Adapts a configuration to these sizes.
     pub(super) fn fit(&self, config: &mut Config) {
         let local = u16::try_from(self.local).unwrap_or(u16::MAX);
         config.body = self.body;
@@ -101,7 +101,7 @@ impl<M: BlockMemory> NodeMemory<M> {
 
 #[cfg(feature = "alloc")]
 impl NodeMemory<crate::umb::HeapMemory> {
-    /// Memory on the heap. `None`: there is not as much.
+    /// Allocates memory on the heap. `None` if there is not enough.
     pub fn allocate(sizes: Sizes) -> Option<Self> {
         let nodes = u16::try_from(sizes.nodes).ok()?;
         let mut config = Config::new(crate::id::NodeId::new(0)?, nodes);
@@ -117,7 +117,7 @@ impl NodeMemory<crate::umb::HeapMemory> {
     }
 }
 
-/// The memory was taken before: a node has it.
+/// The memory had been taken: another node has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken;
 
@@ -129,7 +129,7 @@ impl core::fmt::Display for Taken {
 
 impl core::error::Error for Taken {}
 
-/// What [`storage!`](crate::storage) makes. Its parameters are the [`Sizes`] in their order, and six numbers that follow from them.
+/// What [`storage!`](crate::storage) makes. Its parameters are the [`Sizes`] in order, and six numbers derived from them.
 pub struct StaticNode<
     const NODES: usize,
     const BLOCKS: usize,
@@ -155,8 +155,8 @@ pub struct StaticNode<
     >,
 }
 
-/// All tables, of length 0 as long as nobody has taken them: then every byte that matters is zero, and they need no place in the
-/// image of the program. They are filled where they are, since they are too large for a stack.
+/// All tables. They have length 0 until they are taken: then every byte that matters is zero, and they take no space in the
+/// program's image. They are filled in place, since they are too large for a stack.
 struct Tables<
     const NODES: usize,
     const BLOCKS: usize,
@@ -257,7 +257,7 @@ impl<
         long_bytes: LONG_BYTES,
     };
 
-    /// Memory that nobody has taken. [`storage!`](crate::storage) calls it.
+    /// Memory that has not been taken. Called by [`storage!`](crate::storage).
     #[expect(clippy::new_without_default, reason = "for statics only: too large for a stack")]
     pub const fn new() -> Self {
         const {
@@ -275,7 +275,7 @@ impl<
     /// The memory, for one node.
     ///
     /// # Errors
-    /// [`Taken`].
+    /// [`Taken`] if another node has it.
     #[cfg(any(target_has_atomic = "8", feature = "critical-section"))]
     pub fn take(&'static self) -> Result<NodeMemory, Taken> {
         let blocks = StaticMemory::new(self.blocks.take().ok_or(Taken)?);
@@ -392,7 +392,7 @@ impl<
     }
 }
 
-/// What entries of the tables take on processors of 32 bits, at most.
+/// Maximum size of table entries on 32-bit processors.
 #[cfg(target_pointer_width = "32")]
 const _: () = {
     const fn fits<T>(bytes: usize) {
@@ -431,7 +431,7 @@ fn filled<T: Default, const N: usize>(table: &'static mut Vec<T, N>) -> ManagedS
     ManagedSlice::Borrowed(table)
 }
 
-/// The same, of several entries for each row.
+/// The same, with several entries per row.
 fn filled_rows<T: Default, const EACH: usize, const N: usize>(
     table: &'static mut Vec<[T; EACH], N>,
 ) -> ManagedSlice<'static, T> {
@@ -447,8 +447,8 @@ fn rows<T: Default, const EACH: usize, const N: usize>(
     table.iter_mut().map(|row| ManagedSlice::Borrowed(row.as_mut_slice()))
 }
 
-/// Memory of a node as a `static`, divided by the sizes that it is to have room for: see [`Sizes`](crate::embed::Sizes). It needs no place
-/// in the program's image, and is taken once.
+/// Memory of a node as a `static`, divided according to the sizes given: see [`Sizes`](crate::embed::Sizes). It takes no space in
+/// the program's image, and can be taken once.
 ///
 /// ```
 /// use pdbp_core::storage;
@@ -461,8 +461,8 @@ fn rows<T: Default, const EACH: usize, const N: usize>(
 /// # Ok::<(), pdbp_core::embed::Taken>(())
 /// ```
 ///
-/// A size is a number, the name of a constant, or an expression in braces. With `long 2 of 8192` behind the others the node puts together
-/// messages longer than a block: two at a time, of up to 8192 bytes each; without it such messages are refused to their senders.
+/// A size is a number, the name of a constant, or an expression in braces. With `long 2 of 8192` at the end, the node reassembles
+/// messages longer than a block: two at a time, of up to 8192 bytes each; without it such messages are refused at their senders.
 #[macro_export]
 macro_rules! storage {
     ($(#[$meta:meta])* $vis:vis static $name:ident = nodes $nodes:tt, blocks $blocks:tt of $body:tt, row $row:tt,

@@ -1,8 +1,8 @@
-//! The engine in a program's own loop: on bare metal, in a task of an operating system, in another runtime.
+//! The engine in a program's own event loop: on bare metal, in a task of an operating system, in another runtime.
 //!
-//! 1. [`storage!`](crate::storage) makes the memory of a node, a `static` of the size that follows from what the node has room for.
-//! 2. A [`Wire`] is what the program has to write: it carries frames. [`Posted`] makes a transport of it.
-//! 3. A [`Host`] is the node. The program calls [`Host::poll`] when a frame has come or gone, and when [`Host::next_poll`] says.
+//! 1. [`storage!`](crate::storage) makes the memory of a node, a `static` sized for what the node must hold.
+//! 2. A [`Wire`] is what the program has to write: it carries frames. [`Posted`] turns it into a transport.
+//! 3. A [`Host`] is the node. The program calls [`Host::poll`] when a frame has been received or sent, and at [`Host::next_poll`].
 //!
 //! # On bare metal
 //! `examples/skeleton.rs`:

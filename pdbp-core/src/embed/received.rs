@@ -1,4 +1,4 @@
-//! What a host has received: messages, batches, and messages that came back.
+//! What a host receives: messages, batches, and returned messages.
 
 use core::ops::Deref;
 
@@ -9,11 +9,11 @@ use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// A message that has arrived, read in place. It holds its block, and with it credit of its sender, until it is dropped.
+/// A received message, read in place. It holds its block, and with it credit of its sender, until it is dropped.
 #[must_use = "a message that is not read is gone"]
 pub struct Message<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
     host: &'h Host<T, M, P>,
-    /// Until it is dropped.
+    /// `None` once dropped.
     message: Option<endpoint::Message<'static>>,
 }
 
@@ -22,12 +22,12 @@ impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> Message<'h, T, M, P> {
         Self { host, message: Some(message) }
     }
 
-    /// The part that has sent it.
+    /// The part that sent it.
     pub fn source(&self) -> Option<PartId> {
         self.message.as_ref().map(endpoint::Message::source)
     }
 
-    /// Of a command its number.
+    /// The command number, for a command.
     pub fn command(&self) -> Option<u16> {
         self.message.as_ref().and_then(endpoint::Message::command)
     }
@@ -53,7 +53,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Message<'_, T, M, P>
 #[must_use = "messages that are not read are gone"]
 pub struct Batch<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
     host: &'h Host<T, M, P>,
-    /// Until it is dropped.
+    /// `None` once dropped.
     batch: Option<endpoint::Batch<'static>>,
 }
 
@@ -62,12 +62,12 @@ impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> Batch<'h, T, M, P> {
         Self { host, batch: Some(batch) }
     }
 
-    /// The part that has sent them.
+    /// The part that sent them.
     pub fn source(&self) -> Option<PartId> {
         self.batch.as_ref().map(endpoint::Batch::source)
     }
 
-    /// Of commands their number.
+    /// The command number, for commands.
     pub fn command(&self) -> Option<u16> {
         self.batch.as_ref().and_then(endpoint::Batch::command)
     }
@@ -77,12 +77,12 @@ impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> Batch<'h, T, M, P> {
         self.batch.as_ref().map_or(0, endpoint::Batch::count)
     }
 
-    /// Bytes of each.
+    /// Bytes of each message.
     pub fn message_len(&self) -> usize {
         self.batch.as_ref().map_or(0, endpoint::Batch::message_len)
     }
 
-    /// All bytes, one message behind the other.
+    /// The bytes of all messages, one after the other.
     pub fn bytes(&self) -> &[u8] {
         self.batch.as_ref().map_or(&[], endpoint::Batch::bytes)
     }
@@ -106,7 +106,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Batch<'_, T, M, P> {
 #[must_use = "a message that is not looked at is gone"]
 pub struct Returned<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
     host: &'h Host<T, M, P>,
-    /// Until it is dropped.
+    /// `None` once dropped.
     returned: Option<endpoint::Returned<'static>>,
 }
 
@@ -115,7 +115,7 @@ impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> Returned<'h, T, M, P> {
         Self { host, returned: Some(returned) }
     }
 
-    /// The node that did not receive it. If it went to a set, other members may have.
+    /// The node that did not receive it. If it was sent to a set, other nodes may have received it.
     pub fn node(&self) -> Option<NodeId> {
         self.returned.as_ref().and_then(endpoint::Returned::node)
     }
@@ -125,7 +125,7 @@ impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> Returned<'h, T, M, P> {
         self.returned.iter().flat_map(endpoint::Returned::targets)
     }
 
-    /// Of a segment of a stream or of a long message its number, from 0.
+    /// For a segment of a stream or of a long message: its number, from 0.
     pub fn segment(&self) -> Option<u32> {
         self.returned.as_ref().and_then(endpoint::Returned::segment)
     }

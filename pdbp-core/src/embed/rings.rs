@@ -1,20 +1,20 @@
-//! First-in first-out lists of equal length, in memory that somebody else has.
+//! FIFO lists of equal length, in memory provided by the caller.
 
 use managed::ManagedSlice;
 
-/// Where a list begins, and how long it is.
+/// The start of a list, and its length.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ends {
     head: u32,
     len: u32,
 }
 
-/// As many lists as there are [`Ends`], each with an equal part of the slots.
+/// As many lists as there are [`Ends`], each with an equal share of the slots.
 #[derive(Debug)]
 pub(crate) struct Rings<'a, T> {
     slots: ManagedSlice<'a, Option<T>>,
     ends: ManagedSlice<'a, Ends>,
-    /// Entries that each list can have.
+    /// Capacity of each list.
     depth: usize,
 }
 
@@ -27,17 +27,17 @@ impl<'a, T> Rings<'a, T> {
         Self { slots, ends, depth }
     }
 
-    /// Entries that each list can have.
+    /// Capacity of each list.
     pub(crate) fn depth(&self) -> usize {
         self.depth
     }
 
-    /// Lists.
+    /// Number of lists.
     pub(crate) fn lists(&self) -> usize {
         self.ends.len()
     }
 
-    /// Entries of a list.
+    /// Number of entries in a list.
     #[inline]
     pub(crate) fn len(&self, list: usize) -> usize {
         self.ends.get(list).map_or(0, |ends| ends.len as usize)
@@ -46,7 +46,7 @@ impl<'a, T> Rings<'a, T> {
     /// Appends an entry.
     ///
     /// # Errors
-    /// The entry, when the list is full or there is no such list.
+    /// The entry, if the list is full or does not exist.
     pub(crate) fn push(&mut self, list: usize, entry: T) -> Result<(), T> {
         let free = self.ends.get_mut(list).filter(|ends| (ends.len as usize) < self.depth);
         let Some(ends) = free else { return Err(entry) };
@@ -81,7 +81,7 @@ impl<'a, T> Rings<'a, T> {
     }
 }
 
-/// The slot of the entry of this number, below `depth`.
+/// The slot of entry `number`, below `depth`.
 #[inline]
 fn place(list: usize, depth: usize, ends: &Ends, number: usize) -> usize {
     let at = ends.head as usize + number;

@@ -1,4 +1,4 @@
-//! What takes a host several polls to send.
+//! Operations that take a host several polls to send.
 
 use super::Host;
 use crate::endpoint::{LongSend, SendError, SetSend};
@@ -7,11 +7,11 @@ use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// A message of any length on its way: [`poll`](Self::poll) it until it is sent. One that is dropped before is given up.
+/// A message of any length being sent: [`poll`](Self::poll) it until it is sent. Dropping it before gives it up.
 #[must_use = "a message is sent by polling"]
 pub struct Sending<'h, 'm, T: Transport, M: BlockMemory, P: SpacePolicy> {
     host: &'h Host<T, M, P>,
-    /// Until it is sent.
+    /// `None` once sent.
     sending: Option<LongSend<&'m [u8]>>,
 }
 
@@ -20,7 +20,7 @@ impl<'h, 'm, T: Transport, M: BlockMemory, P: SpacePolicy> Sending<'h, 'm, T, M,
         Self { host, sending: Some(sending) }
     }
 
-    /// Sends as much as there is room for. Whether all of it was sent; else call again after [`Host::poll`].
+    /// Sends as much as there is room for. Returns whether all of it was sent; if not, call again after [`Host::poll`].
     ///
     /// # Errors
     /// See [`SendError`]; the message is given up.
@@ -42,7 +42,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Sending<'_, '_, T, M
     }
 }
 
-/// A message to several parts on its way: [`poll`](Self::poll) it until all nodes have it. One that is dropped before goes to no more nodes.
+/// A message being sent to several parts: [`poll`](Self::poll) it until all nodes have it. Dropping it before leaves out the other
+/// nodes.
 #[must_use = "a message is sent by polling"]
 pub struct SendingSet<'h, 'm, T: Transport, M: BlockMemory, P: SpacePolicy> {
     host: &'h Host<T, M, P>,
@@ -54,15 +55,16 @@ impl<'h, 'm, T: Transport, M: BlockMemory, P: SpacePolicy> SendingSet<'h, 'm, T,
         Self { host, sending }
     }
 
-    /// Sends it to the nodes for which there is room. Whether all have it; else call again after [`Host::poll`].
+    /// Sends it to the nodes for which there is room. Returns whether all have it; if not, call again after [`Host::poll`].
     ///
     /// # Errors
-    /// See [`SendError`]: a node that does not get the message, the last before those that are [left](Self::left). Call again for these.
+    /// See [`SendError`]: a node will not get the message, the last one before those that are [left](Self::left). Call again for
+    /// these.
     pub fn poll(&mut self) -> Result<bool, SendError> {
         self.host.with(|endpoint| endpoint.poll_set(&mut self.sending))
     }
 
-    /// The parts to whose nodes it is still to be sent.
+    /// The parts on nodes that it has not been sent to yet.
     pub fn left(&self) -> &[PartId] {
         self.sending.left()
     }

@@ -10,10 +10,10 @@ use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// The writing end of a stream. One that is dropped before it is [finished](Self::poll_finish) is given up, and its reader told so.
+/// The writing end of a stream. Dropping it before it is [finished](Self::poll_finish) gives the stream up, and its reader is told.
 pub struct StreamWriter<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
     host: &'h Host<T, M, P>,
-    /// Until it is over.
+    /// `None` once it is over.
     stream: Option<StreamOut>,
 }
 
@@ -22,8 +22,8 @@ impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> StreamWriter<'h, T, M, P>
         Self { host, stream: Some(stream) }
     }
 
-    /// Writes as many of the bytes as there is room for, and returns how many; the rest after [`Host::poll`]. Once the stream is
-    /// over it takes none.
+    /// Writes as many of the bytes as there is room for, and returns their number; write the rest after [`Host::poll`]. Once the
+    /// stream is over it takes none.
     ///
     /// # Errors
     /// See [`StreamError`].
@@ -32,17 +32,17 @@ impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> StreamWriter<'h, T, M, P>
         self.host.with(|endpoint| endpoint.write(stream, data))
     }
 
-    /// Sends what was written, though its block is not full.
+    /// Sends what was written, even if its block is not full.
     pub fn flush(&mut self) {
         if let Some(stream) = &mut self.stream {
             self.host.with(|endpoint| endpoint.flush_stream(stream));
         }
     }
 
-    /// Ends the stream. Whether it is over; else call again after [`Host::poll`].
+    /// Ends the stream. Returns whether it is over; if not, call again after [`Host::poll`].
     ///
     /// # Errors
-    /// See [`StreamError`]; the stream is over.
+    /// See [`StreamError`]; the stream is then over.
     pub fn poll_finish(&mut self) -> Result<bool, StreamError> {
         let Some(stream) = &mut self.stream else { return Ok(true) };
         let finished = self.host.with(|endpoint| endpoint.poll_finish(stream));
@@ -61,21 +61,21 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for StreamWriter<'_, T, 
     }
 }
 
-/// The reading end of a stream. When it is dropped the rest of the stream is discarded as it comes.
+/// The reading end of a stream. If it is dropped, the rest of the stream is discarded as it arrives.
 pub struct StreamReader<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
     host: &'h Host<T, M, P>,
     stream: StreamIn,
 }
 
-/// What comes next of a stream.
+/// The next piece of a stream.
 pub enum Piece<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
     /// Data.
     Data(Segment<'h, T, M, P>),
-    /// Nothing yet.
+    /// Nothing has arrived yet.
     Nothing,
     /// The end.
     End,
-    /// The stream has ended before its end: its writer has given it up, or has failed.
+    /// The stream ended early: its writer gave it up, or failed.
     Broken,
 }
 
@@ -89,7 +89,7 @@ impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> StreamReader<'h, T, M, P>
         self.stream.source()
     }
 
-    /// What comes next. After the end it is [`Piece::Broken`].
+    /// The next piece. After the end it is [`Piece::Broken`].
     pub fn poll_next(&mut self) -> Piece<'h, T, M, P> {
         match self.host.with(|endpoint| endpoint.poll_stream(&self.stream)) {
             StreamPiece::Data(segment) => Piece::Data(Segment { host: self.host, segment: Some(segment) }),
@@ -109,7 +109,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for StreamReader<'_, T, 
 /// A segment of a stream, read in place. It holds its block until it is dropped.
 pub struct Segment<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
     host: &'h Host<T, M, P>,
-    /// Until it is dropped.
+    /// `None` once dropped.
     segment: Option<StreamSegment<'static>>,
 }
 

@@ -1,4 +1,4 @@
-//! Tasks that wait for messages.
+//! Wakers of tasks that wait for messages.
 
 use core::cell::{Cell, RefCell};
 use core::mem;
@@ -6,11 +6,11 @@ use core::task::Waker;
 
 use managed::ManagedSlice;
 
-/// A slot for each part of a node, in which the task that waits for it leaves its waker. No waker is cloned, woken or dropped while a slot
-/// is borrowed, since an executor may run whatever it likes then.
+/// A slot for the waker of each part. No waker is cloned, woken or dropped while a slot is borrowed, since an executor may then run
+/// anything.
 pub(super) struct Wakers {
     slots: RefCell<ManagedSlice<'static, Option<Waker>>>,
-    /// Slots that are taken, so that a poll without them need not look.
+    /// Number of slots in use, so that a poll need not search when there are none.
     waiting: Cell<usize>,
 }
 
@@ -21,7 +21,7 @@ impl Wakers {
         Self { slots: RefCell::new(slots), waiting: Cell::new(0) }
     }
 
-    /// Leaves a waker in a slot, in place of the one that was there.
+    /// Puts a waker into a slot, replacing the one that was there.
     pub(super) fn set(&self, slot: usize, waker: &Waker) {
         let is_there = |other: &Waker| other.will_wake(waker);
         if self.slots.borrow().get(slot).is_none_or(|known| known.as_ref().is_some_and(is_there)) {
@@ -47,7 +47,7 @@ impl Wakers {
         }
     }
 
-    /// Empties a slot; `None`: there is no such slot.
+    /// Empties a slot; `None` if there is no such slot.
     fn take(&self, slot: usize) -> Option<Option<Waker>> {
         let waker = self.slots.borrow_mut().get_mut(slot)?.take();
         if waker.is_some() {
@@ -58,7 +58,7 @@ impl Wakers {
 }
 
 impl Drop for Wakers {
-    /// The slots may be in memory that lives on.
+    /// The slots may be in memory that outlives this.
     fn drop(&mut self) {
         let mut slot = 0;
         while self.take(slot).is_some() {
@@ -93,7 +93,7 @@ mod tests {
         wakers.set(0, &first);
         wakers.set(0, &first);
         wakers.set(1, &second);
-        // Takes its place; and there is no such slot.
+        // Replaces it; and there is no such slot.
         wakers.set(1, &third);
         wakers.set(2, &second);
         let woken = || tasks.each_ref().map(|task| task.0.load(Relaxed));
@@ -104,7 +104,7 @@ mod tests {
         wakers.set(1, &second);
         wakers.wake();
         assert_eq!(woken(), [1, 1, 1]);
-        // Nothing keeps a task that nobody waits with any more.
+        // Nothing keeps a task alive that nobody waits with.
         wakers.set(0, &first);
         drop(wakers);
         drop((first, second, third));

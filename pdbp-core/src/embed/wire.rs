@@ -1,4 +1,4 @@
-//! A transport of whatever carries frames.
+//! A transport over anything that carries frames.
 
 use core::convert::Infallible;
 
@@ -9,27 +9,27 @@ use crate::id::NodeId;
 use crate::transport::{Arrival, Capabilities, Completion, Op, Reason, Refused, Transport};
 use crate::umb::{SealedBlock, VacantBlock};
 
-/// Something that carries frames of bytes to and from other nodes: a UART, a socket for each peer, a bus.
+/// Carries frames of bytes to and from other nodes: a UART, a socket per peer, a bus.
 ///
-/// Between two nodes frames arrive whole, once and in order, or the link has [failed](WireError::Failed): one that loses frames needs
-/// a layer below that sends them again. No call waits. A frame that has come and that nobody has asked for stays where it is; a wire
-/// that has no room for more lets its peer wait.
+/// Between two nodes frames arrive whole, once and in order, or the link has [failed](WireError::Failed); a medium that loses
+/// frames needs a layer below that retransmits them. No method blocks. A frame that nobody has asked for stays in the wire; a wire
+/// without room for more makes its peer wait.
 pub trait Wire {
-    /// Takes a frame for a node, all of it or nothing. The bytes may change as soon as the call returns.
+    /// Takes a whole frame for a node, or nothing. The bytes may change as soon as the call returns.
     ///
     /// # Errors
     /// See [`WireError`].
     fn try_send(&mut self, to: NodeId, frame: &[u8]) -> Result<(), WireError>;
 
-    /// Copies the next frame of a node to the beginning of `room`, and returns its length. It is asked by node, since a node
-    /// that has no room for the frames of one peer goes on receiving those of others; where frames of all nodes come by one line, a
-    /// frame waits in the wire until its source is asked for.
+    /// Copies the next frame from a node to the beginning of `room`, and returns its length. Frames are requested by node, since a
+    /// node without room for frames of one peer keeps receiving those of others. If frames of all nodes share one line, a frame
+    /// waits in the wire until its source is asked for.
     ///
     /// # Errors
     /// See [`WireError`].
     fn try_recv(&mut self, from: NodeId, room: &mut [u8]) -> Result<usize, WireError>;
 
-    /// Bytes of the longest frame that it carries: header and body of a block. By default any.
+    /// Length of the longest frame it carries: header and body of a block. Unlimited by default.
     fn longest_frame(&self) -> usize {
         usize::MAX
     }
@@ -38,9 +38,9 @@ pub trait Wire {
 /// Why a frame was not sent or received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
-    /// There is no room for it, or none has come. It will do later.
+    /// There is no room for it, or none has arrived. Try again later.
     WouldBlock,
-    /// The link to and from the node has failed, for good.
+    /// The link with the node has failed, for good.
     Failed,
 }
 
@@ -55,28 +55,28 @@ impl core::fmt::Display for WireError {
 
 impl core::error::Error for WireError {}
 
-/// A [`Transport`] of a [`Wire`]: keeps the blocks that wait to be sent and those that are to be filled, and drops none.
+/// A [`Transport`] over a [`Wire`]: keeps the blocks waiting to be sent and those to be filled, and drops none.
 #[derive(Debug)]
 pub struct Posted<'a, W> {
     wire: W,
     node: NodeId,
     nodes: u16,
-    /// Blocks to be sent, of which the first [`Link::written`] have left.
+    /// Blocks to send; the first [`Link::written`] of them have left.
     sending: Rings<'a, SealedBlock>,
-    /// Blocks to be filled.
+    /// Blocks to fill.
     posted: Rings<'a, VacantBlock>,
     links: ManagedSlice<'a, Link>,
-    /// The node that is looked after first at the next poll.
+    /// The node served first in the next poll.
     turn: usize,
 }
 
-/// The memory of a [`Posted`]; [`NodeMemory`](super::NodeMemory) has it.
+/// The memory of a [`Posted`], part of [`NodeMemory`](super::NodeMemory).
 #[derive(Debug)]
 pub struct PostedStorage<'a> {
-    /// For each node as many as a link is to have [places](Transport::capacity):
-    /// [`Config::LEAST_CAPACITY`](crate::Config::LEAST_CAPACITY) at least, and no more than a row and these are of use.
+    /// For each node as many slots as a link has [capacity](Transport::capacity): at least
+    /// [`Config::LEAST_CAPACITY`](crate::Config::LEAST_CAPACITY); more than a row plus these is of no use.
     pub(crate) sending: ManagedSlice<'a, Option<SealedBlock>>,
-    /// For each node as many as it may have posted; as many as `sending`.
+    /// For each node as many slots as blocks may be posted for it; the same number as `sending`.
     pub(crate) posted: ManagedSlice<'a, Option<VacantBlock>>,
     /// One per node.
     pub(crate) sending_ends: ManagedSlice<'a, Ends>,
@@ -88,7 +88,7 @@ pub struct PostedStorage<'a> {
 
 #[cfg(feature = "alloc")]
 impl PostedStorage<'static> {
-    /// Memory on the heap, for `nodes` nodes and `places` blocks each way on each link.
+    /// Allocates memory on the heap, for `nodes` nodes and `places` blocks each way on each link.
     pub fn allocate(nodes: u16, places: usize) -> Self {
         use alloc::vec::Vec;
         fn table<T>(length: usize, make: impl Fn() -> T) -> ManagedSlice<'static, T> {
@@ -105,11 +105,11 @@ impl PostedStorage<'static> {
     }
 }
 
-/// The link to and from a node.
+/// The state of the link with a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Link {
     state: State,
-    /// Blocks that the wire has taken and that have not been reported.
+    /// Blocks that the wire has taken and whose completion has not been reported.
     written: u32,
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct Link {
 enum State {
     #[default]
     Up,
-    /// Its blocks go back.
+    /// Its blocks are being returned.
     Failing,
     Down,
 }
@@ -146,7 +146,7 @@ impl<'a, W: Wire> Posted<'a, W> {
         (length > self.wire.longest_frame()).then_some(Reason::Unsupported)
     }
 
-    /// Writes what waits, as far as the wire takes it.
+    /// Writes waiting blocks, as far as the wire takes them.
     fn write(&mut self, peer: NodeId) {
         let list = peer.index();
         let Some(link) = self.links.get_mut(list) else { return };
@@ -170,7 +170,7 @@ impl<'a, W: Wire> Posted<'a, W> {
         Some(block)
     }
 
-    /// What has happened on a link.
+    /// The next completion of a link.
     fn poll_link(&mut self, peer: NodeId) -> Option<Completion<Infallible>> {
         let list = peer.index();
         if self.links.get(list)?.state == State::Up {
@@ -252,7 +252,7 @@ impl<W: Wire> Transport for Posted<'_, W> {
             let at = (self.turn + step) % nodes;
             let Some(peer) = NodeId::new(at as u16).filter(|peer| *peer != self.node) else { continue };
             if let Some(completion) = self.poll_link(peer) {
-                // The others come first the next time.
+                // The others come first next time.
                 self.turn = at + 1;
                 return Some(completion);
             }
@@ -262,7 +262,7 @@ impl<W: Wire> Transport for Posted<'_, W> {
 }
 
 impl<W> Drop for Posted<'_, W> {
-    /// The memory may be somebody else's, and live on: nothing is left in it.
+    /// The memory may belong to somebody else and outlive this: empty it.
     fn drop(&mut self) {
         self.sending.clear();
         self.posted.clear();

@@ -1,8 +1,8 @@
 //! The dynamic pipe pool: Pipe-Tab, GP-Pipe-Bind-Tab and MTA (S0; S1 §2.1).
 //!
 //! `DPP(ID, CPS, PPS, PipeM)`: public pipes in two groups, message (CPSM) and stream (CPSS), and private pipes (PPS). All are
-//! one-directional and carry blocks, not bytes. A part gets a message pipe when it is registered, a stream pipe for the life
-//! of each stream that it sends, and a private pipe when it applies for one; each goes back when it is done. PipeM, the routing of
+//! unidirectional and carry blocks, not bytes. A part gets a message pipe when it is registered, a stream pipe for the life of each
+//! stream that it sends, and a private pipe when it applies for one; each is returned when no longer needed. PipeM, which routes
 //! arrived blocks by these tables, is part of the [engine](crate::engine).
 
 mod streams;
@@ -23,7 +23,7 @@ pub enum PipeKind {
     /// Delivers to one part.
     #[default]
     Private,
-    /// CPSM: takes messages of a part.
+    /// CPSM: takes the messages of a part.
     Message,
     /// CPSS: takes one stream, bound to a private pipe at its destination.
     Stream,
@@ -33,14 +33,14 @@ pub enum PipeKind {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PipeEntry {
     kind: PipeKind,
-    /// Number of the part that has the pipe.
+    /// Number of the part that holds the pipe.
     holder: Option<u16>,
-    /// Of a stream pipe: its stream, and the node to which it goes.
+    /// For a stream pipe: its stream, and the stream's destination node.
     number: StreamNo,
     dest: Option<NodeId>,
     state: StreamState,
     sent: Sent,
-    /// Its holder has given it back. It is idle when nobody needs to be told any more that the stream has ended.
+    /// The holder has returned it. It becomes idle once nobody needs to be told any more that the stream has ended.
     ending: bool,
 }
 
@@ -50,7 +50,7 @@ impl PipeEntry {
     }
 }
 
-/// What was submitted of a stream of this node.
+/// What has been submitted of a stream of this node.
 #[derive(Clone, Copy, Debug, Default)]
 enum Sent {
     #[default]
@@ -61,12 +61,12 @@ enum Sent {
     All,
 }
 
-/// The end of a stream that was given up, as its reader is to be told.
+/// The end of a stream that was given up, to be reported to its reader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamEnd {
     pub(crate) number: StreamNo,
     pub(crate) segment: u32,
-    /// Number of the part that sent it.
+    /// Number of the sending part.
     pub(crate) source: u16,
     pub(crate) dest: PartId,
 }
@@ -77,16 +77,16 @@ pub enum StreamState {
     /// It has a route: a link, or a relay with room for it.
     #[default]
     Taken,
-    /// Its relay has not said yet whether it has room for it.
+    /// Its relay has not said yet whether it has room.
     Asked,
-    /// The relay has no room for it, or has lost its link to the destination. What it did not pass on is lost.
+    /// The relay has no room for it, or has lost its link to the destination. What it did not forward is lost.
     Stopped,
-    /// The link by which it leaves has failed since it began, or its peer there was no member: its reader has lost it, even if the link is
-    /// up again.
+    /// The link by which it leaves has failed since it began, or its peer there was not a member: the reader has lost the stream,
+    /// even if the link is up again.
     Cut,
 }
 
-/// Why a pipe could not be had or given back.
+/// Why a pipe could not be obtained or released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PipeError {
@@ -127,32 +127,32 @@ impl core::fmt::Display for PipeError {
 
 impl core::error::Error for PipeError {}
 
-/// Where the parts of a node stand in its tables: the lowest bits of their numbers. A place that is used again has a part with another
-/// number, so that who looks a number up compares it whole.
+/// The slots of a node's parts in its tables: the lowest bits of their numbers. A reused slot holds a part with another number, so
+/// look-ups compare whole numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
     mask: u16,
 }
 
 impl Places {
-    /// Places for so many parts, and as many more as there are to the next power of two, which no part has.
+    /// Slots for `parts` parts, rounded up to a power of two.
     pub(crate) fn new(parts: u16) -> Self {
         Self { mask: u32::from(parts).next_power_of_two().wrapping_sub(1) as u16 }
     }
 
-    /// How many there are.
+    /// Number of slots.
     pub(crate) fn count(self) -> u64 {
         u64::from(self.mask) + 1
     }
 
-    /// The place of a part.
+    /// The slot of a part.
     #[inline]
     pub(crate) fn of(self, number: u16) -> usize {
         usize::from(number & self.mask)
     }
 }
 
-/// A row of GP-Pipe-Bind-Tab: a part of the node, by its number, and its private pipe.
+/// A row of GP-Pipe-Bind-Tab: a part of the node, by number, and its private pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Binding {
     part: u16,
@@ -162,10 +162,10 @@ pub(crate) struct Binding {
 /// Pipe-Tab and GP-Pipe-Bind-Tab of a node.
 pub(crate) struct PipePool<'a> {
     pipes: ManagedSlice<'a, PipeEntry>,
-    /// By the places of parts.
+    /// By the slots of parts.
     bound: ManagedSlice<'a, Option<Binding>>,
     places: Places,
-    /// Number of the first public stream pipe: each segment asks for the state of its pipe.
+    /// Number of the first public stream pipe: used for each segment.
     stream_base: u16,
 }
 
@@ -203,7 +203,7 @@ impl<'a> PipePool<'a> {
         Err(PipeError::NoneIdle(kind, number))
     }
 
-    /// The stream that a stream pipe was taken for, and the node to which it goes.
+    /// Records the stream that a stream pipe was taken for, and its destination node.
     pub(crate) fn begin_stream(
         &mut self,
         pipe: PipeId,
@@ -225,7 +225,7 @@ impl<'a> PipePool<'a> {
         }
     }
 
-    /// The holder of a stream pipe gives it back.
+    /// The holder of a stream pipe returns it.
     pub(crate) fn close_stream(&mut self, pipe: PipeId) -> Result<(), PipeError> {
         let entry = self.pipes.get_mut(pipe.0 as usize).filter(|entry| entry.kind == PipeKind::Stream);
         let entry = entry.filter(|entry| entry.holder.is_some() && !entry.ending);
@@ -233,13 +233,13 @@ impl<'a> PipePool<'a> {
         Ok(())
     }
 
-    /// Whether a stream pipe was given back and is not idle yet.
+    /// Whether a stream pipe was returned and is not idle yet.
     pub(crate) fn is_ending(&self, pipe: PipeId) -> bool {
         self.pipes.get(pipe.0 as usize).is_some_and(|entry| entry.ending)
     }
 
-    /// What the reader of a stream is to be told whose pipe was given back. The pipe is idle if there is nothing to tell: nothing of
-    /// the stream has left, its last segment has, or its reader has lost it.
+    /// What to tell the reader of a stream whose pipe was returned. If there is nothing to tell, the pipe becomes idle: nothing of
+    /// the stream was sent, its last segment was, or its reader has lost it.
     pub(crate) fn ending(&mut self, pipe: PipeId) -> Option<StreamEnd> {
         let entry = self.pipes.get_mut(pipe.0 as usize).filter(|entry| entry.ending)?;
         if let Sent::Some { part, next } = entry.sent
@@ -264,7 +264,7 @@ impl<'a> PipePool<'a> {
         Some((entry.holder?, entry.dest?, &mut entry.state))
     }
 
-    /// The link has failed by which the streams leave to some nodes.
+    /// The link by which streams leave for some nodes has failed.
     pub(crate) fn cut_streams(&mut self, to: impl Fn(NodeId) -> bool) {
         for entry in self.pipes.iter_mut().filter(|entry| entry.kind == PipeKind::Stream) {
             if entry.dest.is_some_and(&to) && entry.state != StreamState::Stopped {
@@ -284,7 +284,7 @@ impl<'a> PipePool<'a> {
         Ok(())
     }
 
-    /// Takes back all pipes of a part; those of its streams when their readers are told.
+    /// Takes back all pipes of a part; those of its streams once their readers have been told.
     pub(crate) fn give_all(&mut self, part: u16) {
         for pipe in self.pipes.iter_mut().filter(|p| p.holder == Some(part)) {
             match pipe.kind {
@@ -310,7 +310,7 @@ impl<'a> PipePool<'a> {
         Ok(pipe)
     }
 
-    /// `prcsReleasePipe`: gives the private pipe back.
+    /// `prcsReleasePipe`: releases the private pipe.
     pub(crate) fn release(&mut self, pipe: PipeId) -> Result<(), PipeError> {
         let holder = match self.pipes.get(pipe.0 as usize) {
             Some(PipeEntry { kind: PipeKind::Private, holder: Some(part), .. }) => *part,
@@ -326,7 +326,7 @@ impl<'a> PipePool<'a> {
         }
     }
 
-    /// Number of the part that has a pipe.
+    /// Number of the part that holds a pipe.
     pub(crate) fn holder(&self, pipe: PipeId) -> Option<u16> {
         self.pipes.get(pipe.0 as usize)?.holder
     }
@@ -349,7 +349,7 @@ impl<'a> PipePool<'a> {
         PipeId(self.stream_base.saturating_add(group))
     }
 
-    /// Pipes in use and in all, of one kind.
+    /// Pipes in use, and the total, of one kind.
     pub(crate) fn count(&self, kind: PipeKind) -> (u16, u16) {
         let of_kind = || self.pipes.iter().filter(|p| p.kind == kind);
         (of_kind().filter(|p| p.holder.is_some()).count() as u16, of_kind().count() as u16)

@@ -1,4 +1,4 @@
-//! Streams that arrive, and those that a relay passes on: MTA.
+//! MTA: streams that arrive, and those that a relay forwards.
 
 use managed::ManagedSlice;
 
@@ -10,7 +10,7 @@ use crate::routing::LinkId;
 pub struct StreamMapping {
     /// The source node.
     pub source: NodeId,
-    /// The stream pipe at the source; of a stream that came by a relay its circuit on the link, which is no number of a pipe.
+    /// The stream pipe at the source; for a relayed stream its circuit on the link, which is not a pipe number.
     pub group: u16,
     /// `sno`, the number of the stream.
     pub number: StreamNo,
@@ -18,38 +18,38 @@ pub struct StreamMapping {
     pub part: u16,
     /// PipeB.
     pub pipe: PipeId,
-    /// Segment that comes next.
+    /// Number of the next segment.
     pub segment: u32,
 }
 
-/// A stream of another node that this one, its relay, passes on.
+/// A stream of another node that this one forwards as relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Relayed {
     pub(crate) number: StreamNo,
-    /// The link to its destination, and the circuit that it has there.
+    /// The link to its destination, and its circuit there.
     pub(crate) next: LinkId,
     pub(crate) circuit: u16,
     /// Numbers of the parts at its ends.
     pub(crate) source: u16,
     pub(crate) dest: u16,
-    /// Segment that comes next.
+    /// Number of the next segment.
     pub(crate) segment: u32,
     pub(crate) stage: Stage,
-    /// What its source is still to be told: whether it has its circuit; and what it was told.
+    /// What its source is still to be told, and what it was told: whether the stream has its circuit.
     pub(crate) answer: Option<bool>,
     pub(crate) told: Option<bool>,
 }
 
-/// Where a stream that is passed on stands.
+/// The state of a forwarded stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// It has its circuit.
     Open,
-    /// No more of it comes, which its destination is still to be told. It has its circuit until then.
+    /// No more of it will come, which its destination is still to be told. It keeps its circuit until then.
     Broken,
-    /// It goes no further, and what comes of it is lost.
+    /// It goes no further; whatever still arrives of it is lost.
     Stopped,
-    /// Its last segment has left.
+    /// Its last segment has been sent.
     Over,
 }
 
@@ -60,9 +60,9 @@ pub(crate) enum Carried {
     Nothing,
     /// A stream to a part of this node.
     Local(StreamMapping),
-    /// A stream that is passed on.
+    /// A stream being forwarded.
     Relayed(Relayed),
-    /// One that was, and is over: what its source was told, which is said again when that was lost.
+    /// A past stream: what its source was told, which is repeated if it was lost.
     Ended { number: StreamNo, told: bool, owed: bool },
 }
 
@@ -70,15 +70,15 @@ pub(crate) enum Carried {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StreamEntry {
     pub(crate) carried: Carried,
-    /// The circuit of this number, on the link *to* the peer, has a stream.
+    /// Whether the circuit with this number, on the link *to* the peer, is in use.
     lent: bool,
 }
 
 const _: () = assert!(size_of::<StreamEntry>() == 24);
 
-/// MTA as one node needs it: the streams that arrive here by each link, so that a block of a stream finds its private pipe, or its
-/// way on, in one step. A row has an entry for each stream pipe of the peer; and where there are relays one for each circuit of
-/// the link, on which the peer passes streams of others on. So a table of rows × pipes is enough for streams of all nodes.
+/// MTA as one node needs it: the streams that arrive over each link, so that a block of a stream finds its private pipe, or its
+/// onward route, in one step. A row has an entry for each stream pipe of the peer and, where there are relays, one for each circuit
+/// of the link, on which the peer forwards streams of others. So a table of rows × pipes suffices for streams of all nodes.
 pub(crate) struct StreamMap<'a> {
     entries: ManagedSlice<'a, StreamEntry>,
     /// Stream pipes of a node.
@@ -92,12 +92,12 @@ impl<'a> StreamMap<'a> {
         Self { entries, groups, circuits }
     }
 
-    /// Whether a number is that of a circuit.
+    /// Whether a number is a circuit's.
     pub(crate) fn is_circuit(&self, group: u16) -> bool {
         group as usize >= self.groups
     }
 
-    /// What stream pipe or circuit `group` of the link `row` carries; `None` when there is none of that number.
+    /// What stream pipe or circuit `group` of the link `row` carries; `None` if there is no such number.
     #[inline]
     pub(crate) fn entry(&mut self, row: LinkId, group: u16) -> Option<&mut Carried> {
         let each = self.groups + self.circuits;
@@ -107,7 +107,7 @@ impl<'a> StreamMap<'a> {
         self.entries.get_mut(row.index() * each + group as usize).map(|entry| &mut entry.carried)
     }
 
-    /// A stream that is passed on.
+    /// A forwarded stream.
     pub(crate) fn relayed(&mut self, row: LinkId, group: u16) -> Option<&mut Relayed> {
         match self.entry(row, group)? {
             Carried::Relayed(relayed) => Some(relayed),
@@ -128,7 +128,7 @@ impl<'a> StreamMap<'a> {
         u16::try_from(groups + found).ok()
     }
 
-    /// A circuit is free again.
+    /// Frees a circuit.
     pub(crate) fn take_back(&mut self, to: LinkId, circuit: u16) {
         let at = (circuit as usize).saturating_sub(self.groups);
         if let Some(entry) = self.row(to).get_mut(at) {
@@ -136,12 +136,12 @@ impl<'a> StreamMap<'a> {
         }
     }
 
-    /// All circuits on the link to a peer are free: it begins anew.
+    /// Frees all circuits on the link to a peer: it starts over.
     pub(crate) fn take_back_all(&mut self, to: LinkId) {
         self.row(to).iter_mut().for_each(|entry| entry.lent = false);
     }
 
-    /// Circuits that have a stream.
+    /// Number of circuits in use.
     #[cfg(test)]
     pub(crate) fn lent(&self) -> usize {
         self.entries.iter().filter(|entry| entry.lent).count()
@@ -154,7 +154,7 @@ impl<'a> StreamMap<'a> {
         })
     }
 
-    /// The streams that are passed on, with the link by which each comes.
+    /// The forwarded streams, with the link by which each arrives.
     pub(crate) fn all_relayed(&mut self) -> impl Iterator<Item = (LinkId, &mut Relayed)> {
         let each = self.groups + self.circuits;
         self.entries.iter_mut().enumerate().filter_map(move |(i, entry)| match &mut entry.carried {
@@ -163,7 +163,7 @@ impl<'a> StreamMap<'a> {
         })
     }
 
-    /// Removes the tuples of a part or pipe that is gone.
+    /// Removes the tuples of a part or pipe that no longer exists.
     pub(crate) fn remove_if(&mut self, gone: impl Fn(&StreamMapping) -> bool) {
         for entry in self.entries.iter_mut() {
             if let Carried::Local(mapping) = &entry.carried

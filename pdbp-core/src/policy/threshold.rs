@@ -9,7 +9,7 @@ impl Threshold {
     /// 0.75.
     pub const DEFAULT: Self = Self(750);
 
-    /// `permille` thousandths; `None` unless 500 ≤ `permille` < 1000. (From 0.5 on RSR ≥ 1, so that the growth is not negative.)
+    /// `permille` thousandths; `None` unless 500 ≤ `permille` < 1000. (From 0.5 on RSR ≥ 1, so the growth is not negative.)
     pub const fn from_permille(permille: u16) -> Option<Self> {
         if permille >= 500 && permille < 1000 { Some(Self(permille)) } else { None }
     }
@@ -19,22 +19,22 @@ impl Threshold {
         self.0
     }
 
-    /// The least space of which `used` elements are no more than the threshold.
+    /// The smallest space in which `used` elements do not exceed the threshold.
     pub(super) fn enough_for(self, used: u32) -> u32 {
         (u64::from(used) * 1000).div_ceil(u64::from(self.0)).min(u64::from(u32::MAX)) as u32
     }
 
-    /// SU of the row > threshold.
+    /// Whether SU of the row exceeds the threshold.
     pub(super) fn exceeded(self, row: &RowSpace) -> bool {
         u64::from(row.used()) * 1000 > u64::from(self.0) * u64::from(row.real())
     }
 }
 
-/// Algorithm 1 of S1, "threshold-based UMB allocation", as published: when a row's `recv` cursor reaches its critical real
-/// element, and SU > threshold, DF < 1 and blocks are free, the real space grows by `m = (RSR − 1) · curSize` blocks, rounded
-/// down, at most the row's virtual space and the free blocks. It never gives space back.
+/// Algorithm 1 of S1, "threshold-based UMB allocation", as published: when a row's `recv` cursor reaches its critical real element,
+/// and SU > threshold, DF < 1 and blocks are free, the real space grows by `m = (RSR − 1) · curSize` blocks, rounded down, limited
+/// by the row's virtual space and the free blocks. It never gives space back.
 ///
-/// With `used = curSize` RSR is infinite, and the row gets all that the caps allow.
+/// With `used = curSize` RSR is infinite, and the row grows to those limits.
 #[derive(Clone, Copy, Debug)]
 pub struct ThresholdAllocation {
     /// The value of SU above which a row grows.

@@ -1,4 +1,4 @@
-//! The tokens that own a block as it travels.
+//! The tokens that own a block in the stages of its travel.
 
 use core::ptr::NonNull;
 use core::slice;
@@ -7,15 +7,15 @@ use super::home::Home;
 use crate::cdu::BLOCK_HEADER;
 use crate::id::BlockId;
 
-/// Address, room and identity of a block. Owning the value is owning the block; one that is dropped is counted at home, and its block
-/// is not used again.
+/// Address, room and identity of a block. Owning the value is owning the block. If it is dropped, that is counted at its home, and
+/// its block is not reused.
 #[derive(Debug)]
 pub(crate) struct RawBlock {
     pub(super) home: Home,
     pub(super) base: NonNull<u8>,
     pub(super) id: BlockId,
-    /// Bytes from `base` on: those of header and body, or fewer when the block is limited, sealed or filled. It has all again when it is
-    /// lent the next time.
+    /// Bytes from `base` on: those of header and body, or fewer if the block is limited, sealed or filled. The next time it is lent
+    /// it has all of them again.
     pub(super) room: u32,
 }
 
@@ -25,13 +25,13 @@ const _: () = assert!(size_of::<RawBlock>() <= 32);
 unsafe impl Send for RawBlock {}
 
 impl RawBlock {
-    /// Gives the token up without counting it as dropped: its owner has taken it back.
+    /// Consumes the token without counting it as dropped: its owner has taken it back.
     #[inline]
     pub(super) fn forget(self) {
         core::mem::forget(self);
     }
 
-    /// The block with no more than its first `length` bytes.
+    /// The block, limited to its first `length` bytes.
     #[inline]
     fn cut(self, length: usize) -> Self {
         let mut cut = self;
@@ -74,7 +74,7 @@ pub(crate) trait Token {
     fn into_raw(self) -> RawBlock;
 }
 
-/// A block ready to travel: header and body are final. The transport owns it until the completion gives it back.
+/// A block ready to travel: header and body are final. The transport owns it until the completion returns it.
 #[derive(Debug)]
 #[must_use = "a block that is not given back is lost to the pool"]
 pub struct SealedBlock {
@@ -82,13 +82,13 @@ pub struct SealedBlock {
 }
 
 impl SealedBlock {
-    /// Header and body are the first `length` bytes, cut to what the block has room for.
+    /// Header and body are the first `length` bytes, limited to the room of the block.
     #[inline]
     pub(crate) fn new(raw: RawBlock, length: usize) -> Self {
         Self { raw: raw.cut(length) }
     }
 
-    /// The block's name.
+    /// The block's id.
     #[inline]
     pub fn id(&self) -> BlockId {
         self.raw.id
@@ -113,7 +113,7 @@ impl SealedBlock {
     }
 }
 
-/// One of our blocks without data, given to a transport to receive into.
+/// An empty block of ours, given to a transport to receive into.
 #[derive(Debug)]
 #[must_use = "a block that is not given back is lost to the pool"]
 pub struct VacantBlock {
@@ -121,26 +121,26 @@ pub struct VacantBlock {
 }
 
 impl VacantBlock {
-    /// The block's name.
+    /// The block's id.
     #[inline]
     pub fn id(&self) -> BlockId {
         self.raw.id
     }
 
-    /// Where header and body go.
+    /// The memory for header and body.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.raw.bytes_mut()
     }
 
-    /// The block now holds what a peer sent: `length` bytes of header and body (cut to the block's room).
+    /// The block now holds what a peer sent: `length` bytes of header and body, limited to its room.
     #[inline]
     pub fn into_arrived(self, length: usize) -> ArrivedBlock {
         ArrivedBlock { raw: self.raw.cut(length) }
     }
 }
 
-/// A block that came from a peer: one of our own, filled by the transport, or the peer's, to be read in place.
+/// A block received from a peer: one of our own, filled by the transport, or the peer's, read in place.
 #[derive(Debug)]
 #[must_use = "a block that is not given back is lost to its owner's pool"]
 pub struct ArrivedBlock {
@@ -148,7 +148,7 @@ pub struct ArrivedBlock {
 }
 
 impl ArrivedBlock {
-    /// The block's name; its segment is the node that owns it.
+    /// The block's id; its segment is the node that owns it.
     #[inline]
     pub fn id(&self) -> BlockId {
         self.raw.id
@@ -160,7 +160,7 @@ impl ArrivedBlock {
         self.raw.bytes()
     }
 
-    /// Gives the token up without counting it as dropped: it counts as outstanding for ever.
+    /// Consumes the token without counting it as dropped: it counts as outstanding forever.
     #[inline]
     pub(super) fn forget(self) {
         self.raw.forget();

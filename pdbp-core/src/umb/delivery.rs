@@ -8,12 +8,12 @@ use crate::cdu::BLOCK_HEADER;
 use crate::id::NodeId;
 use crate::routing::LinkId;
 
-/// What a delivery is a piece of.
+/// The kind of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryKind {
-    /// Messages; all CDUs of the piece are for the part it is delivered to.
+    /// Messages; all CDUs of the piece are for the part that it is delivered to.
     Messages {
-        /// Whether they go ahead of other messages (commands).
+        /// Whether they overtake other messages (commands).
         urgent: bool,
     },
     /// A segment of a stream: one CDU.
@@ -27,19 +27,19 @@ pub enum DeliveryKind {
         /// Whether the stream was given up, by its writer or because a segment was lost.
         aborted: bool,
     },
-    /// Messages or a segment of a stream that this part has sent and that were not delivered, since the link to
-    /// [`Delivery::source`] has failed; in the order in which they were sent. All CDUs of the piece are this part's.
+    /// Messages or a segment of a stream that this part sent and that were not delivered because the link to [`Delivery::source`]
+    /// has failed, in the order sent. All CDUs of the piece are this part's.
     Returned {
-        /// Of a segment: the stream's number, and the segment's.
+        /// For a segment: the stream's number, and the segment's.
         stream: Option<(crate::id::StreamNo, u32)>,
     },
 }
 
-/// The right of one part to read one piece of an arrived block in place. Goes back with
+/// The right of one part to read one piece of an arrived block in place. Return it with
 /// [`Engine::release`](crate::Engine::release).
 ///
-/// The bytes stay valid for as long as the value lives: what holds the block leaves it in place for ever when it is dropped before
-/// all deliveries have come back.
+/// The bytes stay valid as long as the value lives: if the holder of the block is dropped before all deliveries have come back, it
+/// leaves the block in place forever.
 #[derive(Debug)]
 #[must_use = "a delivery that is not released keeps its block from being used again"]
 pub struct Delivery {
@@ -58,8 +58,8 @@ unsafe impl Send for Delivery {}
 unsafe impl Sync for Delivery {}
 
 impl Delivery {
-    /// A piece, `start..end` behind the header, of the block at `block`, which is held at `place`. Whoever makes it counts it, and
-    /// leaves the block as it is until it has come back.
+    /// A piece, `start..end` after the header, of the block at `block`, which is held at `place`. The caller counts it, and leaves
+    /// the block unchanged until it has come back.
     #[inline]
     pub(super) fn new(
         block: NonNull<u8>,
@@ -71,7 +71,7 @@ impl Delivery {
         Self { block, start: start as u32, end: end as u32, row: row.raw(), source, element, kind }
     }
 
-    /// The same piece again; whoever makes it counts it.
+    /// The same piece again; the caller counts it.
     #[inline]
     pub(super) fn again(&self) -> Self {
         let Self { block, start, end, row, source, element, kind } = *self;
@@ -90,7 +90,7 @@ impl Delivery {
         self.place() == place && self.start as usize == start
     }
 
-    /// The node that sent it; of what was returned the node that it was for.
+    /// The node that sent it; for a returned one, the node that it was for.
     pub fn source(&self) -> NodeId {
         self.source
     }
@@ -101,7 +101,7 @@ impl Delivery {
         self.block == block && self.place() == place
     }
 
-    /// What it is.
+    /// Its kind.
     #[inline]
     pub fn kind(&self) -> DeliveryKind {
         self.kind

@@ -1,19 +1,19 @@
-//! Where tokens belong.
+//! The home of a token: where it must be returned to.
 
 #[cfg(feature = "alloc")]
 pub(super) use counted::Home;
 #[cfg(not(feature = "alloc"))]
 pub(super) use uncounted::Home;
 
-/// With a heap: the count of tokens that were dropped, instead of handed back.
+/// With a heap: counts tokens that were dropped instead of returned.
 #[cfg(feature = "alloc")]
 mod counted {
     use alloc::boxed::Box;
     use core::ptr::NonNull;
     use core::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Names those who made a token, and counts their tokens that were dropped. No two that have tokens are equal, so that a token
-    /// of another region, which may have the same number, is told apart.
+    /// Identifies the maker of a token, and counts its dropped tokens. No two makers with outstanding tokens are equal, so a token
+    /// of another region with the same number is told apart.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(in crate::umb) struct Home(NonNull<AtomicUsize>);
 
@@ -27,7 +27,7 @@ mod counted {
             Self(NonNull::from(Box::leak(Box::new(AtomicUsize::new(0)))))
         }
 
-        /// A token was dropped.
+        /// Counts a dropped token.
         ///
         /// # Safety
         /// [`free`](Self::free) was not called.
@@ -38,7 +38,7 @@ mod counted {
             dropped.fetch_add(1, Ordering::Release);
         }
 
-        /// Tokens that were dropped.
+        /// Number of dropped tokens.
         ///
         /// # Safety
         /// [`free`](Self::free) was not called.
@@ -50,7 +50,7 @@ mod counted {
         }
 
         /// # Safety
-        /// Called once, and nobody has a token.
+        /// Called once, when no token is left.
         pub(in crate::umb) unsafe fn free(self) {
             // SAFETY: it was a box in `new`; nobody uses it any more.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
@@ -58,12 +58,12 @@ mod counted {
     }
 }
 
-/// Without a heap: nothing is counted, so that a region of which tokens are missing stays. It is static memory, which stays anyhow.
+/// Without a heap: nothing is counted, and a region with missing tokens stays. It is static memory, which stays anyway.
 #[cfg(not(feature = "alloc"))]
 mod uncounted {
     use core::ptr::NonNull;
 
-    /// Names those who made a token: the address of the region.
+    /// Identifies the maker of a token: the address of the region.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(in crate::umb) struct Home(NonNull<u8>);
 

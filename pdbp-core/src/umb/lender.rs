@@ -1,4 +1,4 @@
-//! Tokens of blocks that lie elsewhere.
+//! Tokens of blocks in foreign memory.
 
 use core::ptr::NonNull;
 
@@ -6,9 +6,9 @@ use super::block::{ArrivedBlock, RawBlock};
 use super::home::Home;
 use crate::id::BlockId;
 
-/// Makes the tokens of blocks that a transport lets its user read in place, and takes them back: for one link, or for whatever has
-/// blocks in common. It knows its own tokens from others', and how many are still outstanding, so that a transport that comes to
-/// its end before its readers can leave their blocks where they are.
+/// Makes the tokens of blocks that a transport lets its user read in place, and takes them back: for one link, or for anything that
+/// shares blocks. It tells its own tokens from others', and counts those outstanding, so that a transport that ends before its
+/// readers can leave their blocks where they are.
 ///
 /// ```
 /// use std::ptr::NonNull;
@@ -40,7 +40,7 @@ impl Lender {
         Self { home: Home::new(NonNull::dangling()), out: 0 }
     }
 
-    /// The token of a block of somebody else's memory, to be read in place.
+    /// A token for a block in foreign memory, to be read in place.
     ///
     /// # Safety
     /// `base` is aligned to 8 bytes and valid for reads of `length` bytes, which nobody writes, until
@@ -55,7 +55,7 @@ impl Lender {
     /// Takes a token back; its block may be written from now on.
     ///
     /// # Errors
-    /// The token, when it is not of this lender.
+    /// The token, if it is not from this lender.
     #[inline]
     pub fn take_back(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
         if block.raw.home != self.home {
@@ -66,7 +66,7 @@ impl Lender {
         Ok(())
     }
 
-    /// Tokens that were neither taken back nor dropped: somebody may read their blocks.
+    /// Number of tokens neither taken back nor dropped: somebody may be reading their blocks.
     pub fn outstanding(&self) -> usize {
         // SAFETY: only `drop` frees it.
         self.out - unsafe { self.home.dropped() }

@@ -1,13 +1,13 @@
-//! Where blocks lie.
+//! The memory that blocks are in.
 
 use core::ptr::NonNull;
 
-/// What kind of memory the blocks lie in.
+/// The kind of memory that blocks are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
     /// Ordinary memory of the host.
     Host,
-    /// Page-locked memory of the host, which a device can copy from and to.
+    /// Page-locked host memory, which a device can copy from and to.
     Pinned,
     /// Memory of a device.
     Device,
@@ -24,20 +24,20 @@ pub unsafe trait BlockMemory: 'static {
     fn base(&self) -> NonNull<u8>;
     /// Length in bytes.
     fn len(&self) -> usize;
-    /// Whether there is no byte at all.
+    /// Whether the length is 0.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Kind of memory.
+    /// The kind of memory.
     fn space(&self) -> Space {
         Space::Host
     }
-    /// Shows memory of other nodes that is mapped here, beside this, so that their blocks are read in place: for devices, which copy
-    /// faster from memory they were told of. It stays mapped until the value is dropped.
+    /// Visits memory of other nodes that is mapped here, since their blocks are read in place: for devices, which copy faster from
+    /// memory that was registered with them. It stays mapped until the value is dropped.
     fn visit_neighbours(&self, _visit: &mut dyn FnMut(NonNull<[u8]>)) {}
 }
 
-/// Bytes beyond the blocks, of the host or of a device, that a transport which can sends straight from.
+/// Bytes outside the blocks, of the host or of a device, that a capable transport sends directly from.
 ///
 /// # Safety
 /// [`bytes`](Self::bytes) gives the same bytes at each call, however the value is moved. They are initialised, and nobody writes or
@@ -45,23 +45,23 @@ pub unsafe trait BlockMemory: 'static {
 pub unsafe trait SendMemory: Send + 'static {
     /// The bytes.
     fn bytes(&self) -> NonNull<[u8]>;
-    /// Kind of memory.
+    /// The kind of memory.
     fn space(&self) -> Space;
 }
 
-/// Bytes beyond the blocks, of the host or of a device, that a transport which can receives straight into.
+/// Bytes outside the blocks, of the host or of a device, that a capable transport receives directly into.
 ///
 /// # Safety
 /// As for [`SendMemory`], and nobody reads them either.
 pub unsafe trait RecvMemory: Send + 'static {
     /// The bytes.
     fn bytes(&mut self) -> NonNull<[u8]>;
-    /// Kind of memory.
+    /// The kind of memory.
     fn space(&self) -> Space;
 }
 
-/// A region on the heap, freed when it and all its [keepers](Self::keeper) are gone. Regions of 2 MiB and more begin on such a
-/// boundary, so that the operating system can back them with huge pages.
+/// A region on the heap, freed when it and all its [keepers](Self::keeper) are gone. Regions of 2 MiB and more are aligned to that,
+/// so that the operating system can back them with huge pages.
 #[cfg(feature = "alloc")]
 #[derive(Debug)]
 pub struct HeapMemory(alloc::sync::Arc<HeapRegion>);
@@ -75,7 +75,7 @@ struct HeapRegion {
 
 #[cfg(feature = "alloc")]
 impl HeapMemory {
-    /// `bytes` zeroed bytes; `None` when there is not as much memory, or `bytes` is 0.
+    /// `bytes` zeroed bytes; `None` if there is not enough memory, or `bytes` is 0.
     pub fn new(bytes: usize) -> Option<Self> {
         const HUGE: usize = 2 << 20;
         let align = if bytes >= HUGE { HUGE } else { 64 };
@@ -85,20 +85,20 @@ impl HeapMemory {
         Some(Self(alloc::sync::Arc::new(HeapRegion { base, layout })))
     }
 
-    /// Something that keeps the region in place, without a right to its bytes: for a transport whose peers read them.
+    /// Keeps the region in place, without a right to its bytes: for a transport whose peers read them.
     pub fn keeper(&self) -> MemoryKeeper {
         MemoryKeeper(alloc::sync::Arc::clone(&self.0))
     }
 }
 
-/// Keeps a [`HeapMemory`]'s region in place while it lives.
+/// Keeps the region of a [`HeapMemory`] in place as long as it lives.
 #[cfg(feature = "alloc")]
 #[derive(Clone, Debug)]
 pub struct MemoryKeeper(alloc::sync::Arc<HeapRegion>);
 
 #[cfg(feature = "alloc")]
 impl MemoryKeeper {
-    /// Whether all the bytes lie in the region.
+    /// Whether all the bytes are in the region.
     #[inline]
     pub fn holds(&self, bytes: &[u8]) -> bool {
         let (first, at) = (self.0.base.addr().get(), bytes.as_ptr().addr());
@@ -153,7 +153,7 @@ unsafe impl<M: BlockMemory + ?Sized> BlockMemory for alloc::boxed::Box<M> {
 #[derive(Debug)]
 pub struct StaticMemory(NonNull<u8>, usize);
 
-/// Bytes on the alignment that blocks need; the contents of a [`StaticMemory`].
+/// Bytes aligned as blocks need; the contents of a [`StaticMemory`].
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Aligned<const BYTES: usize>(pub [u8; BYTES]);

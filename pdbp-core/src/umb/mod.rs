@@ -1,8 +1,7 @@
 //! UMB, the user memory blocks: equal-sized blocks of one memory region, and the tokens that own them (S1 §2.4).
 //!
-//! A block has exactly one owner at a time. Whoever holds its token may touch its bytes; nobody else can, because tokens
-//! are not `Copy`, cannot be made outside this crate without `unsafe`, and every operation that hands a block on takes
-//! the token:
+//! A block has exactly one owner at a time. Only the holder of its token may touch its bytes, because tokens are not `Copy`, cannot
+//! be made outside this crate without `unsafe`, and every operation that hands a block on consumes the token:
 //!
 //! ```text
 //!            open              submit              Op::Send             Completion::Sent
@@ -13,12 +12,12 @@
 //!          Op::Return               when the last is given back
 //! ```
 //!
-//! A token knows where it belongs. Whoever makes tokens, for a region or to lend blocks of others (`Lender`, with the feature
-//! `alloc`), takes back only its own, makes one of a block when there is none, and counts those that were dropped. So whatever a
-//! host, a transport or another engine does with tokens, a block has one owner; and what the tokens point to stays in place until
-//! each has come back or was dropped, for ever if that does not happen.
+//! A token knows its home. The maker of tokens, for a region or for lending foreign blocks (`Lender`, with the feature `alloc`),
+//! takes back only its own, never makes a second token of a block while one is out, and counts those that were dropped. So whatever
+//! a host, a transport or another engine does with tokens, a block has one owner; and the memory of a token stays in place until
+//! each token has come back or was dropped, or forever.
 //!
-//! What would give a block a second owner does not compile. After a block has been submitted, its writer has nothing left:
+//! Giving a block a second owner does not compile. After a block has been submitted, its writer has nothing left:
 //!
 //! ```compile_fail,E0382
 //! # use pdbp_core::{BlockMemory, Engine, OpenBlock, Transport, policy::SpacePolicy};
@@ -27,7 +26,7 @@
 //! block.written(); // error: borrow of moved value
 //! # }
 //! ```
-//! the same holds for a block that the transport has,
+//! the same holds for a block handed to the transport,
 //! ```compile_fail,E0382
 //! # use pdbp_core::{Op, SealedBlock, Transport, id::NodeId};
 //! # fn f(transport: &mut impl Transport, peer: NodeId, block: SealedBlock) {
@@ -35,7 +34,7 @@
 //! block.bytes(); // error: borrow of moved value
 //! # }
 //! ```
-//! for a delivery that was given back,
+//! for a delivery that was returned,
 //! ```compile_fail,E0505
 //! # use pdbp_core::{BlockMemory, Delivery, Engine, Transport, policy::SpacePolicy};
 //! # fn f<T: Transport, M: BlockMemory, P: SpacePolicy>(engine: &mut Engine<'_, T, M, P>, delivery: Delivery) {

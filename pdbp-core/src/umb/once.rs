@@ -1,12 +1,12 @@
-//! Values in statics that are taken once.
+//! Values in statics that can be taken once.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicBool;
 
-/// A value in a `static` that whoever comes first takes for good: block memory and tables of a node without a heap.
+/// A value in a `static` that the first caller takes for good: block memory and tables of a node without a heap.
 ///
-/// Where the processor has no compare-and-swap, such as a Cortex-M0, [`take`](Self::take) needs the feature `critical-section`,
-/// and a program that says how to enter one.
+/// On processors without compare-and-swap, such as a Cortex-M0, [`take`](Self::take) needs the feature `critical-section`, and a
+/// program that defines how to enter one.
 ///
 /// ```
 /// use pdbp_core::umb::Once;
@@ -28,12 +28,12 @@ pub struct Once<T> {
 unsafe impl<T: Send> Sync for Once<T> {}
 
 impl<T> Once<T> {
-    /// A value that nobody has taken.
+    /// A value that has not been taken.
     pub const fn new(value: T) -> Self {
         Self { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// The value; `None` when it was taken before.
+    /// The value; `None` if it has been taken before.
     #[cfg(any(target_has_atomic = "8", feature = "critical-section"))]
     #[expect(clippy::mut_from_ref, reason = "it gives one reference, once")]
     pub fn take(&'static self) -> Option<&'static mut T> {
@@ -44,14 +44,14 @@ impl<T> Once<T> {
         Some(unsafe { &mut *self.value.get() })
     }
 
-    /// Whether it is not the first call.
+    /// Whether an earlier call has taken it; marks it as taken.
     #[cfg(target_has_atomic = "8")]
     fn is_taken(&self) -> bool {
         // Pairs with nothing: the value is as it was at the start of the program, and goes to one caller.
         self.taken.swap(true, core::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Whether it is not the first call.
+    /// Whether an earlier call has taken it; marks it as taken.
     #[cfg(all(not(target_has_atomic = "8"), feature = "critical-section"))]
     fn is_taken(&self) -> bool {
         use core::sync::atomic::Ordering::Relaxed;

@@ -5,7 +5,7 @@ use crate::cdu::{BLOCK_HEADER, Full, Lent, Packed, Packer, Route, SegmentHeader}
 use crate::id::{NodeId, PartId};
 use crate::routing::LinkId;
 
-/// Marks the segment of a stream that a block carries.
+/// Identifies the stream segment that a block carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamTag {
     /// The public pipe of the stream at its source (`group` and `PipeA` of MTA).
@@ -16,11 +16,11 @@ pub struct StreamTag {
     pub segment: u32,
     /// The receiving part.
     pub dest: PartId,
-    /// First and last segment, or given up: bits of [`flag`](crate::cdu::flag).
+    /// Marks the first or last segment, or a stream given up: bits of [`flag`](crate::cdu::flag).
     pub flags: u16,
 }
 
-/// A block that its holder fills with CDUs. Goes back with [`Engine::submit`](crate::Engine::submit).
+/// A block that its holder fills with CDUs. Send it with [`Engine::submit`](crate::Engine::submit).
 #[derive(Debug)]
 #[must_use = "a block that is not submitted is lost to the pool"]
 pub struct OpenBlock {
@@ -28,19 +28,19 @@ pub struct OpenBlock {
     pub(crate) packer: Packer,
     pub(crate) dest: NodeId,
     pub(crate) row: LinkId,
-    /// Of the link when the block was opened. Messages never go by a later one: what was sent before them may be lost.
+    /// The link's session when the block was opened. Messages never travel in a later one: what was sent before them may be lost.
     pub(crate) session: u32,
     pub(crate) load: Load,
 }
 
-// A longer one is moved by a call of `memcpy`.
+// A larger one would be moved by a call of `memcpy`.
 const _: () = assert!(size_of::<OpenBlock>() <= 128);
 
 /// What a block carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
     Messages,
-    /// Messages that overtake others that wait for the same node.
+    /// Messages that overtake others waiting for the same node.
     Urgent,
     /// A segment of a stream.
     Segment(StreamTag),
@@ -65,13 +65,13 @@ impl OpenBlock {
         self.packer.messages()
     }
 
-    /// Bytes that CDUs can take in all.
+    /// Total bytes available to CDUs.
     #[inline]
     pub fn room(&self) -> usize {
         self.raw.room as usize - BLOCK_HEADER
     }
 
-    /// Lets the block take no more than `room` bytes of CDUs, so that it leaves earlier. Of what is packed nothing is lost.
+    /// Limits the block to `room` bytes of CDUs, so that it leaves earlier. Nothing already packed is lost.
     #[inline]
     pub fn limit(&mut self, room: usize) {
         let least = (self.packer.written() + 7) & !7;
@@ -103,7 +103,7 @@ impl OpenBlock {
         packer.reserve(raw.body_mut(), route, length)
     }
 
-    /// The open train and what is left behind it, to be packed by the caller; see [`Packer::lend`].
+    /// The open train and the room after it, to be packed by the caller; see [`Packer::lend`].
     #[inline]
     pub fn lend_room(&mut self) -> Option<Lent<'_>> {
         let Self { raw, packer, .. } = self;
@@ -160,7 +160,8 @@ impl OpenBlock {
         packer.reserve_set(raw.body_mut(), route, set, segment, length)
     }
 
-    /// Makes the block overtake others that wait for the same node. A segment of a stream does not, since it would overtake those before it.
+    /// Makes the block overtake others waiting for the same node. No effect on a segment of a stream, which would overtake earlier
+    /// segments.
     pub fn into_urgent(self) -> Self {
         match self.load {
             Load::Segment(_) => self,
@@ -168,26 +169,26 @@ impl OpenBlock {
         }
     }
 
-    /// The last `length` bytes packed: the room of the last reservation.
+    /// The last `length` bytes packed: the most recent reservation.
     pub fn last_reserved(&self, length: usize) -> &[u8] {
         let end = BLOCK_HEADER + self.packer.written();
         self.raw.bytes().get(end.saturating_sub(length)..end).unwrap_or(&[])
     }
 
-    /// The state of packing, to undo a reservation with [`rewind`](Self::rewind).
+    /// The current packing state, to undo reservations with [`rewind`](Self::rewind).
     pub fn mark(&self) -> Packer {
         self.packer
     }
 
-    /// Takes back everything reserved since `mark` was made; all of it with a new [`Packer`]. A mark that lies ahead of what is
-    /// packed is not of this block, and does nothing.
+    /// Undoes all reservations since `mark` was taken; with a new [`Packer`], all of them. A mark ahead of what is packed belongs
+    /// to another block, and is ignored.
     pub fn rewind(&mut self, mark: Packer) {
         if mark.written() <= self.packer.written() {
             self.packer = self.packer.rewound(mark);
         }
     }
 
-    /// Closes the last train; the length of header and body.
+    /// Closes the last train; returns the length of header and body.
     #[inline]
     pub(crate) fn finish(&mut self) -> u32 {
         let Self { raw, packer, .. } = self;

@@ -10,11 +10,11 @@ use super::{
 };
 use crate::id::NodeId;
 
-/// Blocks of one memory region, for those who drive a [`Transport`](crate::Transport) themselves: the conformance suite,
-/// wrappers that deliver blocks of their own, tests of a backend.
+/// Blocks of one memory region, for code that drives a [`Transport`](crate::Transport) itself: the conformance suite, wrappers that
+/// deliver their own blocks, tests of a backend.
 ///
-/// A pool that is dropped while somebody has blocks of it leaves its memory in place (leaks it) instead of freeing it, so that no token
-/// ever dangles. A token that is dropped is counted, and its block is not used again.
+/// A pool that is dropped while blocks of it are out leaks its memory instead of freeing it, so that no token ever dangles. A
+/// dropped token is counted, and its block is not reused.
 ///
 /// ```
 /// use pdbp_core::id::NodeId;
@@ -35,7 +35,7 @@ pub struct BlockPool<M: BlockMemory> {
 }
 
 impl<M: BlockMemory> BlockPool<M> {
-    /// Divides `memory` into as many blocks with bodies of `body` bytes as fit, named as blocks of node `segment`.
+    /// Divides `memory` into as many blocks with bodies of `body` bytes as fit, identified as blocks of node `segment`.
     pub fn new(memory: M, segment: NodeId, body: usize) -> Self {
         let count = memory.len() / layout(body).1;
         let info = (0..count).map(|_| BlockInfo::default()).collect::<Vec<_>>();
@@ -44,22 +44,22 @@ impl<M: BlockMemory> BlockPool<M> {
         Self { umb, blocks }
     }
 
-    /// Blocks in all.
+    /// Total number of blocks.
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Blocks that are not out.
+    /// Number of blocks in the pool.
     pub fn free(&self) -> u32 {
         self.umb.free()
     }
 
-    /// Header and body of the longest block.
+    /// Maximum length of header and body.
     pub fn room(&self) -> usize {
         self.umb.room()
     }
 
-    /// Takes a block; `None` when all are out.
+    /// Takes a block; `None` if all are out.
     pub fn take(&mut self) -> Option<VacantBlock> {
         let index = self.umb.take()?;
         if let Some(entry) = self.umb.entry(index) {
@@ -68,7 +68,7 @@ impl<M: BlockMemory> BlockPool<M> {
         self.umb.lend_vacant(index)
     }
 
-    /// Makes a block ready to travel. `length` counts header and body, and is cut to what the block has room for.
+    /// Makes a block ready to travel. `length` counts header and body, and is limited to the room of the block.
     pub fn seal(&self, block: VacantBlock, length: usize) -> SealedBlock {
         SealedBlock::new(block.raw, length)
     }
@@ -76,23 +76,23 @@ impl<M: BlockMemory> BlockPool<M> {
     /// Takes a block back.
     ///
     /// # Errors
-    /// The block, when it is not of this pool.
+    /// The block, if it is not from this pool.
     pub fn give_vacant(&mut self, block: VacantBlock) -> Result<(), VacantBlock> {
         self.give(block)
     }
 
-    /// Takes a block back that was sent.
+    /// Takes back a block that was sent.
     ///
     /// # Errors
-    /// The block, when it is not of this pool.
+    /// The block, if it is not from this pool.
     pub fn give_sealed(&mut self, block: SealedBlock) -> Result<(), SealedBlock> {
         self.give(block)
     }
 
-    /// Takes a block back that was posted, filled and read.
+    /// Takes back a block that was posted, filled and read.
     ///
     /// # Errors
-    /// The block, when it is not of this pool.
+    /// The block, if it is not from this pool.
     pub fn give_arrived(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
         self.give(block)
     }

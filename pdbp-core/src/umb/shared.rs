@@ -6,26 +6,26 @@ use crate::cdu::BLOCK_HEADER;
 use crate::id::NodeId;
 use crate::routing::LinkId;
 
-/// Where the engine holds what is delivered: a row, and the element or the block in it.
+/// Where the engine holds a delivered block: a row, and the element or block in it.
 pub(crate) type Place = (LinkId, u32);
 
-/// An arrived block that readers share, or none. It cannot be had again before all deliveries of it have come back; a value that is
-/// dropped before that leaves the block where it is.
+/// An arrived block shared by readers, or none. It cannot be taken out before all its deliveries have come back; if the value is
+/// dropped before that, the block stays where it is.
 #[derive(Debug, Default)]
 pub(crate) struct SharedBlock {
     block: Option<ArrivedBlock>,
-    /// Deliveries that are out.
+    /// Number of deliveries that are out.
     readers: u32,
 }
 
 impl SharedBlock {
-    /// A block of which there are no deliveries. None, if it is shorter than its header.
+    /// A block without deliveries. None, if it is shorter than its header.
     #[inline]
     pub(crate) fn new(block: ArrivedBlock) -> Self {
         Self { block: (block.bytes().len() >= BLOCK_HEADER).then_some(block), readers: 0 }
     }
 
-    /// A delivery of a piece, `start..end` behind the header. `None`: there is no such piece.
+    /// A delivery of a piece, `start..end` after the header. `None` if there is no such piece.
     #[inline]
     pub(crate) fn lend(
         &mut self,
@@ -43,7 +43,7 @@ impl SharedBlock {
         Some(Delivery::new(block.raw.base, (start, end), place, source, kind))
     }
 
-    /// A delivery of all of it, for whoever routes it.
+    /// A delivery of the whole block, for routing.
     #[inline]
     pub(crate) fn lend_whole(&mut self, place: Place, source: NodeId) -> Option<Delivery> {
         let length = self.block.as_ref()?.bytes().len() - BLOCK_HEADER;
@@ -68,24 +68,24 @@ impl SharedBlock {
     /// Takes a delivery back.
     ///
     /// # Errors
-    /// The delivery, when it is not of this block.
+    /// The delivery, if it is not of this block.
     #[inline]
     pub(crate) fn take_back(&mut self, delivery: Delivery, place: Place) -> Result<(), Delivery> {
         if !self.has_lent(&delivery, place) {
             return Err(delivery);
         }
-        // It is of a block that is here, so that it was lent and counted.
+        // Its block is here, so it was lent and counted.
         self.readers -= 1;
         Ok(())
     }
 
-    /// Whether deliveries are out.
+    /// Whether any deliveries are out.
     #[inline]
     pub(crate) fn is_read(&self) -> bool {
         self.readers > 0
     }
 
-    /// Takes the block out, when no delivery of it is out.
+    /// Takes the block out, if no delivery of it is out.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<ArrivedBlock> {
         if self.is_read() { None } else { self.block.take() }
@@ -98,7 +98,7 @@ impl Drop for SharedBlock {
         if self.is_read()
             && let Some(block) = self.block.take()
         {
-            // It is out for ever, so that its owner leaves its memory in place.
+            // It is out forever, so its owner leaves its memory in place.
             block.forget();
         }
     }

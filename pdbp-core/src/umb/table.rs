@@ -14,7 +14,7 @@ use super::shared::Place;
 use crate::cdu::BLOCK_HEADER;
 use crate::id::{BlockId, NodeId};
 
-/// State of a block, a column of UMBInfo-Tab.
+/// State of a block: a column of UMBInfo-Tab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum BlockState {
     /// In the pool.
@@ -26,13 +26,13 @@ pub enum BlockState {
     Open,
     /// Sealed, waiting in its row.
     Queued,
-    /// With the transport, to be sent, or with parts of this node that read it.
+    /// With the transport, to be sent, or with parts of this node that are reading it.
     InFlight,
-    /// With the transport, to receive into, or received and not read to its end.
+    /// With the transport, to receive into, or received and not completely read.
     Posted,
-    /// On its way back to the parts that wrote it, since its peer has failed.
+    /// Being returned to the parts that wrote it, since its peer has failed.
     Returned,
-    /// Back at the parts that wrote it.
+    /// Returned to the parts that wrote it.
     Reread,
 }
 
@@ -40,14 +40,14 @@ pub enum BlockState {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BlockInfo {
     used: BlockUse,
-    /// [`OUT`], or the deliveries of the block that are out.
+    /// [`OUT`], or the number of deliveries that are out.
     claims: u32,
 }
 
-/// In [`BlockInfo`]: the token of the block is out, or there is no such block.
+/// In [`BlockInfo`]: the block's token is out, or there is no such block.
 const OUT: u32 = u32::MAX;
 
-/// What the engine does with a block.
+/// How the engine uses a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BlockUse {
     pub(crate) state: BlockState,
@@ -70,20 +70,20 @@ pub const fn stride(body: usize) -> usize {
     (BLOCK_HEADER + body + 63) & !63
 }
 
-/// Header and body of a block, and the distance between blocks. No memory has room for blocks that are too long for both.
+/// Length of a block, header and body, and the distance between blocks. Lengths too long for either fit in no memory.
 pub(super) fn layout(body: usize) -> (u32, usize) {
     let room = BLOCK_HEADER.checked_add(body).and_then(|room| u32::try_from(room).ok());
     let layout = room.and_then(|room| Some((room, (room as usize).checked_next_multiple_of(64)?)));
     layout.unwrap_or((0, usize::MAX))
 }
 
-/// The blocks of one node. The token of a block is made while the block is here, and not again before it has come back; and the
-/// memory stays where it is when the value is dropped while somebody has a token or a delivery. So whatever the engine, its
-/// host and its transport do with numbers of blocks and with tokens, no byte has two owners.
+/// The blocks of one node. A block's token is made only while the block is here, and not again before it has come back; and if the
+/// value is dropped while a token or delivery is out, the memory stays where it is. So whatever the engine, its host and its
+/// transport do with block numbers and tokens, no byte has two owners.
 pub(crate) struct Umb<'a, M> {
     memory: Held<M>,
     segment: NodeId,
-    /// Header and body, and the distance between blocks.
+    /// Length of header and body, and the distance between blocks.
     room: u32,
     stride: usize,
     info: ManagedSlice<'a, BlockInfo>,
@@ -122,12 +122,12 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         self.free
     }
 
-    /// Header and body.
+    /// Length of header and body.
     pub(crate) fn room(&self) -> usize {
         self.room as usize
     }
 
-    /// Takes the block that was freed last: it is the most likely to be in a cache.
+    /// Takes the block freed last: it is the most likely to be in a cache.
     pub(crate) fn take(&mut self) -> Option<u32> {
         let index = self.free_head;
         let entry = self.entry(index)?;
@@ -147,7 +147,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         }
     }
 
-    /// What all blocks are used for.
+    /// The uses of all blocks.
     pub(crate) fn uses(&self) -> impl Iterator<Item = &BlockUse> {
         self.info.iter().map(|entry| &entry.used)
     }
@@ -157,7 +157,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         self.info.get_mut(index as usize).map(|entry| &mut entry.used)
     }
 
-    /// The token of a block. `None`: there is no such block, or it is not here.
+    /// The token of a block. `None` if there is no such block, or it is out.
     #[inline(always)]
     pub(crate) fn lend(&mut self, index: u32) -> Option<RawBlock> {
         let entry = self.info.get_mut(index as usize).filter(|entry| entry.claims == 0)?;
@@ -167,22 +167,22 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         Some(RawBlock { home: self.home, base: self.place(index), id, room: self.room })
     }
 
-    /// As [`lend`](Self::lend), of a block that is to be sent.
+    /// As [`lend`](Self::lend), for a block to be sent.
     #[inline]
     pub(crate) fn lend_sealed(&mut self, index: u32) -> Option<SealedBlock> {
         let length = self.entry(index)?.length;
         self.lend(index).map(|raw| SealedBlock::new(raw, length as usize))
     }
 
-    /// As [`lend`](Self::lend), of a block to receive into.
+    /// As [`lend`](Self::lend), for a block to receive into.
     pub(crate) fn lend_vacant(&mut self, index: u32) -> Option<VacantBlock> {
         self.lend(index).map(|raw| VacantBlock { raw })
     }
 
-    /// Takes a token back: the block's number.
+    /// Takes a token back; returns the block's number.
     ///
     /// # Errors
-    /// The token, when it is of another region.
+    /// The token, if it belongs to another region.
     #[inline]
     pub(crate) fn take_back<B: Token>(&mut self, block: B) -> Result<u32, B> {
         let Some(index) = self.index_of(&block) else { return Err(block) };
@@ -194,14 +194,14 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         Ok(index)
     }
 
-    /// The number of a block by its token; `None`: it is of another region, whatever its name says.
+    /// The number of a block, from its token; `None` if that belongs to another region, whatever its id says.
     #[inline]
     pub(crate) fn index_of(&self, block: &impl Token) -> Option<u32> {
         let raw = block.raw();
         (raw.home == self.home).then_some(raw.id.index)
     }
 
-    /// Header and body of a block, as far as they are sealed. `None`: there is no such block, or somebody has its token.
+    /// Header and body of a block, as far as they are sealed. `None` if there is no such block, or its token is out.
     pub(crate) fn sealed(&self, index: u32) -> Option<&[u8]> {
         let entry = self.info.get(index as usize).filter(|entry| entry.claims != OUT)?;
         let length = self.room().min(entry.used.length as usize);
@@ -210,8 +210,8 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         Some(unsafe { slice::from_raw_parts(self.place(index).as_ptr(), length) })
     }
 
-    /// A delivery of a piece, `start..end` behind the header, of a sealed block that is here; until it has come back no token of the
-    /// block is made. `None`: there is no such piece.
+    /// A delivery of a piece, `start..end` after the header, of a sealed block that is here; no token of the block is made until it
+    /// has come back. `None` if there is no such piece.
     pub(crate) fn lend_piece(
         &mut self,
         (start, end): (usize, usize),
@@ -230,13 +230,13 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         Some(Delivery::new(self.place(index), (start, end), place, source, kind))
     }
 
-    /// As [`lend_piece`](Self::lend_piece), of all of the block: for whoever routes it.
+    /// As [`lend_piece`](Self::lend_piece), for the whole block, for routing.
     pub(crate) fn lend_whole(&mut self, place: Place, source: NodeId) -> Option<Delivery> {
         let length = self.sealed(place.1)?.len().checked_sub(BLOCK_HEADER)?;
         self.lend_piece((0, length), place, source, DeliveryKind::Returned { stream: None })
     }
 
-    /// A second delivery of what [`lend_piece`](Self::lend_piece) has made. `None`: it has not made this one.
+    /// A second delivery of a piece made by [`lend_piece`](Self::lend_piece). `None` if it was not made there.
     pub(crate) fn lend_again(&mut self, delivery: &Delivery) -> Option<Delivery> {
         let place = delivery.place();
         let block = self.lent_at(place)?;
@@ -246,16 +246,16 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         Some(delivery.again())
     }
 
-    /// Where a block lies of which deliveries are out.
+    /// Address of a block that has deliveries out.
     fn lent_at(&self, place: Place) -> Option<NonNull<u8>> {
         let entry = self.info.get(place.1 as usize)?;
         (entry.claims != 0 && entry.claims != OUT).then(|| self.place(place.1))
     }
 
-    /// Takes back what [`lend_piece`](Self::lend_piece) has made.
+    /// Takes back a delivery made by [`lend_piece`](Self::lend_piece).
     ///
     /// # Errors
-    /// The delivery, when it is none of these.
+    /// The delivery, if it was not made there.
     pub(crate) fn take_piece(&mut self, delivery: Delivery) -> Result<(), Delivery> {
         let place = delivery.place();
         if !self.lent_at(place).is_some_and(|block| delivery.is_at(block, place)) {
@@ -273,8 +273,8 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         self.info.get(index as usize).is_some_and(|entry| entry.claims == 0)
     }
 
-    /// Where a block begins. In bounds of the region: the callers have found its entry, and [`new`](Self::new) leaves those behind the
-    /// region marked as out for ever.
+    /// Address of a block. Within the region: the callers have found its entry, and [`new`](Self::new) leaves entries past the
+    /// region marked as out forever.
     fn place(&self, index: u32) -> NonNull<u8> {
         let at = self.stride * index as usize;
         debug_assert!(at + self.stride <= self.memory.len());
@@ -284,7 +284,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
 }
 
 impl<M> Umb<'_, M> {
-    /// Whether somebody has tokens.
+    /// Whether any tokens are out.
     fn has_lent(&self) -> bool {
         // SAFETY: only `drop` frees it.
         let dropped = unsafe { self.home.dropped() };

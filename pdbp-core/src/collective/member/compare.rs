@@ -1,11 +1,11 @@
-//! Whether members call the same.
+//! Detects members that make different calls.
 
 use super::{BARRIER, Member};
 use crate::collective::Fault;
 use crate::collective::message::Stamp;
 
 impl Member<'_> {
-    /// Whether a member has called the same.
+    /// Compares another member's call with this one's.
     #[inline]
     pub(in crate::collective) fn compare(
         &mut self,
@@ -28,13 +28,13 @@ impl Member<'_> {
         }))
     }
 
-    /// A member has come to the barrier with this number, and this one, which is in a barrier, to another: it has called something else before that.
+    /// A member has arrived at the barrier with this number, and this one at another barrier: it made a different call before.
     pub fn met_another(&mut self, rank: usize, number: u32) -> Fault {
         let ours = self.last[0].unwrap_or_default();
         self.differ(rank, Stamp::new(number, &BARRIER), ours)
     }
 
-    /// A member has shown by something else than messages that it has called something else than this one, and what.
+    /// A member has shown, other than by messages, that it made a different call, and which.
     pub fn met_other_call(&mut self, rank: usize, theirs: [u64; 2]) -> Fault {
         let theirs = Stamp::of_words(theirs);
         let mut own = self.last.iter().flatten();
@@ -43,8 +43,8 @@ impl Member<'_> {
         self.differ(rank, theirs, ours)
     }
 
-    /// Looks whether a member has called something else: one that waits, in this call or in the one before, or one of which this member has
-    /// kept what it had no use for. What it has received of whom it waits for has been used or kept.
+    /// Looks for members that made a different call: one that waits, in this call or the one before, or one whose unused data this
+    /// member has kept. Everything received from the member waited for has been used or kept.
     #[inline]
     pub(in crate::collective) fn look_at_others(
         &mut self,
@@ -56,7 +56,7 @@ impl Member<'_> {
         if self.is_waited_for { self.compare_with_waiting(awaited) } else { Ok(()) }
     }
 
-    /// Whether a piece is of a call that this member has done. It has taken all that it had to receive.
+    /// Whether a piece belongs to a call that this member has completed, and has received everything for.
     pub(super) fn is_over(&self, stamp: Stamp) -> bool {
         !stamp.is_tagged() && (self.stats.calls.wrapping_sub(stamp.number()) as i32) > 0
     }
@@ -72,7 +72,7 @@ impl Member<'_> {
     }
 
     fn compare_with_waiting(&mut self, awaited: Option<(usize, Stamp)>) -> Result<(), Fault> {
-        // Messages come in order: who says that it waits in a later call sends nothing more of this one.
+        // Messages are ordered: a member that waits in a later call sends nothing more for this one.
         if let Some((from, ours)) = awaited.filter(|(_, ours)| !ours.is_tagged())
             && let Some(theirs) = self.peers.get(from).and_then(|peer| peer.waits)
             && theirs.number().wrapping_sub(ours.number()) as i32 > 0
@@ -85,7 +85,7 @@ impl Member<'_> {
             // It may be in a call that this member has yet to make.
             self.is_waited_for = true;
             let ours = self.last.iter().flatten().find(|ours| ours.number() == theirs.number())?;
-            // It is in one of these calls: the next time it waits it says so again.
+            // It is in one of these calls; the next time it waits it says so again.
             peer.waits = None;
             (theirs != *ours).then_some((rank, theirs, *ours))
         });

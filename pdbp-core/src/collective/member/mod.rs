@@ -1,4 +1,4 @@
-//! A member of a group between its calls: what it has sent and taken, and what has come too early.
+//! A member of a group between its calls: what it has sent and received, and what arrived early.
 
 mod compare;
 mod entered;
@@ -17,38 +17,37 @@ use super::message::{HEADER, Header, Stamp, What};
 use super::steps::{GRAIN, Steps};
 use super::{Call, Carrier, Fault, Kind, Message, Refused, Sent};
 
-/// **A member is at most so many pieces ahead of what another has taken**, and as many tagged ones, so that calls go on beside messages
-/// that nobody has received. With that, memory for what comes too early is bounded, and what is under way cannot use up the room of
-/// everybody else.
+/// **A member is at most this many pieces ahead of what another has taken**, and as many tagged ones, so that calls proceed beside
+/// unreceived messages. This bounds the memory for early messages, and keeps a group from using up the space of all others.
 pub const WINDOW: usize = 4;
 
 const BARRIER: Call = Call::moving(Kind::Barrier, 0, 0);
 
-/// Of which call and member a message with data is.
+/// The call and the sender of a data message.
 pub(in crate::collective) struct Piece {
     pub(in crate::collective) from: usize,
     pub(in crate::collective) stamp: Stamp,
 }
 
-/// What a member has done so far.
+/// Counters of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Calls begun, those of tagged messages not counted.
+    /// Calls begun, not counting tagged messages.
     pub calls: u32,
-    /// Messages with data of calls that were sent, empty ones of barriers included. (Barriers and short calls in shared memory send none.)
+    /// Data messages sent for calls, including empty ones for barriers. (Barriers and short calls in shared memory send none.)
     pub messages: u64,
     /// Their bytes, without headers.
     pub bytes: u64,
-    /// Messages of no data: windows, waiting, ends.
+    /// Messages without data: windows, waiting, ends.
     pub control: u64,
-    /// Messages with data of calls that have come and were used.
+    /// Data messages received for calls and used.
     pub received: u64,
-    /// Messages that came before they were waited for, and were copied out.
+    /// Messages that arrived before they were waited for, and were copied out.
     pub early: u64,
-    /// Calls that something else than messages has carried out: the switches of a fabric.
+    /// Calls carried out by other means than messages: the switches of a fabric.
     pub in_switches: u64,
-    /// Long calls in which members have read each other's memory.
+    /// Long calls in which members read each other's memory.
     pub by_reads: u64,
 }
 
@@ -58,17 +57,17 @@ pub struct Member<'m> {
     piece: usize,
     peers: ManagedSlice<'m, Peer>,
     early: ManagedSlice<'m, u8>,
-    /// The last call, which may be under way, and the one before.
+    /// The last call, which may be in progress, and the one before.
     last: [Option<Stamp>; 2],
-    /// The last call is one that [all come to](Call::is_met_by_all), and is under way; the last one of these that is done.
+    /// Whether the last call is in progress and one that [all arrive at](Call::is_met_by_all); and the last completed one of these.
     meets: bool,
     met: u32,
-    /// Somebody has to be told of what was taken.
+    /// Whether acknowledgements are due.
     owes: bool,
-    /// Somebody has said that it waits.
+    /// Whether another member has said that it is waiting.
     is_waited_for: bool,
     has_anybody_left: bool,
-    /// Pieces of calls that came too early and are kept, and whether it has been looked since this call began what they are of.
+    /// Number of early pieces kept, and whether their calls have been checked since this call began.
     kept: usize,
     are_kept_seen: bool,
     known: Known,
@@ -77,12 +76,12 @@ pub struct Member<'m> {
 }
 
 impl<'m> Member<'m> {
-    /// A member of a group of `members`, whose messages have at most `piece` bytes of data: the same number at all members, a multiple of
-    /// 64.
+    /// A member of a group of `members`, whose messages carry at most `piece` bytes of data: a multiple of 64, the same at all
+    /// members.
     ///
     /// # Errors
-    /// [`Refused::Rank`] for a rank that is none, and for more than 65,536 members; [`Refused::Length`] for a piece or memory of
-    /// another length.
+    /// [`Refused::Rank`] for an invalid rank, and for more than 65,536 members; [`Refused::Length`] for an invalid length of pieces
+    /// or memory.
     pub fn new(
         rank: usize,
         members: usize,
@@ -136,48 +135,48 @@ impl<'m> Member<'m> {
         self.rank
     }
 
-    /// How many members the group has.
+    /// Number of members in the group.
     pub fn members(&self) -> usize {
         self.peers.len()
     }
 
-    /// The most bytes of data in a message.
+    /// Maximum bytes of data in a message.
     pub fn piece(&self) -> usize {
         self.piece
     }
 
-    /// What has ended the group.
+    /// The fault that ended the group.
     #[inline]
     pub fn fault(&self) -> Option<Fault> {
         self.fault
     }
 
-    /// What it has done so far.
+    /// Its counters.
     #[inline]
     pub fn stats(&self) -> Stats {
         self.stats
     }
 
-    /// Ends the group, if nothing has ended it before: a host that sees that a node has failed, or has waited long enough, says so.
-    /// Returns what has ended it.
+    /// Ends the group, unless it has ended already; called by a host that sees a failed node, or has waited long enough. Returns
+    /// what ended it.
     pub fn fail(&mut self, fault: Fault) -> Fault {
         *self.fault.get_or_insert(fault)
     }
 
-    /// Tells those who do not know what has ended the group. Returns whether all know; if not there was no room, and it is called again.
+    /// Tells members that do not know what ended the group. Returns whether all know; if not, there was no room: call it again.
     pub fn tell_fault(&mut self, carrier: &mut impl Carrier) -> bool {
         let Some(fault) = self.fault else { return true };
         let header = Header::fault(self.rank, fault.code(self.rank));
         self.tell(carrier, &header, |peer| &mut peer.knows_fault)
     }
 
-    /// Tells all that this member has left and sends nothing more: who needs it then has [lost](Fault::Lost) it. Returns whether all
-    /// know, as [`tell_fault`](Self::tell_fault).
+    /// Tells all that this member has left and sends nothing more: whoever needs it has then [lost](Fault::Lost) it. Returns
+    /// whether all know, as [`tell_fault`](Self::tell_fault).
     pub fn leave(&mut self, carrier: &mut impl Carrier) -> bool {
         self.tell_end(carrier, What::Left)
     }
 
-    /// The same of a member that has given up joining, so that those that still join know that it has made no call.
+    /// The same for a member that has given up joining, so that those still joining know that it has made no call.
     pub fn withdraw(&mut self, carrier: &mut impl Carrier) -> bool {
         self.tell_end(carrier, What::Withdrawn)
     }
@@ -201,7 +200,7 @@ impl<'m> Member<'m> {
             }
             match carrier.try_send(rank, header.as_bytes(), &[]) {
                 Sent::NoRoom => all = false,
-                // Who is gone need not be told.
+                // A member that is gone need not be told.
                 Sent::Done | Sent::Gone => {
                     *knows(peer) = true;
                     self.stats.control += 1;
@@ -212,16 +211,15 @@ impl<'m> Member<'m> {
         all
     }
 
-    /// The header of a message by which members get to know each other. Who is in a call takes no notice of it; what stands behind it, and
-    /// whether it is right, is the host's business.
+    /// The header of a greeting. Members that are in a call ignore it; the host defines, and checks, what follows it.
     pub fn greeting(&self) -> [u8; HEADER] {
         zerocopy::transmute!(Header::new(What::Greeting, self.rank, 0, Stamp::default()))
     }
 
-    /// Takes what has come while no call is under way: what is for the next call is kept for it.
+    /// Takes a message received while no call is in progress, keeping data for the next call.
     ///
     /// # Errors
-    /// The [`Fault`] that has ended the group.
+    /// The [`Fault`] that ended the group.
     pub fn accept(&mut self, message: &mut dyn Message) -> Result<(), Fault> {
         if let Some(Piece { from, stamp }) = self.sort(message)? {
             self.keep(from, stamp, message)?;
@@ -229,7 +227,7 @@ impl<'m> Member<'m> {
         Ok(())
     }
 
-    /// Begins a call, which is the next in number.
+    /// Begins a call, with the next number.
     pub(in crate::collective) fn begin(&mut self, call: &Call) -> Result<Stamp, Fault> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -246,22 +244,22 @@ impl<'m> Member<'m> {
         self.last[0]
     }
 
-    /// The steps of a call with so many bytes of input and output that was made before, and so can be made: where they are until the next is
+    /// Index of the steps of an earlier call with these lengths, which is therefore valid; the index is valid until another is
     /// learnt.
     #[inline]
     pub(in crate::collective) fn known(&self, call: &Call, input: usize, output: usize) -> Option<usize> {
         self.known.find(call, input, output)
     }
 
-    /// The steps that are there.
+    /// The steps at an index.
     #[inline]
     pub(in crate::collective) fn few(&self, at: usize) -> Option<&Few> {
         self.known.get(at)
     }
 
-    /// As [`known`](Self::known), of a call that was not made before, if it has few.
+    /// As [`known`](Self::known), for a call not made before, if it has few steps.
     pub(in crate::collective) fn learn(&mut self, call: &Call, input: usize, output: usize) -> Option<usize> {
-        // Of more pieces than one there are not few.
+        // More than one piece takes too many steps.
         let steps = (call.bytes <= self.piece).then(|| Few::of(self.steps(call)))??;
         Some(self.known.add(call, input, output, steps))
     }
@@ -271,12 +269,12 @@ impl<'m> Member<'m> {
         Steps::new(call, self.members(), self.rank, self.piece)
     }
 
-    /// The number of the last call that was begun, from 1.
+    /// The number of the last call begun, from 1.
     pub fn number(&self) -> u32 {
         self.stats.calls
     }
 
-    /// Reads a message. Gives what is data.
+    /// Reads a message; returns it if it is data.
     pub(in crate::collective) fn sort(&mut self, message: &dyn Message) -> Result<Option<Piece>, Fault> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -316,7 +314,7 @@ impl<'m> Member<'m> {
         Ok(None)
     }
 
-    /// Copies out what is not waited for.
+    /// Copies out a message that is not waited for.
     pub(in crate::collective) fn keep(
         &mut self,
         from: usize,
@@ -346,7 +344,7 @@ impl<'m> Member<'m> {
         kept.ok_or_else(|| self.fail(Fault::Garbled { rank: from }))
     }
 
-    /// Takes the first early piece from a member that is of this call, or with this tag, and hands it to `take`.
+    /// Takes the first early piece from a member that belongs to this call, or has this tag, and passes it to `take`.
     #[inline]
     pub(in crate::collective) fn take_early(
         &mut self,
@@ -366,7 +364,7 @@ impl<'m> Member<'m> {
         Ok(true)
     }
 
-    /// Where the first early piece from a member that is of this call, or with this tag, stands.
+    /// Index of the first early piece from a member that belongs to this call, or has this tag.
     #[inline]
     pub(in crate::collective) fn early_place(
         &mut self,
@@ -385,13 +383,13 @@ impl<'m> Member<'m> {
         self.peers.get(from).is_some_and(|peer| peer.early.iter().any(|early| early.is_for(stamp)))
     }
 
-    /// Whether a member has said that it has left: nothing of it follows.
+    /// Whether a member has said that it left: it sends nothing more.
     #[inline]
     pub fn has_left(&self, rank: usize) -> bool {
         self.peers.get(rank).is_some_and(|peer| peer.has_left)
     }
 
-    /// Forgets what it knows of a member, in whose place another has come. Before the first call.
+    /// Forgets a member that has been replaced by another. Before the first call only.
     pub fn forget(&mut self, rank: usize) {
         if let Some(peer) = self.peers.get_mut(rank) {
             let calls = peer.early.iter().filter(|early| !early.stamp.is_tagged()).count();
@@ -426,7 +424,8 @@ impl<'m> Member<'m> {
         sent
     }
 
-    /// Tells a member that this one waits for it, and in which call: if that is in another one, it says so. Returns whether there was room.
+    /// Tells a member that this one waits for it, and in which call; if that is in another call, it says so. Returns whether there
+    /// was room.
     pub(in crate::collective) fn show(
         &mut self,
         carrier: &mut impl Carrier,

@@ -1,4 +1,4 @@
-//! The memory of a member: what it knows of the others, and what has come too early.
+//! The memory of a member: its view of the others, and what arrived early.
 
 use managed::ManagedSlice;
 
@@ -6,10 +6,10 @@ use super::WINDOW;
 use crate::collective::Message;
 use crate::collective::message::Stamp;
 
-/// Pieces that a member may have to keep of another one.
+/// Maximum pieces kept from another member.
 pub(super) const SLOTS: usize = 2 * WINDOW;
 
-/// A piece taken too early, and where it lies.
+/// A piece received early, and where it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Early {
     pub(super) slot: usize,
@@ -18,7 +18,7 @@ pub(super) struct Early {
 }
 
 impl Early {
-    /// Whether it is what a call receives, or a message with this tag: what is of another call is told so by whoever takes it.
+    /// Whether a call receives it, or it has this tag; whoever takes it detects a piece of another call.
     #[inline]
     pub(super) fn is_for(&self, stamp: Stamp) -> bool {
         self.stamp.is_tagged() == stamp.is_tagged()
@@ -29,13 +29,13 @@ impl Early {
 /// The pieces of calls, or the tagged ones, between this member and another.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flow {
-    /// Pieces sent, and those of them that the other has taken, as far as it has said.
+    /// Pieces sent, and how many of them the other has acknowledged.
     pub(super) sent: u32,
     pub(super) acknowledged: u32,
-    /// Pieces taken, and how many of them the other has been told of, or knows from a call of all.
+    /// Pieces taken, and how many of them the other has been told of, or knows from a call that all arrived at.
     pub(super) taken: u32,
     pub(super) told: u32,
-    /// The calls of the last piece sent and of the last one taken; of tagged ones nothing.
+    /// The calls of the last piece sent and of the last one taken; unused for tagged ones.
     last_sent: Last,
     last_taken: Last,
 }
@@ -48,7 +48,7 @@ struct Last {
 }
 
 impl Last {
-    /// Of so many pieces in all, those that are of calls before this one.
+    /// How many of `all` pieces belong to calls before this one.
     fn before(self, call: u32, all: u32) -> Option<u32> {
         match call.wrapping_sub(self.call) as i32 {
             0 => Some(self.before),
@@ -59,7 +59,7 @@ impl Last {
 }
 
 impl Flow {
-    /// A piece of a call leaves. Others have come to the call `met`.
+    /// A piece of a call is sent. `met`: the last call that others have arrived at.
     #[inline]
     pub(super) fn sends(&mut self, call: u32, met: u32) {
         if self.last_sent.call != call {
@@ -68,7 +68,7 @@ impl Flow {
         }
     }
 
-    /// A piece of a call has come.
+    /// A piece of a call has been received.
     #[inline]
     pub(super) fn takes(&mut self, call: u32, met: u32) {
         if self.last_taken.call != call {
@@ -77,7 +77,7 @@ impl Flow {
         }
     }
 
-    /// All members have come to this call, and know that of each other: they have taken all pieces of calls before.
+    /// All members have arrived at this call, and know that of each other: they have received all pieces of earlier calls.
     pub(super) fn meet(&mut self, call: u32) {
         if let Some(taken) = self.last_sent.before(call, self.sent) {
             self.acknowledge(taken);
@@ -89,8 +89,8 @@ impl Flow {
         }
     }
 
-    /// Whether the other should be told what was taken. In calls of one piece later, since one of these may be a call of all, after which it knows:
-    /// such a one `comes` now.
+    /// Whether an acknowledgement is due. In calls of one piece it is delayed, since one of the next may be a call that all arrive
+    /// at, which makes it unnecessary; `comes`: this is such a call.
     pub(super) fn owes(&self, comes: bool) -> bool {
         let most = WINDOW as u32;
         let untold = self.taken.wrapping_sub(self.told);
@@ -100,13 +100,13 @@ impl Flow {
         }
     }
 
-    /// Whether no more may be sent before the other has taken some.
+    /// Whether nothing more may be sent before the other has taken some.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.sent.wrapping_sub(self.acknowledged) >= WINDOW as u32
     }
 
-    /// The other says how many it has taken. What it said before a barrier may be read after it.
+    /// The other acknowledges `taken` pieces. An acknowledgement from before a barrier may be read after it.
     #[inline]
     pub(super) fn acknowledge(&mut self, taken: u32) {
         if taken.wrapping_sub(self.acknowledged) as i32 > 0 {
@@ -138,13 +138,13 @@ impl Message for Kept<'_> {
     }
 }
 
-/// What a member knows of another one.
+/// A member's view of another.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peer {
     pub(super) calls: Flow,
     pub(super) tagged: Flow,
     pub(super) early: heapless::Vec<Early, SLOTS>,
-    /// The call in which it said that it waits.
+    /// The call in which it said that it is waiting.
     pub(super) waits: Option<Stamp>,
     pub(super) has_left: bool,
     pub(super) knows_fault: bool,
@@ -155,12 +155,12 @@ pub(crate) struct Peer {
 pub struct MemberStorage<'m> {
     /// One per member.
     pub(crate) peers: ManagedSlice<'m, Peer>,
-    /// [`early_bytes`](Self::early_bytes). What nobody is late for is never touched.
+    /// [`early_bytes`](Self::early_bytes) long. Memory that is not needed is never touched.
     pub(crate) early: ManagedSlice<'m, u8>,
 }
 
 impl MemberStorage<'_> {
-    /// How much memory a member of a group needs for what comes too early.
+    /// Bytes that a member of a group needs for early messages.
     pub const fn early_bytes(members: usize, piece: usize) -> usize {
         members.saturating_mul(SLOTS).saturating_mul(piece)
     }
@@ -168,7 +168,7 @@ impl MemberStorage<'_> {
 
 #[cfg(feature = "alloc")]
 impl MemberStorage<'static> {
-    /// On the heap.
+    /// Allocates the memory on the heap.
     pub fn allocate(members: usize, piece: usize) -> Self {
         let peers = (0..members).map(|_| Peer::default()).collect::<alloc::vec::Vec<_>>();
         Self { peers: peers.into(), early: alloc::vec![0; Self::early_bytes(members, piece)].into() }

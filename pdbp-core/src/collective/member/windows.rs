@@ -1,4 +1,4 @@
-//! How far ahead of each other members are.
+//! Windows: how far members may be ahead of each other.
 
 use zerocopy::IntoBytes;
 
@@ -7,7 +7,7 @@ use crate::collective::message::{Header, Stamp, What};
 use crate::collective::{Carrier, Sent};
 
 impl Member<'_> {
-    /// A piece of a member has been used.
+    /// A piece from a member has been used.
     #[inline]
     pub(in crate::collective) fn note_taken(&mut self, from: usize, stamp: Stamp) {
         if let Some(peer) = self.peers.get_mut(from) {
@@ -21,7 +21,7 @@ impl Member<'_> {
         self.stats.received += 1;
     }
 
-    /// Whether another piece may be sent to a member now, as far as its window goes.
+    /// Whether the window of a member allows another piece now.
     #[inline]
     pub(in crate::collective) fn may_send(&mut self, to: usize, stamp: Stamp) -> bool {
         let met = self.met;
@@ -37,7 +37,7 @@ impl Member<'_> {
         })
     }
 
-    /// This member is done with the last call.
+    /// This member has completed the last call.
     #[inline]
     pub(in crate::collective) fn finish(&mut self) {
         if core::mem::take(&mut self.meets) {
@@ -45,7 +45,7 @@ impl Member<'_> {
         }
     }
 
-    /// Tells those of whom it has taken half a window, and to whom nothing went that would have said so.
+    /// Acknowledges to members from which half a window was taken, and which were sent nothing that would have carried that.
     #[inline]
     pub(in crate::collective) fn tell_taken(&mut self, carrier: &mut impl Carrier) -> bool {
         self.owes && self.tell_those_it_owes(carrier)
@@ -65,7 +65,7 @@ impl Member<'_> {
                         self.stats.control += 1;
                     }
                     Sent::NoRoom => self.owes = true,
-                    // Whoever needs it finds out.
+                    // A member that needs it will find out.
                     Sent::Gone => flow.told = flow.taken,
                 }
             }
