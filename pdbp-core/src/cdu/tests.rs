@@ -6,7 +6,6 @@ use std::vec::Vec;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use zerocopy::IntoBytes;
 
 use super::*;
 

@@ -1,7 +1,5 @@
 //! What comes from peers: blocks are checked against their link, their numbers and credit taken; and links that fail and come up again.
 
-use zerocopy::FromBytes;
-
 use super::link::{Label, MOST_MISSING, Missing, Work};
 use super::relaying::NextHop;
 use super::{BUDGET, Engine, Event, PrivatePipes};
@@ -12,6 +10,7 @@ use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
 use crate::transport::{Completion, Op, Transport};
 use crate::umb::{ArrivedBlock, BlockMemory};
+use crate::wire::Wire;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Takes what the transport reports, up to the budget.
@@ -106,7 +105,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let bytes = block.bytes();
         fetch(bytes);
         // One copy, which is checked and used where it lies.
-        let Ok((header, body)) = BlockHeader::read_from_prefix(bytes) else {
+        let Some((header, body)) = BlockHeader::read_from_prefix(bytes) else {
             return Err(self.note_unreadable(id, Malformed::Truncated));
         };
         if let Err(reason) = check_header(&header, body, link.peer, self.config.node) {

@@ -28,9 +28,6 @@
 
 mod table;
 
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
 use super::{Delivery, Engine, OpenError};
 use crate::cdu::{CduClass, Cdus, Route, SegmentHeader};
 use crate::id::{NodeId, PartId, Time};
@@ -38,6 +35,7 @@ use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
+use crate::wire::{U32, U64, Wire, wire};
 
 pub(crate) use table::RoomEntry;
 pub(super) use table::Rooms;
@@ -48,14 +46,14 @@ const RETRY: u64 = 5_000_000;
 /// Maximum number of doublings.
 const DOUBLED: u32 = 10;
 
-/// What a node is told of a message that a part of it is to get. On the wire, to [`PartId::NODE`].
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Ask {
-    number: U32,
-    /// Local index of the part that is to get it; and 1 if it was given up, else 0.
-    dest: U32,
-    bytes: U64,
+wire! {
+    /// What a node is told of a message that a part of it is to get. On the wire, to [`PartId::NODE`].
+    struct Ask {
+        number: U32,
+        /// Local index of the part that is to get it; and 1 if it was given up, else 0.
+        dest: U32,
+        bytes: U64,
+    }
 }
 
 const GIVEN_UP: u32 = 1 << 16;
@@ -312,8 +310,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let Some(source) = PartId::new(source, train.source_part()) else { continue };
             for message in train.messages() {
                 match Ask::read_from_bytes(message) {
-                    Ok(ask) => self.asked_for_room(source, by, ask),
-                    Err(_) => self.counters.malformed += 1,
+                    Some(ask) => self.asked_for_room(source, by, ask),
+                    None => self.counters.malformed += 1,
                 }
             }
         }
