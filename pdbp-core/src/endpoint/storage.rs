@@ -12,13 +12,13 @@ use crate::inbox::InboxStorage;
 use crate::outbox::Lane;
 use crate::{Delivery, Event};
 
-/// A part of this node, and its messages longer than a block.
+/// A part of this node, and its long messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Owner {
     pub(super) part: Option<PartId>,
     /// Number of the last one.
     pub(super) number: u32,
-    /// It is on its way.
+    /// Whether it is being sent.
     pub(super) busy: bool,
 }
 
@@ -37,28 +37,27 @@ pub struct EndpointStorage<'a> {
     pub(crate) lanes: ManagedSlice<'a, Lane>,
     /// One per private pipe.
     pub(crate) inboxes: ManagedSlice<'a, Inbox<'a, Hold<'a>, Buffer<'a>>>,
-    /// Deliveries that wait for a part: for each private pipe two lists of equal length, for commands and for others.
+    /// Deliveries waiting for a part: two lists of equal length per private pipe, for commands and for everything else.
     pub(crate) pieces: ManagedSlice<'a, Option<Delivery>>,
     /// Two per private pipe.
     pub(crate) ends: ManagedSlice<'a, Ends>,
-    /// What parts are told of nodes that have failed: for each private pipe as many as nodes, streams that may arrive at it, and
-    /// pieces.
+    /// Notices of failed nodes for parts: per private pipe as many as nodes, streams that may arrive at it, and pieces.
     pub(crate) notes: ManagedSlice<'a, Option<Note>>,
     /// One per private pipe.
     pub(crate) note_ends: ManagedSlice<'a, Ends>,
-    /// Memory in which messages longer than a block are put together, all of one length: each for one of them, as long as it is being
+    /// Buffers for reassembling messages longer than a block, all of one length: each holds one message, while that is being
     /// received and read.
     pub(crate) buffers: ManagedSlice<'a, Option<ManagedSlice<'a, u8>>>,
     /// One per part of this node.
     pub(crate) owners: ManagedSlice<'a, Owner>,
-    /// Events that wait to be [asked for](super::Endpoint::poll_event). A poll in which links fail has several for each peer.
+    /// Events waiting to be [taken](super::Endpoint::poll_event). A poll in which links fail has several for each peer.
     pub(crate) events: ManagedSlice<'a, Option<Event>>,
 }
 
-/// Events for each node that [`EndpointStorage::allocate`] has room for.
+/// Number of events per node that [`EndpointStorage::allocate`] has room for.
 pub(crate) const EVENTS: usize = 8;
 
-/// For each pipe: notes that there must be room for, by the pieces of its lists.
+/// Notices per pipe that must fit, given the pieces of its lists.
 pub(crate) const fn notes(nodes: usize, streams: usize, pieces: usize) -> usize {
     nodes + nodes * streams + pieces
 }
@@ -92,8 +91,8 @@ impl EndpointStorage<'_> {
 
 #[cfg(feature = "alloc")]
 impl EndpointStorage<'static> {
-    /// Allocates memory on the heap for `config`, with `blocks` blocks, room for `parts` parts in the whole cluster, `pieces` deliveries that wait
-    /// for a part, and `long` messages longer than a block at a time, of up to `bytes` bytes each.
+    /// Allocates memory on the heap for `config`, with `blocks` blocks, room for `parts` parts in the whole cluster, `pieces`
+    /// deliveries waiting for a part, and `long` messages longer than a block at a time, of up to `bytes` bytes each.
     pub fn allocate(
         config: &Config,
         (blocks, parts): (usize, usize),
@@ -120,8 +119,8 @@ impl EndpointStorage<'static> {
         }
     }
 
-    /// Sets the sizes of inboxes: each sorts up to `entries` deliveries ahead of its reader, puts `assemblies` long messages together at a
-    /// time, and has up to `streams` streams whose reader has not seen the end. Deliveries for which there is no room wait in their pipe.
+    /// Sets the sizes of inboxes: each sorts up to `entries` deliveries ahead of its reader, reassembles `assemblies` long messages
+    /// at a time, and has up to `streams` streams whose reader has not seen the end. Deliveries beyond that wait in their pipe.
     #[must_use]
     pub fn with_inboxes(mut self, entries: usize, assemblies: usize, streams: usize) -> Self {
         for inbox in self.inboxes.iter_mut() {

@@ -1,4 +1,4 @@
-//! What comes from peers: blocks are checked against their link, their numbers and credit taken; and links that fail and come up again.
+//! Arrivals from peers: blocks are checked against their link, their numbers and credit are taken; links fail and are restored.
 
 use super::link::{Label, MOST_MISSING, Missing, Work};
 use super::relaying::NextHop;
@@ -13,12 +13,12 @@ use crate::umb::{ArrivedBlock, BlockMemory};
 use crate::wire::Wire;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Takes what the transport reports, up to the budget.
+    /// Takes completions from the transport, up to the budget.
     pub(super) fn poll_transport(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
         let (mut worked, mut looks_again) = (0, core::mem::take(&mut self.ran_out));
         while worked < BUDGET as u32 {
             let Some(completion) = self.transport.poll_completion() else {
-                // A poll that has worked is followed by another; one that has not may be the last for long.
+                // A poll that did something is followed by another; one that did not may be the last for long.
                 if core::mem::take(&mut looks_again) && worked == 0 {
                     continue;
                 }
@@ -43,8 +43,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// Links on which the transport has refused a block for good have failed. Not before all is taken that it gives back, since
-    /// that left before what still waits here.
+    /// Fails links on which the transport has refused a block for good, once everything it gives back has been taken, since that
+    /// left before what still waits here.
     #[inline(never)]
     fn fail_refused(&mut self, pipes: &mut impl PrivatePipes) {
         let mut failed = self.links.first_with(Work::FAIL);
@@ -70,7 +70,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Reads a control block, or notes why a block was not admitted, and gives it back.
+    /// Reads a control block, or records why a block was not admitted, and returns it.
     #[inline(never)]
     fn take_no_data(
         &mut self,
@@ -90,7 +90,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.give_back(id, block);
     }
 
-    /// This topology has no link to the peer: its block is returned.
+    /// This topology has no link to the peer: returns its block.
     #[cold]
     fn refuse_stranger(&mut self, peer: NodeId, block: ArrivedBlock, pipes: &mut impl PrivatePipes) {
         self.look_at_stranger(peer, &block, pipes);
@@ -98,13 +98,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.return_to(peer, block);
     }
 
-    /// Checks a block against its link, and takes the credit it carries. The block is settled unless it is admitted.
+    /// Checks a block against its link, and takes the credit it carries. Unless it is admitted, the block is settled.
     #[inline(always)]
     fn admit(&mut self, id: LinkId, block: &ArrivedBlock) -> Result<Admitted, Malformed> {
         let Some(mut link) = self.links.data_mut(id) else { return Err(Malformed::Address) };
         let bytes = block.bytes();
         fetch(bytes);
-        // One copy, which is checked and used where it lies.
+        // A single copy of the header, checked and used in place.
         let Some((header, body)) = BlockHeader::read_from_prefix(bytes) else {
             return Err(self.note_unreadable(id, Malformed::Truncated));
         };
@@ -153,7 +153,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(Admitted::Data { label: Label::of(&header), wanted })
     }
 
-    /// Data from a peer that is no member, or whose settings are not known.
+    /// Refuses data from a peer that is not a member, or whose settings are not known.
     #[cold]
     fn refuse_data(&mut self, id: LinkId) -> Result<Admitted, Malformed> {
         let Some(link) = self.links.get(id) else { return Err(Malformed::Address) };
@@ -163,13 +163,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             // A peer has no credit before its settings are known.
             return Err(Malformed::Overrun);
         }
-        // The peer does not know yet that one of the two is not a member. It learns from the end of the link that its messages are in
-        // doubt.
+        // The peer does not know yet that one of the two is not a member. It learns from the end of the link that its messages are
+        // in doubt.
         self.transport.disconnect(peer);
         Ok(Admitted::Stale)
     }
 
-    /// Blocks are missing before one that has arrived: data is lost, and control messages are asked for again.
+    /// Blocks before this one are missing: data is lost, and control messages are requested again.
     #[cold]
     fn note_missing(&mut self, id: LinkId, missing: Missing) {
         self.counters.out_of_sequence += missing.unexplained;
@@ -179,13 +179,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Counts an unreadable block, and asks the peer for a control block, whose numbers tell what was lost.
+    /// Counts an unreadable block, and asks the peer for a control block, whose numbers show what was lost.
     #[cold]
     fn note_unreadable(&mut self, id: LinkId, reason: Malformed) -> Malformed {
         if let Some(link) = self.links.get_mut(id) {
             link.numbers.unread += 1;
             if link.state.is_incompatible() {
-                // The block may have asked for the settings of this node.
+                // The block may have asked for this node's settings.
                 link.note_probe();
             } else {
                 self.tell(id, Control::Probe);
@@ -202,7 +202,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Notes how much credit the peer could use, and asks the policy whether it gets more.
+    /// Records how much credit the peer could use, and asks the policy whether to grant more.
     fn requested(&mut self, id: LinkId, wanted: u32) {
         if self.links.get_mut(id).is_some_and(|link| link.recv.note_wanted(wanted)) {
             self.extend_recv(id, SpacePolicy::at_request);
@@ -215,7 +215,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         pipes.event(Event::Malformed { peer, reason });
     }
 
-    /// Returns a block to its owner: the peer, or with posted arrival the transport for the next one.
+    /// Returns a block to its owner: the peer, or with posted arrival the transport, for the next block.
     #[inline]
     pub(super) fn give_back(&mut self, id: LinkId, block: ArrivedBlock) {
         if self.umb.index_of(&block).is_none() && !self.links.is_posted(id) {
@@ -230,7 +230,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     #[inline(always)]
     pub(super) fn return_to(&mut self, peer: NodeId, block: ArrivedBlock) {
         if let Err(refused) = self.transport.submit(Op::Return { peer, block }) {
-            // Contract: a return is refused only when the peer has failed, and then its memory is the transport's concern.
+            // By contract a return is refused only when the peer has failed, and its memory is then the transport's concern.
             self.counters.lost_returns += 1;
             if !matches!(refused.op, Op::Return { .. }) {
                 self.handed_back(refused.op);
@@ -238,8 +238,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The transport has handed back another block than the one that it refused. Its token says whose it is: one of ours goes where its
-    /// own row of UMBInfo-Tab says, any other is dropped.
+    /// The transport has handed back a different block than the one it refused. A block of ours goes where its row of UMBInfo-Tab
+    /// says; any other is dropped.
     #[cold]
     pub(super) fn handed_back(&mut self, op: Op) {
         match op {
@@ -253,7 +253,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.post_again(link);
             }
             Op::Return { block, .. } => {
-                // A peer's block has no other way back than the one that it was given by.
+                // A peer's block can only be returned through the operation that it came with.
                 self.counters.foreign_tokens += 1;
                 if let Ok(index) = self.umb.take_back(block) {
                     let link = self.note_unposted(index);
@@ -264,7 +264,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The transport does not take blocks for the peer, and will not: the link counts as failed from the next poll on.
+    /// The transport will not take blocks for the peer: the link counts as failed from the next poll on.
     pub(super) fn give_up(&mut self, id: LinkId) {
         self.links.mark(id, Work::FAIL);
     }
@@ -280,13 +280,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if !was_down {
             link.fail();
         }
-        // That the peer has ended may become known after the link went down.
+        // It may become known only after the link went down that the peer has ended.
         self.agreement.link_down(self.now, peer, ended);
         self.wake_agreement();
         if was_up {
             self.leave_peer(id, pipes);
         } else if !was_down {
-            // Nothing was queued for the peer; but data of the peer may have arrived before it was welcomed here.
+            // Nothing was queued for the peer, but its data may have arrived before it was welcomed here.
             self.stop_streams(id, pipes);
             self.reserve_space(id);
             self.empty_control(id);
@@ -294,8 +294,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.vacate_unused(id);
     }
 
-    /// The link is up again. Rows get space as at the start; deliveries of the old link, and blocks on their way back to their
-    /// writers, keep theirs until they are released.
+    /// The link is up again. Rows get their initial space; deliveries of the old link, and blocks being returned to their writers,
+    /// keep theirs until they are released.
     #[cold]
     fn link_restored(&mut self, id: LinkId, session: u32) {
         let own = self.links.own;
@@ -308,12 +308,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.config.is_open()
             && let Some(link) = self.links.get_mut(id)
         {
-            // Another process than before may be there.
+            // A different process than before may be there.
             member = self.agreement.is_in() && self.agreement.is_member_there(peer);
             link.state.set_member(member);
         }
         self.wake_agreement();
-        // Control messages need no credit, but room to arrive in.
+        // Control messages need no credit, but they need room to arrive in.
         if posted {
             self.post(id);
         }
@@ -323,7 +323,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 }
 
-/// A block that was admitted, and how much credit its sender could use.
+/// An admitted block, and how much credit its sender could use.
 enum Admitted {
     Data {
         label: Label,
@@ -333,12 +333,12 @@ enum Admitted {
         round: u32,
         wanted: u32,
     },
-    /// From another session, a duplicate, or from a non-member.
+    /// It belongs to another session, is a duplicate, or comes from a non-member.
     Stale,
 }
 
-/// Asks the memory for what comes behind the header of a block, so that it is under way while that is: each line that another core has
-/// written takes about as long as all that is done here with a block, and one after another they would be waited for one by one.
+/// Prefetches what follows the header of a block: each line written by another core takes about as long to fetch as everything done
+/// here with a block, and otherwise they would be waited for one by one.
 #[inline(always)]
 fn fetch(bytes: &[u8]) {
     const LINE: usize = 64;
@@ -358,9 +358,8 @@ fn check_header(header: &BlockHeader, body: &[u8], from: NodeId, to: NodeId) -> 
     Ok(())
 }
 
-/// Checks what the readers of an untrusted peer's block rely on: every CDU is whole, there are as many messages as the
-/// header says, all for the part that it names if it names one, and in a block of a stream just one; and that what goes by a
-/// relay is on its way.
+/// Checks what readers of an untrusted peer's block rely on: every CDU is whole, the number of messages matches the header, all are
+/// for the named part if there is one, a stream block has exactly one CDU, and relayed CDUs are on their route.
 fn check_body(
     header: &BlockHeader,
     body: &[u8],

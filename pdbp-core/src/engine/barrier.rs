@@ -1,4 +1,4 @@
-//! Barriers: the primary is told by each node how far it has come, and tells all when the last has arrived.
+//! Barriers: each node tells the primary how far it has come, and the primary tells all when the last has arrived.
 
 use super::link::{Link, Links};
 use super::{Config, Engine};
@@ -10,17 +10,17 @@ use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// How far this node has come. Barriers are numbered from 1, in a circle.
+/// This node's progress. Barriers are numbered from 1, with wrap-around.
 #[derive(Debug, Default)]
 pub(super) struct Barrier {
-    /// The last that this node has arrived at, and the last that all have passed.
+    /// The last barrier that this node has arrived at, and the last that has completed.
     arrived: u32,
     passed: u32,
-    /// Those that are members are waited for, and not all nodes.
+    /// Whether only members are waited for, instead of all nodes.
     open: bool,
-    /// One that is not passed, as the primary has said last, and the node for which all wait that has failed.
+    /// A barrier that will not complete, as the primary last said, and the failed node that all wait for.
     lost: Option<(u32, NodeId)>,
-    /// This node was let in while others may have passed barriers, and does not know which comes next.
+    /// Whether this node was admitted while others may have passed barriers, and does not know which comes next.
     unknown: bool,
 }
 
@@ -40,13 +40,13 @@ impl Barrier {
         self.passed.wrapping_sub(generation) < u32::MAX / 2
     }
 
-    /// How far a node is beyond the last barrier that all have passed.
+    /// How far a node is beyond the last completed barrier.
     fn beyond(&self, arrived: u32) -> u32 {
         Some(arrived.wrapping_sub(self.passed)).filter(|n| *n < u32::MAX / 2).unwrap_or(0)
     }
 
-    /// This node, which has become primary, does not know which barrier is next, and hears that a node has arrived at one: those before it are
-    /// passed.
+    /// This node has become primary without knowing which barrier is next, and learns that a node has arrived at one: those before
+    /// it have completed.
     fn learn(&mut self, links: &mut Links<'_>, arrived: u32) {
         self.unknown = false;
         self.passed = arrived.saturating_sub(1);
@@ -58,7 +58,7 @@ impl Barrier {
             .for_each(|link| _ = link.tell(Control::Released { generation }));
     }
 
-    /// The same, when no other member knows either: there has been none.
+    /// The same, if no other member knows either: there has been no barrier.
     fn learn_of_none(&mut self, links: &mut Links<'_>) {
         let own = links.own;
         let knows = |link: &Link| link.id != own && link.state.is_member() && !link.asks_barrier;
@@ -67,7 +67,7 @@ impl Barrier {
         }
     }
 
-    /// The primary says that all have passed barrier `generation`.
+    /// The primary says that barrier `generation` has completed.
     pub(super) fn release(&mut self, generation: u32) {
         if generation.wrapping_sub(self.passed) < u32::MAX / 2 {
             self.passed = generation;
@@ -87,12 +87,12 @@ impl Barrier {
         self.pass(links);
     }
 
-    /// Primary: passes the barriers that all have arrived at who are waited for, and says so.
+    /// Primary: completes barriers that everybody who is waited for has arrived at, and announces them.
     fn pass(&mut self, links: &mut Links<'_>) {
         let counts = |link: &&Link| !self.open || link.state.is_member();
         let all = links.iter().filter(counts).map(|link| self.beyond(link.arrived)).min().unwrap_or(0);
         self.passed = self.passed.wrapping_add(all);
-        // Also who has not heard of it, since the primary that said so has failed, is told.
+        // Includes nodes that missed it because the primary that announced it has failed.
         let (generation, own) = (self.passed, links.own);
         for link in links.iter_mut().filter(|link| link.id != own) {
             if all > 0 || (generation != 0 && link.arrived == generation) {
@@ -102,17 +102,17 @@ impl Barrier {
         self.tell_lost(links);
     }
 
-    /// The primary says that barrier `generation` is not passed.
+    /// The primary says that barrier `generation` will not complete.
     pub(super) fn note_lost(&mut self, generation: u32, node: NodeId) {
         self.lost = Some((generation, node));
     }
 
-    /// The node that has failed, as the primary has said, without which no further barrier is passed.
+    /// The failed node without which no further barrier completes, as the primary has said.
     fn lost(&self) -> Option<NodeId> {
         self.lost.filter(|(generation, _)| !self.has_passed(*generation)).map(|(_, node)| node)
     }
 
-    /// Primary: tells those that wait at the next barrier which node has failed before it has arrived there.
+    /// Primary: tells those that wait at the next barrier which node failed before it arrived there.
     fn tell_lost(&self, links: &mut Links<'_>) {
         if self.open {
             return;
@@ -126,7 +126,7 @@ impl Barrier {
         }
     }
 
-    /// Another primary has been elected: nobody has told it anything.
+    /// A new primary was elected: it has been told nothing yet.
     fn start_term(&self, links: &mut Links<'_>) {
         let own = links.own;
         for link in links.iter_mut().filter(|link| link.id != own) {
@@ -136,21 +136,22 @@ impl Barrier {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Arrives at the next barrier; it is passed when [`barrier_passed`](Self::barrier_passed) says so. Call once per node and barrier, and
-    /// where nodes come and go ([`Config::voters`]) not before [`is_ready`](Self::is_ready).
+    /// Arrives at the next barrier; [`barrier_passed`](Self::barrier_passed) says when it has completed. Call once per node and
+    /// barrier; in an open cluster ([`Config::voters`]) not before [`is_ready`](Self::is_ready).
     pub fn arrive(&mut self) -> u32 {
         self.barrier.arrived = self.barrier.arrived.wrapping_add(1);
         self.say_arrival();
         self.barrier.arrived
     }
 
-    /// Whether all nodes have arrived at barrier `generation`; where nodes come and go, all that were members when the last of them arrived.
+    /// Whether all nodes have arrived at barrier `generation`; in an open cluster, all that were members when the last of them
+    /// arrived.
     pub fn barrier_passed(&self, generation: u32) -> bool {
         self.barrier.has_passed(generation)
     }
 
-    /// Nodes that have not arrived at barrier `generation`, as far as this node knows: all of them at the primary, else one that
-    /// has failed or the primary, and without one the masters that could be it.
+    /// Nodes that have not arrived at barrier `generation`, as far as this node knows. The primary knows all of them; other nodes
+    /// name a failed one or the primary or, if there is none, the masters that could be it.
     pub fn barrier_missing(&self, generation: u32) -> impl Iterator<Item = NodeId> {
         let (me, master) = (self.config.node, self.master());
         let lost = self.barrier.lost().filter(|node| self.has_failed(*node));
@@ -173,19 +174,20 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.barrier.note_arrival(&mut self.links, own, generation);
             }
             Some(master) => self.tell(self.links.id(master), Control::Arrived { generation }),
-            // The next one is told.
+            // It is told of the next one.
             None => {}
         }
     }
 
-    /// A link has failed: it may be to the node that all others wait for.
+    /// A link has failed: it may lead to the node that all others wait for.
     pub(super) fn note_lost_link(&mut self) {
         if self.is_master() {
             self.barrier.tell_lost(&mut self.links);
         }
     }
 
-    /// A node has come or gone: where members are waited for, its former arrivals do not count, and it may be the one that all others wait for.
+    /// A node has come or gone: where members are waited for, its earlier arrivals no longer count, and it may be the one that all
+    /// others wait for.
     pub(super) fn count_members(&mut self, node: NodeId) {
         if !self.barrier.open {
             return;
@@ -199,18 +201,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// This node is no member: where others do not wait for it, it does not know which barrier they come to.
+    /// This node is not a member: if others do not wait for it, it does not know which barrier they reach.
     pub(super) fn leave_barriers(&mut self) {
         self.barrier.unknown = self.barrier.open;
     }
 
-    /// This node was let in: where others did not wait for it meanwhile, it asks which barrier is next.
+    /// This node was admitted: if others did not wait for it meanwhile, it asks which barrier is next.
     pub(super) fn ask_barrier(&mut self) {
         self.barrier.unknown = self.barrier.open && !self.is_master();
         self.say_arrival_again();
     }
 
-    /// Primary: a node wants to know which barrier is next. It is a member, so that none is passed until it has arrived.
+    /// Primary: a node asks which barrier is next. It is a member, so none completes until it has arrived.
     pub(super) fn asked_for_barrier(&mut self, id: LinkId) {
         if !self.barrier.unknown {
             let generation = self.barrier.passed;
@@ -222,12 +224,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.barrier.learn_of_none(&mut self.links);
     }
 
-    /// The primary says that all have passed barrier `generation`.
+    /// The primary says that barrier `generation` has completed.
     pub(super) fn released(&mut self, generation: u32) {
         self.barrier.release(generation);
         let was_unknown = core::mem::take(&mut self.barrier.unknown);
         if self.barrier.open && self.barrier.has_passed(self.barrier.arrived) {
-            // Others have passed barriers while this node was none of them.
+            // Others have passed barriers while this node was not a member.
             self.barrier.arrived = self.barrier.passed;
         } else if was_unknown {
             self.say_arrival();
@@ -247,7 +249,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Another primary has been elected: it is told where this node is; if this is the node, it knows of nobody yet.
+    /// A new primary was elected: it is told where this node is; if it is this node, it knows of nobody yet.
     pub(super) fn restart_barrier(&mut self) {
         self.barrier.start_term(&mut self.links);
         if self.barrier.unknown && self.is_master() {
@@ -299,7 +301,7 @@ mod tests {
         barrier.start_term(&mut links);
         barrier.note_arrival(&mut links, id(0), 4);
         barrier.note_arrival(&mut links, id(1), 4);
-        // The word of one that lags behind, as it was said twice, takes nothing back.
+        // A repeated, outdated message does not undo anything.
         barrier.note_arrival(&mut links, id(1), 3);
         barrier.note_arrival(&mut links, id(2), 4);
         assert!(barrier.has_passed(4));

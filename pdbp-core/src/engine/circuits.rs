@@ -5,11 +5,11 @@
 //!             ◀── StreamAnswer ──┘
 //! ```
 //!
-//! The first segment of a stream takes a circuit of the link from its relay to its destination, the last one gives it back; in
-//! between the relay copies each block into one of the row to the destination, as it does with messages. So neither relay nor
-//! destination needs a table of all nodes: the one knows a stream by its pipe at its source, the other by its circuit. The relay tells
-//! the source whether there was a circuit; without one the stream is stopped, since a block that waited for a circuit
-//! would keep those back that are to free it. What ends a stream is known to the ends of a link:
+//! The first segment of a stream takes a circuit of the link from its relay to its destination, the last one returns it; in
+//! between, the relay copies each block into one of the row to the destination, as it does with messages. So neither relay nor
+//! destination needs a table of all nodes: the relay identifies a stream by its pipe at the source, the destination by its circuit.
+//! The relay tells the source whether there was a circuit; without one the stream is stopped, since a block waiting for a circuit
+//! would hold up those that are to free one. Both ends of a link know what ends a stream:
 //!
 //! * Its writer gives it up: the last segment says so, as that of any other stream ([`close_stream`](Engine::close_stream)).
 //! * The link to its source is down, or its source has begun another stream with the same pipe: the destination gets a last
@@ -29,14 +29,14 @@ use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, OpenBlock};
 
-/// The link by which a stream comes, and its pipe or circuit there.
+/// The link by which a stream arrives, and its pipe or circuit there.
 type Place = (LinkId, u16);
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// The next hop of a block of a stream that arrived from the node `from`.
     pub(super) fn next_hop_of_segment(&self, block: &Delivery, group: u16, from: NodeId) -> NextHop {
         let via = train_of(block).and_then(|(_, train, _)| train.via());
-        // Streams of the peer itself have pipes, those that it passes on have circuits.
+        // Streams of the peer itself have pipes; those that it forwards have circuits.
         match self.links.topology.next_hop(via, from) {
             NextHop::Here(source) if self.streams.is_circuit(group) == via.is_some() => NextHop::Here(source),
             NextHop::Relay(via) if !self.streams.is_circuit(group) => NextHop::Relay(via),
@@ -124,15 +124,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let relayed = Relayed { number, next, circuit, source, dest, segment: 0, stage, answer, told: None };
         let Some(entry) = self.streams.entry(place.0, place.1) else { return true };
         if let Carried::Local(mapping) = core::mem::replace(entry, Carried::Relayed(relayed)) {
-            // A stream to this node, which has not come to its end.
+            // A stream to this node that has not reached its end.
             pipes.event(Event::StreamBroken { mapping });
         }
         self.owe_answer(place.0);
         true
     }
 
-    /// Ends the stream relayed from a pipe, if any, since the pipe has a new one. `false`: its destination or its source has not been
-    /// told yet.
+    /// Ends the stream relayed from a pipe, if any, because the pipe has a new one. `false`: its destination or its source has not
+    /// been told yet.
     pub(super) fn end_relayed(&mut self, place: Place) -> bool {
         let gone = !self.links.is_up(place.0);
         let Some(relayed) = self.streams.relayed(place.0, place.1) else { return true };
@@ -146,7 +146,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.break_stream(place)
     }
 
-    /// Tells the destination of a stream that is broken. `false`: there is no room for that now.
+    /// Tells the destination of a broken stream. `false`: there is no room for that now.
     fn break_stream(&mut self, place: Place) -> bool {
         let broken = self.streams.relayed(place.0, place.1).filter(|p| p.stage == Stage::Broken);
         let Some(&mut Relayed { number, next, circuit, source, dest, segment, .. }) = broken else {
@@ -201,7 +201,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Stops all streams relayed to a peer that cannot be reached; their sources are told.
+    /// Stops all streams relayed to an unreachable peer; their sources are told.
     pub(super) fn stop_streams_to(&mut self, to: LinkId) {
         if !self.links.topology.is_grid() {
             return;
@@ -218,7 +218,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         streams.take_back_all(to);
     }
 
-    /// Ends the streams that come by the link of a peer that has failed.
+    /// Ends the streams that arrive over the link of a failed peer.
     pub(super) fn end_streams_of(&mut self, from: LinkId, pipes: &mut impl PrivatePipes) {
         if let Some(link) = self.links.get_mut(from) {
             link.recv.ending = None;
@@ -227,7 +227,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             match &mut entry.carried {
                 Carried::Nothing => continue,
                 Carried::Local(mapping) => pipes.event(Event::StreamBroken { mapping: *mapping }),
-                // The source cannot be told any more, the destination can.
+                // The source can no longer be told, the destination can.
                 Carried::Relayed(relayed)
                     if relayed.stage == Stage::Open || relayed.stage == Stage::Broken =>
                 {
@@ -252,7 +252,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 }
 
-/// Packs the answers owed to the source of a row's streams. `false`: there is no room for all of them.
+/// Packs the answers owed to the source of a row's streams. `false`: there is not enough room for all of them.
 pub(super) fn answer_streams(row: &mut [StreamEntry], mut pack: impl FnMut(&Control) -> bool) -> bool {
     for (entry, group) in row.iter_mut().zip(0..) {
         let (number, taken) = match &entry.carried {
@@ -273,7 +273,7 @@ pub(super) fn answer_streams(row: &mut [StreamEntry], mut pack: impl FnMut(&Cont
     true
 }
 
-/// Answers about a row's streams may have been lost: they are owed again. Whether there are any.
+/// Answers about a row's streams may have been lost: they are owed again. Returns whether there are any.
 pub(super) fn answer_again(row: &mut [StreamEntry]) -> bool {
     let mut some = false;
     for entry in row.iter_mut() {
@@ -302,7 +302,7 @@ pub(super) fn is_bare_end(header: &BlockHeader, train: &Train<'_>) -> bool {
     header.class() == BlockClass::Stream && header.has(flag::ABORTED) && train.data().is_empty()
 }
 
-/// Header, train and body of a block of a stream, which holds just one.
+/// Header, train and body of a stream block, which holds exactly one train.
 fn train_of(block: &Delivery) -> Option<(&BlockHeader, Train<'_>, &[u8])> {
     let (header, body) = (block.block(), block.bytes());
     let body = body.get(..header.length())?;
@@ -310,7 +310,7 @@ fn train_of(block: &Delivery) -> Option<(&BlockHeader, Train<'_>, &[u8])> {
 }
 
 impl OpenBlock {
-    /// Copies the CDU of another block, whole.
+    /// Copies a CDU of another block, whole.
     fn copy_segment(&mut self, bytes: &[u8]) -> bool {
         let Self { raw, packer, .. } = self;
         packer.copy(raw.body_mut(), bytes, 1).is_ok()

@@ -1,9 +1,9 @@
-//! What engines say to each other beside data: the agreement on the tables, barriers and termination detection.
+//! Control traffic between engines: agreement on the tables, barriers and termination detection.
 //!
-//! Barriers and termination detection go through the primary master. Each kind of message has at most one instance under way per link, so
-//! that the queues are small and bounded; those of the agreement are made when a block has room for them. Under a new primary
-//! every node says again what it waits for; after an unreadable control block both ends of the link say again what may have been in
-//! it, or in its answers: see [`round`](super::round).
+//! Barriers and termination detection go through the primary master. Each kind of message has at most one instance in flight per
+//! link, so the queues are small and bounded; messages of the agreement are generated when a block has room for them. Under a new
+//! primary every node repeats what it is waiting for; after an unreadable control block both ends of the link repeat what may have
+//! been in it, or in its answers: see [`round`](super::round).
 
 use super::termination::Count;
 use super::{Engine, Event, PrivatePipes};
@@ -21,25 +21,25 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.agreement.primary() == Some(self.config.node)
     }
 
-    /// The primary master, if there is one that this node knows of.
+    /// The primary master, if this node knows of one.
     pub fn master(&self) -> Option<NodeId> {
         self.agreement.primary()
     }
 
-    /// The agreement on the tables: its epoch, its members, how far its log is applied.
+    /// The agreement on the tables: its epoch, its members, and how much of its log is applied.
     pub fn agreement(&self) -> &agreement::Agreement<'_> {
         &self.agreement
     }
 
-    /// The members of the cluster, as far as this node knows, this one included; while it is none itself, those that it knew last. A node
-    /// is declared down, and let in again, by the members together, so that all of them see the same changes in the same order
-    /// ([`Event::NodeDown`], [`Event::NodeUp`]).
+    /// The members of the cluster, as far as this node knows, itself included; while it is not a member itself, those it knew last.
+    /// The members together declare nodes down and readmit them, so all of them see the same changes in the same order
+    /// ([`Event::NodeUp`], [`Event::NodeDown`]).
     pub fn members(&self) -> impl Iterator<Item = NodeId> {
         let nodes = (0..usize::from(self.config.nodes)).map(NodeId::from_index);
         nodes.filter(|node| self.agreement.is_member(*node))
     }
 
-    /// Whether the tables of this node can be relied on now: no change that any node knows to be made is missing from them.
+    /// Whether the tables of this node are reliable now: they lack no change that any node knows to be made.
     pub fn is_current(&self, now: crate::id::Time) -> bool {
         self.agreement.is_current(now)
     }
@@ -50,7 +50,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.agreement_due = Some(self.now);
     }
 
-    /// Data may go to the peer again. What the two had said to each other of barriers and termination may be lost.
+    /// Data may go to the peer again. What the two told each other about barriers and termination may be lost.
     pub(super) fn say_again(&mut self, id: LinkId) {
         self.stirred = true;
         if self.is_master() {
@@ -72,7 +72,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Lets the agreement do what is due, and follows what it says.
+    /// Lets the agreement do what is due, and acts on its events.
     fn advance_agreement(&mut self, pipes: &mut impl PrivatePipes) {
         let now = self.now;
         if !core::mem::replace(&mut self.begun, true) {
@@ -101,7 +101,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.follow_term();
     }
 
-    /// The members have let another node in, or declared it down.
+    /// The members have admitted another node, or declared it down.
     fn follow_member(&mut self, node: NodeId, member: bool, pipes: &mut impl PrivatePipes) {
         self.note_member(node, member, pipes);
         if !member {
@@ -111,7 +111,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         pipes.event(if member { Event::NodeUp { node } } else { Event::NodeDown { node } });
     }
 
-    /// Whether a node is a member from now on. One without a link to this node is known by what the agreement says alone.
+    /// A node has become a member, or has ceased to be one. Without a link to it, this node knows it through the agreement alone.
     fn note_member(&mut self, node: NodeId, member: bool, pipes: &mut impl PrivatePipes) {
         match self.links.id(node) {
             LinkId::NONE if member => pipes.event(Event::PeerRestored { peer: node }),
@@ -141,7 +141,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         pipes.event(Event::NodeUp { node: self.config.node });
     }
 
-    /// This node is no member: it has no peers until it is let in again, and registers its parts anew then.
+    /// This node is not a member: it has no peers until it is readmitted, and then registers its parts anew.
     fn expelled(&mut self, pipes: &mut impl PrivatePipes) {
         for peer in self.others() {
             self.note_member(peer, false, pipes);
@@ -151,14 +151,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         pipes.event(Event::Expelled);
     }
 
-    /// Whether [`advance_control`](Self::advance_control) may have something to do: a look at two flags and a time, however many nodes
+    /// Whether [`advance_control`](Self::advance_control) may have something to do: checks two flags and a time, however many nodes
     /// there are.
     #[inline]
     pub(super) fn is_stirred(&self) -> bool {
         self.stirred || self.agreement.has_news() || self.agreement_due.is_some_and(|at| at <= self.now)
     }
 
-    /// Takes the next steps that depend on nothing but this node's state, and tells the host of parts that were forgotten.
+    /// Takes the next steps that depend only on this node's state, and tells the host of parts that were forgotten.
     #[inline(never)]
     pub(super) fn advance_control(&mut self, pipes: &mut impl PrivatePipes) {
         self.advance_agreement(pipes);
@@ -168,7 +168,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.tell_forgotten(pipes);
     }
 
-    /// Reads the messages of a control block of some round.
+    /// Reads the messages of a control block.
     pub(super) fn read_control(
         &mut self,
         id: LinkId,
@@ -201,10 +201,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let peer = link.peer;
         let control = Control::decode(command, message);
         match command {
-            // These are the same in all rounds.
+            // The same in all rounds.
             SETTINGS => return self.read_protocol(peer, message, pipes),
             _ if matches!(control, Some(Control::Probe)) => return link.note_probe(),
-            // It has not heard yet that it need not say more.
+            // It has not learnt yet that it need not say more.
             _ if link.state.is_incompatible() => return,
             _ if link.round.is_void(round) => return,
             _ if link.state.is_unknown() => {}
@@ -237,7 +237,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Control::Released { generation } if of_master => self.released(generation),
             Control::Lost { generation, node } if of_master => self.barrier.note_lost(generation, node),
             Control::QuietRequest { number } if is_master => self.termination.note_request(link, number),
-            // Who has not heard of its primary for long answers too: it is not asked again.
+            // A node that has not heard from its primary for long answers too: it is not asked again.
             Control::CountRequest { wave } if primary.is_none_or(|node| node == from) => {
                 self.asked_for_count(id, wave, pipes);
             }
@@ -252,7 +252,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.stream_answered(from, (group, StreamNo(number)), taken, pipes);
             }
             Control::Room { to, number, by, limit } => self.room_answered(to, number, by, limit),
-            // Of or for a master that was one; or this node does not know who is, and is told again when it does.
+            // From or for a former master; or this node does not know the master yet, and will be told again when it does.
             _ => self.counters.misdirected += u64::from(primary.is_some()),
         }
     }

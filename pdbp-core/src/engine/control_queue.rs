@@ -1,4 +1,4 @@
-//! What a peer is to be told: the messages that wait for it, and the blocks that carry them.
+//! Control messages waiting for a peer, and the blocks that carry them.
 
 use core::ops::Range;
 
@@ -18,27 +18,27 @@ use crate::umb::{BlockMemory, BlockState, SealedBlock};
 
 /// Kinds of messages that can wait at a time.
 const KINDS: usize = 10;
-/// Places of a link's [capacity](Transport::capacity) that data leaves to control blocks. One would do for these to wait for nothing
-/// but polls of the peer; with two the next one leaves while the first is on its way back.
+/// Part of a link's [capacity](Transport::capacity) that data leaves to control blocks. One would do for these to wait for nothing
+/// but polls of the peer; with two, the next one leaves while the first is on its way back.
 pub(super) const SPARE_PLACES: u32 = 2;
 
 /// What a peer is to be told, apart from messages of the agreement.
 #[derive(Debug, Default)]
 pub(super) struct ControlQueue {
-    /// One message of each kind at most.
+    /// At most one message of each kind.
     messages: Deque<Control, KINDS>,
     /// The peer wants a control block, to see its numbers and its round.
     pub(super) probed: bool,
-    /// The peer was told the settings of this node.
+    /// Whether the peer was told this node's settings.
     pub(super) introduced: bool,
-    /// It is to be told whether streams that it sends by this node have a circuit.
+    /// Whether to tell it if streams that it sends through this node have a circuit.
     pub(super) owes_answers: bool,
-    /// It is to be told whether messages in segments have room.
+    /// Whether to tell it if messages in segments have room.
     pub(super) owes_rooms: bool,
 }
 
 impl ControlQueue {
-    /// Queues a message; it replaces one of its kind. `false`: there is no room.
+    /// Queues a message, replacing one of its kind. `false`: there is no room.
     pub(super) fn push(&mut self, message: Control) -> bool {
         match self.messages.iter_mut().find(|m| m.command() == message.command()) {
             Some(before) => {
@@ -68,14 +68,14 @@ impl ControlQueue {
         *self = Self { owes_answers: self.owes_answers, ..Self::default() };
     }
 
-    /// Whether something waits for the peer, messages of the agreement aside.
+    /// Whether anything waits for the peer, messages of the agreement aside.
     pub(super) fn has_messages(&self) -> bool {
         !self.messages.is_empty() || self.owes_answers || self.owes_rooms
     }
 }
 
 impl Link {
-    /// Whether the peer is to be told something, or its credit. `idle`: there was nothing else to do.
+    /// Whether the peer is to be told something, or its credit. `idle`: there is nothing else to do.
     #[inline]
     fn wants_control(&self, idle: bool) -> bool {
         if !self.control.introduced && (self.send.waiting() > 0 || !self.state.is_unknown()) {
@@ -87,17 +87,17 @@ impl Link {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Sends what peers are to be told, and credit that no other block carries. `idle`: there was nothing else to do.
+    /// Sends waiting control messages, and credit that no other block carries. `idle`: there is nothing else to do.
     #[inline(always)]
     pub(super) fn pump_control(&mut self, idle: bool) -> u32 {
         let news = self.agreement.has_news();
-        // Nothing has changed since no peer was to be told anything, so that a poll that finds nothing need not look at each link.
+        // Unless something has changed since no peer was to be told anything, a poll need not look at each link.
         if news || self.links.are_touched() { self.look_at_links(news, idle) } else { 0 }
     }
 
     #[inline(never)]
     fn look_at_links(&mut self, news: bool, idle: bool) -> u32 {
-        // One look at a flag tells whether the agreement has something to say to anybody.
+        // A single flag tells whether the agreement has something to say to anybody.
         let talks = news && self.agreement.next_receiver(|_| true).is_some();
         let (mut wants, mut may_want) = (false, talks);
         for link in self.links.iter() {
@@ -116,7 +116,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     #[inline(never)]
     fn send_controls(&mut self, (idle, talks): (bool, bool)) -> u32 {
-        // Those with low numbers must not take all blocks: it goes on behind the link that got the last.
+        // Links with low numbers must not take all blocks: it resumes after the link that got the last one.
         let (links, turn) = (self.links.len(), self.control_turn.min(self.links.len()));
         let mut worked = 0;
         for range in [turn..links, 0..turn] {
@@ -151,8 +151,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     #[inline(never)]
     fn send_control(&mut self, id: LinkId, what: (bool, bool)) -> u32 {
         let mut worked = 0;
-        // The equal share of each link, which is 1 at least. A link has no more than that away and queued, so that there is a
-        // block for every link that has fewer: a peer that does not take its blocks holds none of the others'.
+        // The equal share of each link, at least 1. A link has no more than that in flight and queued, so there is a block for
+        // every link that has fewer: a peer that does not take its blocks holds up no other.
         let share = self.config.control_blocks / self.links.peers().max(1);
         for _ in 0..BUDGET {
             let sent = self.flush_control_queue(id);
@@ -168,7 +168,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// Whether live peers are still to be told something of tables, barriers or quiescence. A node that leaves polls until not.
+    /// Whether live peers are still to be told something about tables, barriers or quiescence. A node that leaves keeps polling
+    /// until not.
     pub fn has_news(&self) -> bool {
         let talks = self.agreement.has_news();
         self.links.iter().filter(|link| !link.state.is_down()).any(|link| {
@@ -178,7 +179,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         })
     }
 
-    /// Gives the transport the control blocks of a link that it refused before. `false`: it still does.
+    /// Gives the transport the control blocks of a link that it refused before. `false`: it refuses them again.
     fn flush_control_queue(&mut self, id: LinkId) -> bool {
         loop {
             match self.send_first(id, Link::next_control) {
@@ -189,7 +190,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Packs what a peer is to be told, as much as fits, into a block for control messages, and queues it.
+    /// Packs waiting control messages, as many as fit, into a control block, and queues it.
     fn fill_control(&mut self, id: LinkId, index: u32) {
         let Self { links, umb, agreement, tables, streams, rooms, config, protocol, .. } = self;
         let Some(link) = links.get_mut(id) else { return };
@@ -202,11 +203,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let pushed = packer.push(body, route, protocol.as_bytes());
             debug_assert!(pushed.is_ok(), "the smallest block has room for the settings");
         }
-        // As many as have room in any case: a message of the agreement that was taken has to leave.
+        // As many as are sure to fit: a message taken from the agreement must be sent.
         let said = packer.messages() as usize;
         let taken = said * (2 * CDU_HEADER + size_of::<Protocol>());
         let most = said + body.len().saturating_sub(taken) / (MESSAGE + 2 * CDU_HEADER);
-        // Before the others, so that a node knows who is primary before it gets anything else of it.
+        // Before the others, so that a node knows the primary before it gets anything else from it.
         while (packer.messages() as usize) < most
             && let Some(message) = agreement.next_message(link.peer, tables)
         {

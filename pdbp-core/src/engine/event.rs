@@ -1,4 +1,4 @@
-//! What an engine has to say to its host.
+//! Events that an engine reports to its host.
 
 use super::Disagreement;
 #[cfg(doc)]
@@ -7,11 +7,11 @@ use crate::cdu::Malformed;
 use crate::id::{Epoch, NodeId, PartId, StreamNo};
 use crate::pipe::StreamMapping;
 
-/// Something that a host may want to act on or report.
+/// An event that a host may want to act on or report.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A request to change PTA was answered: the part is known (or no longer known) on every live node.
+    /// A change of PTA was answered: the part is known (or no longer known) on every live node.
     Changed {
         /// The part.
         part: PartId,
@@ -25,101 +25,103 @@ pub enum Event {
         /// What was wrong.
         reason: Malformed,
     },
-    /// Messages for a part that does not exist or has no private pipe were discarded. From an endpoint it may be those of several blocks.
+    /// Messages for a part that does not exist or has no private pipe were discarded. An endpoint may combine those of several
+    /// blocks.
     Unroutable {
         /// The peer that sent them.
         peer: NodeId,
         /// Number of the part.
         part: u16,
-        /// How many.
+        /// Number of messages.
         messages: u32,
     },
-    /// The link to and from the peer is down. `undelivered` messages had not left this node, or may not have arrived.
+    /// The link with the peer is down. `undelivered` messages had not left this node, or may not have arrived.
     PeerFailed {
         /// The peer.
         peer: NodeId,
         /// Messages that are lost.
         undelivered: u64,
     },
-    /// The link to and from a peer that had failed is up again; nothing is on it.
+    /// A failed link is up again; nothing is in flight on it.
     PeerRestored {
         /// The peer.
         peer: NodeId,
     },
-    /// The peer has another value of a setting that has to be the same on all nodes. The link to it counts as failed.
+    /// The peer has another value of a setting that must be the same on all nodes. The link to it counts as failed.
     SettingsDiffer(Disagreement),
     /// There is another primary master.
     NewMaster {
-        /// Which.
+        /// The new master.
         node: NodeId,
-        /// Its term of office.
+        /// Its term.
         epoch: Epoch,
     },
-    /// This node was declared down: it is no member of the cluster, has no peers, and asks to be let in again.
+    /// This node was declared down: it is no longer a member of the cluster, has no peers, and asks to be readmitted.
     Expelled,
-    /// The members have let a node in: it is one of [`Engine::members`] again. All members are told, whether they have a link to it
-    /// or not. Of this node itself: it is a member again, and others may have come or gone while it was none.
+    /// The members have admitted a node: it is one of [`Engine::members`] again. All members are told, whether they have a link to
+    /// it or not. If it is this node: it is a member again, and others may have come or gone while it was not.
     NodeUp {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
-    /// The members have declared a node down: it is none of [`Engine::members`] any more, and its parts are forgotten. All members are
-    /// told, whether they have a link to it or not; a link that fails for one of them alone is a [`PeerFailed`](Self::PeerFailed).
+    /// The members have declared a node down: it is no longer one of [`Engine::members`], and its parts are forgotten. All members
+    /// are told, whether they have a link to it or not; a link that fails for one of them alone is a
+    /// [`PeerFailed`](Self::PeerFailed).
     NodeDown {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
-    /// This node is the relay of two others, and cannot pass messages on since its link to the second has failed.
+    /// This node is the relay of two others, and cannot forward messages because its link to the second has failed.
     NotPassedOn {
-        /// The node that has sent them.
+        /// The node that sent them.
         source: NodeId,
-        /// The node that they are for.
+        /// Their destination.
         dest: NodeId,
-        /// How many.
+        /// Number of messages.
         messages: u32,
     },
-    /// A stream of this node goes no further: its relay has no room for another one to that destination, or has lost its link
-    /// to it. What the relay did not pass on is lost.
+    /// A stream of this node goes no further: its relay has no room for another one to that destination, or has lost its link to
+    /// it. What the relay did not forward is lost.
     StreamStopped {
         /// The part that sends it.
         part: PartId,
         /// Its number.
         number: StreamNo,
-        /// The relay that says so.
+        /// The relay that reported it.
         relay: NodeId,
-        /// The node to which it goes.
+        /// Its destination.
         dest: NodeId,
     },
-    /// All that had come from the peer by the link that has failed was put into private pipes.
+    /// Everything that arrived over the peer's failed link has been put into private pipes.
     LinkEnded {
         /// The peer.
         peer: NodeId,
     },
-    /// A stream from a failed node, or by a relay that has failed, has ended without its last segment.
+    /// A stream from a failed node, or through a failed relay, has ended without its last segment.
     StreamBroken {
         /// The mapping tuple that was removed.
         mapping: StreamMapping,
     },
-    /// There is a trunk to another cluster. (A host that joins clusters says so, not an engine.)
+    /// There is a trunk to another cluster. (Reported by a host that joins clusters, not by an engine.)
     ClusterUp {
         /// Its name.
         name: crate::tables::Name,
     },
-    /// The trunk to another cluster has gone: its parts are out of reach, and what had not been handed on there comes back.
+    /// The trunk to another cluster is down: its parts are unreachable, and what had not been handed on there comes back.
     ClusterDown {
         /// Its name.
         name: crate::tables::Name,
-        /// Messages that its gateway had taken and not said to have handed on, when it went without a farewell: some may have arrived. They do not
-        /// come back.
+        /// Messages that its gateway had taken without reporting that they were handed on, when it went without a farewell: some
+        /// may have arrived. They do not come back.
         in_doubt: u64,
     },
-    /// Numbers of parts recur, and parts were forgotten, or may have been: ids have to be looked for again before something is sent
-    /// to them. It is said before this node confirms that it has forgotten them.
+    /// Part numbers are being reused, and parts were forgotten, or may have been: ids must be looked up again before anything is
+    /// sent to them. Reported before this node confirms that it has forgotten them.
     PartsForgotten {
-        /// What [`Engine::recurrence`] says now.
+        /// The current [`Engine::recurrence`].
         recurrence: u64,
     },
-    /// Writers should submit their open blocks: somebody asks whether all messages have been received, or a peer has failed, and what is packed
-    /// into blocks that were opened before comes back, were the link up again by then.
+    /// Writers should submit their open blocks: somebody asks whether all messages have been received, or a peer has failed. Blocks
+    /// opened before a failure come back, even if the link is up again by then.
     FlushWanted,
 }

@@ -1,4 +1,4 @@
-//! With whom data is exchanged: links that come up for data, and that carry none any more.
+//! Membership: links open for data, and close for it.
 
 use super::{Engine, Event, Link, PrivatePipes};
 use crate::id::NodeId;
@@ -9,7 +9,7 @@ use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Whether a peer is a member, as the agreement says.
+    /// Sets whether a peer is a member, as the agreement says.
     pub(super) fn set_member(&mut self, id: LinkId, member: bool, pipes: &mut impl PrivatePipes) {
         let changed = self.links.get_mut(id).filter(|link| link.state.is_member() != member);
         let Some(link) = changed else { return };
@@ -20,7 +20,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.open_link(id, pipes);
             return;
         }
-        // What it was told on this link does not count any more, nor does what it still sends.
+        // What it was told on this link no longer counts, nor does what it still sends.
         if was_up {
             self.leave_peer(id, pipes);
         }
@@ -29,7 +29,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The peer takes data of this node.
+    /// The peer accepts data of this node.
     pub(super) fn welcomed(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         if let Some(link) = self.links.get_mut(id).filter(|link| !link.is_up()) {
             link.state.welcome();
@@ -46,7 +46,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Streams from the peer end behind what has arrived.
+    /// Streams from the peer end after what has arrived.
     pub(super) fn stop_streams(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         if let Some(link) = self.links.get_mut(id) {
             link.recv.ending = Some(link.session);
@@ -54,7 +54,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.end_streams(id, pipes);
     }
 
-    /// No data goes to the peer from now on or comes from it.
+    /// From now on no data is exchanged with the peer.
     pub(super) fn leave_peer(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         self.stop_streams(id, pipes);
         self.stop_streams_to(id);
@@ -71,7 +71,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The place of the peer is vacant from the start: others may have the space of its rows, but for what a link needs to carry anything.
+    /// The peer's place is vacant from the start: other rows may use the space of its rows, except what a link needs to carry
+    /// anything at all.
     pub(super) fn clear_space(&mut self, id: LinkId) {
         let Self { links, umb, space, .. } = self;
         let Some(link) = links.get_mut(id) else { return };
@@ -80,7 +81,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.reserve_space(id);
     }
 
-    /// A node was declared down: when all members know, the transport may give its place to another process.
+    /// A node was declared down: once all members know, the transport may give its place to another process.
     pub(super) fn leave_place(&mut self, node: NodeId) {
         if let Some(link) = self.links.to_mut(node) {
             link.leaves_place = true;
@@ -88,8 +89,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Gives up the places of nodes that all members know to be down. Before that, a member that knows of the former process only would
-    /// take the next one for it, and send it messages for the former one's parts.
+    /// Gives up the places of nodes that all members know to be down. Before that, a member that knows only the former process
+    /// would take the next one for it, and send it messages for the former one's parts.
     pub(super) fn vacate_places(&mut self) {
         if self.vacates_at.is_none_or(|at| self.agreement.stable_index() < at) {
             return;
@@ -103,8 +104,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Tells a transport whose places are given to processes who is primary. A node that has become it, and knows what its predecessors have
-    /// decided, gives up the places of all that are no members: those before it may have given them to processes that it has never heard of.
+    /// Tells a transport that assigns places to processes which node is primary. A node that has become primary, and knows what its
+    /// predecessors decided, gives up the places of all non-members: its predecessors may have given them to processes that it has
+    /// never heard of.
     pub(super) fn follow_term(&mut self) {
         let led = (self.agreement.primary(), self.agreement.term());
         if !self.config.is_open() || led == self.led {
@@ -121,7 +123,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The link to a process that was never let in has failed: at the primary nothing is known of it that would have to be undone.
+    /// The link to a process that was never admitted has failed: the primary has no state of it to undo.
     pub(super) fn vacate_unused(&mut self, id: LinkId) {
         let is_master = self.is_master();
         let Self { links, transport, agreement, .. } = self;
@@ -131,7 +133,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The settings of a peer differ: nothing goes to it or is taken from it in this session of the link but settings.
+    /// The settings of a peer differ: in this session of the link nothing but settings is exchanged.
     pub(super) fn leave_incompatible(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         let Some(link) = self.links.get_mut(id) else { return };
         let (was_up, peer) = (link.is_up(), link.peer);
@@ -146,15 +148,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Keeps from other rows what a link needs to carry anything at all, if it may come up again.
+    /// Keeps other rows from using what a link needs to carry anything at all, if it may come up again.
     pub(super) fn reserve_space(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(id).filter(|_| self.transport.restores_links()) {
             self.space.reserve(link);
         }
     }
 
-    /// Gives the rows of a link that is up again space, as far as there is some. A row that got none, since readers or writers keep its
-    /// blocks, is seen to at the next interval.
+    /// Gives space to the rows of a link that is up again, as far as there is some. A row that got none, because readers or writers
+    /// hold its blocks, is served at the next interval.
     pub(super) fn restore_space(&mut self, id: LinkId) {
         let Self { links, umb, space, .. } = self;
         let Some(link) = links.get_mut(id) else { return };
@@ -163,7 +165,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.post(id);
         }
         if self.links.get(id).is_some_and(|link| !link.has_space()) {
-            // What it lacks is with readers and writers still; no other row shall have it when it comes back.
+            // Readers and writers still hold what it lacks; no other row may take it when it comes back.
             self.reserve_space(id);
         }
     }

@@ -1,5 +1,5 @@
-//! Parts without a name. They take no row of PTA each, so that nobody has to agree on them: of one row all nodes know that a node has such parts, and
-//! of which generation they are.
+//! Parts without a name. They need no row of PTA each, so nodes need not agree on them: one row tells all nodes that a node has
+//! such parts, and their generation.
 
 use core::fmt::Write;
 
@@ -13,15 +13,15 @@ use crate::tables::{NAME, NODE_ROW, Name, NameError, PartEntry, PartKind};
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// The row of a node, and which of its numbers have been used since.
+/// A node's row for such parts, and which of its numbers have been used since.
 #[derive(Debug)]
 pub(super) struct Nameless {
-    /// Of the row.
+    /// State of the row.
     pub(super) state: LocalPart,
     generation: u32,
     /// The first number that no part of this generation has had.
     pub(super) next: u16,
-    /// Parts there are.
+    /// Number of such parts.
     living: u16,
 }
 
@@ -45,36 +45,37 @@ impl Nameless {
     }
 }
 
-/// What stands for a part without a name, or for all of a node.
+/// The entry for a part without a name, or for all of a node's.
 fn entry(id: PartId) -> Result<PartEntry, NameError> {
     Ok(PartEntry { id, name: Name::new(NODE_ROW)?, kind: PartKind::Communication })
 }
 
 impl Parts<'_> {
-    /// The next of the numbers whose place is free, in this generation.
+    /// The next number, in this generation, whose slot is free.
     fn next_nameless(&self, node: NodeId) -> Option<PartId> {
         let mut numbers = self.numbers_left();
         let number = numbers.find(|n| self.get(*n).is_some_and(|place| place.state == LocalPart::Free))?;
         PartId::new(node, number).map(|id| id.in_generation(self.nameless.generation))
     }
 
-    /// One for each place, or as many as there are.
+    /// One number per slot, or as many as are left.
     fn numbers_left(&self) -> core::iter::Take<core::ops::Range<u16>> {
         (self.nameless.next..PartId::NODE).take(self.places.count() as usize)
     }
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Adds a part without a name to this node. Nobody can look it up, and nobody is told of it: it is there at once, and may be sent to by whoever has its
-    /// id, such as those that it has sent messages to. [`free`](Self::free) gives it up, at once as well. It takes one of the places of
-    /// [`local_parts`](crate::Config::local_parts), and no row of PTA.
+    /// Adds a part without a name to this node. It cannot be looked up, and nobody is told of it: it exists at once, and anybody
+    /// who has its id may send to it, such as those that it has sent messages to. [`free`](Self::free) removes it, at once as well.
+    /// It takes a slot of [`local_parts`](crate::Config::local_parts), and no row of PTA.
     ///
-    /// The first one of a node waits until all nodes know the row by which ids of such parts are told from those of parts before; so does one after each
-    /// 16,382 when none is left. While one of them stays, those beyond that many are [registered](Self::register), under a name that nobody
-    /// knows.
+    /// The first one of a node waits until all nodes know the row that distinguishes ids of such parts from those of earlier parts;
+    /// so does the next one after each 16,382, if none of those is left. While any of them is left, further ones are
+    /// [registered](Self::register) under a name that nobody knows.
     ///
     /// # Errors
-    /// [`RegisterError::Busy`]: call again after a poll. [`RegisterError::Full`]; [`RegisterError::NoRow`]: PTA had no room for the row.
+    /// [`RegisterError::Busy`]: call again after a poll. [`RegisterError::Full`]; [`RegisterError::NoRow`]: PTA has no room for the
+    /// row.
     pub fn attach(&mut self) -> Result<PartId, RegisterError> {
         match self.parts.nameless.state {
             LocalPart::Known => {}
@@ -97,18 +98,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(id)
     }
 
-    /// Parts without a name that this node has.
+    /// Number of parts without a name on this node.
     pub fn nameless(&self) -> usize {
         self.parts.nameless.living.into()
     }
 
-    /// Of a generation whose numbers have not been used.
+    /// Requests the row of a generation whose numbers have not been used.
     fn ask_for_row(&mut self) -> RegisterError {
         let nameless = &mut self.parts.nameless;
         if nameless.living == 0 && nameless.next > PartId::NAMELESS {
             (nameless.generation, nameless.next) = (nameless.generation.wrapping_add(1), PartId::NAMELESS);
         }
-        // That of the host, for a node that was started anew.
+        // The host's generation, for a restarted node.
         nameless.generation = nameless.generation.max((self.parts.registered_before >> 16) as u32);
         let row = entry(nameless.row(self.config.node));
         match row.map(|row| self.request(Change::PartAdded(row))) {
@@ -119,7 +120,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         RegisterError::Busy
     }
 
-    /// No number is left whose place is free.
+    /// No number is left whose slot is free.
     fn attach_anew(&mut self) -> Result<PartId, RegisterError> {
         let is_new = self.parts.nameless.next == PartId::NAMELESS;
         if is_new || self.parts.numbers_left().count() as u64 == self.parts.places.count() {

@@ -1,4 +1,4 @@
-//! Parts and their pipes: registering, looking up, binding.
+//! Parts and their pipes: registration, look-up, binding.
 
 use managed::ManagedSlice;
 
@@ -13,19 +13,19 @@ use crate::tables::{LATE, Name, NameError, NodeEntry, PartEntry, PartKind};
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// What is known of a part of this node.
+/// The state of a part of this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LocalPart {
     /// There is no such part.
     #[default]
     Free,
-    /// Waits until all nodes know it.
+    /// Waiting until all nodes know it.
     Asked,
     /// Known to all nodes.
     Known,
     /// PTA had no room.
     Refused,
-    /// Waits until all nodes have forgotten it.
+    /// Waiting until all nodes have forgotten it.
     Leaving,
 }
 
@@ -33,9 +33,9 @@ pub enum LocalPart {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Local {
     pub(super) state: LocalPart,
-    /// Its row of PTA, for when it has to be registered anew.
+    /// Its row of PTA, in case it must be registered anew.
     pub(super) entry: Option<PartEntry>,
-    /// The message in segments that it sends.
+    /// The message in segments that it is sending.
     pub(super) room_request: RoomRequest,
 }
 
@@ -50,15 +50,15 @@ impl Local {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The name cannot be used.
+    /// The name is invalid.
     Name(NameError),
-    /// This node has a part of that name.
+    /// This node already has a part of that name.
     Taken(Name),
-    /// This node hosts as many parts as it can; this many.
+    /// This node already hosts the maximum number of parts; this many.
     Full(u16),
-    /// PTA has no room for the row that parts without a name need, one for each node that has such parts.
+    /// PTA has no room for the row for parts without a name, one per node that has such parts.
     NoRow,
-    /// Too many requests are waiting for the master; ask again after a poll.
+    /// Too many requests are waiting for the master; try again after a poll.
     Busy,
 }
 
@@ -83,15 +83,15 @@ impl core::error::Error for RegisterError {}
 /// The parts of this node.
 pub(super) struct Parts<'a> {
     local: ManagedSlice<'a, Local>,
-    /// Where a part stands in tables, by its number.
+    /// The slot of a part in tables, by its number.
     pub(super) places: Places,
-    /// The count of which the next part gets its id, and that of the first part of this engine.
+    /// The count from which the next part gets its id, and the count before this engine's first part.
     pub(super) registered: u64,
     pub(super) registered_before: u64,
     pub(super) nameless: Nameless,
-    /// All nodes know that numbers of this one recur.
+    /// Whether all nodes know that this node's numbers are being reused.
     pub(super) recurrence_known: bool,
-    /// What the host was told of numbers that recur.
+    /// The recurrence that the host was told last.
     recurrence_told: u64,
 }
 
@@ -109,7 +109,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// What there is at the place of a part.
+    /// The content of a part's slot.
     pub(super) fn get(&self, number: u16) -> Option<&Local> {
         self.local.get(self.places.of(number))
     }
@@ -122,17 +122,17 @@ impl<'a> Parts<'a> {
         self.local.iter_mut()
     }
 
-    /// The row of PTA of the part at a place.
+    /// The row of PTA of the part in a slot.
     pub(super) fn entry(&self, place: u16) -> Option<&PartEntry> {
         self.local.get(usize::from(place))?.entry.as_ref()
     }
 
-    /// There is no place for another part.
+    /// The error when there is no slot for another part.
     pub(super) fn full(&self) -> RegisterError {
         RegisterError::Full(self.local.len() as u16)
     }
 
-    /// The first part at place `from` or behind it that all nodes know, or knew.
+    /// The first part in slot `from` or later that all nodes know, or knew.
     pub(super) fn next_known(&self, from: u16) -> Option<(u16, &PartEntry)> {
         let mut rest = self.local.iter().enumerate().skip(usize::from(from));
         rest.find_map(|(i, local)| match (local.state, &local.entry) {
@@ -141,27 +141,27 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// What there is at the place of a part, if it is this part's.
+    /// The content of a part's slot, if it is this part's.
     fn hosted(&self, part: PartId) -> Option<&Local> {
         let place = self.get(part.local())?;
         place.entry.as_ref().is_some_and(|entry| entry.id == part).then_some(place)
     }
 
-    /// The id of the next part of `node`, and how many parts come before it. The place that has been free for longest is as good as any
-    /// other; this is the one whose turn it is.
+    /// The id of the next part of `node`, and the number of parts before it. Any free slot would do; this takes the slots in turn.
     fn next_id(&self, node: NodeId) -> Option<(PartId, u64)> {
         let is_free =
             |count: &u64| self.get(*count as u16).is_some_and(|place| place.state == LocalPart::Free);
-        // From there on are the numbers of parts without a name, and what is reserved.
+        // From there on, numbers are for parts without a name, or reserved.
         let named = |count: u64| if count as u16 >= PartId::NAMELESS { (count | 0xFFFF) + 1 } else { count };
         let from = |count: u64| {
             let mut counts = core::iter::successors(Some(named(count)), |count| Some(named(count + 1)));
-            // Twice as many: the next number of the only free place may be one of those that are left out.
+            // Twice the number of slots: the next number of the only free slot may be one of those left out.
             counts.by_ref().take(2 * self.places.count() as usize).find(is_free)
         };
         let mut count = from(self.registered)?;
         if count >> 16 > self.registered_before >> 16 && !self.recurrence_known {
-            // Not before all nodes know that numbers recur. So far they only know numbers below these, of which all other parts were refused.
+            // Not before all nodes know that numbers are reused. So far they know only numbers below these; all other parts were
+            // refused.
             count = from(((count >> 16) - 1) << 16 | u64::from(LATE))?;
         }
         Some((PartId::counted(node, count)?, count))
@@ -187,14 +187,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         // There is a message pipe for every local part.
         let _ = self.pipes.take(PipeKind::Message, id.local());
         if let Some(place) = self.parts.get_mut(id.local()) {
-            // What the part before it sent in segments may be still to be ended.
+            // What the previous part sent in segments may still have to be ended.
             (place.state, place.entry) = (LocalPart::Asked, Some(entry));
         }
         Ok(id)
     }
 
-    /// `prcsFree`: gives up a part, its pipes, and the streams that it sends and that come to it. The index is free again when all nodes have
-    /// forgotten the part. A second call for the same part does nothing.
+    /// `prcsFree`: removes a part, its pipes, the streams that it sends and those that arrive at it. The index is free again once
+    /// all nodes have forgotten the part. A second call for the same part does nothing.
     ///
     /// # Errors
     /// [`RegisterError::Busy`]: too many requests wait for the master; call again after a poll.
@@ -225,9 +225,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(())
     }
 
-    /// Gives the ids of parts that are registered from now on this generation, or a later one. A node that was started anew calls it before it
-    /// registers any, with a higher number each time, so that ids of its parts of before are not those of its parts of now. Of a
-    /// generation that has passed there are no more ids: then it does nothing.
+    /// Gives ids of parts registered from now on this generation, or a later one. A restarted node calls it before it registers any
+    /// part, with a higher number each time, so that ids of earlier parts are not reused. Does nothing if the generation has
+    /// passed.
     pub fn begin_generation(&mut self, generation: u32) {
         let first = u64::from(generation) << 16;
         if first > self.parts.registered {
@@ -235,12 +235,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Where a part of this node stands in tables of parts: below [`Config::local_parts`](super::Config::local_parts).
+    /// The slot of a part of this node in tables of parts: below [`Config::local_parts`](super::Config::local_parts).
     pub(crate) fn place_of(&self, part: PartId) -> Option<usize> {
         self.parts.hosted(part).map(|_| self.parts.places.of(part.local()))
     }
 
-    /// A part that is free or about to be must not get pipes: nobody would give them back.
+    /// A part that is free or about to be must not get pipes: nobody would return them.
     pub(super) fn check_hosted(&self, part: PartId) -> Result<(), PipeError> {
         let state = self.parts.hosted(part).map_or(LocalPart::Free, |place| place.state);
         if matches!(state, LocalPart::Free | LocalPart::Leaving) {
@@ -249,15 +249,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(())
     }
 
-    /// What is known of the part with the number `local` of this node; [`Free`](LocalPart::Free) if there is none any more.
+    /// The state of the part with number `local` on this node; [`Free`](LocalPart::Free) if there is none.
     pub fn local_part(&self, local: u16) -> LocalPart {
         let place = self.parts.get(local);
         let place = place.filter(|place| place.is_of(local));
         place.map(|place| place.state).unwrap_or_default()
     }
 
-    /// Whether the part is registered, as far as this node knows: what is sent to one that is not reaches nobody, or once
-    /// [`recurrence`](Self::recurrence) is not 0 perhaps another, so it must not be sent. See [`PartId`].
+    /// Whether the part is registered, as far as this node knows. A message to one that is not reaches nobody or, once
+    /// [`recurrence`](Self::recurrence) is not 0, perhaps another part, so it must not be sent. See [`PartId`].
     pub fn has_part(&self, part: PartId) -> bool {
         if part.node() == self.config.node {
             let state = self.parts.hosted(part).map(|place| place.state);
@@ -266,15 +266,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.tables.has_part(part)
     }
 
-    /// 0 as long as no number leads to another part than it once did. Then whoever sends has to ask [`has_part`](Self::has_part), and this
-    /// is a number that grows whenever parts are forgotten: what was found before has to be looked for again. Not before a node
-    /// has registered more than 32,768 parts, or has come back after it was out. [`Event::PartsForgotten`] says
-    /// each change of it.
+    /// 0 while no number leads to a different part than it once did. Otherwise senders must ask [`has_part`](Self::has_part), and
+    /// this is a number that grows whenever parts are forgotten: earlier results must then be looked up again. It stays 0 until a
+    /// node has registered more than 32,768 parts, or has returned after it was out. [`Event::PartsForgotten`] reports each change.
     pub fn recurrence(&self) -> u64 {
         self.tables.recurrence()
     }
 
-    /// Tells the host, before messages of the agreement leave, what is to be looked for again.
+    /// Tells the host, before messages of the agreement leave, that ids must be looked up again.
     pub(super) fn tell_forgotten(&mut self, pipes: &mut impl PrivatePipes) {
         let recurrence = self.tables.recurrence();
         if core::mem::replace(&mut self.parts.recurrence_told, recurrence) != recurrence {
@@ -312,7 +311,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.tables.node_named(name)
     }
 
-    /// All nodes that this node knows; all of them once [`is_ready`](Self::is_ready).
+    /// All nodes that this node knows; complete once [`is_ready`](Self::is_ready).
     pub fn nodes(&self) -> impl Iterator<Item = &NodeEntry> {
         self.tables.nodes.iter().flatten()
     }
@@ -331,10 +330,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.pipes.of(part.local()).filter(|_| part.node() == self.config.node)
     }
 
-    /// `prcsReleasePipe`: gives a private pipe back. Messages that arrive for its part are unroutable from now on.
+    /// `prcsReleasePipe`: releases a private pipe. Messages that arrive for its part are unroutable from now on.
     ///
     /// # Errors
-    /// [`PipeError::NotBound`] when it was released before.
+    /// [`PipeError::NotBound`] if it was released before.
     pub fn release_pipe(&mut self, pipe: PipeId) -> Result<(), PipeError> {
         self.streams.remove_if(|m| m.pipe == pipe);
         let part = self.pipes.holder(pipe);

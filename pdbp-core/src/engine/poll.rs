@@ -1,4 +1,4 @@
-//! The poll: what is done each time, and what is looked at only if something was left over.
+//! The poll: work done each time, and work done only if something was left over.
 
 use super::{Engine, PrivatePipes, Progress};
 use crate::id::Time;
@@ -9,8 +9,8 @@ use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Does a bounded amount of work: takes what has arrived, delivers it, sends what is queued, and looks after tables and
-    /// space. `now` must not go back.
+    /// Does a bounded amount of work: takes what has arrived, delivers it, sends what is queued, and maintains tables and space.
+    /// `now` must not decrease.
     pub fn poll(&mut self, now: Time, pipes: &mut impl PrivatePipes) -> Progress {
         self.now = now;
         let mut worked = self.poll_transport(pipes);
@@ -35,8 +35,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.now
     }
 
-    /// Whether something waits for the next poll, such as blocks that have found no room or no credit, or are for this node itself. Others do
-    /// not: they are routed as they arrive, and go to the transport as they are submitted.
+    /// Whether anything waits for the next poll, such as blocks without room or credit, or for this node itself. Other blocks do
+    /// not wait: they are routed as they arrive, and go to the transport as they are submitted.
     #[inline]
     pub fn has_left_over(&self) -> bool {
         self.links.have_work()
@@ -46,7 +46,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             || self.relayed.open() > 0
     }
 
-    /// What an earlier poll, or the host in between, has left for this one. `idle`: nothing has arrived.
+    /// Does what an earlier poll, or the host in between, has left for this one. `idle`: nothing has arrived.
     #[inline(never)]
     fn do_left_over(&mut self, idle: bool, pipes: &mut impl PrivatePipes) -> u32 {
         let mut worked = self.route_pending(pipes);
@@ -65,7 +65,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 }
 
-/// The earlier of two times, as far as there are any.
+/// The earlier of two times, if any.
 #[inline]
 fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
     match (one, other) {

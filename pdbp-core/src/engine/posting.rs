@@ -1,8 +1,8 @@
-//! Posted arrival: blocks that the transport has to receive into.
+//! Posted arrival: blocks for the transport to receive into.
 //!
-//! A row posts one block for each vacant element, which is the credit that its peer can use, and two more for control messages. So
-//! nothing that a peer sends is held up on the link by blocks that this node's readers keep. Blocks that the transport is too busy to
-//! take stay reserved for their link: otherwise another row could grow by them, and the link would have nothing to receive into.
+//! A row posts one block for each vacant element, which is the credit available to its peer, and two more for control messages. So
+//! nothing that a peer sends is held up on the link by blocks that readers of this node keep. Blocks that the transport is too busy
+//! to take stay reserved for their link: otherwise another row could grow by them, and the link would have nothing to receive into.
 
 use super::Engine;
 use super::link::{Link, Work};
@@ -27,13 +27,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Takes blocks that the row is short of from the UMB, or gives back those it has too many.
+    /// Takes missing blocks for the row from the UMB, or returns surplus ones.
     fn set_posts_aside(&mut self, id: LinkId) {
         let Self { links, umb, space, .. } = self;
         let Some(link) = links.get_mut(id) else { return };
         let due = link.posts_due();
         while link.recv.all_posts() < due {
-            // The first ones are those that were reserved while the link was down.
+            // The first ones are those reserved while the link was down.
             let first = link.recv.all_posts() <= SPARE_POSTS;
             let Some(index) = (if first || space.free_blocks(umb) > 0 { umb.take() } else { None }) else {
                 links.mark(id, Work::POST);
@@ -48,7 +48,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Tries again to post what could not be posted before, for want of blocks or since the transport was busy.
+    /// Retries to post what could not be posted before, for lack of blocks or because the transport was busy.
     pub(super) fn post_missing(&mut self) {
         let mut short = self.links.first_with(Work::POST);
         while let Some(id) = short {

@@ -1,10 +1,10 @@
-//! Settings on which all nodes have to agree: two that do not are told so, by name, and have no link.
+//! Settings that all nodes must agree on: two nodes that disagree report it by name, and have no link.
 //!
-//! The first message on every link, in every session and every [`round`](super::round) of it, says the sender's settings. Until a
-//! node has them and finds them equal to its own, it takes nothing else from the peer and gives it no credit, so that no data is on
-//! its way that the two would understand differently. Where they differ, both say so ([`Event::SettingsDiffer`]), and the link
-//! counts as failed until there is a new one. Nothing is said on a link before there is something to say, so nodes that never talk
-//! do not compare; but all talk with the primary master.
+//! The first message on every link, in every session and every [`round`](super::round) of it, carries the sender's settings. Until
+//! a node has them and finds them equal to its own, it accepts nothing else from the peer and gives it no credit, so no data is in
+//! flight that the two would understand differently. If they differ, both report it ([`Event::SettingsDiffer`]), and the link
+//! counts as failed until there is a new one. Nothing is sent on a link before there is something to say, so nodes that never
+//! communicate do not compare; but all communicate with the primary master.
 
 use super::{Config, Engine, Event, PrivatePipes};
 use crate::agreement::MESSAGE;
@@ -43,7 +43,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// All of them, in the order in which they are on the wire.
+    /// All settings, in wire order.
     pub const ALL: [Self; 10] = [
         Self::Nodes,
         Self::Body,
@@ -75,7 +75,7 @@ impl core::fmt::Display for Setting {
     }
 }
 
-/// Two nodes that were given different values of a setting.
+/// Two nodes have different values of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disagreement {
     /// The other node.
@@ -101,7 +101,7 @@ impl core::fmt::Display for Disagreement {
 
 const COUNT: usize = Setting::ALL.len();
 
-/// The values of all settings, and their wire form: 8 bytes each, in the order of [`Setting::ALL`].
+/// The values of all settings in wire format: 8 bytes each, in the order of [`Setting::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Protocol([U64; COUNT]);
 
@@ -145,16 +145,16 @@ impl Protocol {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// The first setting that this node was found to have unlike another, if any. What has to be done then is up to the host: to
-    /// this engine links with nodes of other settings have failed.
+    /// The first setting in which this node was found to differ from another, if any. The host decides what to do then: for this
+    /// engine, links to nodes with other settings have failed.
     pub fn disagreement(&self) -> Option<Disagreement> {
         self.disagreement
     }
 
-    /// A peer has said its settings.
+    /// A peer has announced its settings.
     pub(super) fn read_protocol(&mut self, peer: NodeId, bytes: &[u8], pipes: &mut impl PrivatePipes) {
         let Some(theirs) = Protocol::read(bytes) else {
-            // That of another version, which has another number of settings.
+            // Another version, which has a different number of settings.
             return self.note_malformed(peer, crate::cdu::Malformed::Field, pipes);
         };
         let link = self.links.to_mut(peer);
@@ -176,7 +176,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A node to which this one has no link has sent a block: perhaps it was told of other routes.
+    /// A node without a link to this one has sent a block: it may have been configured with other routes.
     pub(super) fn look_at_stranger(
         &mut self,
         peer: NodeId,
@@ -208,7 +208,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Bytes of the right number are settings, whatever they are, and each that differs is named.
+        /// Bytes of the right number are settings, whatever they are, and each difference is named.
         #[test]
         fn arbitrary_bytes_never_panic(bytes in vec(any::<u8>(), 0..2 * size_of::<Protocol>()), own in any::<[u64; COUNT]>()) {
             let own = Protocol(own.map(U64::from));

@@ -1,10 +1,10 @@
-//! Two hops: which link a message leaves by, and what a relay does with messages of other nodes.
+//! Two-hop routing: which link a message leaves by, and what a relay does with messages of other nodes.
 //!
-//! A relay does not put a CDU that is for another node into a pipe. It copies it into the block that its own messages to that
-//! node are being packed into, so that messages of many sources share blocks on their second hop; a command gets an urgent block
-//! of its own. When there is no room the arrived block waits in its row of RM, as for a private pipe that is full: its
-//! credit stays with this node, so that the source waits, nothing is lost, and nothing overtakes. See
-//! [`routing`](crate::routing) for why that cannot come full circle, and `circuits` for streams.
+//! A relay does not put a CDU for another node into a pipe. It copies it into the block that its own messages to that node are
+//! being packed into, so that messages of many sources share blocks on their second hop; a command gets an urgent block of its own.
+//! If there is no room the arrived block waits in its row of RM, as for a full private pipe: its credit stays with this node, so
+//! the source waits, nothing is lost, and nothing is overtaken. See [`routing`](crate::routing) for why that cannot deadlock, and
+//! `circuits` for streams.
 
 use super::receiving::{Cursor, Routed};
 use super::{Engine, Event, OpenError, PrivatePipes};
@@ -17,9 +17,9 @@ use crate::umb::{BlockMemory, OpenBlock};
 
 /// Where an arrived CDU goes from here.
 pub(super) enum NextHop {
-    /// To parts of this node; the node that has sent it.
+    /// To parts of this node; with the sending node.
     Here(NodeId),
-    /// To another node, for which this one is a relay.
+    /// To another node; this one is the relay.
     Relay(Via),
     /// Nowhere: this node is neither its destination nor its relay.
     Invalid,
@@ -70,7 +70,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.relay_to(dest).is_some()
     }
 
-    /// The relay for messages to a node; `None` when there is a link.
+    /// The relay for messages to a node; `None` if there is a link.
     pub fn relay_to(&self, dest: NodeId) -> Option<NodeId> {
         self.links.topology.relay_to(dest)
     }
@@ -122,7 +122,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Routed::Done
     }
 
-    /// Drops messages of another node that cannot be forwarded since the link to their destination has failed.
+    /// Drops messages of another node that cannot be forwarded because the link to their destination has failed.
     pub(super) fn lose(&mut self, via: Via, messages: u32, pipes: &mut impl PrivatePipes) {
         self.counters.relay_lost += u64::from(messages);
         pipes.event(Event::NotPassedOn { source: via.origin, dest: via.dest, messages });

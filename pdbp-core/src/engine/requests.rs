@@ -1,4 +1,4 @@
-//! The changes of the tables that this node asks the primary for, one after the other.
+//! The changes of the tables that this node requests from the primary, one after the other.
 
 use heapless::Deque;
 
@@ -10,27 +10,27 @@ use crate::tables::{Name, recurs};
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// Requests that may wait.
+/// Maximum waiting requests.
 const REQUESTS: usize = 32;
 
-/// What waits, and what was asked.
+/// Waiting requests, and the one in progress.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     waiting: Deque<Change, REQUESTS>,
-    /// The request under way: its number, and what it is.
+    /// The request in progress: its number, and its kind.
     asked: Option<(u32, Asked)>,
-    /// This node is in the table of nodes.
+    /// Whether this node is in the table of nodes.
     introduced: bool,
-    /// The next part that is to be registered anew, since this node was no member for a while.
+    /// The next part to register anew, after this node was not a member for a while.
     relist: Option<u16>,
 }
 
-/// What the agreement is asked for.
+/// What was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     /// The node's own row.
     Introduction,
-    /// The first of the requests that wait.
+    /// The first of the waiting requests.
     First,
     /// A part that had been registered.
     Again(u16),
@@ -42,13 +42,13 @@ impl Requests {
         self.waiting.iter().any(|c| matches!(c, Change::PartAdded(e) if e.name == *name))
     }
 
-    /// Whether there is something to ask for, and nothing was asked.
+    /// Whether there is something to request while no request is in progress.
     pub(super) fn is_busy(&self) -> bool {
         let wants = !self.introduced || self.relist.is_some() || !self.waiting.is_empty();
         wants && self.asked.is_none()
     }
 
-    /// This node was expelled: when it is let in again it registers its parts anew.
+    /// This node was expelled: when it is readmitted it registers its parts anew.
     pub(super) fn relist(&mut self) {
         self.relist = Some(0);
     }
@@ -72,7 +72,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(())
     }
 
-    /// Asks for the next change that this node wants.
+    /// Requests the next change that this node wants.
     pub(super) fn ask_next(&mut self) {
         if self.requests.asked.is_some() || self.agreement.is_asking() {
             return;
@@ -94,7 +94,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn next_to_relist(&mut self) -> Option<(u16, Change)> {
         let from = self.requests.relist.filter(|_| self.agreement.is_member(self.config.node))?;
         let found = self.parts.next_known(from).map(|(i, entry)| (i, Change::PartAdded(entry.clone())));
-        // Behind all places, and once.
+        // After all slots, once.
         let found = found.or_else(|| {
             let row = self.parts.nameless.known_row(self.config.node).filter(|_| from < u16::MAX);
             row.map(|row| (u16::MAX, Change::PartAdded(row)))

@@ -1,8 +1,8 @@
-//! Undelivered messages go back to the parts that sent them when a peer fails.
+//! Returns undelivered messages to the parts that sent them when a peer fails.
 //!
-//! A returned block is one of ours, so that its readers are counted in UMBInfo-Tab; it needs no element of RM, whose rows are
-//! the credit of peers. It stays in its row of SM until the last reader is done. The end of an aborted
-//! stream is not returned if it has no data: its writer knows, and its reader lost the stream with the link.
+//! A returned block is this node's own, so its readers are counted in UMBInfo-Tab; it needs no element of RM, whose rows are the
+//! credit of peers. It stays in its row of SM until the last reader is done. The end of an aborted stream is not returned if it has
+//! no data: its writer knows, and its reader lost the stream with the link.
 
 use super::circuits::is_bare_end;
 use super::link::Work;
@@ -16,7 +16,7 @@ use crate::umb::{BlockMemory, BlockState, Place};
 use crate::wire::Wire;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Counts the messages of a data block that its peer did not get, and queues it for the parts that wrote it.
+    /// Counts the messages of a data block that its peer did not receive, and queues it for the parts that wrote it.
     pub(super) fn send_back(&mut self, id: LinkId, index: u32) {
         let Self { links, umb, .. } = self;
         let messages = messages_in(umb.sealed(index).unwrap_or(&[]));
@@ -31,7 +31,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         links.mark(id, Work::RETURN);
     }
 
-    /// Routes returned blocks, those of each peer in the order in which they were sent, until a private pipe is full.
+    /// Routes returned blocks, those of each peer in the order sent, until a private pipe is full.
     pub(super) fn route_returned(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
         let mut worked = 0;
         let mut returned = self.links.first_with(Work::RETURN);
@@ -111,7 +111,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let me = self.config.node;
             if let Some(via) = via.filter(|via| via.origin != me) {
                 self.lose(via, messages, pipes);
-            // Messages of a part that is gone are dropped.
+            // Messages of a part that no longer exists are dropped.
             } else if let Some(pipe) = self.pipes.of(part) {
                 let dest = via.map_or(self.links.peer(place.0), |via| via.dest);
                 let kind = DeliveryKind::Returned { stream };
@@ -157,7 +157,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.recycle_reread(index);
     }
 
-    /// Frees a returned block once it was routed and read.
+    /// Frees a returned block once it has been routed and read.
     fn recycle_reread(&mut self, index: u32) {
         let routed = self.umb.entry(index).is_some_and(|entry| entry.state == BlockState::Reread);
         if routed && self.umb.is_here(index) {
@@ -166,7 +166,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 }
 
-/// Messages in a block, not counting a bare end of stream.
+/// Number of messages in a block, not counting a bare end of stream.
 fn messages_in(bytes: &[u8]) -> u64 {
     let Some((header, body)) = BlockHeader::ref_from_prefix(bytes) else { return 0 };
     match Cdus::new(body).next() {

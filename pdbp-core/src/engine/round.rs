@@ -60,7 +60,7 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// A control block has come in round `theirs`: the round that begins with it, if one does.
+    /// A control block has arrived in round `theirs`. Returns the round that begins with it, if one does.
     fn follow(&mut self, theirs: u32) -> Option<u32> {
         let newest = if is_before(self.number, theirs) { theirs } else { self.number };
         let missed = core::mem::take(&mut self.missed);
@@ -68,13 +68,13 @@ impl Round {
         (next != self.number).then_some(next)
     }
 
-    /// Whether what a peer has said in a round is void.
+    /// Whether what a peer said in a round is void.
     pub(super) fn is_void(&self, round: u32) -> bool {
         is_before(round, self.number)
     }
 }
 
-/// Whether one round is before another; they are counted in a circle.
+/// Whether one round is before another, with wrap-around.
 fn is_before(one: u32, other: u32) -> bool {
     let ahead = other.wrapping_sub(one);
     ahead != 0 && ahead < 1 << 31
@@ -84,13 +84,13 @@ impl Link {
     /// The peer wants to see the number of this node's next block.
     pub(super) fn note_probe(&mut self) {
         self.control.probed = true;
-        // There are no more rounds, so that nothing else says the settings again.
+        // There are no more rounds, so nothing else would repeat the settings.
         self.control.introduced &= !self.state.is_incompatible();
     }
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// A control block of the peer is missing, or cannot be read. Its next control block, which is asked for, says in which round it is.
+    /// A control block of the peer is missing or unreadable. Its next control block, which is requested here, shows its round.
     #[cold]
     pub(super) fn note_missed(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(id) {
@@ -99,7 +99,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.tell(id, Control::Probe);
     }
 
-    /// A control block has come in some round.
+    /// A control block has arrived in some round.
     pub(super) fn follow_round(&mut self, id: LinkId, theirs: u32) {
         if let Some(round) = self.links.get_mut(id).and_then(|link| link.round.follow(theirs)) {
             self.begin_round(id, round);

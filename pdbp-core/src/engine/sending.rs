@@ -10,11 +10,11 @@ use crate::transport::{Op, Reason, Refused, Transport};
 use crate::umb::{BlockMemory, BlockState, Load, OpenBlock, SealedBlock};
 use crate::wire::Wire;
 
-/// Why a block could not be had.
+/// Why a block could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// All blocks that the row may have are in use; they become free as the peer reads.
+    /// All blocks that the row may have are in use; they are freed as the peer reads.
     WouldBlock,
     /// The peer has failed.
     PeerFailed(NodeId),
@@ -35,8 +35,8 @@ impl core::fmt::Display for OpenError {
 impl core::error::Error for OpenError {}
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Gives out a vacant block of SCBP_dest, or of the relay by which that node is reached, to be filled with messages for that
-    /// node; it comes back with [`submit`](Self::submit).
+    /// Gives out a vacant block of SCBP_dest, or of the row to that node's relay, to be filled with messages for the node; return
+    /// it with [`submit`](Self::submit).
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -44,7 +44,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.open_with(dest, |block| block)
     }
 
-    /// As [`open`](Self::open), with what puts the block where it stays, since its token is long.
+    /// As [`open`](Self::open), with a closure that puts the block in its final place, since its token is large.
     #[inline]
     pub(super) fn open_with<R>(
         &mut self,
@@ -59,8 +59,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Whether [`open`](Self::open) may give out a block for the node now, which its row has or would be given, or says at once why it never will. A
-    /// look that changes and counts nothing.
+    /// Whether [`open`](Self::open) would give out a block for the node now, which its row has or would be given, or would return a
+    /// permanent error at once. Changes and counts nothing.
     pub fn may_open(&self, dest: NodeId) -> bool {
         let Some(link) = self.links.to(dest).filter(|link| link.is_up()) else { return true };
         let row = &link.send.space;
@@ -83,7 +83,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.open_row_with(id, dest, |block| block)
     }
 
-    /// The same. Writers poll this while the row is full, so that case is decided by a look at the row alone.
+    /// As [`open_row`](Self::open_row). Writers poll this while the row is full, so that case is decided by the row alone.
     #[inline]
     fn open_row_with<R>(
         &mut self,
@@ -107,7 +107,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.take_vacant(id, dest, put)
     }
 
-    /// Asks the policy for more space for a row that a writer waits for. Whether it got some.
+    /// Asks the policy for more space for a row that a writer waits for. Returns whether it got some.
     #[inline(never)]
     fn grow_waiting(&mut self, id: LinkId) -> bool {
         let Self { links, umb, space, .. } = self;
@@ -138,8 +138,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(put(OpenBlock { raw, packer: cdu::Packer::new(), dest, row: id, session, load: Load::Messages }))
     }
 
-    /// Takes a block back from its writer and sends it, or queues it when there is no credit. A block without messages
-    /// just becomes vacant; one that was opened before its link has failed comes back, also when the link is up again.
+    /// Takes a block back from its writer and sends it, or queues it if there is no credit. A block without messages just becomes
+    /// vacant; one opened before its link failed comes back, even if the link is up again.
     pub fn submit(&mut self, mut block: OpenBlock) {
         let id = block.row;
         let length = block.finish();
@@ -160,7 +160,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         if let Load::Segment(tag) = &block.load {
-            // The number of a circuit, of a stream that this node relays, is no pipe's.
+            // The number of a circuit, for a stream relayed by this node, is not a pipe's.
             pipes.note_segment(pipes.stream_pipe(tag.group), tag);
         }
         let up = link.is_up() && link.session == block.session;
@@ -197,7 +197,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Hands queued blocks to the transport as far as credit goes.
+    /// Hands queued blocks to the transport as far as credit allows.
     pub(super) fn pump_rows(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
         let mut worked = 0;
         let mut waiting = self.links.first_with(Work::SEND);
@@ -233,8 +233,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Requeues a block that the transport has refused. Whether the transport has kept it nevertheless: one that hands back something else
-    /// has, and is not trusted with more.
+    /// Requeues a block that the transport has refused. Returns whether the transport has kept it nevertheless: one that hands back
+    /// something else has, and is not trusted with more.
     #[cold]
     fn is_kept(&mut self, (id, index): (LinkId, u32), payload: Payload, refused: Refused<T::Error>) -> bool {
         let given = matches!(&refused.op, Op::Send { block, .. } if self.umb.index_of(block) == Some(index));
@@ -256,7 +256,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         !given
     }
 
-    /// Delivers blocks for parts of this node, without the transport.
+    /// Delivers blocks for parts of this node, bypassing the transport.
     fn loop_back(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
         let own = self.links.own;
         let mut worked = 0;
@@ -280,7 +280,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// Marks a link for the next poll if blocks still wait at it.
+    /// Marks a link for the next poll if blocks still wait there.
     #[inline]
     fn note_waiting(&mut self, id: LinkId) {
         if self.links.get(id).is_some_and(|link| link.send.waiting() > 0) {
@@ -288,13 +288,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The transport has given back a block that was not sent.
+    /// The transport has returned a block that was not sent.
     #[cold]
     pub(super) fn not_sent(&mut self, id: LinkId, block: SealedBlock) {
         self.sent(id, block, true);
     }
 
-    /// The transport has given a block of this node back.
+    /// The transport has returned a block of this node.
     #[inline(always)]
     pub(super) fn sent(&mut self, id: LinkId, block: SealedBlock, failed: bool) {
         let Ok(index) = self.umb.take_back(block) else {
@@ -315,7 +315,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             return self.recycle(index);
         }
-        // Which link a data block belongs to is taken from UMBInfo-Tab, not from the transport.
+        // The link of a data block is taken from UMBInfo-Tab, not from the transport.
         let (id, slot) = (LinkId::from_index(usize::from(entry.row)), entry.slot);
         let Some(link) = self.links.data_mut(id) else { return };
         link.numbers.note_data_back(link.posted, failed);
@@ -326,7 +326,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.space.vacate(link, &mut self.umb, (index, slot));
     }
 
-    /// Frees a block of this node: it goes back to its row, or to the control blocks.
+    /// Frees a block of this node: it returns to its row, or to the control blocks.
     pub(super) fn recycle(&mut self, index: u32) {
         let Self { links, umb, space, .. } = self;
         let Some(entry) = umb.entry(index) else { return };
@@ -348,8 +348,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Takes back all data that waits in SCBP rows for credit or the transport, and gives it to the parts that have sent it, as when a link has
-    /// failed. For a host that is about to end; parts should send nothing more. What is on its way arrives.
+    /// Takes back all data waiting in SCBP rows for credit or the transport, and returns it to the parts that sent it, as if the
+    /// link had failed. For a host that is about to end; parts should send nothing more. What is in flight arrives.
     pub fn withdraw(&mut self) {
         for node in (0..self.config.nodes).filter_map(NodeId::new) {
             let id = self.links.id(node);

@@ -1,4 +1,4 @@
-//! The space of rows: of SM in blocks of the UMB, and of RM in credit. It is laid out, grows and shrinks here, as the policy says.
+//! The space of rows: of SM in blocks of the UMB, and of RM in credit. It is laid out, and grows and shrinks as the policy says.
 
 use managed::ManagedSlice;
 
@@ -11,28 +11,28 @@ use crate::policy::{Growth, SpacePolicy};
 use crate::routing::LinkId;
 use crate::umb::{BlockMemory, BlockState, NIL, Umb};
 
-/// A question to the policy about a row, with the number of blocks that are free for it.
+/// A question to the policy about a row, given the number of blocks free for it.
 type Ask<P> = fn(&P, &RowSpace, u32) -> Growth;
 
-/// Who has which blocks and how much credit.
+/// The allocation of blocks and credit to rows.
 pub(super) struct Space<'a, P> {
     policy: P,
     /// SM: the blocks of each link's send row.
     sm: ManagedSlice<'a, u32>,
-    /// Elements of a row.
+    /// Number of elements of a row.
     row: u32,
-    /// Real elements of a row at the start.
+    /// Initial number of real elements of a row.
     initial: u32,
-    /// Blocks of credit that no row of RM has, for peers whose blocks are read in place.
+    /// Credit that no row of RM has, for peers whose blocks are read in place.
     pub(super) credit: u32,
-    /// Of the free blocks and of the credit: what is kept for links that may come up again.
+    /// Free blocks, and credit, kept for links that may come up again.
     reserved_blocks: u32,
     reserved_credit: u32,
-    /// A row has found no free block since the interval began: rows that have more than they need give back what comes free.
+    /// Whether a row has found no free block in this interval: rows with more than they need then give back what becomes free.
     contended: bool,
-    /// The link that credit was taken back from last, for another.
+    /// The link that credit was last taken back from.
     collected: LinkId,
-    /// Some row may have something to give back.
+    /// Whether any row may have something to give back.
     grown: bool,
     /// When the interval began.
     interval_began: Time,
@@ -56,7 +56,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         }
     }
 
-    /// How many blocks there are, if they are enough for the initial space of all rows and for `control` messages.
+    /// The number of blocks, if they suffice for the initial space of all rows and for `control` messages.
     pub(super) fn check<M: BlockMemory>(
         &self,
         links: &Links<'_>,
@@ -73,7 +73,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         Ok(have)
     }
 
-    /// Gives every row its initial space, of so many blocks.
+    /// Gives every row its initial space, `blocks` in total.
     pub(super) fn lay_out<M: BlockMemory>(
         &mut self,
         links: &mut Links<'_>,
@@ -101,17 +101,17 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         link.id.index() * self.row as usize + element as usize
     }
 
-    /// Blocks that rows may grow by.
+    /// Number of blocks that rows may grow by.
     pub(super) fn free_blocks<M: BlockMemory>(&self, umb: &Umb<'_, M>) -> u32 {
         umb.free().saturating_sub(self.reserved_blocks)
     }
 
-    /// Credit, for blocks that are read in place, that rows may grow by.
+    /// Credit, for blocks read in place, that rows may grow by.
     fn free_credit(&self) -> u32 {
         self.credit.saturating_sub(self.reserved_credit)
     }
 
-    /// What the receive row of a link may grow by.
+    /// How much the receive row of a link may grow.
     fn free_for<M: BlockMemory>(&self, link: &Link, umb: &Umb<'_, M>) -> u32 {
         if link.posted { self.free_blocks(umb) } else { self.free_credit() }
     }
@@ -122,7 +122,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         self.sm.get(self.element(link, link.send.space.used())).copied().unwrap_or(NIL)
     }
 
-    /// A block of a send row, its element `freed`, is vacant again.
+    /// A block of a send row, in element `freed`, is vacant again.
     #[inline]
     pub(super) fn vacate<M: BlockMemory>(
         &mut self,
@@ -147,13 +147,13 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         if !link.is_up() {
             self.shrink_send(link, umb, u32::MAX);
         } else if self.contended {
-            // Others wait for what comes free here.
+            // Others wait for what is freed here.
             let spare = self.policy.spare(&link.send.space, self.free_blocks(umb));
             self.shrink_send(link, umb, spare.min(1));
         }
     }
 
-    /// Asks the policy whether a send row should have more space, and gives it.
+    /// Asks the policy whether a send row should have more space, and grants it.
     pub(super) fn extend_send<M: BlockMemory>(
         &mut self,
         links: &mut Links<'_>,
@@ -189,14 +189,14 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         let free = self.free_blocks(umb);
         match self.policy.at_stall(row, free) {
             Growth::By(blocks) => blocks.min(free) > 0,
-            // Others give back what they can spare once in an interval.
+            // Others give back what they can spare once per interval.
             Growth::Exhausted => !self.contended,
             Growth::Keep => false,
         }
     }
 
-    /// Takes back what send rows other than one that waits can spare, since the UMB is exhausted. Once in an interval: until its end rows
-    /// give back what they can spare as it comes free.
+    /// Takes back what other send rows can spare for a waiting one, since the UMB is exhausted. Once per interval: until its end,
+    /// rows give back what they can spare as it becomes free.
     fn collect_blocks<M: BlockMemory>(
         &mut self,
         links: &mut Links<'_>,
@@ -227,7 +227,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         }
     }
 
-    /// Takes up to `blocks` vacant blocks from a send row and leaves it one, unless no data goes by its link.
+    /// Takes up to `blocks` vacant blocks from a send row; leaves it one, unless its link carries no data.
     pub(super) fn shrink_send<M: BlockMemory>(&mut self, link: &mut Link, umb: &mut Umb<'_, M>, blocks: u32) {
         let least = u32::from(link.is_up());
         for _ in 0..blocks {
@@ -242,8 +242,8 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         }
     }
 
-    /// Asks the policy whether a receive row should have more space, which is more credit for the peer. `true`: there are blocks to be posted
-    /// for it.
+    /// Asks the policy whether a receive row should have more space, which is more credit for the peer. `true`: there are blocks to
+    /// post for it.
     pub(super) fn extend_recv<M: BlockMemory>(
         &mut self,
         links: &mut Links<'_>,
@@ -292,7 +292,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         }
     }
 
-    /// Takes back credit that other rows can spare, since one waits and none is left, until the policy has something to give: of one
+    /// Takes back credit that other rows can spare, since one waits and none is left, until the policy grants something: from one
     /// row after another half of it, then the rest. The next time it begins with the row after the last.
     fn collect_credit(&mut self, links: &mut Links<'_>, (needy, space): (LinkId, RowSpace), ask: Ask<P>) {
         let rows = links.len();
@@ -318,8 +318,8 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         }
     }
 
-    /// Takes up to `blocks` of its vacant elements from a receive row and leaves it one, unless no data comes by its link: without any
-    /// credit nothing would arrive that could make the row grow again.
+    /// Takes up to `blocks` of a receive row's vacant elements; leaves it one, unless its link carries no data: without any credit
+    /// nothing would arrive that could make the row grow again.
     pub(super) fn shrink_recv(&mut self, link: &mut Link, blocks: u32) {
         let least = u32::from(link.is_up());
         let before = link.recv.space.real();
@@ -330,7 +330,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         // With posted arrival the blocks come back as they are filled: `repost` keeps those beyond the real space.
     }
 
-    /// While a link is not up, what it needs to carry anything at all is kept from other rows.
+    /// While a link is not up, other rows may not use what it needs to carry anything at all.
     pub(super) fn reserve(&mut self, link: &mut Link) {
         if !core::mem::replace(&mut link.reserved, true) {
             let (blocks, credit) = least(link);
@@ -339,7 +339,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         }
     }
 
-    /// Gives the rows of a link that is up again space, as far as there is some; their receive row is still to be posted.
+    /// Gives space to the rows of a link that is up again, as far as there is some; its receive row must still be posted.
     pub(super) fn restore<M: BlockMemory>(&mut self, link: &mut Link, umb: &mut Umb<'_, M>) {
         if core::mem::take(&mut link.reserved) {
             let (blocks, credit) = least(link);
@@ -356,7 +356,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         self.grown = true;
     }
 
-    /// At the end of each interval the policy is asked what rows give back. Whether it ends now.
+    /// Ends the interval when it is due, so that the policy is asked what rows give back. Returns whether it ended.
     pub(super) fn end_interval(&mut self, now: Time, interval: u64) -> bool {
         let ends = now.since(self.interval_began) >= interval;
         if ends {
@@ -367,7 +367,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         ends
     }
 
-    /// Takes back what the rows of a link have too much at the end of an interval.
+    /// Takes back surplus space of a link's rows at the end of an interval.
     pub(super) fn take_surplus<M: BlockMemory>(
         &mut self,
         link: &mut Link,
@@ -395,7 +395,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
     }
 }
 
-/// Of blocks, and of credit for what is read in place: what a link needs to carry anything at all.
+/// Blocks, and credit for what is read in place, that a link needs to carry anything at all.
 fn least(link: &Link) -> (u32, u32) {
     if link.posted { (1 + 1 + SPARE_POSTS, 0) } else { (1, 1) }
 }

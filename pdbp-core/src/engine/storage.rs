@@ -22,7 +22,7 @@ pub struct Storage<'a> {
     pub(crate) recv_matrix: ManagedSlice<'a, Element>,
     /// One per row.
     pub(crate) links: ManagedSlice<'a, Link>,
-    /// With relays one per row, else none.
+    /// One per row with relays, otherwise none.
     pub(crate) relayed: ManagedSlice<'a, Lane>,
     /// NTA: one per node.
     pub(crate) nodes: ManagedSlice<'a, Option<NodeEntry>>,
@@ -34,9 +34,9 @@ pub struct Storage<'a> {
     pub(crate) bound: ManagedSlice<'a, Option<Binding>>,
     /// Pipe-Tab: private pipes + local parts + stream pipes.
     pub(crate) pipes: ManagedSlice<'a, PipeEntry>,
-    /// MTA: rows × stream pipes, and with relays as many again; see [`Config::streams`].
+    /// MTA: rows × stream pipes, with relays twice that; see [`Config::streams`].
     pub(crate) streams: ManagedSlice<'a, StreamEntry>,
-    /// Messages longer than a block that wait for room, or have some: one per part of the whole cluster.
+    /// Messages longer than a block that wait for space, or have some: one per part of the whole cluster.
     pub(crate) rooms: ManagedSlice<'a, Option<RoomEntry>>,
     /// The log of the tables, and a record per node.
     pub(crate) agreement: agreement::Storage<'a>,
@@ -55,10 +55,10 @@ fn cut<E>(table: &mut ManagedSlice<'_, E>, length: usize) {
 }
 
 impl Storage<'_> {
-    /// Entries that the log of the tables keeps: a node that misses more gets the tables whole.
+    /// Number of entries that the log of the tables keeps: a node that misses more gets the whole tables.
     pub const LOG: usize = 64;
 
-    /// Shortens the tables that the configuration has a length for to this.
+    /// Shortens the tables to the lengths that the configuration prescribes.
     pub(super) fn cut(mut self, config: &Config) -> Self {
         let (rows, nodes, local) =
             (config.rows(), usize::from(config.nodes), usize::from(config.local_parts));
@@ -104,7 +104,7 @@ impl Storage<'_> {
         Ok(())
     }
 
-    /// Bytes of all tables, those of the agreement included.
+    /// Bytes of all tables, including those of the agreement.
     pub fn bytes(&self) -> usize {
         fn of<T>(table: &ManagedSlice<'_, T>) -> usize {
             table.len() * size_of::<T>()
@@ -121,7 +121,7 @@ impl Storage<'_> {
 
 #[cfg(feature = "alloc")]
 impl Storage<'static> {
-    /// Tables on the heap for `config`, with `blocks` blocks and room for `parts` parts in the whole cluster.
+    /// Allocates tables on the heap for `config`, with `blocks` blocks and room for `parts` parts in the whole cluster.
     pub fn allocate(config: &Config, blocks: usize, parts: usize) -> Self {
         use alloc::vec::Vec;
         fn table<T: Default>(len: usize) -> ManagedSlice<'static, T> {
@@ -151,7 +151,7 @@ impl Storage<'static> {
         }
     }
 
-    /// With a log of another length than [`LOG`](Self::LOG), the same on all nodes.
+    /// Sets a log length other than [`LOG`](Self::LOG), the same on all nodes.
     #[must_use]
     pub fn with_log(mut self, entries: usize) -> Self {
         self.agreement.log = agreement::Storage::allocate(0, entries).log;

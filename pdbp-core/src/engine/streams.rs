@@ -1,4 +1,4 @@
-//! Streams that this node sends: opened, closed, aborted, and accepted or refused by relays.
+//! Streams sent by this node: opened, closed, aborted, and accepted or refused by relays.
 
 use super::{Engine, Event, OpenError, PrivatePipes, StreamTag};
 use crate::cdu::{CduClass, Route, Via, flag};
@@ -10,9 +10,9 @@ use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Takes a public pipe of the stream group for a stream of `part` to a part of the node `dest`, and numbers the stream. The
-    /// pipe is busy until [`close_stream`](Self::close_stream), and if that gives the stream up, until its reader is told. Whether a
-    /// relay has room for it, [`stream_state`](Self::stream_state) tells some time after its first block.
+    /// Takes a public stream pipe for a stream of `part` to a part of node `dest`, and numbers the stream. The pipe is busy until
+    /// [`close_stream`](Self::close_stream) and, if that gives the stream up, until its reader has been told. Some time after the
+    /// first block, [`stream_state`](Self::stream_state) tells whether a relay has room for it.
     ///
     /// # Errors
     /// [`PipeError::NoneIdle`], [`PipeError::NoSuchPart`].
@@ -31,13 +31,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.pipes.stream_state(self.pipes.stream_pipe(group))
     }
 
-    /// Gives back the public pipe of a stream. A stream whose last block has not been submitted is given up: its reader gets a last
-    /// segment without data that says so, as soon as there is room for it, behind what was submitted. Until then the pipe stays
-    /// busy. So a writer needs neither a block nor a reachable destination to abort. If a relay has no room for a stream that was given up
-    /// before it has answered, nothing of it arrives, and nobody is told.
+    /// Returns the public pipe of a stream. A stream whose last block has not been submitted is given up: its reader gets a last
+    /// segment without data that says so, after what was submitted, as soon as there is room for it. Until then the pipe stays
+    /// busy. So a writer needs neither a block nor a reachable destination to abort. If the stream was given up before a relay
+    /// answered, and the relay has no room for it, nothing of it arrives, and nobody is told.
     ///
     /// # Errors
-    /// [`PipeError::NotBound`] when it was given back before.
+    /// [`PipeError::NotBound`] if it was returned before.
     pub fn close_stream(&mut self, group: u16) -> Result<(), PipeError> {
         self.pipes.close_stream(self.pipes.stream_pipe(group))?;
         if !self.end_stream(group) {
@@ -52,7 +52,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let Some(StreamEnd { number, segment, source, dest }) = self.pipes.ending(pipe) else {
             return true;
         };
-        // Whether the destination is reachable is for the relay to say: this node may not know it as a member.
+        // The relay knows whether the destination is reachable: this node may not know it as a member.
         let relay = self.links.topology.relay_to(dest.node());
         let id = self.links.id(relay.unwrap_or(dest.node()));
         let via = relay.map(|_| Via { origin: self.config.node, dest: dest.node() });
@@ -96,7 +96,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(())
     }
 
-    /// The streams that arrive at this node now: its part of MTA.
+    /// The streams arriving at this node: its part of MTA.
     pub fn stream_mappings(&self) -> impl Iterator<Item = &StreamMapping> {
         self.streams.iter()
     }
@@ -117,7 +117,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         };
         if *state == StreamState::Stopped {
-            // That is known.
+            // Already known.
             return;
         }
         *state = if taken { StreamState::Taken } else { StreamState::Stopped };

@@ -1,7 +1,7 @@
 //! Termination detection: the primary counts, in waves, what was sent and what was delivered.
 //!
-//! Two waves in a row that find every block delivered, and the same number of them, show that all was delivered that was sent before the
-//! first of them.
+//! Two consecutive waves that find every block delivered, and the same number of blocks, show that everything sent before the first
+//! of them was delivered.
 
 use super::link::{Link, Links};
 use super::{Engine, Event, PrivatePipes};
@@ -12,71 +12,71 @@ use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// Requests of this node; and at the primary, the wave under way.
+/// Requests of this node; and at the primary, the wave in progress.
 #[derive(Debug, Default)]
 pub(super) struct Termination {
-    /// Requests made by this node, and answered.
+    /// Requests that this node has made, and that have been answered.
     asked: u32,
     answered: u32,
     wave: u32,
-    /// A wave is under way.
+    /// Whether a wave is in progress.
     counting: bool,
-    /// Blocks sent, as the last wave has found them, if all of them were delivered.
+    /// Blocks sent, as counted by the last wave, if all of them were delivered.
     last_sum: Option<u64>,
 }
 
-/// A node's share of termination detection. This node has one too, for its own request and counts.
+/// A node's share in termination detection. This node has one too, for its own request and counts.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     request: Option<Request>,
     count: Option<Count>,
 }
 
-/// A request that the primary has not answered. Of a node that is not the primary: one that the primary was told.
+/// A request that the primary has not answered. On other nodes: one that the primary was told of.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     number: u32,
-    /// The first wave that began after it; `None`: none has.
+    /// The first wave that began after it; `None` if none has.
     since: Option<u32>,
 }
 
-/// What a node has counted.
+/// The counts of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
-    /// Data blocks sent, those on their way to the transport included.
+    /// Data blocks sent, including those waiting for the transport.
     pub(super) sent: u64,
     /// Data blocks put into private pipes, or refused.
     pub(super) delivered: u64,
-    /// Blocks at writers.
+    /// Blocks held by writers.
     pub(super) open: u32,
 }
 
-/// How far the primary came.
+/// The primary's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// A wave has begun, for which this node has to count as well.
     Begun,
     /// A wave has ended, and there is more to do.
     Ended,
-    /// A wave is under way, or another has to begin at the next poll.
+    /// A wave is in progress, or another must begin at the next poll.
     Waits,
-    /// Nobody asks.
+    /// No requests.
     Idle,
 }
 
 impl Termination {
-    /// Whether a request of this node is not answered.
+    /// Whether a request of this node is unanswered.
     fn is_pending(&self) -> bool {
         self.asked != self.answered
     }
 
-    /// Another primary has been elected: nobody has asked it yet.
+    /// A new primary was elected: nobody has asked it yet.
     pub(super) fn start_term(&mut self, links: &mut Links<'_>) {
         (self.counting, self.last_sum) = (false, None);
         links.iter_mut().for_each(|link| link.tally = Tally::default());
     }
 
-    /// Primary: the wave that a node still has to be asked about, if one is under way.
+    /// Primary: the wave that a node still has to be asked about, if one is in progress.
     pub(super) fn missing(&self, tally: &Tally) -> Option<Control> {
         (self.counting && tally.count.is_none()).then_some(Control::CountRequest { wave: self.wave })
     }
@@ -106,7 +106,7 @@ impl Termination {
         self.ask_again(links);
     }
 
-    /// Of a node that is not the primary: the request that the primary is to be told now.
+    /// On a node that is not the primary: the request that the primary is to be told now.
     pub(super) fn next_request(&mut self, links: &mut Links<'_>) -> Option<u32> {
         let number = self.asked;
         let own = links.own_mut().filter(|own| self.is_pending() && own.tally.request.is_none())?;
@@ -150,7 +150,7 @@ impl Termination {
         if !wanted {
             return Step::Idle;
         }
-        // A member that has been let in just now may be sending already, though it has not welcomed this node yet.
+        // A newly admitted member may be sending already, even though it has not welcomed this node yet.
         if links.iter().any(|link| link.state.is_awaited()) {
             return Step::Waits;
         }
@@ -168,7 +168,7 @@ impl Termination {
         Step::Begun
     }
 
-    /// Two waves agree: answer every node that asked before the first.
+    /// Two waves agree: answers every node that asked before the first.
     fn answer(&mut self, links: &mut Links<'_>) {
         let (first, own) = (self.wave.wrapping_sub(1), links.own);
         for link in links.iter_mut() {
@@ -188,7 +188,7 @@ impl Links<'_> {
     pub(super) fn count(&self) -> Count {
         let mut count = Count::default();
         for link in self.iter().filter(|link| link.is_up()) {
-            // Of the link as it is now: those on their way to the transport, and those that it took.
+            // Of the current link: blocks waiting for the transport, and those that it took.
             count.sent += link.numbers.data_sent + u64::from(link.send.waiting());
             count.delivered += link.numbers.delivered;
             count.open += link.send.open;
@@ -198,9 +198,9 @@ impl Links<'_> {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Asks the primary to find out when all that was sent before, by any node, has been put into private pipes; done when
-    /// [`is_quiescent`](Self::is_quiescent) says so. Nodes that are no members, and links that have failed, do not count. Requests made while
-    /// one is under way are answered together after it.
+    /// Asks the primary to find out when everything sent before, by any node, has been put into private pipes;
+    /// [`is_quiescent`](Self::is_quiescent) says when that is so. Non-members and failed links do not count. Requests made while
+    /// one is in progress are answered together after it.
     pub fn ask_quiescence(&mut self) -> u32 {
         self.termination.asked = self.termination.asked.wrapping_add(1);
         self.stirred = true;
@@ -212,7 +212,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.termination.answered.wrapping_sub(number) < u32::MAX / 2
     }
 
-    /// Takes the steps that depend on nothing but what this node knows. Whether it wants to be called again.
+    /// Takes the steps that depend only on what this node knows. Returns whether it wants to be called again.
     pub(super) fn advance_termination(&mut self, pipes: &mut impl PrivatePipes) -> bool {
         match self.master() {
             Some(primary) if primary == self.config.node => self.advance_waves(pipes),
@@ -226,7 +226,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A primary that has no peers left is called by nobody, so it goes as far as it can by itself.
+    /// Nobody calls a primary without peers, so it goes as far as it can by itself.
     fn advance_waves(&mut self, pipes: &mut impl PrivatePipes) -> bool {
         loop {
             match self.termination.step(&mut self.links) {
@@ -278,7 +278,7 @@ mod tests {
         links
     }
 
-    /// Lets a wave begin, in which each node counts this.
+    /// Runs a wave in which the nodes have these counts.
     fn wave(termination: &mut Termination, links: &mut Links<'_>, counts: [Count; 3]) -> Step {
         assert_eq!(termination.step(links), Step::Begun);
         for (link, count) in links.iter_mut().zip(counts) {

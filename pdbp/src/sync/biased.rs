@@ -18,10 +18,10 @@
 //! `false`, that is a later store, made when the owner left, and the visitor's acquire load pairs with it. If the heavy barrier
 //! comes first, the owner sees `asked`, or a later `false`, which likewise pairs with its acquire load, and steps aside as long as
 //! it is set. The owner sets `busy` again before it looks again, so the same holds each time it enters.
-//! **Nobody waits for ever.** A visitor does not wait. The owner waits for a visitor that is inside, which must therefore not wait for the
+//!
 //! **Progress.** A visitor does not wait. The owner waits for a visitor that is inside, which must therefore not wait for the
 //! owner.
-//! **The window** is what the owner uses most, apart from the value, so that it need not look at that ([`Owner::quick`]). It is
+//!
 //! **The window** is the state that the owner uses most, kept apart from the value so that the owner need not enter the lock for it
 //! ([`Owner::quick`]). Before anybody uses the value the window is closed, which tells the value what was done through it; only a
 //! holder of both may leave it open, or open it ([`Owner::with_window`]). Where light barriers cost something, or after

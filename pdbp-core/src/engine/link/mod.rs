@@ -1,4 +1,4 @@
-//! One link: a row of each matrix, and what is known of the node at the other end.
+//! A link: a row of each matrix, and the state of the connection with the node at the other end.
 
 mod numbers;
 mod state;
@@ -23,8 +23,8 @@ pub(super) use state::LinkState;
 pub(super) use table::Links;
 pub(super) use work::Work;
 
-/// A link of this node: SCBP_i and RCBP_i, the state of the link, and what the two nodes have to tell each other. A node has one to itself,
-/// by which its parts reach each other.
+/// A link of this node: SCBP_i and RCBP_i, the state of the link, and what the two nodes have to tell each other. A node has one to
+/// itself, through which its parts reach each other.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(super) id: LinkId,
@@ -32,9 +32,9 @@ pub(crate) struct Link {
     pub(super) state: LinkState,
     /// The session. Blocks from earlier sessions are ignored.
     pub(super) session: u32,
-    /// Blocks travel in blocks that the receiver has posted; otherwise they are read in place.
+    /// Whether blocks travel into blocks posted by the receiver; otherwise they are read in place.
     pub(super) posted: bool,
-    /// Data blocks that the transport may have.
+    /// Maximum number of data blocks with the transport.
     pub(super) places: u32,
     /// SCBP_i.
     pub(super) send: SendRow,
@@ -43,18 +43,18 @@ pub(crate) struct Link {
     pub(super) numbers: Numbers,
     pub(super) control: ControlQueue,
     pub(super) round: Round,
-    /// What waits for a later poll, and the next link with work.
+    /// Work left for a later poll, and the next link with work.
     work: Work,
     next: LinkId,
     /// The peer was declared down, and not all members know yet.
     pub(super) leaves_place: bool,
-    /// Space is kept for the link while it is not up.
+    /// Whether space is kept for the link while it is not up.
     pub(super) reserved: bool,
     /// Messages that the peer did not receive, or may not have, because it failed.
     pub(super) undelivered: u64,
     /// At the primary: barriers that the peer has arrived at.
     pub(super) arrived: u32,
-    /// At a primary that does not know which barrier is next: neither does the peer.
+    /// At a primary that does not know which barrier is next: whether the peer does not know either.
     pub(super) asks_barrier: bool,
     pub(super) tally: Tally,
 }
@@ -65,21 +65,21 @@ impl Default for Link {
     }
 }
 
-/// A block that the transport has refused, and what it says.
+/// A block that the transport refused, and its answer.
 type NotSent<E> = (u32, Refused<E>);
 
 /// What a block carries, as far as queues and credit are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Payload {
-    /// Messages of engines: without credit, in places that data leaves free.
+    /// Messages between engines: without credit, in places that data leaves free.
     Control,
     /// Commands, which overtake other data.
     Urgent,
     Data,
 }
 
-/// What the header of a block says of its messages: of one that arrives, a copy of what was checked, since a peer that shares the memory
-/// could change it.
+/// What a block's header says about its messages. For an arrived block, a copy of what was checked, since a peer that shares the
+/// memory could change it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
     pub(super) class: BlockClass,
@@ -88,20 +88,20 @@ pub(super) struct Label {
     pub(super) length: u32,
     pub(super) messages: u32,
     pub(super) part: u16,
-    /// Of a control block: its round.
+    /// For a control block: its round.
     pub(super) stream: u32,
     pub(super) segment: u32,
     pub(super) group: u16,
 }
 
 impl Label {
-    /// Of messages, or of control messages, in a body of so many bytes; of no stream and for several parts.
+    /// The label of messages, or control messages, in a body of `length` bytes, outside streams and for several parts.
     #[inline]
     pub(super) fn new(class: BlockClass, length: u32, messages: u32) -> Self {
         Self { class, flags: 0, length, messages, part: 0, stream: 0, segment: 0, group: 0 }
     }
 
-    /// Of a block with this header.
+    /// The label of a block with this header.
     #[inline]
     pub(super) fn of(header: &BlockHeader) -> Self {
         Self {
@@ -116,13 +116,13 @@ impl Label {
         }
     }
 
-    /// Whether it is of messages that are all for one part.
+    /// Whether all its messages are for one part.
     #[inline]
     pub(super) fn is_for_one_part(&self) -> bool {
         self.class == BlockClass::Message && self.has(flag::UNIFORM)
     }
 
-    /// Of a block of messages: what is delivered of it.
+    /// For a block of messages: the kind of deliveries made of it.
     #[inline]
     pub(super) fn kind(&self) -> DeliveryKind {
         DeliveryKind::Messages { urgent: self.has(flag::URGENT) }
@@ -174,13 +174,13 @@ impl Link {
         self.state.is_up()
     }
 
-    /// The link has failed: the peer is told nothing any more and asked for nothing.
+    /// The link has failed: the peer is told and asked nothing more.
     pub(super) fn fail(&mut self) {
         self.state.fail();
         self.forget_messages();
     }
 
-    /// The settings differ: in this session the peer is told nothing any more and asked for nothing.
+    /// The settings differ: in this session the peer is told and asked nothing more.
     pub(super) fn differ(&mut self) {
         self.state.differ();
         self.forget_messages();
@@ -191,7 +191,7 @@ impl Link {
         self.tally = Tally::default();
     }
 
-    /// The link is up again, and everything begins anew; the peer has no credit before it says so.
+    /// The link is up again, and everything starts over; the peer has no credit before it announces some.
     pub(super) fn restore(&mut self, session: u32) {
         self.session = session;
         self.state.restore();
@@ -202,7 +202,7 @@ impl Link {
         self.recv.old = self.recv.space.used();
     }
 
-    /// Whether its rows have what it needs to carry anything at all.
+    /// Whether its rows have what they need to carry anything at all.
     pub(super) fn has_space(&self) -> bool {
         let receives = self.recv.window() > 0 && (!self.posted || self.recv.posted > SPARE_POSTS);
         self.send.space.real() > 0 && receives
@@ -230,7 +230,7 @@ impl Link {
         self.queue_mut(payload).push_back(umb, index);
     }
 
-    /// Of the data that waits, what credit and the places of the link let leave now.
+    /// The waiting data that credit and places of the link allow to leave now.
     #[inline]
     pub(super) fn next_data(&self) -> Option<Payload> {
         let outstanding = self.numbers.outstanding();
@@ -245,7 +245,7 @@ impl Link {
         (!self.send.queue.is_empty() && outstanding + kept < window).then_some(Payload::Data)
     }
 
-    /// Whether a block of data that is about to wait may leave at once: nothing waits before it, and credit and places let it.
+    /// Whether a data block about to be queued may leave at once: nothing waits before it, and credit and places allow it.
     #[inline]
     pub(super) fn may_leave(&self, payload: Payload) -> bool {
         let kept = if payload == Payload::Urgent { 0 } else { kept(self.numbers.window) };
@@ -255,19 +255,20 @@ impl Link {
             && self.numbers.outstanding() + u64::from(kept) < u64::from(self.numbers.window)
     }
 
-    /// The control blocks that wait: they need no credit.
+    /// Waiting control blocks, which need no credit.
     #[inline]
     pub(super) fn next_control(&self) -> Option<Payload> {
         (!self.send.control.is_empty()).then_some(Payload::Control)
     }
 
-    /// Credit that this node could use: blocks under way, and blocks that wait.
+    /// Credit that this node could use: for blocks in flight and waiting blocks.
     #[inline]
     pub(super) fn wanted(&self) -> u64 {
         self.numbers.outstanding() + u64::from(self.send.waiting())
     }
 
-    /// Queues a control message for the peer, if it can get any. `false`: there is no room, since the peer asked for more than it should.
+    /// Queues a control message for the peer, if it can get any. `false`: there is no room, because the peer asked for more than it
+    /// should.
     pub(super) fn tell(&mut self, message: Control) -> bool {
         self.state.is_down() || self.state.is_incompatible() || self.control.push(message)
     }
@@ -275,7 +276,7 @@ impl Link {
     /// Hands the first block of a queue to the transport. `None`: the queue is empty.
     ///
     /// # Errors
-    /// The block that did not leave, and what the transport says.
+    /// The block that did not leave, and the transport's answer.
     #[inline]
     pub(super) fn send_first<T: Transport, M: BlockMemory>(
         &mut self,
@@ -293,10 +294,10 @@ impl Link {
         Some(sent.map_err(|refused| (index, refused)))
     }
 
-    /// Hands a block, of which nobody else has the token, to the transport.
+    /// Hands a block, whose token nobody else has, to the transport.
     ///
     /// # Errors
-    /// What the transport says.
+    /// The transport's answer.
     #[inline(always)]
     pub(super) fn hand_over<T: Transport, M: BlockMemory>(
         &mut self,

@@ -3,33 +3,33 @@
 use super::Payload;
 use crate::cdu::{BlockClass, BlockHeader, Malformed};
 
-/// Blocks beyond the size of a row that may be missing before another; a greater leap is no number of this link.
+/// How many blocks beyond the size of a row may be missing before another; a greater gap means that the number is invalid.
 pub(in crate::engine) const MOST_MISSING: u64 = 1024;
 
-/// How many blocks of each kind have gone in both directions, and what each node may have at the other.
+/// Block counts in both directions, and how many blocks each node may have at the other.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Numbers {
-    /// Blocks given to the transport, of all classes: the next sequence number.
+    /// Blocks of all classes given to the transport: the next sequence number.
     pub(in crate::engine) sent: u64,
-    /// The sequence number expected next.
+    /// The next sequence number expected.
     pub(in crate::engine) received: u64,
-    /// Data blocks given to the transport, and those of them that the peer has released.
+    /// Data blocks given to the transport, and how many of them the peer has released.
     pub(in crate::engine) data_sent: u64,
     pub(in crate::engine) data_acked: u64,
     /// Blocks that this node may have unreleased at the peer.
     pub(in crate::engine) window: u32,
-    /// Data blocks of the peer that this node has released, and how many of them the peer was told.
+    /// Data blocks of the peer that this node has released, and how many of them the peer has been told.
     pub(in crate::engine) released: u64,
     pub(in crate::engine) released_told: u64,
     /// The credit that the peer was told.
     pub(in crate::engine) window_told: u32,
-    /// Data blocks of the peer that have arrived, unreadable ones included as soon as they are known.
+    /// Data blocks of the peer that have arrived, including unreadable ones once they are known.
     pub(in crate::engine) data_received: u64,
-    /// Blocks refused as unreadable since the last one that was not.
+    /// Blocks refused as unreadable since the last readable one.
     pub(in crate::engine) unread: u64,
     /// Data blocks of the peer that went to private pipes, or were refused.
     pub(in crate::engine) delivered: u64,
-    /// Control blocks and data blocks that the transport has.
+    /// Control blocks and data blocks with the transport.
     pub(in crate::engine) control_away: u32,
     pub(in crate::engine) data_away: u32,
     /// Data blocks that had left by a posted link, and came back when it failed.
@@ -41,7 +41,7 @@ pub(in crate::engine) struct Numbers {
 pub(in crate::engine) struct Missing {
     pub(in crate::engine) data: u64,
     pub(in crate::engine) control: u64,
-    /// Of both, those that were not refused as unreadable.
+    /// Of both kinds, those that were not refused as unreadable.
     pub(in crate::engine) unexplained: u64,
 }
 
@@ -56,7 +56,7 @@ impl Numbers {
         self.data_sent - self.data_acked
     }
 
-    /// Data blocks of which nobody knows whether they were delivered, once the link has failed.
+    /// After the link has failed: data blocks whose delivery is uncertain.
     pub(in crate::engine) fn in_doubt(&self) -> u64 {
         self.data_sent.saturating_sub(self.data_acked + self.came_back)
     }
@@ -75,7 +75,7 @@ impl Numbers {
         self.window_told = credit;
     }
 
-    /// The transport has given a data block back. In place that says the peer has read it.
+    /// The transport has returned a data block. In place that means that the peer has read it.
     #[inline]
     pub(in crate::engine) fn note_data_back(&mut self, posted: bool, failed: bool) {
         self.data_acked += u64::from(!posted);
@@ -83,26 +83,26 @@ impl Numbers {
         self.data_away = self.data_away.saturating_sub(1);
     }
 
-    /// The transport has given a control block back.
+    /// The transport has returned a control block.
     #[inline]
     pub(in crate::engine) fn note_control_back(&mut self) {
         self.control_away = self.control_away.saturating_sub(1);
     }
 
-    /// Data blocks of the peer that are done with and did not enter RM: their credit is the peer's again.
+    /// Data blocks of the peer that are finished and did not enter RM: their credit is the peer's again.
     #[inline]
     pub(in crate::engine) fn settle(&mut self, blocks: u64) {
         self.released += blocks;
         self.delivered += blocks;
     }
 
-    /// Compares the numbers of a block with those expected, and takes the credit that it carries. `None`: it was here before.
+    /// Compares the numbers of a block with those expected, and takes the credit that it carries. `None`: it is a duplicate.
     ///
-    /// Blocks that are missing were refused as unreadable, or lost by a transport that broke its contract. How many of them needed credit
-    /// the numbers tell; these are settled here.
+    /// Missing blocks were refused as unreadable, or lost by a transport that broke its contract. The numbers tell how many of them
+    /// needed credit; these are settled here.
     ///
     /// # Errors
-    /// [`Malformed::Sequence`]: more are missing than there can be, which are `most`.
+    /// [`Malformed::Sequence`]: more are missing than the possible maximum, `most`.
     #[inline]
     pub(in crate::engine) fn accept(
         &mut self,
@@ -126,7 +126,8 @@ impl Numbers {
         Ok(Some(Missing { data, control: missing - data, unexplained }))
     }
 
-    /// Whether the peer is to be told that its credit is `credit`, or that blocks of it were released. `idle`: there was nothing else to do.
+    /// Whether to tell the peer that its credit is `credit`, or that blocks of it were released. `idle`: there is nothing else to
+    /// do.
     #[inline]
     pub(in crate::engine) fn has_news(&self, credit: u32, posted: bool, idle: bool) -> bool {
         if self.window_told != credit {
@@ -136,8 +137,8 @@ impl Numbers {
         if !posted || news == 0 {
             return false;
         }
-        // A reader may keep half of the blocks while it waits for more: then news of fewer matters to the peer too, as
-        // soon as it may be out of credit (less the element kept for commands).
+        // A reader may hold half of the blocks while it waits for more: then even small news matters to the peer once it may be out
+        // of credit (less the element kept for commands).
         let short = self.data_received.saturating_sub(self.released_told) + 1 >= u64::from(credit);
         news >= u64::from((credit / 2).max(1)) || (idle && short)
     }
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
     use crate::wire::Wire;
 
-    /// A data block with these numbers, by which the peer says that it has released `released` and gives credit for 4.
+    /// A data block with these numbers, by which the peer says that it has released `released`, and gives a credit of 4.
     fn header(sequence: u64, data: u32, released: u64) -> BlockHeader {
         let mut header = BlockHeader::new_zeroed();
         header.class = BlockClass::Message as u8;

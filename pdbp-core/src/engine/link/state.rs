@@ -1,6 +1,6 @@
 //! The state of a link.
 
-/// How far two nodes have come with each other.
+/// The state of the exchange between two nodes.
 ///
 /// ```text
 ///            restore                 both members, welcomed
@@ -12,20 +12,20 @@
 ///                             settings differ
 /// ```
 ///
-/// Whether the peer is a member is what the [agreement](crate::agreement) says; it outlives sessions of the link. The rest is known anew
-/// in each session.
+/// The [agreement](crate::agreement) says whether the peer is a member; that outlives sessions of the link. Everything else is
+/// found out anew in each session.
 ///
-/// `agreed` comes first, so that it lies at one place whatever the state: each block that leaves asks for it.
+/// `agreed` comes first, so that it is at the same offset in every state: each block that leaves checks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum LinkState {
-    /// The transport has lost it. `agreed`: blocks that still arrive were sent by a peer with the same settings.
+    /// The transport has lost it. `agreed`: blocks that still arrive come from a peer with the same settings.
     Down { agreed: bool, member: bool },
-    /// The peer's settings differ from those of this node. In this session nothing is exchanged but these.
+    /// The peer's settings differ from this node's. In this session nothing but settings is exchanged.
     Incompatible { member: bool },
-    /// Carries control messages alone, since the peer or this node is no member, or the peer has not said
+    /// Carries only control messages, since the peer or this node is not a member, or the peer has not sent
     /// [`Welcome`](crate::mesp::Control::Welcome).
     Connecting { agreed: bool, member: bool, welcome: bool },
-    /// Data is queued for the peer. It leaves, and the peer's is taken, once their settings are known to agree.
+    /// Data is queued for the peer. It leaves, and the peer's data is accepted, once their settings are known to agree.
     Up { agreed: bool },
 }
 
@@ -39,7 +39,7 @@ impl LinkState {
     /// The node's link to itself: it needs nobody's agreement.
     pub(in crate::engine) const OWN: Self = Self::Up { agreed: true };
 
-    /// A link at the start of a node. Nodes that start together are members for each other.
+    /// A link when the node starts. Nodes that start together regard each other as members.
     pub(in crate::engine) fn at_start(joining: bool) -> Self {
         if joining {
             Self::Connecting { member: false, welcome: false, agreed: false }
@@ -66,7 +66,7 @@ impl LinkState {
         matches!(self, Self::Incompatible { .. })
     }
 
-    /// Whether the peer and this node are members.
+    /// Whether both the peer and this node are members.
     #[inline]
     pub(in crate::engine) fn is_member(self) -> bool {
         match self {
@@ -77,13 +77,13 @@ impl LinkState {
         }
     }
 
-    /// Whether the peer is a member that has not said [`Welcome`](crate::mesp::Control::Welcome) yet.
+    /// Whether the peer is a member that has not sent [`Welcome`](crate::mesp::Control::Welcome) yet.
     pub(in crate::engine) fn is_awaited(self) -> bool {
         matches!(self, Self::Connecting { member: true, .. })
     }
 
-    /// Whether data of the peer is taken: it is a member, and its settings are known to be the same. That of a link that is down
-    /// may still arrive.
+    /// Whether data of the peer is accepted: it is a member, and its settings are known to be the same. Data may still arrive after
+    /// the link went down.
     #[inline]
     pub(in crate::engine) fn takes_data(self) -> bool {
         matches!(self, Self::Up { agreed: true }) || (self.is_member() && self.has_agreed())
@@ -93,7 +93,7 @@ impl LinkState {
     #[inline]
     pub(in crate::engine) fn has_agreed(self) -> bool {
         match self {
-            // Nearly always.
+            // The usual case.
             Self::Up { agreed } => agreed,
             Self::Down { agreed, .. } | Self::Connecting { agreed, .. } => agreed,
             Self::Incompatible { .. } => false,
@@ -116,7 +116,7 @@ impl LinkState {
         *self = Self::Connecting { member: self.is_member(), welcome: false, agreed: false };
     }
 
-    /// What the agreement says of the peer.
+    /// Sets what the agreement says about the peer.
     pub(in crate::engine) fn set_member(&mut self, is_member: bool) {
         match self {
             Self::Down { member, .. } | Self::Incompatible { member } => *member = is_member,
@@ -125,14 +125,14 @@ impl LinkState {
         }
     }
 
-    /// The peer takes data of this node.
+    /// The peer accepts data of this node.
     pub(in crate::engine) fn welcome(&mut self) {
         if let Self::Connecting { member, agreed, .. } = *self {
             *self = Self::connected(member, true, agreed);
         }
     }
 
-    /// The settings are the same. `false`: that was known.
+    /// The settings are the same. `false`: that was known already.
     pub(in crate::engine) fn agree(&mut self) -> bool {
         match self {
             Self::Down { agreed, .. } | Self::Connecting { agreed, .. } | Self::Up { agreed } => {
@@ -142,7 +142,7 @@ impl LinkState {
         }
     }
 
-    /// The settings differ. A link that is down stays so: in the next session the peer says its settings again.
+    /// The settings differ. A link that is down stays down: in the next session the peer announces its settings again.
     pub(in crate::engine) fn differ(&mut self) {
         if !self.is_down() {
             *self = Self::Incompatible { member: self.is_member() };
@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// What is known of a link, each fact by itself.
+    /// The facts known about a link, one by one.
     #[derive(Debug)]
     struct Facts {
         down: bool,
@@ -201,7 +201,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// One value says as much as the facts, in whatever order they become known.
+        /// The state is equivalent to the facts, in whatever order they become known.
         #[test]
         fn the_state_follows_from_what_is_known(joining: bool, steps in vec(0u8..7, 0..40)) {
             let mut state = LinkState::at_start(joining);

@@ -7,7 +7,7 @@ use super::work::WorkList;
 use crate::id::NodeId;
 use crate::routing::{LinkId, Topology};
 
-/// All links of a node, that to itself included, and where they lead.
+/// All links of a node, including the one to itself, and where they lead.
 pub(in crate::engine) struct Links<'a> {
     rows: ManagedSlice<'a, Link>,
     pub(in crate::engine) topology: Topology,
@@ -15,12 +15,12 @@ pub(in crate::engine) struct Links<'a> {
     pub(in crate::engine) own: LinkId,
     /// The links that have work.
     pub(super) work: WorkList,
-    /// A link may have changed since [`settle`](Self::settle).
+    /// Whether a link may have changed since [`settle`](Self::settle).
     touched: bool,
 }
 
 impl<'a> Links<'a> {
-    /// As many as `rows` has entries, which are filled anew.
+    /// As many links as `rows` has entries, all initialised.
     pub(in crate::engine) fn new(mut rows: ManagedSlice<'a, Link>, topology: Topology) -> Self {
         for (i, link) in rows.iter_mut().enumerate() {
             let id = LinkId::from_index(i);
@@ -33,12 +33,12 @@ impl<'a> Links<'a> {
         self.rows.len()
     }
 
-    /// Links to other nodes.
+    /// Number of links to other nodes.
     pub(in crate::engine) fn peers(&self) -> u32 {
         (self.rows.len() as u32).saturating_sub(1)
     }
 
-    /// Of these, those whose blocks arrive in blocks that this node has posted.
+    /// How many of these have posted arrival at this node.
     pub(in crate::engine) fn posted_peers(&self) -> u32 {
         self.iter().filter(|link| link.posted && link.id != self.own).count() as u32
     }
@@ -59,8 +59,8 @@ impl<'a> Links<'a> {
         self.rows.get_mut(id.index())
     }
 
-    /// As [`get_mut`](Self::get_mut), for a block of data on its way: to arrive, to be read, or to come back. Where blocks are read in place
-    /// nothing of that is to be told to the peer by a control block, so that the next poll need not look at the links for it.
+    /// As [`get_mut`](Self::get_mut), for a data block that arrives, is read, or comes back. With in-place arrival nothing about
+    /// that needs a control block, so the next poll need not check the links for it.
     #[inline]
     pub(in crate::engine) fn data_mut(&mut self, id: LinkId) -> Option<&mut Link> {
         let link = self.rows.get_mut(id.index())?;
@@ -68,24 +68,24 @@ impl<'a> Links<'a> {
         Some(link)
     }
 
-    /// A link has changed that was had by [`data_mut`](Self::data_mut).
+    /// A link obtained by [`data_mut`](Self::data_mut) has changed in other ways.
     pub(in crate::engine) fn touch(&mut self) {
         self.touched = true;
     }
 
-    /// Whether a link may have changed since [`settle`](Self::settle): somebody has had one to write to.
+    /// Whether a link may have changed since [`settle`](Self::settle): somebody has had write access to one.
     #[inline]
     pub(in crate::engine) fn are_touched(&self) -> bool {
         self.touched
     }
 
-    /// All has been seen that there is to see of the links as they are now.
+    /// The links have been checked as they are now.
     #[inline]
     pub(in crate::engine) fn settle(&mut self) {
         self.touched = false;
     }
 
-    /// The number of the link to a node; [`LinkId::NONE`] when there is none.
+    /// The number of the link to a node; [`LinkId::NONE`] if there is none.
     #[inline]
     pub(in crate::engine) fn id(&self, peer: NodeId) -> LinkId {
         self.topology.link(peer)
@@ -127,18 +127,18 @@ impl<'a> Links<'a> {
         self.rows.get(range).unwrap_or(&[])
     }
 
-    /// Blocks submitted for a node that have not come back, at the link by which they leave.
+    /// Blocks submitted for a node that have not come back, on the link by which they leave.
     pub(in crate::engine) fn backlog(&self, peer: NodeId) -> u32 {
         let next = self.topology.relay_to(peer).unwrap_or(peer);
         self.to(next).map_or(0, |link| link.send.space.used().saturating_sub(link.send.open))
     }
 
-    /// Whether blocks come by a link in blocks that this node has posted.
+    /// Whether blocks arrive over a link in blocks posted by this node.
     pub(in crate::engine) fn is_posted(&self, id: LinkId) -> bool {
         self.get(id).is_some_and(|link| link.posted)
     }
 
-    /// Whether data goes by a link.
+    /// Whether a link carries data.
     #[inline]
     pub(in crate::engine) fn is_up(&self, id: LinkId) -> bool {
         self.get(id).is_some_and(Link::is_up)

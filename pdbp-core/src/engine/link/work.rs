@@ -1,24 +1,24 @@
-//! The links that have work, so that no poll looks through all of them for what is not there.
+//! The links that have work, so that no poll has to search all of them.
 
 use super::{Link, Links};
 use crate::routing::LinkId;
 
-/// What waits at a link for a later poll.
+/// Work at a link for a later poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::engine) struct Work(u8);
 
 impl Work {
-    /// Blocks in its row of SM, for credit or for the transport.
+    /// Blocks in its row of SM, waiting for credit or for the transport.
     pub(in crate::engine) const SEND: Self = Self(1);
-    /// Blocks in its row of RM, for a private pipe or a further link.
+    /// Blocks in its row of RM, waiting for a private pipe or a further link.
     pub(in crate::engine) const ROUTE: Self = Self(2);
-    /// Blocks that the peer did not get, for the parts that wrote them.
+    /// Blocks that the peer did not receive, for the parts that wrote them.
     pub(in crate::engine) const RETURN: Self = Self(4);
     /// Blocks to receive into: the row has fewer posted than it should.
     pub(in crate::engine) const POST: Self = Self(8);
-    /// The transport has refused a block for good: the link fails once all is taken that the transport gives back.
+    /// The transport has refused a block for good: the link fails once everything that the transport gives back has been taken.
     pub(in crate::engine) const FAIL: Self = Self(16);
-    /// The link is in the list.
+    /// Whether the link is in the list.
     const LISTED: Self = Self(128);
 
     fn has(self, kind: Self) -> bool {
@@ -30,7 +30,7 @@ impl Work {
         self.0 |= kind.0;
     }
 
-    /// Removes a kind of work. Whether there was some.
+    /// Removes a kind of work. Returns whether there was some.
     fn take(&mut self, kind: Self) -> bool {
         let had = self.has(kind);
         self.0 &= !kind.0;
@@ -43,7 +43,7 @@ impl Work {
 pub(super) struct WorkList {
     first: LinkId,
     last: LinkId,
-    /// The kinds of work that some link may have.
+    /// The kinds of work that any link may have.
     kinds: Work,
 }
 
@@ -54,7 +54,7 @@ impl Default for WorkList {
 }
 
 impl Links<'_> {
-    /// A link has work.
+    /// Records work at a link.
     pub(in crate::engine) fn mark(&mut self, id: LinkId, kind: Work) {
         let Some(link) = self.get_mut(id) else { return };
         link.work.add(kind);
@@ -84,14 +84,14 @@ impl Links<'_> {
         }
     }
 
-    /// Takes the first link with work of a kind; [`next_with`](Self::next_with) the others. A link that gets such work meanwhile has its turn
-    /// in the next pass if it has had one in this.
+    /// Takes the first link with work of a kind; [`next_with`](Self::next_with) the others. A link that gets such work after its
+    /// turn in this pass is next visited in the following pass.
     #[inline]
     pub(in crate::engine) fn first_with(&mut self, kind: Work) -> Option<LinkId> {
         if self.work.kinds.take(kind) { self.take_from(self.work.first, kind) } else { None }
     }
 
-    /// Takes the next link behind `id` with work of a kind.
+    /// Takes the next link after `id` with work of a kind.
     pub(in crate::engine) fn next_with(&mut self, id: LinkId, kind: Work) -> Option<LinkId> {
         self.take_from(self.get(id)?.next, kind)
     }
@@ -106,7 +106,7 @@ impl Links<'_> {
         }
     }
 
-    /// Forgets links without work, at the end of a poll.
+    /// Drops links without work from the list, at the end of a poll.
     #[inline]
     pub(in crate::engine) fn forget_idle(&mut self) {
         if self.work.first != LinkId::NONE {
@@ -190,7 +190,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Each link with work is found once in a pass, whatever is added, removed and forgotten in between.
+        /// Each link with work is found once in a pass, whatever is added and removed in between.
         #[test]
         fn no_work_is_lost_or_done_twice(steps in vec((0u8..5, 0..LINKS, 0u8..5), 0..100)) {
             let mut links = links();

@@ -1,8 +1,9 @@
-//! Memory for messages longer than a block: **the receiver reserves it before the first segment leaves.**
+//! Space for messages longer than a block: **the receiver reserves it before the first segment leaves.**
 //!
-//! Messages in segments are put together in memory of the receiver, of which a node has so much in all
-//! ([`limit_assembly`](Engine::limit_assembly)). Before its first segment a sender asks for the message's room, and goes on when the
-//! receiver's engine has reserved it, first come first served. The room is free again when the message has been read and dropped.
+//! Messages in segments are reassembled in the receiver's memory, whose total is limited per node
+//! ([`limit_assembly`](Engine::limit_assembly)). Before its first segment a sender asks for space for the message, and continues
+//! when the receiver's engine has reserved it, first come first served. The space is free again when the message has been read and
+//! dropped.
 //!
 //! ```text
 //!  sender: ask_room ── ask, to the node itself ──▶ receiver: queue ─▶ reserved
@@ -11,20 +12,20 @@
 //!          end_room
 //! ```
 //!
-//! # Why this cannot come full circle
-//! * An ask is a small message, and is read by the engine: it waits for nobody's reader but as all messages of its link do.
+//! # Why this cannot deadlock
+//! * A request is a small message, and is read by the engine: it waits for no reader, except as all messages on its link do.
 //! * The answer is a control message, which waits for no data ([`engine`](super)). A sender that reads nothing meanwhile gets it.
-//! * While a sender waits it has nothing on the way that others could be stuck behind.
-//! * A message that was granted its room needs nothing of other messages to become whole: its segments are copied out of their
-//!   blocks as they are read, whatever else waits, so that several senders behind one link or relay go on side by side.
-//! * So all that a sender can wait for is that the receiver reads, as with every message; and only long messages wait for the
-//!   room that others have.
+//! * While a sender waits it has nothing in flight that others could be stuck behind.
+//! * A message with reserved space needs nothing of other messages to complete: its segments are copied out of their blocks as they
+//!   are read, whatever else waits, so that several senders behind one link or relay proceed side by side.
+//! * So a sender can wait only for the receiver to read, as with every message; and only long messages wait for space that others
+//!   hold.
 //!
 //! # Failure
-//! An ask without an answer is repeated after a delay that doubles each time, so that neither an unreadable block nor a full
-//! table blocks the sender for good; repeated asks are idempotent. A sender that gives up says so behind its segments; so does
-//! one whose link to a relay has failed, as soon as it is up again, since the receiver knows nothing of that link. Room granted
-//! to a node that fails, and not yet used, is free once all that had come from the node has been read.
+//! A request without an answer is repeated after a delay that doubles each time, so neither an unreadable block nor a full table
+//! blocks the sender for good; repeated requests are idempotent. A sender that gives up says so after its segments. So does one
+//! whose link to a relay has failed, once it is up again, since the receiver knows nothing of that link. Unused space granted to a
+//! node that fails is freed once everything that had arrived from the node has been read.
 
 mod table;
 
@@ -41,16 +42,16 @@ pub(crate) use table::RoomEntry;
 pub(super) use table::Rooms;
 use table::State;
 
-/// Nanoseconds after which an ask without an answer is repeated for the first time.
+/// Nanoseconds after which an unanswered request is first repeated.
 const RETRY: u64 = 5_000_000;
 /// Maximum number of doublings.
 const DOUBLED: u32 = 10;
 
 wire! {
-    /// What a node is told of a message that a part of it is to get. On the wire, to [`PartId::NODE`].
+/// Announces to a node a message that one of its parts is to get. Sent to [`PartId::NODE`].
     struct Ask {
         number: U32,
-        /// Local index of the part that is to get it; and 1 if it was given up, else 0.
+    /// Local index of the destination part; and 1 if the message was given up, otherwise 0.
         dest: U32,
         bytes: U64,
     }
@@ -58,7 +59,7 @@ wire! {
 
 const GIVEN_UP: u32 = 1 << 16;
 
-/// A message that a part of this node sends in segments, as far as its receiver has room for it.
+/// A message that a part of this node sends in segments, and the state of its reservation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum RoomRequest {
     #[default]
@@ -70,7 +71,7 @@ pub(super) enum RoomRequest {
     },
 }
 
-/// What came of an ask.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answer {
     Asked { at: Time, tries: u32 },
@@ -79,22 +80,22 @@ pub(super) enum Answer {
     Lost,
 }
 
-/// Why a message in segments has no room.
+/// Why a message in segments gets no space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RoomError {
-    /// It is longer than all that the receiving node puts together.
+    /// It is longer than the receiving node can reassemble.
     TooLong {
         /// The limit of that node, in bytes.
         limit: u64,
     },
     /// The receiving node cannot be reached, or could not for a moment.
     PeerFailed(NodeId),
-    /// The sender is no part of this node.
+    /// The sender is not a part of this node.
     NoSuchPart,
 }
 
-/// Room reserved for a message that has begun to arrive.
+/// Space reserved for a message that has begun to arrive.
 #[derive(Debug)]
 #[must_use = "room that is not given back is not there for other messages"]
 pub struct RoomToken {
@@ -104,28 +105,28 @@ pub struct RoomToken {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Bytes of messages longer than a block that the parts of this node put together at a time, all together. Before this is called
-    /// there is no limit. A message that is longer is refused at its sender.
+    /// Limits the bytes of messages longer than a block that all parts of this node together reassemble at a time. Before this is
+    /// called there is no limit. A longer message is refused at its sender.
     pub fn limit_assembly(&mut self, bytes: u64) {
         self.rooms.limit = bytes.max(self.rooms.reserved);
         self.rooms.stirred = true;
     }
 
-    /// As [`limit_assembly`](Self::limit_assembly), for a node that has buffers of one size: so many, each for one message of up to
+    /// As [`limit_assembly`](Self::limit_assembly), for a node with `buffers` buffers of one size, each for one message of up to
     /// `bytes` bytes.
     pub fn divide_assembly(&mut self, buffers: usize, bytes: usize) {
         self.rooms.each = bytes as u64;
         self.limit_assembly(buffers as u64 * bytes as u64);
     }
 
-    /// Bytes reserved for messages longer than a block: those that were granted, arrive, or have come and are not dropped.
+    /// Bytes reserved for messages longer than a block: granted, arriving, or received and not dropped.
     pub fn assembly_in_use(&self) -> u64 {
         self.rooms.reserved
     }
 
-    /// Whether part `from` of this node may send the first segment of its message number `number`, which has `bytes` bytes, to `to`.
-    /// Asks the receiving node; call it again after polls until it does not say `false`. A part sends one such message at a time, to one
-    /// part, each with a greater number than the one before, in a circle; [`end_room`](Self::end_room) ends it.
+    /// Whether part `from` of this node may send the first segment of its message `number`, of `bytes` bytes, to `to`. Asks the
+    /// receiving node; call it again after polls until it no longer returns `false`. A part sends one such message at a time, to
+    /// one part, with increasing numbers that wrap around; [`end_room`](Self::end_room) ends it.
     ///
     /// # Errors
     /// See [`RoomError`]; the message is over.
@@ -176,7 +177,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(false)
     }
 
-    /// The message that a part has asked room for is over. `sent`: its last segment was submitted. Otherwise it is given up, and the
+    /// Ends the message that a part has asked space for. `sent`: its last segment was submitted. Otherwise it is given up, and the
     /// receiver is told as soon as there is room for that.
     pub fn end_room(&mut self, from: PartId, sent: bool) {
         let Some(local) = self.parts.get_mut(from.local()) else { return };
@@ -189,7 +190,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let state = if sent { State::Sent { to } } else { State::Ending { to } };
         let (dest, hop) = (to.local(), LinkId::NONE);
         let entry = RoomEntry { source: from, dest, number, bytes: 0, state, owed: false, hop };
-        // Without room to remember it the receiver learns of it by the next message of the part.
+        // If there is no room to remember it, the receiver learns of it by the next message of the part.
         if !sent {
             self.rooms.add(entry);
             self.rooms.ending = true;
@@ -201,9 +202,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The room of a message that begins to arrive at part `part`. `None`: its sender has not been granted so much.
+    /// The space of a message that begins to arrive at part `part`. `None`: its sender was not granted that much.
     pub fn take_room(&mut self, part: PartId, source: PartId, number: u32, bytes: u64) -> Option<RoomToken> {
-        // A node that has come back may use the same number: what had come before it went is read first.
+        // A node that has returned may use the same number: what had arrived before is read first.
         let orphaned = self.rooms.find(source, number, |state| state == State::Orphaned).is_some();
         let state = if orphaned { State::Orphaned } else { State::Granted };
         let (entry, room) = self.rooms.find(source, number, |other| other == state)?;
@@ -211,15 +212,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return None;
         }
         room.state = State::Taken;
-        // Messages of one part to another keep their order, so that nothing comes any more of one before. Later ones may have been
-        // granted already.
+        // Messages between two parts are ordered, so nothing more arrives of earlier ones. Later ones may have been granted
+        // already.
         let before = |e: &RoomEntry| number.wrapping_sub(e.number) < u32::MAX / 2;
         let lost = |e: &RoomEntry| e.state == state && e.source == source && e.dest == part.local();
         self.rooms.drop_if(|e| lost(e) && before(e));
         Some(RoomToken { entry, source, number })
     }
 
-    /// Gives back the room of a message that was read, or will not become whole.
+    /// Frees the space of a message that was read, or will not complete.
     pub fn give_room(&mut self, room: RoomToken) {
         let RoomToken { entry, source, number } = room;
         let slot = self.rooms.table.get_mut(entry as usize);
@@ -231,7 +232,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.rooms.stirred = true;
     }
 
-    /// All that had come from a node that is out of reach has been read by a part: what was granted to it is free.
+    /// A part has read everything that had arrived from an unreachable node: space granted to that node is freed.
     pub fn lose_rooms(&mut self, part: PartId, node: NodeId) {
         let lost = |e: &RoomEntry| e.state == State::Orphaned && e.dest == part.local();
         self.rooms.drop_if(|e| lost(e) && e.source.node() == node);
@@ -243,7 +244,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Grants what there is room for, and tells receivers of what was given up.
+    /// Grants requests as far as there is space, and tells receivers what was given up.
     pub(super) fn advance_rooms(&mut self) -> u32 {
         let mut worked = 0;
         while self.rooms.stirred {
@@ -263,7 +264,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// Tells the receiver of a message that was given up, behind its segments, if there is room for that now.
+    /// Tells the receiver of a message that was given up, after its segments, if there is room for that now.
     fn end_room_request(&mut self, entry: usize) -> u32 {
         let Some(Some(RoomEntry { source, number, state: State::Ending { to }, .. })) =
             self.rooms.table.get(entry)
@@ -282,7 +283,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 debug_assert!(ended && told, "an empty block has room for both");
                 self.submit(block);
             }
-            // With the link to this node the receiver has lost the message; of a link to a relay it knows nothing.
+            // The receiver lost the message with the link to this node; of a link to a relay it knows nothing.
             Err(error) => {
                 let waits = matches!(error, OpenError::WouldBlock)
                     || (self.is_relayed(to.node()) && self.agreement.is_member(to.node()));
@@ -298,7 +299,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         1
     }
 
-    /// What parts of other nodes have to say to this node itself: bytes `start..end` of an arrived block.
+    /// Reads messages of parts of other nodes for this node itself: bytes `start..end` of an arrived block.
     pub(super) fn node_told(
         &mut self,
         (source, by): (NodeId, LinkId),
@@ -320,35 +321,35 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn asked_for_room(&mut self, source: PartId, hop: LinkId, ask: Ask) {
         let (number, bytes, dest) = (ask.number.get(), ask.bytes.get(), ask.dest.get() as u16);
         if ask.dest.get() & GIVEN_UP != 0 {
-            // What was granted, its reader gives back: some of it may have arrived.
+            // Granted space is freed by the reader: some of the message may have arrived.
             let waits = |e: &RoomEntry| matches!(e.state, State::Queued(_));
             self.rooms.drop_if(|e| waits(e) && (e.source, e.number) == (source, number));
             return;
         }
-        // Of a node without a link to this one the agreement says that it is gone, while a relay may still pass on what it had asked.
+        // For a node without a link to this one, the agreement may report that it is gone while a relay still forwards its request.
         let (asker, me) = (source.node(), self.config.node);
         if asker != me && self.links.id(asker) == LinkId::NONE && !self.agreement.is_member(asker) {
             return;
         }
-        // Read from what is left of a link that has failed: the answer would find nobody. Who still wants it asks again.
+        // Read from the rest of a failed link: the answer would find nobody. A sender that still wants it asks again.
         if self.links.get(hop).is_some_and(|link| link.recv.ending.is_some()) {
             return;
         }
         let known = |state| matches!(state, State::Queued(_) | State::Granted | State::Taken);
         if let Some((i, entry)) = self.rooms.find(source, number, known) {
-            // Asked again, since the answer may be lost.
+            // Asked again, since the answer may have been lost.
             entry.hop = hop;
             if !matches!(entry.state, State::Queued(_)) {
                 self.owe_room(i);
             }
             return;
         }
-        // A part sends one at a time, so that it has given up one that waits.
+        // A part sends one message at a time, so it has given up one that waits.
         self.rooms.drop_if(|e| matches!(e.state, State::Queued(_)) && e.source == source);
         let (by, each) = (self.config.node, self.rooms.each);
         let limit = if each == 0 { self.rooms.limit } else { self.rooms.limit.min(each) };
         let state = if self.pipes.of(dest).is_none() {
-            // What comes is discarded, and needs no room.
+            // What arrives is discarded, and needs no space.
             State::Reply { by, limit: 0 }
         } else if bytes > limit {
             State::Reply { by, limit: limit.max(1) }
@@ -361,12 +362,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         match (added, state) {
             (Some(_), State::Queued(_)) => self.rooms.stirred = true,
             (Some(entry), _) => self.owe_room(entry),
-            // There is no room to remember it. It is asked again.
+            // There is no room to remember it. It will be asked again.
             (None, _) => {}
         }
     }
 
-    /// The sender of a message is to be told that it has its room, or has none.
+    /// The sender of a message is to be told whether it has its space.
     fn owe_room(&mut self, entry: u32) {
         let Some(Some(room)) = self.rooms.table.get_mut(entry as usize) else { return };
         let (source, number) = (room.source, room.number);
@@ -389,7 +390,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.room_answered(source, number, by, limit);
     }
 
-    /// What a node, or a relay for it, says of a message of this node; or of another, to which it is passed on.
+    /// A node, or a relay for it, answers about a message of this node, or of another one to which the answer is forwarded.
     pub(super) fn room_answered(&mut self, to: PartId, number: u32, by: NodeId, limit: u64) {
         if to.node() != self.config.node {
             let state = State::Reply { by, limit };
@@ -402,7 +403,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             return;
         }
-        // The part that has asked may be gone, and another one be in its place.
+        // The part that asked may be gone, and another be in its slot.
         let Some(local) = self.parts.get_mut(to.local()).filter(|local| local.is_of(to.local())) else {
             return;
         };
@@ -414,8 +415,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Nothing goes to some nodes any more, since a link has failed ([`LinkId::NONE`]: since they are no members): messages to them are lost,
-    /// and what was asked by it has been given up.
+    /// Nothing goes to some nodes any more, since a link has failed ([`LinkId::NONE`]: since they are not members): messages to
+    /// them are lost, and requests made over it have been given up.
     pub(super) fn lose_room_requests(&mut self, lost: impl Fn(NodeId) -> bool, link: LinkId) {
         for local in self.parts.iter_mut() {
             match &mut local.room_request {
@@ -440,8 +441,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.rooms.drop_if(|e| waits(e) && by_it(e));
     }
 
-    /// Parts are to be told that no more comes from a node, nor from those that it is the relay of: of what was granted to them nothing
-    /// comes any more but what has arrived already.
+    /// Parts are to be told that nothing more comes from a node, nor from those behind it if it is a relay: of what was granted to
+    /// those, only what has arrived already remains.
     pub(super) fn orphan_rooms(&mut self, node: NodeId) {
         let topology = self.links.topology;
         let is_gone = |source| source == node || topology.relay(source, topology.own()) == Some(node);
@@ -452,7 +453,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A part has given its pipe back: nobody puts messages together that have not begun to arrive.
+    /// A part has released its pipe: messages that have not begun to arrive will not be reassembled.
     pub(super) fn forget_rooms(&mut self, dest: u16) {
         let me = self.config.node;
         self.rooms.drop_if(|e| matches!(e.state, State::Granted | State::Orphaned) && e.dest == dest);

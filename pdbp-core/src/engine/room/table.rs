@@ -1,4 +1,4 @@
-//! What a node has reserved, whom it has promised it, and whom it owes an answer.
+//! Space that a node has reserved, for which messages, and the answers it owes.
 
 use managed::ManagedSlice;
 
@@ -6,57 +6,58 @@ use crate::id::{NodeId, PartId};
 use crate::mesp::Control;
 use crate::routing::LinkId;
 
-/// A message of another part that needs room, or an answer still to be sent.
+/// A message of another part that needs space, or an answer still to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoomEntry {
-    /// The part that sends it, local index of the part that is to get it, its number at the sender.
+    /// The sending part, the local index of the destination part, and the message's number at the sender.
     pub(super) source: PartId,
     pub(super) dest: u16,
     pub(super) number: u32,
     pub(super) bytes: u64,
     pub(super) state: State,
-    /// Its sender is to be told, by this link: that by which it has asked. Between two nodes that are linked by relays each direction has
-    /// its own, of which one may be down.
+    /// The sender is to be told, over this link: the one by which it asked. Between two nodes linked by relays each direction has
+    /// its own relay, of which one may be down.
     pub(super) owed: bool,
     pub(super) hop: LinkId,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Its place in the queue.
+    /// Its position in the queue.
     Queued(u32),
     Granted,
-    /// Granted before its sender was out of reach: free as soon as all that had come from there has been read.
+    /// Granted before its sender became unreachable: freed as soon as everything that had arrived from there has been read.
     Orphaned,
     /// It has begun to arrive.
     Taken,
-    /// Of this node: given up, which the receiver is still to be told.
+    /// A message of this node, given up, which the receiver is still to be told.
     Ending {
         to: PartId,
     },
-    /// Of this node: sent by a relay, so that the receiver does not learn of it if the link there fails with some of it.
+    /// A message of this node, sent through a relay, so that the receiver does not learn of it if the link there fails with part of
+    /// it.
     Sent {
         to: PartId,
     },
-    /// To be said and forgotten: what the node `by` has answered.
+    /// To be sent and forgotten: the answer of node `by`.
     Reply {
         by: NodeId,
         limit: u64,
     },
 }
 
-/// What a node has reserved for messages in segments.
+/// Space that a node has reserved for messages in segments.
 pub(in crate::engine) struct Rooms<'a> {
     pub(super) table: ManagedSlice<'a, Option<RoomEntry>>,
     pub(super) limit: u64,
-    /// Where messages get buffers of one size: that size. Each reserves as much, and none is longer.
+    /// If messages get buffers of one size: that size. Each reserves as much, and none is longer.
     pub(super) each: u64,
     pub(super) reserved: u64,
-    /// Asks so far.
+    /// Requests so far.
     pub(super) asked: u32,
-    /// Something may be granted.
+    /// Whether something may be granted.
     pub(super) stirred: bool,
-    /// Receivers are to be told of messages that were given up.
+    /// Whether receivers are to be told of messages that were given up.
     pub(super) ending: bool,
 }
 
@@ -72,7 +73,7 @@ impl<'a> Rooms<'a> {
         self.stirred || self.ending
     }
 
-    /// The message of that number and in such a state.
+    /// The message with that number in such a state.
     pub(super) fn find(
         &mut self,
         source: PartId,
@@ -92,12 +93,12 @@ impl<'a> Rooms<'a> {
         Some(i)
     }
 
-    /// Whether half of the table is free, so that what need not be remembered may be.
+    /// Whether half of the table is free, so that optional entries may be kept.
     pub(super) fn has_plenty(&self) -> bool {
         2 * self.table.iter().flatten().count() < self.table.len()
     }
 
-    /// Forgets messages; what was reserved for them is free.
+    /// Drops messages; what was reserved for them is free.
     pub(super) fn drop_if(&mut self, which: impl Fn(&RoomEntry) -> bool) {
         for slot in self.table.iter_mut() {
             let Some(entry) = slot.take_if(|entry| which(entry)) else { continue };
@@ -108,7 +109,7 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// Grants the oldest ask, if there is room for it. Later ones wait behind it, so that a long message gets its turn.
+    /// Grants the oldest request, if there is space for it. Later ones wait behind it, so that a long message gets its turn.
     pub(super) fn grant_next(&mut self) -> Option<u32> {
         let asked = self.asked;
         let queued = (0..).zip(self.table.iter_mut()).filter_map(|(i, entry)| match entry.as_mut()?.state {
@@ -122,7 +123,7 @@ impl<'a> Rooms<'a> {
         Some(i)
     }
 
-    /// Packs what senders behind a link are to be told. `false`: there is no room for all of it.
+    /// Packs answers to senders behind a link. `false`: there is not enough room for all of them.
     pub(in crate::engine) fn answer(
         &mut self,
         me: NodeId,
