@@ -57,7 +57,7 @@ const NOBODY_POLLS: &str = "a task waits, and with `progress` = \"inline\" nobod
     and poll the node in a loop";
 
 /// Message for a call that was interrupted.
-const INTERRUPTED: &str = "interrupted before there was what the call waits for; it may be called again";
+const INTERRUPTED: &str = "interrupted before the call was done; it may be repeated";
 
 impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -226,21 +226,21 @@ impl fmt::Display for SendError {
             Self::Interrupted => f.write_str(INTERRUPTED),
             Self::PeerFailed(node) => write!(f, "{node} has failed"),
             Self::RelayFailed { relay, dest } => {
-                write!(f, "{relay} has failed, by which {dest} is reached; there is no other way")
+                write!(f, "{relay} has failed, the only relay to {dest}")
             }
             Self::ClusterGone { cluster } => write!(
                 f,
-                "cluster \"{cluster}\" is out of reach, and the stream with it; look its part up again when there is a trunk (`Event::ClusterUp`)"
+                "cluster \"{cluster}\" is unreachable, which ends the stream; look up its part again when there is a trunk (`Event::ClusterUp`)"
             ),
             Self::StreamStopped { number, relay, dest } => write!(
                 f,
-                "stream {} to {dest} goes no further than {relay}, which has no link to it any more, or passes on as many \
-                 streams to it as `stream_pipes` says; begin again when others are over, or raise the setting",
+                "stream {} to {dest} goes no further than {relay}, which has lost its link to it, or already forwards as many \
+                 streams to it as `stream_pipes` allows; try again when others are over, or raise the setting",
                 number.0
             ),
             Self::NobodyPolls => f.write_str(NOBODY_POLLS),
             Self::NoSuchPart(target) => {
-                write!(f, "there is no {target}, or no more; look it up again by its name")
+                write!(f, "{target} does not exist, or no longer; look it up again by its name")
             }
             Self::TooLong { bytes, limit } => write!(
                 f,
@@ -248,26 +248,26 @@ impl fmt::Display for SendError {
             ),
             Self::NeedsWaiting { bytes, limit } => write!(
                 f,
-                "message of {bytes} bytes takes several blocks ({limit} bytes fit one), for which a call that does not wait \
-                 cannot know the room; use a call that waits, or raise `block_bytes`"
+                "message of {bytes} bytes takes several blocks (one holds {limit} bytes), and a call that does not wait \
+                 cannot know that there is room for all; use a call that waits, or raise `block_bytes`"
             ),
             Self::LongerThanBlock { bytes, limit } => write!(
                 f,
-                "{bytes} bytes do not fit a block ({limit}), in which a command or a small message of a device travels; \
+                "{bytes} bytes do not fit in a block ({limit}), as a command or a small message of a device must; \
                  send a message, or raise `block_bytes`"
             ),
             Self::LoanTooLong { bytes, limit } => {
                 write!(
                     f,
-                    "a loan of {bytes} bytes does not fit a block ({limit}); raise `block_bytes`, or use `send`"
+                    "a loan of {bytes} bytes does not fit in a block ({limit}); raise `block_bytes`, or use `send`"
                 )
             }
             Self::Loaned(node) => {
-                write!(f, "this part has a loan for {node}; send or drop that first")
+                write!(f, "this part holds a loan for {node}; send or drop that first")
             }
             Self::NoDestination => f.write_str("the list of destinations is empty"),
             Self::TooManyDestinations { parts } => {
-                write!(f, "{parts} destinations do not fit a block; send to fewer at a time")
+                write!(f, "{parts} destinations do not fit in a block; send to fewer at a time")
             }
             Self::StreamFinished(number) => write!(f, "stream {} has been finished", number.0),
             Self::Direct { node, reason } => write!(
@@ -344,12 +344,12 @@ impl fmt::Display for RecvError {
                 "every other node has failed or left, and this one has no other part: nobody can send a message any more",
             ),
             Self::NobodyPolls => f.write_str(NOBODY_POLLS),
-            Self::PeerFailed(node) => write!(f, "{node} has failed, so that the superstep of all nodes cannot end"),
+            Self::PeerFailed(node) => write!(f, "{node} has failed, so the superstep cannot end"),
             Self::SuperstepTaken => f.write_str(
-                "another part of this node is in a superstep; let one part of each node call `advance`, or one after the other",
+                "another part of this node is in a superstep; let only one part of each node call `advance` at a time",
             ),
             Self::OtherNode { part, node } => {
-                write!(f, "{node} cannot wait for {part}, which is of another node; ask that one")
+                write!(f, "{node} cannot wait for {part} of another node; call that node")
             }
             Self::StreamBroken(number) => write!(f, "stream {} ended before its last segment", number.0),
             Self::Direct { node, reason } => write!(
@@ -405,7 +405,7 @@ impl fmt::Display for RegisterError {
         match self {
             Self::Refused(e) => e.fmt(f),
             Self::TableFull { parts } => {
-                write!(f, "the cluster has its {parts} parts; free some, or raise `parts`")
+                write!(f, "the cluster already has {parts} parts; free some, or raise `parts`")
             }
             Self::Pipe(e) => e.fmt(f),
             Self::Timeout(t) => t.fmt(f),

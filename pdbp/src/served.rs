@@ -25,7 +25,9 @@ impl Listeners {
         let is_here = |key, node: u16| {
             if node >= settings.nodes {
                 let last = settings.nodes - 1;
-                return Err(io::Error::other(format!("`{key}` is {node}, and there are nodes 0 to {last}")));
+                return Err(io::Error::other(format!(
+                    "`{key}` is {node}, but there are only nodes 0 to {last}"
+                )));
             }
             Ok(hosted.iter().any(|one| one.raw() == node))
         };

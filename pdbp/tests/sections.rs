@@ -84,13 +84,13 @@ fn a_section_that_cannot_be_shown_says_why_and_takes_no_other_figures_along() {
     let good = endpoint.show("good", move || Section::new(&"well").family(gauge("figure"))).unwrap();
     type Make = fn() -> Section;
     let bad: [(Make, &str); 8] = [
-        (|| panic!("on purpose"), "has panicked"),
-        (|| Section::new(&"x".repeat(5 << 20)), "5242882 bytes, and 4194304"),
-        (|| Section::new(&std::collections::HashMap::from([((1, 2), 3)])), "no JSON"),
-        (|| Section::new(&0).family(Family::gauge("Bad", "").value(0.0)), "\"Bad\" is no name"),
+        (|| panic!("on purpose"), "panicked"),
+        (|| Section::new(&"x".repeat(5 << 20)), "5242882 bytes; the maximum is 4194304"),
+        (|| Section::new(&std::collections::HashMap::from([((1, 2), 3)])), "written as JSON"),
+        (|| Section::new(&0).family(Family::gauge("Bad", "").value(0.0)), "\"Bad\" is not a valid name"),
         (
             || Section::new(&0).family(Family::gauge("a", "").labelled([("x-y", "")], 0.0)),
-            "\"x-y\" is no name",
+            "\"x-y\" is not a valid name",
         ),
         (
             || Section::new(&0).family(Family::gauge("a", "").value(0.0)).family(Family::gauge("a", "")),

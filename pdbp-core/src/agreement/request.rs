@@ -17,10 +17,12 @@ pub enum RequestError {
 impl core::fmt::Display for RequestError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::Busy(_) => f.write_str("the last request is not answered yet; ask again after its answer"),
-            Self::NotARequest(_) => {
-                f.write_str("only parts, and the node's own row, can be asked for; the rest is the primary's")
+            Self::Busy(_) => {
+                f.write_str("the previous request has not been answered; ask again after its answer")
             }
+            Self::NotARequest(_) => f.write_str(
+                "only parts and the node's own row can be requested; all other changes are the primary's",
+            ),
         }
     }
 }

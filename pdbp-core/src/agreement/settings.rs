@@ -132,22 +132,27 @@ pub enum SettingsError {
 impl core::fmt::Display for SettingsError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::Nodes(n) => write!(f, "this node is not one of {n} nodes; use an index below their number"),
-            Self::Masters(n) => write!(f, "{n} masters do not work; choose 1 up to the number of nodes"),
+            Self::Nodes(n) => {
+                write!(f, "this node's index is not below {n}, the number of nodes; use a lower one")
+            }
+            Self::Masters(n) => write!(f, "{n} masters are not possible; choose 1 up to the number of nodes"),
             Self::Voters(n) => {
                 write!(
                     f,
-                    "{n} voters do not work; choose from the number of masters up to the number of nodes"
+                    "{n} voters are not possible; choose from the number of masters up to the number of nodes"
                 )
             }
             Self::Founder(node) => {
-                write!(f, "{node} cannot found a cluster: it is no master; let one of the masters found it")
+                write!(
+                    f,
+                    "{node} cannot found a cluster, since it is not a master; let one of the masters found it"
+                )
             }
-            Self::Patience => {
-                f.write_str("a patience of 0 ns; choose more than a message and its answer take")
-            }
+            Self::Patience => f.write_str("the patience is 0 ns; choose more than a round trip takes"),
             Self::Log(n) => write!(f, "a log of {n} entries is too short; give at least {LEAST_LOG}"),
-            Self::Peers(n) => write!(f, "{n} records of nodes; give one for each node, or master"),
+            Self::Peers(n) => {
+                write!(f, "the storage has {n} node records; give it one for each node, or for each master")
+            }
         }
     }
 }

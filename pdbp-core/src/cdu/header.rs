@@ -136,8 +136,10 @@ impl core::fmt::Display for Malformed {
             Self::Length => f.write_str("a CDU runs past the end of its block"),
             Self::Overrun => f.write_str("block was sent without credit"),
             Self::Sequence => f.write_str("block's numbers do not follow those of its link"),
-            Self::Extension => f.write_str("a CDU has an unreadable destination set, segment number or way"),
-            Self::Relay => f.write_str("a CDU is not on the way that its two nodes have by a relay"),
+            Self::Extension => {
+                f.write_str("a CDU has an unreadable destination set, segment number or relay extension")
+            }
+            Self::Relay => f.write_str("a CDU is not on the route between its two nodes"),
         }
     }
 }

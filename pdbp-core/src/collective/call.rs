@@ -233,7 +233,7 @@ impl fmt::Display for Refused {
                 write!(f, "the {what} has {bytes} bytes; this call needs {needed} there")
             }
             Self::Operation { op, element } => {
-                write!(f, "{op:?} has no meaning for {element}; use integers, or another operation")
+                write!(f, "{op:?} is not defined for {element}; use integers, or another operation")
             }
             Self::NoOperation { kind } => {
                 write!(f, "{} needs an operation; give one, such as Sum", kind.name())

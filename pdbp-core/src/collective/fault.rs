@@ -109,26 +109,26 @@ impl fmt::Display for Fault {
             }
             Self::Mismatch { rank, number, theirs, own_number, ours } => write!(
                 f,
-                "member {rank} made its call {number}, {theirs}, where this one made its call {own_number}, {ours}; all members have \
-                 to make the same calls in the same order"
+                "member {rank} made its call {number}, {theirs}, where this one made its call {own_number}, {ours}; all members must \
+                 make the same calls in the same order"
             ),
             Self::TimedOut { rank } => write!(
                 f,
-                "member {rank} has not done its part of the call in time; it has not called, or waits for somebody else"
+                "member {rank} has not done its part of the call in time; it has not made the call, or waits for another member"
             ),
             Self::GivenUp => f.write_str("this member has given up a call before its end; make a new group"),
             Self::Garbled { rank } => {
                 write!(
                     f,
-                    "what came from member {rank} is no message of this group; do all run the same version?"
+                    "member {rank} sent something that is no message of this group; do all run the same version?"
                 )
             }
             Self::Ended { by, cause } => {
                 let why = match cause {
-                    Cause::Mismatch => "it called something else than another member",
+                    Cause::Mismatch => "it made a different call than another member",
                     Cause::TimedOut => "it waited too long for another member",
                     Cause::GivenUp => "it has given up a call",
-                    Cause::Garbled => "it got what it could not read",
+                    Cause::Garbled => "it received something that it could not read",
                 };
                 write!(f, "member {by} has ended the group: {why}; see its error, and make a new group")
             }

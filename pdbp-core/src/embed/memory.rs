@@ -123,7 +123,7 @@ pub struct Taken;
 
 impl core::fmt::Display for Taken {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("the memory of the node was taken before; write a storage! for each node")
+        f.write_str("the memory has been taken by another node; write a storage! for each node")
     }
 }
 

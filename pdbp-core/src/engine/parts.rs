@@ -67,7 +67,7 @@ impl core::fmt::Display for RegisterError {
         match self {
             Self::Name(e) => e.fmt(f),
             Self::Taken(name) => {
-                write!(f, "this node has a part named \"{name}\" already; choose another name")
+                write!(f, "this node already has a part named \"{name}\"; choose another name")
             }
             Self::Full(n) => write!(f, "this node hosts {n} parts, its maximum; configure more local_parts"),
             Self::NoRow => {

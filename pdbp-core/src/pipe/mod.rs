@@ -118,7 +118,7 @@ impl core::fmt::Display for PipeError {
                 write!(f, "pipe {} is not bound; it may have been released before", pipe.0)
             }
             Self::AlreadyBound(pipe) => {
-                write!(f, "the part has private pipe {} already; release it first", pipe.0)
+                write!(f, "the part already has private pipe {}; release it first", pipe.0)
             }
             Self::NoSuchPart(part) => write!(f, "this node has no part {part}"),
         }

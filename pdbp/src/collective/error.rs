@@ -114,15 +114,15 @@ impl fmt::Display for GroupError {
             Self::TimedOut { rank, address, others, waited, call } => {
                 write!(
                     f,
-                    "after {waited:?} in which nothing came, member {rank}, {address}, has not done its part of the call {call}; it has not \
-                     called, or waits for somebody else"
+                    "after {waited:?} without any data, member {rank}, {address}, has not done its part of the call {call}; it has not \
+                     made the call, or waits for another member"
                 )?;
                 let others: Vec<_> = others.iter().map(usize::to_string).collect();
                 match others.len() {
                     0 => Ok(()),
                     length => {
                         let more = if length == MOST_NAMED { " and perhaps more" } else { "" };
-                        write!(f, "; nor has anything come of {}{more}", others.join(", "))
+                        write!(f, "; nothing has arrived from {}{more} either", others.join(", "))
                     }
                 }
             }
@@ -206,24 +206,21 @@ pub enum JoinError {
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("a group of nobody; name at least one part"),
+            Self::Empty => f.write_str("the group is empty; name at least one part"),
             Self::Twice { address } => write!(f, "{address} is in the list twice; name each member once"),
             Self::NotInList { part } => {
-                write!(
-                    f,
-                    "{part} is to be a member of a group whose list does not name it; add it to the list"
-                )
+                write!(f, "{part} joins a group whose list does not name it; add it to the list")
             }
             Self::TooMany { members } => {
                 write!(
                     f,
-                    "a group of {members} members; at most {MOST_MEMBERS} have room in one, so make several"
+                    "{members} members are too many; a group has at most {MOST_MEMBERS}, so make several"
                 )
             }
             Self::Elsewhere { address } => {
                 write!(
                     f,
-                    "{address} is in another cluster; a group has members of one, so name parts of this one"
+                    "{address} is in another cluster; a group cannot span clusters, so name parts of this one"
                 )
             }
             Self::Lookup(e) => e.fmt(f),
@@ -241,7 +238,7 @@ impl fmt::Display for JoinError {
             {
                 write!(
                     f,
-                    "member {rank}, {address}, was given other members than this one; give all the same list"
+                    "member {rank}, {address}, was given a different list of members than this one; give all the same list"
                 )
             }
             Self::Differs { rank, address, members, piece } => write!(
@@ -253,7 +250,7 @@ impl fmt::Display for JoinError {
             Self::Lost { rank, address } => {
                 write!(f, "member {rank} of the group, {address}, is gone; make a group of the others")
             }
-            Self::Call(e) => write!(f, "the group is not divided: {e}"),
+            Self::Call(e) => write!(f, "the group was not split: {e}"),
             Self::Blocks { block_bytes } => {
                 write!(f, "`block_bytes` = {block_bytes} is too short for a group; raise it")
             }

@@ -58,7 +58,7 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownKey { key, origin } => {
-                write!(f, "unknown setting `{key}` ({origin}); known are ")?;
+                write!(f, "unknown setting `{key}` ({origin}); known settings: ")?;
                 for (i, known) in KEYS.iter().enumerate() {
                     write!(f, "{}{}", if i == 0 { "" } else { ", " }, known.name)?;
                 }
@@ -69,7 +69,7 @@ impl fmt::Display for ConfigError {
             }
             Self::NotBuilt { key, value, origin, feature } => write!(
                 f,
-                "`{key}` is \"{value}\" ({origin}), but this program was built without: build it with the feature `{feature}` of \
+                "`{key}` is \"{value}\" ({origin}), but this program was built without it: build it with the feature `{feature}` of \
                  `pdbp`, or set {key} = \"{}\"",
                 if *key == "transport" { "auto" } else { "off" }
             ),

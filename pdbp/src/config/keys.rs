@@ -62,43 +62,43 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "fabric",
-        expected: "\"off\", or boards, switches and links as in boards=4,ring: the fabric on which the nodes of this process are with transport = \
-                   \"rapidio\", one on each endpoint if `nodes` does not say fewer",
+        expected: "\"off\", or boards, switches and links as in boards=4,ring: the fabric for transport = \"rapidio\", with a node \
+                   on each endpoint unless `nodes` says fewer",
         set: |s, v| optional(v, |text| (!text.is_empty()).then(|| text.to_owned()), &mut s.fabric),
         show: |s| s.fabric.clone().unwrap_or_else(|| "off".to_owned()),
     },
     Key {
         name: "listen",
-        expected: "\"off\", or an address such as 127.0.0.1:7210: over sockets, where this process listens; without `join` it founds \
-                   a cluster of `nodes` processes",
+        expected: "\"off\", or an address such as 127.0.0.1:7210: over sockets, where this process listens; without `join` it \
+                   founds a cluster of `nodes` processes",
         set: |s, v| optional(v, address, &mut s.listen),
         show: |s| s.listen.clone().unwrap_or_else(|| "off".to_owned()),
     },
     Key {
         name: "advertise",
-        expected: "\"off\", or an address such as 203.0.113.5:7210: over sockets, where the others call this process, if a port there is forwarded to \
-                   `listen`, which it takes",
+        expected: "\"off\", or an address such as 203.0.113.5:7210: over sockets, where others reach this process if a port there \
+                   is forwarded to `listen`, which must be set",
         set: |s, v| optional(v, address, &mut s.advertise),
         show: |s| s.advertise.clone().unwrap_or_else(|| "off".to_owned()),
     },
     Key {
         name: "join",
-        expected: "\"off\", or an address such as host0:7210: the process there founds, or has founded, the cluster that this one joins; an open \
-                   one takes those of any of its processes, as host0:7210,host1:7210",
+        expected: "\"off\", or an address such as host0:7210: the founder of the cluster that this process joins; for an open \
+                   cluster any of its members, and several as in host0:7210,host1:7210",
         set: |s, v| optional(v, addresses, &mut s.join),
         show: |s| s.join.clone().unwrap_or_else(|| "off".to_owned()),
     },
     Key {
         name: "found",
-        expected: "\"on\" (or 1) or \"off\": over sockets, whether this process founds, alone, a cluster with `nodes` places that others join \
-                   and leave while it runs",
+        expected: "\"on\" (or 1) or \"off\": over sockets, whether this process, alone, founds an open cluster of `nodes` places, \
+                   which others join and leave while it runs",
         set: |s, v| choice(v, &FOUNDS, &mut s.found),
         show: |s| chosen(&s.found, &FOUNDS),
     },
     Key {
         name: "founding_file",
-        expected: "\"off\", or a file that a process writes when it founds an open cluster of several masters: started again it joins that one, and \
-                   founds no second one though no master of it is in reach",
+        expected: "\"off\", or a file that a process writes when it founds an open cluster of several masters: restarted, it \
+                   rejoins that cluster and never founds a second one, even if it reaches no master",
         set: |s, v| optional(v, |path| (!path.is_empty()).then(|| PathBuf::from(path)), &mut s.founding_file),
         show: |s| {
             s.founding_file.as_ref().map_or_else(|| "off".to_owned(), |path| path.display().to_string())
@@ -106,21 +106,22 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "role",
-        expected: "\"auto\" (who founds an open cluster is a master, who joins it a worker), \"master\" or \"worker\": whether a process has one of \
-                   the first places of an open cluster, which vote",
+        expected: "\"auto\" (a founder of an open cluster is a master, a process that joins a worker), \"master\" or \"worker\": \
+                   whether a process takes one of the first places of an open cluster, which vote",
         set: |s, v| choice(v, &ROLES, &mut s.role),
         show: |s| chosen(&s.role, &ROLES),
     },
     Key {
         name: "grid",
-        expected: "\"off\", or the name of this cluster for others that it is joined with by trunks: a letter, then letters, digits, - and _, 16 at most",
+        expected: "\"off\", or the name of this cluster among those it has trunks to: a letter, then letters, digits, - and _, 16 \
+                   at most",
         set: |s, v| optional(v, cluster, &mut s.grid),
         show: |s| s.grid.clone().unwrap_or_else(|| "off".to_owned()),
     },
     Key {
         name: "trunks",
-        expected: "\"off\", or clusters that this one calls, as west=tcp://host:7210, with commas between them; http:// for SOAP, tls:// and \
-                   https:// for TLS whatever `tls` says; takes `grid`, the name of this one",
+        expected: "\"off\", or clusters to open trunks to, as west=tcp://host:7210, separated by commas; http:// for SOAP, tls:// \
+                   and https:// for TLS whatever `tls` says; needs `grid`, the name of this one",
         set: |s, v| {
             s.trunks =
                 if v == "off" { Vec::new() } else { v.split(',').map(trunk).collect::<Option<_>>()? };
@@ -133,13 +134,14 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "trunk_bytes",
-        expected: "bytes that a gateway holds for other clusters, 4194304 or more",
+        expected: "bytes that a gateway buffers for each trunk, 4194304 or more",
         set: |s, v| number(v, 4 << 20..=usize::MAX / 2, &mut s.trunk_bytes),
         show: |s| s.trunk_bytes.to_string(),
     },
     Key {
         name: "farewell_ms",
-        expected: "milliseconds up to 86400000 that a gateway that ends waits for parts of its cluster that do not read what comes back",
+        expected: "milliseconds up to 86400000 that a gateway that shuts down waits for parts of its cluster that do not read what \
+                   comes back",
         set: |s, v| {
             let mut n = 0;
             number(v, 0..=86_400_000, &mut n)?;
@@ -150,15 +152,15 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "token_file",
-        expected: "\"off\", or a file with a secret of 32 characters or more that all processes of a cluster over sockets know; a \
-                   founder writes it if there is none",
+        expected: "\"off\", or a file with a secret of 32 characters or more that all processes of a cluster over sockets share; a \
+                   founder creates it if it does not exist",
         set: |s, v| optional(v, |path| (!path.is_empty()).then(|| PathBuf::from(path)), &mut s.token_file),
         show: |s| s.token_file.as_ref().map_or_else(|| "off".to_owned(), |path| path.display().to_string()),
     },
     Key {
         name: "tls",
-        expected: "\"off\", \"token\", or a folder with cert.pem, key.pem and ca.pem: over sockets, whether TLS 1.3 encrypts connections, \
-                   and whose certificates count besides the proof of the token",
+        expected: "\"off\", \"token\", or a folder with cert.pem, key.pem and ca.pem: over sockets, whether TLS 1.3 encrypts \
+                   connections, and which certificates are trusted besides the proof of the token",
         set: |s, v| {
             s.tls = match v {
                 "" => return None,
@@ -176,27 +178,28 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "plain",
-        expected: "\"on\" or \"off\": over sockets, whether what travels between hosts may go unencrypted",
+        expected: "\"on\" or \"off\": over sockets, whether connections between hosts may be unencrypted",
         set: |s, v| choice(v, &SWITCH, &mut s.plain),
         show: |s| chosen(&s.plain, &SWITCH),
     },
     Key {
         name: "framing",
-        expected: "\"tcp\" or \"soap\": over sockets, whether the connections that this process makes to others of its cluster carry frames, or \
-                   HTTP/1.1 with SOAP 1.2; the others take either",
+        expected: "\"tcp\" or \"soap\": over sockets, whether connections that this process opens within its cluster carry frames, \
+                   or SOAP 1.2 over HTTP/1.1; it accepts either",
         set: |s, v| choice(v, &FRAMINGS, &mut s.framing),
         show: |s| chosen(&s.framing, &FRAMINGS),
     },
     Key {
         name: "codec",
-        expected: "\"none\", \"lz4\", \"zstd\" or \"auto\" (for each link what carries the most, by trying; so do trunks if nothing is \
-                   set): over sockets, what this process packs blocks by that it sends",
+        expected: "\"none\", \"lz4\", \"zstd\" or \"auto\" (per link whichever carries the most; the default for trunks): over \
+                   sockets, how this process compresses the blocks it sends",
         set: |s, v| choice(v, &CODECS, &mut s.codec),
         show: |s| chosen(&s.codec, &CODECS),
     },
     Key {
         name: "outage_ms",
-        expected: "milliseconds from 100 to 86400000 that a link over sockets may be without a connection before it has failed",
+        expected: "milliseconds from 100 to 86400000 that a link over sockets may be without a connection before it counts as \
+                   failed",
         set: |s, v| {
             let mut n = 0;
             number(v, 100..=86_400_000, &mut n)?;
@@ -220,51 +223,50 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "mpi_shared_memory",
-        expected: "\"on\" or \"off\": blocks between ranks of one host in shared memory, or as messages",
+        expected: "\"on\" or \"off\": blocks between ranks of one host go through shared memory, or in messages",
         set: |s, v| choice(v, &SWITCH, &mut s.mpi_shared_memory),
         show: |s| chosen(&s.mpi_shared_memory, &SWITCH),
     },
     Key {
         name: "group_shared_memory",
-        expected: "\"on\" or \"off\": calls of groups whose members share memory go through flags there, or as messages of parts",
+        expected: "\"on\" or \"off\": calls of groups whose members share memory go through flags there, or in messages",
         set: |s, v| choice(v, &SWITCH, &mut s.group_shared_memory),
         show: |s| chosen(&s.group_shared_memory, &SWITCH),
     },
     Key {
         name: "group_reads",
-        expected: "\"on\" or \"off\": long calls of groups whose members share memory read each other's memory where the system lets them, or go \
-                   through the memory that they share",
+        expected: "\"on\" or \"off\": in long calls, members of a group that share memory read each other's memory where the system \
+                   allows it, or go through slots in shared memory",
         set: |s, v| choice(v, &SWITCH, &mut s.group_reads),
         show: |s| chosen(&s.group_reads, &SWITCH),
     },
     Key {
         name: "group_switches",
-        expected: "\"on\" or \"off\": calls of groups on a `fabric` are carried out by its switches where they can, or as messages of parts",
+        expected: "\"on\" or \"off\": the switches of a `fabric` carry out calls of groups where they can, or all go in messages",
         set: |s, v| choice(v, &SWITCH, &mut s.group_switches),
         show: |s| chosen(&s.group_switches, &SWITCH),
     },
     Key {
         name: "mpi_device_bytes",
-        expected: "bytes from which on MPI itself carries device messages, where it knows devices (CUDA-aware), or 0: all go \
-                   through blocks",
+        expected: "bytes from which MPI itself carries device messages, if it is CUDA-aware, or 0: all go through blocks",
         set: |s, v| number(v, 0..=usize::MAX / 2, &mut s.mpi_device_bytes),
         show: |s| s.mpi_device_bytes.to_string(),
     },
     Key {
         name: "block_bytes",
-        expected: "bytes of a block from 256 to 1073741824",
+        expected: "payload bytes of a block, 256 to 1073741824",
         set: |s, v| number(v, 256..=1 << 30, &mut s.block_bytes),
         show: |s| s.block_bytes.to_string(),
     },
     Key {
         name: "pack_bytes",
-        expected: "bytes at which a block of short messages leaves, 256 or more",
+        expected: "bytes at which a block of short messages is sent, 256 or more",
         set: |s, v| number(v, 256..=1 << 30, &mut s.pack_bytes),
         show: |s| s.pack_bytes.to_string(),
     },
     Key {
         name: "memory_bytes",
-        expected: "bytes of block memory of each node, 65536 or more, or 0 to derive them",
+        expected: "bytes of block memory of each node, 65536 or more, or 0 to derive it",
         set: |s, v| {
             let mut bytes = 0;
             number(v, 0..=usize::MAX / 2, &mut bytes)?;
@@ -276,7 +278,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "pin_memory",
         expected: "\"off\", \"auto\" (if there is a CUDA device) or the number of a device, 0 to 65535: whether block memory is \
-                   locked in place, so that devices copy from and to it at full speed",
+                   page-locked, so that devices copy from and to it at full speed",
         set: |s, v| {
             s.pin_memory = match v {
                 "off" => PinMemory::Off,
@@ -293,7 +295,7 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "row_blocks",
-        expected: "the most blocks of a row, 1 to 1048576",
+        expected: "maximum blocks of a row, 1 to 1048576",
         set: |s, v| number(v, 1..=1 << 20, &mut s.row_blocks),
         show: |s| s.row_blocks.to_string(),
     },
@@ -331,7 +333,7 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "interval_us",
-        expected: "microseconds between looks at idle rows, 100 to 60000000",
+        expected: "microseconds between checks of idle rows, 100 to 60000000",
         set: |s, v| micros(v, 100..=60_000_000, &mut s.interval),
         show: |s| s.interval.as_micros().to_string(),
     },
@@ -349,14 +351,15 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "masters",
-        expected: "how many nodes, from node 0 on, may be the master, 1 to 65535; in an open cluster the places for those with role = \"master\", 1 if nothing is set",
+        expected: "how many nodes, from node 0 on, may be the master, 1 to 65535; in an open cluster the places for role = \
+                   \"master\", 1 by default",
         set: |s, v| number(v, 1..=65_535, &mut s.masters),
         show: |s| s.masters.to_string(),
     },
     Key {
         name: "lease_ms",
-        expected: "milliseconds without a sign of life after which a node is declared down, 10 to 86400000, or 0: only \
-                   when its transport says so",
+        expected: "milliseconds without a sign of life after which a node is declared down, 10 to 86400000, or 0: only when its \
+                   transport says so",
         set: |s, v| {
             let mut n = 0;
             number(v, 0..=86_400_000, &mut n)?;
@@ -396,7 +399,7 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "stream_pipes",
-        expected: "streams that one node sends at a time, and that one relay passes on to one node, 1 to 16384",
+        expected: "streams that one node sends at a time, and that one relay forwards to one node, 1 to 16384",
         set: |s, v| number(v, 1..=16_384, &mut s.stream_pipes),
         show: |s| s.stream_pipes.to_string(),
     },
@@ -408,13 +411,13 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "assembly_bytes",
-        expected: "bytes of messages longer than a block that all parts of a node put together at a time, 65536 to 4294967295",
+        expected: "bytes of messages longer than a block that all parts of a node reassemble at a time, 65536 to 4294967295",
         set: |s, v| number(v, 65_536..=u32::MAX as usize, &mut s.assembly_bytes),
         show: |s| s.assembly_bytes.to_string(),
     },
     Key {
         name: "monitor",
-        expected: "\"on\", \"off\" or \"auto\" (on with `metrics`): whether nodes answer who asks for their figures",
+        expected: "\"on\", \"off\" or \"auto\" (on with `metrics`): whether nodes answer requests for their figures",
         set: |s, v| choice(v, &MONITORS, &mut s.monitor),
         show: |s| chosen(&s.monitor, &MONITORS),
     },
@@ -426,8 +429,8 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "metrics_hosts",
-        expected: "\"off\", or names of hosts without ports, such as node7.lan,node7: under these `metrics` and `desk` answer too, and not \
-                   only under their own names, localhost and IP addresses",
+        expected: "\"off\", or host names without ports, such as node7.lan,node7, that `metrics` and `desk` answer to besides their \
+                   own names, localhost and IP addresses",
         set: |s, v| {
             s.metrics_hosts = if v == "off" { Vec::new() } else { hosts(v)? };
             Some(())
@@ -442,7 +445,8 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "desk",
-        expected: "\"off\", or an address such as 127.0.0.1:7211 that serves programs without PDBP: parts by SOAP, its WSDL at /pdbp?wsdl",
+        expected: "\"off\", or an address such as 127.0.0.1:7211 where programs without PDBP reach parts by SOAP; its WSDL is at \
+                   /pdbp?wsdl",
         set: |s, v| optional(v, address, &mut s.desk),
         show: |s| s.desk.clone().unwrap_or_else(|| "off".to_owned()),
     },
@@ -454,13 +458,14 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "desk_tls",
-        expected: "\"off\", or a folder with cert.pem and key.pem for the host name that clients ask for: `desk` speaks TLS 1.3 then",
+        expected: "\"off\", or a folder with cert.pem and key.pem for the host name that clients use: `desk` then uses TLS 1.3",
         set: |s, v| optional(v, |path| (!path.is_empty()).then(|| PathBuf::from(path)), &mut s.desk_tls),
         show: |s| s.desk_tls.as_ref().map_or_else(|| "off".to_owned(), |path| path.display().to_string()),
     },
     Key {
         name: "client_token_file",
-        expected: "\"off\", or a file with a secret of 32 characters or more that clients of `desk` and `metrics` send as bearer",
+        expected: "\"off\", or a file with a secret of 32 characters or more that clients of `desk` and `metrics` send as bearer \
+                   token",
         set: |s, v| {
             optional(v, |path| (!path.is_empty()).then(|| PathBuf::from(path)), &mut s.client_token_file)
         },
@@ -470,13 +475,13 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "trace",
-        expected: "\"off\", or a file to write, whose name ends in .json: what nodes do, for ui.perfetto.dev",
+        expected: "\"off\", or a file to write a trace to, whose name ends in .json, for ui.perfetto.dev",
         set: |s, v| optional(v, json_file, &mut s.trace),
         show: |s| s.trace.as_ref().map_or_else(|| "off".to_owned(), |path| path.display().to_string()),
     },
     Key {
         name: "trace_events",
-        expected: "the most events of a trace, 1000 to 1000000000; one takes some 150 bytes of the file",
+        expected: "maximum events of a trace, 1000 to 1000000000; each takes some 150 bytes of the file",
         set: |s, v| number(v, 1000..=1_000_000_000, &mut s.trace_events),
         show: |s| s.trace_events.to_string(),
     },

@@ -118,7 +118,7 @@ impl Reader<'_> {
         if element.as_ref().is_some_and(|element| element.is(of_soap, "Header")) {
             while let Some(header) = self.element("a header")? {
                 if header.is_required {
-                    let message = format!("the header \"{}\" is required and not known", header.name);
+                    let message = format!("the header \"{}\" is required but unknown", header.name);
                     return Err(Fault::new(Code::MustUnderstand, Reason::Malformed, message));
                 }
                 self.skip()?;
@@ -126,7 +126,7 @@ impl Reader<'_> {
             element = self.element("a Body")?;
         }
         if !element.is_some_and(|element| element.is(of_soap, "Body")) {
-            return Err(Fault::malformed("there is no Body where it should be"));
+            return Err(Fault::malformed("the Body is missing"));
         }
         let Some(asked) = self.element("an operation")? else {
             return Err(Fault::malformed("the Body is empty: ask for Send, Call or Parts"));
@@ -134,7 +134,7 @@ impl Reader<'_> {
         let operation = self.operation(&asked)?;
         for outer in ["the Body", "the Envelope"] {
             if self.element(outer)?.is_some() {
-                return Err(Fault::malformed(format!("{outer} has one element too many")));
+                return Err(Fault::malformed(format!("{outer} has an extra element")));
             }
         }
         loop {
@@ -162,7 +162,7 @@ impl Reader<'_> {
         if known.is_empty() {
             let Element { namespace, name, .. } = asked;
             return Err(Fault::malformed(format!(
-                "there is no operation \"{name}\" of \"{namespace}\": ask for Send, Call or Parts of \"{DESK}\""
+                "there is no operation \"{name}\" in \"{namespace}\": ask for Send, Call or Parts of \"{DESK}\""
             )));
         }
         let mut fields: [Option<String>; 3] = [const { None }; 3];
@@ -173,7 +173,7 @@ impl Reader<'_> {
             let Some(place) = place else {
                 let (name, within) = (field.name, &asked.name);
                 return Err(Fault::malformed(format!(
-                    "{within} has no \"{name}\" of \"{DESK}\", or no second one"
+                    "{within} takes no \"{name}\" of \"{DESK}\", or only one"
                 )));
             };
             let most = if field.name == "Content" { ENVELOPE } else { NAME };
@@ -199,10 +199,10 @@ impl Reader<'_> {
                 Item::End => return Ok(None),
                 Item::Text(text) if text.trim_ascii().is_empty() => {}
                 Item::Text(_) => {
-                    return Err(Fault::malformed(format!("there is text in place of {expected}")));
+                    return Err(Fault::malformed(format!("there is text instead of {expected}")));
                 }
                 Item::Over => {
-                    return Err(Fault::malformed(format!("the envelope ends in place of {expected}")));
+                    return Err(Fault::malformed(format!("the envelope ends instead of {expected}")));
                 }
             }
         }
@@ -223,7 +223,7 @@ impl Reader<'_> {
                 Item::Text(text) if all.is_empty() => all = text,
                 Item::Text(text) => all.push_str(&text),
                 Item::End => return Ok(all),
-                _ => return Err(Fault::malformed(format!("{name} has text only"))),
+                _ => return Err(Fault::malformed(format!("{name} may contain only text"))),
             }
             if name == "Content" {
                 self.text = 0;
@@ -248,7 +248,7 @@ impl Reader<'_> {
             let event = self
                 .xml
                 .read_event()
-                .map_err(|error| Fault::malformed(format!("this is no XML: {error}")))?;
+                .map_err(|error| Fault::malformed(format!("this is not XML: {error}")))?;
             let text = match event {
                 Event::Start(start) => return self.start(&start).map(Item::Start),
                 Event::End(_) => {
@@ -266,7 +266,9 @@ impl Reader<'_> {
                         Ok(None) => {
                             predefined(&name).ok_or_else(|| no_dtd("an entity of its own"))?.to_owned()
                         }
-                        Err(error) => return Err(Fault::malformed(format!("this is no character: {error}"))),
+                        Err(error) => {
+                            return Err(Fault::malformed(format!("this is not a character: {error}")));
+                        }
                     }
                 }
                 Event::DocType(_) => return Err(no_dtd("a DOCTYPE")),
@@ -274,7 +276,7 @@ impl Reader<'_> {
                 Event::Decl(declaration) => {
                     let encoding = declaration.encoding().and_then(Result::ok);
                     if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"utf-8")) {
-                        return Err(Fault::malformed("the envelope is to be in UTF-8"));
+                        return Err(Fault::malformed("the envelope must be in UTF-8"));
                     }
                     continue;
                 }
@@ -301,7 +303,7 @@ impl Reader<'_> {
         let (mut count, mut must, mut is_for_others) = (0, false, false);
         for attribute in start.attributes() {
             let attribute =
-                attribute.map_err(|error| Fault::malformed(format!("an attribute is wrong: {error}")))?;
+                attribute.map_err(|error| Fault::malformed(format!("an attribute is malformed: {error}")))?;
             count += 1;
             if count > ATTRIBUTES || attribute.key.as_ref().len() > NAME || attribute.value.len() > NAME {
                 return Err(Fault::malformed(format!(
@@ -332,7 +334,7 @@ fn namespace_of(resolved: &ResolveResult<'_>) -> Result<String, Fault> {
         ResolveResult::Unbound => Ok(String::new()),
         ResolveResult::Unknown(prefix) => {
             let prefix = String::from_utf8_lossy(prefix);
-            Err(Fault::malformed(format!("the prefix \"{prefix}\" is of no namespace")))
+            Err(Fault::malformed(format!("the prefix \"{prefix}\" has no namespace")))
         }
     }
 }
@@ -359,7 +361,7 @@ fn no_dtd(what: &str) -> Fault {
 }
 
 fn no_text(error: impl std::fmt::Display) -> Fault {
-    Fault::malformed(format!("this is no text: {error}"))
+    Fault::malformed(format!("this is not text: {error}"))
 }
 
 /// Decodes base64Binary, which may contain white space anywhere.
@@ -369,9 +371,9 @@ fn decode(mut text: String) -> Result<Vec<u8>, Fault> {
     }
     let bytes = STANDARD.decode(text.as_bytes());
     let bytes =
-        bytes.map_err(|error| Fault::malformed(format!("the Content is no base64Binary: {error}")))?;
+        bytes.map_err(|error| Fault::malformed(format!("the Content is not base64Binary: {error}")))?;
     if bytes.len() > CONTENT {
-        let message = format!("the Content has {} bytes, and {CONTENT} are the most", bytes.len());
+        let message = format!("the Content has {} bytes; the maximum is {CONTENT}", bytes.len());
         return Err(Fault::new(Code::Sender, Reason::TooLong, message));
     }
     Ok(bytes)
@@ -380,7 +382,6 @@ fn decode(mut text: String) -> Result<Vec<u8>, Fault> {
 fn milliseconds(text: &str) -> Result<Duration, Fault> {
     let most = LONGEST.as_millis() as u64;
     let read = text.trim().parse().ok().filter(|n| (1..=most).contains(n));
-    read.map(Duration::from_millis).ok_or_else(|| {
-        Fault::malformed(format!("TimeoutMs is \"{}\" and has to be 1 to {most}", text.trim()))
-    })
+    read.map(Duration::from_millis)
+        .ok_or_else(|| Fault::malformed(format!("TimeoutMs is \"{}\" but must be 1 to {most}", text.trim())))
 }

@@ -292,7 +292,7 @@ impl Exchanges {
             let fault = if now >= exchange.end() {
                 Some(exchange.late())
             } else if looks && !is_there(&self.node, exchange.to) {
-                let why = format!("{} has gone, and has not answered", exchange.address);
+                let why = format!("{} has gone without an answer", exchange.address);
                 Some(Fault::receiver(Reason::PartGone, why))
             } else {
                 None
@@ -307,7 +307,7 @@ impl Exchanges {
             }
         }
         while self.orders.front().is_some_and(|(.., began)| now >= *began + PATIENCE) {
-            self.refuse("the desk has no part left to send it by", done);
+            self.refuse("the desk has no part free to send it", done);
         }
     }
 
@@ -333,7 +333,7 @@ impl Exchange {
             return Fault::receiver(Reason::Timeout, why);
         }
         let why = format!(
-            "{address} has made no room for the message in {patience:?}: it does not read; try again"
+            "{address} has had no room for the message for {patience:?}: it does not read; try again"
         );
         Fault::receiver(Reason::Busy, why)
     }
@@ -372,7 +372,7 @@ async fn carry_out(
             continue;
         }
         if message.len() > CONTENT {
-            let why = format!("the answer has {} bytes, and {CONTENT} are the most", message.len());
+            let why = format!("the answer has {} bytes; the maximum is {CONTENT}", message.len());
             return Err(Fault::receiver(Reason::TooLong, why));
         }
         return Ok(Some(message.to_vec()));

@@ -61,7 +61,7 @@ impl Remote {
             self.known.remove(&order.address);
         }
         if self.under_way >= QUESTIONS {
-            let why = "too many parts of other clusters are looked for; nothing was sent, try again";
+            let why = "too many lookups in other clusters are in progress; nothing was sent, try again";
             return Err(Fault::receiver(Reason::Busy, why.to_owned()));
         }
         let (asker, address, ticket) = (node.clone(), order.address.clone(), order.ticket);
@@ -76,7 +76,7 @@ impl Remote {
         });
         if let Err(error) = thread {
             let why =
-                format!("nothing was sent, since there is no thread left to look for the part: {error}");
+                format!("nothing was sent, since no thread could be started to look for the part: {error}");
             return Err(Fault::receiver(Reason::Busy, why));
         }
         self.under_way += 1;
@@ -134,7 +134,7 @@ fn unknown(address: &str, error: &LookupError) -> Fault {
         LookupError::Remote { cluster, .. } => {
             format!("cluster \"{cluster}\" has no part with the address \"{shown}\"")
         }
-        _ => format!("no part has the address \"{shown}\"; the operation Parts lists those there are"),
+        _ => format!("no part has the address \"{shown}\"; the operation Parts lists all addresses"),
     };
     Fault::new(Code::Sender, Reason::NoSuchPart, why)
 }

@@ -97,7 +97,7 @@ impl fmt::Display for LookupError {
             }
             Self::NoAnswer { cluster, waited } => write!(
                 f,
-                "no answer from cluster \"{cluster}\" after {waited:?}: its line is slow or cut; wait longer, or see what `outage_ms` gives it"
+                "no answer from cluster \"{cluster}\" after {waited:?}: its line is slow or cut; wait longer, or check `outage_ms`"
             ),
             Self::Interrupted => f.write_str(INTERRUPTED),
         }

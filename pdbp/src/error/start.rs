@@ -105,7 +105,7 @@ impl fmt::Display for StartError {
             Self::Transport(e) => write!(f, "cannot start over MPI: {e}"),
             Self::Metrics { address, error } => write!(
                 f,
-                "cannot serve figures at `metrics` = \"{address}\": {error}; use another port, port 0 for any free one, or \"off\""
+                "cannot serve figures at `metrics` = \"{address}\": {error}; use another port, 0 for any free one, or \"off\""
             ),
             Self::Desk { address, error } => {
                 write!(f, "cannot serve clients at `desk` = \"{address}\": {error}; or set `desk` = \"off\"")

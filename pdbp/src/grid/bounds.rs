@@ -52,19 +52,19 @@ pub(super) enum Breach {
 impl fmt::Display for Breach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Frame => f.write_str("it has sent a frame that makes no sense"),
-            Self::Pieces => f.write_str("it has sent pieces of a message that do not belong together"),
+            Self::Frame => f.write_str("it sent a malformed frame"),
+            Self::Pieces => f.write_str("it sent pieces of different messages as one"),
             Self::Length(found, most) => {
-                write!(f, "it has sent a message of {found} bytes, and was told that {most} are the most")
+                write!(f, "it sent a message of {found} bytes after it was told a maximum of {most}")
             }
             Self::Empty(count) => {
-                write!(f, "it has sent {count} messages without bytes at once; {EMPTY} are the most")
+                write!(f, "it sent {count} empty messages at once; the maximum is {EMPTY}")
             }
             Self::Window(most) => {
-                write!(f, "it has sent more than the {most} bytes that this end takes before they are read")
+                write!(f, "it sent more than the {most} bytes that this end takes before they are read")
             }
-            Self::Returned(most) => write!(f, "it has returned more than {most} bytes that nobody has read"),
-            Self::Questions => write!(f, "it has asked {QUESTIONS} questions and takes no answers"),
+            Self::Returned(most) => write!(f, "it returned more than {most} bytes that nobody has read"),
+            Self::Questions => write!(f, "it asked {QUESTIONS} questions and takes no answers"),
             Self::Silent(most) => write!(f, "it takes nothing while {most} bytes wait for it"),
         }
     }

@@ -341,7 +341,7 @@ impl Session {
         if !is_asked && !self.proxies.contains_key(&remote) {
             let unasked = self.proxies.values().filter(|proxy| !proxy.is_asked).count();
             if unasked >= free_places(node) {
-                return Err("the gateway has given away half of its free places (`local_parts`)".to_owned());
+                return Err("the gateway has given away half of its free parts (`local_parts`)".to_owned());
             }
         }
         let proxy = match self.proxies.entry(remote) {
@@ -474,12 +474,12 @@ impl Session {
 fn register(node: &Node, name: &str, asks_at: &mut Option<Instant>) -> Result<Part<Shared>, String> {
     let began = Instant::now();
     if asks_at.is_some_and(|at| began < at) {
-        return Err("the gateway waits for its own cluster, which did not answer just now".to_owned());
+        return Err("the gateway waits for its own cluster, which has not answered recently".to_owned());
     }
     let patience = node.settings().timeout.min(PLACE);
     let part = Part::register_within(node, name, PartKind::Communication, patience);
     part.map(Part::flushed_by_owner).map_err(|error| {
         *asks_at = (began.elapsed() >= patience).then(|| Instant::now() + PLACE);
-        format!("the gateway has no place for one more part of another cluster: {error} (`local_parts`, `private_pipes`)")
+        format!("the gateway has no room for another part of another cluster: {error} (`local_parts`, `private_pipes`)")
     })
 }

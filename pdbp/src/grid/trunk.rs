@@ -123,7 +123,7 @@ impl Domain {
             let name = name_of(&node, founder)?;
             if name != trunk.cluster {
                 let says = format!(
-                    "the gateway at {} is that of the cluster \"{name}\" and not of \"{}\"; set `trunks` and the other's `grid` alike",
+                    "the gateway at {} belongs to the cluster \"{name}\", not \"{}\"; make `trunks` match the other's `grid`",
                     trunk.address, trunk.cluster
                 );
                 return Err(StartError::Sockets(says.into()));

@@ -74,7 +74,10 @@ impl Body {
 }
 
 fn bad() -> Refused {
-    Refused::new("400 Bad Request", "this is no chunked body, or it has trailers, which are not taken\n")
+    Refused::new(
+        "400 Bad Request",
+        "this is not a chunked body, or it has trailers, which are not accepted\n",
+    )
 }
 
 #[cfg(test)]

@@ -209,7 +209,7 @@ impl Connection {
         self.is_ready = outcome.is_ok();
         match outcome {
             Err(error) if self.stream.gives_up_tls(&error) => {
-                self.refuse("400 Bad Request", "this address speaks TLS: ask by https\n", context);
+                self.refuse("400 Bad Request", "this address requires TLS: use https\n", context);
                 true
             }
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
@@ -256,7 +256,7 @@ impl Connection {
         }
         context.counts.expired.add();
         if let Stage::Sending { .. } = self.stage {
-            let why = format!("the body got less than {} bytes further in {:?}\n", limits.least, limits.pace);
+            let why = format!("the body advanced by less than {} bytes in {:?}\n", limits.least, limits.pace);
             self.refuse("408 Request Timeout", &why, context);
             return true;
         }
@@ -353,7 +353,7 @@ impl Connection {
         let Stage::Waiting { method, is_kept } = self.stage else { return };
         context.held += answer.body.len();
         if context.held > context.limits.held {
-            let why = "the request was carried out, and there is no memory for its answer: other clients do not take theirs\n";
+            let why = "the request was carried out, but there is no memory for its answer, since other clients do not read theirs\n";
             return self.refuse("503 Service Unavailable", why, context);
         }
         self.answer(answer, &context.limits, method, is_kept);

@@ -52,12 +52,15 @@ impl Refused {
     }
 
     pub(super) fn too_long(most: usize) -> Self {
-        let why = format!("the head of a request may have {most} bytes and {HEADERS} headers\n");
+        let why = format!("the head of a request may have at most {most} bytes and {HEADERS} headers\n");
         Self::new("431 Request Header Fields Too Large", why)
     }
 
     pub(super) fn too_large(most: usize) -> Self {
-        Self::new("413 Content Too Large", format!("the body of this request may have {most} bytes\n"))
+        Self::new(
+            "413 Content Too Large",
+            format!("the body of this request may have at most {most} bytes\n"),
+        )
     }
 }
 
@@ -140,7 +143,7 @@ impl Fields<'_> {
         match (all.next(), name) {
             (None, _) => Ok(first),
             (Some(_), "host") => Err("the request must have one Host header\n"),
-            (Some(_), _) => Err("a header that there may be once is there twice\n"),
+            (Some(_), _) => Err("a header that may appear once appears twice\n"),
         }
     }
 
@@ -150,19 +153,19 @@ impl Fields<'_> {
         let length = self.only("content-length").map_err(|_| bad("the body has two lengths\n"))?;
         let coding = self.only("transfer-encoding").map_err(|_| bad("the body has two codings\n"))?;
         if self.all("content-encoding").any(|coding| !coding.eq_ignore_ascii_case("identity")) {
-            return Err(Refused::new("415 Unsupported Media Type", "a body must not be compressed\n"));
+            return Err(Refused::new("415 Unsupported Media Type", "the body must not be compressed\n"));
         }
         match (length, coding) {
             (None, None) => Ok(Body::Bytes(0)),
             (Some(_), Some(_)) => Err(bad("the body has a length and is in chunks\n")),
             (None, Some(coding)) if coding.eq_ignore_ascii_case("chunked") => Ok(Body::Size),
             (None, Some(_)) => {
-                Err(Refused::new("501 Not Implemented", "a body may be in chunks, and nothing else\n"))
+                Err(Refused::new("501 Not Implemented", "chunked is the only transfer coding supported\n"))
             }
             (Some(length), None) => {
                 let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
                 let length = length.parse().ok().filter(|_| is_number);
-                length.map(Body::Bytes).ok_or_else(|| bad("the length of the body is no number\n"))
+                length.map(Body::Bytes).ok_or_else(|| bad("the length of the body is not a number\n"))
             }
         }
     }
@@ -187,7 +190,7 @@ impl Hosts {
         let Some(authority) = &request.authority else { return Ok(()) };
         let shown: String = authority.chars().take(REPEATED).flat_map(char::escape_default).collect();
         let Some(host) = host(authority) else {
-            let why = format!("the request is for \"{shown}\", which is no host and port\n");
+            let why = format!("the request is for \"{shown}\", which is not a host and port\n");
             return Err(Refused::new("400 Bad Request", why));
         };
         if self.takes(host) {
@@ -195,7 +198,7 @@ impl Hosts {
         }
         let name: String = host.chars().take(REPEATED).flat_map(char::escape_default).collect();
         let why = format!(
-            "nothing is served here under the host name \"{shown}\": use an IP address or localhost, or add the name to the \
+            "the host name \"{shown}\" is not served here: use an IP address or localhost, or add the name to the \
              setting metrics_hosts (PDBP_METRICS_HOSTS={name})\n"
         );
         Err(Refused::new("421 Misdirected Request", why))

@@ -73,9 +73,9 @@ impl Figures {
             let values = self.up().map(|(node, figures)| (label(node), value(figures))).collect();
             gauge(encoder, name, help, values)
         };
-        of_nodes("pdbp_epoch", "The master's term of office", |f| f.epoch.into())?;
+        of_nodes("pdbp_epoch", "The master's term", |f| f.epoch.into())?;
         of_nodes("pdbp_parts", "Parts registered", |f| f.parts.len() as f64)?;
-        of_nodes("pdbp_free_blocks", "Blocks of the UMB that no row has", |f| f.free_blocks.into())?;
+        of_nodes("pdbp_free_blocks", "Blocks of the UMB that are in no row", |f| f.free_blocks.into())?;
         let pipes = |value: fn(super::InUse) -> u16| {
             let mut values = Vec::new();
             for (node, f) in self.up() {
@@ -144,9 +144,9 @@ impl Figures {
             });
             rows.collect::<Vec<_>>()
         };
-        let help = "How often somebody had to wait for a vacant element";
+        let help = "How often a sender had to wait for a vacant element";
         counter(encoder, "pdbp_row_stalls", help, None, counts(|r| r.stalls))?;
-        let help = "How often the row should have grown and no block was free";
+        let help = "How often the row should have grown but no block was free";
         counter(encoder, "pdbp_row_exhausted", help, None, counts(|r| r.exhausted))
     }
 
@@ -163,14 +163,14 @@ impl Figures {
         type Count = (&'static str, &'static str, Option<Unit>, fn(&LinkFigures) -> u64);
         let bytes = || Some(Unit::Bytes);
         let counts: [Count; 8] = [
-            ("sent", "Bytes of blocks that the other end has taken", bytes(), |l| l.sent_bytes),
-            ("received", "Bytes of blocks that have come, expanded", bytes(), |l| l.received_bytes),
-            ("plain", "Bytes of blocks that were packed, before", bytes(), |l| l.plain_bytes),
-            ("packed", "Bytes of blocks that were packed, after", bytes(), |l| l.packed_bytes),
+            ("sent", "Bytes of blocks that the other end has received", bytes(), |l| l.sent_bytes),
+            ("received", "Bytes of blocks received, after expansion", bytes(), |l| l.received_bytes),
+            ("plain", "Bytes of compressed blocks, before compression", bytes(), |l| l.plain_bytes),
+            ("packed", "Bytes of compressed blocks, after compression", bytes(), |l| l.packed_bytes),
             ("connections", "Connections there were", None, |l| l.connections),
             ("failures", "Sessions that have failed", None, |l| l.failures),
             ("blocks_sent_again", "Blocks sent again after an interruption", None, |l| l.sent_again),
-            ("malformed", "Connections given up since what came made no sense", None, |l| l.malformed),
+            ("malformed", "Connections dropped because of malformed data", None, |l| l.malformed),
         ];
         for (what, help, unit, value) in counts {
             let values = all().map(|(node, link)| (self.ends(node, link), value(link))).collect();
@@ -184,7 +184,7 @@ impl Figures {
         counter(
             encoder,
             "pdbp_strangers_refused",
-            "Calls refused at the door, by kind",
+            "Connection attempts refused, by kind",
             None,
             values.collect(),
         )

@@ -63,20 +63,21 @@ impl Section {
     /// # Errors
     /// What cannot be shown, and why.
     fn check(self) -> Result<Self, String> {
-        let bytes = self.json.as_ref().map_err(|error| format!("its page is no JSON: {error}"))?.len();
+        let bytes =
+            self.json.as_ref().map_err(|error| format!("its page cannot be written as JSON: {error}"))?.len();
         if bytes > MOST.1 {
-            return Err(format!("its page has {bytes} bytes, and {} are the most; leave some out", MOST.1));
+            return Err(format!("its page has {bytes} bytes; the maximum is {}, so leave some out", MOST.1));
         }
         let values: usize = self.families.iter().map(|family| family.values.len()).sum();
         if values > MOST.2 {
-            return Err(format!("it has {values} values, and {} are the most; use fewer labels", MOST.2));
+            return Err(format!("it has {values} values; the maximum is {}, so use fewer labels", MOST.2));
         }
         let mut names = BTreeSet::new();
         for family in &self.families {
             let name = family.full_name();
             let labels = family.values.iter().flat_map(|(labels, _)| labels.iter().map(|(label, _)| *label));
             if let Some(bad) = [&*name].into_iter().chain(labels).find(|name| !is_name(name)) {
-                return Err(format!("\"{bad}\" is no name of a figure or label: {NAMES}"));
+                return Err(format!("\"{bad}\" is not a valid name of a figure or label: {NAMES}"));
             }
             let sets: BTreeSet<_> = family.values.iter().map(|(labels, _)| labels).collect();
             let total = family.counts.then(|| format!("{name}_total"));
@@ -162,10 +163,10 @@ impl fmt::Display for NotShown {
         match self {
             Self::Name(name) => write!(f, "a section cannot be called \"{name}\": {NAMES}"),
             Self::Taken(name) => {
-                write!(f, "there are figures of the name \"{name}\" already; choose another one")
+                write!(f, "there already are figures named \"{name}\"; choose another name")
             }
             Self::TooMany => {
-                write!(f, "there are {} sections, the most that are shown; put some together", MOST.0)
+                write!(f, "there already are {} sections, the maximum; combine some", MOST.0)
             }
         }
     }
@@ -231,11 +232,7 @@ impl Sections {
         // Without the lock: it may take a while, and may end its own section.
         let look = self.all().iter().find(|(known, _)| known == name).map(|(_, look)| Arc::clone(look))?;
         let section = catch_unwind(AssertUnwindSafe(|| look()));
-        Some(
-            section
-                .map_err(|_| "the program has panicked while it made it".to_owned())
-                .and_then(Section::check),
-        )
+        Some(section.map_err(|_| "the program panicked while making it".to_owned()).and_then(Section::check))
     }
 }
 

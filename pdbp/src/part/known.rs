@@ -116,7 +116,7 @@ impl<S: Share> Part<S> {
             return found;
         };
         self.flush();
-        let missing = "taken what was sent before to a part of another cluster, which does not read it or is out of reach";
+        let missing = "taken what was sent before to a part of another cluster, which does not read it or is unreachable";
         let found = |engine: &mut NodeEngine| match self.find_target(engine, to) {
             Err(SendError::WouldBlock) => None,
             found => Some(found),

@@ -33,7 +33,7 @@ fn an_interrupt_ends_one_waiting_call_of_each() {
             std::iter::repeat_with(|| a.sender(to).timeout(SOON).send(&[1; 700])).find_map(Result::err);
         assert_eq!(full, Some(SendError::Interrupted), "when there is no room");
         assert!(b.try_recv().is_some(), "nothing is lost by it");
-        assert!(SendError::Interrupted.to_string().contains("may be called again"));
+        assert!(SendError::Interrupted.to_string().contains("may be repeated"));
     }
 }
 

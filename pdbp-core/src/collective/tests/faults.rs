@@ -294,7 +294,7 @@ fn what_cannot_be_done_is_refused_before_anything_is_sent() {
     let operation = Refused::Operation { op: Op::Sum, element: Element::Bytes };
     assert_eq!(refused(sum(Kind::AllReduce, Element::Bytes, 8), 0, 8), operation);
     let bits = Call::reducing(Kind::AllReduce, 0, Element::F64, Op::Xor, 8);
-    assert!(refused(bits, 0, 8).to_string().contains("Xor has no meaning for f64"));
+    assert!(refused(bits, 0, 8).to_string().contains("Xor is not defined for f64"));
     assert_eq!(refused(moving(Kind::Reduce, 0, 8), 0, 8), Refused::NoOperation { kind: Kind::Reduce });
 
     let end = |rank, bytes| Some(Tagged { rank, tag: 0, bytes });

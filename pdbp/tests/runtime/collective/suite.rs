@@ -193,7 +193,7 @@ fn refused(node: &Node) {
         let length = Refused::Length { what: "input", bytes: size + 1, needed: 2 * size };
         assert_eq!(refused(all.all_to_all(&vec![0u8; size + 1], &mut got)), length);
     }
-    assert!(refused(all.all_reduce(&mut [0f32; 2], Xor)).to_string().contains("Xor has no meaning for f32"));
+    assert!(refused(all.all_reduce(&mut [0f32; 2], Xor)).to_string().contains("Xor is not defined for f32"));
     assert!(matches!(refused(all.all_reduce(&mut [0i32], Op::Function)), Refused::NoOperation { .. }));
     assert_eq!(refused(all.send(me, 0, &four)), Refused::ToItself { rank: me });
     assert_eq!(refused(all.recv(size, 0, &mut four)), Refused::Rank { rank: size, members: size });
@@ -336,7 +336,7 @@ fn late_for_a_root(node: &Node) {
                     let GroupError::TimedOut { rank, others, .. } = &error else { return };
                     assert_eq!(*rank, 1);
                     assert!(others.iter().copied().eq(2..size), "{others:?}");
-                    assert!(size < 3 || error.to_string().contains("nor has anything come of 2"), "{error}");
+                    assert!(size < 3 || error.to_string().contains("nothing has arrived from 2"), "{error}");
                 }
                 other => panic!("{other:?}"),
             }
