@@ -28,8 +28,8 @@
 //! | call | algorithm | messages | bytes | rounds |
 //! |---|---|---|---|---|
 //! | barrier | dissemination | n ⌈log₂ n⌉ | 0 | ⌈log₂ n⌉ |
-//! | broadcast, reduce to 32 KiB a member | 4-nomial tree, pieces one behind the other | n − 1 | (n − 1) b | ≤ 3 ⌈log₄ n⌉ |
-//! | broadcast, reduce above | chain, pieces one behind the other | n − 1 | (n − 1) b | n − 1 |
+//! | broadcast, reduce to 32 KiB a member | 4-nomial tree, pieces pipelined | n − 1 | (n − 1) b | ≤ 3 ⌈log₄ n⌉ |
+//! | broadcast, reduce above | chain, pieces pipelined | n − 1 | (n − 1) b | n − 1 |
 //! | scatter, gather | straight from and to the root | n − 1 | (n − 1) b | n − 1 |
 //! | all_gather, all_to_all to 4 KiB and a piece | straight from each to each | n (n − 1) | n (n − 1) b | 1 |
 //! | all_gather above | ring | n (n − 1) | n (n − 1) b | n − 1 |

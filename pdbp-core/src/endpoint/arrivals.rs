@@ -1,4 +1,4 @@
-//! What has arrived and is not read: private pipes, events, and memory for messages longer than a block.
+//! What has arrived and is unread: private pipes, events, and buffers for messages longer than a block.
 
 use managed::ManagedSlice;
 
@@ -13,12 +13,12 @@ use crate::transport::Transport;
 use crate::umb::BlockMemory;
 use crate::{Delivery, Event};
 
-/// The right to read a delivery, or a message put together.
+/// The right to read a delivery, or a reassembled message.
 #[derive(Debug)]
 pub enum Hold<'a> {
     /// A delivery of the engine.
     Piece(Delivery),
-    /// A message put together.
+    /// A reassembled message.
     Whole(Buffer<'a>),
     /// Nothing.
     Nothing,
@@ -34,7 +34,7 @@ impl Hold<'_> {
     }
 }
 
-/// Memory in which a message longer than a block is put together.
+/// A buffer in which a message longer than a block is reassembled.
 #[derive(Debug)]
 pub struct Buffer<'a> {
     memory: ManagedSlice<'a, u8>,
@@ -48,10 +48,10 @@ impl Buffer<'_> {
     }
 }
 
-/// Something that a part learns behind what has come before.
+/// A notice for a part, due after what arrived before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Note {
-    /// Deliveries that come before it.
+    /// Number of deliveries that come before it.
     behind: u32,
     what: What,
 }
@@ -66,22 +66,22 @@ enum What {
 pub(super) struct Pipes<'a> {
     pieces: Rings<'a, Delivery>,
     notes: Rings<'a, Note>,
-    /// Memory for messages longer than a block that nobody uses.
+    /// Free buffers for messages longer than a block.
     buffers: ManagedSlice<'a, Option<ManagedSlice<'a, u8>>>,
     me: NodeId,
     nodes: u16,
     masters: u16,
     routing: Routing,
     pub(super) events: Events<'a>,
-    /// The engine has asked for all open blocks.
+    /// Whether the engine has asked for all open blocks.
     pub(super) flush_wanted: bool,
-    /// Something was taken out of a pipe or given back, which the next poll is to see.
+    /// Whether anything was taken out of a pipe or released, which the next poll must see.
     pub(super) stirred: bool,
-    /// Messages longer than a block that were given up half-way.
+    /// Messages longer than a block that were given up in the middle.
     pub(super) incomplete: u64,
 }
 
-/// What the node has to say, as long as nobody has asked: the latest, as many as there is memory for.
+/// Events that nobody has asked for yet: the latest, as many as there is memory for.
 pub(super) struct Events<'a> {
     slots: ManagedSlice<'a, Option<Event>>,
     first: usize,
@@ -117,7 +117,8 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Messages are discarded block by block, many in a poll: they are counted with others of theirs, if nothing else has happened since.
+    /// Messages are discarded block by block, many per poll: adds them to an earlier count of theirs, if nothing else has happened
+    /// since.
     fn counted(&mut self, event: &Event) -> bool {
         let discards = |event: &Event| matches!(event, Event::Unroutable { .. } | Event::NotPassedOn { .. });
         let waiting = if discards(event) { self.waiting } else { 0 };
@@ -132,14 +133,14 @@ impl<'a> Events<'a> {
         false
     }
 
-    /// One of those that wait, by age.
+    /// A waiting event, by age.
     fn waiting_mut(&mut self, number: usize) -> Option<&mut Event> {
         let at = (self.first + number).checked_rem(self.slots.len())?;
         self.slots.get_mut(at)?.as_mut()
     }
 }
 
-/// Adds the messages of an event to those of one before it, if both are of the same kind, source and target.
+/// Adds the messages of an event to those of an earlier one, if both have the same kind, source and target.
 fn absorbs(before: &mut Event, event: &Event) -> bool {
     let (count, more) = match (before, event) {
         (
@@ -184,7 +185,7 @@ impl<'a> Pipes<'a> {
         }
     }
 
-    /// Leaves a note behind what has come. Said again, it counts from now.
+    /// Leaves a notice after what has arrived. A repeated notice moves to the end.
     fn note(&mut self, pipe: usize, what: What) {
         let behind = self.pieces.len(lists(pipe).1) as u32;
         for _ in 0..self.notes.len(pipe) {
@@ -192,12 +193,12 @@ impl<'a> Pipes<'a> {
             // It was there before.
             let _ = other.map(|note| self.notes.push(pipe, note));
         }
-        // Broken streams that were not read are in the pipe or in the inbox, so that there is room.
+        // Broken streams that were not read are in the pipe or in the inbox, so there is room.
         let left = self.notes.push(pipe, Note { behind, what });
         debug_assert!(left.is_ok(), "{left:?}");
     }
 
-    /// The next of a pipe that is no command.
+    /// The next arrival in a pipe other than a command.
     #[inline]
     fn pull(&mut self, pipe: usize) -> Option<Arrival> {
         if self.notes.len(pipe) > 0 {
@@ -208,7 +209,7 @@ impl<'a> Pipes<'a> {
         Some(Arrival::Piece(piece))
     }
 
-    /// The same where there is a note.
+    /// As [`pull`](Self::pull), if there is a notice.
     #[inline(never)]
     fn pull_or_note(&mut self, pipe: usize) -> Option<Arrival> {
         if let Some(Note { behind: 0, what }) = self.notes.get_mut(pipe, 0).copied() {
@@ -228,14 +229,14 @@ impl<'a> Pipes<'a> {
         Some(Arrival::Piece(piece))
     }
 
-    /// The next delivery of commands of a pipe.
+    /// The next command in a pipe.
     fn pull_command(&mut self, pipe: usize) -> Option<Delivery> {
         let piece = self.pieces.pop(lists(pipe).0)?;
         self.stirred = true;
         Some(piece)
     }
 
-    /// Takes back what somebody has read.
+    /// Takes back what has been read.
     pub(super) fn give_back<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &mut self,
         hold: Hold<'a>,
@@ -263,7 +264,7 @@ impl<'a> Pipes<'a> {
         }
     }
 
-    /// Nothing comes from a node any more, nor what it has passed on for others.
+    /// Nothing more comes from a node, nor what it forwards for others.
     fn fail(&mut self, failed: NodeId) {
         for from in (0..self.nodes).filter_map(NodeId::new) {
             let relay = self.routing.relay(self.nodes, self.masters, from, self.me);
@@ -291,7 +292,7 @@ impl PrivatePipes for Pipes<'_> {
                 let (source, number) = (mapping.source, mapping.number);
                 self.note(usize::from(mapping.pipe.0), What::StreamBroken { source, number });
             }
-            // Not when it has failed: what had come before may wait for room in a pipe.
+            // Not when it has failed: what arrived before may be waiting for room in a pipe.
             Event::LinkEnded { peer } => self.fail(*peer),
             _ => {}
         }
@@ -299,7 +300,7 @@ impl PrivatePipes for Pipes<'_> {
     }
 }
 
-/// Where the inbox of one part gets its deliveries.
+/// The source of deliveries for the inbox of one part.
 pub(super) struct Source<'e, 'a, T: Transport, M: BlockMemory, P> {
     pub(super) engine: &'e mut Engine<'a, T, M, P>,
     pub(super) pipes: &'e mut Pipes<'a>,
@@ -308,7 +309,7 @@ pub(super) struct Source<'e, 'a, T: Transport, M: BlockMemory, P> {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Source<'_, '_, T, M, P> {
-    /// Whether nothing is in the pipe.
+    /// Whether the pipe is empty.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         let Pipes { pieces, notes, .. } = &*self.pipes;
@@ -348,7 +349,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Arrivals for Source<'_, '
     fn share(&mut self, hold: &Hold<'a>) -> Hold<'a> {
         match hold {
             Hold::Piece(delivery) => self.engine.share(delivery).map_or(Hold::Nothing, Hold::Piece),
-            // A message put together is not shared.
+            // A reassembled message is not shared.
             Hold::Whole(_) | Hold::Nothing => Hold::Nothing,
         }
     }
@@ -390,7 +391,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Arrivals for Source<'_, '
 
     fn discard(&mut self, buffer: Buffer<'a>) {
         self.pipes.stirred = true;
-        // Of one that was granted its room and has not begun nothing is lost.
+        // If its space was granted but it has not begun, nothing of it is lost.
         self.pipes.incomplete += u64::from(buffer.filled > 0);
         self.pipes.keep(buffer, self.engine);
     }

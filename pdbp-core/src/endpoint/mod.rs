@@ -1,4 +1,4 @@
-//! A whole node without threads, clock or heap: the engine, and the outbox and the inboxes of its parts.
+//! A whole node without threads, clock or heap: the engine, and the outboxes and inboxes of its parts.
 //!
 //! ```text
 //!  send ─▶ outbox ─▶ ┌────────┐ ─▶ pipes ─▶ inbox ─▶ poll_recv, accept
@@ -117,7 +117,7 @@ pub struct Endpoint<'a, T: Transport, M: BlockMemory, P: SpacePolicy> {
     /// By the places of parts.
     owners: ManagedSlice<'a, Owner>,
     now: Time,
-    /// When the engine wants to be called, as of the last poll.
+    /// When the engine wants to be polled, as of the last poll.
     engine_next: Option<Time>,
 }
 
@@ -140,7 +140,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     /// Sets up a node on `transport`, its blocks in `memory`, everything else in `storage`.
     ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// [`ConfigError`] if the configuration cannot work.
     pub fn new(
         config: Config,
         policy: P,
@@ -196,7 +196,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         self.pipes.events.pop()
     }
 
-    /// Events that were dropped because [`poll_event`](Self::poll_event) was not called in time.
+    /// Number of events that were dropped because [`poll_event`](Self::poll_event) was not called in time.
     pub fn lost_events(&self) -> u64 {
         self.pipes.events.lost
     }
@@ -219,7 +219,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         Ok(part)
     }
 
-    /// Adds a part without a name, for which the nodes need not agree: see [`Engine::attach`]. [`unregister`](Self::unregister) removes it.
+    /// Adds a part without a name, which needs no agreement among the nodes: see [`Engine::attach`].
+    /// [`unregister`](Self::unregister) removes it.
     ///
     /// # Errors
     /// As [`Engine::attach`]: [`RegisterError::Busy`], call again after a poll.
@@ -291,7 +292,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         self.engine.barrier_passed(barrier.0)
     }
 
-    /// Starts to find out whether everything that any node has sent so far has arrived at its part.
+    /// Starts to find out whether everything sent so far, by any node, has arrived at its part.
     pub fn quiesce(&mut self) -> Quiescence {
         self.flush();
         Quiescence(self.engine.ask_quiescence())

@@ -1,4 +1,4 @@
-//! Private pipes of parts that give them back and apply for them again.
+//! Private pipes of parts that release them and apply for them again.
 
 use super::Endpoint;
 #[cfg(doc)]
@@ -25,14 +25,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         self.engine.release_pipe(pipe)
     }
 
-    /// Binds a private pipe to a part of this node again (`prcsApplyPipe`), after [`release_pipe`](Self::release_pipe): a part that
-    /// is registered has one.
+    /// Binds a private pipe to a part of this node again (`prcsApplyPipe`) after [`release_pipe`](Self::release_pipe): a registered
+    /// part has one.
     ///
     /// # Errors
     /// [`PipeError::AlreadyBound`], [`PipeError::NoSuchPart`], and [`PipeError::NoneIdle`].
     pub fn apply_pipe(&mut self, part: PartId) -> Result<(), PipeError> {
         self.engine.bind_pipe(part)?;
-        // What there is to know was for the part before.
+        // Notices in the pipe were for the part that had it before.
         self.clear(part);
         let withheld = self.engine.superstep(part) == Superstep::Ending;
         if let Some((inbox, _)) = self.source_of(part) {

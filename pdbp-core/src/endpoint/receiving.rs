@@ -1,4 +1,4 @@
-//! Messages and commands that have arrived, and those that come back.
+//! Messages and commands that have arrived, and those returned undelivered.
 
 use super::arrivals::Source;
 use super::{Buffer, Endpoint, Hold};
@@ -39,7 +39,7 @@ impl Message<'_> {
 pub struct Batch<'a>(inbox::Batch<Hold<'a>>);
 
 impl Batch<'_> {
-    /// All bytes, one message behind the other.
+    /// The bytes of all messages, one after the other.
     pub fn bytes(&self) -> &[u8] {
         let start = self.0.start();
         self.0.hold().bytes().get(start..start + self.0.count() * self.0.length()).unwrap_or(&[])
@@ -50,7 +50,7 @@ impl Batch<'_> {
         self.0.count()
     }
 
-    /// Bytes of each.
+    /// Bytes of each message.
     pub fn message_len(&self) -> usize {
         self.0.length()
     }
@@ -110,8 +110,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         self.give_back(message.0.into_hold());
     }
 
-    /// Takes the messages of one length that come next for a part of this node, commands first. A single message, and one that is longer
-    /// than a block, is a batch of one. `None` if nothing has arrived.
+    /// Takes the next messages of one length for a part of this node, commands first. A single message, and one longer than a
+    /// block, is a batch of one. `None` if nothing has arrived.
     pub fn poll_recv_batch(&mut self, part: PartId) -> Option<Batch<'a>> {
         let (inbox, mut source) = self.source_of(part)?;
         inbox.next_batch(&mut source).map(Batch)
@@ -122,13 +122,13 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         self.give_back(batch.0.into_hold());
     }
 
-    /// Reads what comes next for a part of this node, commands first, in place: all messages of a block, or one that is longer.
-    /// Calls `each` with the sender, the kind and the bytes of each message; nothing has to be released. Returns how many there were, 0 if nothing has
-    /// arrived.
+    /// Reads the next messages for a part of this node in place, commands first: all messages of a block, or a longer one. Calls
+    /// `each` with the sender, the kind and the bytes of each message; nothing has to be released. Returns the number of messages,
+    /// 0 if none has arrived.
     #[inline]
     pub fn recv_each(&mut self, part: PartId, mut each: impl FnMut(Info, &[u8])) -> usize {
         let Some((inbox, mut source)) = self.source_of(part) else { return 0 };
-        // Whoever reads until there is nothing ends with such a look.
+        // A caller that reads until there is nothing ends here.
         if inbox.is_empty() && source.is_empty() {
             return 0;
         }
@@ -138,7 +138,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         }
     }
 
-    /// As [`recv_each`](Self::recv_each), for one that comes in segments.
+    /// As [`recv_each`](Self::recv_each), for a message in segments.
     #[cold]
     fn recv_one(&mut self, part: PartId, mut each: impl FnMut(Info, &[u8])) -> usize {
         let Some(message) = self.poll_recv(part) else { return 0 };
@@ -165,19 +165,19 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         self.give_back(returned.0.into_hold());
     }
 
-    /// Number of messages for a part that could not be read: malformed, or longer than there is room for.
+    /// Number of messages for a part that could not be read: malformed, or longer than there was room for.
     pub fn unreadable(&self, part: PartId) -> u64 {
         let pipe = self.engine.private_pipe(part);
         pipe.and_then(|pipe| self.inboxes.get(usize::from(pipe.0))).map_or(0, |inbox| inbox.unreadable())
     }
 
-    /// Number of messages longer than a block, to any part of this node, that were given up after some of them had arrived: their sender
-    /// gave them up or failed, or their part was unregistered.
+    /// Number of messages longer than a block, to any part of this node, that were given up after some segments had arrived: their
+    /// sender gave up or failed, or their part was unregistered.
     pub fn incomplete(&self) -> u64 {
         self.pipes.incomplete
     }
 
-    /// The inbox of a part of this node, and where its deliveries come from.
+    /// The inbox of a part of this node, and the source of its deliveries.
     #[expect(clippy::type_complexity, reason = "two references")]
     pub(super) fn source_of(
         &mut self,

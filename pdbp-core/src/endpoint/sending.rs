@@ -1,4 +1,4 @@
-//! Messages and commands that are sent.
+//! Sends messages and commands.
 
 use super::{Endpoint, Owner};
 use crate::cdu::{CduClass, Route, SegmentHeader};
@@ -16,21 +16,21 @@ const ASK_AGAIN: u64 = 50_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
-    /// There is no room now; there will be when the destination reads.
+    /// There is no room now; there will be once the destination reads.
     WouldBlock,
-    /// The node has failed, or the relay by which it is reached.
+    /// The node, or the relay on its route, has failed.
     PeerFailed(NodeId),
     /// There is no such node.
     NoSuchNode(NodeId),
-    /// The message does not fit a block, which takes this many bytes at most: see [`Endpoint::begin_long`].
+    /// The message does not fit in a block, which holds this many bytes: see [`Endpoint::begin_long`].
     TooLong(usize),
-    /// The node of the destination has no room for messages of more than this many bytes.
+    /// The destination node reassembles messages of up to this many bytes.
     NoRoom(u64),
     /// The sender is not a part of this node.
     NoSuchPart(PartId),
-    /// This part has begun a long message that has not been sent.
+    /// This part has begun a long message and not finished it.
     Unfinished(PartId),
-    /// The parts of a set are not in ascending order, each once: this one comes after a greater one, or twice.
+    /// The parts of a set are not in strictly ascending order: this one is out of order, or a duplicate.
     Unsorted(PartId),
 }
 
@@ -127,8 +127,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         Ok(())
     }
 
-    /// Sends messages of `length` bytes each that lie one behind the other in `bytes`, which costs less than sending them one by one. Returns
-    /// how many there was room for, counted from the first. A remainder shorter than `length` is not sent.
+    /// Sends messages of `length` bytes each, stored one after the other in `bytes`, which costs less than sending them one by one.
+    /// Returns how many there was room for, counted from the first. A remainder shorter than `length` is not sent.
     ///
     /// # Errors
     /// See [`SendError`], except that instead of [`SendError::WouldBlock`] fewer are sent.
@@ -162,7 +162,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     }
 
     /// Begins to send a message to several parts, one copy per node; [`poll_set`](Self::poll_set) sends it. The parts must be in
-    /// ascending order, each once. Parts and bytes may be borrowed or owned: `&[PartId]`, `Vec<PartId>`, `Arc<[PartId]>`.
+    /// ascending order, without duplicates. Parts and bytes may be borrowed or owned: `&[PartId]`, `Vec<PartId>`, `Arc<[PartId]>`.
     ///
     /// # Errors
     /// [`SendError::Unsorted`].
@@ -178,7 +178,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     /// Sends the message to the nodes for which there is room. Returns whether it was sent to all; if not, call again after a poll.
     ///
     /// # Errors
-    /// See [`SendError`]: a node that does not get the message, the last before those that are [left](SetSend::left). Call again for these.
+    /// See [`SendError`]: a node will not get the message, the last one before those that are [left](SetSend::left). Call again for
+    /// these.
     pub fn poll_set<S: AsRef<[PartId]>, B: AsRef<[u8]>>(
         &mut self,
         sending: &mut SetSend<S, B>,
@@ -194,7 +195,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         Ok(true)
     }
 
-    /// Sends a command: a message with a number, which leaves at once and is received ahead of other messages.
+    /// Sends a command: a message with a number, which leaves at once and overtakes other messages.
     ///
     /// # Errors
     /// See [`SendError`]; nothing was sent.
@@ -252,7 +253,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         pipes.stirred |= sent.is_ok() || (outbox.open(), sending.sent()) != before;
         match sent.map_err(|error| self.explain(error)) {
             Err(SendError::WouldBlock) => {
-                // Room is asked for again when there is no answer for long.
+                // Asks for room again if there is no answer for long.
                 let again = self.now.after(ASK_AGAIN);
                 self.engine_next = Some(self.engine_next.map_or(again, |next| next.min(again)));
                 Ok(false)

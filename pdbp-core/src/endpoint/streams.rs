@@ -1,4 +1,4 @@
-//! Streams: written and read piece by piece.
+//! Writes and reads streams, piece by piece.
 
 use super::{Endpoint, Hold};
 use crate::id::{PartId, StreamNo};
@@ -18,12 +18,12 @@ pub struct StreamIn {
 }
 
 impl StreamIn {
-    /// The part that writes it.
+    /// The part that writes the stream.
     pub fn source(&self) -> PartId {
         self.source
     }
 
-    /// Its number at the node of its source, as [`StreamOut::number`] says there.
+    /// The stream's number at its source node, as [`StreamOut::number`] there.
     pub fn number(&self) -> StreamNo {
         self.key.number()
     }
@@ -34,11 +34,11 @@ impl StreamIn {
 pub enum StreamPiece<'a> {
     /// Data.
     Data(StreamSegment<'a>),
-    /// Nothing yet.
+    /// Nothing has arrived yet.
     Nothing,
     /// The end.
     End,
-    /// The stream ended before its last segment: its writer gave it up, or has failed.
+    /// The stream ended before its last segment: its writer gave it up, or failed.
     Broken,
 }
 
@@ -63,7 +63,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     /// # Errors
     /// [`PipeError::NoneIdle`]: as many are open as this node can have.
     pub fn open_stream(&mut self, from: PartId, to: PartId) -> Result<StreamOut, PipeError> {
-        // By a relay it is asked for.
+        // If it goes through a relay, the relay must be asked.
         self.pipes.stirred = true;
         StreamOut::open(&mut self.engine, from, to)
     }
@@ -88,7 +88,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     /// Ends a stream. Returns whether it is over; if not, call again after a poll.
     ///
     /// # Errors
-    /// See [`StreamError`]; the stream is over.
+    /// See [`StreamError`]; the stream is then over.
     pub fn poll_finish(&mut self, stream: &mut StreamOut) -> Result<bool, StreamError> {
         let before = stream.segments();
         let ended = stream.poll_finish(&mut self.engine);
@@ -101,7 +101,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         ended
     }
 
-    /// Gives a stream up: its reader is told that it is broken.
+    /// Gives up a stream: its reader is told that it is broken.
     pub fn give_up_stream(&mut self, mut stream: StreamOut) {
         self.pipes.stirred = true;
         let closed = stream.close(&mut self.engine);
@@ -116,11 +116,11 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         Some(StreamIn { part, source: accepted.source, key: accepted.key })
     }
 
-    /// Takes the next piece of a stream. After its end this is [`StreamPiece::Broken`].
+    /// Takes the next piece of a stream. After the end it is [`StreamPiece::Broken`].
     pub fn poll_stream(&mut self, stream: &StreamIn) -> StreamPiece<'a> {
         let Some((inbox, mut source)) = self.source_of(stream.part) else { return StreamPiece::Broken };
         let segment = inbox.next_segment(stream.key, &mut source);
-        // An end is read without giving anything back; there may be more behind it.
+        // Reading an end releases nothing; more may follow behind it.
         self.pipes.stirred |= matches!(segment, Segment::End | Segment::Broken);
         match segment {
             Segment::Data(hold) => StreamPiece::Data(StreamSegment(hold)),

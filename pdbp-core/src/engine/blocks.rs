@@ -1,4 +1,4 @@
-//! The engine as the source of the blocks of an outbox, and its own outbox: messages that it passes on for others.
+//! The engine as the source of blocks for an outbox, and its own outbox for messages that it forwards.
 
 use super::{Engine, OpenError};
 use crate::id::{NodeId, Time};
@@ -30,7 +30,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Blocks for Engine<'_, T, M, P
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// The lane of messages for a node, in an outbox that has one for each link and one for the node itself
+    /// The lane for messages to a node, in an outbox that has one lane per link and one for the node itself
     /// ([`Config::rows`](super::Config::rows)).
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// When the first block of passed messages is past its time.
+    /// When the first block of forwarded messages is due.
     pub(super) fn relayed_deadline(&self) -> Option<Time> {
         self.relayed.deadline(|dest| self.backlog(dest))
     }

@@ -17,11 +17,11 @@ pub enum Checksum {
     On,
 }
 
-/// Sizes and times. Those marked *protocol* have to be the same on all nodes of a cluster, which is compared when two nodes meet
-/// ([`Setting`](super::Setting)); so are the lengths of [`Storage`](super::Storage)'s tables `parts` and `agreement.log`. The
-/// others are this node's alone.
+/// Sizes and times. Values marked *protocol* must be the same on all nodes of a cluster; nodes compare them when they meet
+/// ([`Setting`](super::Setting)). The same holds for the lengths of [`Storage`](super::Storage)'s tables `parts` and
+/// `agreement.log`. All other values are the node's own.
 ///
-/// [`Config::new`] gives values that work together, and any field may be changed:
+/// [`Config::new`] gives values that work together; any field may be changed:
 ///
 /// ```
 /// use pdbp_core::{Config, id::NodeId};
@@ -36,13 +36,13 @@ pub enum Checksum {
 pub struct Config {
     /// This node.
     pub node: NodeId,
-    /// Nodes in the communication domain (M). Protocol.
+    /// Number of nodes in the communication domain (M). Protocol.
     pub nodes: u16,
     /// Name of this node in NTA.
     pub name: Name,
-    /// Bytes of a block behind its header. Protocol: the peer has to have room for a block.
+    /// Payload bytes of a block, its header excluded. Protocol: the peer must have room for a block.
     pub body: usize,
-    /// Largest number of elements of a row (N). Of this node's rows: peers are told what credit they have.
+    /// Maximum number of elements of a row (N). For this node's rows: peers are told what credit they have.
     pub row: u32,
     /// Real elements that every row of this node has at the start (m).
     pub initial: u32,
@@ -52,32 +52,30 @@ pub struct Config {
     pub local_parts: u16,
     /// Private pipes of this node.
     pub private_pipes: u16,
-    /// Public pipes of the stream group of *each* node. With relays also the streams that may go from one relay to one
+    /// Number of public stream pipes of *each* node. With relays also the number of streams that may go from one relay to one
     /// destination at a time. Protocol: pipes are named by number.
     pub stream_pipes: u16,
-    /// Nanoseconds after which a block of relayed messages leaves although it is not full; see [`outbox`](crate::outbox).
+    /// Nanoseconds after which a block of relayed messages leaves even if it is not full; see [`outbox`](crate::outbox).
     pub flush_after: u64,
-    /// Nanoseconds between two looks of the policy at rows that could give space back.
+    /// Nanoseconds between two checks by the policy for rows that could give space back.
     pub interval: u64,
-    /// Checksums on sent blocks. Received ones are checked if they carry one, whatever is set here.
+    /// Checksums on sent blocks. Received blocks are checked if they carry one, whatever is set here.
     pub checksum: Checksum,
     /// Nodes that may become primary master: those with an index below this. Protocol.
     pub masters: u16,
-    /// Nanoseconds for which a node may rely on its tables without news from the primary, and after which (and an eighth
-    /// more) it is declared down; 0: only transports report failures. Protocol: a node relies on what others
-    /// have promised.
+    /// Nanoseconds for which a node may rely on its tables without news from the primary, and after which (plus an eighth) it is
+    /// declared down; 0: only transports report failures. Protocol: a node relies on what others have promised.
     pub lease: u64,
-    /// Nanoseconds that a standby waits before it campaigns; more than a round trip takes. Protocol:
-    /// candidates wait one after the other.
+    /// Nanoseconds that a standby waits before it campaigns; more than a round trip. Protocol: candidates wait staggered.
     pub patience: u64,
-    /// Nodes with an index below this vote on the tables; the others learn, and may come and go in any number. From
-    /// [`masters`](Self::masters) to [`nodes`](Self::nodes). With fewer than `nodes` the cluster is *open*: `nodes` are its places, and
-    /// barriers wait for those that are members, not for all. See [`agreement`]. Protocol.
+    /// Nodes with an index below this vote on the tables; the others are learners, any number of which may come and go. From
+    /// [`masters`](Self::masters) to [`nodes`](Self::nodes). With fewer than `nodes` the cluster is *open*: `nodes` is its number
+    /// of places, and barriers wait for members only. See [`agreement`]. Protocol.
     pub voters: u16,
-    /// Which nodes have links, and how messages go between those that have none. Protocol.
+    /// Which nodes have links, and how messages are routed between the others. Protocol.
     pub routing: Routing,
-    /// Whether the node starts together with all others, founds a cluster alone, or has to be let in: because it comes later, or was
-    /// started again while the others went on.
+    /// Whether the node starts together with all others, founds a cluster alone, or must be admitted: because it joins later, or
+    /// was restarted while the others went on.
     pub start: Start,
 }
 
@@ -92,9 +90,9 @@ pub enum ConfigError {
         /// The number of nodes.
         nodes: u16,
     },
-    /// A block body of so many bytes cannot hold a message with its header, or does not fit a wire length.
+    /// A block body of this many bytes cannot hold a message with its header, or exceeds the wire format.
     Body(usize),
-    /// Row size, initial space or control blocks of zero, or an initial space larger than the row.
+    /// A row size, initial space or number of control blocks of zero, or an initial space larger than the row.
     Row {
         /// N.
         row: u32,
@@ -103,34 +101,34 @@ pub enum ConfigError {
         /// Control blocks.
         control: u32,
     },
-    /// More parts than the numbers of parts can tell apart when they come round; this many.
+    /// More parts than part numbers can distinguish when they wrap around; this many.
     LocalParts(u16),
     /// Too few blocks for the initial space of all rows and the control blocks.
     Blocks {
-        /// Blocks there are.
+        /// Number of blocks.
         have: u32,
         /// Blocks needed.
         need: u64,
     },
-    /// Fewer control blocks than links, so that one link could keep those of others waiting.
+    /// Fewer control blocks than links, so that one link could block others.
     Control {
-        /// Control blocks there are.
+        /// Number of control blocks.
         have: u32,
-        /// The links of this node.
+        /// Number of links of this node.
         need: u32,
     },
-    /// The transport has too few places on a link for both data and control messages.
+    /// The transport has too little capacity on a link for both data and control messages.
     Capacity {
         /// The peer at its other end.
         peer: NodeId,
-        /// What [`Transport::capacity`](crate::Transport::capacity) says.
+        /// The [`Transport::capacity`](crate::Transport::capacity).
         have: usize,
-        /// The places it needs: [`Config::LEAST_CAPACITY`].
+        /// The capacity needed: [`Config::LEAST_CAPACITY`].
         need: usize,
     },
-    /// What the agreement on the tables cannot work with.
+    /// Settings that the agreement cannot work with.
     Agreement(agreement::SettingsError),
-    /// A slice of [`Storage`](super::Storage) is shorter than the configuration asks for.
+    /// A slice of [`Storage`](super::Storage) is shorter than the configuration requires.
     Storage {
         /// The slice.
         slice: &'static str,
@@ -139,11 +137,11 @@ pub enum ConfigError {
         /// The length it needs.
         need: usize,
     },
-    /// The transport serves another node, another number of nodes, or only shorter blocks.
+    /// The transport serves another node, another number of nodes, or shorter blocks only.
     Transport {
         /// The longest block that the transport carries.
         largest_block: usize,
-        /// The block length that the configuration asks for.
+        /// The block length that the configuration requires.
         block: usize,
     },
 }
@@ -225,17 +223,16 @@ impl Config {
         }
     }
 
-    /// The smallest block body that is accepted.
+    /// The smallest valid block body.
     pub const LEAST_BODY: usize = 256;
-    /// The largest block body that is accepted.
+    /// The largest valid block body.
     pub const MOST_BODY: usize = 1 << 30;
-    /// The most [`local_parts`](Self::local_parts) that are accepted: each has another number, of those that travel with messages, when
-    /// it is used again.
+    /// The largest valid [`local_parts`](Self::local_parts): so that a reused slot gets a different number in messages.
     pub const MOST_PARTS: u16 = (1 << 15) - 1;
-    /// The least [capacity](crate::Transport::capacity) of a link that is accepted: a block of data, and two of control.
+    /// The smallest valid [capacity](crate::Transport::capacity) of a link: a block of data, and two of control.
     pub const LEAST_CAPACITY: usize = 1 + SPARE_PLACES as usize;
 
-    /// Whether a transport is that of this node, and carries its blocks.
+    /// Checks that a transport is this node's, and carries its blocks.
     pub(super) fn check_transport(&self, transport: &Capabilities) -> Result<(), ConfigError> {
         let (largest_block, block) = (transport.largest_block, BLOCK_HEADER + self.body);
         if largest_block < block || transport.node != self.node || transport.nodes != self.nodes {
@@ -268,7 +265,7 @@ impl Config {
         Ok(())
     }
 
-    /// The row of this node, which is that process.
+    /// This node's row of NTA, for the process `life`.
     pub(super) fn entry(&self, life: u64) -> NodeEntry {
         let kind =
             if self.node.index() < usize::from(self.masters) { NodeKind::Master } else { NodeKind::Compute };
@@ -282,7 +279,7 @@ impl Config {
             masters: self.masters,
             lease: self.lease,
             patience: self.patience,
-            // Where not all nodes have links, all have links to the masters.
+            // If not all nodes have links, all have links to the masters.
             reach: if self.topology().are_all() { agreement::Reach::All } else { agreement::Reach::Masters },
             voters: self.voters,
             start: self.start,
@@ -304,17 +301,18 @@ impl Config {
         self.topology().relay_to(dest)
     }
 
-    /// Rows of SM and RM: the links of this node, and one for itself. With [`Routing::Direct`] as many as there are nodes.
+    /// Number of rows of SM and RM: one per link of this node, and one for itself. With [`Routing::Direct`] that is the number of
+    /// nodes.
     pub fn rows(&self) -> usize {
         self.topology().len()
     }
 
-    /// As [`rows`](Self::rows), of any node.
+    /// As [`rows`](Self::rows), for any node.
     pub fn rows_of(routing: Routing, node: NodeId, nodes: u16, masters: u16) -> usize {
         Topology::new(routing, node, nodes, masters).len()
     }
 
-    /// The fewest [`control_blocks`](Self::control_blocks) that are accepted: one for each link of this node, and never none.
+    /// The smallest valid [`control_blocks`](Self::control_blocks): one for each link of this node, and at least one.
     pub fn least_control_blocks(&self) -> u32 {
         (self.rows() as u32).saturating_sub(1).max(1)
     }
@@ -334,12 +332,12 @@ impl Config {
         self.rows() * self.row as usize
     }
 
-    /// Entries of MTA.
+    /// Number of entries of MTA.
     pub fn streams(&self) -> usize {
         self.rows() * (usize::from(self.stream_pipes) + self.circuits())
     }
 
-    /// Streams of other nodes that a link carries at a time.
+    /// Number of streams of other nodes that a link carries at a time.
     pub(super) fn circuits(&self) -> usize {
         // Their numbers follow those of the pipes, and have 16 bits.
         let (pipes, most) = (usize::from(self.stream_pipes), usize::from(u16::MAX));
@@ -351,7 +349,7 @@ impl Config {
         usize::from(self.private_pipes) + usize::from(self.local_parts) + usize::from(self.stream_pipes)
     }
 
-    /// The longest message that travels in one block, whichever way it goes.
+    /// The longest message that travels in one block on any route.
     pub fn longest_unsegmented(&self) -> usize {
         let extension = match self.routing {
             Routing::Direct => 0,

@@ -1,4 +1,4 @@
-//! The engine of a node: rows, pipes, tables and transport put together.
+//! The engine of a node: rows, pipes, tables and transport combined.
 //!
 //! [`Engine::poll`] does a bounded amount of work and says when it wants to be called again; who calls it (a thread, the
 //! sender, another runtime's loop) and what time it is, is the host's business.
@@ -8,8 +8,8 @@
 //!  reader:  Transport ─▶ poll: header, sequence ─▶ RCBP row ─▶ PipeM ─▶ PrivatePipes::deliver ─▶ … ─▶ release
 //! ```
 //!
-//! What most hosts want is an [`Endpoint`](crate::Endpoint), which has an engine and what belongs to the parts. One that does all of that by
-//! itself:
+//! Most hosts use an [`Endpoint`](crate::Endpoint), which combines an engine with the state of its parts. A host that does all of
+//! that itself:
 //!
 //! ```
 //! use pdbp_core::cdu::{CduClass, Route};
@@ -92,20 +92,20 @@
 //! places of each link's [capacity](Transport::capacity): they never wait for data (see [`routing`](crate::routing)).
 //!
 //! **Routing.** With [`Routing::Grid`](crate::Routing) a node has rows only for the nodes of its row and column in a grid, and
-//! passes on messages and streams of others: see [`routing`](crate::routing).
+//! forwards messages and streams of others: see [`routing`](crate::routing).
 //!
-//! **Tables.** The primary master puts the changes of NTA and PTA in one order, and whoever asked is answered when all
-//! members have applied the change; a standby takes over when the primary fails, and a node that fails is declared down by a
-//! change as well: see [`agreement`](crate::agreement). To such a node nothing is sent, and what it sends is refused.
+//! **Tables.** The primary master puts the changes of NTA and PTA in order, and the node that requested a change is answered once
+//! all members have applied it; a standby takes over when the primary fails, and a failed node is declared down by a change as
+//! well: see [`agreement`](crate::agreement). Nothing is sent to such a node, and what it sends is refused.
 //!
-//! **Failure.** What a node did not get goes back to the parts that sent it, as deliveries of the kind
-//! [`Returned`](DeliveryKind::Returned); streams from it end. A transport may restore a link, and the members may let a node
-//! in again: then everything between the two begins anew.
+//! **Failure.** What a node did not receive goes back to the parts that sent it, as deliveries of the kind
+//! [`Returned`](DeliveryKind::Returned); streams from it end. A transport may restore a link, and the members may readmit a node:
+//! then everything between the two starts over.
 //!
-//! **Stopping.** Dropping the engine frees everything. While open blocks or deliveries are still out its transport is left in place
-//! (leaked) instead; and its memory while anybody has a token of one of its blocks, a transport that keeps one beyond its own
-//! end included. So no token ever dangles. What is delivered is counted before the host has it: a host that panics, or
-//! hands back something else, cannot make the count too low.
+//! **Stopping.** Dropping the engine frees everything. But while open blocks or deliveries are out, its transport is left in place
+//! (leaked), and so is its memory while anybody has a token of one of its blocks, including a transport that keeps one beyond its
+//! own end. So no token ever dangles. Deliveries are counted before the host has them: a host that panics, or hands back something
+//! else, cannot make the count too low.
 
 mod arrivals;
 mod barrier;
@@ -168,29 +168,29 @@ pub use stats::{Counters, PipeUse, RowStats};
 pub use storage::Storage;
 pub use superstep::{Superstep, SuperstepError};
 
-/// In UMBInfo-Tab: a block set aside for control messages.
+/// In UMBInfo-Tab: a block reserved for control messages.
 const CONTROL_ROW: u16 = u16::MAX;
-/// Completions, and blocks of a row, handled in one poll.
+/// Maximum completions, and blocks of a row, handled in one poll.
 const BUDGET: usize = 64;
 
-/// Where the engine puts what has arrived. The host implements it, with a queue per private pipe.
+/// Takes what has arrived. Implemented by the host, with a queue per private pipe.
 pub trait PrivatePipes {
     /// Puts a delivery into a private pipe.
     ///
     /// # Errors
-    /// The delivery, when the pipe is full; it is offered again at a later poll. Later blocks of the same peer wait behind it.
+    /// The delivery, if the pipe is full; it is offered again in a later poll. Later blocks of the same peer wait behind it.
     fn deliver(&mut self, pipe: PipeId, delivery: Delivery) -> Result<(), Delivery>;
 
-    /// Something to know. The default ignores it.
+    /// Takes an event. Ignored by default.
     fn event(&mut self, event: Event) {
         let _ = event;
     }
 }
 
-/// What a poll did.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
-    /// Blocks moved, delivered or given back. When 0 there was nothing to do.
+    /// Blocks moved, delivered or returned. If 0, there was nothing to do.
     pub worked: u32,
     /// When to call again at the latest, if nothing happens before.
     pub next: Option<Time>,
@@ -211,7 +211,7 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     control_blocks: Queue,
     /// The link with which the next round of control messages begins.
     control_turn: usize,
-    /// Open blocks of messages that it passes on for others, one for each link.
+    /// Open blocks of messages that it forwards, one for each link.
     relayed: Outbox<'a>,
     tables: Tables<'a>,
     agreement: Agreement<'a>,
@@ -224,28 +224,29 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     streams: StreamMap<'a>,
     next_stream: u32,
     rooms: room::Rooms<'a>,
-    /// What all nodes have to agree on, and the first that is known to be otherwise at another.
+    /// The settings that all nodes must agree on, and the first that another node was found to have differently.
     protocol: protocol::Protocol,
     disagreement: Option<Disagreement>,
     counters: Counters,
     /// Open blocks and deliveries that are out.
     tokens: u64,
-    /// The time of the poll under way.
+    /// The time of the current poll.
     now: Time,
     begun: bool,
-    /// Places of nodes that were declared down are given up when all members know of the entries up to here.
+    /// Places of nodes that were declared down are given up once all members know of the entries up to here.
     vacates_at: Option<u64>,
-    /// What the transport was told of who is primary, and of this node's term.
+    /// The primary, and this node's term, as last told to the transport.
     led: (Option<NodeId>, Option<u32>),
     /// When the agreement wants to be called.
     agreement_due: Option<Time>,
-    /// Something has happened since `advance_control` found nothing to do.
+    /// Whether anything has happened since `advance_control` found nothing to do.
     stirred: bool,
     /// The link whose blocks are being routed.
     routed_link: LinkId,
-    /// The last poll has taken as much as a poll takes, so that the transport's next look may be for arrivals alone.
+    /// Whether the last poll took the maximum, so that the transport's next look may be for arrivals alone.
     ran_out: bool,
-    /// Whether readers are to be told of streams that have ended: of this node's that were given up, and of those that it cannot pass on.
+    /// Whether readers are to be told of streams that have ended: this node's own that were given up, and those that it cannot
+    /// forward.
     breaking: bool,
 }
 
@@ -253,7 +254,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     /// Sets up a node on `transport`, its blocks in `memory`, its tables in `storage`.
     ///
     /// # Errors
-    /// What in the configuration cannot work.
+    /// [`ConfigError`] if the configuration cannot work.
     pub fn new(
         config: Config,
         policy: P,
@@ -319,7 +320,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         Ok(engine)
     }
 
-    /// Asks the transport what the links are like.
+    /// Asks the transport about the links.
     fn set_up_links(&mut self) -> Result<(), ConfigError> {
         let own = self.links.own;
         for link in self.links.iter_mut() {
@@ -337,7 +338,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
                     link.state.fail();
                     self.agreement.link_down(Time(0), link.peer, false);
                 }
-                // Who founds takes all places to be vacant.
+                // A founder regards all places as vacant.
                 (false, Start::Alone) => {
                     self.agreement.link_up(Time(0), link.peer, self.transport.life(link.peer));
                 }
@@ -374,17 +375,17 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         Ok(())
     }
 
-    /// The configuration it was made with.
+    /// The configuration of this engine.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The transport, for what is special to it.
+    /// The transport, for its own methods.
     pub fn transport(&self) -> &T {
         &self.transport
     }
 
-    /// As [`transport`](Self::transport), to change it.
+    /// As [`transport`](Self::transport), mutable.
     pub fn transport_mut(&mut self) -> &mut T {
         &mut self.transport
     }
@@ -393,13 +394,14 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
 impl<T: Transport, M: BlockMemory, P> Engine<'_, T, M, P> {
     /// Whether open blocks or deliveries are out, so that dropping the engine would leak its memory and its transport.
     pub fn leaks(&self) -> bool {
-        // The blocks that the engine itself is filling are not out.
+        // Blocks that the engine itself is filling are not out.
         self.tokens > self.relayed.open() as u64
     }
 }
 
 impl<T: Transport, M: BlockMemory, P> Drop for Engine<'_, T, M, P> {
-    /// What the engine has itself goes first, then the transport with what it has; the memory goes when no token is left anywhere.
+    /// Drops what the engine itself holds first, then the transport with what it holds; the memory goes when no token is left
+    /// anywhere.
     fn drop(&mut self) {
         self.transport.leak = self.leaks();
         // The tables may be somebody else's, and live on.

@@ -15,7 +15,7 @@ use crate::umb::{BlockMemory, NIL, SharedBlock};
 pub(crate) struct Element {
     pub(super) block: SharedBlock,
     pub(super) label: Label,
-    /// Routing has reached the end of the block: only its readers still need it.
+    /// Whether routing has reached the end of the block, so that only its readers still need it.
     pub(super) routed: bool,
     /// Session of the link in which the block arrived.
     pub(super) session: u32,
@@ -34,19 +34,19 @@ impl Default for Element {
 }
 
 impl Element {
-    /// Whether the block can go back to its owner.
+    /// Whether the block can return to its owner.
     pub(super) fn is_done(&self) -> bool {
         self.routed && !self.block.is_read()
     }
 
-    /// Drops its block, unless that is read.
+    /// Drops its block, unless that is being read.
     pub(super) fn clear(&mut self) {
         self.block = SharedBlock::default();
     }
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Takes back a delivery. When it was the last of its block, the block goes back to its owner.
+    /// Takes back a delivery. With the last one of a block, the block returns to its owner.
     pub fn release(&mut self, delivery: Delivery) {
         if let DeliveryKind::Returned { .. } = delivery.kind() {
             self.release_returned(delivery);
@@ -69,8 +69,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A second delivery of the same piece, for an independent reader such as a device. It goes back with
-    /// [`release`](Self::release) as well. `None` for a delivery of another engine.
+    /// A second delivery of the same piece, for an independent reader such as a device. It must be [released](Self::release) as
+    /// well. `None` for a delivery of another engine.
     pub fn share(&mut self, delivery: &Delivery) -> Option<Delivery> {
         if let DeliveryKind::Returned { .. } = delivery.kind() {
             let again = self.umb.lend_again(delivery)?;
@@ -140,7 +140,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if !link.is_up() || link.session != slot.session {
             let spare = if link.is_up() { 1 } else { u32::MAX };
             if link.session != slot.session {
-                // The element belonged to an earlier session and was not part of the present window.
+                // The element belonged to an earlier session and was not part of the current window.
                 link.recv.old = link.recv.old.saturating_sub(1);
             }
             space.shrink_recv(link, spare);
@@ -150,7 +150,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if in_place { self.return_to(peer, block) } else { self.give_back(id, block) }
     }
 
-    /// The same of a block of which nothing was delivered.
+    /// The same for a block of which nothing was delivered.
     #[cold]
     #[inline(never)]
     pub(super) fn empty_at_once(&mut self, id: LinkId, element: u32) {

@@ -21,8 +21,8 @@ pub(super) enum Routed {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Puts an arrived block, whose sender could use so much credit, into a free element of its row, and routes it as soon as those before it
-    /// are; the caller has checked that there is such an element.
+    /// Puts an arrived block, whose sender could use this much credit, into a free element of its row, and routes it once those
+    /// before it have been routed; the caller has checked that there is a free element.
     #[inline(always)]
     pub(super) fn take_in(
         &mut self,
@@ -33,7 +33,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ) {
         let Self { links, rm, config, pipes: bound, .. } = self;
         let (is_own, Some(link)) = (id == links.own, links.data_mut(id)) else { return };
-        // What it nearly always is: messages for one part, before which nothing waits.
+        // The usual case: messages for one part, before which nothing waits.
         let is_next = link.recv.pending.len == 0 && link.recv.ending.is_none();
         let pipe = if is_next && label.is_for_one_part() { bound.of(label.part) } else { None };
         let source = link.peer;
@@ -149,7 +149,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// PipeM: routes the arrived blocks of a row, oldest first, until one does not find room.
+    /// PipeM: routes the arrived blocks of a row, oldest first, until one finds no room.
     pub(super) fn route_row(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) -> u32 {
         let mut worked = 0;
         loop {
@@ -233,7 +233,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A block of several parts: runs of CDUs for the same part are delivered together.
+    /// A block for several parts: runs of CDUs for the same part are delivered together.
     fn route_mixed(
         &mut self,
         block: &Delivery,
@@ -252,8 +252,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 Some(Ok(train)) => (train.dest_part(), self.links.topology.next_hop(train.via(), from)),
                 _ => (None, NextHop::Invalid),
             };
-            // A run ends before a CDU of another part or source, before a set, what is to be passed on, a malformed CDU and at
-            // the end.
+            // A run ends before a CDU of another part or source, before a set, before what is to be forwarded, before a malformed
+            // CDU, and at the end.
             if let Some((of, source, messages)) = run
                 && !matches!(hop, NextHop::Here(node) if part == Some(of) && node == source)
             {
@@ -292,7 +292,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A CDU that belongs to no run: for a set of parts, to be passed on, or to nobody. It is `bytes` of the block, from `to.at` on.
+    /// A CDU that belongs to no run: for a set of parts, to be forwarded, or for nobody. It is `bytes` of the block, from `to.at`
+    /// on.
     fn route_apart(
         &mut self,
         (train, bytes): (&Train<'_>, &[u8]),
@@ -433,7 +434,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.offer(pipe, range, kind, to, pipes) { Routed::Done } else { Routed::Blocked }
     }
 
-    /// Ends the streams that came by a link that has failed, once all their segments that have arrived are delivered.
+    /// Ends the streams that arrived over a failed link, once all their segments have been delivered.
     #[inline]
     pub(super) fn end_streams(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         if self.links.get(id).is_some_and(|link| link.recv.ending.is_some()) {

@@ -1,4 +1,4 @@
-//! What can be read of a running engine.
+//! Statistics of a running engine.
 
 use super::Engine;
 use crate::id::NodeId;
@@ -8,7 +8,7 @@ use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, BlockState};
 
-/// Counts since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Counters {
@@ -20,25 +20,25 @@ pub struct Counters {
     pub malformed: u64,
     /// Blocks of another session of their link, seen before, or from a node that is no member.
     pub stale: u64,
-    /// Blocks that are missing from their link without having been refused: the transport broke its contract.
+    /// Blocks missing from their link that were not refused: the transport broke its contract.
     pub out_of_sequence: u64,
     /// Messages for parts that do not exist or have no private pipe.
     pub unroutable: u64,
     /// Stream segments without a mapping tuple.
     pub stray_segments: u64,
-    /// Control messages from a node that must not send them.
+    /// Control messages from nodes that must not send them.
     pub misdirected: u64,
-    /// Messages that a failed peer did not get. They go back to the parts that sent them, unless those are on other nodes.
+    /// Messages that a failed peer did not receive. They go back to the parts that sent them, unless those are on other nodes.
     pub undelivered: u64,
-    /// Blocks that could not be returned since their owner had failed.
+    /// Blocks that could not be returned because their owner had failed.
     pub lost_returns: u64,
-    /// Messages of other nodes that this one, their relay, has passed on.
+    /// Messages of other nodes that this one, as their relay, has forwarded.
     pub relayed: u64,
-    /// Messages of other nodes that this one, their relay, could not pass on, since its link to their destination had failed.
+    /// Messages of other nodes that this one, as their relay, could not forward because its link to their destination had failed.
     pub relay_lost: u64,
-    /// Control messages that found no room since a peer asked for more than it should.
+    /// Control messages that found no room because a peer asked for more than it should.
     pub dropped_control: u64,
-    /// Tokens of blocks and deliveries handed in that are not of this engine. They are left alone, and so is their block.
+    /// Foreign tokens of blocks and deliveries that were handed in. They are left alone, and so is their block.
     pub foreign_tokens: u64,
 }
 
@@ -50,25 +50,25 @@ pub struct RowStats {
     pub peer: NodeId,
     /// N, curSize, used, and the ratios DF, SU and RSR.
     pub space: RowSpace,
-    /// Blocks that went through.
+    /// Blocks that have passed through.
     pub blocks: u64,
     /// Bytes of their bodies.
     pub bytes: u64,
     /// Their messages.
     pub messages: u64,
-    /// How often somebody had to wait for a vacant element.
+    /// How often a sender had to wait for a vacant element.
     pub stalls: u64,
-    /// How often the row should have grown and no block was free.
+    /// How often the row should have grown but no block was free.
     pub exhausted: u64,
-    /// Of SM, when the link has failed: blocks that had left and of which nobody knows whether they were delivered, at most.
+    /// For SM, when the link has failed: upper bound of the blocks that had left and whose delivery is uncertain.
     pub in_doubt: u64,
-    /// Blocks that wait: for credit or transport in SM, for a private pipe in RM.
+    /// Waiting blocks: for credit or the transport in SM, for a private pipe in RM.
     pub waiting: u32,
-    /// Of RM, with posted arrival: blocks to receive into that the transport is too busy to take.
+    /// For RM with posted arrival: blocks to receive into that the transport is too busy to take.
     pub unposted: u32,
 }
 
-/// Pipes of one group.
+/// Use of one group of pipes.
 #[derive(Clone, Copy, Debug)]
 pub struct PipeUse {
     /// In use.
@@ -78,7 +78,7 @@ pub struct PipeUse {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Counts since the start.
+    /// Counters since the start.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -118,14 +118,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         })
     }
 
-    /// Blocks submitted for a node that have not come back: queued here, under way, or with its readers. While there are any, a
-    /// block that leaves half empty does not arrive earlier; it only takes the element that a full one could have.
+    /// Blocks submitted for a node that have not come back: queued here, in flight, or with its readers. While there are any,
+    /// sending a half-empty block does not make it arrive earlier; it only takes an element that a full one could have.
     pub fn backlog(&self, peer: NodeId) -> u32 {
         self.links.backlog(peer)
     }
 
-    /// Blocks of SCBP_peer, or of the row to its relay, with messages that came back undelivered and that their parts have not read. While
-    /// there are any, whoever has the peer's place next gets so many fewer. Looks at every block of the UMB.
+    /// Blocks of SCBP_peer, or of the row to its relay, with returned messages that their parts have not read. While there are any,
+    /// the next process in the peer's place gets that many fewer. Looks at every block of the UMB.
     pub fn unread_returns(&self, peer: NodeId) -> u32 {
         let next = self.links.topology.relay_to(peer).unwrap_or(peer);
         let row = self.links.id(next).raw();
@@ -133,26 +133,25 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.umb.uses().filter(|used| used.row == row && unread(used.state)).count() as u32
     }
 
-    /// Blocks of the UMB that no row has.
+    /// Blocks of the UMB that are in no row.
     pub fn free_blocks(&self) -> u32 {
         self.umb.free()
     }
 
-    /// Whether the peer cannot be reached: its link, or that of the relay by which it is reached, is down, or one of these
-    /// is no member of the cluster.
+    /// Whether the peer is unreachable: its link, or that of its relay, is down, or one of these is not a member of the cluster.
     pub fn has_failed(&self, peer: NodeId) -> bool {
         let next = self.links.topology.relay_to(peer).unwrap_or(peer);
         !self.links.is_up(self.links.id(next)) || (next != peer && !self.agreement.is_member(peer))
     }
 
-    /// Whether blocks of a node are read where they lie: it is this node, or shares memory with it.
+    /// Whether blocks of a node are read in place: it is this node, or shares memory with it.
     pub fn shares_memory(&self, peer: NodeId) -> bool {
         let is_linked = self.links.topology.relay_to(peer).is_none();
         let own = self.links.own;
         is_linked && self.links.iter().any(|link| link.peer == peer && (link.id == own || !link.posted))
     }
 
-    /// Pipes of a group.
+    /// Use of a group of pipes.
     pub fn pipes(&self, kind: PipeKind) -> PipeUse {
         let (busy, total) = self.pipes.count(kind);
         PipeUse { busy, total }

@@ -1,4 +1,4 @@
-//! Supersteps: parts of all nodes send and receive, until all of them are done and all that they had sent has been received.
+//! Supersteps: parts of all nodes send and receive, until all of them are done and everything they sent has been received.
 //!
 //! ```text
 //!  Open ─ done ─▶ Done ─ all are ─▶ Counting ─ quiescent ─▶ Arrived ─ all are, nothing left to read ─▶ Ending ─ all are ─▶ Open
@@ -16,7 +16,7 @@ use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// How far a superstep has come, at one node.
+/// State of a superstep on one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Superstep {
     /// The part may have more to send.
@@ -24,9 +24,9 @@ pub enum Superstep {
     Open,
     /// It is done; others are not, as far as is known.
     Done,
-    /// All are done. It is being found out whether all that was sent has arrived.
+    /// All are done. Quiescence is being detected: whether everything sent has arrived.
     Counting,
-    /// All that was sent to this node has arrived; some may be left to read.
+    /// Everything sent to this node has arrived; some of it may be unread.
     Arrived,
     /// So it has everywhere, and here it was read. Others may not know yet; what arrives now is of the next superstep.
     Ending,
@@ -36,7 +36,7 @@ pub enum Superstep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SuperstepError {
-    /// The node cannot say any more that it is done.
+    /// The node has failed and can no longer say that it is done.
     PeerFailed(NodeId),
     /// This part of the node is in a superstep.
     Taken(PartId),
@@ -61,10 +61,10 @@ impl core::fmt::Display for SuperstepError {
 
 impl core::error::Error for SuperstepError {}
 
-/// The superstep of a node. Barriers count calls of the node, so that its parts cannot be in supersteps at the same time.
+/// The superstep of a node. Barriers count calls of the node, so its parts cannot be in supersteps at the same time.
 #[derive(Debug, Default)]
 pub(super) struct Supersteps {
-    /// The part that is done; `None` while it is open.
+    /// The part that is done; `None` while the superstep is open.
     part: Option<PartId>,
     stage: Stage,
 }
@@ -109,9 +109,9 @@ impl From<Stage> for Superstep {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Goes on with the superstep of a part that is done: it sends nothing more of its own accord, what it had packed was submitted, and
-    /// the last look into its pipe, before this call, has found no message. Call it after each poll until the superstep is
-    /// [`Open`](Superstep::Open) again: then it is over, at this node.
+    /// Advances the superstep of a part that is done: it sends nothing more on its own initiative, what it packed has been
+    /// submitted, and its last look into its pipe, before this call, found no message. Call it after each poll until the superstep
+    /// is [`Open`](Superstep::Open) again: then it is over on this node.
     ///
     /// # Errors
     /// See [`SuperstepError`]; the next call tries again.
@@ -125,7 +125,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Stage::Done { barrier } if self.barrier_passed(barrier) => {
                 Stage::Counting { request: self.ask_quiescence() }
             }
-            // What is counted was put into the pipe before: the next call follows a look into it.
+            // What is counted was put into the pipe before; the next call follows a look into it.
             Stage::Counting { request } if self.is_quiescent(request) || Flaw::EndsUncounted.strikes() => {
                 Stage::Arrived { barrier: self.arrive() }
             }
@@ -146,7 +146,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(stage.into())
     }
 
-    /// How far the superstep of a part has come. [`Open`](Superstep::Open) of one that is in none.
+    /// The state of a part's superstep: [`Open`](Superstep::Open) if it is in none.
     pub fn superstep(&self, part: PartId) -> Superstep {
         let stage = self.supersteps.stage;
         if self.supersteps.part == Some(part) { stage.into() } else { Superstep::Open }
@@ -158,7 +158,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         barrier.into_iter().flat_map(move |barrier| self.barrier_missing(barrier))
     }
 
-    /// A part is in no superstep any more: another one of this node may go on where it was.
+    /// Takes a part out of its superstep: another part of this node may continue in its place.
     pub fn leave_superstep(&mut self, part: PartId) {
         if self.supersteps.part == Some(part) {
             self.supersteps = Supersteps::default();

@@ -1,4 +1,4 @@
-//! Messages longer than a block are put together from their segments.
+//! Reassembles messages longer than a block from their segments.
 
 use managed::ManagedSlice;
 
@@ -8,29 +8,29 @@ use crate::cdu::SegmentHeader;
 use crate::flaw::Flaw;
 use crate::id::{NodeId, PartId};
 
-/// A message of which some segments have come. A part sends one at a time, so there is one per source.
+/// A message of which some segments have arrived. A part sends one at a time, so there is one per source.
 #[derive(Debug)]
 pub(crate) struct Assembly<B> {
     source: PartId,
     message: u32,
-    /// The segment that comes next.
+    /// The next segment.
     next: u32,
     total: u32,
     filled: u32,
     buffer: B,
 }
 
-/// What a segment has led to.
+/// The outcome of a segment.
 pub(super) enum Put<H> {
-    /// The message is whole.
+    /// The message is complete.
     Whole(H, Span, Info),
-    /// More has to come; or the segment is of a message whose beginning was refused or given up.
+    /// More segments must come; or the beginning of the message was refused or given up.
     More,
     /// The message cannot be read.
     Unreadable,
 }
 
-/// The messages that are being put together: the first `used` of the table.
+/// The messages being reassembled: the first `used` of the table.
 pub(super) struct Assemblies<'a, B> {
     table: ManagedSlice<'a, Option<Assembly<B>>>,
     used: usize,
@@ -42,7 +42,7 @@ impl<'a, B> Assemblies<'a, B> {
         Self { table, used: 0 }
     }
 
-    /// Takes the segment that the cursor stands at.
+    /// Takes the segment at the cursor.
     pub(super) fn take_segment<A: Arrivals<Buffer = B>>(
         &mut self,
         cursor: &mut Cursor<A::Hold>,
@@ -55,14 +55,14 @@ impl<'a, B> Assemblies<'a, B> {
         if header.segment() == SegmentHeader::GIVEN_UP {
             let message = header.message();
             self.discard_if(arrivals, |a| (a.source, a.message) == (source, message));
-            // It may have been granted its room and not have begun.
+            // It may have been granted its space without having begun.
             if let Some(buffer) = arrivals.begin(source, message, 0) {
                 arrivals.discard(buffer);
             }
             return Put::More;
         }
         if header.segment() == 0 {
-            // A message that was given up half-way, if any.
+            // A message that was given up in the middle, if any.
             self.discard_if(arrivals, |assembly| assembly.source == source);
             if !self.begin(source, (header.message(), header.total()), arrivals) {
                 return Put::Unreadable;
@@ -92,7 +92,7 @@ impl<'a, B> Assemblies<'a, B> {
         }
     }
 
-    /// Begins a message; `false` when there is no room for it.
+    /// Begins a message; `false` if there is no space for it.
     fn begin<A: Arrivals<Buffer = B>>(
         &mut self,
         source: PartId,
@@ -107,7 +107,7 @@ impl<'a, B> Assemblies<'a, B> {
         true
     }
 
-    /// Gives up what a node has begun to send.
+    /// Gives up messages that a node has begun to send.
     pub(super) fn discard_of<A: Arrivals<Buffer = B>>(&mut self, node: NodeId, arrivals: &mut A) {
         self.discard_if(arrivals, |assembly| assembly.source.node() == node);
     }

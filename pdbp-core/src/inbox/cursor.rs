@@ -5,12 +5,12 @@ use crate::Delivery;
 use crate::cdu::{CDU_HEADER, CduClass, Cdus, PlainRoute, PlainRun, SegmentHeader, header_words};
 use crate::id::PartId;
 
-/// Who sent a message, and what kind it is.
+/// The sender and kind of a message.
 ///
 /// One word, so that a message is moved in whole words: fields of other widths would be stored in pieces and loaded whole, which a
 /// processor cannot forward from its store buffer.
 ///
-/// The default is of no message: what there is before the first.
+/// The default belongs to no message: the state before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Info(u64);
 
@@ -23,7 +23,7 @@ impl Info {
         Self(u64::from(source.raw()) | u64::from(command) << 32 | class)
     }
 
-    /// The same of another train from that node, by the first word of its header.
+    /// The same for another train from that node, by the first word of its header.
     #[inline]
     fn of_train(self, route: u64) -> Option<Self> {
         let PlainRoute { class, command, source_part } = PlainRoute::read(route)?;
@@ -37,7 +37,7 @@ impl Info {
         PartId::from_checked(self.0 as u32)
     }
 
-    /// The command number (`COM`) that the sender gave; 0 for plain messages.
+    /// The command number (`COM`) given by the sender; 0 for plain messages.
     #[inline]
     pub fn command(self) -> u16 {
         (self.0 >> 32) as u16
@@ -50,7 +50,7 @@ impl Info {
     }
 }
 
-/// Where a message lies in its delivery: start in the lower half, length in the upper. A block is shorter than 4 GiB.
+/// The place of a message in its delivery: start in the lower half, length in the upper. A block is shorter than 4 GiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span(u64);
 
@@ -70,14 +70,14 @@ impl Span {
         (self.0 >> 32) as u32
     }
 
-    /// The place behind it, of the same length. It begins inside the delivery or at its end, so that nothing is carried.
+    /// The next place of the same length. It begins inside the delivery or at its end, so no carry occurs.
     #[inline]
     fn next(self) -> Self {
         Self(self.0.wrapping_add(self.0 >> 32))
     }
 }
 
-/// What comes behind a train.
+/// What follows a train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Train,
@@ -85,14 +85,14 @@ pub(super) enum Next {
     Unreadable,
 }
 
-/// A place in a delivery: what is left of a train, and where the next one begins.
+/// A position in a delivery: the rest of a train, and where the next one begins.
 #[derive(Clone, Copy, Debug)]
 struct Position {
-    /// Of the open train: the next message, who sent it, and how many are left.
+    /// For the open train: the next message, its sender, and how many are left.
     span: Span,
     info: Info,
     left: u32,
-    /// The first word of its header, which says what `info` does, if it is a plain one: it need not be read again.
+    /// The first word of its header, equivalent to `info`, if the train is a plain one, so that it need not be parsed again.
     route: u64,
     /// Where the next train begins, and where the delivery ends.
     at: u32,
@@ -100,7 +100,7 @@ struct Position {
 }
 
 impl Position {
-    /// Goes on to the next train of `bytes`, the delivery's, if it is a plain one, of which nothing is wrong.
+    /// Moves on to the next train of `bytes`, the delivery's, if it is a valid plain one.
     #[inline]
     fn next_plain(&mut self, bytes: &[u8]) -> bool {
         let plain = bytes.get(self.at as usize..).and_then(header_words);
@@ -116,7 +116,7 @@ impl Position {
         true
     }
 
-    /// Skips messages of the open train; the place of the first of them.
+    /// Skips messages of the open train; returns the place of the first of them.
     #[inline]
     fn skip(&mut self, count: u32) -> Span {
         let span = self.span;
@@ -136,25 +136,25 @@ impl Position {
 /// No plain train has it.
 const NO_ROUTE: u64 = u64::MAX;
 
-/// Messages of one length from one part that lie side by side in the delivery that was read last, and the way to those that follow. For a
-/// reader that hands them out by itself; see [`Inbox::ahead`](super::Inbox::ahead).
+/// Messages of one length from one part, side by side in the delivery read last, and the way to those that follow. For a reader
+/// that hands them out itself; see [`Inbox::ahead`](super::Inbox::ahead).
 #[derive(Clone, Copy, Debug)]
 pub struct Ahead {
     position: Position,
-    /// Of the open train.
+    /// Messages left of the open train.
     count: u32,
-    /// Messages beyond these that may be read without a look for commands.
+    /// Messages beyond these that may be read without a check for commands.
     unlooked: u32,
 }
 
 impl Ahead {
-    /// Where the first begins.
+    /// Where the first message begins.
     #[inline]
     pub fn start(&self) -> usize {
         self.position.span.start() as usize
     }
 
-    /// Bytes of each.
+    /// Bytes of each message.
     #[inline]
     pub fn length(&self) -> usize {
         self.position.span.length() as usize
@@ -166,29 +166,29 @@ impl Ahead {
         self.count
     }
 
-    /// The most messages that [`next_train`](Self::next_train) can still give.
+    /// Maximum number of messages that [`next_train`](Self::next_train) can still give.
     #[inline]
     pub fn unlooked(&self) -> u32 {
         self.unlooked
     }
 
-    /// Who sent them, and what kind they are.
+    /// Their sender and kind.
     #[inline]
     pub fn info(&self) -> Info {
         self.position.info
     }
 
-    /// All of them were read: the next train of the delivery, whose bytes these are, to be read whole. `None`: the reader asks the inbox,
-    /// which knows more.
+    /// All of them were read: moves on to the next train of the delivery, whose bytes these are, to be read whole. `None`: ask the
+    /// inbox, which knows more.
     #[inline]
     pub fn next_train<'b>(&mut self, bytes: &'b [u8]) -> Option<AheadTrain<'b>> {
         let Position { left, at, end, .. } = self.position;
-        // Of the open train not all were given out.
+        // Not all of the open train were given out.
         if left != self.count {
             return None;
         }
         let (route, run, rest) = header_words(bytes.get(at as usize..)?)?;
-        // A block is of one part, unless a relay has packed it.
+        // A block is from one part, unless a relay has packed it.
         if route != self.position.route {
             return None;
         }
@@ -197,7 +197,7 @@ impl Ahead {
         // Inside the delivery, which is shorter than 4 GiB.
         let start = at + CDU_HEADER as u32;
         let next = start + size as u32;
-        // The delivery's last train is left.
+        // The delivery's last train is left to the inbox.
         if next == end || count > self.unlooked {
             return None;
         }
@@ -212,16 +212,16 @@ impl Ahead {
     }
 }
 
-/// A train that [lies ahead](Ahead::next_train).
+/// A train [further ahead](Ahead::next_train).
 #[derive(Clone, Copy, Debug)]
 pub struct AheadTrain<'b> {
-    /// Its messages, one behind the other, and what padding there is behind them.
+    /// Its messages, one after the other, and any padding after them.
     pub messages: &'b [u8],
-    /// Bytes of each.
+    /// Bytes of each message.
     pub length: usize,
-    /// Number of messages, 1 at least.
+    /// Number of messages, at least 1.
     pub count: u32,
-    /// Who sent them, and what kind they are.
+    /// Their sender and kind.
     pub info: Info,
 }
 
@@ -233,7 +233,7 @@ pub(super) struct Cursor<H> {
 }
 
 impl<H> Cursor<H> {
-    /// Before the first train. The hold, when it is of no delivery.
+    /// Before the first train. Returns the hold if it has no delivery.
     pub(super) fn new<A: Arrivals<Hold = H>>(hold: H, arrivals: &A) -> Result<Self, H> {
         let Some(delivery) = arrivals.delivery(&hold) else { return Err(hold) };
         let Some(source) = PartId::new(delivery.source(), 0) else { return Err(hold) };
@@ -272,7 +272,7 @@ impl<H> Cursor<H> {
             return Next::Unreadable;
         };
         position.at = position.end - cdus.remaining() as u32;
-        // Both slices lie in the delivery, so the difference is the data's place in it.
+        // Both slices are in the delivery, so the difference is the offset of the data.
         let start = (train.data().as_ptr().addr() - bytes.as_ptr().addr()) as u32;
         position.span = Span::new(start, train.length() as u32);
         position.left = train.count();
@@ -282,7 +282,7 @@ impl<H> Cursor<H> {
         Next::Train
     }
 
-    /// Messages from here on that need no look for commands until `most` were read, nor for the end of the delivery.
+    /// Messages from here on that need no check for commands until `most` were read, nor for the end of the delivery.
     #[inline]
     pub(super) fn ahead(&self, most: u32) -> Option<Ahead> {
         let position = self.position;
@@ -291,7 +291,7 @@ impl<H> Cursor<H> {
         more.then_some(Ahead { position, count, unlooked: most - count })
     }
 
-    /// Goes to where a reader is that has handed messages out: `unread` of those that lay side by side last were not.
+    /// Moves to where a reader is that has handed messages out itself; `unread` of the last ones side by side were not.
     #[inline]
     pub(super) fn resume(&mut self, ahead: Ahead, unread: u32) {
         self.position = ahead.position;
@@ -299,7 +299,7 @@ impl<H> Cursor<H> {
         self.segment = None;
     }
 
-    /// The next message of the open train, of which some are left and which is not the last of the delivery.
+    /// The next message of the open train, which has some left and is not the last of the delivery.
     #[inline(always)]
     pub(super) fn step(&mut self) -> (Span, Info) {
         let position = &mut self.position;
@@ -309,7 +309,7 @@ impl<H> Cursor<H> {
         (span, position.info)
     }
 
-    /// Skips messages of the open train; the place of the first of them.
+    /// Skips messages of the open train; returns the place of the first of them.
     #[inline]
     pub(super) fn skip(&mut self, count: u32) -> Span {
         self.position.skip(count)
@@ -343,7 +343,7 @@ impl<H> Cursor<H> {
         self.position.at == self.position.end
     }
 
-    /// Whether it stands at the last message of the delivery.
+    /// Whether it is at the last message of the delivery.
     #[inline]
     pub(super) fn is_at_last(&self) -> bool {
         self.position.left == 1 && self.ends_here()
@@ -353,7 +353,7 @@ impl<H> Cursor<H> {
         self.position.left > 0 || self.position.at < self.position.end
     }
 
-    /// Of a train that is a segment of a message longer than a block: which.
+    /// For a train that is a segment of a message longer than a block: which segment.
     pub(super) fn segment(&self) -> Option<SegmentHeader> {
         self.segment
     }

@@ -7,16 +7,16 @@ use crate::id::NodeId;
 /// No entry.
 const NIL: u32 = u32::MAX;
 
-/// What a queue holds.
+/// An item of a queue.
 #[derive(Debug)]
 pub(super) enum Item<H> {
     /// A delivery.
     Hold(H),
-    /// A node has failed: what is behind came after that. In the queue of messages only.
+    /// A node has failed: what follows arrived after that. In the queue of messages only.
     Failed(NodeId),
 }
 
-/// Room for one delivery that was sorted and not read.
+/// A slot for one delivery that was sorted and not read.
 #[derive(Debug)]
 pub(crate) struct Entry<H> {
     item: Option<Item<H>>,
@@ -66,7 +66,7 @@ impl<'a, H> Lists<'a, H> {
     /// Appends to a queue.
     ///
     /// # Errors
-    /// The item, when all entries are in use.
+    /// The item, if all entries are in use.
     pub(super) fn push(&mut self, list: &mut List, item: Item<H>) -> Result<(), Item<H>> {
         let index = self.free;
         let Some(entry) = self.entries.get_mut(index as usize) else { return Err(item) };
@@ -80,7 +80,7 @@ impl<'a, H> Lists<'a, H> {
         Ok(())
     }
 
-    /// Takes the first of a queue.
+    /// Takes the first item of a queue.
     pub(super) fn pop(&mut self, list: &mut List) -> Option<Item<H>> {
         let index = list.head;
         let entry = self.entries.get_mut(index as usize)?;
@@ -92,7 +92,7 @@ impl<'a, H> Lists<'a, H> {
         entry.item.take()
     }
 
-    /// Takes the first of a queue of deliveries.
+    /// Takes the first item of a queue of deliveries.
     pub(super) fn pop_hold(&mut self, list: &mut List) -> Option<H> {
         match self.pop(list)? {
             Item::Hold(hold) => Some(hold),
@@ -100,7 +100,7 @@ impl<'a, H> Lists<'a, H> {
         }
     }
 
-    /// The first of a queue.
+    /// The first item of a queue.
     pub(super) fn front(&self, list: &List) -> Option<&Item<H>> {
         self.entries.get(list.head as usize)?.item.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Messages one by one, trains as batches, and pieces for readers that copy by themselves.
+//! Messages one by one, trains as batches, and pieces for readers that copy themselves.
 
 use core::mem;
 
@@ -9,10 +9,10 @@ use super::{Arrivals, Inbox, Pulled};
 use crate::Delivery;
 use crate::flaw::Flaw;
 
-/// Messages of a delivery between two looks for commands.
+/// Messages of a delivery between two checks for commands.
 const UNLOOKED: u32 = 128;
 
-/// A message, by the hold of the bytes that it lies in. Three words if the hold is one: see [`Info`].
+/// A message, by the hold on its bytes. Three words if the hold is one word: see [`Info`].
 #[derive(Debug)]
 pub struct Message<H> {
     hold: H,
@@ -21,30 +21,30 @@ pub struct Message<H> {
 }
 
 impl<H> Message<H> {
-    /// What it lies in.
+    /// The hold on its bytes.
     #[inline]
     pub fn hold(&self) -> &H {
         &self.hold
     }
 
-    /// What it lies in, for the caller to release.
+    /// The hold on its bytes, for the caller to release.
     pub fn into_hold(self) -> H {
         self.hold
     }
 
-    /// Where it begins there.
+    /// Its offset in the delivery.
     #[inline]
     pub fn start(&self) -> usize {
         self.span.start() as usize
     }
 
-    /// Its bytes.
+    /// Its length in bytes.
     #[inline]
     pub fn length(&self) -> usize {
         self.span.length() as usize
     }
 
-    /// Who sent it, and what kind it is.
+    /// Its sender and kind.
     #[inline]
     pub fn info(&self) -> Info {
         self.info
@@ -61,45 +61,45 @@ pub struct Batch<H> {
 }
 
 impl<H> Batch<H> {
-    /// What they lie in.
+    /// The hold on their bytes.
     pub fn hold(&self) -> &H {
         &self.hold
     }
 
-    /// What they lie in, for the caller to release.
+    /// The hold on their bytes, for the caller to release.
     pub fn into_hold(self) -> H {
         self.hold
     }
 
-    /// Where the first begins there.
+    /// Offset of the first message in the delivery.
     pub fn start(&self) -> usize {
         self.span.start() as usize
     }
 
-    /// Bytes of each; they lie one behind the other.
+    /// Bytes of each message; they are contiguous.
     pub fn length(&self) -> usize {
         self.span.length() as usize
     }
 
-    /// Number of messages, 1 at least.
+    /// Number of messages, at least 1.
     pub fn count(&self) -> usize {
         self.count as usize
     }
 
-    /// Who sent them, and what kind they are.
+    /// Their sender and kind.
     pub fn info(&self) -> Info {
         self.info
     }
 }
 
-/// Which cursor stands in a train.
+/// Which cursor is in a train.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Open {
     Command,
     Message,
 }
 
-/// The last message of a delivery takes the hold along, so that it goes back as soon as the message is dropped.
+/// The last message of a delivery takes the hold along, so that it is released as soon as the message is dropped.
 #[inline]
 fn last<A: Arrivals>(cursor: Cursor<A::Hold>, arrivals: &mut A) -> Message<A::Hold> {
     let (span, info, hold) = (cursor.span(), cursor.info(), cursor.into_hold());
@@ -110,9 +110,9 @@ fn last<A: Arrivals>(cursor: Cursor<A::Hold>, arrivals: &mut A) -> Message<A::Ho
 }
 
 impl<H, B> Inbox<'_, H, B> {
-    /// Messages that follow the one that [`next`](Self::next) gave, in the same delivery, as far as there is no need to look for commands
-    /// or for its end: for a reader that hands them out by itself. It says how far it has come by [`resume`](Self::resume), before anything
-    /// else is done here. `None`: there are no such messages.
+    /// Messages that follow the one that [`next`](Self::next) returned, in the same delivery, as far as no check for commands or
+    /// for its end is needed: for a reader that hands them out itself. It reports its progress by [`resume`](Self::resume), before
+    /// anything else is done here. `None`: there are no such messages.
     #[inline]
     pub fn ahead(&mut self) -> Option<(&H, Ahead)> {
         let unlooked = mem::take(&mut self.unlooked);
@@ -120,7 +120,7 @@ impl<H, B> Inbox<'_, H, B> {
         Some((cursor.hold(), cursor.ahead(unlooked)?))
     }
 
-    /// A reader that went ahead has come as far as `ahead` says, of whose open train it has not read the last `unread` messages.
+    /// A reader that went ahead has got as far as `ahead`, and has not read the last `unread` messages of its open train.
     #[inline]
     pub fn resume(&mut self, ahead: Ahead, unread: u32) {
         if let Some(cursor) = self.current.as_mut() {
@@ -132,7 +132,7 @@ impl<H, B> Inbox<'_, H, B> {
     #[inline]
     pub fn next<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Message<H>> {
         self.unlooked = 0;
-        // What it nearly always is: a message of a delivery that is being read, or one that has just come.
+        // The usual case: a message of a delivery being read, or of one that has just arrived.
         if !self.open_command(arrivals) {
             if let Some(cursor) = self.current.as_mut() {
                 let is_train = cursor.left() > 0 || cursor.next_train(arrivals) == Next::Train;
@@ -146,7 +146,7 @@ impl<H, B> Inbox<'_, H, B> {
         self.next_other(arrivals)
     }
 
-    /// The next message, where nothing is left of what was taken out of the pipe.
+    /// The next message, if everything taken out of the pipe has been read.
     #[inline]
     fn next_pulled<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Message<H>> {
         match self.pull_run(arrivals) {
@@ -183,7 +183,7 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// The next message of the train in which a cursor stands.
+    /// The next message of the train at a cursor.
     #[inline]
     fn take<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
@@ -231,9 +231,9 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// Messages of one delivery for a reader that copies them by itself, commands first, from the next one on: of each train as
-    /// many as `take` takes, which is told who sent it, where in the delivery its next message begins, how long each is, and how
-    /// many are left. The delivery that they lie in, shared. The bytes of the next message as an error, when it comes in segments.
+    /// Messages of one delivery, from the next one on, for a reader that copies them itself, commands first: of each train as many
+    /// as `take` takes. `take` is told the sender, the offset of the train's next message in the delivery, the length of each, and
+    /// how many are left. Returns the delivery, shared; as an error, the bytes of the next message if it comes in segments.
     pub fn take_pieces<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
         arrivals: &mut A,
@@ -276,9 +276,9 @@ impl<H, B> Inbox<'_, H, B> {
         Some(Ok(hold))
     }
 
-    /// Reads the messages of one delivery where they lie, commands first, from the next one on, and gives it back: `each` gets who has sent a
-    /// message, what kind it is, and its bytes. How many there were; 0: nothing has come. `None`: the next message comes in segments, for
-    /// [`next`](Self::next) to put together.
+    /// Reads the messages of one delivery in place, from the next one on, commands first, and releases it: `each` gets the sender,
+    /// kind and bytes of each message. Returns their number; 0: none has arrived. `None`: the next message comes in segments, for
+    /// [`next`](Self::next) to reassemble.
     #[inline(never)]
     pub fn read_each<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
@@ -320,8 +320,8 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// Takes the segment that a cursor stands at; the message, if that makes it whole. A delivery whose last train it was goes back
-    /// at once: its bytes were copied.
+    /// Takes the segment at a cursor; returns the message if that completes it. A delivery whose last train it was is released at
+    /// once: its bytes were copied.
     fn put_segment<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
         open: Open,
@@ -345,7 +345,7 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// Makes a cursor stand in a train with messages left, that of commands if there are any.
+    /// Moves a cursor into a train with messages left, the commands' cursor if there are any.
     fn open<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Open> {
         self.unlooked = 0;
         if self.withheld {
@@ -370,7 +370,7 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// Whether the cursor of commands stands in a train.
+    /// Whether the commands' cursor is in a train.
     #[inline]
     pub(super) fn open_command<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> bool {
         if self.command.is_none() {
@@ -401,7 +401,7 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// Goes on to the next train if there is nothing left of the open one. `false`: the delivery is read to its end, and given back.
+    /// Moves on to the next train if nothing is left of the open one. `false`: the delivery was read to its end, and released.
     fn advance<A: Arrivals<Hold = H, Buffer = B>>(&mut self, open: Open, arrivals: &mut A) -> bool {
         let Some(cursor) = self.slot(open) else { return false };
         if cursor.left() > 0 {

@@ -13,10 +13,10 @@
 //!                └─ returned ─▶ next_returned
 //! ```
 //!
-//! * Commands come first, messages of one source in the order in which they were sent.
-//! * **Memory is bounded by the storage given** ([`InboxStorage`]): when there is no room to sort another delivery, it stays where it
-//!   is, and with it the credit of its sender, until something has been read.
-//! * A delivery goes back as soon as nothing of it is left to read: the last message takes the hold along.
+//! * Commands come first, messages of one source in the order sent.
+//! * **Memory is bounded by the storage given** ([`InboxStorage`]): when there is no room to sort another delivery, it stays where
+//!   it is, and with it the credit of its sender, until something has been read.
+//! * A delivery is released as soon as nothing of it is left to read: the last message takes the hold along.
 
 mod assembly;
 mod cursor;
@@ -52,57 +52,56 @@ pub use streams::{Accepted, Segment, StreamKey};
 pub enum Arrival {
     /// A delivery.
     Piece(Delivery),
-    /// No more of this stream comes, though it has not ended: [`Event::StreamBroken`](crate::Event::StreamBroken). Behind
-    /// all segments of it.
+    /// No more of this stream comes, although it has not ended: [`Event::StreamBroken`](crate::Event::StreamBroken). After all its
+    /// segments.
     StreamBroken {
-        /// The node that has sent it.
+        /// The node that sent it.
         source: NodeId,
         /// Its number there.
         number: StreamNo,
     },
-    /// A node is out of reach: what it had sent of a message in segments will not be completed. Behind all that came from it.
+    /// A node is unreachable: its unfinished messages in segments will not be completed. After everything that arrived from it.
     Failed(NodeId),
 }
 
-/// Where an [`Inbox`] gets deliveries and how it keeps them. Implemented by the owner of the inbox.
+/// Supplies an [`Inbox`] with deliveries, and keeps them. Implemented by the owner of the inbox.
 pub trait Arrivals {
-    /// The right to read one delivery, or a message put together. Several may share it.
+    /// The right to read one delivery, or one reassembled message. Several may share it.
     type Hold;
-    /// Memory in which a message is being put together.
+    /// Memory in which a message is being reassembled.
     type Buffer;
 
-    /// The next delivery of commands.
+    /// The next command.
     fn pull_command(&mut self) -> Option<Delivery>;
 
-    /// What has arrived next, commands aside.
+    /// The next arrival other than a command.
     fn pull(&mut self) -> Option<Arrival>;
 
-    /// Keeps a delivery until all that share the hold have released it.
+    /// Keeps a delivery until all sharers of the hold have released it.
     fn hold(&mut self, delivery: Delivery) -> Self::Hold;
 
-    /// One more right to read the same.
+    /// Another right to read the same.
     fn share(&mut self, hold: &Self::Hold) -> Self::Hold;
 
-    /// Gives a hold back. With the last one the delivery goes back to the engine.
+    /// Releases a hold. With the last one the delivery returns to the engine.
     fn release(&mut self, hold: Self::Hold);
 
-    /// The delivery; `None` for a message put together.
+    /// The delivery; `None` for a reassembled message.
     fn delivery<'h>(&'h self, hold: &'h Self::Hold) -> Option<&'h Delivery>;
 
-    /// Memory for message number `message` of `source`, which has `total` bytes. `None`: no room was reserved for it, so that it is
-    /// discarded.
+    /// Memory for message number `message` of `source`, of `total` bytes. `None`: no space was reserved for it, so it is discarded.
     fn begin(&mut self, source: PartId, message: u32, total: u32) -> Option<Self::Buffer>;
 
     /// Appends bytes `start..end` of a delivery.
     fn append(&mut self, buffer: &mut Self::Buffer, hold: &Self::Hold, start: usize, end: usize);
 
-    /// The message is whole.
+    /// The message is complete.
     fn finish(&mut self, buffer: Self::Buffer) -> Self::Hold;
 
-    /// The message will not become whole.
+    /// The message will not be completed.
     fn discard(&mut self, buffer: Self::Buffer);
 
-    /// All that had come from a node that is out of reach has been sorted: what was reserved for messages of it is free
+    /// Everything that had arrived from an unreachable node has been sorted: space reserved for its messages is free
     /// ([`Engine::lose_rooms`](crate::Engine::lose_rooms)).
     fn lost(&mut self, node: NodeId) {
         let _ = node;
@@ -113,15 +112,15 @@ pub trait Arrivals {
 pub struct InboxStorage<'a, H, B> {
     /// Deliveries that were sorted and not read.
     pub(crate) entries: ManagedSlice<'a, Entry<H>>,
-    /// Messages that are being put together at a time: one for each part that sends one.
+    /// Messages being reassembled at a time: one for each part that sends one.
     pub(crate) assemblies: ManagedSlice<'a, Option<Assembly<B>>>,
-    /// Streams that have begun to arrive and whose reader has not seen the end.
+    /// Streams that have begun to arrive, and whose reader has not seen the end.
     pub(crate) streams: ManagedSlice<'a, Option<Incoming>>,
 }
 
 #[cfg(feature = "alloc")]
 impl<H, B> InboxStorage<'static, H, B> {
-    /// Memory on the heap, for so many deliveries, messages in segments, and streams.
+    /// Allocates memory on the heap for this many deliveries, messages in segments, and streams.
     pub fn allocate(entries: usize, assemblies: usize, streams: usize) -> Self {
         use alloc::vec::Vec;
         fn table<T>(length: usize, make: impl Fn() -> T) -> ManagedSlice<'static, T> {
@@ -142,7 +141,8 @@ pub struct Waiting {
     pub message: bool,
     /// A stream to be accepted.
     pub stream: bool,
-    /// There is no room to sort what has come next, until something of a stream, or what came back, is read: messages may lie behind it.
+    /// There is no room to sort the next arrival until something of a stream, or a returned message, is read: messages may be
+    /// behind it.
     pub stalled: bool,
 }
 
@@ -150,19 +150,19 @@ pub struct Waiting {
 pub struct Inbox<'a, H, B> {
     current: Option<Cursor<H>>,
     command: Option<Cursor<H>>,
-    /// Messages of the delivery that may be read without a look for commands, right after one was given out.
+    /// Messages of the delivery that may be read without a check for commands, right after one was given out.
     unlooked: u32,
     lists: Lists<'a, H>,
     messages: List,
     returned: List,
-    /// The returned delivery that is being read.
+    /// The returned delivery being read.
     reread: Option<Reread<H>>,
     assemblies: Assemblies<'a, B>,
     streams: Streams<'a>,
-    /// Taken out of the pipe, and found no room.
+    /// Taken out of the pipe, without room to sort it.
     stalled: Option<Item<H>>,
     unreadable: u64,
-    /// Messages are for later.
+    /// Whether messages are held back.
     withheld: bool,
 }
 
@@ -186,29 +186,30 @@ impl<'a, H, B> Inbox<'a, H, B> {
         }
     }
 
-    /// Messages that could not be read: malformed, or in segments without room for them.
+    /// Number of messages that could not be read: malformed, or in segments without space for them.
     pub fn unreadable(&self) -> u64 {
         self.unreadable
     }
 
-    /// Messages that come from now on are kept until this is taken back, as if they had not come: streams and what comes back are not. To
-    /// be said only where a [look](Self::look) has found no message: of a delivery that is being read the rest is not kept.
+    /// Holds back messages that arrive from now on, as if they had not arrived, until this is revoked; streams and returned
+    /// messages are not affected. Call it only after a [look](Self::look) that found no message: the rest of a delivery being read
+    /// is not held back.
     pub fn withhold(&mut self, messages: bool) {
         self.withheld = messages;
     }
 
-    /// Whether no message is left that was taken out of the pipe.
+    /// Whether all messages taken out of the pipe have been read.
     #[inline]
     pub fn is_empty(&self) -> bool {
         let reads = self.current.is_some() || self.command.is_some();
         !reads && self.messages.is_empty() && self.stalled.is_none()
     }
 
-    /// Takes what has arrived, as far as there is room, and says what there is to read.
+    /// Takes arrivals as far as there is room, and reports what there is to read.
     pub fn look<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Waiting {
         while self.pull(arrivals) {}
         let command = self.open_command(arrivals);
-        // That a node has failed is nothing to read.
+        // A failed node is nothing to read.
         while !self.is_reading()
             && let Some(Item::Failed(node)) = self.lists.front(&self.messages)
         {
@@ -222,7 +223,7 @@ impl<'a, H, B> Inbox<'a, H, B> {
         Waiting { message, stream: self.streams.has_new(), stalled: self.stalled.is_some() }
     }
 
-    /// Gives everything back: messages in segments are given up, and streams are unknown from now on.
+    /// Releases everything: messages in segments are given up, and streams are unknown from now on.
     pub fn clear<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) {
         self.unlooked = 0;
         let cursors = [self.current.take(), self.command.take()];
@@ -243,24 +244,24 @@ impl<'a, H, B> Inbox<'a, H, B> {
         self.streams.clear(&mut self.lists, arrivals);
     }
 
-    /// Whether there is something left of the delivery that was read last, commands aside.
+    /// Whether anything is left of the delivery read last, commands aside.
     fn is_reading(&self) -> bool {
         self.current.as_ref().is_some_and(Cursor::has_more)
     }
 
-    /// Whether what found no room among what is unread is a message, which can be read all the same.
+    /// Whether the unsorted arrival is a message, which can be read all the same.
     fn stalls_message<A: Arrivals<Hold = H, Buffer = B>>(&self, arrivals: &A) -> bool {
         let Some(Item::Hold(hold)) = &self.stalled else { return false };
         matches!(arrivals.delivery(hold).map(Delivery::kind), Some(DeliveryKind::Messages { .. }) | None)
     }
 
-    /// All that had come from a node has been read: what is left of its messages will not become whole.
+    /// Everything that had arrived from a node has been read: the rest of its messages will not be completed.
     fn forget_node<A: Arrivals<Hold = H, Buffer = B>>(&mut self, node: NodeId, arrivals: &mut A) {
         self.assemblies.discard_of(node, arrivals);
         arrivals.lost(node);
     }
 
-    /// Takes one thing out of the pipe and puts it where it belongs. `false`: nothing has arrived, or there is no room for it.
+    /// Takes one arrival out of the pipe and sorts it. `false`: nothing has arrived, or there is no room for it.
     fn pull<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> bool {
         match self.pull_run(arrivals) {
             Pulled::Run(hold) => {
@@ -282,7 +283,7 @@ impl<'a, H, B> Inbox<'a, H, B> {
             return self.pull_stalled(arrivals);
         }
         match arrivals.pull() {
-            // What it nearly always is.
+            // The usual case.
             Some(Arrival::Piece(run)) if matches!(run.kind(), DeliveryKind::Messages { .. }) => {
                 Pulled::Run(arrivals.hold(run))
             }
@@ -291,7 +292,7 @@ impl<'a, H, B> Inbox<'a, H, B> {
         }
     }
 
-    /// Tries again what has found no room.
+    /// Retries the arrival that found no room.
     #[inline(never)]
     fn pull_stalled<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Pulled<H> {
         match self.stalled.take() {
@@ -336,7 +337,7 @@ impl<'a, H, B> Inbox<'a, H, B> {
         }
     }
 
-    /// A node has failed. What came from it before may be waiting to be read.
+    /// A node has failed. Earlier messages from it may be waiting to be read.
     fn node_failed<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
         node: NodeId,
@@ -359,12 +360,12 @@ impl<'a, H, B> Inbox<'a, H, B> {
     }
 }
 
-/// What came of a look into the pipe.
+/// The outcome of a look into the pipe.
 enum Pulled<H> {
     /// A delivery of messages.
     Run(H),
-    /// Something else, which is where it belongs.
+    /// Something else, which has been sorted.
     Sorted,
-    /// Nothing that there is room for.
+    /// Nothing, or nothing that there is room for.
     Nothing,
 }

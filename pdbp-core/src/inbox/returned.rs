@@ -1,4 +1,4 @@
-//! What comes back to its sender, since a node has failed.
+//! Messages returned to their sender because a node has failed.
 
 use super::{Arrivals, Inbox};
 use crate::Delivery;
@@ -6,7 +6,7 @@ use crate::cdu::{CduClass, Cdus, SegmentHeader, Train, Via};
 use crate::engine::DeliveryKind;
 use crate::id::{NodeId, PartId, StreamNo};
 
-/// A message of this part that was not delivered, by the hold of the delivery that it lies in.
+/// A message of this part that was not delivered, by the hold on its delivery.
 #[derive(Debug)]
 pub struct Returned<H> {
     hold: H,
@@ -21,22 +21,22 @@ pub struct Returned<H> {
 }
 
 impl<H> Returned<H> {
-    /// What it lies in.
+    /// The hold on its bytes.
     pub fn hold(&self) -> &H {
         &self.hold
     }
 
-    /// What it lies in, for the caller to release.
+    /// The hold on its bytes, for the caller to release.
     pub fn into_hold(self) -> H {
         self.hold
     }
 
-    /// Where its bytes begin there.
+    /// Its offset in the delivery.
     pub fn start(&self) -> usize {
         self.start as usize
     }
 
-    /// Its bytes.
+    /// Its length in bytes.
     pub fn length(&self) -> usize {
         self.length as usize
     }
@@ -46,7 +46,7 @@ impl<H> Returned<H> {
         self.command
     }
 
-    /// What it is.
+    /// Its kind.
     pub fn class(&self) -> CduClass {
         self.class
     }
@@ -56,18 +56,18 @@ impl<H> Returned<H> {
         self.stream
     }
 
-    /// Of a segment of a stream, or of a message longer than a block: its number, from 0.
+    /// For a segment of a stream, or of a message longer than a block: its number, from 0.
     pub fn segment(&self) -> Option<u32> {
         self.segment
     }
 
-    /// The node that did not get it, by the delivery that it lies in.
+    /// The node that did not receive it; `delivery` is its delivery.
     pub fn node(&self, delivery: &Delivery) -> NodeId {
         let via = train_at(delivery, self.train).and_then(|(train, _)| train.via());
         via.map_or(delivery.source(), |Via { dest, .. }| dest)
     }
 
-    /// The parts that it was for, by the delivery that it lies in: of a set, those of the node that has failed and all others.
+    /// The parts that it was for; `delivery` is its delivery. For a set, those of the failed node and all others.
     pub fn targets<'d>(&self, delivery: &'d Delivery) -> impl Iterator<Item = PartId> + use<'d, H> {
         let train = train_at(delivery, self.train).map(|(train, _)| train);
         let node = self.node(delivery);
@@ -77,7 +77,7 @@ impl<H> Returned<H> {
     }
 }
 
-/// The train that begins at `at`, and where the next one does.
+/// The train that begins at `at`, and the offset of the next.
 fn train_at(delivery: &Delivery, at: u32) -> Option<(Train<'_>, u32)> {
     let bytes = delivery.bytes();
     let mut cdus = Cdus::new(bytes.get(at as usize..)?);
@@ -94,7 +94,7 @@ fn is_internal(train: &Train<'_>) -> bool {
 /// Reading position in a returned delivery.
 pub(super) struct Reread<H> {
     hold: H,
-    /// Where the open train begins, and messages of it that were read.
+    /// Where the open train begins, and how many of its messages have been read.
     at: u32,
     read: u32,
 }
@@ -117,7 +117,7 @@ impl<H> Reread<H> {
         };
         let stream = number.map(|(number, _)| number);
         let segment = number.map(|(_, segment)| segment).or(train.segment().map(SegmentHeader::segment));
-        // Both slices lie in the delivery.
+        // Both slices are in the delivery.
         let data = train.data().as_ptr().addr() - delivery.bytes().as_ptr().addr();
         let start = (data + self.read as usize * train.length()) as u32;
         let (length, command, class) = (train.length() as u32, train.command(), train.class());
@@ -128,7 +128,7 @@ impl<H> Reread<H> {
 }
 
 impl<H, B> Inbox<'_, H, B> {
-    /// The next message that this part has sent and that was not delivered.
+    /// The next message of this part that was not delivered.
     pub fn next_returned<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
         arrivals: &mut A,

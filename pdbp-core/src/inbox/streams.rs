@@ -1,4 +1,4 @@
-//! Streams that arrive: accepted in the order in which they began, read segment by segment.
+//! Streams that arrive: accepted in the order in which they began, and read segment by segment.
 
 use managed::ManagedSlice;
 
@@ -7,12 +7,12 @@ use super::{Arrivals, Inbox};
 use crate::flaw::Flaw;
 use crate::id::{NodeId, PartId, StreamNo};
 
-/// A stream that arrives.
+/// Identifies an arriving stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamKey {
     source: NodeId,
     number: StreamNo,
-    /// Its place among those of the inbox: a node that starts again counts its streams anew.
+    /// Distinguishes streams of the inbox: a restarted node counts its streams from the beginning.
     id: u32,
 }
 
@@ -28,21 +28,21 @@ impl StreamKey {
     }
 }
 
-/// A stream that arrives.
+/// An arriving stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming {
     key: StreamKey,
     source: PartId,
     segments: List,
-    /// It is still to be accepted.
+    /// Whether it is still to be accepted.
     new: bool,
     ended: bool,
     broken: bool,
-    /// Its reader has given it up: what comes goes back.
+    /// Its reader has given it up: arriving segments are released.
     ignored: bool,
 }
 
-/// A stream that was accepted.
+/// An accepted stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// The stream.
@@ -51,7 +51,7 @@ pub struct Accepted {
     pub source: PartId,
 }
 
-/// What there is of a stream.
+/// The next piece of a stream.
 #[derive(Debug)]
 pub enum Segment<H> {
     /// A segment: one CDU in the delivery.
@@ -60,13 +60,13 @@ pub enum Segment<H> {
     End,
     /// The stream ended before its last segment, and is forgotten.
     Broken,
-    /// Nothing has come.
+    /// Nothing has arrived.
     Nothing,
     /// There is no such stream: it is over, or the pipe was released.
     Unknown,
 }
 
-/// What a delivery is a segment of.
+/// The segment that a delivery is.
 #[derive(Clone, Copy)]
 pub(super) struct Piece {
     pub(super) number: StreamNo,
@@ -79,9 +79,9 @@ pub(super) struct Piece {
 pub(super) struct Streams<'a> {
     table: ManagedSlice<'a, Option<Incoming>>,
     used: usize,
-    /// Streams that were to be accepted so far.
+    /// Number of streams that were to be accepted so far.
     begun: u32,
-    /// Those that still are.
+    /// Number of those still to be accepted.
     new: u32,
 }
 
@@ -95,10 +95,10 @@ impl<'a> Streams<'a> {
         self.new > 0
     }
 
-    /// Puts a segment where it belongs. Whether it can be read.
+    /// Sorts a segment. Returns whether it can be read.
     ///
     /// # Errors
-    /// The delivery, when there is no room for it.
+    /// The delivery, if there is no room for it.
     pub(super) fn sort<A: Arrivals>(
         &mut self,
         hold: A::Hold,
@@ -175,14 +175,14 @@ impl<'a> Streams<'a> {
     fn accept(&mut self) -> Option<Accepted> {
         let begun = self.begun;
         let new = self.table.iter_mut().take(self.used).flatten().filter(|stream| stream.new);
-        // The oldest: the count goes round.
+        // The oldest: the count wraps around.
         let stream = new.max_by_key(|stream| begun.wrapping_sub(stream.key.id))?;
         stream.new = false;
         self.new -= 1;
         Some(Accepted { key: stream.key, source: stream.source })
     }
 
-    /// The stream of that number that has not ended.
+    /// The stream with that number that has not ended.
     fn arriving(&mut self, source: NodeId, number: StreamNo) -> Option<&mut Incoming> {
         let mut streams = self.table.iter_mut().take(self.used).flatten();
         streams.find(|s| !s.ended && (s.key.source, s.key.number) == (source, number))
@@ -207,13 +207,13 @@ impl<'a> Streams<'a> {
 }
 
 impl<H, B> Inbox<'_, H, B> {
-    /// The next stream that somebody has opened to this part, if its first segment has arrived.
+    /// The next stream opened to this part, if its first segment has arrived.
     pub fn accept<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Accepted> {
         while !self.streams.has_new() && self.pull(arrivals) {}
         self.streams.accept()
     }
 
-    /// What comes next of a stream that was accepted.
+    /// The next piece of an accepted stream.
     pub fn next_segment<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
         key: StreamKey,
@@ -235,7 +235,7 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// The segment that has come and is not read, if there is one.
+    /// The segment that has arrived and is unread, if there is one.
     pub fn waiting_segment(&mut self, key: StreamKey) -> Option<&H> {
         let segments = self.streams.find(key)?.segments;
         match self.lists.front(&segments)? {
@@ -244,7 +244,7 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// Discards the stream: segments received so far and those still to come.
+    /// Discards the stream: received segments, and those still to come.
     pub fn forget<A: Arrivals<Hold = H, Buffer = B>>(&mut self, key: StreamKey, arrivals: &mut A) {
         let Some(stream) = self.streams.find(key) else { return };
         while let Some(hold) = self.lists.pop_hold(&mut stream.segments) {

@@ -45,7 +45,7 @@ impl Lender {
     /// # Safety
     /// `base` is aligned to 8 bytes and valid for reads of `length` bytes, which nobody writes, until
     /// [`take_back`](Self::take_back) has taken the token or [`outstanding`](Self::outstanding) has said that no token is left;
-    /// if neither happens before this value is dropped, for ever.
+    /// if neither happens before this value is dropped, forever.
     #[inline]
     pub unsafe fn lend(&mut self, id: BlockId, base: NonNull<u8>, length: u32) -> ArrivedBlock {
         self.out += 1;

@@ -17,7 +17,7 @@ pub enum Space {
 ///
 /// # Safety
 /// `base()..base() + len()` is initialised, valid for reads and writes, aligned to 64 bytes, and stays at that address until
-/// the value is dropped (for ever, if it never is); nothing but the holder of the value and the tokens made of it accesses
+/// the value is dropped (forever, if it never is); nothing but the holder of the value and the tokens made of it accesses
 /// it. `base` and `len` return the same values each time.
 pub unsafe trait BlockMemory: 'static {
     /// First byte.
@@ -168,7 +168,7 @@ impl StaticMemory {
 // SAFETY: the value is the only right to its bytes (`new` took the exclusive reference).
 unsafe impl Send for StaticMemory {}
 
-// SAFETY: the bytes were borrowed exclusively and for ever, and are aligned to 64 by their type.
+// SAFETY: the bytes were borrowed exclusively and forever, and are aligned to 64 by their type.
 unsafe impl BlockMemory for StaticMemory {
     fn base(&self) -> NonNull<u8> {
         self.0

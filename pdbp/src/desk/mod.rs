@@ -9,8 +9,8 @@
 //!
 //! | operation | does |
 //! |---|---|
-//! | `Send(To, Content)` | sends a message to a part; answered when it is on its way |
-//! | `Call(To, Content, TimeoutMs?)` | the same, and answers with the first message that the part sends back to the source |
+//! | `Send(To, Content)` | sends a message to a part; returns once it is in flight |
+//! | `Call(To, Content, TimeoutMs?)` | the same, and returns the first message that the part sends back |
 //! | `Parts()` | the addresses of all parts |
 //!
 //! `http://HOST:PORT/pdbp?wsdl` describes them (WSDL 1.1 with the schema; `?xsd` returns the schema alone). Called parts know
@@ -20,13 +20,13 @@
 //!
 //! | reason | whose | what |
 //! |---|---|---|
-//! | `Malformed` | sender | no envelope of SOAP 1.1 or 1.2, or none with such an operation |
-//! | `TooLong` | sender, receiver | a message of more than 4 MiB, there or back |
+//! | `Malformed` | sender | no SOAP 1.1 or 1.2 envelope, or none with one of these operations |
+//! | `TooLong` | sender, receiver | the message or its reply exceeds 4 MiB |
 //! | `NoSuchPart` | sender | no part has the address, or several have the name |
-//! | `Busy` | receiver | the part does not read, its cluster is out of reach, or too many calls are under way: nothing was sent; with `Retry-After` |
-//! | `Timeout` | receiver | sent, and no answer has come in time |
-//! | `PartGone` | receiver | the part or its node has gone before it answered |
-//! | `Failed` | receiver | anything else, as the message says |
+//! | `Busy` | receiver | the part does not read, its cluster is unreachable, or too many calls are in progress: nothing was sent; with `Retry-After` |
+//! | `Timeout` | receiver | sent, but no reply arrived in time |
+//! | `PartGone` | receiver | the part or its node was gone before it replied |
+//! | `Failed` | receiver | anything else; see the message |
 
 mod answer;
 mod envelope;

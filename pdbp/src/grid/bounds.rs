@@ -3,17 +3,17 @@
 //! A correct gateway never comes near these bounds. If one exceeds them, its session ends as if it had disconnected, and look-ups
 //! say why ([`LookupError::NoTrunk`](crate::LookupError::NoTrunk)).
 //!
-//! | what it could do | bound |
+//! | what a gateway could do | bound |
 //! |---|---|
-//! | begin a message and go on with it for ever | no message is longer than this end has said, and pieces belong together |
-//! | send more than the window | `trunk_bytes` and the longest message, of all that was not handed on |
-//! | return what was never sent | as much again, of what waits for those who are to have it back |
-//! | ask, and take no answers | [`QUESTIONS`] that wait, and bytes that wait for the line |
-//! | messages without bytes, of which a frame could hold any number | [`EMPTY`] in a frame |
+//! | send an endless message | no message is longer than this end has announced, and its pieces must match |
+//! | exceed the window | `trunk_bytes` plus the longest message, of data not handed on yet |
+//! | return what was never sent | the same amount again, of data that waits for its senders |
+//! | ask, and read no answers | [`QUESTIONS`] waiting, and bytes waiting for the line |
+//! | send empty messages, any number of which fit in a frame | [`EMPTY`] per frame |
 //! | send to parts that it was never told of, such as those of the runtime | they come back |
-//! | invent senders, each of which takes a place of a part | half of the places that are free |
-//! | answer one question for ever | [`LISTED`] bytes |
-//! | have several names | the first of a gateway counts, if clusters may have it |
+//! | invent senders, each of which takes up a part | half of the free parts |
+//! | give an endless answer | [`LISTED`] bytes |
+//! | use several names | the first one counts, if it is a valid name of a cluster |
 
 use std::collections::VecDeque;
 use std::fmt;

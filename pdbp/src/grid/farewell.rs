@@ -57,7 +57,7 @@ impl Session {
         if hurries {
             self.return_stuck(Duration::ZERO);
         }
-        let is_told = self.returns.is_empty() && self.untold.is_empty();
+        let is_told = self.returns.is_empty() && self.acknowledgements.is_empty();
         let has_dealt = !self.proxies.values().any(Proxy::has_parcels) && is_handed_on && is_told;
         let is_over = hurries || self.is_idle();
         if self.farewell.has_all && !self.farewell.is_done && is_over && has_dealt {

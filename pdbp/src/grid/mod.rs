@@ -63,6 +63,7 @@
 //! ([`pdbp_net::Net::dial`]), so its open port is enough for all. An attempt to dial takes up to `timeout_ms`; a round trip may
 //! take seconds. If two clusters dial each other, one trunk comes up first, and while it is up the other cluster does not dial.
 
+mod acknowledgements;
 mod bounds;
 mod farewell;
 mod flow;
@@ -75,7 +76,6 @@ mod proxy;
 mod questions;
 mod session;
 mod streams;
-mod taken;
 mod told;
 mod trunk;
 mod wire;

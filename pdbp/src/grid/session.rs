@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use pdbp_core::id::{NodeId, PipeId};
 use pdbp_core::tables::PartKind;
 
+use super::acknowledgements::Acknowledgements;
 use super::bounds::{Bounds, Breach, Joined, LEAST, free_places};
 use super::farewell::Farewell;
 use super::names::Notices;
 use super::proxy::{Bytes, Delivery, Handed, Proxy, messages};
 use super::questions::{Answer, Question};
-use super::taken::Untold;
 use super::told::Told;
 use super::wire::{HEAD, Head, Kind, MORE};
 use super::{PROXY, gate_of};
@@ -43,7 +43,7 @@ pub(super) struct Session {
     pub(super) questions: BTreeMap<u32, Question>,
     pub(super) next_question: u32,
     pub(super) answers: VecDeque<Answer>,
-    pub(super) untold: Untold,
+    pub(super) acknowledgements: Acknowledgements,
     pub(super) notices: Notices,
     /// Messages that could not be handed on here.
     pub(super) returns: VecDeque<(Head, Vec<u8>)>,
@@ -174,7 +174,7 @@ impl Session {
             questions: BTreeMap::new(),
             next_question: 0,
             answers: VecDeque::new(),
-            untold: Untold::default(),
+            acknowledgements: Acknowledgements::default(),
             notices: Notices::default(),
             returns: VecDeque::new(),
             has_returned: false,
@@ -380,7 +380,7 @@ impl Session {
             return self.line.returned = self.line.returned.saturating_sub(delivery.weight());
         }
         self.bounds.settle(delivery.weight());
-        self.untold.note(delivery.head.dest, delivery.weight(), messages(&delivery.head));
+        self.acknowledgements.note(delivery.head.dest, delivery.weight(), messages(&delivery.head));
     }
 
     /// Messages cannot be handed on: the rest of them goes back.
@@ -443,8 +443,8 @@ impl Session {
             self.line.send(out, head, &bytes);
         }
         let is_over = self.line.is_closed || self.farewell.has_begun();
-        if self.line.has_sent || is_over || self.untold.is_due(self.line.window) {
-            self.untold.take().into_iter().for_each(|head| self.line.send(out, head, &[]));
+        if self.line.has_sent || is_over || self.acknowledgements.is_due(self.line.window) {
+            self.acknowledgements.take().into_iter().for_each(|head| self.line.send(out, head, &[]));
         }
         self.proxies.retain(|_, proxy| {
             let is_done = proxy.is_done();

@@ -11,19 +11,19 @@ use crate::config::Settings;
 use crate::node::Pipe;
 use crate::sync::Counted;
 
-/// What has come out of a part's pipe and is not read.
+/// What has been taken out of a part's pipe and not read.
 pub(crate) type Inbox<S> = pdbp_core::inbox::Inbox<'static, Pointer<S>, Buffer>;
 
-/// What messages hold their bytes by.
+/// The hold of messages on their bytes.
 pub(crate) type Pointer<S> = Counted<Run, Count<S>>;
 
-/// How those who hold them are counted.
+/// How the holders are counted.
 pub(crate) type Count<S> = <S as sealed::Share>::Count;
 
 /// Streams of an inbox beyond those that the stream pipes of a node allow: a reader may keep some that have ended.
 const MORE_STREAMS: usize = 64;
 
-/// An empty inbox. Its tables are made here, and never grow.
+/// An empty inbox. Its tables are allocated here, and never grow.
 pub(crate) fn inbox<H>(settings: &Settings) -> pdbp_core::inbox::Inbox<'static, H, Buffer> {
     let streams = usize::from(settings.stream_pipes) * usize::from(settings.nodes).min(4) + MORE_STREAMS;
     pdbp_core::inbox::Inbox::new(InboxStorage::allocate(
@@ -33,7 +33,7 @@ pub(crate) fn inbox<H>(settings: &Settings) -> pdbp_core::inbox::Inbox<'static, 
     ))
 }
 
-/// Deliveries that are sorted and not read, at least: more than a pipe holds, so that a stream is found behind messages.
+/// Minimum number of deliveries that are sorted and unread: more than a pipe holds, so that a stream is found behind messages.
 const ENTRIES: usize = 1024;
 
 /// The pipe of a part, as its inbox sees it.

@@ -8,7 +8,7 @@ use super::{Batch, Message, Part, Share};
 use crate::error::RecvError;
 use crate::node::Pipe;
 
-/// How often a part that waits for a message looks whether anybody is left who could send it one.
+/// How often a part that waits for a message checks whether anybody is left to send one.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl<S: Share> Part<S> {
@@ -20,7 +20,7 @@ impl<S: Share> Part<S> {
     pub fn try_recv(&self) -> Option<Message<S>> {
         match self.train.next() {
             Some(message) => Some(message),
-            // By its fields: a message that is here from the call on would lie in memory, either way.
+            // Field by field: a message that is there from the call on would be in memory, either way.
             None => self.try_recv_slow().map(|Message { run, bytes, info }| Message { run, bytes, info }),
         }
     }
@@ -40,11 +40,11 @@ impl<S: Share> Part<S> {
 
     #[inline]
     pub(super) fn next_message(&self) -> Option<Message<S>> {
-        // Seen at once, since it is what a part that waits finds again and again.
+        // Checked first, since a part that waits finds this again and again.
         if self.has_nothing() { None } else { self.take_message() }
     }
 
-    /// Whether nothing is there to be read.
+    /// Whether there is nothing to read.
     #[inline]
     fn has_nothing(&self) -> bool {
         let is_empty = !self.train.is_ahead() && self.inbox.borrow().is_empty();
@@ -59,7 +59,7 @@ impl<S: Share> Part<S> {
         Some(Message::new(message))
     }
 
-    /// The inbox, with all that was not read.
+    /// The inbox, after putting back what was read ahead.
     #[inline]
     pub(crate) fn inbox(&self) -> RefMut<'_, Inbox<S>> {
         let mut inbox = self.inbox.borrow_mut();
@@ -71,11 +71,11 @@ impl<S: Share> Part<S> {
         self.inbox().next_batch(&mut Source(self)).map(Batch::new)
     }
 
-    /// Waits for the next message, until there is one or none can come any more. First flushes what this part has packed.
+    /// Waits for the next message, until there is one or none can arrive any more. First flushes what this part has packed.
     ///
     /// # Errors
-    /// [`RecvError::NobodyLeft`] when every other node has failed or left and this node has no other part (in a cluster of one node it
-    /// waits: another thread may still register a part); [`RecvError::NoPipe`], and [`RecvError::Interrupted`].
+    /// [`RecvError::NobodyLeft`] if every other node has failed or left and this node has no other part (a cluster of one node
+    /// keeps waiting: another thread may still register a part); [`RecvError::NoPipe`], and [`RecvError::Interrupted`].
     pub fn recv(&self) -> Result<Message<S>, RecvError> {
         match self.train.next() {
             Some(message) => Ok(message),
@@ -93,7 +93,7 @@ impl<S: Share> Part<S> {
             return Ok(message);
         }
         self.pipe()?;
-        // Before anything is polled for: what this part waits for may be the answer.
+        // Before any poll: this part may be waiting for the answer.
         self.flush_and_poll();
         if let Some(message) = self.next_message() {
             return Ok(message);
@@ -110,7 +110,7 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// Waits for the next message, at most `timeout`.
+    /// Waits up to `timeout` for the next message.
     ///
     /// # Errors
     /// [`RecvError::Timeout`], also when no other node is left; [`RecvError::NoPipe`], and [`RecvError::Interrupted`].
@@ -123,13 +123,14 @@ impl<S: Share> Part<S> {
         self.receive_by(timeout, "sent a message to this part", |part| Ok(part.next_message()))
     }
 
-    /// Returns the messages of one length from one sender that arrived together, without waiting: the fastest way to read many. A single message is a
-    /// batch of one, as is a message longer than a block. Commands come first, in batches of their own ([`Batch::is_command`]).
+    /// Returns the messages of one length from one sender that arrived together, without waiting: the fastest way to read many. A
+    /// single message is a batch of one, as is a message longer than a block. Commands come first, in batches of their own
+    /// ([`Batch::is_command`]).
     pub fn try_recv_batch(&self) -> Option<Batch<S>> {
         self.next_batch().or_else(|| (self.poll() > 0).then(|| self.next_batch()).flatten())
     }
 
-    /// As [`try_recv_batch`](Self::try_recv_batch), waiting at most `timeout`.
+    /// As [`try_recv_batch`](Self::try_recv_batch), but waits up to `timeout`.
     ///
     /// # Errors
     /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].

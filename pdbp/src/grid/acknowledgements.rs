@@ -14,7 +14,7 @@ const PART: u64 = 16;
 
 /// Pending acknowledgements, by destination part.
 #[derive(Default)]
-pub(super) struct Untold {
+pub(super) struct Acknowledgements {
     parts: BTreeMap<u64, Taken>,
     bytes: u64,
     since: Option<Instant>,
@@ -27,7 +27,7 @@ struct Taken {
     messages: u64,
 }
 
-impl Untold {
+impl Acknowledgements {
     pub(super) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -76,27 +76,27 @@ mod tests {
 
     #[test]
     fn what_is_little_waits_for_a_while_and_what_is_much_does_not() {
-        let mut untold = Untold::default();
-        assert!(!untold.is_due(1600) && untold.is_empty());
-        untold.note(7, 60, 1);
-        untold.note(9, 39, 2);
+        let mut acknowledgements = Acknowledgements::default();
+        assert!(!acknowledgements.is_due(1600) && acknowledgements.is_empty());
+        acknowledgements.note(7, 60, 1);
+        acknowledgements.note(9, 39, 2);
         // It may have waited too long by now on a busy machine.
-        assert!(!untold.is_due(1600) || untold.since.unwrap().elapsed() >= PATIENCE);
-        untold.note(7, 1, 1);
-        assert!(untold.is_due(1600));
+        assert!(!acknowledgements.is_due(1600) || acknowledgements.since.unwrap().elapsed() >= PATIENCE);
+        acknowledgements.note(7, 1, 1);
+        assert!(acknowledgements.is_due(1600));
         let told = |head: &Head| (head.dest, head.length, head.count);
-        assert_eq!(untold.take().iter().map(told).collect::<Vec<_>>(), [(7, 61, 2), (9, 39, 2)]);
-        assert!(untold.is_empty() && !untold.is_due(1600));
-        untold.note(7, 1, 1);
+        assert_eq!(acknowledgements.take().iter().map(told).collect::<Vec<_>>(), [(7, 61, 2), (9, 39, 2)]);
+        assert!(acknowledgements.is_empty() && !acknowledgements.is_due(1600));
+        acknowledgements.note(7, 1, 1);
         std::thread::sleep(PATIENCE);
-        assert!(untold.is_due(1600));
+        assert!(acknowledgements.is_due(1600));
     }
 
     #[test]
     fn more_than_a_head_can_say_is_said_by_several() {
-        let mut untold = Untold::default();
-        untold.note(7, 1 << 33, 3);
-        let heads = untold.take();
+        let mut acknowledgements = Acknowledgements::default();
+        acknowledgements.note(7, 1 << 33, 3);
+        let heads = acknowledgements.take();
         assert_eq!(heads.iter().map(|head| u64::from(head.length)).sum::<u64>(), 1 << 33);
         assert_eq!(heads.iter().map(|head| head.count).sum::<u32>(), 3);
     }
