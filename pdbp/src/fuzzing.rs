@@ -1,6 +1,6 @@
-//! What fuzz targets call; nobody else should.
+//! Entry points for fuzz targets; not for anybody else.
 
-/// Anything that somebody sends to the desk: a request over HTTP, in pieces, and an envelope as it is.
+/// Anything that a client sends to the desk: an HTTP request, in pieces, and an envelope as it is.
 pub fn desk(bytes: &[u8]) {
     if let Some(body) = crate::http::fuzzing::request(bytes) {
         crate::desk::fuzzing::envelope(&body);
@@ -8,10 +8,10 @@ pub fn desk(bytes: &[u8]) {
     crate::desk::fuzzing::envelope(bytes);
 }
 
-/// A gateway of another cluster that says anything, in frames of any kind.
+/// A gateway of another cluster that sends anything, in frames of any kind.
 ///
 /// # Panics
-/// When more is held of it than may be.
+/// If it makes this end hold more than it may.
 pub fn gateway(bytes: &[u8]) {
     crate::grid::gateway(bytes);
 }

@@ -1,4 +1,4 @@
-//! The wire form: what is packed is read again, and nothing else is.
+//! The wire format: what is packed is read back, and nothing else is.
 
 mod examples;
 
@@ -51,7 +51,7 @@ fn message() -> impl Strategy<Value = Message> {
     })
 }
 
-/// Packs as many as fit; the body's length.
+/// Packs as many as fit; returns the body's length.
 fn pack(body: &mut [u8], messages: &[Message]) -> (usize, Packer, usize) {
     let mut packer = Packer::new();
     let mut packed = 0;
@@ -94,7 +94,7 @@ fn unpack(body: &[u8]) -> Result<Vec<Message>, Malformed> {
     Ok(messages)
 }
 
-/// Trains without extensions are read in two ways: what the short one reads is what the other does.
+/// Trains without extensions are parsed in two ways, which must agree.
 fn both_ways_read_the_same(body: &[u8]) -> Result<(), TestCaseError> {
     let mut cdus = Cdus::new(body);
     loop {
@@ -122,7 +122,7 @@ fn both_ways_read_the_same(body: &[u8]) -> Result<(), TestCaseError> {
     }
 }
 
-/// Copied from block to block, as a relay does it, trains stay what they are.
+/// Trains copied from block to block, as a relay does, stay the same.
 #[test]
 fn a_train_that_is_copied_is_the_same() {
     let set = [part(1, 4), part(2, 0), part(1, 5)];
@@ -166,7 +166,7 @@ fn a_train_that_is_copied_is_the_same() {
     }
 }
 
-/// What is read of a message to a set: its single destination is of no account.
+/// A message to a set as it is read: its single destination does not matter.
 fn as_read(m: &Message) -> Message {
     Message { dest: if m.set.is_empty() { m.dest } else { 0 }, ..m.clone() }
 }
@@ -221,7 +221,7 @@ proptest! {
         }
     }
 
-    /// Restoring the state from before takes a message back, whatever it had closed.
+    /// Restoring the earlier state takes a message back, whatever it had closed.
     #[test]
     fn a_message_taken_back_leaves_no_trace(messages in vec(message(), 1..20), undone in message()) {
         let mut body = [0; 1024];
@@ -241,7 +241,7 @@ proptest! {
         prop_assert_eq!(unpack(&body[..length]), Ok(expected));
     }
 
-    /// What its sender packs into lent room is, byte by byte, what the packer would have packed.
+    /// What a sender packs into lent room is, byte by byte, what the packer would have packed.
     #[test]
     fn trains_in_lent_room_are_those_of_the_packer(
         messages in vec(message(), 0..8),
@@ -296,7 +296,7 @@ proptest! {
             let last = if header > 0 { other } else { route };
             let packed = Packed { last_train: header, route: last, length, end, before, only_one_part };
             packer.take_back(&body, packed);
-            // It goes on as if it had packed all of them, whether the next one is of that train or not.
+            // It goes on as if it had packed all of them, whether or not the next one belongs to that train.
             for next in [last, route] {
                 let both = [(&mut packer, &mut body), (&mut oracle, &mut like)];
                 let both = both.map(|(packer, body)| packer.push(body, next, &std::vec![9; length]));
@@ -331,7 +331,7 @@ proptest! {
         }
     }
 
-    /// As above, with bytes that come further: a block of ours with some of them changed.
+    /// As above, with bytes that get further: one of our blocks with some bytes changed.
     #[test]
     fn changed_blocks_never_panic(
         messages in vec(message(), 0..20),

@@ -27,14 +27,14 @@ fn part(i: u16) -> PartId {
     PartId::new(node(i), i).unwrap()
 }
 
-/// A pipe whose deliveries are pieces of blocks of a region of its own, shared by reference counts.
+/// A pipe whose deliveries are pieces of blocks of its own region, shared by reference counts.
 struct Source {
     umb: Umb<'static, HeapMemory>,
     commands: VecDeque<Delivery>,
     arrivals: VecDeque<Arrival>,
     /// Holds that are out.
     held: Rc<()>,
-    /// Bytes that messages may be put together in.
+    /// Bytes available for reassembly.
     room: usize,
 }
 
@@ -54,7 +54,7 @@ impl Source {
         Self { umb, commands, arrivals, held: Rc::new(()), room: 100_000 }
     }
 
-    /// A delivery whose bytes `pack` has packed; `false` when all blocks are out.
+    /// A delivery whose bytes `pack` has packed; `false` if all blocks are out.
     fn deliver(
         &mut self,
         source: u16,
@@ -188,7 +188,7 @@ fn next_batch(inbox: &mut TestInbox, source: &mut Source) -> Vec<Read> {
     read
 }
 
-/// Reads what there is ahead, so many trains of it, the last of them but for some messages.
+/// Reads ahead this many trains, the last of them except for some messages.
 fn next_ahead(inbox: &mut TestInbox, source: &mut Source, trains: u32, unread: u32) -> Vec<Read> {
     let mut read = vec![];
     let Some((hold, mut ahead)) = inbox.ahead() else { return read };
@@ -226,7 +226,7 @@ enum Operation {
         urgent: bool,
         trains: Vec<(u16, usize, usize)>,
     },
-    /// The next segment of a long message of a part, which begins another one when there is none.
+    /// The next segment of a part's long message, or the first of another if there is none.
     Piece {
         from: u16,
         bytes: usize,
@@ -429,7 +429,7 @@ fn segment(number: u32, how: u8, source: &mut Source, oracle: &mut Oracle) {
     }
 }
 
-/// A stream is over; the next segment of that number begins another.
+/// A stream is over; the next segment with that number begins another.
 fn end(number: u32, broken: bool, oracle: &mut Oracle) {
     if let Some(stream) =
         oracle.streams.iter_mut().rev().find(|stream| stream.0 == number && stream.2.is_none())
@@ -439,7 +439,7 @@ fn end(number: u32, broken: bool, oracle: &mut Oracle) {
     oracle.sent[number as usize] = 0;
 }
 
-/// Accepts what there is, and reads one thing of the streams. Whether there was something.
+/// Accepts what there is, and reads one piece of the streams. Returns whether there was any.
 fn read_stream(
     source: &mut Source,
     inbox: &mut TestInbox,

@@ -1,4 +1,4 @@
-//! Algorithm 1 against the formula of the paper, and what the default adds to it.
+//! Algorithm 1 against the formula of the paper, and what the default policy adds.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -52,7 +52,7 @@ fn the_threshold_lies_between_a_half_and_one() {
     assert_eq!(Threshold::DEFAULT.permille(), 750);
 }
 
-/// Where the `recv` cursor stands at the critical real element: at the end of each lap over the real space.
+/// The `recv` cursor reaches the critical real element at the end of each lap over the real space.
 #[test]
 fn the_critical_element_comes_once_in_a_lap() {
     let mut row = RowSpace::new(16, 4);
@@ -99,7 +99,7 @@ fn the_ratios_are_those_of_the_paper() {
 
 #[test]
 fn a_row_with_more_in_use_than_real_grows_without_overflow() {
-    // A peer sent before it heard that the row had shrunk.
+    // A peer sent before it learnt that the row had shrunk.
     let row = row(16, 4, 6);
     assert_eq!(published(750).at_critical(&row, 100), Growth::By(12));
     assert_eq!(Adaptive::DEFAULT.at_stall(&row, 100), Growth::By(1));
@@ -196,7 +196,7 @@ fn equal_parts_are_safe_while_they_are_used() {
     assert_eq!(policy.spare(&heavy, 0), 24, "no more than its part");
 }
 
-/// Runs intervals of the given peaks and returns the number of times that the row grew and shrank.
+/// Runs intervals with the given peaks and returns how often the row grew and shrank.
 fn run(row: &mut RowSpace, peaks: impl IntoIterator<Item = u32>) -> (u32, u32) {
     let (policy, mut grown, mut shrunk) = (Adaptive::DEFAULT, 0, 0);
     for peak in peaks {
@@ -280,8 +280,8 @@ proptest! {
         prop_assert!(Adaptive::DEFAULT.spare(&row, free) <= row.vacant());
     }
 
-    /// Under a load that repeats, a row first finds its size and then stays there: within the patience it does not grow
-    /// and shrink in turn.
+    /// Under a repeating load, a row first finds its size and then stays there: within the patience it does not grow and shrink in
+    /// turn.
     #[test]
     fn a_steady_load_does_not_oscillate(real in 1u32..200, peaks in vec(0u32..60, 1..5)) {
         let mut row = RowSpace::new(256, real);

@@ -53,7 +53,7 @@ proptest! {
                 Some(which) if !out.is_empty() => {
                     let index = out.swap_remove(usize::from(which) % out.len());
                     umb.give(index);
-                    // The block that came last is the next to go out: it is still in a cache.
+                    // The block that came back last is the next to go out: it is still in a cache.
                     prop_assert_eq!(umb.take(), Some(index));
                     umb.entry(index).unwrap().state = BlockState::Open;
                     umb.give(index);
@@ -131,7 +131,7 @@ fn a_limited_block_takes_less_and_keeps_what_it_has() {
     assert_eq!(crate::cdu::Cdus::validate(&block.raw.bytes()[BLOCK_HEADER..length as usize]), Ok(1));
 }
 
-/// Memory that says when it is freed.
+/// Memory that records when it is freed.
 struct Watched(HeapMemory, Arc<AtomicBool>);
 
 // SAFETY: that of the heap.
@@ -175,7 +175,7 @@ fn memory_stays_while_somebody_has_a_token() {
     drop((dropped, pool));
     assert!(!freed.load(Ordering::Relaxed));
     kept.bytes_mut().fill(7);
-    // Another pool, of a node of the same number, neither takes it nor counts it.
+    // Another pool, of a node with the same number, neither takes it nor counts it.
     let (mut other, other_freed) = watched();
     let kept = other.give_vacant(kept).unwrap_err();
     drop((kept, other));

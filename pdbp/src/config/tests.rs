@@ -60,7 +60,7 @@ fn unknown_keys_are_reported_with_their_origin() {
 #[test]
 fn values_out_of_range_say_what_would_fit() {
     for key in KEYS {
-        // Any other text is the name of a file or of a folder, or a fabric, which is refused by the word where it starts.
+        // Any other text is the name of a file or folder, or a fabric, which is refused when it starts.
         let senseless = if ["client_token_file", "desk_tls", "fabric", "founding_file", "token_file", "tls"]
             .contains(&key.name)
         {
@@ -189,7 +189,7 @@ fn trunks_find_out_what_carries_the_most_if_nothing_is_set() {
     assert_eq!(settings.trunk_codec(), Codec::None);
 }
 
-/// What the environment says of other processes is nothing to a cluster in this one.
+/// What the environment says about other processes does not concern a cluster within this one.
 #[test]
 fn a_cluster_within_a_process_is_one_wherever_others_would_listen() {
     let start = || crate::Cluster::builder().nodes(2).set("listen", "127.0.0.1:0").set("join", "127.0.0.1:1");

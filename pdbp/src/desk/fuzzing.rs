@@ -1,9 +1,9 @@
-//! What the fuzz target `desk` calls.
+//! Called by the fuzz target `desk`.
 
 use super::answer;
 use super::envelope::{CONTENT, Operation, Version, read};
 
-/// Reads an envelope; what is taken is within the limits, and what is not gets a fault.
+/// Reads an envelope; what is accepted is within the limits, and what is not gets a fault.
 pub(crate) fn envelope(bytes: &[u8]) -> bool {
     match read(bytes, Version::V11) {
         Ok((_, Operation::Parts)) => true,

@@ -1,4 +1,4 @@
-//! What the reader of envelopes takes, and what it says of the rest.
+//! What the parser of envelopes accepts, and how it reports the rest.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn asked(text: &str) -> Result<(Version, Operation), Fault> {
     read(text.as_bytes(), Version::V11).map_err(|(_, fault)| fault)
 }
 
-/// The fault that an envelope gets.
+/// The fault for an envelope.
 fn refused(text: &str) -> Fault {
     asked(text).expect_err(text)
 }
@@ -40,7 +40,7 @@ fn envelopes_are_read_as_clients_write_them() {
     let fields = "<To>a@node1</To><Content>aGVsbG8=</Content>";
     for (text, version, operation) in [
         (envelope(V11, &own("Call", fields)), Version::V11, &call),
-        // As zeep does it.
+        // As zeep sends it.
         (
             format!(
                 "<?xml version='1.0' encoding='utf-8'?>\n<soap-env:Envelope xmlns:soap-env=\"{V12}\"><soap-env:Body><ns0:Call xmlns:ns0=\"{DESK}\">\
@@ -49,7 +49,7 @@ fn envelopes_are_read_as_clients_write_them() {
             Version::V12,
             &call,
         ),
-        // As gSOAP does it: all prefixes at the top, white space, an encoding style, an empty header.
+        // As gSOAP sends it: all prefixes at the top, white space, an encoding style, an empty header.
         (
             format!(
                 "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<SOAP-ENV:Envelope xmlns:SOAP-ENV=\"{V11}\" xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" \
@@ -76,7 +76,7 @@ fn envelopes_are_read_as_clients_write_them() {
             &call,
         ),
         (envelope(V11, &own("Parts", " ")), Version::V11, &Operation::Parts),
-        // A header that need not be understood, and one for somebody on the way.
+        // A header that need not be understood, and one for an intermediary.
         (
             format!(
                 "<e:Envelope xmlns:e=\"{V12}\"><e:Header><a b='c'><d/>text</a><x:y xmlns:x='z' e:mustUnderstand='true' e:role='urn:other'/></e:Header>\
@@ -205,7 +205,7 @@ fn answers_are_envelopes_whatever_they_say() {
 }
 
 proptest! {
-    /// Any bytes are read or refused, also those that are nearly an envelope.
+    /// Any bytes are parsed or refused, also those that are nearly an envelope.
     #[test]
     fn envelopes_of_any_bytes_are_read_or_refused(
         any in prop::collection::vec(any::<u8>(), 0..200),

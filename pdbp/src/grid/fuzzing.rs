@@ -1,4 +1,4 @@
-//! A gateway that says anything, and what this end makes of it.
+//! A gateway that sends anything, and what this end makes of it.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,15 @@ use crate::error::SendError;
 use crate::node::Node;
 use crate::part::{Message, Part, Shared};
 
-/// What this end holds, and the longest message.
+/// Bytes that this end holds, and the longest message.
 const ROOM: u64 = 64 << 10;
 const LONGEST: u64 = 8 << 10;
 const SOON: Duration = Duration::from_secs(60);
 /// Frames of a script.
 const FRAMES: usize = 400;
 
-/// A cluster, with what a gateway has. Parts of it are to be found: `here`, which reads, and `full`, which does not. That one, and where frames go to, are
-/// on nodes of their own, since who does not read holds up others of its node.
+/// A cluster, with the parts of a gateway. Two of its parts can be found: `here`, which reads, and `full`, which does not. `full`,
+/// and the part that frames go to, are on nodes of their own, since a part that does not read holds up others on its node.
 pub(super) struct Stage {
     // Before the cluster.
     out: Part<Shared>,
@@ -37,7 +37,8 @@ impl Stage {
     /// # Errors
     /// There is no memory for it.
     pub(super) fn new() -> Result<Self, Box<dyn std::error::Error>> {
-        // What is not read stays in the blocks in which it has come: here those of the row that the next frame needs, so that there is room for all.
+        // Unread messages stay in the blocks that they arrived in: here those of the row that the next frame needs, so there must
+        // be room for all.
         let cluster = Cluster::builder().nodes(3).block_bytes(4096).row_blocks(256);
         let cluster = cluster.set("assembly_bytes", "65536").set("local_parts", "64").start()?;
         let nodes = cluster.nodes();
@@ -52,10 +53,10 @@ impl Stage {
         Session::new("south", self.there.id(), ROOM, LONGEST)
     }
 
-    /// A frame comes. Whether the other gateway is listened to.
+    /// Delivers a frame. Returns whether the other gateway is still listened to.
     ///
     /// # Panics
-    /// When it does not come.
+    /// If it does not arrive.
     pub(super) fn say(&self, session: &mut Session, frame: &[u8]) -> bool {
         let began = Instant::now();
         while self.out.try_send(self.inbox.id(), frame) == Err(SendError::WouldBlock) {
@@ -69,7 +70,7 @@ impl Stage {
         session.take_in(&self.node, &self.out, frame).is_ok() && session.is_silent().is_none()
     }
 
-    /// The next frame. Parts of the same node read what frames before had for them, which would hold it up.
+    /// The next frame. Parts on the same node read what earlier frames brought them, which would hold it up.
     fn hear(&self, began: Instant) -> Option<Message<Shared>> {
         self.out.flush();
         while self.here.try_recv().is_some() {}
@@ -82,7 +83,7 @@ impl Stage {
         frame
     }
 
-    /// What the session is to do once.
+    /// One turn of the session.
     pub(super) fn turn(&self, session: &mut Session) {
         session.turn(&self.node, &self.out);
         self.out.flush();
@@ -95,7 +96,7 @@ impl Stage {
         }
     }
 
-    /// The other gateway takes what was said to it.
+    /// The other gateway takes what was sent to it.
     pub(super) fn listen(&self) -> usize {
         std::iter::from_fn(|| self.there.try_recv()).count()
     }
@@ -108,7 +109,7 @@ impl Stage {
     /// Does what `bytes` say, as far as a gateway can, and ends.
     ///
     /// # Panics
-    /// When this end holds more than it may.
+    /// If this end holds more than it may.
     fn play(&self, mut bytes: &[u8]) {
         let mut session = self.session();
         let mut listens = true;
@@ -148,7 +149,7 @@ impl Stage {
         while self.full.try_recv().is_some() {}
     }
 
-    /// A frame that is right as far as a frame is right by itself.
+    /// A frame that is valid by itself.
     fn frame(&self, what: u8, one: u8, two: u8) -> (Head, usize) {
         const KINDS: [Kind; 11] = [
             Kind::Data,
@@ -179,10 +180,10 @@ impl Stage {
     }
 }
 
-/// Lets a gateway say anything.
+/// Lets a gateway send anything.
 ///
 /// # Panics
-/// When this end holds more than it may.
+/// If this end holds more than it may.
 pub(crate) fn gateway(bytes: &[u8]) {
     thread_local! {
         static STAGE: Option<Stage> = Stage::new().ok();

@@ -3,10 +3,10 @@
 use super::Hosts;
 use super::request::Request;
 
-/// The most bytes of a head, and of a body.
+/// Maximum bytes of a head, and of a body.
 const MOST: usize = 8 << 10;
 
-/// Reads a request that comes in pieces of this many bytes; its type and body, if it is whole.
+/// Reads a request that arrives in pieces of this many bytes; returns its type and body, if it is complete.
 fn read(bytes: &[u8], piece: usize) -> Option<(String, Vec<u8>)> {
     let (mut waiting, mut body) = (Vec::new(), Vec::new());
     let mut request: Option<Request> = None;
@@ -32,7 +32,7 @@ fn read(bytes: &[u8], piece: usize) -> Option<(String, Vec<u8>)> {
     None
 }
 
-/// However a request is cut, it is the same one. Returns its body.
+/// However a request is cut, it parses the same. Returns its body.
 pub(crate) fn request(bytes: &[u8]) -> Option<Vec<u8>> {
     let whole = read(bytes, bytes.len().max(1));
     let size = bytes.last().map_or(1, |last| usize::from(*last) + 1);

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use super::connection::network;
 use super::*;
 
-/// Longer than any test takes. A test that waits for the end of it fails.
+/// Longer than any test takes. A test that waits this long fails.
 const NEVER: Duration = Duration::from_secs(3600);
 /// Long enough for a loaded machine; a test that waits so long has failed.
 const SOON: Duration = Duration::from_secs(60);
-/// More than the system keeps of a connection that nobody reads.
+/// More than the system buffers for a connection that nobody reads.
 const LONG: usize = 64 << 20;
 
 /// A long page and a short one.
@@ -59,7 +59,7 @@ fn ask(address: SocketAddr, path: &str) -> TcpStream {
     stream
 }
 
-/// All that still comes, until the server has said its last; `None` if it breaks off without a word.
+/// Everything that still arrives, until the server has finished; `None` if it breaks off without a word.
 fn rest(mut stream: TcpStream) -> Option<String> {
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
@@ -74,7 +74,7 @@ fn status(stream: TcpStream) -> String {
     rest(stream).unwrap_or_default().chars().take("HTTP/1.1 200".len()).skip("HTTP/1.1 ".len()).collect()
 }
 
-/// Asks until the server has a place: others hold them for some time, that it must not grant them for ever.
+/// Asks until the server has a place: others hold theirs for some time, which must not be forever.
 fn ask_until_served(address: SocketAddr) {
     let began = Instant::now();
     loop {
@@ -88,7 +88,7 @@ fn ask_until_served(address: SocketAddr) {
     }
 }
 
-/// The beginning of an answer: the server is about to send the rest.
+/// The beginning of a reply: the server is about to send the rest.
 fn begin(stream: &mut TcpStream) {
     stream.read_exact(&mut [0; 8]).unwrap();
 }
@@ -119,7 +119,7 @@ fn a_client_that_does_not_take_its_answer_keeps_nobody_waiting() {
 #[test]
 fn a_client_that_does_not_close_keeps_nobody_waiting() {
     let server = serve(PATIENT);
-    // The places are of those who are served; these have got what they wanted.
+    // The places belong to those being served; these have got what they wanted.
     let mut done: Vec<_> = (0..2).map(|_| ask(server.address(), "/")).collect();
     for stream in &mut done {
         let mut answer = String::new();
@@ -162,7 +162,7 @@ fn a_request_that_trickles_is_refused_when_its_time_is_over() {
         thread::sleep(Duration::from_millis(5));
     }
     served.join().unwrap();
-    // The server still reads what comes, so that the answer is not lost.
+    // The server still reads what arrives, so that the reply is not lost.
     writing.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(status(trickling), "408");
 }
@@ -243,7 +243,7 @@ fn more_clients_than_can_be_refused_at_a_time_wait_for_their_turn() {
 fn a_request_that_does_not_end_is_refused_at_its_limit() {
     let server = serve(PATIENT);
     let mut talker = connect(server.address());
-    // Whole before the answer is read, and longer than what the server takes at a time.
+    // Complete before the reply is read, and longer than what the server takes at a time.
     talker.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n", server.address()).as_bytes()).unwrap();
     talker.write_all("X: y\r\n".repeat(20_000).as_bytes()).unwrap();
     talker.shutdown(std::net::Shutdown::Write).unwrap();
@@ -285,7 +285,7 @@ fn a_request_for_another_host_is_refused_with_a_remedy() {
     );
 }
 
-/// Sends back what it is posted, and keeps the connection: at once, or at `/later` when it has been asked twice.
+/// Sends back what is posted to it, and keeps the connection: at once, or at `/later` when it has been asked twice.
 #[derive(Default)]
 struct Echo {
     later: Vec<(Ticket, Vec<u8>)>,
@@ -328,7 +328,7 @@ fn post(stream: &mut TcpStream, path: &str, length: usize, body: &str) {
         .unwrap();
 }
 
-/// The status and the body of the next answer on a connection that is kept.
+/// The status and body of the next reply on a connection that is kept open.
 fn next(stream: &mut TcpStream) -> (String, String) {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
@@ -380,7 +380,7 @@ fn a_body_that_trickles_is_refused_and_one_that_gets_on_is_not() {
     assert_eq!(next(&mut trickling).0, "408");
     trickling.shutdown(std::net::Shutdown::Both).unwrap();
     writer.join().unwrap();
-    // On a machine that holds this thread up for longer it is refused as well, and tries again.
+    // If the machine delays this thread any longer it is refused as well, and tries again.
     let began = Instant::now();
     loop {
         let mut steady = connect(server.address());
@@ -428,7 +428,7 @@ fn the_client_that_has_been_silent_for_the_longest_time_gives_way() {
     post(&mut third, "/", 2, "ho");
     assert_eq!(next(&mut third), ok("ho"));
     assert_eq!(rest(first), None);
-    // Whoever is being served keeps the place.
+    // A connection being served keeps its place.
     post(&mut second, "/later", 1, "2");
     post(&mut third, "/", 9, "");
     let refused = ask(server.address(), "/");

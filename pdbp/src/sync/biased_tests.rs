@@ -1,4 +1,4 @@
-//! The biased lock with real threads; `tests/biased.rs` has it under loom.
+//! The biased lock with real threads; `tests/biased.rs` runs it under loom.
 
 #![allow(unsafe_code, reason = "the promise that nothing else is done")]
 
@@ -43,7 +43,7 @@ fn the_owner_and_visitors_are_never_both_inside() {
                 let (visitor, done) = (owner.visitor(), &done);
                 scope.spawn(move || {
                     let mut visits = 0;
-                    // At least one each, when the owner has gone.
+                    // At least one each after the owner has gone.
                     while !done.load(Ordering::Acquire) || visits == 0 {
                         let visited = visitor.visit(|(a, b)| {
                             assert_eq!(a, b);

@@ -1,4 +1,4 @@
-//! The ring with real threads; `tests/queues.rs` has it under loom.
+//! The ring with real threads; `tests/queues.rs` runs it under loom.
 #![allow(unsafe_code, reason = "the promise that an end is on one thread")]
 
 use std::sync::Arc;

@@ -104,7 +104,7 @@ fn the_file_is_complete_from_the_start_and_after_each_write() {
     for i in 0..5 {
         trace.rings[i % 2].push(i as u64, What::Poll { nanos: 1, worked: 1 });
         let began = Instant::now();
-        // Who reads while it is written may see half of the new text.
+        // A reader may see half of the new text while it is written.
         while try_read(&path).is_none_or(|events| polls(&events) <= i) {
             assert!(began.elapsed() < SOON, "event {i} is not written");
             std::thread::sleep(Duration::from_millis(1));

@@ -1,5 +1,5 @@
-//! Whether a history is linearizable: the search of Wing and Gong (Testing and Verifying Concurrent Objects, 1993), which
-//! remembers the states it has been in (Lowe, Testing for Linearizability, 2017). It knows nothing of the protocol.
+//! Checks whether a history is linearizable: the search of Wing and Gong (Testing and Verifying Concurrent Objects, 1993), which
+//! remembers the states it has visited (Lowe, Testing for Linearizability, 2017). Knows nothing of the protocol.
 
 use std::collections::HashSet;
 use std::vec::Vec;
@@ -7,7 +7,7 @@ use std::vec::Vec;
 use super::history::{Op, Record};
 use super::plan::Random;
 
-/// What a part becomes by an operation; `None` if the operation cannot have seen what it saw.
+/// The state of a part after an operation; `None` if the operation cannot have seen what it saw.
 fn after(known: bool, op: Op) -> Option<bool> {
     match op {
         Op::Add => Some(true),
@@ -21,7 +21,7 @@ pub(super) fn is_linearizable(records: &[Record]) -> bool {
     let mut records = records.to_vec();
     records.sort_by_key(|r| r.start);
     let mut done = std::vec![0u64; records.len().div_ceil(64)];
-    // Operations taken, in order, with the state before; where to go on in each place of the order.
+    // Operations taken, in order, with the state before each; and where the search resumes at each position.
     let mut taken: Vec<(usize, bool)> = Vec::new();
     let (mut known, mut next) = (false, 0);
     let mut seen = HashSet::new();
@@ -58,7 +58,7 @@ pub(super) fn is_linearizable(records: &[Record]) -> bool {
     }
 }
 
-/// The same by trying all orders of all selections of what need not have happened.
+/// The same by brute force: tries all orders of all subsets of what may not have happened.
 fn is_linearizable_by_force(records: &[Record], taken: &mut Vec<usize>, known: bool) -> bool {
     let open: Vec<usize> = (0..records.len()).filter(|i| !taken.contains(i)).collect();
     if open.iter().all(|i| records[*i].end.is_none()) {

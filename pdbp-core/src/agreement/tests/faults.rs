@@ -1,5 +1,5 @@
-//! Random schedules with faults. A failure prints its seed; `PDBP_AGREEMENT_SEED=<seed>` repeats it, and
-//! `PDBP_AGREEMENT_SECONDS=<seconds>` makes the run long, `PDBP_AGREEMENT_FIRST=<seed>` says where it starts.
+//! Random schedules with faults. A failure prints its seed; `PDBP_AGREEMENT_SEED=<seed>` repeats it.
+//! `PDBP_AGREEMENT_SECONDS=<seconds>` makes the run long, `PDBP_AGREEMENT_FIRST=<seed>` sets the first seed.
 
 use std::format;
 use std::string::String;
@@ -10,7 +10,7 @@ use super::table::{node, part};
 use super::world::World;
 use crate::agreement::{Flaw, Reach};
 
-/// A plan that depends on the seed alone.
+/// A plan that depends only on the seed.
 pub(super) fn plan(seed: u64, flaw: Option<Flaw>) -> Plan {
     let mut random = Random::new(seed ^ 0xA5A5);
     random.below(2);
@@ -35,7 +35,7 @@ pub(super) fn plan(seed: u64, flaw: Option<Flaw>) -> Plan {
     }
 }
 
-/// The same of a cluster that node 0 founds, with learners that come and go.
+/// The same for a cluster founded by node 0, with learners that come and go.
 pub(super) fn open_plan(seed: u64, flaw: Option<Flaw>) -> Plan {
     let drawn = plan(seed, flaw);
     let mut random = Random::new(seed ^ 0x0FE4);
@@ -45,7 +45,7 @@ pub(super) fn open_plan(seed: u64, flaw: Option<Flaw>) -> Plan {
     Plan { nodes, masters, voters: voters as usize, open: true, parts: 2 * nodes + 1, ..drawn }
 }
 
-/// The same, in which places go to other processes, those of voters too, while the former ones run on and know nothing of it.
+/// The same, where places, including those of voters, pass to other processes while the former ones run on unaware.
 pub(super) fn heirs_plan(seed: u64, flaw: Option<Flaw>) -> Plan {
     let drawn = open_plan(seed, flaw);
     Plan { nodes: 5, voters: 3, masters: 3, parts: 11, lease: 16_000, faults: 15, heirs: true, ..drawn }
@@ -101,33 +101,34 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Each for a reason of its own: a log that had moved past what a member of the only quorum lacked; a request lost in an
-/// election of two candidates; a single member that needs the vote of one it lets in; members that did not have the entry
-/// that made them members; a request ahead of the entry that lets the asker in; an entry that lets a node in, and is void.
+/// Each for a different reason: a log that had moved past what a member of the only quorum lacked; a request lost in an election
+/// with two candidates; a single member that needs the vote of one it admits; members without the entry that made them members; a
+/// request ahead of the entry that admits the asker; an entry that admits a node, and is void.
 #[test]
 fn schedules_that_once_stalled_go_on() {
     for seed in [1_324, 1_313, 201_171, 100_046, 201_270, 302_554] {
         let plan = Plan { ends: false, ..plan(seed, None) };
         run_plan(seed, 4_000, plan).unwrap_or_else(|what| panic!("{what}"));
     }
-    // A node falls silent, another crashes, and the first is back before it is declared down without the other (three of
-    // them); entries that a primary had begun its term without, which made their holder's log look newer; one whose successors
-    // had nothing to add; what agreed with the log of one primary, said to the next (two); word from a deposed primary that a
-    // node was no member, held up until it was one; a call to be let in, held up until the entry that lets its sender in was there;
-    // a node that started anew while it was let in, from a snapshot of what a member lacked.
+    // A node falls silent, another crashes, and the first is back before it is declared down without the other (three of them);
+    // entries that a primary had begun its term without, which made their holder's log look newer; one whose successors had nothing
+    // to add; a match with the log of one primary, reported to the next (two); a deposed primary's word that a node was not a
+    // member, delayed until it was one; a request for admission, delayed until the entry that admits its sender was there; a node
+    // that restarted while it was admitted, from a snapshot of what a member lacked.
     for seed in [1_498, 8_618, 18_379, 12_950, 13_038, 20_020, 23_248, 115_423, 704_097, 708_868] {
         run(seed, 4_000, None).unwrap_or_else(|what| panic!("{what}"));
     }
 }
 
-/// A primary let a node in with its vote alone, half of the members, and ended; the other half had not heard of it, and decided alone.
+/// A primary admitted a node with its vote alone, half of the members, and terminated; the other half had not heard of it, and
+/// decided alone.
 #[test]
 fn a_member_that_is_left_knows_who_was_let_in() {
     run(900_581, 4_000, None).unwrap_or_else(|what| panic!("{what}"));
 }
 
-/// Where those that are no masters have links to masters alone. (That all comes to rest is not asked for: when all masters have
-/// lost their state there is nobody to lead.)
+/// Nodes that are not masters have links to masters only. (This does not require that everything comes to rest: when all masters
+/// have lost their state, nobody can lead.)
 #[test]
 fn schedules_of_nodes_that_reach_masters_only_keep_the_rules() {
     let mut records = 0;
@@ -148,7 +149,7 @@ fn schedules_of_nodes_that_reach_masters_only_keep_the_rules() {
     assert!(records > 500, "{records}");
 }
 
-/// Messages are lost on links that go on; without leases no node may take the other to have failed.
+/// Messages are lost on links that stay up; without leases, neither node may take the other to have failed.
 #[test]
 fn schedules_in_which_messages_are_lost_keep_the_rules() {
     let seconds = variable("PDBP_AGREEMENT_LOSS_SECONDS");
@@ -176,19 +177,20 @@ fn nodes_that_reach_masters_only_agree_as_others_do() {
 
 #[test]
 fn schedules_of_clusters_that_grow_that_once_broke_a_rule_keep_it() {
-    // A voter that had missed the entries that let the others in decided alone when the founder had ended (learners had them).
+    // A voter that had missed the entries which admitted the others decided alone when the founder had terminated (learners had
+    // those entries).
     run_plan(701_123, 4_000, open_plan(701_123, None)).unwrap_or_else(|what| panic!("{what}"));
-    // What a learner had to say of its log was lost when it gave the founder up and heard it again: nobody was let in any more.
+    // A learner's report about its log was lost when it gave the founder up and heard from it again: nobody was admitted any more.
     run_plan(701_349, 4_000, open_plan(701_349, None)).unwrap_or_else(|what| panic!("{what}"));
-    // The entry of a former life, in a snapshot from an earlier base, was taken for the one that let the node in.
+    // The entry of a former life, in a snapshot from an earlier base, was taken for the one that admitted the node.
     run_plan(700_328, 4_000, open_plan(700_328, None)).unwrap_or_else(|what| panic!("{what}"));
-    // A master gave the primary up before it had confirmed an entry, and no longer said that it had it when it heard the same one
-    // again: the primary, which had sent it, waited for ever.
+    // A master gave the primary up before it had confirmed an entry, and did not repeat the confirmation when it heard from the
+    // same primary again: the primary, which had sent the entry, waited forever.
     run_plan(850_904, 4_000, open_plan(850_904, None)).unwrap_or_else(|what| panic!("{what}"));
 }
 
-/// One node founds the cluster, and the others join. Those that do not vote crash at any time, any number of them at once, and
-/// join again. `PDBP_AGREEMENT_OPEN_SECONDS=<seconds>` makes the run long.
+/// One node founds the cluster, and the others join. Nodes that do not vote crash at any time, any number at once, and join again.
+/// `PDBP_AGREEMENT_OPEN_SECONDS=<seconds>` makes the run long.
 #[test]
 fn schedules_of_clusters_that_grow_and_shrink_keep_the_rules() {
     let seconds = variable("PDBP_AGREEMENT_OPEN_SECONDS");

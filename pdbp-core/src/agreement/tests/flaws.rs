@@ -1,15 +1,15 @@
-//! The checks are worth what they notice: each rule of the protocol is broken in turn, and must be caught.
+//! The checks must notice faults: each rule of the protocol is broken in turn, and must be caught.
 
 use super::faults::{heirs_plan, open_plan, plan, run_plan};
 use super::plan::Plan;
 use crate::agreement::Flaw;
 
-/// The seeds among which one must show the flaw, from where it was last found.
+/// Seeds among which one must show the flaw, starting where it was last found.
 const SEEDS: u64 = 6_000;
 
 fn is_caught(flaw: &str, found: u64, plan: impl Fn(u64) -> Plan) {
     let caught = (found..found + SEEDS).find_map(|seed| {
-        // That nothing goes on is not what these rules are for.
+        // These rules are not about progress.
         let what = run_plan(seed, 4_000, plan(seed)).err().filter(|what| !what.contains("waited in vain"))?;
         Some((seed, what.lines().last().map(|line| line.chars().take(90).collect::<std::string::String>())))
     });

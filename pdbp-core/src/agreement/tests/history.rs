@@ -1,4 +1,4 @@
-//! What clients asked and saw, part by part.
+//! What clients requested and saw, part by part.
 
 use std::collections::BTreeMap;
 use std::vec::Vec;
@@ -13,8 +13,7 @@ pub(super) enum Op {
     Find(bool),
 }
 
-/// An operation with the span in which it took effect. One without an end may take effect at any time after its start, or
-/// never.
+/// An operation with the span in which it took effect. Without an end, it may take effect at any time after its start, or never.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) op: Op,
@@ -40,7 +39,7 @@ impl History {
         self.records.len() - 1
     }
 
-    /// A request that was not accepted has done nothing.
+    /// A request that was not accepted has had no effect.
     pub(super) fn answer(&mut self, call: usize, accepted: bool) {
         let now = self.now();
         let (_, record, counts) = &mut self.records[call];
@@ -54,7 +53,7 @@ impl History {
         self.records.push((id, Record { op: Op::Find(found), start, end }, true));
     }
 
-    /// An asker has gone.
+    /// An asker is gone.
     pub(super) fn forget(&mut self) {
         self.clock += 1;
     }
@@ -63,7 +62,7 @@ impl History {
         self.records.len()
     }
 
-    /// The operations on each part. Parts are independent, so that each can be checked by itself.
+    /// The operations on each part. Parts are independent, so each can be checked by itself.
     pub(super) fn by_part(&self) -> BTreeMap<PartId, Vec<Record>> {
         let mut parts: BTreeMap<PartId, Vec<Record>> = BTreeMap::new();
         for (id, record, _) in self.records.iter().filter(|(_, _, counts)| *counts) {

@@ -1,5 +1,5 @@
-//! From the bottom: the wire form; what a few nodes do; the checker of histories against an oracle; random schedules with
-//! faults; and that the checks notice each rule that is broken.
+//! Bottom-up: the wire format; a few nodes; the checker of histories against an oracle; random schedules with faults; and that the
+//! checks notice each rule that is broken.
 
 mod basic;
 mod checker;

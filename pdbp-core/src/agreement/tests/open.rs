@@ -1,4 +1,4 @@
-//! A cluster that one node founds: it is whole with one member, others join, and what they may decide.
+//! A cluster founded by one node: it is complete with one member; others join, and what they may decide.
 
 use super::plan::Plan;
 use super::table::{added, entry, node, part};
@@ -58,7 +58,7 @@ fn learners_decide_and_show_nothing_without_their_founder() {
     }
 }
 
-/// It took all places for those of nodes that had a lease of its predecessor, and showed nothing for as long as one lasts.
+/// It assumed that all places belonged to nodes with a lease from its predecessor, and showed nothing for the duration of a lease.
 #[test]
 fn a_founder_that_begins_alone_waits_for_nobodys_lease() {
     let lease = 8_000_000;
@@ -66,7 +66,7 @@ fn a_founder_that_begins_alone_waits_for_nobodys_lease() {
     world.ask(0, added(part(0, 1)));
     world.run_for(lease / 4);
     assert!(!world.is_asking(0) && are_members(&world, 3));
-    // Who has joined has one.
+    // A node that has joined has a lease.
     world.crash(2);
     world.ask(0, added(part(0, 2)));
     world.run_for(lease / 4);
@@ -112,7 +112,7 @@ fn three_voters(seed: u64, lease: u64) -> World {
     World::new(seed, Plan { voters: 3, masters: 3, open: true, lease, ..Plan::quiet() })
 }
 
-/// Whatever was on its way then: when anybody shows that the third voter is in, the others can go on without the founder.
+/// Whatever was in flight: once any node shows that the third voter is in, the others can go on without the founder.
 #[test]
 fn a_founder_may_end_as_soon_as_anybody_shows_the_third_voter() {
     for (seed, lease) in (0..200).flat_map(|seed| [(seed, 0), (seed, 16_000)]) {
@@ -130,7 +130,7 @@ fn a_founder_may_end_as_soon_as_anybody_shows_the_third_voter() {
     }
 }
 
-/// That the third voter is in was decided, and nobody but the founder knows: for the two others it is as if it had not been decided.
+/// The third voter's admission was decided, and only the founder knows: for the two others it is as if it had not been decided.
 #[test]
 fn what_only_a_founder_knows_ends_with_it() {
     for (seed, lease) in (0..40).flat_map(|seed| [(seed, 0), (seed, 16_000)]) {

@@ -1,4 +1,4 @@
-//! Nodes that stand still for a while, while their clocks go on: a stopped process, a machine that sleeps.
+//! Nodes that are suspended for a while, while their clocks keep running: a stopped process, a machine that sleeps.
 
 use super::plan::Plan;
 use super::table::{added, node, part};
@@ -23,12 +23,12 @@ fn goes_on(mut world: World, nodes: usize) {
     }
 }
 
-/// The primary took the time for which it had stood still itself for silence of the others.
+/// The primary took the time of its own suspension for silence of the others.
 #[test]
 fn a_cluster_that_stood_still_as_a_whole_declares_nobody_down() {
     for nodes in [2, 3, 5] {
         for leases in [1, 2, 3, 100] {
-            // The first to go on is the primary, the last, or all do at once.
+            // The first to resume is the primary, the last, or all resume at once.
             for lag in [0, 1_000, 3_000] {
                 for backwards in [false, true] {
                     let mut world = started(nodes);

@@ -1,33 +1,33 @@
-//! What a run is like, and chance.
+//! The parameters of a run, and randomness.
 
 use crate::agreement::{Flaw, Reach};
 
-/// What a run is like.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) nodes: usize,
     pub(super) masters: usize,
-    /// Nodes that vote; the others learn.
+    /// Number of nodes that vote; the others are learners.
     pub(super) voters: usize,
     /// Whether node 0 founds the cluster alone, and the others join.
     pub(super) open: bool,
     /// Whether the place of a node that was declared down may go to another process while the former one runs on.
     pub(super) heirs: bool,
-    /// A mistake of the host: a founder that is started again founds again.
+    /// A mistake of the host: a restarted founder founds again.
     pub(super) founds_again: bool,
     pub(super) lease: u64,
     pub(super) parts: usize,
     pub(super) log: usize,
-    /// Out of 1000 steps.
+    /// Faults per 1000 steps.
     pub(super) faults: u64,
-    /// Out of 1000 steps, too: messages that are lost without their link, which is renewed.
+    /// Per 1000 steps: messages lost while their link, which is renewed, stays up.
     pub(super) losses: u64,
     pub(super) clients: u64,
-    /// One message in so many is slow, longer than a candidate's patience. With 0 none is.
+    /// One message in this many is slow: longer than a candidate's patience. 0: none is.
     pub(super) slow: u64,
     /// Whether crashes may be reported as certain.
     pub(super) ends: bool,
-    /// With whom those agree that are no masters.
+    /// Which nodes those communicate with that are not masters.
     pub(super) reach: Reach,
     pub(super) flaw: Option<Flaw>,
 }

@@ -1,4 +1,4 @@
-//! The wire form.
+//! The wire format.
 
 use std::vec::Vec;
 
@@ -68,7 +68,7 @@ proptest! {
         prop_assert!(Message::decode(&bytes[1..]).is_none(), "a wrong length is refused");
     }
 
-    /// Whatever is accepted, is written back as it is understood.
+    /// Whatever is accepted encodes to what was understood.
     #[test]
     fn arbitrary_bytes_never_panic(kind in 0u8..18, change in 0u8..8, mut bytes in vec(any::<u8>(), MESSAGE)) {
         (bytes[42], bytes[44]) = (kind, change);
@@ -101,7 +101,8 @@ fn unknown_kinds_and_lengths_of_names_that_lie_are_refused() {
     }
 }
 
-/// Node 1 of three after a message of node 0; what it says in the next second, and gets from all others then, must be readable.
+/// Node 1 of three after a message of node 0: whatever it sends in the next second, and gets from all others then, must be
+/// readable.
 fn says_what_can_be_read(message: &Message) {
     let (lease, patience) = (0, 6_000);
     let settings = Settings {

@@ -25,21 +25,21 @@ struct Host {
     next_call: u64,
     slow_until: u64,
     restart_at: u64,
-    /// Applied entries that were compared with those of the others.
+    /// Number of applied entries compared with those of the others.
     compared: u64,
-    /// The operation that waits for an answer: its number in the history.
+    /// The operation that waits for an answer: its index in the history.
     asking: Option<usize>,
     last_answer: Option<bool>,
-    /// Which process of its place it is; where places have one for good, 0.
+    /// The process's life in its place; 0 if places are never reassigned.
     life: u64,
 }
 
 #[derive(Default)]
 struct Link {
-    /// An empty one says that its sender has renewed the link.
+    /// An empty message says that its sender has renewed the link.
     queue: VecDeque<(u64, Vec<u8>)>,
     blocked_until: u64,
-    /// What the sender says is not read before it has renewed the link as well.
+    /// Messages are ignored until the sender has renewed the link as well.
     void: bool,
 }
 
@@ -48,7 +48,7 @@ struct Session {
     up: bool,
     /// When each end learns that it is down.
     tell: [Option<u64>; 2],
-    /// Whether they learn that the other has ended, and is not merely out of reach.
+    /// Whether they learn that the other has terminated, and is not merely unreachable.
     ended: bool,
     up_at: u64,
 }
@@ -70,19 +70,19 @@ pub(super) struct World {
     keep: usize,
     pub(super) broken: Option<String>,
     healed: bool,
-    /// Members that replicas were told to be down.
+    /// Members that replicas were told are down.
     downs: u32,
-    /// Processes that have got the place of one that runs on.
+    /// Processes that have taken the place of one that runs on.
     pub(super) heirs: u64,
 }
 
-/// Messages under way on a link.
+/// Maximum messages in flight on a link.
 const WINDOW: usize = 6;
 
 impl World {
     pub(super) fn new(seed: u64, plan: Plan) -> Self {
         let mut random = Random::new(seed);
-        // The second half is of those whose place another has got.
+        // The second half is for processes whose place another has taken.
         let slots = if plan.heirs { 2 * plan.nodes } else { plan.nodes };
         let hosts = (0..slots)
             .map(|_| Host {
@@ -220,7 +220,7 @@ impl World {
         self.trace.iter().fold(String::new(), |all, line| all + line + "\n")
     }
 
-    /// How a node is, in one line.
+    /// The state of a node, in one line.
     fn state(&self, i: usize) -> String {
         let Some(r) = self.hosts[i].replica.as_ref() else { return format!("node {i} does not run") };
         let which = |is: &dyn Fn(usize) -> bool| (0..self.plan.nodes).filter(|n| is(*n)).collect::<Vec<_>>();
@@ -298,7 +298,7 @@ impl World {
         self.start(i, if founds { Start::Alone } else { Start::Joining });
     }
 
-    /// Breaks the session of two nodes; all that is on its way is lost.
+    /// Breaks the session of two nodes; everything in flight is lost.
     fn cut(&mut self, a: usize, b: usize) {
         let (now, lag) = (self.now, [self.random.below(4_000), self.random.below(4_000)]);
         let ends = [a.min(b), a.max(b)];
@@ -319,7 +319,7 @@ impl World {
         (session.up, session.up_at, session.ended) = (false, up_at, false);
     }
 
-    /// A message on its way from one node to the other is lost, and the link is renewed.
+    /// A message in flight between two nodes is lost, and the link is renewed.
     fn renew(&mut self, from: usize, to: usize) {
         let busy = self.links[from][to].void || self.links[to][from].void;
         if busy || !self.session(from, to).up || !self.runs(from) || !self.runs(to) {
@@ -335,7 +335,7 @@ impl World {
         self.pump(to);
     }
 
-    /// Holds up what goes from one node to the other for some time.
+    /// Delays what goes from one node to the other for some time.
     pub(super) fn block(&mut self, from: usize, to: usize, nanos: u64) {
         self.note(format!("node {from} is cut off from {to} for {nanos}"));
         self.links[from][to].blocked_until = self.now + nanos;
@@ -375,7 +375,7 @@ impl World {
         }
     }
 
-    /// The node does nothing for some time, and its clock goes on.
+    /// Suspends the node for some time, while its clock keeps running.
     pub(super) fn stop(&mut self, i: usize, nanos: u64) {
         self.note(format!("node {i} stops for {nanos}"));
         self.hosts[i].slow_until = self.now + nanos;

@@ -1,4 +1,4 @@
-//! Blocks written by hand: their fields, their limits, and what is said of those that are damaged.
+//! Blocks written by hand: their fields, their limits, and how damage is reported.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn all_ten_fields_are_recovered() {
     let classes = [CduClass::ShortMessage, CduClass::ShortMessage, CduClass::Command, CduClass::Stream];
     assert_eq!(cdus.iter().map(|c| c.class).collect::<Vec<_>>(), classes);
     assert_eq!(cdus.iter().map(|c| c.stream).collect::<Vec<_>>(), [None, None, None, Some(StreamNo(5))]);
-    // Of a block of a stream the segment number is in the block header, else in the extension.
+    // In a block of a stream the segment number is in the block header, otherwise in the extension.
     assert_eq!(cdus.iter().map(|c| c.segment).collect::<Vec<_>>(), [6, 6, 6, 41]);
     assert_eq!(cdus[0].dest.parts().collect::<Vec<_>>(), [part(1, 4)]);
     assert_eq!(cdus[2].dest.parts().collect::<Vec<_>>(), set);
@@ -110,12 +110,12 @@ fn messages_without_bytes_do_not_make_a_reader_loop_for_ever() {
     }
     let length = packer.finish(&mut body);
     assert_eq!(Cdus::validate(&body[..length]), Ok(n));
-    // A header that claims four thousand million of them is refused.
+    // A header that claims four billion of them is refused.
     body[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
     assert_eq!(Cdus::validate(&body[..length]), Err(Malformed::Field));
 }
 
-/// What is wrong, by the bytes changed in a good block.
+/// The error for each kind of changed byte in a good block.
 #[test]
 fn each_kind_of_damage_is_named() {
     let mut body = [0; 64];

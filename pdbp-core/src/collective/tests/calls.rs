@@ -1,4 +1,4 @@
-//! Results against simple oracles, with messages that arrive in any order.
+//! Results against simple oracles, with messages arriving in any order.
 
 use std::vec;
 use std::vec::Vec;
@@ -7,7 +7,7 @@ use super::steps::calls;
 use super::world::{Function, Random, World};
 use crate::collective::{Call, Element, Fault, Kind, Left, Op, Running, StartError, Tagged, WINDOW};
 
-/// What a member gives: as much as the call takes of input, and else of output.
+/// A member's data: the call's input, and otherwise its output.
 fn given(call: &Call, members: usize, rank: usize) -> (Vec<u8>, Vec<u8>) {
     let (input, output) = call.lengths(members, rank).unwrap();
     let value = |i: usize| (rank * 7919 + i * 31 + i / 251) as u8;
@@ -16,7 +16,7 @@ fn given(call: &Call, members: usize, rank: usize) -> (Vec<u8>, Vec<u8>) {
     ((0..input).map(value).collect(), output)
 }
 
-/// What it has then, of the bytes that mean something.
+/// The expected result, for the bytes that are defined.
 fn expected(call: &Call, members: usize, rank: usize) -> Option<(usize, Vec<u8>)> {
     let (bytes, root) = (call.bytes, call.root);
     let input = |rank| given(call, members, rank).0;
@@ -63,7 +63,7 @@ fn check(world: &World, call: &Call, seed: u64) {
     }
 }
 
-/// More than a member remembers, among them those that differ in their root or length alone.
+/// More than a member remembers, including calls that differ only in root or length.
 #[test]
 fn calls_that_come_again_and_again_give_the_same_each_time() {
     for members in 1..=6 {
@@ -77,7 +77,7 @@ fn calls_that_come_again_and_again_give_the_same_each_time() {
             moving(Kind::Broadcast, 1, 200),
             moving(Kind::Gather, 1, 8),
         ];
-        // One call alone, some that are remembered, and so many that each is forgotten before it comes again.
+        // A single call, some that are remembered, and so many that each is forgotten before it is repeated.
         for (seed, count) in [1, 3, calls.len()].into_iter().enumerate() {
             let mut world = World::new(members, 64, seed as u64);
             for call in (0..3 * count).map(|i| calls[i % count]) {
@@ -112,7 +112,7 @@ fn every_call_gives_what_an_oracle_says() {
     }
 }
 
-/// Members begin their next call when they have done the last one, so that some are far ahead.
+/// Members begin their next call when they have done the last one, so some are far ahead.
 #[test]
 fn calls_follow_each_other_without_waiting_for_all() {
     for seed in 0..30u64 {
@@ -178,14 +178,14 @@ fn all_members_have_the_same_bits_in_every_run() {
     }
 }
 
-/// The first value of each pair: neither commutative nor the same whoever is left, so that it shows the order.
+/// The first value of each pair: neither commutative nor independent of which is on the left, so it shows the order.
 const FIRST: Function = |into, from, left| {
     if left == Left::Other {
         into.copy_from_slice(from);
     }
 };
 
-/// In trees and by doubling operands stay in the order of ranks, seen from the root.
+/// In trees and by doubling, operands stay in rank order, counted from the root.
 #[test]
 fn a_function_of_the_program_gets_its_operands_in_order() {
     for members in 1..=17 {
@@ -225,14 +225,14 @@ fn a_ring_of_long_messages_does_not_wait_in_a_circle() {
     }
 }
 
-/// Tagged messages are found by their tags, and neither they nor calls are taken for the other.
+/// Tagged messages are found by their tags, and are never confused with calls.
 #[test]
 fn messages_are_received_by_tag_beside_a_call() {
     let mut world = World::new(2, 256, 5);
-    // Who has done its call tells what it has taken if there is room then, and else in its next one.
+    // A member that has done its call acknowledges if there is room then, otherwise in its next call.
     world.is_calm = true;
     let end = |rank, tag| Tagged { rank, tag, bytes: 10 };
-    // Again and again: what was taken may not have been told.
+    // Repeatedly: acknowledgements may not have been sent.
     for count in 1..=3 {
         for _ in 0..3 {
             let tags = &[1, 2, 2][..count];
@@ -258,7 +258,7 @@ fn messages_are_received_by_tag_beside_a_call() {
     }
 }
 
-/// A root that runs ahead is held back before it fills the memory of others.
+/// A root that runs ahead is held back before it fills the others' memory.
 #[test]
 fn a_root_that_runs_ahead_waits_for_the_slowest() {
     let mut world = World::new(3, 64, 2);
@@ -270,7 +270,7 @@ fn a_root_that_runs_ahead_waits_for_the_slowest() {
             world.poll(0);
             world.poll(1);
             if world.members[1].running.is_none() {
-                // Member 1 keeps up; member 2 does not come.
+                // Member 1 keeps up; member 2 never comes.
                 let _ = world.start(1, &call, Vec::new(), vec![0; 64]);
             }
         }
@@ -288,7 +288,7 @@ fn a_root_that_runs_ahead_waits_for_the_slowest() {
     assert_eq!(world.members[2].output, [done; 64]);
 }
 
-/// All have then taken what was sent to them in calls before: nobody tells another.
+/// All have then received what was sent to them in earlier calls: nobody sends acknowledgements.
 #[test]
 fn a_barrier_by_something_else_than_messages_opens_all_windows() {
     let mut world = World::new(2, 64, 3);
@@ -308,7 +308,7 @@ fn a_barrier_by_something_else_than_messages_opens_all_windows() {
     assert_eq!(stats.map(|stats| stats.control).collect::<Vec<_>>(), [0, 0]);
 }
 
-/// A call that all have come to says of all calls before that they are over: in short ones nobody has to be told what has been taken.
+/// A call that all have arrived at shows that all earlier calls are over: short ones need no acknowledgements.
 #[test]
 fn calls_of_all_open_windows_without_a_word() {
     for members in [2, 3, 5, 8] {

@@ -2,7 +2,7 @@ use std::vec::Vec;
 
 use crate::collective::{Element, Left, Op, combine};
 
-/// The result in memory with either on the left.
+/// The result in memory, with either operand on the left.
 fn fold<const N: usize>(op: Op, element: Element, own: [u8; N], other: [u8; N]) -> [[u8; N]; 2] {
     [Left::Own, Left::Other].map(|left| {
         let mut into = own;
@@ -55,7 +55,7 @@ fn an_operation_without_a_meaning_changes_nothing() {
     }
 }
 
-/// Data of a message stands wherever it came to stand.
+/// Data of a message may be at any address.
 #[test]
 fn values_need_no_alignment() {
     let mut bytes = [0u8; 8 * 5 + 3];

@@ -1,4 +1,4 @@
-//! Bad input and failures: everybody is told, by name, and nobody waits for ever.
+//! Bad input and failures: everybody is told, by name, and nobody waits forever.
 
 use std::string::ToString;
 use std::vec;
@@ -20,7 +20,7 @@ fn start_all(world: &mut World, call: impl Fn(usize) -> Call) {
     world.run();
 }
 
-/// Every pair of calls that differ in one thing.
+/// Every pair of calls that differ in one respect.
 #[test]
 fn members_that_call_different_things_are_told_so_and_all_others_with_them() {
     let usual = Call::reducing(Kind::AllReduce, 0, Element::U32, Op::Sum, 400);
@@ -41,7 +41,7 @@ fn members_that_call_different_things_are_told_so_and_all_others_with_them() {
             start_all(&mut world, |rank| if rank == odd { other } else { usual });
             world.show();
             world.run();
-            // Whoever had done its part before finds out at its next call.
+            // Members that had done their part before find out at their next call.
             let next = Call::moving(Kind::Barrier, 0, 0);
             for rank in (0..members).filter(|rank| world.members[*rank].running.is_none()).collect::<Vec<_>>()
             {
@@ -70,7 +70,7 @@ fn members_that_call_different_things_are_told_so_and_all_others_with_them() {
     }
 }
 
-/// Each waits for the other, and no message would ever meet another call.
+/// Each waits for the other, and no message would ever meet a different call.
 #[test]
 fn two_that_each_take_the_other_for_the_root_are_told_so() {
     let mut world = World::new(2, 64, 1);
@@ -117,7 +117,7 @@ fn who_waits_for_one_that_is_in_a_later_call_is_told_so() {
     assert_eq!(world.faults()[0], Some(Fault::Ended { by: 1, cause: Cause::Mismatch }));
 }
 
-/// A piece of a call that is over, and that nobody will ever take: it came some calls later, or before this member made that call.
+/// A piece of a call that is over, which nobody will ever take: it came some calls later, or before this member made that call.
 #[test]
 fn who_called_something_else_some_calls_ago_is_told_so() {
     let nothing = Call::moving(Kind::Broadcast, 1, 0);
@@ -139,7 +139,7 @@ fn who_called_something_else_some_calls_ago_is_told_so() {
 
     let mut world = World::new(3, 64, 1);
     let tagged = |rank| Tagged { rank, tag: 0, bytes: 8 };
-    // It waits for the third one meanwhile, and keeps what comes of the second.
+    // It waits for the third member meanwhile, and keeps what arrives from the second.
     world.start_tagged(0, None, Some(tagged(2))).unwrap();
     world.start(1, &something, Vec::new(), vec![0; 8]).unwrap();
     world.run();
@@ -188,7 +188,7 @@ fn a_member_whose_process_is_gone_is_lost_for_all() {
         }
         world.run();
         if world.faults()[0].is_none() {
-            // Nobody had anything for it: a host sees it.
+            // Nobody had anything for it: a host notices.
             world.notice(0, 1);
         }
         world.run();
@@ -198,7 +198,7 @@ fn a_member_whose_process_is_gone_is_lost_for_all() {
     }
 }
 
-/// A member that has done its part may go; nobody needs it any more.
+/// A member that has done its part may leave; nobody needs it any more.
 #[test]
 fn a_member_that_leaves_after_its_last_call_does_no_harm() {
     let mut world = World::new(4, 64, 4);
@@ -318,7 +318,7 @@ fn a_member_without_a_place_or_memory_is_refused() {
     assert!(new(0, 3, 128, MemberStorage::allocate(3, 64)).is_err());
 }
 
-/// A tagged message of another length than the receiver has room for.
+/// A tagged message of a different length than the receiver expects.
 #[test]
 fn a_tagged_message_of_another_length_ends_the_group() {
     let mut world = World::new(2, 64, 1);

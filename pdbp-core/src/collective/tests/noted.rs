@@ -1,4 +1,4 @@
-//! Calls by notes give what they give by messages, to the bit.
+//! Calls by notes give the same results as by messages, to the bit.
 
 use std::vec;
 use std::vec::Vec;
@@ -79,7 +79,7 @@ fn check(world: &World, call: &Call, given: Vec<(Vec<u8>, Vec<u8>)>) {
             into.copy_from_slice(&notes[from][at..at + into.len()]);
         });
         assert!(is_read, "{call}: member {rank} of {members}");
-        // Of a reduce others than the root hold anything.
+        // In a reduce, all but the root have undefined data.
         if call.kind != Kind::Reduce || rank == call.root {
             assert!(output == world.members[rank].output, "{call}: member {rank} of {members}");
         }

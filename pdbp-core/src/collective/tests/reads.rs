@@ -1,4 +1,4 @@
-//! Calls by what members read in each other's memory give what they should, and read it when it is there and stays there.
+//! Calls by reads of other members' memory give the right results, and read data only while it is there.
 
 use std::vec;
 use std::vec::Vec;
@@ -7,12 +7,12 @@ use crate::collective::{Call, Data, Element, Kind, Op, Reads, Writers};
 
 const KIB: usize = 1 << 10;
 
-/// What a member gives: no two bytes near each other are the same, nor the same at two members.
+/// A member's data: no two neighbouring bytes are equal, nor the same byte at two members.
 fn given(rank: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (i.wrapping_mul(31) >> 3) as u8 ^ (rank * 77) as u8).collect()
 }
 
-/// One after the other reads all of a round when all that write have written.
+/// One after the other reads all of a round once all its writers have written.
 fn perform(call: &Call, members: usize) -> Vec<Vec<u8>> {
     let lengths: Vec<_> = (0..members).map(|rank| call.lengths(members, rank).unwrap()).collect();
     let inputs: Vec<_> = lengths.iter().enumerate().map(|(rank, (input, _))| given(rank, *input)).collect();
@@ -34,7 +34,7 @@ fn perform(call: &Call, members: usize) -> Vec<Vec<u8>> {
             while reads.read(&mut data, read).unwrap() {}
             reads.next_round();
         }
-        // Whoever was read from waits for its readers.
+        // Members that were read from wait for their readers.
         let last = reads[0].writers();
         assert!(
             round == 1 || (0..members).all(|rank| !writers.contains(rank) || last.unwrap().has_reader(rank))

@@ -1,4 +1,4 @@
-//! The steps of all members, looked at together.
+//! The steps of all members, viewed together.
 
 use std::collections::VecDeque;
 use std::vec;
@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use crate::collective::{Algorithm, Call, Element, Kind, Op, Place, Step, Steps, Then, WINDOW, combine};
 
-/// Calls of every kind, with some roots and lengths: nothing, less than a value per member, and such that no number divides.
+/// Calls of every kind, with several roots and lengths: none, less than a value per member, and lengths that divide by nothing.
 pub(super) fn calls(members: usize) -> Vec<Call> {
     let mut calls = vec![Call::moving(Kind::Barrier, 0, 0)];
     let mut roots = vec![0, members / 2, members - 1];
@@ -33,7 +33,7 @@ fn steps_of_all(call: &Call, members: usize, piece: usize) -> Vec<VecDeque<Step>
     (0..members).map(|rank| Steps::new(call, members, rank, piece).collect()).collect()
 }
 
-/// Performs them with windows of so many messages; panics when nobody can go on, or lengths differ. Returns messages and bytes.
+/// Performs them with windows of this many messages; panics if nobody can go on, or lengths differ. Returns messages and bytes.
 fn perform(call: &Call, members: usize, piece: usize, window: usize) -> (usize, usize) {
     perform_steps(call, steps_of_all(call, members, piece), window)
 }
@@ -91,7 +91,7 @@ fn steps_by(call: &Call, algorithm: Algorithm, members: usize, piece: usize) -> 
     (0..members).map(|rank| Steps::by(call, algorithm, members, rank, piece).unwrap().collect()).collect()
 }
 
-/// Performs them on values, of which member r has 1000·r + i; what each has then.
+/// Performs them on values, of which member r has 1000·r + i; returns the result of each.
 fn values_after(call: &Call, mut left: Vec<VecDeque<Step>>) -> Vec<Vec<f32>> {
     let members = left.len();
     let values = |rank: usize| (0..call.bytes / 4).map(move |i| ((1000 * rank + i) as f32).sqrt());
@@ -179,7 +179,7 @@ fn check_values(call: &Call, algorithm: Algorithm, after: Vec<Vec<f32>>) {
 #[test]
 fn calls_take_as_many_messages_and_bytes_as_they_should() {
     for n in 2..=33usize {
-        // Of whole shares, so that bytes divide.
+        // Whole shares, so that bytes divide evenly.
         let b = 64 * n;
         let log2 = n.next_power_of_two().ilog2() as usize;
         let moving = |kind| perform(&Call::moving(kind, 0, b), n, 1 << 30, WINDOW);
@@ -227,7 +227,7 @@ fn trees_are_as_low_as_a_logarithm() {
                                     break;
                                 };
                                 let (_, when) = flows[rank].remove(i).unwrap();
-                                // Who receives several takes one round for each.
+                                // A member that receives several takes one round for each.
                                 let one_more = if kind == Kind::Reduce { at[rank] + 1 } else { 0 };
                                 at[rank] = one_more.max(when);
                             }

@@ -1,4 +1,4 @@
-//! Members of a group in one thread, and queues between them whose messages arrive in an order that is drawn at random.
+//! Members of a group on one thread, with queues between them whose messages arrive in a random order.
 
 use std::collections::VecDeque;
 use std::vec;
@@ -25,11 +25,11 @@ impl Random {
 
 /// What is between the members.
 pub(super) struct Net {
-    /// From each to each.
+    /// From each member to each.
     flows: Vec<Vec<VecDeque<Vec<u8>>>>,
     pub(super) gone: Vec<bool>,
     random: Random,
-    /// Nothing is refused or delayed any more: who waits now waits for ever.
+    /// Nothing is refused or delayed any more: whoever waits now waits forever.
     calm: bool,
     pub(super) moved: u64,
 }
@@ -69,7 +69,7 @@ impl Carrier for At<'_> {
     fn flush(&mut self) {}
 }
 
-/// A member, and its call under way.
+/// A member, and its call in progress.
 pub(super) struct One {
     pub(super) member: Member<'static>,
     pub(super) running: Option<Running>,
@@ -82,7 +82,7 @@ pub(super) struct One {
 
 pub(super) struct World {
     pub(super) net: Net,
-    /// There is always room, and everything comes at once.
+    /// There is always room, and everything arrives at once.
     pub(super) is_calm: bool,
     pub(super) members: Vec<One>,
 }
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// Polls in an order drawn at random until all calls have ended or nobody can go on.
+    /// Polls in random order until all calls have ended or nobody can go on.
     pub(super) fn run(&mut self) {
         let members = self.members.len();
         self.net.calm = self.is_calm;
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// As hosts do that have waited for a while.
+    /// As hosts do after waiting for a while.
     pub(super) fn show(&mut self) {
         for (rank, one) in self.members.iter_mut().enumerate() {
             if let Some(running) = one.running.as_ref().filter(|_| !self.net.gone[rank]) {
@@ -192,14 +192,14 @@ impl World {
         self.net.gone[rank] = true;
     }
 
-    /// As a host that sees that the node of a member has failed.
+    /// As a host does that sees that a member's node has failed.
     pub(super) fn notice(&mut self, rank: usize, lost: usize) {
         let fault = self.members[rank].member.fail(Fault::Lost { rank: lost });
         let one = &mut self.members[rank];
         (one.running, one.ended) = (None, Some(Err(fault)));
     }
 
-    /// Bytes that are none of a group's come from a member.
+    /// A member sends bytes that are no message of a group.
     pub(super) fn inject(&mut self, from: usize, to: usize, message: Vec<u8>) {
         self.net.flows[from][to].push_back(message);
     }

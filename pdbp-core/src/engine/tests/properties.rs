@@ -39,7 +39,7 @@ fn runs() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     })
 }
 
-/// Of which every eighth operation is about a link that fails or comes back.
+/// Every eighth operation is about a link that fails or comes back.
 fn cuts() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     let bytes = prop_oneof![7 => any::<[u8; 4]>(), 1 => (248u8..250, any::<[u8; 3]>()).prop_map(|(k, [a, b, c])| [k, a, b, c])];
     (setups(), vec(bytes, 0..600)).prop_map(|(setup, bytes)| {
@@ -48,7 +48,7 @@ fn cuts() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     })
 }
 
-/// Of which every eighth operation makes control blocks unreadable, direct and with relays.
+/// Every eighth operation makes control blocks unreadable, direct and with relays.
 fn garbles() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     let bytes = prop_oneof![7 => any::<[u8; 4]>(), 1 => (Just(228u8), any::<[u8; 3]>()).prop_map(|(k, [a, b, c])| [k, a, b, c])];
     (setups(), any::<bool>(), 4usize..=11, vec(bytes, 0..600)).prop_map(|(setup, grid, many, bytes)| {
@@ -59,7 +59,7 @@ fn garbles() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     })
 }
 
-/// In a grid of any shape; the last row may be short. A link has circuits for one stream of each part of three nodes and more.
+/// A grid of any shape; the last row may be short. A link has circuits for one stream of each part of three nodes or more.
 fn grids() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     (setups(), 4usize..=11, vec(any::<[u8; 4]>(), 0..600)).prop_map(|(setup, nodes, bytes)| {
         let operations = bytes.into_iter().map(|b| Operation::decode(b, nodes)).collect();
@@ -67,7 +67,7 @@ fn grids() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     })
 }
 
-/// Credit for blocks that are read in place is with the rows or is left; there is as much as the node has blocks.
+/// Credit for blocks read in place is with the rows or left over; there is as much as the node has blocks.
 fn assert_all_credit_is_there(cluster: &mut Cluster) {
     for i in cluster.live() {
         let setup = cluster.setup.clone();
@@ -78,7 +78,7 @@ fn assert_all_credit_is_there(cluster: &mut Cluster) {
     }
 }
 
-/// All barriers at which all have arrived are passed, and all who asked know that all was quiet.
+/// All barriers at which all have arrived have completed, and all who asked know that there was quiescence.
 fn assert_nobody_waits(cluster: &Cluster) {
     let least = cluster.hosts.iter().flatten().map(|host| host.barriers).min().unwrap_or(0);
     for host in cluster.hosts.iter().flatten() {
@@ -87,7 +87,7 @@ fn assert_nobody_waits(cluster: &Cluster) {
     }
 }
 
-/// Streams that are over, or broken, have given back what they had of their relays.
+/// Streams that are over, or broken, have returned their circuits at the relays.
 fn assert_no_circuit_is_lent(cluster: &mut Cluster) {
     for i in cluster.live() {
         assert_eq!(cluster.host(i).engine.streams.lent(), 0, "circuits of node {i}");
@@ -97,8 +97,8 @@ fn assert_no_circuit_is_lent(cluster: &mut Cluster) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every message arrives once, in its lane's order, unchanged; every block comes back; barriers and quiescence tell the
-    /// truth; whatever the network holds back or refuses.
+    /// Every message arrives once, in its lane's order, unchanged; every block comes back; barriers and quiescence are correct,
+    /// whatever the network holds back or refuses.
     #[test]
     fn nothing_is_lost_doubled_or_leaked((setup, operations) in runs()) {
         let mut cluster = setup.ready();
@@ -112,8 +112,7 @@ proptest! {
         cluster.close();
     }
 
-    /// Blocks whose bytes change on the way are refused whole; their credit and their place in the count of quiescence come
-    /// back.
+    /// Blocks whose bytes change in flight are refused whole; their credit and their place in the count of quiescence come back.
     #[test]
     fn changed_bytes_cost_nothing_but_themselves((setup, operations) in runs()) {
         let setup = Setup { checksum: Checksum::On, ..setup };
@@ -136,7 +135,7 @@ proptest! {
         }
     }
 
-    /// Unreadable control blocks cost nothing at all: what they said is said again.
+    /// Unreadable control blocks cost nothing at all: what they said is repeated.
     #[test]
     fn unreadable_control_blocks_cost_nothing((setup, operations) in garbles()) {
         let mut cluster = setup.ready();
@@ -152,8 +151,8 @@ proptest! {
         cluster.close();
     }
 
-    /// Links fail and come back: no node loses more than what it had for the other end, nor a block; streams end, and quiescence
-    /// comes.
+    /// Links fail and come back: no node loses more than what it had for the other end, nor a block; streams end, and quiescence is
+    /// reached.
     #[test]
     fn links_that_fail_take_along_only_what_was_on_them((setup, operations) in cuts()) {
         let mut cluster = setup.ready();
@@ -170,7 +169,7 @@ proptest! {
         cluster.close();
     }
 
-    /// Nodes die: what they had of others comes back, and the rest goes on.
+    /// Nodes die: what they held of others comes back, and the rest goes on.
     #[test]
     fn the_dead_keep_no_blocks((setup, operations) in runs()) {
         let mut cluster = setup.ready();
@@ -195,7 +194,7 @@ proptest! {
         }
     }
 
-    /// Blocks that nobody sent: no panic, and no block of ours is lost. (What they displace or break is not checked.)
+    /// Blocks that nobody sent: no panic, and none of our blocks is lost. (What they displace or break is not checked.)
     #[test]
     fn forged_blocks_break_nothing((setup, operations) in runs()) {
         let setup = Setup { trusted: false, ..setup };
@@ -223,7 +222,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// By relays too every message arrives once, in its lane's order, unchanged, with pipes of any size.
+    /// Through relays too every message arrives once, in its lane's order, unchanged, with pipes of any size.
     #[test]
     fn relays_lose_double_and_leak_nothing((setup, operations) in grids()) {
         let mut cluster = setup.ready();
@@ -238,7 +237,8 @@ proptest! {
         cluster.close();
     }
 
-    /// What goes by a relay that dies, or by a link that fails, may be lost; what arrives does so once and in order, and no block is kept.
+    /// What goes through a relay that dies, or over a link that fails, may be lost; what arrives does so once and in order, and no
+    /// block is kept.
     #[test]
     fn dead_relays_keep_no_blocks((setup, operations) in grids()) {
         let mut cluster = setup.ready();
@@ -257,7 +257,7 @@ proptest! {
         cluster.close();
     }
 
-    /// Blocks that nobody sent, with relay extensions among them: no panic, no loop, and no block of ours is lost.
+    /// Blocks that nobody sent, some with relay extensions: no panic, no loop, and none of our blocks is lost.
     #[test]
     fn forged_blocks_break_no_relay((setup, operations) in grids()) {
         let setup = Setup { trusted: false, ..setup };

@@ -1,7 +1,7 @@
-//! A search for stalls: random operations on clusters that have as little as is allowed, after which all must come to rest.
+//! A search for stalls: random operations on clusters with the minimum of resources, after which all must come to rest.
 //!
-//! What each case does follows from its seed. One that does not come to rest, or in which anything else does not hold, is printed with
-//! as few operations as still show it, as a test to be pasted. (`PDBP_STALL_CASES`, `PDBP_STALL_SEED`: see [`overnight`].)
+//! A case follows from its seed. If it does not come to rest, or anything else does not hold, it is printed with as few operations
+//! as still show it, as a test to paste. (`PDBP_STALL_CASES`, `PDBP_STALL_SEED`: see [`overnight`].)
 
 use std::boxed::Box;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use super::harness::{Links, Operation, Policy, Setup};
 use crate::Routing;
 use crate::engine::Checksum;
 
-/// The first byte of an operation by which a transport is busy.
+/// The first byte of an operation that makes a transport busy.
 const BUSY: u8 = 222;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
@@ -37,7 +37,7 @@ impl Random {
     }
 }
 
-/// As little as is allowed, and a little more.
+/// The minimum, or a little more.
 fn tight(random: &mut Random, routing: Routing) -> Setup {
     let (initial, more) = (random.within(1..=2) as u32, random.within(0..=3) as u32);
     let nodes = if routing == Routing::Grid { random.within(4..=9) } else { random.within(2..=5) };
@@ -54,13 +54,13 @@ fn tight(random: &mut Random, routing: Routing) -> Setup {
         control: random.one_of(&[1, 1, nodes as u32, 2 * nodes as u32]),
         capacity: random.within(3..=(initial + more + 1).max(3) as usize),
         pipe: random.within(1..=2),
-        // With relays one for each part of three nodes at least, so that none is stopped.
+        // With relays, at least one for each part of three nodes, so that none is stopped.
         streams: if routing == Routing::Grid { 8 } else { 2 },
         ..Setup::default()
     }
 }
 
-/// The case of a seed. Transports are busy more or less often, and nodes more or less slow to do what fills no link.
+/// The case of a seed. Transports are busy more or less often, and nodes more or less slow with work that fills no link.
 fn case(seed: u64, routing: Routing) -> (Setup, Vec<Operation>) {
     let random = &mut Random(seed);
     let setup = tight(random, routing);
@@ -91,7 +91,7 @@ fn fails(setup: &Setup, operations: &[Operation]) -> bool {
     panic::catch_unwind(AssertUnwindSafe(|| run(setup, operations))).is_err()
 }
 
-/// Runs as many cases, from a seed on.
+/// Runs this many cases, from a seed on.
 fn search(routing: Routing, first: u64, cases: u64) {
     for seed in first..first + cases {
         let (setup, operations) = case(seed, routing);
@@ -105,7 +105,7 @@ fn search(routing: Routing, first: u64, cases: u64) {
     }
 }
 
-/// Leaves out operations, many at a time and at last each by itself, as long as the rest fails.
+/// Leaves out operations, many at a time and finally each by itself, as long as the rest still fails.
 fn shrink(setup: &Setup, mut operations: Vec<Operation>) -> Vec<Operation> {
     let mut step = operations.len().max(1);
     loop {

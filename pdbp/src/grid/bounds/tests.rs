@@ -1,4 +1,4 @@
-//! Gateways that have proven who they are and do what none does.
+//! Gateways that have proven who they are and misbehave.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ fn frame(head: Head, bytes: &[u8]) -> Vec<u8> {
     [&head.to_bytes()[..], bytes].concat()
 }
 
-/// To the part that reads, and to the one that does not, once the other gateway knows of both.
+/// To the part that reads, and to the one that does not, once the other gateway knows both.
 fn data(stage: &Stage, to: usize, bytes: &[u8]) -> Vec<u8> {
     let length = bytes.len() as u32;
     frame(Head { length, count: 1, origin: 7, dest: stage.known()[to], ..Head::new(Kind::Data) }, bytes)
 }
 
-/// A session in which the other gateway has begun, and has asked for all parts.
+/// A session that the other gateway has begun, and in which it has asked for all parts.
 fn begun(stage: &Stage) -> super::super::session::Session {
     let mut session = stage.session();
     assert!(stage.say(&mut session, &frame(Head { length: 64, count: 64, ..Head::new(Kind::Room) }, &[])));
@@ -26,12 +26,12 @@ fn begun(stage: &Stage) -> super::super::session::Session {
         let head = Head { length: number as u32, ..Head::new(Kind::Find) };
         assert!(stage.say(&mut session, &frame(head, name.as_bytes())));
     }
-    // What this end has room for, and three answers.
+    // This end's limits, and three answers.
     hears(stage, &mut session, 4);
     session
 }
 
-/// Until the other gateway has heard so many frames, and no more.
+/// Waits until the other gateway has received this many frames, and no more.
 fn hears(stage: &Stage, session: &mut super::super::session::Session, frames: usize) {
     let (mut heard, began) = (0, Instant::now());
     while heard < frames {
@@ -42,7 +42,7 @@ fn hears(stage: &Stage, session: &mut super::super::session::Session, frames: us
     assert_eq!(heard, frames);
 }
 
-/// Says the same until it is not listened to any more.
+/// Repeats a frame until the gateway is ignored.
 fn until_broken(
     stage: &Stage,
     session: &mut super::super::session::Session,
@@ -145,18 +145,18 @@ fn a_frame_has_no_more_messages_without_bytes_than_a_block() {
 fn who_takes_nothing_is_given_up_when_much_waits_for_it() {
     let stage = Stage::new().unwrap();
     let mut session = begun(&stage);
-    // All of it goes back, since there is no such part, and is taken for that.
+    // All of it is returned, since there is no such part, and is acknowledged.
     let head = Head { length: 3000, count: 1, origin: 7, dest: 12_345, ..Head::new(Kind::Data) };
     until_broken(&stage, &mut session, &frame(head, &[0; 3000]), true);
 }
 
-/// Parts of the runtime do as they are told by whoever knows them.
+/// Parts of the runtime obey anybody who knows them.
 #[test]
 fn parts_that_the_other_cluster_was_not_told_of_get_nothing_from_it() {
     let stage = Stage::new().unwrap();
     let mut session = stage.session();
     assert!(stage.say(&mut session, &data(&stage, 0, b"hello")));
-    // Room, the message itself, and that it was taken.
+    // The limits, the message itself, and its acknowledgement.
     hears(&stage, &mut session, 3);
     let mut session = begun(&stage);
     let find = Head { length: 9, ..Head::new(Kind::Find) };
@@ -165,7 +165,7 @@ fn parts_that_the_other_cluster_was_not_told_of_get_nothing_from_it() {
     assert_eq!(session.told.len(), 3);
 }
 
-/// There are 64 places, of which five are taken.
+/// There are 64 places, five of them taken.
 #[test]
 fn senders_that_are_invented_leave_places_free() {
     let stage = Stage::new().unwrap();

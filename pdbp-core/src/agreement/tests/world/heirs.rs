@@ -1,8 +1,8 @@
-//! Places that go to other processes while the former ones run on: cut off from those that have declared them down, they know nothing of it,
-//! and meet others again.
+//! Places that pass to other processes while the former ones run on: partitioned from those that have declared them down, they are
+//! unaware of it, and meet others again.
 //!
-//! Slot `i` of the world has the process whose place node `i` is now, slot `i + nodes` the one that had it before. A process talks to one of the two at
-//! a time; who has come later takes the link over.
+//! Slot `i` of the world has the process that currently holds place `i`, slot `i + nodes` the one that held it before. A process
+//! talks to one of the two at a time; the later one takes the link over.
 
 use std::format;
 use std::vec::Vec;
@@ -22,7 +22,7 @@ impl World {
         (0..self.hosts.len()).filter(|other| self.place(*other) != self.place(slot)).collect()
     }
 
-    /// With which process a process talks as a node.
+    /// The process that another one talks to as a node.
     pub(super) fn met(&self, slot: usize, place: usize) -> usize {
         let former = place + self.plan.nodes;
         let ends = (slot.min(former), slot.max(former));
@@ -34,7 +34,8 @@ impl World {
         self.plan.heirs.then(|| if slot < nodes { slot + nodes } else { slot - nodes })
     }
 
-    /// Whether two processes can have a link now. One that talks to the former process of the other's place gives that up first.
+    /// Whether two processes can have a link now. A process that talks to the former process of the other's place gives that up
+    /// first.
     pub(super) fn may_meet(&mut self, a: usize, b: usize) -> bool {
         let mut free = true;
         for (this, other) in [(a, b), (b, a)] {
@@ -51,7 +52,7 @@ impl World {
         free
     }
 
-    /// Another process gets a place whose process runs on, as a primary gives places: it has declared the node down, and all know.
+    /// Gives the place of a running process to another one, as a primary does: it has declared the node down, and all know.
     pub(super) fn bequeath(&mut self) -> bool {
         let Some(place) = (0..self.plan.nodes).find(|place| self.may_inherit(*place)) else { return false };
         let former = place + self.plan.nodes;
@@ -94,7 +95,7 @@ impl World {
         self.runs(place) && others().all(|other| self.runs(other)) && others().any(gives)
     }
 
-    /// Two processes change slots, with all that they have.
+    /// Two processes change slots, with all their state.
     fn swap(&mut self, a: usize, b: usize) {
         self.hosts.swap(a, b);
         self.links.swap(a, b);

@@ -1,4 +1,4 @@
-//! What happens in a cluster, one step after the other: what is due, faults, and what clients do.
+//! What happens in a cluster, step by step: due events, faults, and operations of clients.
 
 use std::format;
 
@@ -8,7 +8,7 @@ use crate::agreement::{Change, Stage};
 use crate::id::Time;
 
 impl World {
-    /// Something happens: the next thing that is due, or a fault, or a client does something.
+    /// Performs a step: the next due event, a fault, or an operation of a client.
     pub(in crate::agreement::tests) fn step(&mut self) {
         self.steps += 1;
         if self.random.below(1000) < self.plan.clients {
@@ -48,7 +48,7 @@ impl World {
         }
         self.keep_sessions();
         for i in 0..self.plan.nodes {
-            // Who is said to have ended is not back before all have heard it.
+            // A node reported as terminated does not return before all have heard of it.
             let told = self.others(i).into_iter().all(|j| self.session(i, j).tell == [None; 2]);
             if !self.runs(i) && told && self.hosts[i].restart_at <= self.now {
                 self.restart(i);
@@ -104,11 +104,11 @@ impl World {
         }
     }
 
-    /// Whether the others can go on when this node loses its state: a primary that a quorum follows has everybody as a member,
-    /// and nothing is about to make one of the others fail too.
+    /// Whether the others can go on if this node loses its state: a primary followed by a quorum has everybody as a member, and
+    /// nothing is about to make one of the others fail too.
     fn may_crash(&self, i: usize) -> bool {
         if i >= self.plan.voters() {
-            // Learners fail whenever they like.
+            // Learners may fail at any time.
             return self.runs(i);
         }
         let all = |p: usize| (0..self.plan.nodes).all(|n| self.replica(p).is_member(node(n)));
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// Runs until something is the case, which must be within bounded time.
+    /// Runs until a condition holds, which must take bounded time.
     pub(in crate::agreement::tests) fn run_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         let (end, last) = (self.now + 2_000_000, self.steps + 200_000);
         while !done(self) && self.broken.is_none() {

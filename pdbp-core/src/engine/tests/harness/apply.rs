@@ -1,4 +1,4 @@
-//! Operations, carried out.
+//! Carries out operations.
 
 use std::collections::VecDeque;
 use std::collections::btree_map::Entry;
@@ -162,7 +162,7 @@ impl Cluster {
         (0..length).map(|i| (serial.wrapping_mul(31).wrapping_add(i as u64 * 7)) as u8).collect()
     }
 
-    /// The block that the host fills for a destination; `None` when there is none to be had.
+    /// The block that the host fills for a destination; `None` if there is none to be had.
     fn block(&mut self, i: usize, to: usize, urgent: bool) -> Option<&mut (OpenBlock, Vec<(Flow, Vec<u8>)>)> {
         let gone = self.dead.contains(&to);
         let host = self.hosts[i].as_mut()?;
@@ -254,8 +254,7 @@ impl Cluster {
         self.close_streams(i);
     }
 
-    /// Gives back the pipes of streams that are over, and of those that a relay has stopped: what is left of these does not
-    /// arrive.
+    /// Returns the pipes of streams that are over, and of those that a relay has stopped: the rest of these does not arrive.
     pub(super) fn close_streams(&mut self, i: usize) {
         let Some(Host { engine, streams, closing, .. }) = self.hosts[i].as_mut() else { return };
         let mut oracle = self.oracle.borrow_mut();

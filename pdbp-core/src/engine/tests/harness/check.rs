@@ -1,4 +1,4 @@
-//! What holds at any time, and what holds at rest.
+//! Invariants that hold at any time, and those that hold at rest.
 
 use std::vec::Vec;
 
@@ -10,7 +10,7 @@ use super::{Cluster, Host, PARTS, Policy, node};
 const REST: u32 = 30;
 
 impl Cluster {
-    /// What holds at any time.
+    /// Invariants that hold at any time.
     pub(super) fn check(&mut self, i: usize) {
         let (row, blocks) = (self.setup.row, self.setup.blocks(i));
         let (setup, nodes) = (&self.setup, self.hosts.len());
@@ -105,7 +105,7 @@ impl Cluster {
         let mut rest = 0;
         for _ in 0..3000 {
             let mut worked = 0;
-            // Nodes that are declared down are disconnected, too.
+            // Nodes that were declared down are disconnected, too.
             for i in self.live() {
                 (0..i).for_each(|to| self.mend(i, to));
             }
@@ -123,10 +123,10 @@ impl Cluster {
                     }
                 }
             }
-            // As in `run`: many rounds before a node that gets a message now and then has lost patience.
+            // As in `run`: many rounds before a node that gets an occasional message loses patience.
             self.now = self.now.after(100);
             let quiet = self.hosts.iter().flatten().all(|h| h.quiet.is_none() || !has_primary(h));
-            // Where nobody has died all are let in again.
+            // If nobody has died, all are readmitted.
             let apart = |h: &Host| (0..self.hosts.len()).any(|n| h.engine.has_failed(node(n)));
             let whole = !self.dead.is_empty() || !self.hosts.iter().flatten().any(apart);
             rest = if worked == 0 && quiet && whole { rest + 1 } else { 0 };

@@ -1,4 +1,4 @@
-//! A node of the cluster: an engine and who uses it.
+//! A node of the cluster: an engine and its user.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,14 +21,14 @@ pub struct Pipes {
     pub queues: Vec<VecDeque<(Delivery, u64)>>,
     pub capacity: usize,
     pub events: Vec<Event>,
-    /// The engine has asked for all open blocks.
+    /// Whether the engine has asked for all open blocks.
     pub(super) flush_wanted: bool,
     oracle: Rc<RefCell<Oracle>>,
     /// The part that has each private pipe.
     pub owner: BTreeMap<u16, u16>,
-    /// What came back, with the node that did not get it.
+    /// Returned messages, with the node that did not receive them.
     pub returned: Vec<(usize, Vec<u8>)>,
-    /// Deliveries are checked against the oracle.
+    /// Whether deliveries are checked against the oracle.
     pub checked: bool,
     /// How often each peer has failed.
     pub(super) failures: BTreeMap<usize, u32>,
@@ -49,7 +49,7 @@ impl PrivatePipes for Pipes {
         let mut oracle = self.oracle.borrow_mut();
         for train in delivery.cdus() {
             let Ok(train) = train else { break };
-            // What says that a message in segments was given up has no bytes.
+            // A segment that says that the message was given up has no bytes.
             if train.segment().is_some_and(|segment| segment.segment() == u32::MAX) {
                 continue;
             }
@@ -115,13 +115,13 @@ pub struct Outgoing {
 pub struct Host {
     pub engine: TestEngine,
     pub pipes: Pipes,
-    /// Short messages on their way, one lane for each link.
+    /// Short messages to send, one lane per link.
     pub outbox: Outbox<'static>,
-    /// Open blocks by destination and urgency, with what they hold.
+    /// Open blocks by destination and urgency, with their content.
     pub open: BTreeMap<(usize, bool), (OpenBlock, Vec<(Flow, Vec<u8>)>)>,
     pub held: Vec<(Delivery, u64)>,
     pub streams: BTreeMap<u16, Outgoing>,
-    /// Streams that are over and whose relay has not said yet that it has room for them.
+    /// Streams that are over but whose relay has not said yet that it has room for them.
     pub closing: Vec<StreamTag>,
     pub barrier: Option<u32>,
     pub barriers: u32,
@@ -150,7 +150,7 @@ impl Host {
         Self { engine, pipes, outbox, open, held, streams, closing, barrier, barriers: 0, quiet, quiets: 0 }
     }
 
-    /// Polls the engine, and sends what is due; how much was done.
+    /// Polls the engine, and sends what is due; returns how much was done.
     pub(super) fn poll(&mut self, now: Time) -> u32 {
         let worked = self.engine.poll(now, &mut self.pipes).worked;
         let due = match (std::mem::take(&mut self.pipes.flush_wanted), worked) {
@@ -161,7 +161,7 @@ impl Host {
         worked + self.outbox.flush(&mut self.engine, due).blocks
     }
 
-    /// Gives its engine all deliveries and blocks back.
+    /// Returns all deliveries and blocks to its engine.
     pub(super) fn give_back(&mut self) {
         let queued = self.pipes.queues.iter_mut().flat_map(|q| q.drain(..));
         for (delivery, _) in queued.collect::<Vec<_>>().into_iter().chain(self.held.drain(..)) {

@@ -1,8 +1,8 @@
-//! A cluster of engines on a network in memory, driven by operations and checked against an oracle. The property tests use
-//! it, and by path the fuzz target `engine`; so it names everything through the crate's public interface.
+//! A cluster of engines on an in-memory network, driven by operations and checked against an oracle. The property tests use it, and
+//! by path the fuzz target `engine`; so it names everything through the crate's public interface.
 //!
-//! All is deterministic: nodes are polled when an operation says so, and the network does what operations told it to (hold
-//! back, refuse as busy, flip a byte, bring blocks that nobody sent).
+//! Everything is deterministic: nodes are polled when an operation says so, and the network does what operations have told it (hold
+//! back, refuse as busy, flip a byte, inject blocks that nobody sent).
 #![allow(
     dead_code,
     missing_docs,
@@ -40,7 +40,7 @@ pub fn node(i: usize) -> NodeId {
     NodeId::new(i as u16).unwrap()
 }
 
-/// An outbox with a lane for each link.
+/// An outbox with a lane per link.
 pub fn outbox(config: &Config) -> Outbox<'static> {
     Outbox::allocate(config.rows(), Rule { flush_after: config.flush_after, pack: config.body })
 }

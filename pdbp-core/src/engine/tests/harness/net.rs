@@ -1,4 +1,4 @@
-//! The network in memory, and its ends.
+//! The in-memory network, and its ends.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,12 +16,12 @@ use pdbp_core::{
 
 use super::{BODY, Setup, node};
 
-/// Of which kind the links of a cluster are.
+/// The kinds of links in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
     InPlace,
     Posted,
-    /// Two hosts, one of the nodes with even numbers and one of those with odd ones: in place on each, posted between them.
+    /// Two hosts, one with the even-numbered nodes and one with the odd-numbered: in place within each, posted between them.
     Mixed,
 }
 
@@ -38,34 +38,35 @@ impl Links {
 enum InFlight {
     /// A sender's block, read in place.
     Lent(BlockId, NonNull<u8>, u32),
-    /// Bytes on their way into a posted block, with the sender's if it is not complete before they arrive; or that nobody sent.
+    /// Bytes in flight to a posted block, with the sender's block if that is not complete before they arrive; or bytes that nobody
+    /// sent.
     Bytes(Vec<u8>, Option<SealedBlock>),
 }
 
 #[derive(Default)]
 pub struct Link {
     flight: VecDeque<InFlight>,
-    /// Blocks of the sender that come back to it.
+    /// Blocks of the sender that are coming back to it.
     back: VecDeque<SealedBlock>,
-    /// In place: the sender's next look is for blocks of the receiver alone, as after one that has found such a block.
+    /// In place: the sender's next look is for the receiver's blocks only, as after one that has found such a block.
     skips_back: bool,
-    /// In place: the sender's blocks that the receiver has.
+    /// In place: the sender's blocks held by the receiver.
     lent: BTreeMap<u32, SealedBlock>,
     lender: Lender,
     posted: VecDeque<VacantBlock>,
-    /// Blocks of nobody, by their number.
+    /// Injected blocks, by number.
     foreign: BTreeMap<u32, Vec<u8>>,
     /// Nothing moves while the gate is closed.
     pub closed: bool,
     /// How often blocks to send and to receive into are refused from now on.
     pub busy: u32,
-    /// Flips a byte of the next data block: place and bits.
+    /// Flips a byte of the next data block: offset and bits.
     pub flip: Option<(u16, u8)>,
-    /// Blocks with bytes that changed.
+    /// Number of blocks whose bytes changed.
     pub flipped: u32,
-    /// In place: what the receiver reads instead of blocks with a flipped byte. Kept to the end, as it may read for that long.
+    /// In place: what the receiver reads instead of blocks with a flipped byte. Kept to the end, since it may read for that long.
     altered: Vec<Vec<u64>>,
-    /// So many control blocks become unreadable on their way, behind so many that do not.
+    /// How many control blocks become unreadable in flight, after how many that do not.
     pub garbled: u32,
     pub spared: u32,
     failed: bool,
@@ -86,7 +87,7 @@ impl Link {
         base
     }
 
-    /// The byte of the next block that changes on its way, and the bits of it.
+    /// The byte of the next block that changes in flight, and its bits.
     fn change(&mut self, data: bool) -> Option<(u16, u8)> {
         let change = if data {
             self.flip.take()
@@ -102,13 +103,13 @@ impl Link {
         change
     }
 
-    /// Blocks of the sender that are not complete.
+    /// Number of the sender's blocks that are not complete.
     fn away(&self) -> usize {
         let waits = |carried: &&InFlight| matches!(carried, InFlight::Bytes(_, Some(_)));
         self.lent.len() + self.back.len() + self.flight.iter().filter(waits).count()
     }
 
-    /// Nothing of the sender's blocks arrives any more: they are on their way back.
+    /// Nothing of the sender's blocks arrives any more: they are being returned.
     fn recall(&mut self) {
         for carried in self.flight.drain(..) {
             if let InFlight::Bytes(_, Some(block)) = carried {
@@ -131,7 +132,7 @@ pub struct Net {
     dead: Vec<bool>,
     /// Links that engines have ended; they come up again by themselves.
     pub ended: Vec<(usize, usize)>,
-    /// Places are vacant at the start; those that engines have given up, by who said so.
+    /// Places are vacant at the start; those that engines have given up, by the engine that said so.
     open: bool,
     pub vacated: Vec<(usize, usize)>,
 }
@@ -160,7 +161,7 @@ impl Net {
         BlockHeader::read(bytes).is_ok_and(|h| h.class() != BlockClass::Control)
     }
 
-    /// A block that looks like one of the peer, with some of it wrong.
+    /// A block that looks like one of the peer, with something wrong.
     pub fn forge(&self, from: usize, to: usize, seed: u16) -> Vec<u8> {
         let mut state = u64::from(seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut random = move || {
@@ -199,7 +200,7 @@ impl Net {
         }
     }
 
-    /// Blocks that node `at` has posted for peer `from` and that are not filled.
+    /// Blocks that node `at` has posted for peer `from`, not filled yet.
     pub fn posted(&self, at: usize, from: usize) -> u32 {
         self.links[from][at].posted.len() as u32
     }
@@ -219,7 +220,7 @@ impl Net {
             ready.extend(lent.map(|block| Completion::Failed { peer, block }));
             let gone = std::mem::replace(&mut self.links[dead][other], into);
             self.links[dead][other].failed = true;
-            // What the survivor still reads of foreign blocks stays where it is.
+            // What the survivor still reads of injected blocks stays where it is.
             self.links[dead][other].foreign = gone.foreign;
             self.links[dead][other].altered = gone.altered;
             self.links[dead][other].lender = gone.lender;
@@ -228,7 +229,7 @@ impl Net {
         }
     }
 
-    /// Drops all blocks that it has. It takes no more, nor those back that are read in place.
+    /// Drops all its blocks. It takes no more, nor returned ones that are read in place.
     pub fn drop_blocks(&mut self) {
         self.ready.iter_mut().for_each(VecDeque::clear);
         for link in self.links.iter_mut().flatten() {
@@ -237,13 +238,13 @@ impl Net {
         }
     }
 
-    /// Whether the link between two nodes is up and can be cut: where all links are posted, since readers of a block in place
+    /// Whether the link between two nodes is up and can be cut: only if all links are posted, since readers of a block in place
     /// must be done before its owner has it back.
     pub fn is_up(&self, a: usize, b: usize) -> bool {
         a != b && self.kinds == Links::Posted && !self.links[a][b].failed && !self.links[b][a].failed
     }
 
-    /// Whether the link between two nodes that live was cut, and both have taken that it is down.
+    /// Whether the link between two live nodes was cut, and both have noticed.
     pub fn is_cut(&self, a: usize, b: usize) -> bool {
         let is_end = |done: &Completion<Infallible>, of: usize| matches!(done, Completion::PeerFailed { peer, .. } if peer.index() == of);
         let knows = |at: usize, of: usize| !self.ready[at].iter().any(|done| is_end(done, of));
@@ -251,13 +252,13 @@ impl Net {
         lives && knows(a, b) && knows(b, a) && self.links[a][b].failed && self.links[b][a].failed
     }
 
-    /// Blocks that a node has posted and that are on their way back to it unused.
+    /// Blocks that a node has posted and that are coming back to it unused.
     pub fn unused(&self, at: usize) -> u32 {
         let unused = |done: &&Completion<Infallible>| matches!(done, Completion::Unused { .. });
         self.ready[at].iter().filter(unused).count() as u32
     }
 
-    /// The link between two nodes, of which blocks are posted, is down: what is on it is lost.
+    /// Cuts the posted link between two nodes: everything on it is lost.
     pub fn cut(&mut self, a: usize, b: usize) {
         assert_eq!(self.kinds.between(a, b), Arrival::Posted);
         for (me, peer) in [(a, b), (b, a)] {
@@ -314,8 +315,8 @@ impl Net {
             let Some(carried) = link.flight.pop_front() else { continue };
             let block = match carried {
                 InFlight::Lent(id, base, length) => {
-                    // SAFETY: a block of the sender, whose token `lent` has until it is given back; its memory lives as long as
-                    // the network, or for ever if an engine leaks that.
+                    // SAFETY: a block of the sender, whose token `lent` holds until it is given back; its memory lives as long as
+                    // the network, or forever if an engine leaks that.
                     unsafe { link.lender.lend(id, base, length) }
                 }
                 InFlight::Bytes(bytes, sent) if arrival == Arrival::Posted => {
@@ -348,7 +349,7 @@ pub struct Port {
     net: Rc<RefCell<Net>>,
 }
 
-/// Another end of the network at the same node.
+/// Another end of the network on the same node.
 pub fn port(me: usize, net: &Rc<RefCell<Net>>) -> Port {
     Port { me, net: Rc::clone(net) }
 }
@@ -421,7 +422,7 @@ impl Transport for Port {
                         let at = usize::from(at) % bytes.len();
                         bytes[at] ^= bits;
                     }
-                    // As MPI does with short ones: bytes for which there is room leave at once, and others when there is.
+                    // As MPI does with short ones: bytes with room leave at once, others once there is room.
                     let leaves = link.flight.len() < link.posted.len();
                     let (waits, complete) = if leaves { (None, Some(block)) } else { (Some(block), None) };
                     link.flight.push_back(InFlight::Bytes(bytes, waits));

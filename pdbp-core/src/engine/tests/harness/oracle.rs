@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use pdbp_core::id::StreamNo;
 
-/// Between which parts, urgent or not, and by which way (command number) messages keep their order.
+/// The parts, urgency and route (command number) between which messages are ordered.
 pub(super) type Flow = (u32, u32, bool, u16);
 
 #[derive(Default)]
@@ -14,18 +14,18 @@ pub struct Oracle {
     /// By source node and number: destination node and segments.
     pub(super) streams: BTreeMap<(usize, u32), (usize, VecDeque<(u64, u32, bool, Vec<u8>)>)>,
     pub serial: u64,
-    /// Bytes may change on the way: what does not arrive is skipped.
+    /// Bytes may change in flight: what does not arrive is skipped.
     pub lossy: bool,
     /// Control blocks may be unreadable, which loses nothing.
     pub garbled: bool,
-    /// Pairs of nodes whose link has failed: of what they send to each other some may not arrive.
+    /// Pairs of nodes whose link has failed: some of what they send to each other may not arrive.
     doubtful: BTreeSet<(usize, usize)>,
     /// Nodes whose messages nobody waits for.
     pub(super) dead: Vec<usize>,
     pub delivered: u64,
     /// Streams for which a relay had no room.
     pub stopped: u32,
-    /// Of what was sent of them before, their readers may still get some.
+    /// Streams given up: their readers may still get some of what was sent before.
     given_up: BTreeSet<(usize, u32)>,
 }
 
@@ -38,7 +38,7 @@ impl Oracle {
         self.expected.entry(flow).or_default().push_back((self.serial, data));
     }
 
-    /// The link between two nodes has failed, as one of them sees it.
+    /// The link between two nodes has failed, as seen by one of them.
     pub fn doubt(&mut self, a: usize, b: usize) {
         self.doubtful.insert((a.min(b), a.max(b)));
     }
@@ -106,7 +106,7 @@ impl Oracle {
         self.stopped += 1;
     }
 
-    /// The oldest message that has not been delivered, of those that must be and are between these nodes.
+    /// The oldest undelivered message, among those between these nodes that must be delivered.
     pub fn oldest(&self, of: impl Fn(usize) -> bool) -> Option<u64> {
         let sure = |a: usize, b: usize| of(a) && of(b) && !self.doubts(a, b);
         let messages = self.expected.iter().filter(|(l, _)| sure((l.0 >> 16) as usize, (l.1 >> 16) as usize));
@@ -116,7 +116,7 @@ impl Oracle {
         messages.chain(segments).min()
     }
 
-    /// Forgets what concerns a node that is gone.
+    /// Forgets everything about a node that is gone.
     pub(super) fn forget(&mut self, dead: usize) {
         self.dead.push(dead);
         let of = |raw: u32| (raw >> 16) as usize == dead;

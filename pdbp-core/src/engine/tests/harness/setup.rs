@@ -41,7 +41,7 @@ impl SpacePolicy for Policy {
         }
     }
     fn at_stall(&self, row: &RowSpace, free: u32) -> Growth {
-        // Those who find no room ask again and again; see `SpacePolicy::at_stall`.
+        // Those without room ask again and again; see `SpacePolicy::at_stall`.
         assert!(row.side() != Side::Send || row.virtual_space() > 0, "a full row of SM cannot grow");
         if let Self::Adaptive = self { Adaptive::DEFAULT.at_stall(row, free) } else { Growth::Keep }
     }
@@ -90,13 +90,13 @@ pub struct Setup {
     pub parts: usize,
     /// Nanoseconds of a lease; 0: there are none.
     pub lease: u64,
-    /// The node that is let in by the others, which start together.
+    /// The node that is admitted by the others, which start together.
     pub joining: Option<usize>,
     /// Node 0 founds an open cluster alone; the places of the others are vacant until their links are mended.
     pub open: bool,
-    /// Nodes that vote in one that is open.
+    /// Number of nodes that vote in an open cluster.
     pub voters: u16,
-    /// A node to which another value of a setting was given.
+    /// A node with a different value of a setting.
     pub odd: Option<(usize, Setting)>,
 }
 
@@ -153,7 +153,7 @@ impl Setup {
     fn masters(&self) -> u16 {
         match self.routing {
             _ if self.open => self.voters,
-            // The fewer have links to all, the more is relayed.
+            // The fewer nodes have links to all, the more is relayed.
             Routing::Grid => 1,
             Routing::Direct => self.nodes.min(2) as u16,
         }

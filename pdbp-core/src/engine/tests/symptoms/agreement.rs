@@ -1,4 +1,4 @@
-//! Barriers, quiescence, and the control messages under them.
+//! Barriers, quiescence, and the control messages beneath them.
 
 use std::vec::Vec;
 
@@ -22,7 +22,7 @@ fn a_barrier_is_passed_when_all_have_arrived_also_by_those_ahead() {
             [node(0)],
             "only the master knows more"
         );
-        // Node 1 goes on to the next barrier without looking.
+        // Node 1 goes on to the next barrier without checking.
         assert_eq!(c.host(1).engine.arrive(), 2);
         rounds(&mut c, 2);
         assert_eq!(c.host(2).engine.arrive(), 1);
@@ -57,7 +57,7 @@ fn quiet_waits_for_what_a_full_pipe_holds_up_and_for_open_blocks() {
     }
 }
 
-/// One wave can find as many delivered as sent while a message is on its way: node 1 counts, then sends to node 2, which
+/// One wave can find as many blocks delivered as sent while a message is in flight: node 1 counts, then sends to node 2, which
 /// counts it as delivered, and the sum hides node 2's own message that is held up.
 #[test]
 fn quiet_is_not_told_by_counts_that_agree_by_chance() {
@@ -87,18 +87,18 @@ fn quiet_is_not_told_by_counts_that_agree_by_chance() {
     }
 }
 
-/// A node whose lease had run out while the request was on its way did not answer it, and nobody asked again.
+/// A node whose lease had expired while the request was in flight did not answer it, and nobody asked again.
 #[test]
 fn quiet_comes_though_a_node_is_asked_for_its_counts_when_its_lease_has_run_out() {
     for links in ALL {
         let mut c = Setup { nodes: 3, lease: 40_000, ..setup(links) }.ready();
-        // So that nothing but the request is on its way, when the others follow in one block.
+        // So that only the request is in flight when the others follow in one block.
         rounds(&mut c, 6);
         c.apply(Operation::Gate { from: 0, to: 2, closed: true });
         let asked = c.host(1).engine.ask_quiescence();
         c.run(1000, |c| c.hosts[2].as_ref().is_some_and(|host| host.engine.master().is_none()));
         assert!(!c.host(0).engine.has_failed(node(2)) && !c.host(1).engine.is_quiescent(asked));
-        // Nor is what it cannot use counted as that of a wrong sender.
+        // A message that it cannot use does not count as one from a wrong sender.
         let Host { engine, pipes, .. } = c.host(2);
         engine.handle_control(crate::routing::LinkId::from_index(0), Control::Quiet { number: 0 }, pipes);
         assert_eq!(engine.counters().misdirected, 0);
@@ -120,7 +120,7 @@ fn only_the_master_says_that_a_barrier_is_passed() {
     assert_eq!(c.host(1).engine.counters().misdirected, 1);
 }
 
-/// A peer that takes no control blocks must not hold all that there are.
+/// A peer that takes no control blocks must not hold all of them.
 #[test]
 fn one_deaf_peer_does_not_stop_the_others_barrier() {
     for control in [1, 3, 8] {

@@ -1,4 +1,4 @@
-//! Blocks that were changed on the way, or that nobody sent.
+//! Blocks that were changed in flight, or that nobody sent.
 
 use std::vec::Vec;
 
@@ -8,8 +8,7 @@ use crate::Event;
 use crate::cdu::{BlockHeader, Malformed};
 use crate::engine::Checksum;
 
-/// The last block of a link is changed on the way: no later block shows the gap, and nothing else would make the sender
-/// speak.
+/// The last block of a link is changed in flight: no later block shows the gap, and nothing else would make the sender speak.
 #[test]
 fn credit_of_an_unreadable_last_block_comes_back() {
     for links in BOTH {
@@ -37,7 +36,7 @@ fn credit_of_an_unreadable_last_block_comes_back() {
     }
 }
 
-/// A good data block of node 0 for node 1, as the wire has it.
+/// A valid data block from node 0 to node 1, in wire format.
 fn forged(sequence: u64, data: u32) -> Vec<u8> {
     let mut bytes = std::vec![0u8; 64];
     bytes[..4].copy_from_slice(&[b'P', b'D', 1, 0]);
@@ -49,7 +48,7 @@ fn forged(sequence: u64, data: u32) -> Vec<u8> {
     bytes
 }
 
-/// A block that was on a link when it failed comes by the next, where the peer has sent as many blocks as before.
+/// A block that was on a link when it failed arrives over the next, where the peer has sent as many blocks as before.
 #[test]
 fn a_block_of_an_old_session_is_not_taken_for_one_of_the_new() {
     let mut c = setup(Links::Posted).ready();

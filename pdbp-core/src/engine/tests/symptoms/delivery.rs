@@ -119,7 +119,7 @@ fn a_stream_pipe_used_again_before_the_last_segment_breaks_the_first_stream_alou
     let mut c = setup(Links::InPlace).ready();
     c.host(1).pipes.checked = false;
     let (group, first) = c.host(0).engine.open_stream(part(0, 0), node(1)).unwrap();
-    // No engine gives a pipe to another stream before; this writer does as it likes.
+    // No engine gives a pipe to another stream before that; this writer does as it likes.
     for number in 0..2 {
         let engine = &mut c.host(0).engine;
         let mut block = engine.open(node(1)).unwrap();
@@ -289,7 +289,7 @@ fn a_message_longer_than_a_block_is_refused_by_send_and_fits_in_segments() {
     c.settle_unchecked();
 }
 
-/// A block goes back when both have given their piece back, in either order.
+/// A block returns when both have released their piece, in either order.
 #[test]
 fn a_delivery_can_be_read_by_two() {
     for links in BOTH {

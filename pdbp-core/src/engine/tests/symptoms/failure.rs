@@ -7,7 +7,7 @@ use super::{ALL, BOTH, delivered, push, rounds, setup, ship};
 use crate::pipe::StreamState;
 use crate::{Event, OpenError};
 
-/// The counts of links that failed must not be waited for.
+/// The counts of failed links must not be waited for.
 #[test]
 fn quiet_comes_also_after_a_node_has_failed_with_messages_on_the_way() {
     for links in ALL {
@@ -24,7 +24,7 @@ fn quiet_comes_also_after_a_node_has_failed_with_messages_on_the_way() {
     }
 }
 
-/// A barrier that it had arrived at is passed; at the next all know for whom they wait in vain.
+/// A barrier that it had arrived at completes; at the next one all know whom they wait for in vain.
 #[test]
 fn who_waits_at_a_barrier_knows_which_node_has_failed_before_it() {
     for links in ALL {
@@ -70,13 +70,13 @@ fn a_failed_peer_is_reported_with_what_it_did_not_get() {
             _ => None,
         };
         let events: Vec<_> = c.host(0).pipes.events.iter().filter_map(failed).collect();
-        // Of a posted send nobody knows what became of it.
+        // The fate of a posted send is unknown.
         let lost = if links == Links::Posted { 1..=2 } else { 2..=2 };
         assert_eq!(events.len(), 1);
         assert!(events[0].0 == node(1) && lost.contains(&events[0].1), "{events:?}");
         assert_eq!(c.host(0).engine.open(node(1)).unwrap_err(), OpenError::PeerFailed(node(1)));
         assert!(c.host(0).engine.nodes().any(|n| n.id == node(1) && n.failed));
-        // What came back is that many messages of this part; its blocks are free when it has been read.
+        // The returned messages are this part's; its blocks are free once they have been read.
         assert_eq!(c.host(0).pipes.returned.len() as u64, events[0].1);
         assert!(c.host(0).pipes.returned.iter().all(|(to, data)| *to == 1 && data.len() == 9));
         let doubtful = c.host(0).engine.send_row(node(1)).unwrap().in_doubt;
@@ -93,7 +93,7 @@ fn a_failed_peer_is_reported_with_what_it_did_not_get() {
     }
 }
 
-/// A host that ends takes back what has not left; what has left arrives, and what is sent afterwards.
+/// A host that ends takes back what has not left; what has left arrives, and so does what is sent afterwards.
 #[test]
 fn what_waits_in_a_row_is_taken_back_and_nothing_else() {
     for links in BOTH {
@@ -117,7 +117,7 @@ fn what_waits_in_a_row_is_taken_back_and_nothing_else() {
     }
 }
 
-/// Segments that had arrived and waited for a private pipe made the mapping tuple anew after it had been removed.
+/// Segments that had arrived and were waiting for a private pipe created the mapping tuple anew after it had been removed.
 #[test]
 fn a_stream_of_a_failed_node_ends_after_its_segments_that_had_arrived() {
     for links in BOTH {
@@ -143,7 +143,7 @@ fn a_stream_of_a_failed_node_ends_after_its_segments_that_had_arrived() {
     }
 }
 
-/// Nobody ended it, since the link was no longer down when the last of its segments had found room.
+/// Nobody ended it, since the link was up again when the last of its segments found room.
 #[test]
 fn a_stream_ends_though_its_link_is_up_again_before_its_segments_are_read() {
     let mut c = Setup { pipe: 1, ..setup(Links::Posted) }.ready();
@@ -162,7 +162,7 @@ fn a_stream_ends_though_its_link_is_up_again_before_its_segments_are_read() {
         let reaches = |i: usize, peer: usize| !c.hosts[i].as_ref().unwrap().engine.has_failed(node(peer));
         reaches(0, 1) && reaches(1, 0)
     });
-    // Of the new link, and behind those of the old one.
+    // From the new link, behind those of the old one.
     begin(&mut c, 1, 1);
     for _ in 0..4 {
         c.read(0, 0, 1, false);
@@ -178,11 +178,11 @@ fn a_stream_ends_though_its_link_is_up_again_before_its_segments_are_read() {
     c.settle();
 }
 
-/// A node that has been let in takes what a peer sends before it has heard that it may send there itself.
+/// A newly admitted node accepts what a peer sends before it has heard that it may send there itself.
 #[test]
 fn a_stream_ends_when_its_link_fails_before_its_reader_may_send_by_it() {
     let mut c = Setup { nodes: 3, joining: Some(2), ..setup(Links::Posted) }.start();
-    // What node 1 says to node 2 waits, but for one block: that of the stream.
+    // What node 1 tells node 2 waits, except for one block: that of the stream.
     c.apply(Operation::Busy { from: 1, to: 2, times: u32::MAX });
     let mut c = c.ready();
     c.oracle.borrow_mut().lossy = true;
@@ -210,7 +210,7 @@ fn a_stream_ends_when_its_link_fails_before_its_reader_may_send_by_it() {
     c.settle();
 }
 
-/// Who had lost the link to them before did not hear of it, and waited for a quorum for ever.
+/// A node that had lost the link to them before did not hear of it, and waited for a quorum forever.
 #[test]
 fn a_node_decides_alone_though_the_others_ended_while_their_links_were_down() {
     let mut c = Setup { nodes: 3, ..setup(Links::Posted) }.ready();
@@ -237,7 +237,7 @@ fn a_writer_that_fills_a_block_for_a_failed_peer_can_submit_it() {
     c.settle();
 }
 
-/// Blocks with messages that came back are counted until they are read.
+/// Blocks with returned messages are counted until they are read.
 #[test]
 fn what_came_back_and_is_not_read_is_counted() {
     let mut c = setup(Links::InPlace).ready();
@@ -256,7 +256,7 @@ fn what_came_back_and_is_not_read_is_counted() {
 }
 
 /// Messages that were on the link when it failed come back; what is sent after it is up again arrives, however often that happens,
-/// and though readers and writers keep blocks of before.
+/// even if readers and writers keep earlier blocks.
 #[test]
 fn a_link_that_is_up_again_carries_messages_and_has_all_its_credit() {
     let mut c = setup(Links::Posted).ready();
@@ -278,7 +278,7 @@ fn a_link_that_is_up_again_carries_messages_and_has_all_its_credit() {
         let returned = c.host(0).pipes.returned.len() as u64;
         assert_eq!(returned, c.host(0).engine.counters().undelivered, "round {round}");
         c.net.borrow_mut().mend(0, 1);
-        // The master has declared node 1 down, and lets it in again.
+        // The master has declared node 1 down, and readmits it.
         c.run(200, |c| {
             let members = |h: &Host| (0..2).all(|i| h.engine.agreement().is_member(node(i)));
             c.hosts
@@ -292,7 +292,7 @@ fn a_link_that_is_up_again_carries_messages_and_has_all_its_credit() {
         for i in [0, 1] {
             c.read(i, 0, usize::MAX, false);
         }
-        // As many as the window has room for, again and again, while what was kept is kept.
+        // As many as the window has room for, repeatedly, while the earlier ones are kept.
         for _ in 0..3 * c.setup.initial {
             let before = delivered(&c);
             ship(&mut c, 0, 1);
@@ -319,7 +319,7 @@ fn a_link_that_is_up_again_carries_messages_and_has_all_its_credit() {
     c.settle();
 }
 
-/// Its reader has lost it, though what is sent now arrives.
+/// Its reader has lost it, although what is sent now arrives.
 #[test]
 fn a_writer_learns_that_its_link_failed_between_two_segments() {
     let mut c = setup(Links::Posted).ready();

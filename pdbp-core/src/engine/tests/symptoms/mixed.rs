@@ -1,4 +1,4 @@
-//! Networks with links of both kinds: nodes with even numbers on one host, those with odd numbers on another.
+//! Networks with both kinds of links: even-numbered nodes on one host, odd-numbered on another.
 
 use std::vec::Vec;
 
@@ -20,7 +20,7 @@ fn posted(c: &Cluster, at: usize, from: usize) -> u32 {
     c.net.borrow().posted(at, from)
 }
 
-/// Whether an engine with so many blocks can be set up.
+/// Whether an engine with this many blocks can be set up.
 fn start(setup: &Setup, at: usize, blocks: usize) -> Option<ConfigError> {
     let c = setup.start();
     let storage = Storage::allocate(&setup.config(at), blocks, 8);
@@ -44,7 +44,7 @@ fn a_node_needs_blocks_to_post_for_the_peers_on_other_hosts_only() {
             assert_eq!(granted(&mut c, at, peer), 2);
             assert_eq!(posted(&c, at, peer), if near.contains(&peer) { 0 } else { 4 });
         }
-        // As many blocks of peers as it has itself, less those that the rows have.
+        // As many blocks of peers as it has itself, less those of the rows.
         let credit = c.setup.blocks(at) - 2 * near.len() as u32;
         assert_eq!(c.host(at).engine.space.credit, credit);
     }
@@ -75,7 +75,7 @@ fn space_for_blocks_read_in_place_takes_no_blocks_from_those_that_are_posted() {
     c.settle();
 }
 
-/// Space of posted rows is blocks that are posted, not credit: to take it would bring the row in need nothing.
+/// Space of posted rows consists of posted blocks, not credit: taking it would not help the row in need.
 #[test]
 fn idle_posted_rows_keep_their_space_when_a_row_in_place_needs_credit() {
     let setup = Setup { policy: Policy::Adaptive, initial: 4, row: 16, extra: 12, ..mixed(5) };

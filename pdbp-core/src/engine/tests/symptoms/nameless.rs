@@ -21,7 +21,7 @@ fn tried(c: &mut Cluster, i: usize) -> Result<PartId, RegisterError> {
     Err(RegisterError::Busy)
 }
 
-/// The first number of such parts whose place is free.
+/// The first number of such parts whose slot is free.
 const FIRST: u16 = PartId::NAMELESS + PARTS;
 
 #[test]
@@ -85,7 +85,7 @@ fn beyond_its_numbers_a_node_registers_parts_while_one_without_a_name_stays() {
     assert!(matches!(engine.register("named", PartKind::Cpu), Err(RegisterError::Full(_))));
 }
 
-/// Nobody would know whether an id of such a part is one of before.
+/// Nobody would know whether an id of such a part is an old one.
 #[test]
 fn without_room_for_its_row_a_node_has_no_parts_without_a_name() {
     let mut c = Setup { parts: 4, ..setup(Links::InPlace) }.ready();

@@ -8,7 +8,7 @@ fn open(nodes: usize) -> Cluster {
     Setup { nodes, links: Links::Posted, open: true, ..Setup::default() }.start()
 }
 
-/// Time enough for a node to be let in, or declared down.
+/// Time enough for a node to be admitted, or declared down.
 fn run(c: &mut Cluster) {
     for _ in 0..60 {
         rounds(c, 2);
@@ -76,7 +76,7 @@ fn barriers_wait_for_members_and_one_that_comes_learns_which_is_next() {
     run(&mut c);
     assert!(!c.host(0).engine.barrier_passed(4));
     assert_eq!(c.host(0).engine.barrier_missing(4).collect::<std::vec::Vec<_>>(), [node(1)]);
-    // Another comes while one waits: it is waited for, too.
+    // Another node comes while one waits: it is waited for, too.
     meet(&mut c, &[0, 1, 2]);
     assert_eq!(c.host(1).engine.arrive(), 4);
     run(&mut c);
@@ -84,7 +84,7 @@ fn barriers_wait_for_members_and_one_that_comes_learns_which_is_next() {
     assert_eq!(c.host(2).engine.arrive(), 4);
     run(&mut c);
     assert!((0..3).all(|i| c.host(i).engine.barrier_passed(4)));
-    // Those that are left do not wait for one that has gone.
+    // Those that are left do not wait for one that is gone.
     for i in 0..2 {
         assert_eq!(c.host(i).engine.arrive(), 5);
     }
@@ -103,7 +103,7 @@ fn a_place_is_given_up_when_all_members_know_that_its_node_is_down() {
     let mut c = open(3);
     run(&mut c);
     meet(&mut c, &[0, 1, 2]);
-    // As it became primary it has given up all that nobody had.
+    // When it became primary it gave up all places that nobody had.
     c.net.borrow_mut().vacated.clear();
     c.apply(Operation::Gate { from: 0, to: 2, closed: true });
     c.kill(1);
@@ -132,7 +132,7 @@ fn a_process_that_goes_before_it_is_let_in_leaves_its_place() {
     c.close();
 }
 
-/// Who is primary next gives up the places that nobody has, since it does not know to whom they were given.
+/// The next primary gives up the places that nobody has, since it does not know to whom they were given.
 #[test]
 fn a_cluster_of_three_masters_goes_on_without_its_founder() {
     let mut c = Setup { nodes: 5, links: Links::Posted, open: true, voters: 3, ..Setup::default() }.start();

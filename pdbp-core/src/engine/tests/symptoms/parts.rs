@@ -1,4 +1,4 @@
-//! Parts that come and go: their places in the tables are used again, their ids are not.
+//! Parts that come and go: their slots in the tables are reused, their ids are not.
 
 use super::super::harness::{Cluster, Links, Operation, PARTS, Setup, node, part};
 use super::{BOTH, rounds, setup, ship};
@@ -9,7 +9,7 @@ use crate::outbox::{Due, Outgoing};
 use crate::tables::PartKind;
 use crate::{Event, OpenError};
 
-/// Places of parts in the tables of a node.
+/// Slots for parts in the tables of a node.
 const PLACES: u16 = (PARTS + 1).next_power_of_two();
 
 /// Frees a part, and waits until all nodes have forgotten it.
@@ -46,7 +46,7 @@ fn pack(c: &mut Cluster, route: Route, data: &[u8]) {
     host.outbox.flush(&mut host.engine, Due::All);
 }
 
-/// One lies behind a part that does not read, one in a block that is open, and one is sent when the next part is long there.
+/// One message is behind a part that does not read, one in an open block, and one is sent when the next part has long been there.
 #[test]
 fn what_was_sent_to_a_part_that_is_gone_does_not_reach_the_next_in_its_place() {
     for links in BOTH {
@@ -114,7 +114,7 @@ fn when_numbers_come_round_an_old_id_is_no_part_and_everybody_knows_that_before(
         let mut c = setup(links).ready();
         let gone = part(1, 1);
         forget(&mut c, gone);
-        // As if some ten thousands had come and gone.
+        // As if some ten thousand had come and gone.
         c.host(1).engine.parts.registered = 0xBFFE;
         let before = register(&mut c, 1, "before");
         assert_eq!(before, part(1, 0xBFFE));
@@ -142,7 +142,7 @@ fn when_numbers_come_round_an_old_id_is_no_part_and_everybody_knows_that_before(
     }
 }
 
-/// Nobody has a part with a high number in its tables, so that nobody compares ids.
+/// Nobody has a part with a high number in its tables, so nobody compares ids.
 #[test]
 fn numbers_do_not_come_round_while_parts_with_high_numbers_are_refused() {
     let mut c = Setup { parts: 4, ..setup(Links::InPlace) }.ready();

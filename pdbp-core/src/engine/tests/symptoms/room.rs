@@ -1,11 +1,11 @@
-//! Room for messages longer than a block: reserved before they leave, first come first served, and free again whatever happens.
+//! Space for messages longer than a block: reserved before they leave, first come first served, and free again whatever happens.
 
 use super::super::harness::{Cluster, Links, Setup, node, part};
 use super::{BOTH, rounds, setup};
 use crate::engine::RoomError;
 use crate::id::PartId;
 
-/// Two nodes, of which node 1 puts so many bytes together.
+/// Two nodes, of which node 1 reassembles this many bytes.
 fn limited(c: &mut Cluster, bytes: u64) {
     c.host(1).engine.limit_assembly(bytes);
 }
@@ -89,7 +89,7 @@ fn what_was_granted_to_a_node_that_fails_is_given_back() {
         assert_eq!(ask(&mut c, part(2, 0), to, 1, 60), Ok(false));
         c.kill(0);
         rounds(&mut c, 20);
-        // As the inbox of the part does when it has read what had come.
+        // As the inbox of the part does when it has read what had arrived.
         c.host(1).engine.lose_rooms(to, node(0));
         assert_eq!(ask(&mut c, part(2, 0), to, 1, 60), Ok(true), "who asked in between is gone too");
         assert_eq!(c.host(1).engine.assembly_in_use(), 60);
@@ -142,7 +142,7 @@ fn a_part_that_gives_its_pipe_back_keeps_no_room() {
         assert_eq!(ask(&mut c, part(0, 0), to, 1, 60), Ok(true));
         assert_eq!(ask(&mut c, part(0, 1), to, 1, 60), Ok(false));
         c.host(1).engine.free(to).unwrap();
-        // What comes is discarded, and needs none.
+        // What arrives is discarded, and needs no space.
         assert_eq!(ask(&mut c, part(0, 1), to, 1, 60), Ok(true));
         assert_eq!(c.host(1).engine.assembly_in_use(), 0);
         c.host(0).engine.end_room(part(0, 0), true);

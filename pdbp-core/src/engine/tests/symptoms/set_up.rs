@@ -13,7 +13,7 @@ use crate::tables::PartKind;
 use crate::umb::HeapMemory;
 use crate::{Config, ConfigError, Engine, Event, OpenError, Storage};
 
-/// Places of parts in the tables of a node.
+/// Slots for parts in the tables of a node.
 const PLACES: u16 = (PARTS + 1).next_power_of_two();
 
 #[test]
@@ -59,7 +59,7 @@ fn a_freed_part_is_forgotten_everywhere_and_its_index_is_used_again() {
     assert!(c.host(0).engine.lookup(node(1), "p1").is_none());
     assert_eq!(c.host(1).engine.local_part(1), LocalPart::Free);
     c.host(1).engine.free(part(1, 1)).unwrap();
-    // One place is left that no part has had, and then it is this one's turn, under another number.
+    // One slot is left that no part has used; then it is this one's turn, under another number.
     assert_eq!(c.host(1).engine.register("other", PartKind::Cpu), Ok(part(1, 2)));
     let again = part(1, 1 + PLACES);
     assert_eq!(c.host(1).engine.register("p1", PartKind::Cpu), Ok(again));
@@ -113,7 +113,7 @@ fn pipes_are_bound_once_and_released_once() {
     assert_eq!(engine.pipes(PipeKind::Stream).busy, 1);
 }
 
-/// A table longer than the configuration asks for must not add pipes or nodes that the peers do not know.
+/// A table longer than the configuration requires must not add pipes or nodes that the peers do not know.
 #[test]
 fn storage_with_room_to_spare_changes_nothing() {
     let setup = setup(Links::InPlace);

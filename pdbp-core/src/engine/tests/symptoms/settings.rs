@@ -1,4 +1,4 @@
-//! Nodes that were not given the same settings.
+//! Nodes with different settings.
 
 use std::vec::Vec;
 
@@ -8,7 +8,7 @@ use crate::cdu::{CduClass, Route};
 use crate::engine::{Disagreement, Setting};
 use crate::{Event, OpenError};
 
-/// What a node has been told of settings that differ.
+/// What a node has been told about settings that differ.
 fn told(c: &mut Cluster, i: usize) -> Vec<Disagreement> {
     let differ = |event: &Event| match event {
         Event::SettingsDiffer(disagreement) => Some(*disagreement),
@@ -24,7 +24,7 @@ fn run(c: &mut Cluster) {
     }
 }
 
-/// All but the number of nodes, on which a transport insists.
+/// All but the number of nodes, which the transport enforces.
 fn settings() -> impl Iterator<Item = Setting> {
     Setting::ALL.into_iter().filter(|setting| *setting != Setting::Nodes)
 }
@@ -73,7 +73,7 @@ fn nodes_of_equal_settings_are_told_nothing() {
     }
 }
 
-/// Segments for a stream pipe that the receiver does not have were dropped, and only a counter said so.
+/// Segments for a stream pipe that the receiver does not have were dropped, and only a counter showed it.
 #[test]
 fn what_is_sent_to_a_node_of_other_settings_is_not_lost_without_a_word() {
     for links in BOTH {
@@ -113,7 +113,7 @@ fn the_cluster_goes_on_without_a_node_that_joins_with_other_settings() {
 #[test]
 fn settings_that_were_unreadable_on_their_way_are_said_again() {
     for (first, second) in [(1, 0), (0, 1), (1, 1), (2, 1), (1, 2), (3, 3)] {
-        // Of the tables neither of the two talks with the other.
+        // Of the tables, neither of the two talks with the other.
         let mut c = Setup { nodes: 3, ..setup(Links::Posted) }.ready();
         for (from, to, times) in [(1, 2, first), (2, 1, second)] {
             c.apply(Operation::Garble { from, to, times });

@@ -1,4 +1,4 @@
-//! Control blocks that were changed on their way: what they said is said again.
+//! Control blocks that were changed in flight: what they said is repeated.
 
 use std::vec::Vec;
 
@@ -10,7 +10,7 @@ use crate::engine::{Event, LocalPart, StreamTag};
 use crate::pipe::StreamState;
 use crate::tables::PartKind;
 
-/// So many control blocks of each link are readable before those that are not; of these there are so many.
+/// How many control blocks of each link are readable before those that are not, and how many are not.
 const PLACES: [(u32, u32); 14] = [
     (0, 1),
     (0, 2),
@@ -36,7 +36,7 @@ fn grid(links: Links) -> Setup {
     Setup { nodes: 6, routing: Routing::Grid, streams: 8, ..setup(links) }
 }
 
-/// The links of which control blocks are to be unreadable: each by itself, both ways of a pair, and all.
+/// The links whose control blocks are to be unreadable: each by itself, both directions of a pair, and all.
 fn pairs(nodes: usize) -> Vec<Vec<(usize, usize)>> {
     let ordered = |a: usize| (0..nodes).filter(move |b| *b != a).map(move |b| (a, b));
     let all: Vec<_> = (0..nodes).flat_map(ordered).collect();
@@ -52,7 +52,7 @@ fn garble(c: &mut Cluster, links: &[(usize, usize)], (spared, times): (u32, u32)
     }
 }
 
-/// Does it with blocks unreadable at each place of each link.
+/// Repeats it with blocks unreadable at each position of each link.
 fn everywhere(nodes: usize, start: impl Fn() -> Cluster, act: impl Fn(Cluster) -> Cluster) {
     for links in pairs(nodes) {
         for place in PLACES {
@@ -139,7 +139,7 @@ fn quiescence_comes_though_control_blocks_are_unreadable() {
     }
 }
 
-/// A snapshot of which rows are missing must not pass for a whole one.
+/// A snapshot with missing rows must not pass for a complete one.
 #[test]
 fn a_node_is_let_in_though_control_blocks_are_unreadable() {
     for links in ALL {
@@ -158,7 +158,7 @@ fn a_node_is_let_in_though_control_blocks_are_unreadable() {
     }
 }
 
-/// The relay's answer was lost, and the pipe of the stream never came free.
+/// The relay's answer was lost, and the pipe of the stream was never freed.
 #[test]
 fn streams_by_relays_end_though_control_blocks_are_unreadable() {
     for links in ALL {
@@ -185,7 +185,7 @@ fn streams_by_relays_end_though_control_blocks_are_unreadable() {
     }
 }
 
-/// A relay that has no circuit for a stream says so, again if need be, also when the stream is over.
+/// A relay without a circuit for a stream says so, repeatedly if need be, even when the stream is over.
 #[test]
 fn a_stream_that_is_stopped_is_known_to_be_though_control_blocks_are_unreadable() {
     for links in ALL {
@@ -218,7 +218,7 @@ fn a_stream_that_is_stopped_is_known_to_be_though_control_blocks_are_unreadable(
     }
 }
 
-/// Whatever comes, each block causes one in answer at most, and readable ones of nodes that agree cause none.
+/// Whatever arrives, each block causes at most one in answer, and readable ones of nodes that agree cause none.
 #[test]
 fn unreadable_blocks_that_nobody_answers_for_cause_no_endless_exchange() {
     for links in BOTH {

@@ -1,4 +1,4 @@
-//! Two hops. Six nodes lie in two rows of three, node 0 is the master: from 3 to 1 it is by node 4, from 5 to 1 as well.
+//! Two hops. Six nodes form two rows of three, node 0 is the master: the relay from 3 to 1 is node 4, from 5 to 1 as well.
 
 mod streams;
 
@@ -37,7 +37,7 @@ fn rows_are_those_of_row_column_and_masters() {
     c.settle();
 }
 
-/// A cluster in which all that have links have used them.
+/// A cluster in which all links have been used.
 fn acquainted(links: Links) -> Cluster {
     let mut c = grid(links).ready();
     for (from, to) in (0..6).flat_map(|from| (0..6).map(move |to| (from, to))) {
@@ -59,7 +59,7 @@ fn messages_of_many_sources_share_a_block_on_their_second_hop() {
             }
             c.apply(Operation::Flush { node: from });
         }
-        // The relay takes what has come from both in one poll, and what its own parts send as well.
+        // The relay takes what has arrived from both in one poll, and what its own parts send as well.
         send(&mut c, 4, 1);
         rounds(&mut c, 4);
         let row = c.host(4).engine.send_row(node(1)).unwrap();
@@ -98,7 +98,7 @@ fn a_reader_behind_a_relay_that_does_not_read_stops_its_sender_and_no_control() 
         }
         assert!(sent < 120, "{sent} messages of 200 were taken, and one was read");
         assert!(c.host(4).engine.recv_row(node(3)).unwrap().waiting > 0, "they wait at the relay");
-        // From 3 to 2 it is by node 5; nothing is in the way there. Barriers go by the master.
+        // From 3 to 2 the relay is node 5; nothing is in the way there. Barriers go through the master.
         let before = delivered(&c);
         for to in [2, 5] {
             ship(&mut c, 3, to);
@@ -207,20 +207,20 @@ fn what_a_relay_cannot_pass_on_is_counted_and_told() {
 #[test]
 fn what_is_not_on_its_way_is_refused() {
     let ways = [
-        // Of another node than the one that it came from.
+        // From another node than the one it came from.
         (3, 4, Via { origin: node(5), dest: node(1) }),
-        // The node is not the relay of these.
+        // The node is not the relay of these two.
         (3, 5, Via { origin: node(3), dest: node(1) }),
         // There is a link.
         (3, 4, Via { origin: node(3), dest: node(4) }),
-        // It came by another node than the relay.
+        // It came through a node other than the relay.
         (2, 1, Via { origin: node(3), dest: node(1) }),
         // No such node.
         (3, 4, Via { origin: node(3), dest: node(900) }),
         // Back where it came from.
         (3, 4, Via { origin: node(3), dest: node(3) }),
     ];
-    // A stream that its relay passes on has a circuit, and no pipe.
+    // A stream that its relay forwards has a circuit, not a pipe.
     let pipe = (4, 1, Via { origin: node(3), dest: node(1) });
     let streams = ways.into_iter().chain([pipe]).map(|way| (way, true));
     let cases: Vec<_> = ways.into_iter().map(|way| (way, false)).chain(streams).collect();

@@ -1,4 +1,4 @@
-//! Streams by a relay.
+//! Streams through a relay.
 
 use std::vec::Vec;
 
@@ -22,7 +22,7 @@ fn assert_no_stream_is_left(c: &mut Cluster) {
     }
 }
 
-/// What the first part of a node has of streams: segments, and whether each is given up.
+/// The streams of a node's first part: segments, and whether each is given up.
 fn segments(c: &mut Cluster, i: usize) -> Vec<(u32, bool)> {
     let queue = c.host(i).pipes.queues[0].iter();
     let kinds = queue.filter_map(|(delivery, _)| match delivery.kind() {
@@ -55,7 +55,7 @@ fn a_stream_by_a_relay_arrives_whole_and_in_order_and_leaves_nothing_behind() {
                 c.read(i, 0, 1, false);
             }
         }
-        // One segment is a stream as well.
+        // A single segment is a stream as well.
         segment(&mut c, 5, 0, 1, true);
         c.settle();
         assert_eq!((delivered(&c), c.oracle.borrow().serial), (41, 41));
@@ -204,7 +204,7 @@ fn the_writer_of_a_stream_learns_that_its_relay_has_lost_the_link_to_the_reader(
     c.net.borrow_mut().cut(4, 1);
     rounds(&mut c, 6);
     assert!(is_stopped(&mut c, 3, 4) && is_broken(&mut c, 1, 3));
-    // Once there is a link again, there is a way for another stream.
+    // Once there is a link again, there is a route for another stream.
     c.net.borrow_mut().mend(4, 1);
     rounds(&mut c, 8);
     let before = delivered(&c);
@@ -225,7 +225,7 @@ fn begin(c: &mut Cluster, from: usize, to: usize, (group, number): (u16, StreamN
 
 #[test]
 fn a_stream_pipe_used_again_before_the_last_segment_breaks_the_first_stream_aloud_behind_relays_too() {
-    // To the same node, to another by the same relay, and to the relay itself; and the other way about.
+    // To the same node, to another through the same relay, and to the relay itself; and the other way round.
     for (nodes, first, second) in [(6, 1, 1), (9, 1, 7), (6, 1, 4), (6, 4, 1)] {
         let mut c = Setup { nodes, ..grid(Links::InPlace) }.ready();
         c.host(1).pipes.checked = false;
@@ -234,7 +234,7 @@ fn a_stream_pipe_used_again_before_the_last_segment_breaks_the_first_stream_alou
             c.host(7).pipes.checked = false;
         }
         let (group, number) = c.host(3).engine.open_stream(part(3, 0), node(first)).unwrap();
-        // No engine gives a pipe to another stream before; this writer does as it likes.
+        // No engine gives a pipe to another stream before that; this writer does as it likes.
         for (to, number) in [(first, number), (second, StreamNo(number.0 + 1))] {
             begin(&mut c, 3, to, (group, number));
             rounds(&mut c, 6);
@@ -247,7 +247,7 @@ fn a_stream_pipe_used_again_before_the_last_segment_breaks_the_first_stream_alou
     }
 }
 
-/// The writer was told that its reader's node is no member, when its relay had the link to it again: nobody told the reader.
+/// The writer was told that its reader's node is not a member when its relay had the link to it again: nobody told the reader.
 #[test]
 fn the_reader_of_a_stream_learns_that_its_writer_took_its_node_for_no_member() {
     let mut c = grid(Links::Posted).ready();
