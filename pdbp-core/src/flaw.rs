@@ -1,5 +1,5 @@
 //! Faults that tests plant in the part layer, to check that runs in virtual time find them: packing, flushing, segments, streams,
-//! cursors, supersteps, pipes. Without the feature `flaws` there are none, and the checks compile to nothing.
+//! cursors, supersteps, pipes, copies. Without the feature `flaws` there are none, and the checks compile to nothing.
 
 #![cfg_attr(
     not(feature = "flaws"),
@@ -51,6 +51,12 @@ pub enum Flaw {
     ReadsNext,
     /// Pipes: the content of a released pipe stays there.
     KeepsInPipe,
+    /// Copies: one lacks its last byte.
+    CutsCopy,
+    /// Copies: the memory of one is reused before it has been read.
+    FreesCopy,
+    /// Copies: the memory of one that has been read is not released.
+    KeepsCopy,
 }
 
 #[cfg(feature = "flaws")]

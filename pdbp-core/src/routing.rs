@@ -173,6 +173,10 @@ impl LinkId {
         self.0
     }
 
+    pub(crate) const fn from_raw(raw: u16) -> Self {
+        Self(raw)
+    }
+
     pub(crate) const fn from_index(index: usize) -> Self {
         debug_assert!(index < NodeId::MAX_NODES);
         Self(index as u16)

@@ -78,6 +78,7 @@ impl Sizes {
         config.body = self.body;
         config.row = u32::try_from(self.row).unwrap_or(u32::MAX);
         config.initial = config.initial.min(config.row);
+        config.copy_blocks = 0;
         (config.local_parts, config.private_pipes) = (local, local);
         config.stream_pipes = u16::try_from(self.streams).unwrap_or(u16::MAX);
     }
@@ -363,6 +364,7 @@ impl<
             pipes: filled(&mut self.pipes),
             streams: filled_rows(&mut self.streams),
             rooms: filled(&mut self.rooms),
+            copies: ManagedSlice::Borrowed(&mut []),
             agreement: agreement::Storage {
                 log: filled(&mut self.log),
                 peers: filled(&mut self.records),

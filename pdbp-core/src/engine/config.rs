@@ -48,6 +48,11 @@ pub struct Config {
     pub initial: u32,
     /// Blocks set aside for control messages, divided among the links: at least [one for each](Self::least_control_blocks).
     pub control_blocks: u32,
+    /// Maximum number of free blocks that hold copies of unread short deliveries, so that a few parts that read late do not stop all
+    /// others that the same node sends to. While unread blocks use more than half of a link's credit, a delivery of up to a sixteenth
+    /// of a block is copied, and its block is returned. Each copy block takes 4 KiB of [`Storage`](super::Storage). 0 in the memory of
+    /// [`embed`](crate::embed).
+    pub copy_blocks: u16,
     /// Parts that this node can host, [`MOST_PARTS`](Self::MOST_PARTS) at most.
     pub local_parts: u16,
     /// Private pipes of this node.
@@ -196,9 +201,9 @@ impl core::fmt::Display for ConfigError {
 impl core::error::Error for ConfigError {}
 
 impl Config {
-    /// Node `node` of `nodes`, with values that suit a small cluster: blocks of 4 KiB, rows of 8, 8 parts on a node, checksums, two
-    /// masters, no leases, and a vote for each node. There is a control block for each link that a node can have, whatever the
-    /// [routing](Self::routing).
+    /// Node `node` of `nodes`, with values that suit a small cluster: blocks of 4 KiB, rows of 8, no [copies](Self::copy_blocks),
+    /// 8 parts on a node, checksums, two masters, no leases, and a vote for each node. There is a control block for each link that a
+    /// node can have, whatever the [routing](Self::routing).
     pub fn new(node: NodeId, nodes: u16) -> Self {
         Self {
             node,
@@ -208,6 +213,7 @@ impl Config {
             row: 8,
             initial: 2,
             control_blocks: u32::from(nodes.saturating_sub(1)).max(2),
+            copy_blocks: 0,
             local_parts: 8,
             private_pipes: 8,
             stream_pipes: 4,

@@ -85,7 +85,8 @@
 //! the peer that number, the number of blocks released so far, and how many this node could use at the peer (*wanted*: under way or
 //! waiting). There is none before the two have found that their settings agree ([`Setting`]). When the first changes and no block
 //! is on its way, a block without a body carries it. So a reader that does not read stops its sender, in the sender's own memory,
-//! and nobody else.
+//! and nobody else. With [`Config::copy_blocks`] unread short messages do not even stop their sender: they are copied, and their blocks
+//! are returned.
 //!
 //! **Priorities.** Commands are packed into *urgent* blocks, which overtake waiting blocks in their row; one element of
 //! credit is kept for them once the row has four. Control messages do not need credit; they use blocks set aside for them, and two
@@ -114,6 +115,7 @@ mod circuits;
 mod config;
 mod control;
 mod control_queue;
+mod copying;
 mod event;
 mod link;
 mod membership;
@@ -142,6 +144,7 @@ mod tests;
 use managed::ManagedSlice;
 
 use crate::agreement::{Agreement, Start};
+use crate::cdu::BLOCK_HEADER;
 use crate::id::{NodeId, PipeId, Time};
 use crate::matrix::Queue;
 use crate::outbox::{Outbox, Rule};
@@ -150,7 +153,7 @@ use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
 use crate::tables::Tables;
 use crate::transport::{Arrival, Capabilities, Transport};
-use crate::umb::{BlockMemory, BlockState, Held, Umb};
+use crate::umb::{BlockMemory, BlockState, Copies, Held, Umb};
 
 pub use crate::umb::{Delivery, DeliveryKind, StreamTag};
 pub use config::{Checksum, Config, ConfigError};
@@ -207,6 +210,8 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     space: space::Space<'a, P>,
     /// RM.
     rm: ManagedSlice<'a, Element>,
+    /// Short messages out of RM whose parts do not keep up.
+    copies: Copies<'a>,
     /// Blocks for control messages that are not in use.
     control_blocks: Queue,
     /// The link with which the next round of control messages begins.
@@ -270,7 +275,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         let storage = storage.cut(&config);
         let Storage { blocks, send_matrix, mut recv_matrix, links, relayed, mut nodes, mut parts, .. } =
             storage;
-        let Storage { local_parts, mut bound, pipes, mut streams, rooms, agreement, .. } = storage;
+        let Storage { local_parts, mut bound, pipes, mut streams, rooms, copies, agreement, .. } = storage;
         recv_matrix.fill_with(Element::default);
         nodes.fill_with(|| None);
         parts.fill_with(|| None);
@@ -280,6 +285,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         let life = transport.life(config.node);
         let mut engine = Self {
             links: Links::new(links, config.topology()),
+            copies: Copies::new(copies, BLOCK_HEADER + config.body),
             umb: Umb::new(memory, config.node, config.body, blocks),
             space: space::Space::new(policy, send_matrix, &config),
             transport: Held::new(transport),
@@ -407,5 +413,6 @@ impl<T: Transport, M: BlockMemory, P> Drop for Engine<'_, T, M, P> {
         // The tables may be somebody else's, and live on.
         self.relayed.clear();
         self.rm.iter_mut().for_each(Element::clear);
+        self.copies.clear();
     }
 }

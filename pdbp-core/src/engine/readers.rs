@@ -8,7 +8,7 @@ use crate::id::PipeId;
 use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
 use crate::transport::Transport;
-use crate::umb::{BlockMemory, NIL, SharedBlock};
+use crate::umb::{BlockMemory, NIL, Place, SharedBlock};
 
 /// An element of RM: an arrived block and who still needs it.
 #[derive(Debug)]
@@ -54,15 +54,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         let (id, element) = delivery.place();
         let at = self.config.element(id, element);
-        let slot = self.rm.get_mut(at);
-        let back = slot.and_then(|slot| {
-            slot.block.take_back(delivery, (id, element)).ok()?;
-            Some(slot.is_done())
-        });
-        let Some(done) = back else {
+        let Some(slot) = self.rm.get_mut(at) else { return self.release_copy(delivery) };
+        if slot.block.take_back(delivery, (id, element)).is_err() {
             self.counters.foreign_tokens += 1;
             return;
-        };
+        }
+        let done = slot.is_done();
         self.tokens -= 1;
         if done {
             self.empty(id, element);
@@ -79,13 +76,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         let (id, element) = delivery.place();
         let at = self.config.element(id, element);
-        let again = self.rm.get_mut(at)?.block.lend_again(delivery, (id, element))?;
+        let again = match self.rm.get_mut(at) {
+            Some(slot) => slot.block.lend_again(delivery, (id, element))?,
+            None => self.copies.share(delivery)?,
+        };
         self.tokens += 1;
         Some(again)
     }
 
-    /// Offers a piece of the block to a private pipe. `false`: the pipe is full. The delivery is counted, and the cursor saved, before the
-    /// host gets it, so that a host that panics is offered this piece again.
+    /// Offers a piece of the block, or a copy of it, to a private pipe. `false`: the pipe is full. The delivery is counted, and the cursor
+    /// saved, before the host gets it, so that a host that panics is offered this piece again.
     #[inline(always)]
     pub(super) fn offer(
         &mut self,
@@ -95,6 +95,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         to: &mut Cursor,
         pipes: &mut impl PrivatePipes,
     ) -> bool {
+        if to.copies
+            && let Some(room) = self.offer_copy(pipe, range, kind, to, pipes)
+        {
+            return room;
+        }
         let place = (to.id, to.element);
         let at = self.config.element(place.0, place.1);
         let Some(slot) = self.rm.get_mut(at) else { return true };
@@ -105,15 +110,20 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         to.readers += 1;
         match pipes.deliver(pipe, delivery) {
             Ok(()) => true,
-            Err(back) => self.refused(back, range.0, to),
+            Err(back) => self.refused(back, (place, range.0), to),
         }
     }
 
     /// Takes back a delivery that a host refused. `true`: it is not the one that was offered, which the host has kept.
     #[inline(never)]
-    fn refused(&mut self, back: Delivery, start: usize, to: &mut Cursor) -> bool {
+    pub(super) fn refused(
+        &mut self,
+        back: Delivery,
+        (place, start): (Place, usize),
+        to: &mut Cursor,
+    ) -> bool {
         let returned = matches!(back.kind(), DeliveryKind::Returned { .. });
-        let kept = returned || !back.begins_at((to.id, to.element), start);
+        let kept = returned || !back.begins_at(place, start);
         to.readers -= u32::from(!kept);
         self.release(back);
         kept

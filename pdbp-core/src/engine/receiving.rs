@@ -55,14 +55,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             last.next = element;
         }
         let critical = row.space.take();
-        // All the credit for messages is used; in windows of four and more one element is kept for commands.
-        let is_full = row.space.vacant() <= kept(row.space.real());
+        // Less credit is left than used, maybe none. For messages between parts of this node the send row is what counts.
+        let is_scarce = 2 * row.space.used() > row.space.real();
         let wants_more = row.note_wanted(wanted);
-        if !is_own && (critical | is_full | wants_more) {
-            self.extend_held(id, critical, is_full, wants_more);
-        }
+        let copies = (critical | is_scarce | wants_more | is_own) && {
+            if !is_own {
+                self.extend_held(id, critical, wants_more);
+            }
+            self.copies_out(id, &label)
+        };
         match pipe {
-            Some(pipe) => self.route_at_once((id, element), source, &label, pipe, pipes),
+            Some(pipe) => self.route_at_once((id, element), (source, copies), &label, pipe, pipes),
             None => _ = self.route_row(id, pipes),
         }
     }
@@ -72,12 +75,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn route_at_once(
         &mut self,
         (id, element): (LinkId, u32),
-        source: NodeId,
+        (source, copies): (NodeId, bool),
         label: &Label,
         pipe: PipeId,
         pipes: &mut impl PrivatePipes,
     ) {
-        let mut cursor = Cursor { id, source, element, at: 0, served: 0, readers: 0 };
+        let mut cursor = Cursor { id, source, element, copies, at: 0, served: 0, readers: 0 };
         // Routing resumes here if the host panics.
         let before = core::mem::replace(&mut self.routed_link, id);
         let range = (0, label.length as usize);
@@ -95,14 +98,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         link.numbers.delivered += 1;
         self.counters.blocks_delivered += 1;
         if done {
-            // The host has kept another delivery than that of this block.
+            // The part has a copy, or the host has kept another delivery than that of this block.
             self.empty_at_once(id, element);
         }
     }
 
-    /// Asks the policy for whatever of the three may be a reason for more space.
+    /// Asks the policy for more space for each reason that applies: the two given, and that all credit for messages is used (in windows
+    /// of four and more one element is kept for commands).
     #[inline(never)]
-    fn extend_held(&mut self, id: LinkId, critical: bool, is_full: bool, wants_more: bool) {
+    fn extend_held(&mut self, id: LinkId, critical: bool, wants_more: bool) {
+        let held = self.links.get(id).map(|link| &link.recv.space);
+        let is_full = held.is_some_and(|held| held.vacant() <= kept(held.real()));
         if critical {
             self.extend_recv(id, SpacePolicy::at_critical);
         }
@@ -160,8 +166,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let (element, source) = (link.recv.pending.head, link.peer);
             let at = self.config.element(id, element);
             let Some(slot) = self.rm.get(at) else { return worked };
-            let (label, mut cursor) =
-                (slot.label, Cursor { id, source, element, at: slot.at, served: slot.served, readers: 0 });
+            let (label, at_body, served) = (slot.label, slot.at, slot.served);
+            let copies = self.copies_out(id, &label);
+            let mut cursor = Cursor { id, source, element, copies, at: at_body, served, readers: 0 };
             // Routing resumes here if the host panics.
             let before = core::mem::replace(&mut self.routed_link, id);
             let outcome = self.route(&label, &mut cursor, pipes);
@@ -462,6 +469,8 @@ pub(super) struct Cursor {
     /// The node that sent the messages being routed.
     pub(super) source: NodeId,
     pub(super) element: u32,
+    /// Parts get copies of its pieces, as far as there is space.
+    pub(super) copies: bool,
     pub(super) at: usize,
     pub(super) served: usize,
     pub(super) readers: u32,

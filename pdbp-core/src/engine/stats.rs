@@ -16,6 +16,8 @@ pub struct Counters {
     pub blocks_sent: u64,
     /// Data blocks routed to private pipes of this node, or refused.
     pub blocks_delivered: u64,
+    /// Short deliveries that were copied out of their block because readers did not keep up.
+    pub copied: u64,
     /// Blocks and CDUs refused because their bytes made no sense.
     pub malformed: u64,
     /// Blocks of another session of their link, seen before, or from a node that is no member.

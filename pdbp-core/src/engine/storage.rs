@@ -9,7 +9,7 @@ use crate::agreement;
 use crate::outbox::Lane;
 use crate::pipe::{Binding, PipeEntry, StreamEntry};
 use crate::tables::{NodeEntry, PartEntry};
-use crate::umb::BlockInfo;
+use crate::umb::{BlockInfo, CopyBlock};
 
 /// The memory of an engine's tables: on the heap by `allocate`, in a `static` by [`storage!`](crate::storage) as part
 /// of a node's [`NodeMemory`](crate::embed::NodeMemory).
@@ -38,6 +38,8 @@ pub struct Storage<'a> {
     pub(crate) streams: ManagedSlice<'a, StreamEntry>,
     /// Messages longer than a block that wait for space, or have some: one per part of the whole cluster.
     pub(crate) rooms: ManagedSlice<'a, Option<RoomEntry>>,
+    /// One per block that may hold copies of short deliveries.
+    pub(crate) copies: ManagedSlice<'a, CopyBlock>,
     /// The log of the tables, and a record per node.
     pub(crate) agreement: agreement::Storage<'a>,
 }
@@ -74,6 +76,7 @@ impl Storage<'_> {
         cut(&mut self.bound, local);
         cut(&mut self.pipes, config.pipes());
         cut(&mut self.streams, config.streams());
+        cut(&mut self.copies, config.copy_blocks.into());
         self
     }
 
@@ -96,6 +99,7 @@ impl Storage<'_> {
             ("bound", self.bound.len(), local),
             ("pipes", self.pipes.len(), config.pipes()),
             ("streams", self.streams.len(), config.streams()),
+            ("copies", self.copies.len(), config.copy_blocks.into()),
         ] {
             if have < need {
                 return Err(ConfigError::Storage { slice, have, need });
@@ -115,7 +119,7 @@ impl Storage<'_> {
             of(&self.local_parts) + of(&self.bound) + of(&self.pipes) + of(&self.streams) + of(&self.rooms);
         let replicas = of(&self.nodes) + of(&self.parts);
         let agreement = of(&self.agreement.log) + of(&self.agreement.peers) + of(&self.agreement.unlinked);
-        of(&self.blocks) + matrices + rows + parts + replicas + agreement
+        of(&self.blocks) + of(&self.copies) + matrices + rows + parts + replicas + agreement
     }
 }
 
@@ -143,6 +147,7 @@ impl Storage<'static> {
             pipes: table(config.pipes()),
             streams: table(config.streams()),
             rooms: table(parts),
+            copies: table(config.copy_blocks.into()),
             agreement: agreement::Storage::allocate_linked(
                 config.nodes,
                 config.agreement(0).linked(),

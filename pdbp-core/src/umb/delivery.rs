@@ -81,7 +81,7 @@ impl Delivery {
     /// Where the engine that made it holds its block.
     #[inline]
     pub(crate) fn place(&self) -> Place {
-        (LinkId::from_index(usize::from(self.row)), self.element)
+        (LinkId::from_raw(self.row), self.element)
     }
 
     /// Whether it is the piece from `start` on of the block held at `place`.
@@ -110,7 +110,7 @@ impl Delivery {
     /// The header of the block that it lies in.
     pub fn block(&self) -> &crate::cdu::BlockHeader {
         // SAFETY: the block has room for a header, of alignment 1, and stays as it is until this value has come back, both by
-        // `SharedBlock` or `Umb::lend_piece`, which made it.
+        // `SharedBlock`, `Umb::lend_piece` or `Copies`, which made it.
         unsafe { self.block.cast().as_ref() }
     }
 

@@ -64,6 +64,8 @@
 #[allow(unsafe_code)]
 mod block;
 #[allow(unsafe_code)]
+mod copies;
+#[allow(unsafe_code)]
 mod delivery;
 #[allow(unsafe_code)]
 mod held;
@@ -87,6 +89,7 @@ mod table;
 mod tests;
 
 pub use block::{ArrivedBlock, SealedBlock, VacantBlock};
+pub(crate) use copies::{Copies, CopyBlock};
 pub use delivery::{Delivery, DeliveryKind};
 pub(crate) use held::Held;
 #[cfg(feature = "alloc")]

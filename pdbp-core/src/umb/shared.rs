@@ -25,6 +25,11 @@ impl SharedBlock {
         Self { block: (block.bytes().len() >= BLOCK_HEADER).then_some(block), readers: 0 }
     }
 
+    /// Header and body.
+    pub(super) fn bytes(&self) -> Option<&[u8]> {
+        self.block.as_ref().map(ArrivedBlock::bytes)
+    }
+
     /// A delivery of a piece, `start..end` after the header. `None` if there is no such piece.
     #[inline]
     pub(crate) fn lend(

@@ -107,7 +107,7 @@ pub(super) fn check_blocks<T: Transport, M: BlockMemory, P: SpacePolicy>(
 ) -> Result<(), Breach> {
     let Division { nodes, blocks, control, row, .. } = division;
     let own = engine.config().node;
-    let mut accounted = engine.free_blocks() + control;
+    let mut accounted = engine.free_blocks() + control + engine.copy_blocks();
     for (peer, send, recv) in rows(engine, nodes) {
         let (out, incoming) = (send.space, recv.space);
         if out.used() > out.real() || out.real() > row || incoming.used() > row {
@@ -159,6 +159,9 @@ pub(super) fn unrest<T: Transport, M: BlockMemory, P: SpacePolicy>(
     let streams = (engine.pipes(PipeKind::Stream).busy, engine.stream_mappings().count());
     if streams != (0, 0) {
         return Some(format!("{} stream pipes and {} mapping tuples are in use", streams.0, streams.1));
+    }
+    if engine.copy_blocks() > 0 {
+        return Some(format!("copies of messages lie in {} blocks", engine.copy_blocks()));
     }
     rows(engine, nodes).find_map(|(peer, send, recv)| {
         let (out, incoming) = (send.space.used(), recv.space.used());

@@ -77,6 +77,31 @@ impl Scenario {
         (scenario, until)
     }
 
+    /// The same as [`random`](Self::random), one in three in a grid, with short rows and a node that reads late, to which much is sent: what comes to it
+    /// by itself is copied, so that it stops nobody. Some have supersteps.
+    pub fn random_late(seed: u64) -> (Self, u64) {
+        let mut random = Random::new(seed ^ 0x6C61_7465);
+        let random = &mut random;
+        let routing = if one_in(3, random) { Routing::Grid } else { Routing::Direct };
+        let (mut scenario, until) = Self::drawn(seed, routing);
+        let setup = &mut scenario.setup;
+        setup.copies = 1 + random.below(4) as u16;
+        setup.extra += u32::from(setup.copies);
+        setup.row = setup.initial + random.below(4) as u32;
+        setup.costs.reads = 1;
+        (setup.flush_after, setup.pipe) = (us(1 + random.below(10)), 8 + random.below(64) as usize);
+        if routing == Routing::Direct && one_in(2, random) {
+            (setup.mix.barriers, setup.mix.supersteps) = (0, us(200 + random.below(2_000)));
+        }
+        let node = random.below(setup.nodes as u64) as u16;
+        let size = 24 + random.below(200) as usize;
+        setup.traffic = Traffic::hot_spot(node, 300 + random.below(500) as u32)
+            .size(size)
+            .rate(5_000 + random.below(40_000));
+        scenario.faults.push((0, Fault::slow(node, 20 + random.below(200) as u32)));
+        (scenario, until)
+    }
+
     /// The same as [`random`](Self::random) of an open cluster: node 0 founds it alone and stays, of the others some are there
     /// early and some come later, crash, and come again.
     pub fn random_open(seed: u64) -> (Self, u64) {

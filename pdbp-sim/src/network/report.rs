@@ -97,6 +97,8 @@ pub struct Report {
     pub relayed: u64,
     /// Messages that relays could not pass on.
     pub relay_lost: u64,
+    /// Deliveries that were copied, since they were read late.
+    pub copied: u64,
     /// Messages read while there was traffic.
     pub timely: u64,
     /// Their bytes.
@@ -175,6 +177,7 @@ impl Report {
         *self = std::mem::take(self).with(host.all());
         self.lost += missing;
         let counters = host.engine().counters();
+        self.copied += counters.copied;
         self.relayed += counters.relayed;
         self.relay_lost += counters.relay_lost;
         let all = setup

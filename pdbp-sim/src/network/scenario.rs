@@ -178,6 +178,13 @@ impl Scenario {
         self
     }
 
+    /// See [`Setup::copies`].
+    #[must_use]
+    pub fn copies(mut self, blocks: u16) -> Self {
+        self.setup.copies = blocks;
+        self
+    }
+
     /// Deliveries that a host has not read, at most.
     #[must_use]
     pub fn pipe(mut self, deliveries: usize) -> Self {

@@ -36,6 +36,8 @@ pub struct Setup {
     pub control: u32,
     /// Blocks beyond what is needed.
     pub extra: u32,
+    /// Free blocks that short messages are copied to, at most: see [`Config::copy_blocks`].
+    pub copies: u16,
     /// Deliveries that a host has not read, at most.
     pub pipe: usize,
     /// Whether blocks carry a checksum.
@@ -84,6 +86,7 @@ impl Setup {
             policy: Choice::DEFAULT,
             control: 8,
             extra: 64,
+            copies: 0,
             pipe: 64,
             checksum: Checksum::Off,
             flush_after: 20_000,
@@ -149,6 +152,7 @@ impl Setup {
         config.initial = self.initial;
         config.control_blocks = self.control_blocks(node);
         (config.local_parts, config.private_pipes) = (parts, parts);
+        config.copy_blocks = self.copies;
         config.stream_pipes = self.mix.stream_pipes().max(self.actor_parts);
         config.flush_after = self.flush_after;
         config.interval = 1_000_000;

@@ -320,6 +320,9 @@ where
 /// this.
 const SLOW_LINE: Duration = Duration::from_secs(2);
 
+/// Maximum number of free blocks that hold copies of short messages for parts that read late: 1 MiB with the default block size.
+const COPY_BLOCKS: u16 = 8;
+
 /// Configuration of a node's engine, from the settings. The monitor and the part that takes requests from gateways each need a part
 /// and a pipe besides the program's.
 pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings, backend: &Backend) -> Config {
@@ -331,6 +334,7 @@ pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings, backend: &Back
     config.local_parts = settings.local_parts + own;
     config.private_pipes = settings.private_pipes + own;
     config.stream_pipes = settings.stream_pipes;
+    config.copy_blocks = COPY_BLOCKS;
     config.flush_after = settings.flush_after.as_nanos() as u64;
     config.interval = settings.interval.as_nanos() as u64;
     config.checksum = settings.checksum;

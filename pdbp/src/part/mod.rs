@@ -68,10 +68,15 @@ const FREEING: Duration = Duration::from_secs(1);
 /// senders get no error until they look the name up again.
 ///
 /// The parts of a node share its buffers to and from each other node, `row_blocks` blocks each way. A block is free again once all
-/// messages in it have been read and dropped, so 8 unread messages that arrived in separate blocks can use up the buffers of the
-/// whole node, however short they are. A part that blocks in [`send`](Self::send) does not read meanwhile, and may be waiting for
-/// itself. A part that receives while it sends should use [`send_or`](Self::send_or), or [`try_send`](Self::try_send) and
-/// [`wait`](Self::wait).
+/// messages in it have been read and dropped. Short messages do not use up the buffers, even if each arrives in a block of its own:
+/// while more than half of the blocks from a node are unread, what arrives in at most a sixteenth of a block (a message of up to
+/// 8,000 bytes) is copied to a free block of the receiving node, and its own block is returned. Up to 8 blocks (1 MiB) hold copies,
+/// each 1,024 messages of up to 48 bytes, or 16 of 8,000. These limits remain:
+///
+/// * 8 longer unread messages in separate blocks stop everything else that comes from their node. So do short ones if there is no
+///   room for copies, and a part whose pipe is full (`pipe_depth`, 64 unread deliveries).
+/// * A part that blocks in [`send`](Self::send) does not read meanwhile, and may be waiting for itself. A part that receives while
+///   it sends should use [`send_or`](Self::send_or), or [`try_send`](Self::try_send) and [`wait`](Self::wait).
 pub struct Part<S: Share = Local> {
     pub(crate) node: Node,
     id: Target,

@@ -9,6 +9,7 @@ mod device;
 mod failures;
 mod interrupts;
 mod lengths;
+mod lone;
 mod messages;
 mod nameless;
 mod names;

@@ -40,6 +40,13 @@ fn slow(seed: u64) -> Scenario {
     rough(seed).jitter(us(2)).loss(0.0).traffic(traffic).costs(costs).at(0, Fault::slow(1, 20))
 }
 
+/// Where a slow node reads late what has come by itself.
+fn late(seed: u64) -> Scenario {
+    let mut late = slow(seed).supersteps(0).copies(2);
+    late.setup.row = 4;
+    late
+}
+
 /// In a grid, with relays.
 fn grid(seed: u64) -> Scenario {
     let traffic = Traffic::uniform().size(64).rate(20_000);
@@ -81,7 +88,7 @@ macro_rules! flaws {
     };
 }
 
-use Invariant::{Accounted, Contents, Once, Order, Quiescence, Quiet, Streams, Supersteps};
+use Invariant::{Accounted, Contents, Counters, Once, Order, Quiescence, Quiet, Streams, Supersteps};
 
 flaws! {
     messages_by_a_relay_that_do_not_say_their_way: ForgetsWay, each 5 in grid, by [Contents];
@@ -104,5 +111,8 @@ flaws! {
     supersteps_that_end_before_all_has_arrived: EndsUncounted, each 1 in rough, by [Supersteps];
     supersteps_that_end_with_messages_left: EndsUnread, each 1 in slow, by [Supersteps];
     supersteps_in_which_messages_of_the_next_are_read: ReadsNext, each 1 in swift, by [Supersteps];
+    copies_without_their_last_byte: CutsCopy, each 5 in late, by [Contents];
+    copies_that_are_written_over_before_they_were_read: FreesCopy, each 5 in late, by [Contents, Order, Once, Counters];
+    copies_whose_memory_is_not_given_back: KeepsCopy, each 5 in late, by [Quiet];
     pipes_that_are_not_empty_when_they_are_given_back: KeepsInPipe, each 1 in busy, by [Contents, Accounted];
 }

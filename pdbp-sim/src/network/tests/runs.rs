@@ -137,6 +137,14 @@ fn random_scenarios_hold_where_nodes_stand_still() {
 }
 
 #[test]
+fn random_scenarios_hold_where_a_node_reads_late() {
+    let reports = random_steps(Scenario::random_late, 0, 400_000);
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    let counts = [sum(|r| r.copied), sum(|r| r.relayed), sum(|r| r.supersteps), sum(|r| r.links.failures)];
+    assert!(counts[0] > 1_000 && counts.iter().all(|count| *count > 50), "{counts:?}");
+}
+
+#[test]
 fn random_scenarios_hold_where_nodes_come_and_go() {
     let reports = random_steps(Scenario::random_open, 0, 100_000);
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
@@ -209,6 +217,7 @@ fn overnight() {
         let masters = random_steps(Scenario::random_masters, seed, 1);
         let fabric = random_steps(Scenario::random_fabric, seed, 1);
         let supersteps = random_steps(Scenario::random_supersteps, seed, 1);
+        let late = random_steps(Scenario::random_late, seed, 1);
         let all = direct
             .iter()
             .chain(&grid)
@@ -216,7 +225,8 @@ fn overnight() {
             .chain(&open)
             .chain(&masters)
             .chain(&fabric)
-            .chain(&supersteps);
+            .chain(&supersteps)
+            .chain(&late);
         steps += all.map(|r| r.steps).sum::<u64>();
     }
     println!("{steps} steps up to seed {seed} in {} s", began.elapsed().as_secs());

@@ -22,7 +22,7 @@ impl Cluster {
         let (lossy, sure) = (oracle.lossy, oracle.is_sure());
         let Some(host) = self.hosts[i].as_mut() else { return };
         let engine = &host.engine;
-        let mut accounted = engine.free_blocks() + setup.control_blocks(i);
+        let mut accounted = engine.free_blocks() + setup.control_blocks(i) + engine.copy_blocks();
         for peer in 0..nodes {
             let rows = (engine.send_row(node(peer)), engine.recv_row(node(peer)));
             let (Some(send), Some(recv)) = rows else {

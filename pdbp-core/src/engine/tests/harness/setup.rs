@@ -79,6 +79,8 @@ pub struct Setup {
     pub extra: u32,
     /// Blocks set aside for control messages; a node with more links has one for each.
     pub control: u32,
+    /// Free blocks that short messages are copied to, at most.
+    pub copies: u16,
     /// Blocks under way on one link, 3 at least.
     pub capacity: usize,
     /// Deliveries that a private pipe takes.
@@ -113,6 +115,7 @@ impl Default for Setup {
             initial: 2,
             extra: 6,
             control: 4,
+            copies: 2,
             capacity: 64,
             pipe: 1 << 20,
             streams: 2,
@@ -167,6 +170,7 @@ impl Setup {
         config.initial = self.initial;
         config.control_blocks = self.control_blocks(i);
         (config.local_parts, config.private_pipes) = (PARTS + 1, PARTS + 1);
+        config.copy_blocks = self.copies;
         config.stream_pipes = self.streams;
         config.flush_after = 1000;
         config.interval = 10_000;

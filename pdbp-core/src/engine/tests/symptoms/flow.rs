@@ -53,7 +53,7 @@ fn a_reader_that_does_not_read_stops_its_sender_and_nobody_else() {
 /// A reader that keeps half of its credit while it waits for the rest of a long message must get the rest.
 #[test]
 fn a_reader_that_keeps_blocks_is_told_of_and_gets_all_its_credit() {
-    let mut c = Setup { initial: 8, row: 8, ..setup(Links::Posted) }.ready();
+    let mut c = Setup { initial: 8, row: 8, copies: 0, ..setup(Links::Posted) }.ready();
     for _ in 0..8 {
         ship(&mut c, 0, 1);
     }

@@ -52,7 +52,7 @@ fn a_node_needs_blocks_to_post_for_the_peers_on_other_hosts_only() {
 
 #[test]
 fn space_for_blocks_read_in_place_takes_no_blocks_from_those_that_are_posted() {
-    let mut c = Setup { policy: Policy::Adaptive, extra: 24, row: 16, ..mixed(3) }.ready();
+    let mut c = Setup { policy: Policy::Adaptive, extra: 24, row: 16, copies: 0, ..mixed(3) }.ready();
     let (free, credit) = (c.host(0).engine.free_blocks(), c.host(0).engine.space.credit);
     for _ in 0..10 {
         ship(&mut c, 2, 0);

@@ -1,6 +1,7 @@
 //! One test per behaviour that a user can see, and one per bug that was found, named for its symptom.
 
 mod agreement;
+mod copies;
 mod damage;
 mod delivery;
 mod failure;
