@@ -1,4 +1,4 @@
-//! The core in an event loop of one's own, over TCP: node 0 asks, node 1 answers until its client has gone.
+//! The core in your own event loop, over TCP: node 0 asks, node 1 answers until its client has gone.
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -12,7 +12,8 @@ storage!(static SERVER = nodes 2, blocks 32 of 4032, row 8, parts 8, local 2, st
 
 type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// Frames on a TCP connection, each behind its length in four bytes; what it has not taken yet, and what has come.
+/// Frames on a TCP connection, each preceded by its length in four bytes; the bytes the connection has not accepted yet, and those
+/// received.
 struct Tcp {
     stream: TcpStream,
     out: Vec<u8>,
@@ -20,7 +21,7 @@ struct Tcp {
 }
 
 impl Tcp {
-    /// Whether the connection has taken everything. When it has failed, reading from it says so.
+    /// Returns whether the connection has accepted everything. If it has failed, reading from it reports that.
     fn flush(&mut self) -> bool {
         while let Ok(taken @ 1..) = self.stream.write(&self.out) {
             self.out.drain(..taken);
@@ -75,7 +76,7 @@ fn node(me: u16, stream: TcpStream, memory: NodeMemory) -> Outcome {
         if std::iter::from_fn(|| host.event()).any(|event| matches!(event, Event::PeerFailed { .. })) {
             return if me == 1 { Ok(()) } else { Err("the server has gone".into()) };
         }
-        // Or whatever else the loop is for; a real one waits for the socket, too.
+        // Or whatever else the loop is for; a real one would also wait for the socket.
         std::thread::sleep(Duration::from_nanos(host.next_poll().since(now).min(100_000)));
     }
 }

@@ -1,4 +1,4 @@
-//! A node on bare metal: all that its program has to write. Here the board is made up, so that it runs anywhere.
+//! A node on bare metal: everything its program has to write. The board is made up, so that the example runs anywhere.
 
 use std::convert::Infallible;
 
@@ -10,12 +10,12 @@ use pdbp_core::{Config, storage};
 
 storage!(static NODE = nodes 2, blocks 32 of 1024, row 8, parts 8, local 2, streams 2, pipe 4, long 1 of 4096);
 
-/// A link to the other node, which carries frames: whole, once and in order.
+/// A link to the other node that carries frames whole, once and in order.
 struct Uart;
 
 impl Wire for Uart {
     fn try_send(&mut self, _to: NodeId, frame: &[u8]) -> Result<(), WireError> {
-        // All of the frame or nothing; `Failed` if the link is down for good.
+        // The whole frame or nothing; `Failed` if the link is down for good.
         if board::uart_takes(frame) { Ok(()) } else { Err(WireError::WouldBlock) }
     }
 
@@ -30,7 +30,8 @@ fn run(me: NodeId, uart: Uart) -> Result<Infallible, Error> {
     loop {
         host.poll(Time(board::nanoseconds()));
         while let Some(message) = host.recv(pump) {
-            // Read in place. Its block is used again when it is dropped; until then the sender has that much less credit.
+            // Read in place. Its block can be used again once the message is dropped; until then the sender has that much less
+            // credit.
             board::react(&message);
         }
         if let Some(panel) = host.find("panel@node1") {
@@ -40,7 +41,7 @@ fn run(me: NodeId, uart: Uart) -> Result<Infallible, Error> {
                 Err(error) => return Err(error.into()),
             }
         }
-        // At the latest: an interrupt of the link is a reason to go on earlier.
+        // At the latest: an interrupt from the link is a reason to poll earlier.
         board::sleep_until(host.next_poll());
     }
 }
@@ -51,7 +52,7 @@ fn main() {
     println!("{error}");
 }
 
-/// Something with a clock, a sensor and a link.
+/// A device with a clock, a sensor and a link.
 mod board {
     use std::cell::Cell;
 
@@ -63,7 +64,7 @@ mod board {
         NOW.get()
     }
 
-    /// The link has no other end; after a second of virtual time the power goes.
+    /// The link has no other end; after a second of virtual time the power fails.
     pub(crate) fn sleep_until(next: Time) {
         NOW.set(next.0.max(NOW.get() + 1_000_000));
         if NOW.get() > 1_000_000_000 {

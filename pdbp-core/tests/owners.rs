@@ -1,7 +1,7 @@
-//! What would give a block a second owner, or none, does not compile; and the compiler says why.
+//! Anything that would give a block a second owner, or none, does not compile; and the compiler says why.
 //!
-//! Messages differ from compiler to compiler, so that these are checked with the one that the workspace states as the oldest. With
-//! any other the examples of [`pdbp_core::umb`] still have to fail.
+//! Messages differ between compilers, so these are checked only with the oldest compiler that the workspace supports. With any
+//! other, the examples of [`pdbp_core::umb`] still have to fail.
 
 use std::process::Command;
 

@@ -1,7 +1,7 @@
-//! Rings and bells of the window under loom: in no interleaving, and with no store seen late that may be, does an entry arrive
-//! other than it was sent, or does a sleeper miss a ring.
+//! Rings and bells of the window under loom: in every interleaving, and with every permitted delay of a store, an entry arrives as
+//! it was sent and no sleeper misses a ring.
 //!
-//! loom's condition variable never times out, so that a ring that is missed is a deadlock, which loom reports.
+//! loom's condition variable never times out, so a missed ring is a deadlock, which loom reports.
 
 #[path = "../src/ring.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -20,10 +20,10 @@ use loom::thread;
 
 use ring::{Consumer, ENTRY, Entry, Producer};
 
-/// Words of a slot that has room for a block of one word.
+/// Words of a slot with room for a block of one word.
 const SLOT: usize = ENTRY + 1;
 
-/// Memory of a window for so many words, which stays to the end.
+/// Memory for a window of that many words, leaked.
 fn cells(words: usize) -> &'static [AtomicU64] {
     Box::leak((0..words).map(|_| AtomicU64::new(0)).collect())
 }
@@ -64,7 +64,7 @@ fn entries_arrive_in_order_with_what_their_blocks_have() {
     });
 }
 
-/// One slot and one block, used again as soon as the block is back.
+/// One slot and one block, reused as soon as the block is back.
 #[test]
 fn a_slot_is_not_used_again_before_it_was_read() {
     loom::model(|| {
@@ -126,7 +126,7 @@ fn a_copy_in_a_slot_is_whole_until_its_block_is_given_back() {
                 }
             };
             assert_eq!((got, slot), (entry(number), 0));
-            // As a reader reads it, who knows nothing of atomics.
+            // Read as a reader reads it that knows nothing of atomics.
             assert_eq!(out[ENTRY].load(Ordering::Relaxed), 7 + u64::from(number));
             give_back.push(got);
         }

@@ -1,4 +1,4 @@
-//! Parts for programs in any language: a cluster with a desk, at which SOAP clients call its parts.
+//! Parts for programs in any language: a cluster with a desk, through which SOAP clients call its parts.
 //!
 //! ```text
 //! cargo run --release -p pdbp --features desk --example desk            # asks itself

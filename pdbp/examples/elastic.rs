@@ -1,12 +1,12 @@
-//! Work for whoever is there: one process founds a cluster and hands out pieces, others join it whenever they like, and any of them may be
-//! killed at any time.
+//! Work for any number of processes: one process founds a cluster and hands out pieces of work; others join whenever they like, and
+//! may be killed at any time.
 //!
 //! ```text
 //! PDBP_LISTEN=127.0.0.1:7210 PDBP_FOUND=1 cargo run --release -p pdbp --features net --example elastic      # founds, and hands out
 //! PDBP_JOIN=127.0.0.1:7210 cargo run --release -p pdbp --features net --example elastic                     # works; as many as you like
 //! ```
 //!
-//! Arguments of the first: how many pieces. It counts the prime numbers below a million for each.
+//! Argument of the first process: the number of pieces. For each piece of a million numbers, a worker counts the primes.
 
 use std::collections::{HashMap, VecDeque};
 use std::error::Error;
@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use pdbp::{Cluster, Event, Node, PartKind, RecvError, Target};
 
-/// Numbers of a piece.
+/// Numbers per piece.
 const PIECE: u64 = 1_000_000;
-/// A worker that has just come has no answer.
+/// Instead of an answer: the worker has just joined.
 const NONE: u64 = u64::MAX;
 const SOON: Duration = Duration::from_secs(10);
 
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if node.id().index() == 0 { hand_out(node, pieces) } else { work(node) }
 }
 
-/// Each piece is with one worker at a time. What a worker had that is gone goes to another.
+/// Each piece is with one worker at a time. When a worker is gone, another gets its piece.
 fn hand_out(node: &Node, pieces: u64) -> Result<(), Box<dyn Error>> {
     let part = node.register("hub", PartKind::Cpu)?;
     let mut left: VecDeque<u64> = (0..pieces).collect();
@@ -42,7 +42,7 @@ fn hand_out(node: &Node, pieces: u64) -> Result<(), Box<dyn Error>> {
         };
         if let Some((worker, [piece, count])) = message {
             if piece != NONE {
-                // An answer may come after its worker was given up: it is the same as that of the next one.
+                // An answer may arrive after its worker was given up: it equals that of the worker that got the piece next.
                 counts[usize::try_from(piece)?] = Some(count);
                 given.remove(&worker);
             }
@@ -59,11 +59,12 @@ fn hand_out(node: &Node, pieces: u64) -> Result<(), Box<dyn Error>> {
                 _ => {}
             }
         }
-        // What came back undelivered is in `left` again; it would keep the room of the next worker in that place.
+        // Messages that came back undelivered are already in `left` again; if kept, they would take the room of the next worker in
+        // that place.
         while part.try_returned()?.is_some() {}
         while let Some((worker, piece)) = idle.last().copied().zip(left.front().copied()) {
             idle.pop();
-            // A worker that cannot be reached has ended, or is about to be declared down.
+            // A worker that cannot be reached has ended, or will soon be declared down.
             if part.send_value(worker, &piece).is_ok() {
                 left.pop_front();
                 given.insert(worker, piece);

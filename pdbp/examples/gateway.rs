@@ -1,4 +1,4 @@
-//! A service on tokio: lines that come over TCP are answered by a part of another node.
+//! A service on tokio: a part of another node answers lines that arrive over TCP.
 //!
 //! ```text
 //! cargo run --release -p pdbp --example gateway                    # asks itself
@@ -14,12 +14,12 @@ use tokio::net::{TcpListener, TcpStream};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Connections that are served at a time; each has a part. More wait to be accepted.
+/// Connections served at a time, each with its own part. Further ones wait to be accepted.
 const CONNECTIONS: usize = 4;
 
 fn main() -> Result<()> {
     let address = std::env::args().nth(1);
-    // Starting a cluster and registering wait, so they come before there are tasks.
+    // Starting a cluster and registering parts block, so they come before any task exists.
     let cluster = Cluster::local(2)?;
     let worker = cluster.node(1)?.register_shared("worker", PartKind::Cpu)?;
     let (node, to) = (cluster.node(0)?, worker.id());
@@ -37,12 +37,12 @@ fn main() -> Result<()> {
             return ask(TcpStream::connect(listener.local_addr()?).await?).await;
         }
         println!("serving {}", listener.local_addr()?);
-        // None ends but by an error.
+        // A task only ends with an error.
         tasks.join_next().await.map_or(Ok(()), |ended| ended?)
     })
 }
 
-/// Answers whatever comes.
+/// Answers every message.
 async fn work(mut part: Part<Shared>) -> Result<()> {
     loop {
         let request = part.recv_async().await?;
@@ -50,7 +50,7 @@ async fn work(mut part: Part<Shared>) -> Result<()> {
     }
 }
 
-/// Serves one connection after the other.
+/// Serves one connection after another.
 async fn serve(listener: Arc<TcpListener>, mut part: Part<Shared>, worker: Target) -> Result<()> {
     loop {
         let (mut connection, from) = listener.accept().await?;
@@ -60,7 +60,7 @@ async fn serve(listener: Arc<TcpListener>, mut part: Part<Shared>, worker: Targe
     }
 }
 
-/// Passes lines on, and answers back.
+/// Passes lines on, and the answers back.
 async fn pass_on(connection: &mut TcpStream, part: &mut Part<Shared>, worker: Target) -> Result<()> {
     let (reader, mut writer) = connection.split();
     let (mut reader, mut line) = (BufReader::new(reader), Vec::new());

@@ -1,11 +1,11 @@
-//! Every part reads values of a table that is distributed over the nodes of a cluster: requests, and answers to them.
+//! Every part reads values of a table that is distributed over the nodes of a cluster, by requests and answers.
 //!
 //! ```text
 //! cargo run --release -p pdbp --example gather                    # two nodes in this process
 //! mpirun -n 4 target/release/examples/gather 10000000             # one node per process
 //! ```
 //!
-//! Arguments: requests per node, and how often. It is bale's `ig`, with the calls and settings that a first program has.
+//! Arguments: requests per node, and repetitions. It is bale's `ig`, with the calls and settings that a first program would use.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use pdbp::{Cluster, Node, PartKind, SendError};
 
 const ROWS: usize = 1000;
-/// A request is where the answer belongs and the row; an answer is where it belongs and the value. Answers are sent as such.
+/// A request carries the place for the answer, and the row; an answer carries the place and the value, and this bit.
 const ANSWER: u64 = 1 << 63;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -51,7 +51,7 @@ fn gather(node: &Node, requests: usize, times: usize) -> Result<(), Box<dyn Erro
         got.fill(u64::MAX);
         let mut asked = 0;
         let mut answers = Vec::new();
-        // Requests, then the answers that are under way when all have asked.
+        // First the requests, then the answers that are still on their way when all have asked.
         for last in [false, true] {
             while part.advance(asked == requests && answers.is_empty())? {
                 while let Some((to, answer)) = answers.last() {

@@ -5,7 +5,7 @@
 //! mpirun -n 4 target/release/examples/histogram 10000000          # one node per process
 //! ```
 //!
-//! Arguments: updates per node, and how often. It is bale's `histo`, with the calls and settings that a first program has.
+//! Arguments: updates per node, and repetitions. It is bale's `histo`, with the calls and settings that a first program would use.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ fn histogram(node: &Node, updates: usize, times: usize) -> Result<(), Box<dyn Er
         }
     }
 
-    // All counts together are all updates: node 0 adds them up.
+    // The counts must add up to the number of updates: node 0 sums them.
     part.send_value(workers[0], &counts.iter().sum::<u64>())?;
     let mut all = 0;
     while part.advance(true)? {

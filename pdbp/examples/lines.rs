@@ -1,4 +1,4 @@
-//! Streams as smol and others have them, by the feature `futures-io`: a file is written from one part to another, which reads its lines.
+//! Streams as smol and others use them (feature `futures-io`): one part writes a file to another, which reads its lines.
 //!
 //! ```text
 //! cargo run --release -p pdbp --features futures-io --example lines README.md
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut file = smol::fs::File::open(&path).await?;
         let mut stream = StreamWriter::open(&from, address)?;
         smol::io::copy(&mut file, &mut stream).await?;
-        // Without this the reader hears that the stream was given up.
+        // Without this, the reader is told that the stream was abandoned.
         stream.close().await?;
         Ok::<_, Box<dyn Error>>(())
     };
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         Ok::<_, Box<dyn Error>>((count, longest))
     };
-    // Both on this thread: parts that stay there need not be shared.
+    // Both run on this thread: parts that stay on it need not be shared.
     let (_, (count, longest)) = smol::block_on(smol::future::try_zip(write, read))?;
     println!("{path}: {count} lines, the longest has {longest} bytes");
     Ok(())

@@ -1,4 +1,4 @@
-//! Numbered messages both ways between two processes, all checked: what a link or a trunk carries, and what a cut line costs.
+//! Numbered messages both ways between two processes, all checked: the throughput of a link or a trunk, and the cost of a cut line.
 //!
 //! ```text
 //! cargo build --release -p pdbp --features net --example numbered
@@ -6,12 +6,14 @@
 //! benches/virtual-cluster --no-mpi --hosts 2 --cut 0,1@3s+30s -- sh benches/across trunk 40
 //! ```
 //!
-//! `numbered OWN OTHER SECONDS LENGTH`: registers the part OWN on the last node of this process, and sends messages of LENGTH bytes to OTHER for so
-//! many seconds (0: only receives). OWN and OTHER may be as many names, with commas between them: each pair has a thread. SECONDS may be `9+1000000`: for so
-//! long, and so many messages at least. With more arguments: `text`, they are text, else random; `stream`, each pair has a stream of numbers each way
-//! besides, from the part OWN-out to OTHER-in. It ends with an error if anything is lost, doubled, altered or
-//! out of order, and says how much came, how fast, and the longest time between two messages, with the time of day at which that ended. When
-//! messages have come it makes the file that the variable BEGAN names.
+//! `numbered OWN OTHER SECONDS LENGTH` registers the part OWN on the last node of this process and sends messages of LENGTH bytes
+//! to OTHER for SECONDS (0: only receives). OWN and OTHER may be lists of equal length, separated by commas: each pair has its own
+//! thread. SECONDS may be `9+1000000`: at least 9 seconds and at least a million messages. Further arguments: `text` sends text
+//! instead of random bytes; `stream` adds a stream of numbers each way for each pair, from the part OWN-out to OTHER-in.
+//!
+//! It fails if anything is lost, duplicated, altered or out of order. It reports how much was received, the rate, and the longest
+//! pause between two messages with the time of day at which that ended. Once messages have arrived, it creates the file named by
+//! the variable BEGAN.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -20,16 +22,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use pdbp::{Cluster, Interest, Node, Part, PartKind, SendError, Target};
 
 const SOON: Duration = Duration::from_secs(120);
-/// Command: so many were sent.
+/// Command: the number of messages sent.
 const ALL: u16 = 1;
-/// Command: all of them have come.
+/// Command: all of them were received.
 const GOT: u16 = 2;
-/// A number goes before the bytes of a message.
+/// Each message begins with its number.
 const HEAD: usize = 8;
 
-/// Numbers that a stream is given at a time.
+/// Numbers per write to a stream.
 const NUMBERS: u64 = 512;
-/// What a stream ends with.
+/// The last number of a stream.
 const END: u64 = u64::MAX;
 
 type Failed = Box<dyn Error + Send + Sync>;
@@ -57,14 +59,14 @@ fn main() -> Result<(), Failed> {
         }
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread has panicked")?)
     })?;
-    // The gateway is that of node 0: it stays until the others have had the last word.
+    // The gateway is on node 0, which stays until the others have sent their last messages.
     node.barrier(SOON)?;
-    // What was said last is still on its way.
+    // The last messages are still on their way.
     node.quiesce(SOON)?;
     Ok(())
 }
 
-/// How much is sent: until the time is over and as many are sent.
+/// How much to send: until the time is over and the minimum count is sent.
 struct Amount {
     time: Duration,
     least: u64,
@@ -81,7 +83,7 @@ impl Amount {
     }
 }
 
-/// Messages of one pair.
+/// Exchanges the messages of one pair.
 fn talk(node: &Node, own: &str, other: &str, body: &[u8], amount: &Amount) -> Result<(), Failed> {
     let part = node.register(own, PartKind::Cpu)?;
     let to = part.find(other, SOON)?;
@@ -91,7 +93,7 @@ fn talk(node: &Node, own: &str, other: &str, body: &[u8], amount: &Amount) -> Re
     Ok(())
 }
 
-/// Writes numbers to the part that reads streams beside OTHER.
+/// Writes numbers to the part beside OTHER that reads streams.
 fn write(node: &Node, own: &str, other: &str, amount: &Amount) -> Result<(), Failed> {
     let part = node.register(&format!("{own}-out"), PartKind::Cpu)?;
     let to = part.find(&other.replacen('@', "-in@", 1), SOON)?;
@@ -108,7 +110,7 @@ fn write(node: &Node, own: &str, other: &str, amount: &Amount) -> Result<(), Fai
     Ok(())
 }
 
-/// Reads the numbers that come to the part beside OWN.
+/// Reads the numbers that arrive at the part beside OWN.
 fn read(node: &Node, own: &str) -> Result<(), Failed> {
     let part = node.register(&format!("{own}-in"), PartKind::Cpu)?;
     let mut stream = part.accept_stream(2 * SOON)?;
@@ -158,7 +160,7 @@ impl Talk<'_> {
                 said = self.tell(ALL)?;
             }
             let interest = if said { Interest::Recv } else { Interest::Either(self.to) };
-            // What it has found is looked for below.
+            // Whatever ended the wait is found below.
             let _ = self.part.wait(interest, Duration::from_millis(20));
             while let Some(message) = self.part.try_recv() {
                 match (message.is_command(), message.command()) {
@@ -175,7 +177,8 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// Sends a command. Whether there was room: who waited for it would not receive, and the other may wait for that.
+    /// Sends a command; `false` if there was no room. It does not wait for room: while waiting it would not receive, and the other
+    /// side might be waiting for that.
     fn tell(&self, number: u16) -> Result<bool, Failed> {
         match self.part.sender(self.to).no_wait().command(number).send(&self.sent.to_le_bytes()) {
             Ok(()) => Ok(true),
@@ -184,7 +187,7 @@ impl Talk<'_> {
         }
     }
 
-    /// Whether there was room.
+    /// Sends the next message; `false` if there was no room.
     fn send_next(&mut self) -> Result<bool, Failed> {
         let mut loan = match self.part.sender(self.to).no_wait().loan(self.body.len()) {
             Ok(loan) => loan,
@@ -206,7 +209,7 @@ impl Received {
         if number != self.count {
             return Err(format!("message {number} instead of {}", self.count).into());
         }
-        // All of it now and then: that takes longer than carrying it.
+        // Compares the whole body only for every 64th message, since comparing takes longer than carrying it.
         let end = if number.is_multiple_of(64) { rest.len() } else { rest.len().min(64) };
         if rest.get(..end) != body.get(HEAD..HEAD + end) {
             return Err(format!("message {number} is not as it was sent").into());
@@ -243,7 +246,7 @@ impl std::fmt::Display for Received {
     }
 }
 
-/// The same everywhere.
+/// The same bytes in every process.
 fn random(length: usize) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let next = move || {
@@ -255,7 +258,7 @@ fn random(length: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(length).collect()
 }
 
-/// Words at random, as in the logs that clusters send each other.
+/// Random words, as in the logs that clusters send each other.
 fn text(length: usize) -> Vec<u8> {
     const WORDS: [&str; 16] = [
         "request", "from", "node", "answered", "after", "ms", "with", "status", "warning", "queue", "length",

@@ -1,11 +1,12 @@
-//! Training by data parallelism: every node has samples of its own, and the sum of all gradients moves the same weights everywhere.
+//! Data-parallel training: every node has its own samples, and the sum of all gradients moves the same weights everywhere.
 //!
 //! ```text
 //! cargo run --release -p pdbp --example train                     # two nodes in this process
 //! mpirun -n 4 target/release/examples/train 100000                # one node per process
 //! ```
 //!
-//! Argument: samples of all nodes together. It fits a plane through points that lie on one, so that what comes out can be checked.
+//! Argument: the number of samples on all nodes together. It fits a plane through points that lie on one, so that the result can be
+//! checked.
 
 use std::error::Error;
 use std::time::Duration;
@@ -25,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(results.into_iter().collect::<Result<(), _>>()?)
 }
 
-/// A sample: where it lies, and how high the plane is there. The same number is the same sample on all nodes.
+/// A sample: its coordinates, and the height of the plane there. The same number gives the same sample on all nodes.
 fn sample(number: usize) -> ([f32; SLOPES], f32) {
     let mut random = (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let place: [f32; SLOPES] = std::array::from_fn(|_| {
@@ -49,7 +50,7 @@ fn train(node: &Node, samples: usize) -> Result<(), Box<dyn Error>> {
     let mut weights = [0f32; PLANE.len()];
     let mut loss = 0.0;
     for _ in 0..STEPS {
-        // The gradient of this node's samples, and behind it the sum of their squared errors.
+        // The gradient over this node's samples, followed by the sum of their squared errors.
         let mut sums = [0f32; PLANE.len() + 1];
         for (place, expected) in &own {
             let error = height(&weights, place) - expected;
@@ -65,7 +66,7 @@ fn train(node: &Node, samples: usize) -> Result<(), Box<dyn Error>> {
         loss = sums[PLANE.len()] / samples as f32;
     }
 
-    // All have added the same bits in the same order, so that nobody has to tell anybody the weights.
+    // All nodes have added the same bits in the same order, so nobody has to send the weights.
     let bits = weights.map(f32::to_bits);
     let (mut least, mut most) = (bits, bits);
     all.all_reduce(&mut least, Min)?;
@@ -82,7 +83,7 @@ fn train(node: &Node, samples: usize) -> Result<(), Box<dyn Error>> {
             all.size()
         );
     }
-    // Nothing of the last call is on its way when the cluster ends.
+    // Nothing of the last call is still on its way when the cluster ends.
     node.quiesce(Duration::from_secs(10))?;
     Ok(node.barrier(Duration::from_secs(10))?)
 }

@@ -1,11 +1,12 @@
-//! What a trunk carries, beside one link of a cluster over sockets: messages of 128 KiB one way, and round trips of 64 bytes, over loopback.
+//! Throughput and latency of a trunk, compared with one link of a cluster over sockets: messages of 128 KiB one way, and round
+//! trips of 64 bytes, over loopback.
 //!
 //! ```text
 //! cargo run --release -p pdbp --features net --example trunk
 //! ```
 //!
-//! part → gateway → trunk → gateway → part, with two clusters of two nodes in this process, against part → link → part, with two nodes over
-//! sockets. Medians of five rounds, taken in turn.
+//! part → gateway → trunk → gateway → part, with two clusters of two nodes in this process, against part → link → part, with two
+//! nodes over sockets. Medians of five alternating rounds.
 
 use std::error::Error;
 use std::thread;
@@ -56,7 +57,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Takes the long messages, says so, and answers the short ones.
+/// Receives the long messages, confirms them, and answers the short ones.
 fn receive(node: &Node) -> Result<(), Box<dyn Error + Send + Sync>> {
     let part = node.register("sink", PartKind::Cpu)?;
     for number in 0..LONGS {
@@ -73,7 +74,7 @@ fn receive(node: &Node) -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// MB/s, and microseconds of a round trip.
+/// Returns MB/s, and microseconds per round trip.
 fn send(node: &Node, to: &str) -> Result<(f64, f64), Box<dyn Error + Send + Sync>> {
     let part = node.register("source", PartKind::Cpu)?;
     let to = part.find(to, SOON)?;

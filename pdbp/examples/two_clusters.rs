@@ -1,10 +1,10 @@
-//! Two clusters, west and east, in one process: a part of the one finds a part of the other by name, and gets an answer.
+//! Two clusters, west and east, in one process: a part of one finds a part of the other by name, and gets an answer.
 //!
 //! ```text
 //! cargo run --release -p pdbp --features net --example two_clusters
 //! ```
 //!
-//! As two programs, each with its name from the environment, and as two MPI jobs with `mpirun -n 2` before each:
+//! As two programs, each named by the environment, or as two MPI jobs with `mpirun -n 2` before each:
 //!
 //! ```text
 //! PDBP_GRID=west PDBP_LISTEN=127.0.0.1:7210 cargo run --release -p pdbp --features net --example two_clusters
@@ -44,14 +44,14 @@ fn one_of_two() -> Result<(), Box<dyn Error + Send + Sync>> {
             (1, false) => ask(&node)?,
             _ => {}
         }
-        // The gateway is that of node 0: it stays until all is done, and has what was sent.
+        // The gateway is on node 0, which stays until all is done and everything it was given is sent.
         node.barrier(SOON)?;
         Ok(node.quiesce(SOON)?)
     });
     done.into_iter().collect()
 }
 
-/// Answers questions until somebody has had enough.
+/// Answers questions until told to stop.
 fn work(node: &Node) -> Result<(), Box<dyn Error + Send + Sync>> {
     let part = node.register("worker", PartKind::Cpu)?;
     loop {
