@@ -8,6 +8,7 @@
 
 mod builder;
 mod error;
+mod file;
 mod keys;
 mod kinds;
 #[cfg(feature = "net")]
