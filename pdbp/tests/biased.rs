@@ -1,5 +1,5 @@
-//! The biased lock under loom, with fences for barriers: in no interleaving, and with no store seen late that may be, are the owner and
-//! a visitor both inside.
+//! The biased lock under loom, with fences for barriers: in every interleaving, and with every permitted delay of a store, the
+//! owner and a visitor are never inside together.
 
 #[path = "../src/sync/biased.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -15,7 +15,7 @@ mod primitives {
     pub(super) use loom::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
     thread_local! {
-        /// Whether there are barriers. loom runs all threads of a model on the one that asks for it.
+        /// Whether there are barriers. loom runs all threads of a model on the thread that starts it.
         pub(super) static FENCED: Cell<bool> = const { Cell::new(true) };
     }
 
@@ -61,7 +61,7 @@ use loom::thread;
 
 use biased::{Owner, Visitor, Windowed};
 
-/// A number; through the window the owner adds to it.
+/// A number to which the owner adds through the window.
 #[derive(Default)]
 struct Sum(i32);
 
@@ -81,7 +81,7 @@ impl Windowed for Sum {
     }
 }
 
-/// Adds one, through the window if that can be; else it opens that.
+/// Adds one: through the window if it is open; otherwise opens it.
 fn add(owner: &Owner<Sum>) {
     // SAFETY: adding does nothing else.
     let added = unsafe { owner.quick(|Added(added)| added.as_mut().map(|added| *added += 1)) };
@@ -96,9 +96,9 @@ fn add(owner: &Owner<Sum>) {
     }
 }
 
-/// An owner that adds several times, and so many visitors that add once each. loom finds out when two use the value, or its window, at a
-/// time. Threads are interrupted three times in all, or twice if there are three of them: that is as much as it takes, and what can be
-/// waited for.
+/// An owner that adds several times, and `visitors` visitors that add once each. loom finds out when two use the value, or its
+/// window, at the same time. Threads are preempted three times in all, or twice with three threads: that is as much as the check
+/// needs and as long as one can wait.
 fn enter_and_visit(visitors: usize, each: impl Fn(&Visitor<Sum>) -> i32 + Copy + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(if visitors == 1 { 3 } else { 2 });

@@ -1,4 +1,4 @@
-//! Seeing into a running cluster: figures by messages, and over HTTP.
+//! Observing a running cluster: figures by messages, and over HTTP.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use openmetrics_parser::openmetrics::parse_openmetrics;
 use pdbp::monitor::{ClusterFigures, NodeState};
 use pdbp::{Cluster, Node, Part, PartKind, Progress, SendError, Target};
 
-/// Long enough for a loaded machine; a test that waits so long has failed.
+/// Long enough for a loaded machine; a test that waits this long has failed.
 const SOON: Duration = Duration::from_secs(60);
 const WAYS: [Progress; 3] = [Progress::Thread, Progress::Inline, Progress::Host];
 
@@ -43,7 +43,7 @@ fn read(mut stream: TcpStream) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
-/// Looks until `seen` gives a value.
+/// Repeats `look` until it returns a value.
 fn until<R>(mut look: impl FnMut() -> Option<R>) -> R {
     let began = Instant::now();
     loop {
@@ -59,7 +59,7 @@ fn are_up(figures: &ClusterFigures) -> bool {
     figures.nodes.iter().all(|node| node.state == NodeState::Up)
 }
 
-/// Of each pair of nodes: messages that the first says it has sent, and that the second says have come.
+/// For each pair of nodes: messages that the first reports as sent, and the second as received.
 fn traffic(figures: &ClusterFigures) -> Vec<(u16, u16, u64, u64)> {
     let mut pairs = Vec::new();
     for from in &figures.nodes {
@@ -198,7 +198,7 @@ fn keep_busy(cluster: &Cluster, stop: &AtomicBool, program: impl FnOnce() + Send
             });
         }
         scope.spawn(|| {
-            // The parts must end whether or not this does.
+            // The parts must end whether or not this succeeds.
             let _stop = Stop(stop);
             program();
         });
@@ -244,7 +244,7 @@ fn metrics_are_counters_with_totals_and_gauges_with_units() {
     (0..30).for_each(|_| a.send(to, &[1; 10]).unwrap());
     a.flush();
     (0..30).for_each(|_| drop(b.recv().unwrap()));
-    // On a busy machine a node may be silent for once.
+    // On a busy machine a node may miss one round.
     let text = until(|| {
         let text = get(address(&cluster), "GET /metrics?now").1;
         text.contains("pdbp_node_up{node=\"node1\"} 1.0\n").then_some(text)
@@ -276,7 +276,7 @@ fn what_is_no_request_for_figures_is_answered_as_http_has_it() {
         let (head, _) = get(address, request);
         assert!(head.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{request}: {head}");
     }
-    // Somebody who goes without a word.
+    // A client that disconnects without sending anything.
     drop(TcpStream::connect(address).unwrap());
     assert!(get(address, "GET /").0.contains("200 OK"));
 }
@@ -342,7 +342,7 @@ fn clients_that_hold_on_keep_neither_others_nor_the_end_waiting() {
         drop(cluster);
         for mut stream in silent {
             stream.set_read_timeout(Some(SOON)).unwrap();
-            // Closed, at the end of the cluster or when its time was over before on a slow machine.
+            // Closed at the end of the cluster, or earlier by the time limit on a slow machine.
             let mut said = Vec::new();
             let _ = stream.read_to_end(&mut said);
             let said = String::from_utf8(said).unwrap();
@@ -351,7 +351,7 @@ fn clients_that_hold_on_keep_neither_others_nor_the_end_waiting() {
     }
 }
 
-/// An address that was free a moment ago, of a host of this test's own: ports of the usual one may go to other programs.
+/// An address that was free a moment ago, on a host address of this test's own: ports of the usual one may go to other programs.
 fn free(host: &str) -> String {
     TcpListener::bind((host, 0)).unwrap().local_addr().unwrap().to_string()
 }

@@ -25,7 +25,7 @@ fn a_cluster_that_does_not_answer_keeps_only_those_waiting_who_call_it() {
     let other = part(&west.nodes()[1], "other");
     let said = loop {
         let said = ask(desk, &request(&call("far@node1.west", b"hello"), ""));
-        // The trunk is there a moment later.
+        // The trunk comes up a moment later.
         if !said.1.contains("no trunk") {
             break said;
         }

@@ -1,4 +1,4 @@
-//! Clients that are no part of the cluster: what they get, and what those get that are none.
+//! Clients outside the cluster: what they get, and what connections that are no clients get.
 
 #[cfg(feature = "net")]
 mod far;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use pdbp::{Cluster, Node, Part, PartKind, Progress, Shared};
 
-/// Long enough for a loaded machine; a test that waits so long has failed.
+/// Long enough for a loaded machine; a test that waits this long has failed.
 const SOON: Duration = Duration::from_secs(60);
 const V11: &str = "http://schemas.xmlsoap.org/soap/envelope/";
 const V12: &str = "http://www.w3.org/2003/05/soap-envelope";
@@ -82,7 +82,7 @@ fn request(envelope: &str, more: &str) -> String {
     )
 }
 
-/// One answer, head and body, of a connection that may be kept.
+/// One answer, head and body, from a connection that may be kept open.
 fn answer(stream: &mut TcpStream) -> (String, String) {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
@@ -98,10 +98,10 @@ fn answer(stream: &mut TcpStream) -> (String, String) {
     (head, String::from_utf8(body).unwrap())
 }
 
-/// What a request gets on a connection of its own.
+/// The answer to a request on its own connection.
 fn ask(address: SocketAddr, text: &str) -> (String, String) {
     let mut stream = connect(address);
-    // The answer may come before all of it is written, and what comes after is not taken then.
+    // The answer may arrive before the whole request is written; the rest is not accepted then.
     let _ = stream.write_all(text.as_bytes());
     answer(&mut stream)
 }
@@ -231,7 +231,7 @@ fn requests_that_come_together_are_answered_in_their_order() {
     served.join().unwrap();
 }
 
-/// Whether there is something to be read already.
+/// Whether there is something to read already.
 fn is_answered(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let answered = stream.peek(&mut [0]).is_ok();
@@ -241,7 +241,7 @@ fn is_answered(stream: &TcpStream) -> bool {
 
 #[test]
 fn a_part_that_cannot_answer_is_named_by_a_fault() {
-    // Little room, so that it is soon full.
+    // Little room, so that it fills up soon.
     let settings =
         [("block_bytes", "1024"), ("pack_bytes", "512"), ("memory_bytes", "262144"), ("pipe_depth", "2")];
     let cluster = cluster(&settings);
@@ -258,7 +258,7 @@ fn a_part_that_cannot_answer_is_named_by_a_fault() {
         let limit = format!("<TimeoutMs>{ms}</TimeoutMs></Call>");
         call("mute@node1", b"x").replace("</Call>", &limit)
     };
-    // In so short a time it may not even be sent, where others have the processor.
+    // With so short a limit the call may not even be sent while others have the processor.
     let mut limits = [200, 2_000, 20_000].map(Duration::from_millis).into_iter();
     let answers = |limit: Duration| (limit, ask(address, &request(&limited(limit.as_millis() as u64), "")));
     let (limit, said) =
@@ -272,7 +272,7 @@ fn a_part_that_cannot_answer_is_named_by_a_fault() {
         head.starts_with("HTTP/1.1 500 ") && body.contains("<faultcode>e:Server</faultcode>"),
         "{head}{body}"
     );
-    // More than it has room for, and it reads nothing.
+    // More than it has room for; and it reads nothing.
     let began = Instant::now();
     let said = loop {
         let said = ask(address, &request(&call("mute@node1", &[7; 900]).replace("Call", "Send"), ""));
@@ -283,7 +283,7 @@ fn a_part_that_cannot_answer_is_named_by_a_fault() {
     };
     assert_fault(&said, "500", "Receiver", "Busy");
     assert!(said.0.contains("Retry-After: 1\r\n"), "{}", said.0);
-    // Another client waits for an answer when the part goes. It asks again as long as what is under way leaves no room.
+    // Another client waits for an answer when the part goes. It retries while calls in progress leave no room.
     let long = call("mute@node1", b"long").replace("</Call>", "<TimeoutMs>60000</TimeoutMs></Call>");
     let asks = || {
         let mut waiting = connect(address);
@@ -306,7 +306,7 @@ fn a_part_that_cannot_answer_is_named_by_a_fault() {
     assert_fault(&answer(&mut waiting), "500", "Receiver", "PartGone");
 }
 
-/// A part that answers one call by many messages keeps those of its node from nobody.
+/// A part that answers one call with many messages does not delay the messages of its node for others.
 #[test]
 fn what_comes_behind_an_answer_is_in_nobodys_way() {
     let settings =
@@ -346,7 +346,7 @@ fn a_late_answer_is_not_that_of_the_next_call() {
     let address = address(&cluster);
     let slow = part(&cluster.nodes()[1], "slow");
     let mut limit = 100;
-    // In so short a time it may not even be sent, where others have the processor.
+    // With so short a limit the call may not even be sent while others have the processor.
     let first = loop {
         let short = call("slow", b"first");
         let short = short.replace("</Call>", &format!("<TimeoutMs>{limit}</TimeoutMs></Call>"));
@@ -362,7 +362,7 @@ fn a_late_answer_is_not_that_of_the_next_call() {
         waiting.write_all(request(&call("slow", b"second"), "").as_bytes()).unwrap();
         waiting
     };
-    // It goes by another part of the desk, for which it waits a second.
+    // It goes through another part of the desk, for which it waits a second.
     let (mut waiting, began) = (asks(), Instant::now());
     let second = loop {
         match slow.recv_timeout(Duration::from_millis(100)) {
@@ -375,11 +375,11 @@ fn a_late_answer_is_not_that_of_the_next_call() {
             Err(_) => assert!(began.elapsed() < SOON, "nobody asks"),
         }
     };
-    // Whoever asked is gone, and the part may learn of it.
+    // The caller is gone, and the part may be told so.
     let _ = slow.send(first.source(), b"too late");
     slow.flush();
     slow.send(second.source(), b"in time").unwrap();
-    // A second answer is nobody's.
+    // A second answer belongs to no call.
     slow.send(second.source(), b"once more").unwrap();
     slow.flush();
     assert_eq!(content(&answer(&mut waiting).1), base64(b"in time"));

@@ -1,4 +1,4 @@
-//! Parts of other processes, which come and go.
+//! Parts of other processes, which join and leave.
 
 use std::io::Write as _;
 
@@ -36,7 +36,7 @@ fn parts_of_processes_that_come_and_go_are_called() {
         }
         ask(desk, &request(&call(&name, b"end").replace("Call", "Send"), ""));
         served.join().unwrap();
-        // A call is under way when the process ends.
+        // A call is in progress when the process ends.
         let mute = part(&process.nodes()[0], "mute");
         let mut waiting = connect(desk);
         waiting.write_all(request(&call("mute", b"x"), "").as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Those who are no clients, or do not behave as such: each gets what the protocol has for it, and keeps nobody waiting.
+//! Connections that are no clients, or do not behave as such: each gets the answer the protocol has for it, and none delays others.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -103,7 +103,7 @@ fn bodies_in_chunks_and_after_a_question_are_taken() {
     }
     stream.write_all(b"0\r\n\r\n").unwrap();
     assert!(answer(&mut stream).0.starts_with("HTTP/1.1 200 OK"));
-    // A client that asked for nothing more than the head, on the same connection.
+    // A client that asks only for the head, on the same connection.
     write!(stream, "HEAD /pdbp?wsdl HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut rest = String::new();
     stream.read_to_string(&mut rest).unwrap();
@@ -114,7 +114,7 @@ fn bodies_in_chunks_and_after_a_question_are_taken() {
 fn silent_clients_keep_neither_others_nor_the_end_waiting() {
     let cluster = cluster(&[]);
     let address = address(&cluster);
-    // More than there are places for. Who has been silent for the longest time gives way.
+    // More than there are places for. The one that has been silent longest is closed.
     let silent: Vec<_> = (0..100).map(|_| connect(address)).collect();
     for _ in 0..3 {
         assert!(ask(address, &request(&envelope(V12, "<Parts/>"), "")).0.starts_with("HTTP/1.1 200 OK"));
@@ -144,7 +144,7 @@ fn clients_that_do_not_know_the_secret_get_nothing() {
         ["", "Authorization: Basic x\r\n", "Authorization: Bearer 0123456789abcdef0123456789abcdeX\r\n"]
     {
         let began = Instant::now();
-        // The body is not read: it may never come.
+        // The body is not read: it may never arrive.
         let mut stream = connect(place);
         let text = request(&parts, more);
         stream.write_all(&text.as_bytes()[..text.len() - parts.len()]).unwrap();
@@ -163,7 +163,7 @@ fn clients_that_do_not_know_the_secret_get_nothing() {
     }
     let (head, body) = ask(place, &request(&parts, &format!("Authorization: Bearer {SECRET}\r\n")));
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}{body}");
-    // In reach of other hosts, by a bearer that travels as it is.
+    // Reachable from other hosts, with a bearer token that travels in the clear.
     let all = [("desk", "0.0.0.0:0"), ("client_token_file", path), ("plain", "on")];
     cluster = super::cluster(&all);
     let place = SocketAddr::from(([127, 0, 0, 1], address(&cluster).port()));
@@ -189,14 +189,14 @@ fn clients_that_do_not_know_the_secret_get_nothing() {
     assert!(error.contains(path) && error.contains("/dev/urandom"), "{error}");
 }
 
-/// A client whose message has come. It is refused as long as the places of others who have gone are not free yet.
+/// A client whose message has arrived. It is refused as long as the places of clients that have gone are not free yet.
 fn client_of(part: &Part<Shared>, desk: SocketAddr, request: &str) -> TcpStream {
     let began = Instant::now();
     loop {
         let mut client = connect(desk);
         client.set_nonblocking(true).unwrap();
         let is_sent = client.write_all(request.as_bytes()).is_ok();
-        // An answer, or the end: it was refused.
+        // An answer, or the end of the connection: it was refused.
         while is_sent && client.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
             if part.try_recv().is_some() {
                 return client;
@@ -214,7 +214,7 @@ fn clients_that_go_without_waiting_for_their_answers_keep_no_place() {
     let mute = part(&cluster.nodes()[1], "mute");
     let long = call("mute", b"x").replace("</Call>", "<TimeoutMs>600000</TimeoutMs></Call>");
     for round in 0..3 {
-        // All places of this address are taken, and all of the messages have come.
+        // All places of this address are taken, and all of the messages have arrived.
         let clients: Vec<_> = (0..56).map(|_| client_of(&mute, address, &request(&long, ""))).collect();
         let said = ask(address, &request(&envelope(V12, "<Parts/>"), ""));
         assert!(said.0.starts_with("HTTP/1.1 503 "), "{round}: {}", said.0);

@@ -1,4 +1,4 @@
-//! Processes that come and go at random, some by SIGKILL, while a pool hands out numbered work.
+//! Processes that join and leave at random, some by SIGKILL, while a pool hands out numbered work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -10,18 +10,18 @@ use super::{Patience, SOON, address, builder};
 
 /// Processes at a time.
 const PROCESSES: usize = 8;
-/// How long they come and go, unless `ELASTIC_SECONDS` says.
+/// Seconds for which they join and leave, unless `ELASTIC_SECONDS` is set.
 const LONG: f64 = 1.5;
 
-/// What a worker asks with, and what it is told by a message without bytes: to leave.
+/// A worker sends this to ask for work. A message without bytes tells it to leave.
 const WANTS: u64 = u64::MAX;
 
-/// What a number is worth.
+/// The result for a number.
 fn work(number: u64) -> u64 {
     (0..500).fold(number, |value, _| value.wrapping_mul(6_364_136_223_846_793_005).rotate_left(17))
 }
 
-/// Takes numbers and says what they are worth, until it is told to leave or is killed.
+/// Takes numbers and sends their results, until it is told to leave or is killed.
 #[test]
 #[ignore = "the program of the processes that another test starts"]
 fn worker() {
@@ -39,7 +39,7 @@ fn worker() {
     }
 }
 
-/// Numbers and who has them.
+/// Numbers, and which workers have them.
 #[derive(Default)]
 struct Pool {
     next: u64,
@@ -47,15 +47,15 @@ struct Pool {
     again: BTreeSet<u64>,
     given: BTreeMap<Target, u64>,
     done: BTreeSet<u64>,
-    /// How often one was given to another.
+    /// How often a number was given to another worker.
     taken_over: usize,
 }
 
 impl Pool {
-    /// What a worker says: what its number is worth, or that it wants one. The next one for it, if there is to be one.
+    /// Takes a worker's result or request for work; returns its next number if there is to be one.
     fn hear(&mut self, worker: Target, [number, worth]: [u64; 2], goes_on: bool) -> Option<u64> {
         if number != WANTS {
-            // Of one that was taken for gone the number may have been given to another.
+            // If the worker was thought to be gone, the number may have been given to another.
             assert_eq!(worth, work(number), "{number}");
             if self.given.remove(&worker) == Some(number) {
                 assert!(self.done.insert(number), "{number} was done twice");
@@ -106,14 +106,14 @@ fn eight_processes_come_and_go_and_all_numbered_work_is_done_once() {
             }
         }
         if let Ok(message) = part.recv_timeout(Duration::from_millis(1)) {
-            // The first is there.
+            // The first has joined.
             let began = began.get_or_insert_with(Instant::now);
             let said = message.as_chunks::<8>().0;
             let said = [said[0], said[1]].map(u64::from_le_bytes);
             waiting.insert(message.source());
             if let Some(number) = pool.hear(message.source(), said, began.elapsed() < long) {
                 waiting.remove(&message.source());
-                // One that has gone may have been lost before.
+                // If it has gone, its number may have been given up already.
                 if part.send_value(message.source(), &number).is_err() {
                     pool.again.extend(pool.given.remove(&message.source()));
                 }
@@ -130,7 +130,7 @@ fn eight_processes_come_and_go_and_all_numbered_work_is_done_once() {
             let at = (random >> 32) as usize % processes.len();
             let leaves = random.is_multiple_of(3).then(|| pool.given.keys().next().copied()).flatten();
             match leaves {
-                // It leaves in order, with the number that it had; its place here is that of one that is killed later.
+                // It leaves in order, with the number that it had; its place here goes to one that is killed later.
                 Some(worker) => gone[0] += usize::from(part.send(worker, &[]).is_ok()),
                 None => {
                     drop(processes.swap_remove(at));
@@ -149,7 +149,7 @@ fn eight_processes_come_and_go_and_all_numbered_work_is_done_once() {
     assert!(pool.next > 0 && gone[1] > 0);
 }
 
-/// What came back while workers waited.
+/// Gives the numbers of workers that have gone to workers that wait.
 fn hand_out_again(part: &pdbp::Part, pool: &mut Pool, waiting: &mut BTreeSet<Target>) {
     while !pool.again.is_empty()
         && let Some(worker) = waiting.pop_first()

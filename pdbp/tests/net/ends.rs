@@ -1,4 +1,4 @@
-//! What becomes of messages when a cluster of a grid ends: each is delivered, or comes back.
+//! What happens to messages when a cluster of a grid ends: each is delivered or comes back.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use super::open::Process;
 use super::proxy::Proxy;
 
 const LENGTH: usize = 2_000;
-/// More than pipes and links of a node take, and less than gateways.
+/// More than the pipes and links of a node hold, and less than gateways do.
 const COUNT: u64 = 700;
 
 type Numbers = BTreeSet<u64>;
@@ -23,11 +23,11 @@ fn add(numbers: &mut Numbers, message: &[u8]) {
     assert!(numbers.insert(number), "{number} twice");
 }
 
-/// Two clusters, with a part on node 1 of each that outlives the node that carries the trunk.
+/// Two clusters, each with a part on node 1 that outlives the node with the trunk.
 struct Grid {
     clusters: [Option<Cluster>; 2],
     parts: [Part<Shared>; 2],
-    /// The part of the other cluster, as either has found it.
+    /// The part of the other cluster, as each cluster has found it.
     found: [OnceCell<Target>; 2],
 }
 
@@ -55,7 +55,7 @@ impl Grid {
 
     fn send(&self, from: usize, numbers: Range<u64>) {
         let (part, name) = (&self.parts[from], ["part@node1.east", "part@node1.west"][from]);
-        // Who was found before is known, also while the line is cut.
+        // A part that was found before is still known while the line is cut.
         let to = self.found[from].get_or_init(|| part.find(name, SOON).unwrap());
         let mut message = [0; LENGTH];
         for number in numbers {
@@ -66,7 +66,7 @@ impl Grid {
     }
 }
 
-/// What a part has got.
+/// What a part has received.
 #[derive(Default)]
 struct Got {
     came: Numbers,
@@ -74,7 +74,7 @@ struct Got {
 }
 
 impl Got {
-    /// Reads all that has come.
+    /// Reads everything that has arrived.
     fn read(&mut self, part: &Part<Shared>) {
         while let Some(message) = part.try_recv() {
             let is_return = message.is_command() && message.command() == pdbp::RETURNED;
@@ -83,13 +83,13 @@ impl Got {
     }
 }
 
-/// Of what one has sent to the other each number is there once, either way. Whether all are.
+/// Returns whether all numbers that `sender` sent to `receiver` are there, on one side or the other. None may be there twice.
 fn is_whole(sender: &Got, receiver: &Got) -> bool {
     assert_eq!(receiver.came.intersection(&sender.returned).count(), 0, "delivered, and returned");
     receiver.came.len() + sender.returned.len() == COUNT as usize
 }
 
-/// Clusters end, and parts read meanwhile.
+/// Ends clusters while parts read.
 fn end<const N: usize>(grid: &mut Grid, which: [usize; N], mut reads: impl FnMut(&Grid)) {
     let clusters = which.map(|which| grid.clusters[which].take());
     let enders = clusters.map(|cluster| std::thread::spawn(move || drop(cluster)));
@@ -100,7 +100,7 @@ fn end<const N: usize>(grid: &mut Grid, which: [usize; N], mut reads: impl FnMut
     enders.into_iter().for_each(|ender| ender.join().unwrap());
 }
 
-/// The cluster that is sent to ends; its part reads then, or only when nothing can come any more.
+/// The receiving cluster ends; its part reads meanwhile, or only when nothing more can arrive.
 fn one_ends(reads_meanwhile: bool) -> [Got; 2] {
     let mut grid = Grid::new();
     grid.fill(1);
@@ -130,15 +130,15 @@ fn what_a_part_has_not_read_comes_back_when_its_cluster_ends() {
     assert!(!asker.returned.is_empty());
 }
 
-/// What a cluster has sent that has ended is delivered afterwards, however late it is read.
+/// What a cluster sent before it ended is delivered afterwards, however late it is read.
 #[test]
 fn what_a_cluster_has_sent_before_it_ended_is_delivered() {
-    // What its own gateway gives back to the part that has sent it is lost if that does not read.
+    // What its own gateway returns to the sending part is lost if that part does not read.
     let mut grid = Grid::with(|builder| builder.farewell(SOON));
     grid.fill(0);
     let (mut sender, mut reader) = (Got::default(), Got::default());
     end(&mut grid, [0], |grid| sender.read(&grid.parts[0]));
-    // Longer than a gateway that ends itself has patience.
+    // Longer than the patience of a gateway that is ending.
     std::thread::sleep(Duration::from_millis(1_100));
     until(|| {
         sender.read(&grid.parts[0]);
@@ -151,7 +151,7 @@ fn what_a_cluster_has_sent_before_it_ended_is_delivered() {
 /// Both end at once.
 #[test]
 fn two_clusters_that_end_at_once_lose_nothing() {
-    // Both parts have something back from their own gateways, which is lost if nobody reads.
+    // Both parts get messages back from their own gateways, which are lost if nobody reads.
     let mut grid = Grid::with(|builder| builder.farewell(SOON));
     [0, 1].into_iter().for_each(|from| grid.fill(from));
     let mut got = [Got::default(), Got::default()];
@@ -166,7 +166,7 @@ fn two_clusters_that_end_at_once_lose_nothing() {
     });
 }
 
-/// A part that takes nothing for `timeout_ms` of its cluster gives back what waits for it, and keeps what it has got.
+/// If a part takes nothing for `timeout_ms` of its cluster, what waits for it comes back; what it has received stays.
 #[test]
 fn what_waits_too_long_for_a_part_comes_back() {
     let west =
@@ -187,7 +187,7 @@ fn what_waits_too_long_for_a_part_comes_back() {
     assert!(!worker.came.is_empty());
 }
 
-/// Two clusters are cut off at once from the one that they dial: whoever has sent to either has it back.
+/// Two clusters are cut off at once from the one that they dial: whoever has sent to either gets it back.
 #[test]
 fn of_two_clusters_that_are_cut_off_at_once_all_comes_back() {
     let begin = |name| builder(name).outage(Duration::from_millis(200));
@@ -207,7 +207,7 @@ fn of_two_clusters_that_are_cut_off_at_once_all_comes_back() {
         part.flush();
     }
     lines.iter().for_each(Proxy::close);
-    // Side by side: what one does not read is in the way of the other.
+    // Both in turn: messages to one part that does not read block those to the other.
     let mut got = [Got::default(), Got::default()];
     until(|| {
         got.iter_mut().zip(&senders).for_each(|(got, (part, _))| got.read(part));
@@ -215,14 +215,15 @@ fn of_two_clusters_that_are_cut_off_at_once_all_comes_back() {
     });
 }
 
-/// A cluster ends when the other has gone, though one part does not read what has come from there, and another sends again what comes back.
+/// A cluster ends after the other has gone, though one part does not read what has arrived from there, and another resends what
+/// comes back.
 #[test]
 fn a_cluster_ends_while_a_part_sends_to_one_that_has_gone() {
     let west = builder("west").nodes(3).listen("127.0.0.1:0".to_owned()).timeout(Duration::from_secs(2));
     let west = west.start().unwrap();
     let east = builder("east").trunk("west", west.address().unwrap()).start().unwrap();
     let mut grid = Grid::of([west, east]);
-    // On another node than the part that does not read, which would hold up what comes back.
+    // On another node than the part that does not read, which would block what comes back.
     let sender = grid.clusters[0].as_ref().unwrap().node(2).unwrap();
     let sender = sender.register_shared("sender", PartKind::Cpu).unwrap();
     let to = sender.find("part@node1.east", SOON).unwrap();
@@ -239,7 +240,7 @@ fn a_cluster_ends_while_a_part_sends_to_one_that_has_gone() {
     });
 }
 
-/// Waits until a cluster is down; how many messages are in doubt.
+/// Waits until a cluster is down; returns how many messages are in doubt.
 fn until_down(gateway: &Node, cluster: &str) -> u64 {
     until(|| {
         gateway.take_events().into_iter().find_map(|event| match event {
@@ -249,7 +250,8 @@ fn until_down(gateway: &Node, cluster: &str) -> u64 {
     })
 }
 
-/// A cluster ends in order, but its line is cut before, and nobody hears its farewell: all that it had not got comes back.
+/// A cluster ends in order, but its line is cut before, and nobody receives its farewell: everything it had not received comes
+/// back.
 #[test]
 fn what_was_sent_to_a_cluster_that_ends_while_its_line_is_cut_comes_back() {
     const LATE: u64 = 50;
@@ -288,7 +290,7 @@ fn gateway() {
     }
 }
 
-/// What had not left comes back, and what the gateway had taken and not spoken of is counted.
+/// What had not left comes back; what the gateway had received without acknowledging is counted.
 #[test]
 fn of_a_gateway_that_is_killed_what_is_not_known_is_counted() {
     let west = builder("west").listen("127.0.0.1:0".to_owned()).outage(Duration::from_millis(300));
@@ -297,7 +299,7 @@ fn of_a_gateway_that_is_killed_what_is_not_known_is_counted() {
     let part = west.node(1).unwrap().register_shared("part", PartKind::Cpu).unwrap();
     let to = part.find("part@node1.east", SOON).unwrap();
     let (mut sent, mut message) = (0u64, [0; LENGTH]);
-    // As much as is taken, and until no more has been taken for a while.
+    // As much as is accepted, until nothing more has been accepted for a while.
     let mut stuck_since = None;
     until(|| {
         message[..8].copy_from_slice(&sent.to_le_bytes());

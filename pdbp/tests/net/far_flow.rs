@@ -11,11 +11,12 @@ use super::{Patience, SOON};
 
 const LENGTH: usize = 10_000;
 
-/// What gateways, links and pipes of two nodes with the least memory may take of what one part sends: half of `trunk_bytes` at each
-/// gateway, and twice what the nodes have blocks for.
+/// Upper bound on what gateways, links and pipes of two nodes with the least memory hold of one part's messages: half of
+/// `trunk_bytes` at each gateway, and twice what the nodes have blocks for.
 const MOST: usize = (4 << 20) + 4 * (8 << 20);
 
-/// Sends until there is no room any more, however often and long `meanwhile` goes there and back past what is in the way; how many messages.
+/// Sends until there is no more room, even after many round trips by `meanwhile` past the blocked messages; returns the number of
+/// messages.
 fn fill<S: pdbp::Share>(part: &Part<S>, to: Target, from: u64, meanwhile: impl Fn()) -> u64 {
     let (mut sent, mut message) = (from, [0; LENGTH]);
     let (mut trips, mut stuck) = (0, Instant::now());
@@ -34,7 +35,7 @@ fn fill<S: pdbp::Share>(part: &Part<S>, to: Target, from: u64, meanwhile: impl F
     sent
 }
 
-/// Sends back what comes, to an empty message.
+/// Answers each message with its own bytes, until an empty one arrives.
 fn echo(node: &Node) {
     let part = node.register("echo", PartKind::Cpu).unwrap();
     loop {
@@ -66,8 +67,8 @@ fn trips(part: &Part, to: Target, count: u32) {
     }
 }
 
-/// Two parts of the other cluster do not read, and two of this one send to them all that is taken; a third of the same node sends to
-/// others there, and to its own gateway's node, as ever.
+/// Two parts of the other cluster do not read, and two of this one send to them until nothing more is accepted; a third part of the
+/// same node sends to others there, and to its own gateway's node, as before.
 #[test]
 fn parts_far_away_that_do_not_read_have_only_those_wait_that_send_to_them() {
     let clusters = two(|builder| builder.nodes(3).set("trunk_bytes", "4194304"));
@@ -79,7 +80,7 @@ fn parts_far_away_that_do_not_read_have_only_those_wait_that_send_to_them() {
         let to = idle[0].find("teller@node1.east", SOON).unwrap();
         idle[0].send(to, b"go").unwrap();
         idle[0].flush();
-        // Side by side, as within a cluster: what one does not read is in the way of the other.
+        // Both in turn, as within a cluster: messages to one part that does not read block those to the other.
         let (mut ends, mut left, patience) = ([0u64; 2], 2, Patience::new());
         while left > 0 {
             patience.check();
@@ -105,7 +106,7 @@ fn parts_far_away_that_do_not_read_have_only_those_wait_that_send_to_them() {
             let to = part.find(&format!("idle{i}@node1.west"), SOON).unwrap();
             sent[i] = fill(part, to, 0, || trips(&teller, other, 1));
             assert!(sent[i] > 0);
-            // Neither by another way.
+            // Nor by any other way.
             let short = part.sender(to).timeout(Duration::from_millis(20));
             assert!(matches!(short.send(&[0; LENGTH]), Err(SendError::Timeout(_))));
             assert!(matches!(short.command(7).send(b"now"), Err(SendError::Timeout(_))));
@@ -141,8 +142,8 @@ fn parts_far_away_that_do_not_read_have_only_those_wait_that_send_to_them() {
     assert_eq!(came, sent);
 }
 
-/// What a part on the gateway's own node does not read stays in blocks of that node's memory, which all that comes over the trunk goes through: those
-/// of other nodes go on, both ways, and streams to them, too.
+/// What a part on the gateway's own node does not read stays in blocks of that node's memory, through which everything that arrives
+/// over the trunk goes. Parts of other nodes still go on, both ways, and so do streams to them.
 #[test]
 fn a_part_beside_the_gateway_that_does_not_read_stops_no_other_node() {
     let clusters = two(|builder| builder.nodes(3).set("trunk_bytes", "4194304"));
@@ -181,7 +182,7 @@ fn a_part_beside_the_gateway_that_does_not_read_stops_no_other_node() {
     drain(&idle, sent);
 }
 
-/// The writer of a stream waits for its reader, and nothing of it is lost.
+/// The writer of a stream waits for its reader, and nothing is lost.
 #[test]
 fn a_stream_waits_for_its_reader_far_away() {
     let clusters = two(|builder| builder.set("trunk_bytes", "4194304"));
@@ -229,7 +230,7 @@ fn a_stream_waits_for_its_reader_far_away() {
     assert_eq!(came, sent);
 }
 
-/// A line that is cut for a while fills the gateway and nothing else; all comes when it is back.
+/// A line that is cut for a while fills the gateway and nothing else; everything arrives when it is back.
 #[test]
 fn a_cut_line_has_only_those_wait_that_send_across_it() {
     let west = builder("west").listen("127.0.0.1:0".to_owned()).start().unwrap();
@@ -260,7 +261,8 @@ fn a_cut_line_has_only_those_wait_that_send_across_it() {
     });
 }
 
-/// Three clusters in a ring, each of which sends to the next all that is taken before anybody reads; then all read and send.
+/// Three clusters in a ring, each of which sends to the next until nothing more is accepted, before any reads; then all read and
+/// send.
 #[test]
 fn a_ring_of_clusters_whose_readers_stall_goes_on_when_they_read() {
     let begin = |name| builder(name).set("trunk_bytes", "4194304");

@@ -1,4 +1,4 @@
-//! Streams between parts of clusters that are joined by a trunk.
+//! Streams between parts of clusters joined by a trunk.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn read_all(part: &Part) -> Vec<u8> {
     bytes
 }
 
-/// Several at a time, both ways, between blocks of other sizes; messages go on beside them.
+/// Several at a time, both ways, across different block sizes; messages go on beside them.
 #[test]
 fn streams_cross_in_order_and_to_their_ends() {
     const LENGTHS: [usize; 5] = [3_000_000, 0, 1, 200_000, 1_000_000];
@@ -28,7 +28,7 @@ fn streams_cross_in_order_and_to_their_ends() {
     let talk = |node: Node, own: &str, other: &str| {
         let part = node.register(own, PartKind::Cpu).unwrap();
         let to = part.find(other, SOON).unwrap();
-        // What has gone is of no cluster: it stays until the other has read all.
+        // A part that has ended belongs to no cluster: it stays until the other has read everything.
         let _writer = std::thread::scope(|scope| {
             let writer = node.register_shared(&format!("{own}-writer"), PartKind::Cpu).unwrap();
             let to = writer.find(other, SOON).unwrap();
@@ -77,7 +77,7 @@ fn streams_cross_in_order_and_to_their_ends() {
     run(&(west, east), |node| talk(node, "a", "b@node1.east"), |node| talk(node, "b", "a@node1.west"));
 }
 
-/// What is written so far can be read before more is.
+/// What has been written can be read before more is.
 #[test]
 fn a_segment_that_is_flushed_crosses_at_once() {
     let clusters = two(|builder| builder);
@@ -130,7 +130,7 @@ fn a_stream_given_up_by_either_end_is_over_at_both_and_others_go_on() {
         assert!(read_all(&part) == pattern(3, 500_000));
         part.send(asks, b"all").unwrap();
         part.flush();
-        // The next that reads is a part that goes.
+        // The next reader is a part that goes.
         let goes = node.register("goes", PartKind::Cpu).unwrap();
         let mut stream = goes.accept_stream(SOON).unwrap();
         assert!(stream.next_segment(SOON).unwrap().is_some());

@@ -116,12 +116,12 @@ fn parts_of_another_cluster_are_listed() {
     let asker = east.node(1).unwrap();
     until(|| asker.clusters().contains(&"west".to_owned()).then_some(()));
     assert_eq!(asker.parts_of("west").unwrap(), [""; 0], "what the runtime has registered is not shown");
-    // More than are said at a time.
+    // More than fit one answer.
     let name = |number: usize| format!("worker-with-a-long-name-{number:03}");
     let parts: Vec<_> = (0..40)
         .map(|number| west.node(number % 2).unwrap().register(&name(number), PartKind::Cpu).unwrap())
         .collect();
-    // The gateway may hear of them a moment later.
+    // The gateway may learn of them a moment later.
     let listed = until(|| {
         let mut listed = asker.parts_of("west").unwrap();
         listed.sort_unstable();
@@ -191,13 +191,13 @@ fn settings_of_a_grid_that_cannot_work_are_refused() {
     assert!(joins.contains("`grid`") && joins.contains("transport"), "{joins}");
 }
 
-/// Messages with numbers both ways while the line is cut again and again: all come, once and in order.
+/// Numbered messages both ways while the line is cut again and again: all arrive, once and in order.
 #[test]
 fn cuts_of_a_trunk_lose_and_double_nothing() {
     cuts_lose_and_double_nothing("tcp");
 }
 
-/// Over a trunk that is called by this scheme.
+/// Over a trunk whose address has this scheme.
 pub(crate) fn cuts_lose_and_double_nothing(scheme: &str) {
     const COUNT: u64 = 100_000;
     let west = builder("west").listen("127.0.0.1:0".to_owned()).start().unwrap();
@@ -243,7 +243,7 @@ fn long_messages_cross_and_a_part_that_does_not_read_holds_nobody_up() {
     let west = clusters.0.node(0).unwrap();
     let in_west = |node: Node| {
         let idle = node.register("idle", PartKind::Cpu).unwrap();
-        // As inside a cluster, who does not read holds up others of its node.
+        // As inside a cluster, a part that does not read blocks others of its node.
         let part = west.register("worker", PartKind::Cpu).unwrap();
         for _ in LENGTHS {
             let message = part.recv_timeout(SOON).unwrap();
@@ -264,7 +264,7 @@ fn long_messages_cross_and_a_part_that_does_not_read_holds_nobody_up() {
         let part = node.register("asker", PartKind::Cpu).unwrap();
         let [idle, worker] =
             ["idle@node1.west", "worker@node0.west"].map(|name| part.find(name, SOON).unwrap());
-        // Less than a pipe holds, and more than is under way for a part.
+        // Less than a pipe holds, and more than is on its way to a part at a time.
         let mut filled = [0; 20_000];
         for number in 0..40u64 {
             filled[..8].copy_from_slice(&number.to_le_bytes());
@@ -282,7 +282,7 @@ fn long_messages_cross_and_a_part_that_does_not_read_holds_nobody_up() {
     assert_eq!(run(&clusters, in_west, in_east), (40, 40));
 }
 
-/// The line to the other cluster is cut, and while it is the cluster ends; it begins again.
+/// The line to the other cluster is cut; meanwhile the cluster ends, and starts again.
 #[test]
 fn what_a_cluster_has_not_got_comes_back_when_it_has_gone() {
     let west = builder("west").listen("127.0.0.1:0".to_owned()).start().unwrap();

@@ -1,4 +1,4 @@
-//! Groups over sockets: what they have to do over every transport, and what becomes of them when a line is cut.
+//! Groups over sockets: the suite that every transport passes, and what happens when a line is cut.
 
 #[path = "../runtime/collective/suite.rs"]
 mod suite;
@@ -11,7 +11,7 @@ use pdbp::collective::{Group, GroupError, Sum};
 
 use super::{SOON, builder, pair, run};
 
-/// Nothing, less than a value for each member, such that no number divides, and more than a block.
+/// Nothing, less than a value per member, lengths that no number of members divides, and more than a block.
 const LENGTHS: &[usize] = &[0, 1, 2, 33, 3001];
 
 #[test]
@@ -27,7 +27,7 @@ fn groups_do_all_that_they_have_to() {
     }
 }
 
-/// The line is cut while data of a call is under way, and is back before it is given up.
+/// The line is cut while data of a call is on its way, and is back before it is given up.
 #[test]
 fn a_call_goes_on_after_a_cut() {
     let (one, two, proxy) = pair(builder);

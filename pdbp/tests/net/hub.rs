@@ -1,4 +1,4 @@
-//! Several clusters that dial one, and many who ask there.
+//! Several clusters that dial one, and many that ask there.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::SOON;
 use super::grid::{builder, two, until};
 use super::proxy::Proxy;
 
-/// As of those behind firewalls, each of which has one port open to nobody: the others that dial the same gateway cannot reach it, and need not.
+/// As with clusters behind firewalls that let nobody in: others that dial the same gateway cannot reach them, and need not.
 #[test]
 fn clusters_that_dial_the_same_one_need_not_reach_each_other() {
     let hub = builder("hub").nodes(1).listen("127.0.0.1:0".to_owned()).start().unwrap();
@@ -32,7 +32,7 @@ fn clusters_that_dial_the_same_one_need_not_reach_each_other() {
     }
 }
 
-/// A message and its answer take half a second, and many are needed until there is a trunk.
+/// A message and its answer take half a second, and many are needed until the trunk is up.
 #[test]
 fn a_trunk_over_a_slow_line_comes_up() {
     let west = builder("west").listen("127.0.0.1:0".to_owned()).start().unwrap();
@@ -45,7 +45,7 @@ fn a_trunk_over_a_slow_line_comes_up() {
     assert_eq!(*part.recv_timeout(SOON).unwrap(), *b"here I am");
 }
 
-/// A gateway takes places for parts of its own.
+/// A gateway needs places for its own parts.
 #[test]
 fn a_gateway_that_has_no_place_for_its_parts_says_so() {
     let crowded = |name| builder(name).local_parts(1);
@@ -88,7 +88,7 @@ fn of_clusters_that_dial_each_other_one_has_dialled() {
         until(|| (node.clusters() == [other]).then_some(()));
     }
     to_east.set(east.address().unwrap()).unwrap();
-    // It would have dialled by now.
+    // By now it would have dialled.
     std::thread::sleep(Duration::from_millis(500));
     for node in nodes {
         let ups = node.take_events().into_iter().filter(|event| matches!(event, Event::ClusterUp { .. }));
@@ -96,7 +96,7 @@ fn of_clusters_that_dial_each_other_one_has_dialled() {
     }
 }
 
-/// The trunk goes while the other cluster is asked, and there is another.
+/// The trunk goes down while a question is on its way to the other cluster, and another comes up.
 #[test]
 fn who_asks_while_a_trunk_goes_asks_the_next() {
     let west = builder("west").listen("127.0.0.1:0".to_owned()).outage(Duration::from_millis(300));
