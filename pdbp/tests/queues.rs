@@ -1,5 +1,5 @@
-//! The queues between the engine and its parts under loom: in no interleaving, and with no store seen late that may be, is a value lost, had twice,
-//! or used by two.
+//! The queues between the engine and its parts under loom: in every interleaving, and with every permitted delay of a store, no
+//! value is lost, received twice, or used by two threads.
 
 #[path = "../src/sync/counted.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -56,7 +56,7 @@ fn a_reader_gets_all_in_order_and_the_writer_no_more_room_than_there_is() {
     });
 }
 
-/// A number that loom watches.
+/// A number whose accesses loom checks.
 struct Watched(UnsafeCell<u32>);
 
 impl Shareable for Watched {}

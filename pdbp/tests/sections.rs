@@ -1,4 +1,4 @@
-//! What a program shows of its own at the endpoint of its cluster.
+//! A program's own figures at the endpoint of its cluster.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use openmetrics_parser::openmetrics::parse_openmetrics;
 use pdbp::Cluster;
 use pdbp::monitor::{Family, NotShown, Section};
 
-/// Long enough for a loaded machine; a test that waits so long has failed.
+/// Long enough for a loaded machine; a test that waits this long has failed.
 const SOON: Duration = Duration::from_secs(60);
 
 fn cluster(settings: &[(&str, &str)]) -> Cluster {
@@ -18,7 +18,7 @@ fn cluster(settings: &[(&str, &str)]) -> Cluster {
     settings.iter().fold(builder, |builder, (key, value)| builder.set(key, value)).start().unwrap()
 }
 
-/// Asks the endpoint, with more lines of a head; head and body of its answer.
+/// Queries the endpoint with additional header lines; returns head and body of the answer.
 fn get_with(address: SocketAddr, path: &str, more: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
@@ -140,7 +140,7 @@ fn names_of_sections_are_checked_and_free_again_when_they_are_gone() {
     let all: Vec<_> = (0..16).map(|i| show(&format!("shop{i}")).unwrap()).collect();
     assert_eq!(show("shop16").unwrap_err(), NotShown::TooMany);
     assert_eq!(all.len(), 16);
-    // Figures of the runtime begin with no name that a section may have.
+    // No figure of the runtime begins with a name that a section may have.
     drop(all);
     for line in get(endpoint.address(), "/metrics").1.lines().filter(|line| line.starts_with("pdbp_")) {
         let word = line["pdbp_".len()..].split(['_', '{', ' ']).next().unwrap();

@@ -1,4 +1,4 @@
-//! Tasks that wait, under loom: in no interleaving is what comes neither seen by the task nor the task woken.
+//! Tasks that wait, under loom: in every interleaving the task either sees what arrives or is woken.
 
 #[path = "../src/sync/tasks.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -19,7 +19,7 @@ use loom::thread;
 
 use tasks::{Tasks, Waiting};
 
-/// Counts how often it woke. The count is the only thing that the model knows of it.
+/// Counts wake-ups. The model checker knows nothing of it but the count.
 struct Count(AtomicUsize);
 
 impl Wake for Count {
@@ -38,7 +38,7 @@ struct Node {
 }
 
 impl Node {
-    /// As whoever polls puts something into the pipe.
+    /// Puts something into the pipe, as any thread that polls does.
     fn deliver(&self) {
         let engine = self.engine.lock().unwrap();
         self.pipe.fetch_add(1, Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl Node {
         self.tasks.wake();
     }
 
-    /// Whether the task finds something when it looks once more.
+    /// Returns whether the task finds something when it looks once more.
     fn wait(&self, key: u8, waker: &std::sync::Arc<Count>) -> bool {
         self.tasks.wait_on(&self.list, key, Waker::from(std::sync::Arc::clone(waker)));
         self.pipe.load(Ordering::Relaxed) > 0
@@ -84,7 +84,7 @@ fn two_tasks_that_wait_for_one_thing_are_both_woken() {
         let waits = thread::spawn(move || other.wait(1, &second));
         node.deliver();
         let second = waits.join().unwrap();
-        // Nobody polls any more: who was neither woken nor has found something would sleep.
+        // Nobody polls any more: a task that was not woken and has found nothing would sleep for ever.
         assert!(!first && counts[0].0.load(Ordering::SeqCst) == 1);
         assert!(second || counts[1].0.load(Ordering::SeqCst) == 1);
     });

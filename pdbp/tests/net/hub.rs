@@ -125,10 +125,10 @@ fn who_has_no_room_for_an_answer_keeps_no_other_waiting() {
     let full = east.node(1).unwrap().register_shared("full", PartKind::Cpu).unwrap();
     let source = west.node(1).unwrap().register_shared("source", PartKind::Cpu).unwrap();
     let to = source.find("full@node1.east", SOON).unwrap();
-    // More than the pipe and the row of its node take.
+    // More than the pipe and the row of its node hold.
     (0..1_000).for_each(|_| source.send(to, &[7; 2_000]).unwrap());
     source.flush();
-    // Its answer, that there is none, finds no room.
+    // The answer that there is none finds no room.
     let asker = full.node().clone();
     until(|| {
         let found = asker.find("nobody@node0.west", Duration::from_millis(300));
@@ -148,14 +148,14 @@ fn many_look_ups_need_little_room() {
     for _ in 0..64 {
         assert_eq!(node.lookup("part@node1.west").unwrap(), found);
     }
-    // Longer than any, and for longer than there is time.
+    // Longer than any name may be, and a wait without a time limit.
     let long = format!("{}@node1.west", "x".repeat(100_000));
     let error = node.lookup(&long).unwrap_err();
     assert!(matches!(&error, LookupError::Remote { reason, .. } if reason.contains("bytes")), "{error}");
     assert_eq!(node.find("part@node1.west", Duration::MAX).unwrap(), found);
 }
 
-/// What a part that has gone had sent does not wait for others that go on sending, and nor does the news that it has gone.
+/// Messages of a part that has gone do not wait behind others that go on sending, nor does the news that it has gone.
 #[test]
 fn a_part_that_has_gone_is_known_to_have_while_others_send() {
     let (west, east) = two(|builder| builder);

@@ -1,7 +1,8 @@
-//! Open clusters of several masters under leases: whoever cannot be heard is declared down though its connections stay, and shows and decides
-//! nothing itself by then.
+//! Open clusters of several masters under leases: a node that cannot be heard is declared down although its connections stay, and
+//! by then it reports and decides nothing itself.
 //!
-//! A process that gets no processor for a lease is declared down as well, and comes back: whatever is asked here is asked until it is answered.
+//! A process that gets no processor for the length of a lease is declared down as well, and comes back: questions in these tests
+//! are repeated until they are answered.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::open::{Process, members, only};
 use super::proxy::Proxy;
 use super::{Patience, SOON, address, builder};
 
-/// Long enough to be rarely lost by who is merely held up.
+/// Long enough that a process that is merely delayed rarely loses it.
 const LEASE: Duration = Duration::from_secs(2);
 
 fn leased() -> Builder {
@@ -22,7 +23,7 @@ fn founder(address: &str) -> Builder {
     leased().nodes(6).masters(3).listen(address.to_owned()).found(true)
 }
 
-/// Sends back what it gets, until it is killed, also when it was out of reach meanwhile.
+/// Echoes messages until it is killed, also after it was out of reach.
 #[test]
 #[ignore = "the program of the processes that another test starts"]
 fn member() {
@@ -37,7 +38,7 @@ fn member() {
     loop {
         match part.recv() {
             Ok(message) => {
-                // Who has asked may be out just now.
+                // The sender may be out of the cluster just now.
                 if part.send(message.source(), &message).is_ok() {
                     part.flush();
                 }
@@ -75,7 +76,7 @@ fn ask_all(hub: &Part<Shared>, what: &[u8], places: &[usize]) {
     }
 }
 
-/// That a part is registered and found needs an entry of the log.
+/// Registering and finding a part needs an entry of the log.
 fn decides(node: &Node, hub: &Part<Shared>, name: &str) -> Part<Shared> {
     let part = node.register_shared(name, PartKind::Cpu).unwrap();
     wait_until(|| node.is_current());
@@ -83,7 +84,7 @@ fn decides(node: &Node, hub: &Part<Shared>, name: &str) -> Part<Shared> {
     part
 }
 
-/// A cluster of a founder, two further masters, the first of which this process is, and a worker.
+/// A cluster of a founder, two further masters (this process is the first of them) and a worker.
 fn four(address: &str) -> (Vec<Process>, pdbp::Cluster) {
     let mut processes = vec![start("found", address)];
     let joined = leased().join(address.to_owned()).role(Role::Master).start().unwrap();
@@ -107,7 +108,7 @@ fn work_goes_on_under_leases_when_a_master_is_killed() {
     wait_until(|| !members(&node).contains(&0));
     let _late = decides(&node, &hub, "late");
     ask_all(&hub, b"without the founder", &[2, 3]);
-    // By the command with which it was started first: it founds nothing.
+    // With the command by which it was started first: it founds nothing.
     processes.push(start("found", &address));
     wait_until(|| members(&node) == [0, 1, 2, 3]);
     ask_all(&hub, b"with it", &[0, 2, 3]);
@@ -118,7 +119,7 @@ fn work_goes_on_under_leases_when_a_master_is_killed() {
     ask_all(&hub, b"without the second", &[0, 3]);
 }
 
-/// Its connections stay: the kernel answers for it. It is its lease that ends.
+/// Its connections stay, since the kernel answers for it. Only its lease ends.
 #[test]
 fn a_primary_that_stands_still_is_replaced_and_comes_back() {
     let (processes, joined) = four(&address());
@@ -134,7 +135,7 @@ fn a_primary_that_stands_still_is_replaced_and_comes_back() {
     ask_all(&hub, b"with it", &[0, 2, 3]);
 }
 
-/// The primary is cut off from all: the others go on, and it decides nothing and knows that it knows nothing until it is back.
+/// The primary is cut off from all others: they go on, while it decides nothing, and knows that, until it is back.
 #[test]
 fn a_primary_that_is_cut_off_stops() {
     let address = address();

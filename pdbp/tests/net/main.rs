@@ -1,4 +1,4 @@
-//! Clusters over sockets, each node as if in a process of its own.
+//! Clusters over sockets, each node as if in its own process.
 
 mod elastic;
 mod ends;
@@ -24,7 +24,7 @@ use pdbp::{
 /// Long enough for a loaded machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Of a loop that waits for what others do, who may have failed.
+/// Limits a loop that waits for others, which may have failed.
 struct Patience(Instant);
 
 impl Patience {
@@ -65,7 +65,7 @@ fn run<R: Send>(builder: impl Fn() -> Builder + Sync, program: impl Fn(Node) -> 
     })
 }
 
-/// Every part sends to all, messages short and longer than a block, and all come once and in order.
+/// Every part sends messages to all, some longer than a block; all arrive, once and in order.
 fn everybody_to_everybody(node: &Node) -> u64 {
     let part = node.register("all", PartKind::Cpu).unwrap();
     let others = (0..3).filter(|index| *index != node.id().index());
@@ -78,7 +78,7 @@ fn everybody_to_everybody(node: &Node) -> u64 {
             message[..8].copy_from_slice(&number.to_le_bytes());
             part.send(*target, &message).unwrap();
         }
-        // Who only sends waits for others who only send.
+        // A part that only sends would wait for others that only send.
         for _ in if number % 10 == 9 { 0..20 } else { 0..0 } {
             let message = part.recv_timeout(SOON).unwrap();
             let from = &mut next[message.source().node().index()];
@@ -101,7 +101,7 @@ fn messages_cross_between_processes() {
 #[test]
 fn messages_cross_encrypted() {
     let folder = tempfile::tempdir().unwrap();
-    // The founder writes it; who is there earlier has to find one.
+    // The founder writes it; those that start earlier must find one.
     let token = folder.path().join("token");
     std::fs::write(&token, "secret".repeat(6)).unwrap();
     let encrypted = || builder().token_file(token.clone()).tls(pdbp::Tls::Token);
@@ -122,7 +122,7 @@ fn messages_cross_packed() {
     }
 }
 
-/// The first process writes the secret, and who has another is refused.
+/// The first process writes the secret; a process with another one is refused.
 #[test]
 fn a_token_keeps_strangers_out() {
     let folder = tempfile::tempdir().unwrap();
@@ -156,7 +156,7 @@ fn settings_that_cannot_work_say_what_to_do() {
     assert!(early.to_string().contains("listen"), "{early}");
 }
 
-/// Who founds, and who joins, alone.
+/// A process that founds, or joins, alone.
 #[test]
 fn a_start_that_waits_for_others_is_ended_by_the_check_of_its_thread() {
     const EVER: Duration = Duration::from_secs(86_400);
@@ -167,7 +167,7 @@ fn a_start_that_waits_for_others_is_ended_by_the_check_of_its_thread() {
     }
 }
 
-/// Two nodes, of which the second reaches the first by a line that can be cut.
+/// Two nodes; the second reaches the first by a line that can be cut.
 fn pair(builder: impl Fn() -> Builder + Sync) -> (Cluster, Cluster, Proxy) {
     let address = address();
     let proxy = Proxy::to(address.clone());
@@ -178,7 +178,7 @@ fn pair(builder: impl Fn() -> Builder + Sync) -> (Cluster, Cluster, Proxy) {
     })
 }
 
-/// The line is cut again and again while both ends send: every message comes, once and in order.
+/// The line is cut again and again while both ends send: every message arrives, once and in order.
 #[test]
 fn cuts_lose_and_double_nothing() {
     let (one, two, proxy) = pair(builder);
@@ -193,7 +193,7 @@ fn cuts_lose_and_double_nothing() {
             for number in 20 * round..20 * (round + 1) {
                 assert_eq!(*part.recv_timeout(SOON).unwrap(), *number.to_le_bytes().repeat(100));
             }
-            // With the messages of the next round under way.
+            // While messages of the next round are on their way.
             if round % 3 == 1 && node.id().index() == 0 {
                 part.send(target, b"then").unwrap();
                 proxy.cut();
@@ -221,7 +221,7 @@ fn until(node: &Node, what: &str, mut is_it: impl FnMut(&Event) -> bool) {
     }
 }
 
-/// The line stays cut for longer than an outage may last: both ends are told, and told again when there is a new one.
+/// The line stays cut for longer than the allowed outage: both ends are told, and told again when there is a new one.
 #[test]
 fn a_line_that_was_given_up_comes_back() {
     let (one, two, proxy) = pair(|| builder().outage(Duration::from_millis(200)));
@@ -249,7 +249,7 @@ fn a_line_that_was_given_up_comes_back() {
     });
 }
 
-/// A line that was given up takes the second node out of the cluster, and lets it in again when it is back.
+/// A line that was given up takes the second node out of the cluster; it is let in again when the line is back.
 #[test]
 fn a_node_out_of_reach_is_no_member_until_it_is_back() {
     let (one, two, proxy) = pair(|| builder().outage(Duration::from_millis(200)));

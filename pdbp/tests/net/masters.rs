@@ -7,17 +7,17 @@ use pdbp::{Builder, Event, Node, Part, PartKind, Role};
 use super::open::{Process, members, only, until, until_up};
 use super::{Patience, SOON, address, builder};
 
-/// Without leases, so that nobody is declared down whose processor others have; who has gone is told by its connections.
+/// Without leases, so that no node is declared down for lack of a processor; connections tell who has gone.
 fn soon_given_up() -> Builder {
     builder().outage(Duration::from_millis(200))
 }
 
-/// What a founder is started with, at first and again.
+/// The settings of a founder, when it starts first and again.
 fn founder(address: &str) -> Builder {
     soon_given_up().nodes(8).masters(3).listen(address.to_owned()).found(true)
 }
 
-/// Sends back what it gets, until it is killed; after it has passed a barrier if that is what it gets.
+/// Echoes messages until it is killed; passes a barrier first if the message asks for that.
 #[test]
 #[ignore = "the program of the processes that another test starts"]
 fn member() {
@@ -34,7 +34,7 @@ fn member() {
         if *message == *b"barrier" {
             node.barrier(SOON).unwrap();
         }
-        // Who has asked may be out just now.
+        // The sender may be out of the cluster just now.
         if part.send(message.source(), &message).is_ok() {
             part.flush();
         }
@@ -45,7 +45,7 @@ fn start(what: &str, address: &str) -> Process {
     Process::start("masters::member", "MEMBER_STARTS", &format!("{what} {address}"))
 }
 
-/// Asks all that it has not asked itself, and waits for their answers.
+/// Asks all other members, and waits for their answers.
 fn ask_all(hub: &Part, own: &Node, what: &[u8]) {
     let others: Vec<_> = members(own).into_iter().filter(|place| *place != own.id().index()).collect();
     for place in &others {
@@ -88,7 +88,7 @@ fn the_founder_of_three_masters_may_die_and_joins_those_that_are_left() {
         "the founder is declared down",
         |event| matches!(event, Event::NodeDown { node } if node.index() == 0),
     );
-    // Parts are registered and found, barriers are passed, and it is quiet.
+    // Parts are registered and found, barriers are passed, and quiescence is reached.
     let late = node.register("late", PartKind::Cpu).unwrap();
     assert_eq!(hub.find("late@node1", SOON).unwrap(), late.id());
     ask_all(&hub, &node, b"are you there");
@@ -97,7 +97,7 @@ fn the_founder_of_three_masters_may_die_and_joins_those_that_are_left() {
     processes.push(start("worker", &format!("{address},{own}")));
     until_members(&node, &[1, 2, 3, 4, 5]);
     ask_all(&hub, &node, b"barrier");
-    // By the command with which it was started first.
+    // With the command by which it was started first.
     processes.push(start("found", &address));
     until_members(&node, &[0, 1, 2, 3, 4, 5]);
     ask_all(&hub, &node, b"barrier");
@@ -107,7 +107,8 @@ fn the_founder_of_three_masters_may_die_and_joins_those_that_are_left() {
     ask_all(&hub, &node, b"barrier");
 }
 
-/// The two other masters stand still, and call nobody. Without the file the founder had founded a second cluster after three seconds.
+/// The two other masters are stopped, and call nobody. Without the file the founder would have founded a second cluster after three
+/// seconds.
 #[test]
 fn a_founder_that_is_started_again_founds_no_second_cluster_though_its_masters_call_late() {
     let (address, folder) = (address(), tempfile::tempdir().unwrap());

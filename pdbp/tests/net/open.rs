@@ -7,7 +7,7 @@ use pdbp::{Builder, Cluster, Event, Node, PartKind, Role};
 use super::proxy::Proxy;
 use super::{Patience, SOON, address, builder};
 
-/// A cluster of so many places, its founder, and what others begin with that join it.
+/// A cluster with that many places, its founder, and the settings of processes that join it.
 fn found(places: u16) -> (Cluster, impl Fn() -> Builder) {
     let address = address();
     let founder = builder().nodes(places).listen(address.clone()).found(true).start().unwrap();
@@ -19,7 +19,7 @@ pub(crate) fn only(cluster: &Cluster) -> Node {
     cluster.nodes()[0].clone()
 }
 
-/// Waits for an event; what came before is dropped.
+/// Waits for an event; drops those before it.
 pub(crate) fn until(node: &Node, what: &str, is_it: impl Fn(&Event) -> bool) {
     let began = Instant::now();
     loop {
@@ -45,7 +45,7 @@ fn a_founder_begins_alone_and_others_come_when_they_like() {
     let (founder, join) = found(4);
     let first = only(&founder);
     assert_eq!(members(&first), [0]);
-    // Alone it passes barriers, and is quiet.
+    // Alone it passes barriers, and is quiescent.
     for _ in 0..3 {
         first.barrier(SOON).unwrap();
     }
@@ -74,14 +74,14 @@ fn a_founder_begins_alone_and_others_come_when_they_like() {
         drop(part);
         others.push(joined);
     }
-    // Those that came later talk to each other.
+    // Those that joined later talk to each other.
     let parts: Vec<_> =
         others.iter().map(|other| only(other).register_shared("part", PartKind::Cpu).unwrap()).collect();
     let to = parts[1].find("part@node3", SOON).unwrap();
     parts[1].send(to, b"hello").unwrap();
     parts[1].flush();
     assert_eq!(*parts[2].recv_timeout(SOON).unwrap(), *b"hello");
-    // A barrier waits for all that are members, however many it has seen before.
+    // A barrier waits for all current members, however many it has seen before.
     let late = first.barrier(Duration::from_millis(50)).unwrap_err().to_string();
     assert!(late.contains("node1") && late.contains("node3"), "{late}");
     std::thread::scope(|scope| {
@@ -96,8 +96,8 @@ fn a_founder_begins_alone_and_others_come_when_they_like() {
     first.quiesce(SOON).unwrap();
 }
 
-/// What was found before leads nowhere, and never to who has the place next.
-/// Who joins at another address calls the founder at the one that it advertises.
+/// A target that was found before leads nowhere, and never to the next process in that place. A process that joins at another
+/// address calls the founder at the address it advertises.
 #[test]
 fn a_process_is_called_where_it_advertises() {
     let inside = address();
@@ -138,7 +138,7 @@ fn a_place_is_taken_again_by_another() {
         drop((part, node, joined));
         until(&first, "it has left", |event| matches!(event, Event::NodeDown { node } if node.index() == 1));
         assert_eq!(members(&first), [0]);
-        // Those that are left wait for nobody who has gone.
+        // Those that are left do not wait for any that have gone.
         first.barrier(SOON).unwrap();
     }
 }
@@ -192,7 +192,7 @@ impl Drop for Process {
     }
 }
 
-/// Sends back what it gets, until it is killed.
+/// Echoes messages until it is killed.
 #[test]
 #[ignore = "the program of the processes that another test starts"]
 fn worker() {
@@ -223,7 +223,7 @@ fn processes_that_are_killed_are_replaced_by_others() {
     let mut targets: Vec<_> = (1..4).map(find).collect();
     targets.iter().for_each(|target| echo(*target));
     for _ in 0..2 {
-        // Processes get places in the order in which they come.
+        // Processes get places in the order in which they join.
         drop(workers.remove(0));
         let (mut gone, patience) = (None, Patience::new());
         while gone.is_none() {
@@ -244,7 +244,7 @@ fn processes_that_are_killed_are_replaced_by_others() {
     }
 }
 
-/// A founder that is started again founds another cluster: those of the former one are none of it, and cannot get in.
+/// A founder that is started again founds another cluster: members of the former one do not belong to it, and cannot get in.
 #[test]
 fn a_founder_that_is_started_again_begins_anew() {
     let (founder, join) = found(3);
@@ -257,13 +257,13 @@ fn a_founder_that_is_started_again_begins_anew() {
     let again = builder().nodes(3).listen(address).found(true).start().unwrap();
     let joined = join().start().unwrap();
     until_up(&only(&again), &only(&joined));
-    // The former one calls again and again, and is refused.
+    // The former member calls again and again, and is refused.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!((members(&only(&again)), members(&only(&joined))), (vec![0, 1], vec![0, 1]));
     drop(former);
 }
 
-/// A founder with so many places, and a process that reaches it by a line that can be cut.
+/// A founder with that many places, and a process that reaches it by a line that can be cut.
 fn by_proxy(places: u16) -> (Cluster, Cluster, Proxy, String) {
     let address = address();
     let proxy = Proxy::to(address.clone());
@@ -274,7 +274,7 @@ fn by_proxy(places: u16) -> (Cluster, Cluster, Proxy, String) {
     (founder, joined, proxy, address)
 }
 
-/// A message and its answer take longer than a process waits where all are near.
+/// A message and its answer take longer than the usual patience of a process.
 #[test]
 fn a_process_behind_a_slow_line_is_let_in_without_leases() {
     let (founder, _) = found(3);
@@ -286,7 +286,7 @@ fn a_process_behind_a_slow_line_is_let_in_without_leases() {
     assert_eq!(members(&only(&joined)), [0, 1]);
 }
 
-/// Nobody else has got its place meanwhile, and its parts are who they were.
+/// Nobody else has got its place meanwhile, and its parts have the same identity as before.
 #[test]
 fn a_process_that_was_out_of_reach_comes_back_to_its_place() {
     let (founder, joined, proxy, _) = by_proxy(3);

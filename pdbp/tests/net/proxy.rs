@@ -26,18 +26,18 @@ impl Proxy {
         Self::connecting(Duration::ZERO, move || TcpStream::connect(&target))
     }
 
-    /// Whatever passes is under way for so long.
+    /// Delays everything that passes by this much.
     pub(crate) fn slow(target: String, delay: Duration) -> Self {
         Self::connecting(delay, move || TcpStream::connect(&target))
     }
 
-    /// Leads nowhere until it is said where to.
+    /// Leads nowhere until `target` is set.
     pub(crate) fn later(target: Arc<OnceLock<std::net::SocketAddr>>) -> Self {
         let nowhere = || std::io::Error::from(std::io::ErrorKind::NotFound);
         Self::connecting(Duration::ZERO, move || TcpStream::connect(target.get().ok_or_else(nowhere)?))
     }
 
-    /// Calls from another address of this host, where nobody listens who listens at 127.0.0.1.
+    /// Calls from another address of this host, at which a process that listens at 127.0.0.1 cannot be reached.
     pub(crate) fn from_elsewhere(target: std::net::SocketAddr) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         Self::connecting(Duration::ZERO, move || {
@@ -78,23 +78,23 @@ impl Proxy {
         self.address.clone()
     }
 
-    /// Ends all connections. What is under way is lost, half a frame maybe.
+    /// Ends all connections. What is on its way is lost, possibly half a frame.
     pub(crate) fn cut(&self) {
         let mut lines = self.lines.lock().unwrap();
         for stream in lines.open.drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
-        // Behind the end of what was stalled.
+        // After the end of what was stalled.
         lines.is_stalled = false;
     }
 
-    /// Ends all connections, and those to come.
+    /// Ends all connections, and refuses new ones.
     pub(crate) fn close(&self) {
         self.lines.lock().unwrap().is_closed = true;
         self.cut();
     }
 
-    /// From now on nothing passes, and connections stay.
+    /// From now on nothing passes, but connections stay.
     pub(crate) fn stall(&self) {
         self.lines.lock().unwrap().is_stalled = true;
     }
@@ -103,13 +103,13 @@ impl Proxy {
         self.lines.lock().unwrap().is_closed = false;
     }
 
-    /// Connections that there were.
+    /// Connections there have been.
     pub(crate) fn lines(&self) -> usize {
         self.lines.lock().unwrap().count
     }
 }
 
-/// Passes on what comes, each piece when it has been under way for so long.
+/// Passes on what arrives, each piece after the delay.
 fn pass_on(mut from: TcpStream, mut to: TcpStream, lines: &Arc<Mutex<Lines>>, delay: Duration) {
     let under_way = if delay.is_zero() { 1 } else { 4096 };
     let (sender, pieces) = sync_channel::<(Instant, Vec<u8>)>(under_way);

@@ -5,7 +5,7 @@ use pdbp::{Codec, Framing, Node, PartKind, Settings};
 use super::grid;
 use super::{SOON, builder, everybody_to_everybody, run};
 
-/// The others need not be told: what a process takes it understands either way.
+/// The others need not be told: a process understands either kind that it receives.
 #[test]
 fn nodes_talk_soap_and_some_do_not() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +53,7 @@ fn shown(settings: &Settings) -> String {
     settings.entries().find(|entry| entry.key == "trunks").unwrap().value
 }
 
-/// The cluster `west` is not found, for a reason that is known once somebody has tried to dial.
+/// The cluster `west` is not found, for a reason that is known once somebody has tried to dial it.
 #[cfg(feature = "tls")]
 fn fails_with(east: &pdbp::Cluster, why: &str) {
     let node = east.node(0).unwrap();
@@ -61,7 +61,7 @@ fn fails_with(east: &pdbp::Cluster, why: &str) {
     grid::until(|| find().to_string().contains(why).then_some(()));
 }
 
-/// `https` encrypts where `tls` does not say so, and finds out whether the other end does.
+/// `https` encrypts where `tls` is not set, and finds out whether the other end does.
 #[cfg(feature = "tls")]
 #[test]
 fn a_trunk_is_called_by_https_and_nothing_falls_back() {

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use crate::{SOON, find, pair, part, until};
 
-/// A backend of the program's own: blocks copied into posted ones, through a wrapper that is often busy, and that nobody rings
-/// for.
+/// A backend of the program's own: blocks are copied into posted ones, through a wrapper that is often busy and never rings.
 #[test]
 fn a_cluster_runs_on_a_transport_that_the_program_brings() {
     let builder: Builder = Cluster::builder().block_bytes(2048).timeout(SOON);
@@ -35,7 +34,7 @@ fn a_cluster_runs_on_a_transport_that_the_program_brings() {
     }
 }
 
-/// Two hosts of two nodes each: messages are read where they lie, or copied into posted blocks, and programs do not see which.
+/// Two hosts of two nodes each: messages are read in place or copied into posted blocks, and programs see no difference.
 #[test]
 fn a_cluster_runs_on_several_hosts() {
     let hosts = [0, 0, 1, 1];
@@ -73,7 +72,8 @@ fn a_cluster_runs_on_several_hosts() {
     });
 }
 
-/// The master is the first to know that all have come to a barrier. It must tell before it goes, though its link is busy.
+/// The master is the first to know that all have arrived at a barrier. It must tell the others before it goes, though its link is
+/// busy.
 #[test]
 fn the_master_may_go_as_soon_as_it_has_passed_a_barrier() {
     let builder: Builder = Cluster::builder().block_bytes(2048).timeout(SOON).progress(Progress::Inline);
@@ -85,7 +85,7 @@ fn the_master_may_go_as_soon_as_it_has_passed_a_barrier() {
             let bell = Arc::new(Doorbell::default());
             (Backend::new(FaultInjector::new(end, faults), bell), Box::new(memory) as Memory)
         });
-        // Each node in a thread of its own, as in processes of their own.
+        // Each node in its own thread, as if in its own process.
         let nodes = builder.clone().start_on(nodes.collect()).unwrap().into_nodes();
         let waiting = nodes.into_iter().map(|node| std::thread::spawn(move || node.barrier(SOON)));
         for waits in waiting.collect::<Vec<_>>() {
@@ -94,7 +94,7 @@ fn the_master_may_go_as_soon_as_it_has_passed_a_barrier() {
     }
 }
 
-/// Two nodes, each started by a thread of its own, as processes are, with settings of its own.
+/// Two nodes, each started by its own thread with its own settings, as processes are.
 fn start_apart(settings: [Builder; 2]) -> Vec<Result<Cluster, StartError>> {
     let memories: Vec<_> = (0..2).map(|_| HeapMemory::new(512 << 10).unwrap()).collect();
     let ends = Local::network(&memories, Arrival::InPlace, stride(4096), 24);

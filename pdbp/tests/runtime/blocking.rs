@@ -44,7 +44,7 @@ fn a_long_message_is_given_up_in_time_and_never_just_would_block() {
         let to = find(&a, "b@node1");
         let long = vec![1; 100_000];
         let error = a.sender(to).timeout(BRIEFLY).send(&long).unwrap_err();
-        // It would name the setting if it had waited that long for any of the segments.
+        // If it had waited that long for one segment, it would name the setting.
         assert!(matches!(&error, SendError::Timeout(t) if t.waited == BRIEFLY), "{error}");
         let error = a.try_send(to, &long).unwrap_err();
         assert_eq!(error, SendError::NeedsWaiting { bytes: long.len(), limit: a.longest() });
@@ -123,7 +123,7 @@ fn receiving_and_waiting_end_in_time() {
     }
 }
 
-/// With a progress thread, or a host that polls, a message leaves although its sender never calls again.
+/// With a progress thread, or a host that polls, a message leaves although its sender makes no further call.
 #[test]
 fn a_message_leaves_after_its_time_without_another_call() {
     for progress in [Progress::Thread, Progress::Host] {
@@ -226,7 +226,7 @@ fn who_waits_to_send_sleeps_though_something_lies_unread() {
     }
 }
 
-/// What readers give back is room, though a poll that takes only that back counts as one that has done nothing.
+/// Blocks that readers give back become room, though a poll that only takes them back counts as having done nothing.
 #[test]
 fn room_that_readers_have_given_back_is_found_by_who_does_not_wait() {
     let cluster = small(1, Progress::Inline);
@@ -234,7 +234,7 @@ fn room_that_readers_have_given_back_is_found_by_who_does_not_wait() {
     let (a, b) = (part(&node, "a"), part(&node, "b"));
     let to = find(&a, "b@node0");
     let mut held = Vec::new();
-    // Until none comes any more and none is taken: all room is in messages that are held.
+    // Until no more arrive and none is taken: all room is in messages that are held.
     let mut quiet = 0;
     while quiet < 100 {
         let came = b.try_recv().map(|message| held.push(message)).is_some();
@@ -248,7 +248,8 @@ fn room_that_readers_have_given_back_is_found_by_who_does_not_wait() {
     assert!(found);
 }
 
-/// A peer that takes nothing has those who do not wait for it look in vain when it may have room, and not whenever another takes something.
+/// While a peer takes nothing, senders that do not wait probe its row only when it may have room, and not whenever another peer
+/// takes something.
 #[test]
 fn a_row_that_is_full_is_not_looked_at_for_what_others_do() {
     const ROUNDS: u64 = 2_000;

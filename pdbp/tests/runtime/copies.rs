@@ -1,4 +1,4 @@
-//! Long messages and pieces of streams, which are copied past the processor's caches or through them, as takes less time.
+//! Long messages and pieces of streams, copied past the processor's caches or through them, whichever is faster.
 
 use std::io::{Read, Write};
 
@@ -44,7 +44,7 @@ fn messages_of_any_length_arrive_whole_and_in_order() {
     }
 }
 
-/// More than after which either way is tried.
+/// More pieces than it takes until both ways have been tried.
 #[test]
 fn a_stream_of_long_pieces_arrives_as_written() {
     const ROUNDS: usize = 60;

@@ -5,7 +5,7 @@ use pdbp::{Event, Interest, Node, Progress, RecvError, SendError, WaitError};
 
 use crate::{SOON, clusters, find, pair, until};
 
-/// A node whose handles are all dropped is gone; the others see it and go on.
+/// A node whose handles are all dropped is down; the others see it and go on.
 #[test]
 fn a_node_that_is_gone_fails_its_senders_and_breaks_its_streams() {
     for cluster in clusters(3) {
@@ -17,7 +17,7 @@ fn a_node_that_is_gone_fails_its_senders_and_breaks_its_streams() {
             let mut stream = b.open_stream(to_a).unwrap();
             stream.write_all(b"begun").unwrap();
             stream.flush().unwrap();
-            // Neither finished nor given up: the node just goes.
+            // Neither finished nor abandoned: the node just goes.
             std::mem::forget(stream);
         }
         let mut reader = a.accept_stream(SOON).unwrap();
@@ -39,7 +39,7 @@ fn a_node_that_is_gone_fails_its_senders_and_breaks_its_streams() {
     }
 }
 
-/// The end of a stream must not overtake its segments, on which its reader has not looked yet.
+/// The end of a stream must not overtake its segments before its reader has looked at them.
 #[test]
 fn a_stream_whose_node_went_before_anybody_looked_ends_with_an_error() {
     for cluster in clusters(2) {
@@ -125,7 +125,7 @@ fn a_panic_in_one_node_ends_what_the_others_wait_for_and_is_the_one_that_is_pass
             if node.id().index() == 2 {
                 panic!("node 2 has had enough");
             }
-            // Nobody would ever send it anything.
+            // No other part would ever send it anything.
             let received = part.recv().map(|_| ());
             let barrier = node.barrier(SOON);
             assert!(matches!(
@@ -142,7 +142,7 @@ fn a_panic_in_one_node_ends_what_the_others_wait_for_and_is_the_one_that_is_pass
     }
 }
 
-/// A message is delivered or comes back to the part that sent it, whatever kind it is of.
+/// A message of any kind is delivered or comes back to the part that sent it.
 #[test]
 fn what_a_node_that_is_gone_did_not_get_comes_back_to_its_senders() {
     for progress in [Progress::Thread, Progress::Inline, Progress::Host] {
@@ -198,9 +198,9 @@ fn what_a_node_that_is_gone_did_not_get_comes_back_to_its_senders() {
             .map(|m| u32::from_le_bytes((**m).try_into().unwrap()))
             .collect();
         assert!(numbers.is_sorted(), "{numbers:?}");
-        // Blocks that had been delivered whole or in part do not come back.
+        // Blocks that had been delivered in whole or in part do not come back.
         assert!(numbers.iter().all(|n| !delivered.contains(n)));
-        // A thread of its node may have put all of them into b's pipe; otherwise the last never left.
+        // The progress thread may have put all of them into b's pipe; otherwise the last never left.
         if progress != Progress::Thread || !numbers.is_empty() {
             assert_eq!(sent.last(), numbers.last());
         }
@@ -231,7 +231,7 @@ fn segments_of_a_stream_come_back_with_its_number() {
     }
 }
 
-/// All that are left are told once, and agree on who is left.
+/// All remaining nodes are told once, and agree on the members.
 #[test]
 fn a_node_that_is_gone_is_no_member_for_anybody() {
     for cluster in clusters(4) {
@@ -259,7 +259,7 @@ fn a_node_that_is_gone_is_no_member_for_anybody() {
     }
 }
 
-/// The standby takes over, and finds what the master knew; what it is asked for meanwhile is done by it.
+/// The standby takes over, and finds what the master knew; it also serves what is asked for meanwhile.
 #[test]
 fn a_master_that_is_gone_is_replaced() {
     for cluster in clusters(4) {
@@ -270,7 +270,7 @@ fn a_master_that_is_gone_is_replaced() {
         drop((master, nodes.remove(0)));
         let rest: Vec<_> = parts.collect();
         let all: Vec<_> = rest.iter().collect();
-        // While nobody is master a registration waits for the next one.
+        // While there is no master, a registration waits for the next one.
         let late = std::thread::scope(|scope| {
             let node = nodes[2].clone();
             let registers = scope.spawn(move || crate::part(&node, "late").id());

@@ -1,4 +1,4 @@
-//! Calls that wait are ended by others.
+//! Waiting calls are interrupted by others.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use pdbp::{Interest, LookupError, Progress, RecvError, SendError, WaitError, int
 
 use crate::{SOON, clusters, find, pair, part, small};
 
-/// Each count ends one call of each part and handle, were it made before the call.
+/// Each interrupt ends one waiting call of each part and handle, even if it comes before the call.
 #[test]
 fn an_interrupt_ends_one_waiting_call_of_each() {
     for cluster in clusters(2) {
@@ -24,7 +24,7 @@ fn an_interrupt_ends_one_waiting_call_of_each() {
         assert!(matches!(a.wait(Interest::Recv, SOON), Err(RecvError::Interrupted)));
         assert_eq!(node.barrier(SOON), Err(WaitError::Interrupted));
         assert_eq!(node.find("nobody", SOON), Err(LookupError::Interrupted));
-        // All are seen: what comes now is waited for.
+        // All interrupts are used up: the next call waits for a message.
         b.send(a.id(), b"a message").unwrap();
         b.flush();
         assert_eq!(*a.recv_timeout(SOON).unwrap(), *b"a message");
@@ -78,7 +78,7 @@ fn a_check_of_the_thread_is_asked_now_and_then() {
             for _ in 0..2 {
                 assert_eq!(*a.recv_timeout(SOON).unwrap(), *b"from the check");
             }
-            // Another one for a while; then the first again.
+            // Another check for a while; then the first again.
             let at_once = interruptible(|| true, || b.recv_timeout(SOON).map(|_| ()));
             assert_eq!(at_once, Err(RecvError::Interrupted));
             b.recv_timeout(SOON).map(|_| ())

@@ -1,4 +1,4 @@
-//! Messages of mixed lengths, whose trains a part packs by itself and reads ahead.
+//! Messages of mixed lengths, in trains that a part packs by itself and reads ahead.
 
 use std::collections::VecDeque;
 
@@ -6,14 +6,14 @@ use pdbp::{Part, Progress, SendError};
 
 use crate::{SOON, part, small_builder};
 
-/// A part, and what it is to receive.
+/// A part, and the messages it should receive.
 struct Reader {
     part: Part,
     expected: VecDeque<Vec<u8>>,
 }
 
 impl Reader {
-    /// Reads what has come, one by one or in batches.
+    /// Reads what has arrived, one by one or in batches.
     fn read(&mut self, by_batch: bool) {
         let Self { part, expected } = self;
         if by_batch {
@@ -28,8 +28,8 @@ impl Reader {
     }
 }
 
-/// Trains of one and of several messages, of any length and padding, to parts of one node and of another, with loans, trains and flushes in
-/// between.
+/// Trains of one and of several messages, of any length and padding, to parts of one node and of another, with loans, trains and
+/// flushes in between.
 #[test]
 fn mixed_lengths_to_several_parts_arrive_in_order() {
     for progress in [Progress::Inline, Progress::Host, Progress::Thread] {

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use pdbp::{Builder, Cluster, Node, Part, PartKind, Progress, Target};
 
-/// Long enough for a loaded machine; a test that waits so long has failed.
+/// Long enough for a loaded machine; a test that waits this long has failed.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// For waits that are expected to end without success.
 pub(crate) const BRIEFLY: Duration = Duration::from_millis(30);
@@ -67,7 +67,7 @@ pub(crate) fn pair(cluster: &Cluster) -> (Part, Part) {
     (part(&cluster.node(0).unwrap(), "a"), part(&cluster.node(1).unwrap(), "b"))
 }
 
-/// Polls both parts' nodes until `done` gives a value: for tests that run several nodes on one thread.
+/// Polls both parts' nodes until `done` returns a value: for tests that run several nodes on one thread.
 pub(crate) fn until<R>(parts: &[&Part], mut done: impl FnMut() -> Option<R>) -> R {
     let started = std::time::Instant::now();
     loop {

@@ -46,7 +46,7 @@ fn messages_of_any_length_arrive_once_and_in_order() {
     }
 }
 
-/// More nodes than a part keeps the room behind its last message to, two parts on each, and messages of two lengths in between.
+/// More nodes than a part keeps open trains for, two parts on each, and messages of two lengths in between.
 #[test]
 fn messages_to_many_nodes_in_turn_arrive_in_order() {
     const NODES: u16 = 36;
@@ -75,7 +75,7 @@ fn messages_to_many_nodes_in_turn_arrive_in_order() {
             }
             sent[at] += 1;
         };
-        // Mostly to one part of each of a few nodes: those are in the middle of trains when others come.
+        // Mostly to one part on each of a few nodes: their trains are still open when messages to others come in between.
         let few = [0, 2, 4, 64, 66, 68];
         for _ in 0..20_000 {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -114,7 +114,7 @@ fn parts_of_one_node_reach_each_other() {
 #[test]
 fn plain_values_travel_in_trains_and_are_read_in_place() {
     for progress in [Progress::Thread, Progress::Inline, Progress::Host] {
-        // A block that leaves when its time is over, on a busy machine between two values, would be a train of its own.
+        // A block that leaves because its time is over (on a busy machine between two values) would be a separate train.
         let cluster = small_builder(2, progress).set("flush_after_us", "10000000").start().unwrap();
         let (a, b) = pair(&cluster);
         let to = find(&a, "b@node1");
@@ -163,7 +163,7 @@ fn values_sent_many_at_a_time_arrive_as_messages_of_their_own() {
         assert_eq!(to.send_each(&values[..100]), Ok(100));
         assert_eq!(to.send_each::<[u32; 3]>(&[]), Ok(0));
         assert_eq!(to.send_each(&[(), (), ()]), Ok(3));
-        // Lengths known at run time; nothing of what is left over.
+        // Lengths known at run time; an incomplete rest is not sent.
         assert_eq!(to.send_train(b"onetwosix+", 3), Ok(3));
         assert_eq!(to.send_train(b"nothing", 0), Ok(0));
         assert_eq!(to.send_train(b"too long", 9), Ok(0));
@@ -231,7 +231,7 @@ fn nothing_overtakes_a_loan() {
         assert_eq!(a.sender(own).loan(4).map(|_| ()), Err(refused.clone()), "one at a time");
         assert!(refused.to_string().contains("send or drop that first"), "{refused}");
         assert!(a.wait(Interest::Send(to), BRIEFLY).unwrap().send, "a send does not wait");
-        // What goes elsewhere, or ahead anyhow, goes on.
+        // Messages to other targets, or ahead of the rest anyway, are not held up.
         a.send(own, b"elsewhere").unwrap();
         a.sender(to).command(1).send(b"now").unwrap();
         a.flush();
@@ -254,7 +254,7 @@ fn a_sender_waits_until_its_deadline_and_no_longer() {
         let to = find(&a, "b@node1");
         let began = Instant::now();
         let sender = a.sender(to).deadline(began + 2 * BRIEFLY);
-        // As many as there is room for; then none, for it is the deadline of all.
+        // As many as there is room for; then none, since the deadline is for all.
         let refused = std::iter::repeat_with(|| sender.send(&[1; 700])).find_map(Result::err);
         assert!(began.elapsed() >= 2 * BRIEFLY);
         assert!(matches!(refused, Some(SendError::Timeout(_))), "{refused:?}");
@@ -272,10 +272,10 @@ fn a_message_to_many_reaches_every_part_once() {
         let parts: Vec<_> = (0..6).map(|i| part(&nodes[i / 2], &format!("p{i}"))).collect();
         let mut targets: Vec<Target> =
             (0..6).map(|i| find(&sender, &format!("p{i}@node{}", i / 2))).collect();
-        // Twice the same part: once is enough.
+        // The same part twice: once is enough.
         targets.push(targets[3]);
         let all: Vec<_> = parts.iter().chain([&sender]).collect();
-        // To each part by itself, and so that the row of one node has room for both of its parts.
+        // To each part by itself, and such that the row of one node has room for both of its parts.
         let long = contents(5, 2500);
         for message in [&b"to all"[..], b"", &long] {
             sender.send_all(&targets, message).unwrap();
@@ -376,7 +376,7 @@ fn a_message_above_the_limit_is_refused_by_name() {
 
 #[test]
 fn a_batch_is_the_rest_of_a_train_or_a_long_message_or_a_command() {
-    // Fits the row, and so is received before anybody reads, whenever open blocks were flushed.
+    // Fits the row, so it is received before anybody reads, provided that open blocks were flushed.
     const LONG: usize = 3000;
     for cluster in clusters(2) {
         let (a, b) = pair(&cluster);
@@ -408,7 +408,7 @@ fn a_batch_is_the_rest_of_a_train_or_a_long_message_or_a_command() {
     }
 }
 
-/// Two senders with more between them than the receiver puts together at a time.
+/// Two senders that together have more on its way than the receiver reassembles at a time.
 #[test]
 fn long_messages_share_the_memory_of_a_node_and_none_is_lost() {
     for progress in [Progress::Thread, Progress::Inline, Progress::Host] {
@@ -465,7 +465,7 @@ fn a_long_message_that_is_not_read_is_room_that_the_next_waits_for() {
         b.flush();
         sending.join().unwrap();
     });
-    // What was given up is nobody's, and the room is there again.
+    // What was given up belongs to no message, and the room is free again.
     std::thread::scope(|scope| {
         let node = cluster.node(0).unwrap();
         scope.spawn(move || {
@@ -488,7 +488,7 @@ fn the_last_block_of_a_long_message_goes_back_with_the_others() {
     a.flush();
     let message = until(&[&a, &b], || b.try_recv());
     assert_eq!(*message, *contents(0, 2500));
-    // Nobody asks for another message.
+    // Without a call that asks for another message.
     let used = |part: &pdbp::Part| part.node().stats().send.iter().map(|row| row.space.used()).sum::<u32>();
     until(&[&a, &b], || (used(&a) == 0).then_some(()));
     assert_eq!(message.len(), 2500);

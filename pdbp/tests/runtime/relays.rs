@@ -1,4 +1,4 @@
-//! Nine nodes lie in three rows of three; node 0 is the master. From node 4 to node 8 it is by node 5.
+//! Nine nodes in three rows of three; node 0 is the master. The way from node 4 to node 8 is through node 5.
 
 use std::io::{Read, Write};
 use std::time::Instant;
@@ -88,7 +88,7 @@ fn streams_between_all_nodes_arrive_as_written() {
                 let mut incoming = here.accept_stream(SOON).unwrap();
                 assert_eq!(incoming.source().node().index(), from);
                 let (mut got, rest) = (Vec::new(), text(me, 20_000));
-                // Who only writes could wait for one that only writes.
+                // A part that only writes could wait for another that only writes.
                 for piece in rest[100..].chunks(995) {
                     stream.write_all(piece).unwrap();
                     stream.flush().unwrap();
@@ -109,7 +109,7 @@ fn streams_between_all_nodes_arrive_as_written() {
     }
 }
 
-/// Polls all nodes until `done` gives a value.
+/// Polls all nodes until `done` returns a value.
 fn polling<R>(nodes: &[Node], mut done: impl FnMut() -> Option<R>) -> R {
     let started = Instant::now();
     loop {
@@ -167,7 +167,7 @@ fn when_a_relay_is_gone_writer_reader_and_sender_are_told_and_the_others_go_on()
                 .unwrap(),
         );
         told(&polling(&nodes, || writer.send(to_reader, b"x").err()));
-        // By node 3.
+        // Through node 3.
         writer.send(to_third, b"we go on").unwrap();
         writer.flush();
         assert_eq!(*polling(&nodes, || third.try_recv()), *b"we go on");
@@ -185,7 +185,7 @@ fn a_stream_for_which_its_relay_has_no_room_is_an_error_that_names_relay_and_des
         open.write_all(b"one").unwrap();
         open.flush().unwrap();
         let mut incoming = polling(nodes, || reader.try_accept_stream().unwrap());
-        // Short enough to be over before the relay has said anything.
+        // Short enough to be over before the relay has reported anything.
         let mut stream = second.open_stream(to[1]).unwrap();
         stream.write_all(b"two").unwrap();
         let error = stream.finish().unwrap_err();

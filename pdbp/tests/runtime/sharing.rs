@@ -1,4 +1,4 @@
-//! Parts that go to other threads, ends of streams that keep their part, and several parts on one thread.
+//! Parts that move to other threads, ends of streams that keep their part alive, and several parts on one thread.
 
 use std::io::{Read as _, Write as _};
 use std::rc::Rc;
@@ -19,7 +19,7 @@ const _: () = may_be_shared::<Message<Shared>>();
 const _: () = may_be_shared::<Batch<Shared>>();
 const _: () = may_be_shared::<Returned<Shared>>();
 
-/// A part goes round threads, and what it receives is read and dropped by another than the one that received it.
+/// A part passes through several threads, and its messages are read and dropped by another thread than the one that received them.
 #[test]
 fn a_shared_part_and_its_messages_go_to_other_threads() {
     for progress in [Progress::Thread, Progress::Inline] {
@@ -47,13 +47,13 @@ fn a_shared_part_and_its_messages_go_to_other_threads() {
                 }
                 sink
             });
-            // Short ones, and one that is put together.
+            // Short ones, and one that is reassembled.
             for length in [3, 500, 5000] {
                 source.send(to, &vec![round; length]).unwrap();
                 expected += u64::from(round) * length as u64;
             }
             source.flush();
-            // Whoever waits for the room of a long message polls its node.
+            // A call that waits for the room of a long message polls its node.
             while !receives.is_finished() {
                 zero.poll();
                 thread::yield_now();
@@ -73,7 +73,7 @@ fn ends_of_streams_and_loans_may_keep_their_part() {
         let (a, b) = (Rc::new(a), Rc::new(b));
         let mut writer = StreamWriter::open(Rc::clone(&a), to).unwrap();
         let mut loan = Loan::new(Rc::clone(&a), to, 4).unwrap();
-        // Nothing else keeps it.
+        // Nothing else keeps it alive.
         drop(a);
         loan.copy_from_slice(b"lent");
         loan.send();

@@ -64,8 +64,8 @@ fn many_streams_at_once_keep_apart_and_segments_are_read_in_place() {
                 assert_eq!(*me.recv().unwrap(), *b"done");
             } else {
                 let mut readers: Vec<_> = (0..10).map(|_| me.accept_stream(SOON).unwrap()).collect();
-                // In the order in which they are written: a stream that nobody reads holds its blocks, and with them the
-                // credit of its node.
+                // In the order in which they are written: a stream that nobody reads holds its blocks, and with them the credit of
+                // its node.
                 let mut firsts = vec![None; readers.len()];
                 for round in 0..20u8 {
                     for (reader, first) in readers.iter_mut().zip(&mut firsts) {
@@ -168,7 +168,7 @@ fn a_stream_to_a_node_that_does_not_read_times_out_by_name() {
         .nodes(2)
         .block_bytes(1024)
         .memory_bytes(65_536)
-        // It is the time for the start as well.
+        // It is the time limit for the start as well.
         .timeout(Duration::from_secs(3))
         .progress(pdbp::Progress::Inline)
         .start()
@@ -228,12 +228,12 @@ fn ends_of_streams_need_not_wait() {
     assert_eq!((reader.read_some(&mut bytes, SOON).unwrap(), bytes), (3, *b"fir"));
     assert_eq!((reader.read_some(&mut bytes, Duration::ZERO).unwrap(), &bytes[..2]), (2, &b"st"[..]));
     assert!(matches!(reader.read_some(&mut bytes, Duration::ZERO), Err(RecvError::Timeout(_))));
-    // What has arrived at the node is found by a call that may not wait, too.
+    // A call that may not wait also finds what has arrived at the node.
     assert_eq!(writer.write_some(b"now").unwrap(), 3);
     writer.flush_segment().unwrap();
     assert_eq!((reader.read_some(&mut bytes, Duration::ZERO).unwrap(), bytes), (3, *b"now"));
 
-    // Nobody reads: there is no room, and soon there is again.
+    // Nobody reads: there is no room; soon there is again.
     let mut written = 0;
     let full = loop {
         match writer.write_some(&[7; 1000]) {

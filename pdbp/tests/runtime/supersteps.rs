@@ -9,7 +9,7 @@ fn workers(me: &Part, nodes: usize) -> Vec<Target> {
     (0..nodes).map(|i| find(me, &format!("part@node{i}"))).collect()
 }
 
-/// One superstep in which a part sends `count` numbers to each; what it has received.
+/// One superstep in which a part sends `count` numbers to each; returns those it has received.
 fn exchange(me: &Part, to: &[Target], count: u64, step: u64) -> Vec<u64> {
     let (mut sent, mut got) = (0, Vec::new());
     let all = count * to.len() as u64;
@@ -82,7 +82,7 @@ fn answers_arrive_in_the_superstep_after_the_requests() {
     }
 }
 
-/// Also where only the primary knows for whom all wait, which is node 0, and which hears of one that waits before or after the failure.
+/// Also where only the primary, node 0, knows for whom all wait, and learns of a waiting node before or after the failure.
 #[test]
 fn a_superstep_without_a_node_that_has_failed_ends_in_an_error_that_names_it() {
     for is_first in [true, false] {

@@ -1,4 +1,4 @@
-//! Parts that wait as tasks do, on executors of the smallest kind.
+//! Parts that wait in tasks, on minimal executors.
 
 mod streams;
 
@@ -31,7 +31,7 @@ fn this_thread() -> Arc<Woken> {
     Arc::new(Woken { thread: thread::current(), times: AtomicU64::new(0) })
 }
 
-/// Runs a task on this thread, which does nothing else. A task that is not woken stands still for ever, which is long enough to be seen.
+/// Runs a task on this thread, which does nothing else. A task that is not woken never continues, so that the test fails.
 fn block_on<F: Future>(task: F) -> F::Output {
     let woken = this_thread();
     let waker = Waker::from(Arc::clone(&woken));
@@ -41,7 +41,7 @@ fn block_on<F: Future>(task: F) -> F::Output {
             return output;
         }
         let since = Instant::now();
-        // Wakers of other tasks that this thread had may end a pause, too.
+        // Wakers of earlier tasks of this thread may end a pause, too.
         while woken.times.swap(0, Ordering::Relaxed) == 0 {
             assert!(since.elapsed() < SOON, "nothing has woken the task");
             thread::park_timeout(SOON);
@@ -49,7 +49,7 @@ fn block_on<F: Future>(task: F) -> F::Output {
     }
 }
 
-/// Asks until the task sleeps: before, it wakes itself for a while.
+/// Polls until the task sleeps: at first it wakes itself for a while.
 fn sleep_with(woken: &Arc<Woken>, mut poll: impl FnMut(&mut Context<'_>) -> bool) {
     let waker = Waker::from(Arc::clone(woken));
     loop {
@@ -107,7 +107,7 @@ fn a_task_whose_host_polls_is_woken_by_that() {
                     node.poll();
                 }
             }
-            // It may be woken since the tables have changed.
+            // It may be woken because the tables have changed.
             if let Poll::Ready(message) = b.poll_recv(&mut Context::from_waker(&waker)) {
                 break message.unwrap();
             }
@@ -132,7 +132,7 @@ fn a_message_wakes_a_task_once() {
         assert_eq!(b.recv_timeout(SOON).unwrap().value(), Some(number));
         wakes += woken.times.load(Ordering::Relaxed);
     }
-    // News of the tables, of which there are few, wake it as well.
+    // Changes of the tables, of which there are few, wake it as well.
     assert!(wakes <= MESSAGES + 5, "{wakes} wake-ups");
 }
 
@@ -175,7 +175,7 @@ fn tasks_that_send_wait_for_room_and_nothing_is_lost() {
                 a.send_async(to, bytemuck::bytes_of(&message)).await.unwrap();
             }
             a.flush();
-            // Until the other has all.
+            // Until the other has everything.
             a.recv_async().await.unwrap();
         });
     });
@@ -198,7 +198,7 @@ fn tasks_that_send_wait_for_room_and_nothing_is_lost() {
 
 #[test]
 fn long_messages_wait_for_room_at_their_reader() {
-    // Two of these fit into what the reader's node has for long messages.
+    // Two of these fit into the memory that the reader's node has for long messages.
     let message: Vec<u8> = (0..400_000u32).map(|n| (n % 251) as u8).collect();
     let cluster = small(2, Progress::Thread);
     let [mut a, mut b] = shared_pair(&cluster);
@@ -364,7 +364,7 @@ fn whoever_selects_loses_nothing() {
             a.send_value(to, &number).unwrap();
         }
         a.flush();
-        // Until the other has all.
+        // Until the other has everything.
         a.recv().unwrap();
     });
     block_on(async {
@@ -455,7 +455,7 @@ fn what_needs_no_waiting_is_ready_at_once() {
         let [mut a, mut b] = shared_pair(&cluster);
         block_on(a.send_async(b.id(), b"one")).unwrap();
         a.flush();
-        // With `inline` and `host` the task itself is the one that polls here.
+        // With `inline` and `host` the task itself polls here.
         let mut message = None;
         while message.is_none() {
             let waker = Waker::noop();

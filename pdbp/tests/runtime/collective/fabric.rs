@@ -1,4 +1,4 @@
-//! Groups, and programs, on a fabric of switches.
+//! Groups and programs on a fabric of switches.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -51,7 +51,7 @@ fn sixteen_endpoints_are_a_cluster_by_themselves() {
     }
 }
 
-/// Member 0 has nothing to send, and has done a call that the other waits for in vain.
+/// Member 0 has nothing to send, and has completed a call for which the other waits in vain.
 #[test]
 fn a_call_that_does_not_end_though_all_have_begun_it_names_another_member() {
     let done = AtomicUsize::new(0);
@@ -70,7 +70,7 @@ fn a_call_that_does_not_end_though_all_have_begun_it_names_another_member() {
     });
 }
 
-/// What switches do not do goes by messages, and figures say so.
+/// Whatever switches do not carry out is done by messages, and the figures show it.
 #[test]
 fn figures_say_which_calls_switches_have_carried_out() {
     on("boards=2,chain", Progress::Inline).nodes(5).start().unwrap().run(|node| {
@@ -93,7 +93,7 @@ fn figures_say_which_calls_switches_have_carried_out() {
     });
 }
 
-/// Members count in the order of the list, switches along their tree.
+/// Members are numbered in the order of the list, switches along their tree.
 #[test]
 fn a_list_in_another_order_than_the_tree_is_kept() {
     on("boards=2,chain", Progress::Inline).start().unwrap().run(|node| {
@@ -124,7 +124,7 @@ fn a_list_in_another_order_than_the_tree_is_kept() {
     });
 }
 
-/// A switch has masks for 40 groups, one of which is that of all. What is dropped makes room.
+/// A switch has masks for 40 groups, one of them the group of all. Dropping a group makes room.
 #[test]
 fn a_group_for_which_switches_have_no_mask_does_without() {
     on("boards=1", Progress::Inline).nodes(2).start().unwrap().run(|node| {
@@ -145,7 +145,7 @@ fn a_group_for_which_switches_have_no_mask_does_without() {
     });
 }
 
-/// Two members on one node are no endpoints of their own.
+/// Two members on one node are not separate endpoints.
 #[test]
 fn a_group_with_two_members_on_a_node_does_without_switches() {
     let cluster = on("boards=1", Progress::Thread).nodes(2).start().unwrap();

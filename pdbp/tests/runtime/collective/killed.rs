@@ -1,4 +1,4 @@
-//! Members whose links fail at once, as when a process is killed or a cable is drawn: without a word of the member.
+//! Members whose links fail without notice, as when a process is killed or a cable is pulled.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -16,7 +16,8 @@ use crate::{SOON, part};
 /// One of four.
 const GONE: usize = 2;
 
-/// What each node does, and with what the others lose the link to that one. With [`Arrival::InPlace`] members have a slate.
+/// Runs `act` on each of four nodes, with a function by which the others lose the link to the one that goes. With
+/// [`Arrival::InPlace`] members have a slate.
 fn four(arrival: Arrival, act: impl Fn(&Node, &dyn Fn()) + Sync) {
     let memories: Vec<_> = (0..4).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
     let ends = Local::network(&memories, arrival, stride(2048), 24);
@@ -43,7 +44,7 @@ fn lost(name: &str) -> GroupError {
 
 type Act = fn(&mut Group) -> Result<(), GroupError>;
 
-/// Calls, with a barrier behind those that others may end without the one that is gone.
+/// Calls; those that others may finish without the member that is gone are followed by a barrier.
 const CALLS: [Act; 7] = [
     |all| all.barrier(),
     |all| all.all_reduce(&mut vec![1f32; 50_000], Sum),

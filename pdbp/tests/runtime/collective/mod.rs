@@ -1,4 +1,4 @@
-//! Groups over parts in one process.
+//! Groups of parts in one process.
 
 #[cfg(feature = "rapidio")]
 mod fabric;
@@ -21,10 +21,10 @@ use pdbp_sim::fault::{Chance, FaultInjector, Faults};
 
 use crate::{BRIEFLY, SOON, clusters, part, small, small_builder};
 
-/// Nothing, less than a value for each member, such that no number divides, and more than a block.
+/// Nothing, less than a value per member, lengths that no number of members divides, and more than a block.
 const LENGTHS: &[usize] = &[0, 1, 2, 33, 250, 3001];
 
-/// A barrier of threads, which is also passed when one of them has failed.
+/// A barrier of threads, which also opens when one of them has failed.
 fn meet(count: &AtomicUsize, least: usize) {
     let began = Instant::now();
     count.fetch_add(1, Ordering::SeqCst);
@@ -95,7 +95,8 @@ fn barriers_in_shared_memory_wait_for_all_and_send_no_messages() {
     }
 }
 
-/// Floats show in which order they were added. Data of one slot and of many, below and above what is sent round in a ring.
+/// Floats show the order in which they were added. Data of one slot and of many, below and above the length from which it goes
+/// round a ring.
 #[test]
 fn results_have_the_same_bits_with_a_slate_and_without() {
     const LONG: [usize; 4] = [1, 100, 3001, 9000];
@@ -134,7 +135,7 @@ fn results_have_the_same_bits_with_a_slate_and_without() {
     }
 }
 
-/// One member that cannot or will not keeps all from it, and nobody else is disturbed.
+/// One member that cannot share memory, or will not, keeps the group from having a slate; nobody else is affected.
 #[test]
 fn a_group_does_without_a_slate_where_one_member_shares_no_memory() {
     let memories: Vec<_> = (0..3).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
@@ -179,7 +180,7 @@ fn members_on_one_node_are_of_one_local_group() {
             let mut ranks = [0; 2];
             here.all_gather(&[all.rank()], &mut ranks).unwrap();
             assert_eq!(ranks, [[0, 3], [1, 2]][me]);
-            // As often as they like on each host, which the other one has nothing to do with.
+            // As often as they like on each host, independently of the other.
             for _ in 0..me {
                 assert_eq!(all.local().unwrap().size(), 2);
             }
@@ -196,14 +197,14 @@ fn members_on_one_node_are_of_one_local_group() {
     });
 }
 
-/// With the settings that a first program has: long blocks.
+/// With the settings of a first program: long blocks.
 #[test]
 fn groups_do_all_that_they_have_to_in_long_blocks() {
     let builder = Cluster::builder().nodes(3).set("transport", "local").timeout(SOON);
     builder.start().unwrap().run(|node| suite::all(&node, &[1, 40_000]));
 }
 
-/// Blocks that are copied into posted ones, and those that stay where they are, by a transport that is often busy and late.
+/// Blocks copied into posted ones and blocks read in place, over a transport that is often busy and late.
 #[test]
 fn groups_do_all_that_they_have_to_over_a_transport_with_faults() {
     for arrival in [Arrival::Posted, Arrival::InPlace] {
@@ -221,7 +222,7 @@ fn groups_do_all_that_they_have_to_over_a_transport_with_faults() {
     }
 }
 
-/// Several members on one node, each in a thread of its own.
+/// Several members on one node, each on its own thread.
 #[test]
 fn parts_of_one_node_may_be_members_of_one_group() {
     for cluster in clusters(2) {
@@ -281,7 +282,7 @@ fn groups_with_one_name_follow_each_other() {
     }
 }
 
-/// Nobody waits for anybody in them: who is ahead joins again before others have joined.
+/// Nobody waits in them: a member that is ahead joins the next group before others have joined this one.
 #[test]
 fn groups_in_which_members_only_send_follow_each_other() {
     for is_on in [false, true] {
@@ -329,7 +330,7 @@ fn who_does_not_join_is_named() {
     }
 }
 
-/// Whoever knows the name of a member's part may send to it; nothing of that is taken for the group's.
+/// Anyone who knows the name of a member's part may send to it; none of that is taken for the group's messages.
 #[test]
 fn messages_of_strangers_change_nothing() {
     for cluster in clusters(2) {
@@ -352,8 +353,8 @@ fn messages_of_strangers_change_nothing() {
     }
 }
 
-/// A stream that somebody opens to a member's part is refused, and neither it nor what comes all the time keeps a member from seeing why nothing
-/// moves.
+/// A stream that a stranger opens to a member's part is refused. Neither that nor a constant flow of messages keeps a member from
+/// finding out why nothing moves.
 #[test]
 fn streams_of_strangers_do_not_hide_that_members_differ() {
     for is_on in [false, true] {
@@ -375,7 +376,7 @@ fn streams_of_strangers_do_not_hide_that_members_differ() {
     }
 }
 
-/// A call that was started goes on after somebody has ended a wait for it; one that was not is given up.
+/// A call that has started goes on after a wait for it was interrupted; one that has not is given up.
 #[test]
 fn a_wait_for_a_call_can_be_ended() {
     for cluster in clusters(2) {
@@ -409,7 +410,7 @@ fn a_wait_for_a_call_can_be_ended() {
     }
 }
 
-/// Another member has no room to hear that a call was given up, and gets some later.
+/// Another member has no room to receive the news that a call was given up, and gets some later.
 #[test]
 fn who_had_no_room_to_hear_what_has_ended_a_group_is_told_by_a_later_call() {
     let cluster = small_builder(2, Progress::Inline).group_shared_memory(false).start().unwrap();
@@ -431,7 +432,7 @@ fn who_had_no_room_to_hear_what_has_ended_a_group_is_told_by_a_later_call() {
             meet(&come, 2);
             while !matches!(sink.recv_timeout(BRIEFLY), Err(RecvError::Timeout(_))) {}
             let told = all.barrier();
-            // Also if it was not what it should be: the other one waits for this.
+            // Also on failure: the other one waits for this.
             is_told.store(true, Ordering::SeqCst);
             assert!(matches!(told, Err(GroupError::Ended { by: 0, cause: Cause::GivenUp, .. })), "{told:?}");
         }
@@ -447,7 +448,7 @@ fn a_group_that_is_not_polled_does_not_hold_up_another() {
             (Group::of_nodes(&node, "still", SOON).unwrap(), Group::of_nodes(&node, "used", SOON).unwrap());
         let mut data = vec![node.id().index() as u8; 20_000];
         let mut waits = still.start(Request::broadcast(0, &mut data)).unwrap();
-        // The root sends as much as it may; the other one looks later.
+        // The root sends as much as it may; the other one polls later.
         if node.id().index() == 0 {
             assert!(!waits.poll().unwrap());
         }

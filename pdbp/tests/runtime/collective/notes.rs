@@ -8,7 +8,7 @@ use pdbp::collective::{Group, GroupError, Request, Sum};
 use super::suite;
 use crate::{SOON, small_builder};
 
-/// Blocks on both sides of the longest that fits a note.
+/// Data just below and above the longest that fits a note.
 #[test]
 fn calls_about_as_long_as_a_note_do_what_they_have_to() {
     for nodes in [2, 3] {
@@ -17,7 +17,7 @@ fn calls_about_as_long_as_a_note_do_what_they_have_to() {
     }
 }
 
-/// The root is as far ahead as it may be, others come late and sleep, and calls are waited for and polled.
+/// The root is as far ahead as allowed, others come late and sleep, and calls are both waited for and polled.
 #[test]
 fn short_calls_one_behind_the_other_send_no_messages() {
     for nodes in [2, 3, 8] {
@@ -52,7 +52,7 @@ fn short_calls_one_behind_the_other_send_no_messages() {
     }
 }
 
-/// Neither waits for anybody, nor reads what the other has written.
+/// Neither waits, nor reads what the other has written.
 #[test]
 fn two_that_take_themselves_for_the_root_are_told_by_the_next_call() {
     for next in 0..3 {
@@ -72,7 +72,7 @@ fn two_that_take_themselves_for_the_root_are_told_by_the_next_call() {
     }
 }
 
-/// One gives data for a note and the other for messages, or nothing.
+/// One has data for a note; the other has data for messages, or none.
 #[test]
 fn a_short_and_a_long_call_are_told_apart() {
     for (short, long) in [(8, 5000), (5000, 8), (0, 8), (8, 0)] {
@@ -81,7 +81,7 @@ fn a_short_and_a_long_call_are_told_apart() {
             let mut all = Group::of_nodes(&node, "lengths", SOON).unwrap();
             let mut data = vec![1u8; if all.rank() == 0 { short } else { long }];
             let first = all.broadcast(0, &mut data);
-            // What is found on the slate is looked at by one of these.
+            // One of these looks at what is on the slate.
             let error = first.and_then(|()| (0..6).try_for_each(|_| all.barrier())).unwrap_err();
             suite::is_mismatch(&error, all.rank());
             node.barrier(SOON).unwrap();
@@ -89,7 +89,7 @@ fn a_short_and_a_long_call_are_told_apart() {
     }
 }
 
-/// What the root has written before it left is read; whoever is left to write for it is told.
+/// What the root has written before it left is read; a remaining member that writes for it gets an error.
 #[test]
 fn a_root_that_has_left_has_written_and_reads_nothing_more() {
     let cluster = small_builder(3, Progress::Inline).start().unwrap();

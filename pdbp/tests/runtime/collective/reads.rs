@@ -1,4 +1,4 @@
-//! Long calls of members that read each other's memory, where the system lets them.
+//! Long calls of members that read each other's memory, where the system permits it.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -8,7 +8,7 @@ use pdbp::collective::{Cause, Group, GroupError, Request};
 use super::{meet, suite};
 use crate::{SOON, small_builder};
 
-/// Values of 4 bytes in the shortest block that is read at any rate.
+/// Values of 4 bytes in the shortest block that is always read.
 const LONG: usize = 32 << 10;
 
 #[test]
@@ -35,7 +35,7 @@ fn long_blocks_are_read_where_they_are_or_go_through_the_slate_and_arrive() {
     }
 }
 
-/// Whoever comes late to a root that has given up gets no data that may have changed since.
+/// A member that comes late to a root that has given up gets no data that may have changed since.
 #[test]
 fn what_a_root_has_given_up_is_not_read() {
     let (given_up, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));

@@ -1,5 +1,4 @@
-//! What groups have to do, over whatever carries their messages: each node of a cluster calls these functions, in a thread or process of
-//! its own.
+//! Requirements on groups over any transport: each node of a cluster calls these functions, in its own thread or process.
 
 #[path = "suite/values.rs"]
 mod values;
@@ -14,7 +13,7 @@ const SOON: Duration = Duration::from_secs(200);
 /// For waits that are expected to end without success.
 const BRIEFLY: Duration = Duration::from_millis(50);
 
-/// Everything, one after the other.
+/// Everything, one test after another.
 pub(crate) fn all(node: &Node, lengths: &[usize]) {
     calls(node, lengths);
     tagged(node);
@@ -37,7 +36,7 @@ fn group(node: &Node, name: &str) -> Group {
     Group::of_nodes(node, name, SOON).unwrap()
 }
 
-/// All have done what they wanted to; nobody is gone before the others have heard it.
+/// A final barrier: nobody leaves before the others have everything.
 fn together(node: &Node) {
     node.barrier(SOON).unwrap();
 }
@@ -46,7 +45,7 @@ fn value(rank: usize, i: usize) -> u32 {
     (rank as u32 + 1).wrapping_mul(2_654_435_761).wrapping_add(i as u32 * 40_503)
 }
 
-/// Every call with each length, against what it has to give.
+/// Every call with each length, compared with its expected result.
 fn calls(node: &Node, lengths: &[usize]) {
     let mut all = group(node, "calls");
     let (me, size) = (all.rank(), all.size());
@@ -115,7 +114,7 @@ fn tagged(node: &Node) {
     let mut all = group(node, "tagged");
     let (me, size) = (all.rank(), all.size());
     let (next, before) = ((me + 1) % size, (me + size - 1) % size);
-    // Longer than all that may be under way: by `send` and `recv` all would wait.
+    // Longer than all that may be on its way: with `send` and `recv` all would wait.
     for length in [0, 1, 100, 30_000] {
         let (give, mut got) = (vec![me as u64; length], vec![u64::MAX; length]);
         all.send_recv((next, &give), (before, &mut got), 5).unwrap();
@@ -125,7 +124,7 @@ fn tagged(node: &Node) {
         for tag in [3, 1, 2] {
             all.send(next, tag, &[tag; 2]).unwrap();
         }
-        // A call between does not take them.
+        // A call in between does not take them.
         let mut sum = [1u32];
         all.all_reduce(&mut sum, Sum).unwrap();
         assert_eq!(sum, [size as u32]);
@@ -145,7 +144,7 @@ fn tagged(node: &Node) {
     together(node);
 }
 
-/// Begun, polled while something else is done, and waited for.
+/// Started, polled while something else is done, and waited for.
 fn started(node: &Node) {
     let (mut one, mut two) = (group(node, "one"), group(node, "two"));
     let size = one.size();
@@ -197,14 +196,14 @@ fn refused(node: &Node) {
     assert!(matches!(refused(all.all_reduce(&mut [0i32], Op::Function)), Refused::NoOperation { .. }));
     assert_eq!(refused(all.send(me, 0, &four)), Refused::ToItself { rank: me });
     assert_eq!(refused(all.recv(size, 0, &mut four)), Refused::Rank { rank: size, members: size });
-    // Nobody has counted any of them.
+    // None of them was counted as a call.
     let mut sum = [1u32];
     all.all_reduce(&mut sum, Sum).unwrap();
     assert_eq!(sum, [size as u32]);
     together(node);
 }
 
-/// All end, those that met it with both calls; and what a group says then, it says for ever.
+/// All members get an error; those that met the mismatch name both calls. A group that has failed returns the same error for ever.
 fn mismatch(node: &Node) {
     for odd in 0..6 {
         let mut all = group(node, "mismatch");
@@ -223,7 +222,7 @@ fn mismatch(node: &Node) {
             4 => all.broadcast(me, &mut data),
             _ => all.barrier(),
         };
-        // Who has done its part before it could know finds out at the next call.
+        // A member that had done its part before it could know finds out at the next call.
         let error = call(&mut all).and_then(|()| all.barrier()).unwrap_err();
         is_mismatch(&error, me);
         let again = all.barrier().unwrap_err();
@@ -232,7 +231,7 @@ fn mismatch(node: &Node) {
     }
 }
 
-/// Both calls are named, or who has met them.
+/// Checks that the error names both calls, or the member that met them.
 pub(crate) fn is_mismatch(error: &GroupError, me: usize) {
     match error {
         GroupError::Mismatch { theirs, ours, .. } => {
@@ -248,7 +247,7 @@ pub(crate) fn is_mismatch(error: &GroupError, me: usize) {
     }
 }
 
-/// Each waits for the other: only since they say so does anybody find out.
+/// Each waits for the other: they only find out because waiting members announce their call.
 fn opposite_roots(node: &Node) {
     let mut all = group(node, "roots");
     let (me, size) = (all.rank(), all.size());
@@ -260,7 +259,7 @@ fn opposite_roots(node: &Node) {
     together(node);
 }
 
-/// One calls with nothing, which is over at once, and counts.
+/// One calls with no data, which completes at once, and counts.
 fn nothing(node: &Node) {
     let mut all = group(node, "nothing");
     let (me, size) = (all.rank(), all.size());
@@ -274,7 +273,7 @@ fn nothing(node: &Node) {
     together(node);
 }
 
-/// A message of two values for who wants three.
+/// A message of two values for a member that expects three.
 fn tagged_of_another_length(node: &Node) {
     let mut all = group(node, "lengths");
     let (me, size) = (all.rank(), all.size());
@@ -322,7 +321,7 @@ fn late(node: &Node) {
     together(node);
 }
 
-/// Only one waits for all others, and names all of them.
+/// A root waits for all others alone, and its error names all of them.
 fn late_for_a_root(node: &Node) {
     // With data for messages, and for a note.
     for length in [3000, 3] {
@@ -345,7 +344,7 @@ fn late_for_a_root(node: &Node) {
     }
 }
 
-/// Two groups, and one calls the second first: each waits for the other.
+/// Two groups, whose calls one member makes in the opposite order: each waits for the other.
 fn in_another_order(node: &Node) {
     let (mut one, mut two) = (group(node, "one"), group(node, "two"));
     let (me, size) = (one.rank(), one.size());
@@ -422,7 +421,7 @@ fn panicked(node: &Node) {
     together(node);
 }
 
-/// Lists that cannot be, and one that differs.
+/// Invalid lists, and one that differs.
 fn join(node: &Node) {
     let (me, size) = (node.id().index(), usize::from(node.settings().nodes));
     let part = node.register("joins", pdbp::PartKind::Cpu).unwrap();
@@ -451,7 +450,7 @@ fn join(node: &Node) {
     together(node);
 }
 
-/// Groups of members of a group: those that are where a member is, as `is_near` says of two nodes, and even and odd ranks.
+/// Groups made of members of a group: members near each other, as `is_near` says of two nodes, and even and odd ranks.
 pub(crate) fn divided(node: &Node, is_near: impl Fn(usize, usize) -> bool) {
     let mut all = group(node, "divided");
     let (me, size) = (all.rank(), all.size());
@@ -469,7 +468,7 @@ pub(crate) fn divided(node: &Node, is_near: impl Fn(usize, usize) -> bool) {
     assert_eq!((ranks_of(&mut half), half.patience()), (of_half.clone(), SOON));
     let mut alone = half.split(me as u64).unwrap();
     assert_eq!(ranks_of(&mut alone), [me]);
-    // Each works beside those that it was made of.
+    // Each works beside the group it was made of.
     let mut sum = [1u64];
     for group in [&mut alone, &mut half, &mut all] {
         group.all_reduce(&mut sum, Sum).unwrap();
@@ -479,7 +478,7 @@ pub(crate) fn divided(node: &Node, is_near: impl Fn(usize, usize) -> bool) {
     together(node);
 }
 
-/// The first and the last node are in each other's lists, and the last one's has one more.
+/// The first and the last node are in each other's lists, and the last one's list has one more.
 fn differ(node: &Node, part: &pdbp::Part, names: &[String]) {
     let (me, last) = (node.id().index(), names.len() - 1);
     if last == 0 || (me != 0 && me != last) {

@@ -1,4 +1,4 @@
-//! Messages from and to device memory, with simulated devices.
+//! Messages from and to the memory of simulated devices.
 
 mod small;
 mod small_faults;
@@ -19,7 +19,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i * 7 + i / 251) as u8).collect()
 }
 
-/// A device of its own for a node, and what copies from and to it.
+/// A node's own device, and its copier.
 fn device() -> (Simulated, Rc<Copier<Simulated>>) {
     let engine = CopyEngine { bytes_per_second: 20_000_000_000, latency: Duration::from_micros(2) };
     let device = Simulated::new(&Clock::new(), [engine; 2]);
@@ -39,7 +39,7 @@ fn begin<'p>(
     part.send_device(copier, slice, None, to).unwrap()
 }
 
-/// Receives one message of at most `room` bytes; `None` when it did not come to its end.
+/// Receives one message of at most `room` bytes; `None` if it was cut short.
 fn receive(
     part: &Part,
     (device, copier): &(Simulated, Rc<Copier<Simulated>>),
@@ -59,7 +59,7 @@ fn receive(
     Some(bytes)
 }
 
-/// Nothing is left of streams and copies, once the peer has nothing to wait for any more.
+/// Checks that no streams and copies remain once the peer has nothing to wait for any more.
 fn check_quiet(node: &Node, (device, copier): &(Simulated, Rc<Copier<Simulated>>)) {
     copier.settle();
     node.quiesce(SOON).unwrap();
@@ -155,7 +155,7 @@ fn a_message_given_up_in_mid_flight_gives_its_blocks_back() {
                 if node.id().index() == 0 {
                     let mut sending = begin(&me, &gpu, &pattern(20_000), find(&me, "part@node1"));
                     while sending.sent() == 0 {
-                        // Copies are over only when somebody waits for them.
+                        // Simulated copies complete only when they are waited for.
                         match sending.wait(Duration::ZERO) {
                             Ok(()) | Err(FlowError::Link(SendError::Timeout(_))) => {}
                             Err(e) => panic!("{e}"),
@@ -187,7 +187,7 @@ fn what_does_not_fit_the_buffer_is_refused_and_the_rest_discarded() {
                 assert_eq!(receiving.wait(SOON), Err(FlowError::TooLong { room: 3000 }));
                 assert_eq!(receiving.poll(), Err(FlowError::Ended));
                 gpu.1.settle();
-                // The rest is discarded as it comes, while the part looks for something else.
+                // The rest is discarded as it arrives, while the part looks for something else.
                 assert_eq!(*me.recv().unwrap(), *b"all sent");
                 assert!(receiving.take_buffer().is_some());
             }
@@ -214,7 +214,7 @@ fn a_receive_that_waits_in_vain_can_go_on() {
     }
 }
 
-/// The block that is kept for giving up must not be the only one.
+/// The block reserved for an abort must not be the only one.
 #[test]
 fn a_row_of_one_block_is_enough_for_a_device() {
     let builder = pdbp::Cluster::builder().nodes(2).block_bytes(1024).memory_bytes(64 << 10);
@@ -230,7 +230,7 @@ fn a_row_of_one_block_is_enough_for_a_device() {
     });
 }
 
-/// Nine nodes in three rows of three: from node 4 to node 8 it is by node 5.
+/// Nine nodes in three rows of three: the way from node 4 to node 8 is through node 5.
 #[test]
 fn device_memory_goes_by_relays_as_well() {
     let builder = pdbp::Cluster::builder().nodes(9).routing(pdbp::Routing::Grid);

@@ -9,10 +9,10 @@ use pdbp::{DeviceMessage, PartKind};
 use super::*;
 use crate::until;
 
-/// As many blocks of the small clusters as are under way at a time, and more.
+/// More messages than blocks of the small clusters can be on their way at a time.
 const MESSAGES: usize = 400;
 
-/// Lengths in runs of four, among them nothing and all that fits a block.
+/// Lengths in runs of four, including zero and the longest that fits a block.
 fn length(i: usize) -> usize {
     match i / 4 % 10 {
         7 => 1008,
@@ -50,7 +50,7 @@ pub(super) fn begin_each<'p>(
     part.send_device_each(copier, buffer.into_slice(), pieces, None, to).unwrap()
 }
 
-/// Receives so many messages, by slots of so many bytes.
+/// Receives that many messages, into slots of that many bytes.
 pub(super) fn receive_each(
     part: &Part,
     (device, copier): &(Simulated, Rc<Copier<Simulated>>),
@@ -105,7 +105,7 @@ fn small_messages_go_from_the_host_to_device_memory() {
                 me.flush();
             } else {
                 let source = find(&me, "part@node0");
-                // Not all at once, so that blocks are left in the middle.
+                // Not all at once, so that reading stops in the middle of blocks.
                 let counts = [0, 1, 3, 96, 100, 200];
                 let received = counts.into_iter().flat_map(|count| receive_each(&me, &gpu, 1008, count));
                 for (i, (found, bytes)) in received.enumerate() {
@@ -119,7 +119,8 @@ fn small_messages_go_from_the_host_to_device_memory() {
     }
 }
 
-/// Whether it has come to its end, after all that can be done now. (Simulated copies are over only when somebody waits for them.)
+/// Returns whether the operation is complete, after everything that can be done now. (Simulated copies complete only when they are
+/// waited for.)
 pub(super) fn is_done<E: std::fmt::Display>(step: Result<(), FlowError<E>>, late: fn(&E) -> bool) -> bool {
     match step {
         Ok(()) => true,
@@ -198,7 +199,7 @@ fn each_small_message_can_go_to_a_part_of_its_own() {
                 assert_eq!(sending.sent(), MESSAGES);
             } else {
                 let [index, other_index] = if node.id().index() == 1 { [2, 5] } else { [4, 1] };
-                // Side by side, since the pipe of one may fill up.
+                // Alternately, since the pipe of one may fill up.
                 let mut left =
                     [(&me, for_part(index).peekable()), (&other, for_part(other_index).peekable())];
                 while left.iter_mut().any(|(_, expected)| expected.peek().is_some()) {
@@ -214,7 +215,7 @@ fn each_small_message_can_go_to_a_part_of_its_own() {
     }
 }
 
-/// What goes to the part with that number.
+/// The messages for the part with that number.
 fn for_part(part: usize) -> impl Iterator<Item = Vec<u8>> {
     (0..MESSAGES).filter(move |i| i * i % 7 % 6 == part).map(message)
 }
@@ -264,7 +265,7 @@ fn commands_come_first_to_devices_too() {
     }
 }
 
-/// Of one block, some are read in place while others are copied.
+/// Some messages of a block are read in place while others are copied.
 #[test]
 fn a_message_can_be_kept_while_its_neighbours_go_to_a_device() {
     for cluster in clusters(2) {
@@ -283,7 +284,7 @@ fn a_message_can_be_kept_while_its_neighbours_go_to_a_device() {
     }
 }
 
-/// Nine nodes in three rows of three: from node 4 to node 8 it is by node 5.
+/// Nine nodes in three rows of three: the way from node 4 to node 8 is through node 5.
 #[test]
 fn small_messages_of_devices_go_by_relays_as_well() {
     let builder = pdbp::Cluster::builder().nodes(9).routing(pdbp::Routing::Grid);
@@ -319,7 +320,7 @@ fn a_row_of_one_block_is_enough_for_small_messages() {
     });
 }
 
-/// Rows that are equally far apart, forwards and backwards, all at one place and overlapping, to one node and to two in turn.
+/// Rows at equal distances, forwards and backwards, all at one place and overlapping, to one node and to two in turn.
 #[test]
 fn rows_go_as_messages_that_lie_anywhere_do() {
     let rows = (0..300).map(|i| i * 40..i * 40 + 24);

@@ -1,4 +1,4 @@
-//! Small messages from and to devices that do not get on.
+//! Small messages from and to devices that fail or are slow.
 
 use pdbp::DeviceSendEach;
 use pdbp::cuda::Slice;
@@ -8,8 +8,7 @@ use super::small::{begin_each, is_received, is_sent, receive_each};
 use super::*;
 use crate::until;
 
-/// Whatever the number of the copy: what has left are the first messages, and nothing is lost but the rest. More often than there are
-/// blocks.
+/// Whichever copy fails: the first messages have left, and only the rest is lost. More often than there are blocks.
 #[test]
 fn a_device_that_fails_under_small_messages_loses_no_block() {
     for cluster in clusters(2) {

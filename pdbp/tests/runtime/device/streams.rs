@@ -1,4 +1,4 @@
-//! Streams of many slices from and to device memory, with simulated devices.
+//! Streams of many slices from and to the memory of simulated devices.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -11,9 +11,9 @@ use pdbp::{RecvError, SendError};
 use super::{check_quiet, device, pattern};
 use crate::{BRIEFLY, SOON, clusters, find, pair, part};
 
-/// Written in slices of these lengths, with some bytes of the host in between.
+/// Written in slices of these lengths, with some bytes from host memory in between.
 const WRITTEN: [usize; 6] = [1, 3000, 0, 20_000, 1008, 777];
-/// Read into rooms of these lengths, over and over.
+/// Read into buffers of these lengths, over and over.
 const READ: [usize; 5] = [5000, 1, 1007, 0, 300];
 const OF_HOST: usize = 13;
 
@@ -50,7 +50,7 @@ fn a_device_stream_is_cut_into_other_pieces_than_it_was_written_in() {
                     let received = reading.received();
                     let buffer = reading.take_buffer().unwrap();
                     got.extend_from_slice(&gpu.0.read(buffer.memory())[7..7 + received]);
-                    // And some by the host.
+                    // And some from host memory.
                     let mut some = [0; 11];
                     let count = stream.read(&mut some).unwrap();
                     got.extend_from_slice(&some[..count]);
@@ -88,12 +88,12 @@ fn a_device_stream_that_is_not_written_whole_is_given_up() {
                     } else {
                         while writing.sent() == 0 {
                             let _ = writing.poll().unwrap();
-                            // Time goes on.
+                            // Time passes.
                             failing.0.wait(&failing.0.work(Duration::from_micros(5))).unwrap();
                         }
                     }
                     drop(writing);
-                    // Nobody could tell what is missing.
+                    // The reader could not tell what is missing.
                     let refused = stream.loan(1).map(drop);
                     assert!(matches!(refused, Err(SendError::StreamFinished(_))), "{refused:?}");
                     drop(stream);

@@ -24,10 +24,10 @@ fn streams_are_written_and_read_by_tasks() {
             }
         }
         assert_eq!(next, BYTES);
-        // The end is an end for good.
+        // The end stays the end.
         assert!(stream.segment_async().await.unwrap().is_none());
     };
-    // That they may go to another thread is part of the test.
+    // That they can move to another thread is part of the test.
     let writer = thread::spawn(move || block_on(writer));
     let reader = thread::spawn(move || block_on(reader));
     writer.join().unwrap();
@@ -50,7 +50,7 @@ fn streams_have_the_traits_of_futures_io() {
             stream.write_all(first).await.unwrap();
             stream.flush().await.unwrap();
             stream.write_all(rest).await.unwrap();
-            // The last segment is an empty one.
+            // The last segment is empty.
             stream.flush().await.unwrap();
             stream.close().await.unwrap();
             assert!(stream.write(b"more").await.is_err());

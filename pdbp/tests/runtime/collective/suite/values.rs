@@ -1,4 +1,4 @@
-//! Values of all kinds, and operations whose results depend on more than integers do.
+//! Values of all kinds, and operations whose results depend on more than those of integers.
 
 use pdbp::collective::{Group, Max, Min, Product, Sum, With, Xor};
 
@@ -50,7 +50,7 @@ pub(super) fn other_types(all: &mut Group) {
     assert_eq!(data, [[last as u8; 3]; 7]);
 }
 
-/// Min and Max of floats with a NaN of one member, and zeros of both signs; with few values and with many.
+/// Min and Max of floats where one member has a NaN, and zeros of both signs; with few values and with many.
 fn nan_wins(all: &mut Group) {
     let (me, size) = (all.rank(), all.size());
     for length in [1, 700] {
