@@ -15,6 +15,12 @@ pub enum Flaw {
     EmptiesFull,
     /// Packing: a train claims one message fewer than it took.
     CountsTrainShort,
+    /// Packing: a train that another one follows behind it has one message fewer.
+    CountsEndedShort,
+    /// Packing: the first message to another part has the route of the one before.
+    KeepsRoute,
+    /// Packing: what was written beside a block is not copied into it.
+    ForgetsStaged,
     /// Flushing: blocks that are due are emptied.
     EmptiesDue,
     /// Segmentation: two segments get the same number.

@@ -76,6 +76,7 @@
 //! ```
 
 mod arrivals;
+mod packing;
 mod pipes;
 mod receiving;
 mod sending;
@@ -90,7 +91,7 @@ use crate::engine::{Config, ConfigError, Engine, LocalPart, RegisterError};
 use crate::flaw::Flaw;
 use crate::id::{PartId, Time};
 use crate::inbox::Inbox;
-use crate::outbox::{Due, Outbox, Rule};
+use crate::outbox::{Beside, Due, InPlace, Outbox, Rule};
 use crate::policy::SpacePolicy;
 use crate::tables::PartKind;
 use crate::transport::Transport;
@@ -100,6 +101,7 @@ pub use crate::outbox::{LongSend, SetSend};
 pub(crate) use arrivals::Note;
 use arrivals::Pipes;
 pub use arrivals::{Buffer, Hold};
+use packing::Packing;
 pub use receiving::{Batch, Message, Returned};
 pub use sending::SendError;
 pub use storage::EndpointStorage;
@@ -107,10 +109,14 @@ pub(crate) use storage::Owner;
 pub(crate) use storage::{EVENTS, notes};
 pub use streams::{StreamIn, StreamPiece, StreamSegment};
 
-/// A node, driven by its caller. See the [module](self).
-pub struct Endpoint<'a, T: Transport, M: BlockMemory, P: SpacePolicy> {
+/// A node, driven by its caller. See the [module](self). `W` says how short messages that follow each other are written into their blocks, where these
+/// are read by other processors of this host.
+pub struct Endpoint<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W = InPlace>
+where
+    W: Beside,
+{
     engine: Engine<'a, T, M, P>,
-    outbox: Outbox<'a>,
+    packing: Packing<'a, W>,
     /// By private pipe, as `pipes`.
     inboxes: ManagedSlice<'a, Inbox<'a, Hold<'a>, Buffer<'a>>>,
     pipes: Pipes<'a>,
@@ -148,6 +154,22 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         memory: M,
         storage: EndpointStorage<'a>,
     ) -> Result<Self, ConfigError> {
+        Self::new_beside(config, policy, transport, memory, storage)
+    }
+}
+
+impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T, M, P, W> {
+    /// As [`new`](Endpoint::new), for one that writes short messages in the way of `W`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn new_beside(
+        config: Config,
+        policy: P,
+        transport: T,
+        memory: M,
+        storage: EndpointStorage<'a>,
+    ) -> Result<Self, ConfigError> {
         storage.check(&config)?;
         let rule = Rule { flush_after: config.flush_after, pack: config.body };
         let EndpointStorage { tables, lanes, inboxes, pieces, ends, notes, note_ends, buffers, .. } = storage;
@@ -158,8 +180,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         let pipes = Pipes::new(&config, (pieces, ends), (notes, note_ends), (buffers, events));
         let mut engine = Engine::new(config, policy, transport, memory, tables)?;
         engine.divide_assembly(count, shortest);
-        let (outbox, now) = (Outbox::new(lanes, rule), Time(0));
-        Ok(Self { engine, outbox, inboxes, pipes, owners, now, engine_next: None })
+        let (packing, now) = (Packing::new(Outbox::new(lanes, rule)), Time(0));
+        Ok(Self { engine, packing, inboxes, pipes, owners, now, engine_next: None })
     }
 
     /// Does a bounded amount of work: takes what has arrived, sends what is due, and maintains tables and buffer space. `now` must not go
@@ -172,7 +194,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
             (false, 0) => Due::Idle(now),
             (false, _) => Due::Past(now),
         };
-        let flushed = self.outbox.flush(&mut self.engine, due).blocks;
+        let flushed = self.packing.outbox().flush(&mut self.engine, due).blocks;
         self.engine_next = progress.next;
         let worked = progress.worked + flushed;
         self.pipes.stirred = worked > 0;
@@ -186,7 +208,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         if self.pipes.stirred {
             return self.now;
         }
-        let deadline = self.outbox.deadline(|dest| self.engine.backlog(dest));
+        let deadline = self.packing.peek().deadline(|dest| self.engine.backlog(dest));
         self.engine_next.into_iter().chain(deadline).min().unwrap_or(Time(u64::MAX))
     }
 
@@ -314,13 +336,13 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     }
 }
 
-impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Endpoint<'_, T, M, P> {
+impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Drop for Endpoint<'_, T, M, P, W> {
     /// What the endpoint itself has goes back to the engine, which leaks its transport if anything is missing.
     fn drop(&mut self) {
         for place in 0..self.owners.len() {
             let part = self.owners.get(place).and_then(|owner| owner.part);
             part.into_iter().for_each(|part| self.clear(part));
         }
-        self.outbox.flush(&mut self.engine, Due::All);
+        self.packing.outbox().flush(&mut self.engine, Due::All);
     }
 }

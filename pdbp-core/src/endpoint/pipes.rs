@@ -5,12 +5,13 @@ use super::Endpoint;
 use crate::Event;
 use crate::engine::Superstep;
 use crate::id::{PartId, PipeId};
+use crate::outbox::Beside;
 use crate::pipe::PipeError;
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
+impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M, P, W> {
     /// Gives the private pipe of a part back (`prcsReleasePipe`): what has come for the part and was not read goes back, and what comes from
     /// now on is discarded and counted as [`Event::Unroutable`]. The part goes on sending.
     ///

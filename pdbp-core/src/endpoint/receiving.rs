@@ -4,6 +4,7 @@ use super::arrivals::Source;
 use super::{Buffer, Endpoint, Hold};
 use crate::id::{NodeId, PartId};
 use crate::inbox::{self, Inbox, Info};
+use crate::outbox::Beside;
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
@@ -98,7 +99,7 @@ impl Returned<'_> {
     }
 }
 
-impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
+impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T, M, P, W> {
     /// Takes the next message of a part of this node, commands first. `None` if nothing has arrived.
     pub fn poll_recv(&mut self, part: PartId) -> Option<Message<'a>> {
         let (inbox, mut source) = self.source_of(part)?;

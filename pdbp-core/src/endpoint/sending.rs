@@ -4,7 +4,7 @@ use super::{Endpoint, Owner};
 use crate::cdu::{CduClass, Route, SegmentHeader};
 use crate::engine::OpenError;
 use crate::id::{NodeId, PartId};
-use crate::outbox::{self, Due, Hop, LongSend, Outbox, Outcome, Outgoing, SetSend};
+use crate::outbox::{self, Beside, Due, Hop, LongSend, Outbox, Outcome, Outgoing, SetSend};
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
@@ -70,7 +70,7 @@ impl From<OpenError> for SendError {
     }
 }
 
-impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
+impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M, P, W> {
     /// Sends a message from a part of this node. It leaves when its block is full, after
     /// [`Config::flush_after`](crate::Config::flush_after), at [`flush`](Self::flush), or when a poll finds nothing else to do.
     ///
@@ -80,21 +80,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     pub fn send(&mut self, from: PartId, to: PartId, message: &[u8]) -> Result<(), SendError> {
         let route = Route::new(CduClass::ShortMessage, 0, from, to);
         // What it nearly always is: one more for a block that has room.
-        if let Some(hop) = self.engine.direct_hop(to.node())
-            && self.outbox.push(hop, route, message).is_ok()
-        {
+        let is_direct = self.engine.is_direct();
+        if is_direct && self.packing.push(to, route, message).is_ok() {
             self.pipes.stirred = true;
             return Ok(());
         }
-        self.send_other(to.node(), &Outgoing::message(route, message))
+        self.send_other(to.node(), is_direct, &Outgoing::message(route, message))
     }
 
     #[inline(never)]
-    fn send_other(&mut self, dest: NodeId, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
-        match self.engine.direct_hop(dest) {
-            Some(hop) => self.send_anew(hop, outgoing),
-            None => self.pack(dest, outgoing),
-        }
+    fn send_other(&mut self, dest: NodeId, is_full: bool, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
+        if is_full { self.send_anew(Hop::to_node(dest), outgoing) } else { self.pack(dest, outgoing) }
     }
 
     /// Sends a message of `length` bytes that `fill` writes into the block that leaves, without a copy. The bytes are whatever the block held
@@ -112,15 +108,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     ) -> Result<(), SendError> {
         let route = Route::new(CduClass::ShortMessage, 0, from, to);
         let hop = self.engine.hop(to.node())?;
-        if let Ok(room) = self.outbox.reserve(hop, route, length) {
+        if let Ok(room) = self.packing.outbox().reserve(hop, route, length) {
             fill(room);
         } else {
-            let lent = self.outbox.lend_anew(&mut self.engine, self.now, hop, (route, length));
+            let lent = self.packing.outbox().lend_anew(&mut self.engine, self.now, hop, (route, length));
             // One that is refused may have made a full block leave.
             self.pipes.stirred = true;
             let mut loan = lent.map_err(|error| self.explain(error))?;
             fill(loan.bytes_mut());
-            let before = self.outbox.end_loan(loan, Outcome::Committed);
+            let before = self.packing.outbox().end_loan(loan, Outcome::Committed);
             before.into_iter().for_each(|block| self.engine.submit(block));
         }
         self.pipes.stirred = true;
@@ -143,10 +139,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         let count = bytes.len().checked_div(length).unwrap_or(0);
         let mut sent = 0;
         while sent < count {
-            let hop = self.engine.hop(to.node())?;
             let rest = bytes.get(sent * length..).unwrap_or(&[]);
-            let most = u32::try_from(count - sent).unwrap_or(u32::MAX);
-            let taken = self.outbox.push_train(hop, route, rest, length, most) as usize;
+            let is_direct = self.engine.is_direct();
+            let taken =
+                if is_direct { self.packing.push_each((to, route), rest, length, count - sent) } else { 0 };
             sent += taken;
             if taken > 0 {
                 self.pipes.stirred = true;
@@ -244,7 +240,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     /// # Errors
     /// See [`SendError`]; the message is given up.
     pub fn poll_long<B: AsRef<[u8]>>(&mut self, sending: &mut LongSend<B>) -> Result<bool, SendError> {
-        let Self { engine, outbox, now, pipes, .. } = self;
+        let Self { engine, packing, now, pipes, .. } = self;
+        let outbox = packing.outbox();
         let before = (outbox.open(), sending.sent());
         let sent = match engine.hop(sending.dest().node()) {
             Ok(hop) => sending.poll(outbox, engine, *now, hop),
@@ -281,12 +278,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     /// Sends what was packed.
     pub fn flush(&mut self) {
         self.pipes.stirred = true;
-        self.outbox.flush(&mut self.engine, Due::All);
+        self.packing.outbox().flush(&mut self.engine, Due::All);
     }
 
     fn pack(&mut self, dest: NodeId, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
         let hop = self.engine.hop(dest)?;
-        if self.outbox.pack(hop, outgoing).is_err() {
+        if self.packing.outbox().pack(hop, outgoing).is_err() {
             return self.send_anew(hop, outgoing);
         }
         self.pipes.stirred = true;
@@ -295,7 +292,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
 
     /// The open block has no room, or there is none.
     fn send_anew(&mut self, hop: Hop, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
-        let Self { engine, outbox, now, pipes, .. } = self;
+        let Self { engine, packing, now, pipes, .. } = self;
+        let outbox = packing.outbox();
         let open = outbox.open();
         let sent = outbox.send_anew(engine, *now, hop, outgoing);
         // One that is refused may have made a full block leave.

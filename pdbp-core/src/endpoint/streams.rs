@@ -3,7 +3,7 @@
 use super::{Endpoint, Hold};
 use crate::id::{PartId, StreamNo};
 use crate::inbox::{Segment, StreamKey};
-use crate::outbox::{StreamError, StreamOut};
+use crate::outbox::{Beside, StreamError, StreamOut};
 use crate::pipe::PipeError;
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
@@ -57,7 +57,7 @@ impl StreamSegment<'_> {
     }
 }
 
-impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
+impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T, M, P, W> {
     /// Opens a stream from a part of this node.
     ///
     /// # Errors

@@ -4,12 +4,12 @@ use super::Endpoint;
 use crate::engine::{Superstep, SuperstepError};
 use crate::flaw::Flaw;
 use crate::id::PartId;
-use crate::outbox::Due;
+use crate::outbox::{Beside, Due};
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
+impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M, P, W> {
     /// Drives a superstep, in which one part of each node sends and receives: call it after each [`poll`](Self::poll), until it returns
     /// `false`. `done` says that this part has nothing more to send on its own initiative. The call returns `false` on all nodes when all parts
     /// are done and everything they had sent before has been received; as long as there is something to read it returns `true`. Messages
@@ -57,7 +57,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
             if !done {
                 return Ok(true);
             }
-            self.outbox.flush(&mut self.engine, Due::All);
+            self.packing.outbox().flush(&mut self.engine, Due::All);
         }
         let stage = self.engine.advance_superstep(part);
         if stage != Ok(before) {

@@ -37,17 +37,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// [`OpenError::NoSuchNode`]; [`OpenError::PeerFailed`] when the node is behind a relay and no member.
     #[inline]
     pub fn hop(&self, dest: NodeId) -> Result<Hop, OpenError> {
-        if let Some(hop) = self.direct_hop(dest) {
-            return Ok(hop);
+        if self.is_direct() {
+            return Ok(Hop::to_node(dest));
         }
         let (id, via) = self.first_hop(dest)?;
         Ok(Hop::by_link(id.index(), dest, via))
     }
 
-    /// The same where no messages go by relays, so that those of a link are all for one node.
+    /// Whether no messages go by relays, so that all messages of a link are for one node, by the [lane](Hop::to_node) of that.
     #[inline]
-    pub(crate) fn direct_hop(&self, dest: NodeId) -> Option<Hop> {
-        (!self.links.topology.is_grid()).then(|| Hop::to_node(dest))
+    pub(crate) fn is_direct(&self) -> bool {
+        !self.links.topology.is_grid()
     }
 
     /// Submits blocks of passed messages that are due.

@@ -26,9 +26,13 @@ mod long;
 mod outgoing;
 mod rule;
 mod sends;
+#[allow(unsafe_code, reason = "a promise about memory of hosts")]
+mod stage;
 mod stream;
 #[cfg(test)]
 mod tests;
+#[allow(unsafe_code, reason = "room in blocks that the outbox has")]
+mod window;
 
 use managed::ManagedSlice;
 
@@ -43,7 +47,9 @@ pub use long::{LongMessage, Piece};
 pub use outgoing::{CopyBy, Copying, Outgoing};
 pub use rule::{Due, Flushed, PATIENCE, Rule};
 pub use sends::{LongSend, SetSend};
+pub use stage::{Beside, InPlace, Stage};
 pub use stream::{Ending, Missing, StreamError, StreamOut};
+pub use window::Windows;
 
 /// Where the blocks of an outbox come from and where they go: an engine.
 pub trait Blocks {
@@ -119,6 +125,8 @@ pub(crate) struct Lane {
     since: Time,
     /// Bytes of CDUs in the blocks that travel best on this lane; 0: as many as there is room for.
     body: usize,
+    /// Whether blocks are read on another processor where they were written.
+    is_read_elsewhere: bool,
 }
 
 /// Why a message, or the rest of one, was not taken.
@@ -198,6 +206,17 @@ impl<'a> Outbox<'a> {
         }
     }
 
+    /// Whether blocks of a lane are read where they were written, by another processor: they may be written [beside](Beside) themselves.
+    pub fn set_read_elsewhere(&mut self, lane: usize, is_read_elsewhere: bool) {
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.is_read_elsewhere = is_read_elsewhere;
+        }
+    }
+
+    pub(crate) fn set_all_read_elsewhere(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.is_read_elsewhere = true);
+    }
+
     /// Lanes that have an open block.
     #[inline]
     pub fn open(&self) -> usize {
@@ -219,16 +238,17 @@ impl<'a> Outbox<'a> {
         self.block(hop)?.push(route, data)
     }
 
-    /// The open train of a lane and what its block has left behind it, to be packed by the caller ([`Packer::lend`]), who says
-    /// [what was](Self::take_back) before anything else is done with the lane.
+    /// The open train of a lane and what its block has left behind it, to be packed by a [window](Windows); and whether that block is read
+    /// elsewhere.
     #[inline]
-    pub fn lend_room(&mut self, lane: usize) -> Option<Lent<'_>> {
-        self.lanes.get_mut(lane)?.block.as_mut()?.lend_room()
+    fn lend_room(&mut self, lane: usize) -> Option<(Lent<'_>, bool)> {
+        let Lane { block, is_read_elsewhere, .. } = self.lanes.get_mut(lane)?;
+        Some((block.as_mut()?.lend_room()?, *is_read_elsewhere))
     }
 
     /// Takes what was packed into [lent room](Self::lend_room).
     #[inline]
-    pub fn take_back(&mut self, lane: usize, packed: Packed) {
+    fn take_back(&mut self, lane: usize, packed: Packed) {
         if let Some(block) = self.lanes.get_mut(lane).and_then(|lane| lane.block.as_mut()) {
             block.take_back(packed);
         }
@@ -241,24 +261,6 @@ impl<'a> Outbox<'a> {
     #[inline(always)]
     pub fn reserve(&mut self, hop: Hop, route: Route, length: usize) -> Result<&mut [u8], Full> {
         self.block(hop)?.reserve(route, length)
-    }
-
-    /// Packs as many messages of `length` bytes each as the open block has room for, side by side: a train. `data` holds
-    /// `messages` of them. Returns how many were taken.
-    pub fn push_train(&mut self, hop: Hop, route: Route, data: &[u8], length: usize, messages: u32) -> u32 {
-        if messages == 0 {
-            return 0;
-        }
-        let Ok(block) = self.block(hop) else { return 0 };
-        let mark = block.mark();
-        let Ok((room, taken)) = block.reserve_train(route, length, messages) else { return 0 };
-        let Some(from) = data.get(..room.len()) else {
-            // Fewer bytes than the messages have.
-            block.rewind(mark);
-            return 0;
-        };
-        room.copy_from_slice(from);
-        taken - u32::from(taken > 1 && Flaw::CountsTrainShort.strikes())
     }
 
     /// Packs a message, or a piece of one.

@@ -22,9 +22,16 @@ fn node(i: usize) -> NodeId {
     NodeId::new(i as u16).unwrap()
 }
 
+fn part(to: usize, local: u16) -> PartId {
+    PartId::new(node(to), local).unwrap()
+}
+
 fn route(to: usize) -> Route {
-    let part = |i| PartId::new(node(i), 0).unwrap();
-    Route::new(CduClass::ShortMessage, 0, part(0), part(to))
+    route_to(part(to, 0))
+}
+
+fn route_to(to: PartId) -> Route {
+    Route::new(CduClass::ShortMessage, 0, part(0, 0), to)
 }
 
 /// Blocks without an engine: what is submitted is read at once, and counts as unread until it is told otherwise.
@@ -35,6 +42,8 @@ struct TestBlocks {
     unread: Vec<VecDeque<Vec<Vec<u8>>>>,
     /// All messages submitted, by destination; segments with their number.
     sent: Vec<Vec<(Option<u32>, Vec<u8>)>>,
+    /// The parts that they are for.
+    parts: Vec<Vec<Option<u16>>>,
     /// Bodies of the blocks that left, by destination.
     lengths: Vec<Vec<usize>>,
     urgent: u32,
@@ -47,7 +56,8 @@ impl TestBlocks {
         let mut umb = Umb::new(memory, node(0), BODY, ManagedSlice::Owned(info));
         let vacant = core::iter::from_fn(|| umb.take()).collect();
         let (unread, sent) = (vec![VecDeque::new(); NODES], vec![Vec::new(); NODES]);
-        Self { umb, vacant, unread, sent, lengths: vec![Vec::new(); NODES], urgent: 0 }
+        let (parts, lengths) = (vec![Vec::new(); NODES], vec![Vec::new(); NODES]);
+        Self { umb, vacant, unread, sent, parts, lengths, urgent: 0 }
     }
 
     fn read(&mut self, dest: usize) {
@@ -80,6 +90,7 @@ impl Blocks for TestBlocks {
         for train in Cdus::new(body).map(Result::unwrap) {
             let number = train.segment().map(|segment| segment.segment());
             messages.extend(train.messages().map(|data| (number, data.to_vec())));
+            self.parts[dest].extend(train.messages().map(|_| train.dest_part()));
         }
         assert_eq!(messages.len(), claimed as usize, "the block says how many messages it has");
         if !messages.is_empty() {
@@ -214,14 +225,71 @@ fn messages_of_one_lane_to_several_nodes_say_their_way() {
     blocks.submit(block);
 }
 
+/// Writes every second block that may be beside itself.
+#[derive(Debug, Default)]
+struct EverySecond {
+    is_next: bool,
+    bytes: Vec<u8>,
+}
+
+std::thread_local! {
+    /// Bytes that were copied into blocks beside which they were written.
+    static COPIED: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
+}
+
+#[allow(unsafe_code, reason = "a promise about memory")]
+// SAFETY: the bytes are on the heap.
+unsafe impl Beside for EverySecond {
+    const LONG: usize = 100;
+
+    fn next(&mut self, written: usize) -> bool {
+        assert!(written >= Self::LONG);
+        self.is_next = !self.is_next;
+        self.is_next
+    }
+
+    fn pause(&mut self) {}
+
+    fn memory(&mut self, _: usize) -> &mut [u8] {
+        self.bytes.resize(128, 0xAA);
+        &mut self.bytes
+    }
+
+    fn copy(into: &mut [u8], from: &[u8]) {
+        COPIED.set(COPIED.get() + from.len());
+        into.copy_from_slice(from);
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Operation {
-    Send { to: usize, length: usize },
-    Train { to: usize, length: usize, messages: u32 },
-    Long { to: usize, length: usize },
-    Set { length: usize },
-    Loan { to: usize, length: usize, outcome: Outcome },
-    Urgent { to: usize, length: usize },
+    Send {
+        to: usize,
+        length: usize,
+    },
+    /// Messages of one length, one by one or together, through the windows.
+    Push {
+        to: PartId,
+        length: usize,
+        messages: usize,
+        is_train: bool,
+    },
+    Long {
+        to: usize,
+        length: usize,
+    },
+    Set {
+        length: usize,
+    },
+    Loan {
+        to: usize,
+        length: usize,
+        outcome: Outcome,
+    },
+    Urgent {
+        to: usize,
+        length: usize,
+    },
     Flush(bool),
     Wait(u64),
     Read(usize),
@@ -232,8 +300,14 @@ fn operation() -> impl Strategy<Value = Operation> {
     let outcome = prop_oneof![Just(Outcome::Committed), Just(Outcome::Undone)];
     prop_oneof![
         4 => (to.clone(), length.clone()).prop_map(|(to, length)| Operation::Send { to, length }),
-        2 => (to.clone(), 0usize..20, 0u32..30)
-            .prop_map(|(to, length, messages)| Operation::Train { to, length, messages }),
+        6 => (to.clone(), 0u16..3, 0usize..40, 0usize..30, any::<bool>()).prop_map(
+            |(to, local, length, messages, is_train)| Operation::Push {
+                to: part(to, local),
+                length,
+                messages,
+                is_train,
+            }
+        ),
         1 => (to.clone(), 1usize..1500).prop_map(|(to, length)| Operation::Long { to, length }),
         1 => (0usize..100).prop_map(|length| Operation::Set { length }),
         2 => (to.clone(), length.clone(), outcome)
@@ -248,9 +322,12 @@ fn operation() -> impl Strategy<Value = Operation> {
 /// An outbox, its blocks, and by destination the messages that it has taken and that have not left.
 struct Model {
     outbox: Outbox<'static>,
+    windows: Windows<EverySecond, 2>,
     blocks: TestBlocks,
     now: Time,
     taken: Vec<Vec<Vec<u8>>>,
+    /// The parts of those that were for one.
+    parts: Vec<Vec<Option<u16>>>,
     serial: u8,
 }
 
@@ -261,30 +338,81 @@ impl Model {
         (0..length).map(|i| serial.wrapping_mul(31).wrapping_add(i as u8)).collect()
     }
 
+    fn new(blocks: usize) -> Self {
+        Self {
+            outbox: outbox(),
+            windows: Windows::default(),
+            blocks: TestBlocks::new(blocks),
+            now: Time(0),
+            taken: vec![Vec::new(); NODES],
+            parts: vec![Vec::new(); NODES],
+            serial: 0,
+        }
+    }
+
+    fn outbox(&mut self) -> &mut Outbox<'static> {
+        self.windows.close(&mut self.outbox);
+        &mut self.outbox
+    }
+
+    fn take(&mut self, to: usize, part: Option<u16>, data: &[u8]) {
+        self.taken[to].push(data.to_vec());
+        self.parts[to].push(part);
+    }
+
+    fn push(&mut self, to: PartId, length: usize, messages: usize, is_train: bool) {
+        let data = self.bytes(length * messages);
+        let (dest, route) = (to.node().index(), route_to(to));
+        let mut at = 0;
+        while at < messages {
+            let rest = &data[at * length..];
+            #[allow(unsafe_code, reason = "the promise that the outbox is used with closed windows")]
+            // SAFETY: all else goes by `outbox`.
+            let packed = unsafe {
+                if is_train {
+                    self.windows.pack_each(&mut self.outbox, (to, route), rest, length, messages - at)
+                } else {
+                    self.windows.pack(&mut self.outbox, to, route, &rest[..length]).is_ok().into()
+                }
+            };
+            for message in 0..packed {
+                self.take(dest, Some(to.local()), &rest[message * length..][..length]);
+            }
+            at += packed;
+            if packed == 0 {
+                if !self.send_to(to, &Outgoing::message(route, &rest[..length])) {
+                    return;
+                }
+                at += 1;
+            }
+        }
+    }
+
+    fn send_to(&mut self, to: PartId, outgoing: &Outgoing<'_>) -> bool {
+        let sent = self.send(to.node().index(), outgoing);
+        if let Some(part) = self.parts[to.node().index()].last_mut().filter(|_| sent) {
+            *part = Some(to.local());
+        }
+        sent
+    }
+
     fn send(&mut self, to: usize, outgoing: &Outgoing<'_>) -> bool {
+        self.windows.close(&mut self.outbox);
         let sent = self.outbox.send(&mut self.blocks, self.now, Hop::to_node(node(to)), outgoing);
         assert!(matches!(sent, Ok(()) | Err(SendError::Open(OpenError::WouldBlock))), "{sent:?}");
         if sent.is_ok() {
-            self.taken[to].push(outgoing.bytes().to_vec());
+            self.take(to, None, outgoing.bytes());
         }
         sent.is_ok()
     }
 
-    fn train(&mut self, to: usize, length: usize, messages: u32) {
-        let data = self.bytes(length * messages as usize);
-        let taken = self.outbox.push_train(Hop::to_node(node(to)), route(to), &data, length, messages);
-        assert!(taken <= messages);
-        let pieces = (0..taken as usize).map(|i| data[i * length..(i + 1) * length].to_vec());
-        self.taken[to].extend(pieces);
-    }
-
     fn loan(&mut self, to: usize, length: usize, outcome: Outcome) {
         let data = self.bytes(length);
-        let Some(mut loan) = self.outbox.lend(Hop::to_node(node(to)), route(to), length) else { return };
+        let Some(mut loan) = self.outbox().lend(Hop::to_node(node(to)), route(to), length) else { return };
         loan.bytes_mut().copy_from_slice(&data);
-        assert!(self.outbox.end_loan(loan, outcome).is_none());
+        assert!(self.outbox().end_loan(loan, outcome).is_none());
         if outcome == Outcome::Committed {
-            self.taken[to].push(data);
+            self.take(to, None, &data);
         }
     }
 
@@ -294,7 +422,7 @@ impl Model {
                 let data = self.bytes(length);
                 self.send(to, &Outgoing::message(route(to), &data));
             }
-            Operation::Train { to, length, messages } => self.train(to, length, messages),
+            Operation::Push { to, length, messages, is_train } => self.push(to, length, messages, is_train),
             Operation::Long { to, length } => {
                 let data = self.bytes(length);
                 let whole = Outgoing::message(route(to), &data);
@@ -317,9 +445,10 @@ impl Model {
             Operation::Urgent { to, length } => {
                 let data = self.bytes(length);
                 // It overtakes what is open, so the oracle lets that leave first.
+                self.windows.close(&mut self.outbox);
                 self.outbox.flush(&mut self.blocks, Due::All);
                 if Outbox::send_urgent(&mut self.blocks, node(to), route(to), &data).is_ok() {
-                    self.taken[to].push(data);
+                    self.take(to, None, &data);
                 }
             }
             Operation::Flush(idle) => {
@@ -333,6 +462,7 @@ impl Model {
 
     /// Nothing leaves too early, nothing stays too long.
     fn flush(&mut self, due: Due) {
+        self.windows.close(&mut self.outbox);
         let backlog: Vec<_> = (0..NODES).map(|i| self.blocks.backlog(node(i))).collect();
         let before: Vec<_> = self.outbox.lanes.iter().map(|l| l.block.as_ref().map(|_| l.since)).collect();
         self.outbox.flush(&mut self.blocks, due);
@@ -347,6 +477,26 @@ impl Model {
     }
 }
 
+#[test]
+fn what_is_written_beside_a_block_gets_into_it_and_turns_with_what_is_written_in_place() {
+    let mut model = Model::new(8);
+    for outbox_lane in 0..NODES {
+        model.outbox.set_read_elsewhere(outbox_lane, outbox_lane == 1);
+    }
+    let before = COPIED.get();
+    for round in 0..40 {
+        for to in [1, 2] {
+            model.push(part(to, 0), 8, 20, round % 2 == 0);
+            model.push(part(to, 1), 13, 5, false);
+        }
+        (1..3).for_each(|to| model.blocks.read(to));
+    }
+    model.outbox().open();
+    let all = model.taken[1].iter().map(Vec::len).sum::<usize>();
+    let copied = COPIED.get() - before;
+    assert!(all / 8 < copied && copied < all / 2, "{copied} of {all}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -355,22 +505,21 @@ proptest! {
         operations in vec_of(operation(), 0..120),
         blocks in 3usize..8,
     ) {
-        let mut model = Model {
-            outbox: outbox(),
-            blocks: TestBlocks::new(blocks),
-            now: Time(0),
-            taken: vec![Vec::new(); NODES],
-            serial: 0,
-        };
+        let mut model = Model::new(blocks);
+        model.outbox.set_all_read_elsewhere();
         for operation in operations {
             model.apply(operation);
             let open = model.outbox.lanes.iter().filter(|lane| lane.block.is_some()).count();
             prop_assert_eq!(open, model.outbox.open());
             prop_assert_eq!(open + model.blocks.vacant.len(), blocks);
         }
+        model.windows.close(&mut model.outbox);
         model.outbox.flush(&mut model.blocks, Due::All);
         for to in 0..NODES {
             prop_assert_eq!(&model.blocks.all_sent(to), &model.taken[to]);
+            for (part, expected) in model.blocks.parts[to].iter().zip(&model.parts[to]) {
+                prop_assert!(expected.is_none() || part == expected, "{:?}", expected);
+            }
         }
     }
 

@@ -3,19 +3,18 @@
 use std::any::Any;
 use std::fmt;
 
-use pdbp_core::endpoint::{Endpoint, SendError};
+use pdbp_core::endpoint::SendError;
 use pdbp_core::engine::RegisterError;
 use pdbp_core::id::PartId;
-use pdbp_core::policy::Choice;
 use pdbp_core::tables::PartKind;
-use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Event, Transport};
 
+use super::beside::HostEndpoint;
 use super::check::{Breach, Invariant};
 use super::host::{Host, Work};
 use super::{Cluster, Port};
 
-/// The program of a node: it registers parts, and reads, sends and computes whenever its host runs. Its parts use the same [`Endpoint`] as the
+/// The program of a node: it registers parts, and reads, sends and computes whenever its host runs. Its parts use the same [`Endpoint`](pdbp_core::Endpoint) as the
 /// host's own, on the same network, with all its faults and checks; a node that starts again has a new one.
 ///
 /// Nothing may depend on anything but its own state and what the [`Context`] says, else the same seed is not the same run.
@@ -95,7 +94,7 @@ pub trait Actor<T: Transport + 'static = Port>: Any {
 
 /// What an [`Actor`] sees of its node.
 pub struct Context<'c, T: Transport + 'static = Port> {
-    endpoint: &'c mut Endpoint<'static, T, HeapMemory, Choice>,
+    endpoint: &'c mut HostEndpoint<T>,
     parts: &'c mut Vec<PartId>,
     now: u64,
     sent: u64,
@@ -124,7 +123,7 @@ impl<T: Transport + 'static> Context<'_, T> {
         Ok(part)
     }
 
-    /// A new part of this node without a name, as [`Endpoint::attach`].
+    /// A new part of this node without a name, as [`Endpoint::attach`](pdbp_core::Endpoint::attach).
     ///
     /// # Errors
     /// See [`RegisterError`]: [`Busy`](RegisterError::Busy) means to call again when the actor runs next. There is room for
@@ -155,7 +154,7 @@ impl<T: Transport + 'static> Context<'_, T> {
         self.endpoint.engine().config().longest_unsegmented()
     }
 
-    /// Sends a message of a part of this node. It leaves as [`Endpoint::send`] says.
+    /// Sends a message of a part of this node. It leaves as [`Endpoint::send`](pdbp_core::Endpoint::send) says.
     ///
     /// # Errors
     /// See [`SendError`]. After [`WouldBlock`](SendError::WouldBlock) the actor runs again when there is room.
@@ -181,7 +180,7 @@ impl<T: Transport + 'static> Context<'_, T> {
     }
 
     /// The endpoint itself: streams, long messages, sets, commands, messages that come back. What is taken of it has to be given back.
-    pub fn endpoint(&mut self) -> &mut Endpoint<'static, T, HeapMemory, Choice> {
+    pub fn endpoint(&mut self) -> &mut HostEndpoint<T> {
         self.endpoint
     }
 }

@@ -4,9 +4,10 @@ use pdbp_core::engine::RegisterError;
 use pdbp_core::id::NodeId;
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{HeapMemory, stride};
-use pdbp_core::{Endpoint, Routing, Transport};
+use pdbp_core::{Routing, Transport};
 
 use super::actor::{Actor, Maker};
+use super::beside::HostEndpoint;
 use super::events::Kind;
 use super::guests::Guests;
 use super::host::{Host, Totals, storage};
@@ -137,7 +138,7 @@ impl<T: Transport + 'static> Cluster<T> {
         let storage = storage(&self.setup, &config);
         let tables = storage.table_bytes();
         let end = (self.wrap)(port);
-        let endpoint = Endpoint::new(config, self.setup.policy, end, memory, storage);
+        let endpoint = HostEndpoint::new_beside(config, self.setup.policy, end, memory, storage);
         let mut endpoint = endpoint.map_err(ClusterError::Config)?;
         endpoint.begin_generation(self.lives.get(at).copied().unwrap_or(0));
         let mix = self.setup.mix;

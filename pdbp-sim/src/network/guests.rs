@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use pdbp_core::endpoint::{Endpoint, SendError};
 use pdbp_core::engine::LocalPart;
 use pdbp_core::id::{NodeId, PartId};
+use pdbp_core::outbox::Beside;
 use pdbp_core::policy::SpacePolicy;
 use pdbp_core::tables::PartKind;
 use pdbp_core::{BlockMemory, Routing, Transport};
@@ -63,9 +64,9 @@ impl Guests {
     }
 
     /// Reads what has come for the guest that is here, and does what is due at `now`; returns when something is due again, until `end`.
-    pub(super) fn act<T: Transport, M: BlockMemory, P: SpacePolicy>(
+    pub(super) fn act<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside>(
         &mut self,
-        endpoint: &mut Endpoint<'_, T, M, P>,
+        endpoint: &mut Endpoint<'_, T, M, P, W>,
         (now, end): (u64, u64),
     ) -> Result<Option<u64>, Breach> {
         let is_due = self.every > 0 && self.next <= end.min(now);
@@ -90,9 +91,9 @@ impl Guests {
         Ok(again.or((self.next <= end).then_some(self.next)))
     }
 
-    fn stay<T: Transport, M: BlockMemory, P: SpacePolicy>(
+    fn stay<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside>(
         &mut self,
-        endpoint: &mut Endpoint<'_, T, M, P>,
+        endpoint: &mut Endpoint<'_, T, M, P, W>,
         me: PartId,
     ) -> Result<(), Breach> {
         let state = endpoint.state(me);
@@ -133,9 +134,9 @@ impl Guests {
         }
     }
 
-    fn read<T: Transport, M: BlockMemory, P: SpacePolicy>(
+    fn read<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside>(
         &mut self,
-        endpoint: &mut Endpoint<'_, T, M, P>,
+        endpoint: &mut Endpoint<'_, T, M, P, W>,
     ) -> Result<(), Breach> {
         let Some(id) = self.here else { return Ok(()) };
         let routing = endpoint.engine().config().routing;
@@ -171,8 +172,8 @@ impl Guests {
 }
 
 /// Gives the pipe of a part back, or applies for one if it has none.
-fn change_pipe<T: Transport, M: BlockMemory, P: SpacePolicy>(
-    endpoint: &mut Endpoint<'_, T, M, P>,
+fn change_pipe<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside>(
+    endpoint: &mut Endpoint<'_, T, M, P, W>,
     me: PartId,
 ) -> Result<(), Breach> {
     let had_one = endpoint.engine().private_pipe(me).is_some();
@@ -193,8 +194,8 @@ fn change_pipe<T: Transport, M: BlockMemory, P: SpacePolicy>(
 }
 
 /// Sends a message that says for whom it is. Where there is no room now, or no way, there is none.
-fn send<T: Transport, M: BlockMemory, P: SpacePolicy>(
-    endpoint: &mut Endpoint<'_, T, M, P>,
+fn send<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside>(
+    endpoint: &mut Endpoint<'_, T, M, P, W>,
     me: PartId,
     to: PartId,
 ) -> Result<(), Breach> {

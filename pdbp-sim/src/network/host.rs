@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pdbp_core::endpoint::{Endpoint, EndpointStorage, Message};
+use pdbp_core::endpoint::{EndpointStorage, Message};
 use pdbp_core::id::{NodeId, PartId, Time};
 use pdbp_core::policy::Choice;
 use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Config, Engine, Event, Routing, Transport};
 
 use super::actor::Acting;
+use super::beside::HostEndpoint;
 use super::check::{Breach, Invariant};
 use super::clock::Clock;
 use super::guests::Guests;
@@ -152,7 +153,7 @@ pub(super) struct Told {
 
 /// One life of a node.
 pub(super) struct Host<T: Transport + 'static> {
-    pub(super) endpoint: Endpoint<'static, T, HeapMemory, Choice>,
+    pub(super) endpoint: HostEndpoint<T>,
     /// Those that stay, as they were registered.
     pub(super) parts: Vec<PartId>,
     pub(super) told: Told,
@@ -213,7 +214,7 @@ pub(super) fn parts(node: u16) -> impl Iterator<Item = PartId> {
 
 impl<T: Transport + 'static> Host<T> {
     pub(super) fn new(
-        endpoint: Endpoint<'static, T, HeapMemory, Choice>,
+        endpoint: HostEndpoint<T>,
         parts: Vec<PartId>,
         (sender, writer): (Sender, Writer),
         (guests, meetings, supersteps): (Guests, Meetings, Supersteps),

@@ -58,6 +58,7 @@
 mod accounts;
 mod actor;
 mod arrivals;
+mod beside;
 mod check;
 mod clock;
 mod cluster;
@@ -93,6 +94,7 @@ mod writing;
 use std::sync::{Arc, Mutex};
 
 pub use actor::{Actor, Context};
+pub use beside::{EverySecond, HostEndpoint};
 pub use check::{Broken, Invariant};
 pub use cluster::Cluster;
 pub use events::{Event, Kind};

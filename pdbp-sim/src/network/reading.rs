@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use pdbp_core::Transport;
-use pdbp_core::endpoint::{Endpoint, StreamIn, StreamPiece};
+use pdbp_core::endpoint::{StreamIn, StreamPiece};
 use pdbp_core::id::{NodeId, PartId};
-use pdbp_core::policy::Choice;
-use pdbp_core::umb::HeapMemory;
 
+use super::beside::HostEndpoint;
 use super::check::{Breach, Invariant};
 use super::host::{Clerk, Host};
 use super::payload::{Channel, Payload};
@@ -352,10 +351,7 @@ impl<T: Transport + 'static> Host<T> {
 }
 
 /// Takes what comes next of a stream; `None` when there is nothing now.
-fn next_piece<T: Transport>(
-    endpoint: &mut Endpoint<'static, T, HeapMemory, Choice>,
-    reading: &mut Reading,
-) -> Option<Read> {
+fn next_piece<T: Transport>(endpoint: &mut HostEndpoint<T>, reading: &mut Reading) -> Option<Read> {
     match endpoint.poll_stream(&reading.stream) {
         StreamPiece::Data(segment) => {
             reading.bytes.extend_from_slice(segment.bytes());

@@ -12,10 +12,10 @@ use pdbp_core::outbox::{Due, Loan, Outbox, Outcome, Rule};
 use pdbp_core::{Bell, OpenBlock};
 
 use super::Target;
-use super::window::{Packing, Windows};
+use super::pace::PartWindows;
 use crate::config::Progress;
 use crate::node::{NodeEngine, Shared};
-use crate::sync::{Owner, Visitor};
+use crate::sync::{Owner, Visitor, Windowed};
 
 /// No block is open.
 const NOTHING: u64 = u64::MAX;
@@ -52,9 +52,23 @@ impl Oldest {
     }
 }
 
+impl Windowed for Outbox<'static> {
+    type Window = PartWindows;
+
+    #[inline]
+    fn is_open(windows: &PartWindows) -> bool {
+        windows.is_open()
+    }
+
+    #[inline]
+    fn close(&mut self, windows: &mut PartWindows) {
+        windows.close(self);
+    }
+}
+
 /// The lanes of a part, for its own thread.
 pub(crate) struct Lanes {
-    packing: Owner<Packing>,
+    outbox: Owner<Outbox<'static>>,
     oldest: Oldest,
     flush_after: u64,
     /// The last request for all open blocks that was followed.
@@ -65,7 +79,7 @@ pub(crate) struct Lanes {
 
 /// The lanes of a part, for other threads.
 pub(crate) struct SharedLanes {
-    packing: Visitor<Packing>,
+    outbox: Visitor<Outbox<'static>>,
     oldest: Oldest,
     flush_after: u64,
 }
@@ -77,12 +91,11 @@ impl Lanes {
         let mut outbox = Outbox::allocate(nodes.into(), Rule { flush_after, pack: settings.pack_bytes });
         for node in (0..nodes).filter_map(NodeId::new) {
             outbox.set_body(node.index(), shared.body(node));
+            outbox.set_read_elsewhere(node.index(), shared.is_read_elsewhere(node));
         }
-        let read_elsewhere =
-            (0..nodes).map(|n| NodeId::new(n).is_some_and(|node| shared.is_read_elsewhere(node))).collect();
         let followed = Cell::new(shared.flushes.load(Ordering::Acquire));
         Self {
-            packing: Owner::new(Packing::new(outbox, read_elsewhere)),
+            outbox: Owner::new(outbox),
             oldest: Oldest(Arc::new(AtomicU64::new(NOTHING))),
             flush_after,
             followed,
@@ -98,8 +111,8 @@ impl Lanes {
 
     /// For other threads that poll.
     pub(crate) fn share(&self) -> SharedLanes {
-        let (packing, oldest) = (self.packing.visitor(), self.oldest.clone());
-        SharedLanes { packing, oldest, flush_after: self.flush_after }
+        let (outbox, oldest) = (self.outbox.visitor(), self.oldest.clone());
+        SharedLanes { outbox, oldest, flush_after: self.flush_after }
     }
 
     /// Whether those are the same lanes.
@@ -111,20 +124,24 @@ impl Lanes {
     #[inline(always)]
     #[expect(unsafe_code, reason = "the promise that packing does nothing else")]
     pub(crate) fn push_next(&self, to: Target, message: &[u8]) -> bool {
-        let pack = |windows: &mut Windows| {
+        let pack = |windows: &mut PartWindows| {
             let packed = windows.push(to, message);
             packed.or_else(|| windows.push_first(to, message))
         };
         // SAFETY: packing only copies bytes.
-        unsafe { self.packing.quick(pack) }.is_some()
+        unsafe { self.outbox.quick(pack) }.is_some()
     }
 
     /// Packs a message into the open block to its node. [`Full`] also when there is no open block.
     #[inline]
     #[expect(unsafe_code, reason = "the promise that packing does nothing else")]
     pub(crate) fn push(&self, to: Target, route: Route, message: &[u8]) -> Result<(), Full> {
+        let pack = |outbox: &mut Outbox<'static>, windows: &mut PartWindows| {
+            // SAFETY: the lock closes the windows before the outbox is used for something else; and tokens in an outbox keep the memory of blocks.
+            unsafe { windows.pack(outbox, to, route, message) }
+        };
         // SAFETY: packing only copies bytes.
-        unsafe { self.packing.with_window(|packing, windows| packing.push(windows, to, route, message)) }
+        unsafe { self.outbox.with_window(pack) }
     }
 
     /// Packs as many messages of `length` bytes each, of `most` that lie side by side, as the open block to their node has room for; how many.
@@ -136,16 +153,17 @@ impl Lanes {
         length: usize,
         most: usize,
     ) -> usize {
-        let pack = |packing: &mut Packing, windows: &mut Windows| {
-            packing.push_each(windows, way, messages, length, most)
+        let pack = |outbox: &mut Outbox<'static>, windows: &mut PartWindows| {
+            // SAFETY: as in `push`.
+            unsafe { windows.pack_each(outbox, way, messages, length, most) }
         };
         // SAFETY: packing only copies bytes.
-        unsafe { self.packing.with_window(pack) }
+        unsafe { self.outbox.with_window(pack) }
     }
 
     /// Does something with the outbox.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Outbox<'static>) -> R) -> R {
-        self.packing.with(|packing| f(&mut packing.outbox))
+        self.outbox.with(f)
     }
 
     /// Takes the open block to a node.
@@ -212,18 +230,18 @@ impl Lanes {
 impl SharedLanes {
     /// Whether their part is still there.
     pub(crate) fn is_alive(&self) -> bool {
-        self.packing.is_alive()
+        self.outbox.is_alive()
     }
 
     /// From now on the part checks the target of each message.
     pub(crate) fn disturb(&self) {
-        self.packing.disturb();
+        self.outbox.disturb();
     }
 
     /// It need not any more.
     #[cfg(feature = "net")]
     pub(crate) fn settle(&self) {
-        self.packing.settle();
+        self.outbox.settle();
     }
 
     /// When the oldest open block was opened, or before.
@@ -237,7 +255,7 @@ impl SharedLanes {
             return 0;
         }
         // Lanes that their part is using at this moment can wait for the next time.
-        self.packing.visit(|packing| flush(&mut packing.outbox, &self.oldest, engine, due)).unwrap_or(0)
+        self.outbox.visit(|outbox| flush(outbox, &self.oldest, engine, due)).unwrap_or(0)
     }
 }
 

@@ -94,6 +94,9 @@ flaws! {
     messages_by_a_relay_that_do_not_say_their_way: ForgetsWay, each 5 in grid, by [Contents];
     full_blocks_that_are_emptied: EmptiesFull, each 5 in busy, by [Order];
     trains_that_say_fewer_than_they_have: CountsTrainShort, each 2 in busy, by [Once];
+    trains_that_others_follow_and_that_say_fewer: CountsEndedShort, each 5 in busy, by [Counters, Order];
+    trains_with_the_route_of_the_one_before: KeepsRoute, each 5 in busy, by [Contents];
+    bytes_beside_a_block_that_do_not_get_into_it: ForgetsStaged, each 2 in busy, by [Contents];
     due_blocks_that_are_emptied: EmptiesDue, each 20 in busy, by [Order];
     segments_with_the_same_number: RepeatsSegment, each 5 in busy, by [Order];
     segments_without_their_last_byte: CutsSegment, each 5 in busy, by [Order];

@@ -1,20 +1,18 @@
 //! How the bytes of a stream get into blocks that the reader reads in this node's memory on another processor: past the caches,
 //! where that takes less time.
 
-use pdbp_core::outbox::StreamOut;
+use pdbp_core::outbox::{Beside as _, Stage, StreamOut};
 use pdbp_local::Copier;
 
-use crate::part::stage::{Pace, Stage};
-use crate::part::window::STAGE;
+use crate::part::pace::{Pace, STAGE};
 
 /// The state of a stream's writer for this.
 #[derive(Default)]
 pub(super) struct Beside {
     /// For long data, which is written to the block at once.
     copier: Copier,
-    /// For loans and short data, which are staged.
-    pace: Pace,
-    stage: Stage,
+    /// For loans and short data.
+    stage: Stage<Pace>,
     /// Whether the current segment is staged.
     is_on: bool,
     /// Bytes of it written by loans and short data.
@@ -24,7 +22,7 @@ pub(super) struct Beside {
 impl Beside {
     /// Begins a segment.
     pub(super) fn begin(&mut self) {
-        self.is_on = self.pace.next(self.written);
+        self.is_on = self.stage.by().next(self.written);
         self.written = 0;
         self.stage.begin(0);
     }
@@ -46,7 +44,8 @@ impl Beside {
             return room;
         }
         let at = filled - self.stage.origin();
-        self.stage.room(at + room.len()).get_mut(at..).unwrap_or(&mut [])
+        let end = at + room.len();
+        self.stage.room(end).get_mut(at..end).unwrap_or(&mut [])
     }
 
     /// Writes as many bytes as fit in a segment of `whole` bytes that is not full; returns their number.

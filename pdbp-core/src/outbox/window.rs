@@ -1,50 +1,33 @@
-//! The room behind the last message that a part packed. Further messages to the same part go there without the outbox: into the open train if
-//! they have its length, else with a header of their own.
+//! The room behind the last message that a sender packed. Further messages to the same node go there without the outbox: into the open train if
+//! they have its route and length, else with a header of their own.
 //!
 //! To a reader on another processor of this host, which reads the block itself, many messages one behind the other are written into a
-//! [stage](Stage) beside the block first, where that takes less time.
-#![allow(unsafe_code, reason = "room in blocks that the outbox has")]
+//! [stage](Stage) beside the block first, where the host says so.
 
-use std::ptr;
+use core::{array, ptr};
 
-use pdbp_core::cdu::{CDU_HEADER, COUNT_AT, CduClass, Full, Lent, Packed, Route};
-use pdbp_core::outbox::{Hop, Outbox};
-use pdbp_local::Copier;
+use super::{Beside, Hop, Outbox, Stage};
+use crate::cdu::{CDU_HEADER, COUNT_AT, CduClass, Full, Lent, Packed, Route};
+use crate::flaw::Flaw;
+use crate::id::PartId;
 
-use super::Target;
-use super::stage::{Pace, Stage};
-use crate::sync::Windowed;
-
-/// Windows at a time. Traffic to more nodes than that, message by message in turn, goes without them.
-const WINDOWS: usize = 32;
-/// Bytes of a stage: they stay in the first level of the cache.
-pub(super) const STAGE: usize = 16 << 10;
-/// A window that so many bytes were written through is followed by others like it.
-const MANY: usize = Copier::LONG;
-
-/// An outbox. Only lanes of nodes are packed into here.
-pub(crate) struct Packing {
-    pub(super) outbox: Outbox<'static>,
-    /// By node: whether blocks to it are read out of the memory of this node by one on another processor.
-    read_elsewhere: Box<[bool]>,
-}
-
-/// The windows of lanes, each in the place that the lowest bits of its node name.
-#[derive(Default)]
-pub(crate) struct Windows {
-    places: [Window; WINDOWS],
+/// The windows of an outbox: one for each of up to `N` nodes that the last messages were for, at most 32. Traffic to more nodes than that, message by
+/// message in turn, goes without them.
+#[derive(Debug)]
+pub struct Windows<B, const N: usize> {
+    /// Each in the place that the lowest bits of its node name.
+    places: [Window; N],
     /// A bit for each that is open.
     open: u32,
     /// A bit for each whose last window many bytes were written through.
     streams: u32,
-    beside: [Option<Box<Beside>>; WINDOWS],
+    besides: [Staged<B>; N],
 }
 
 /// What a place knows of writing beside its blocks.
-#[derive(Default)]
-struct Beside {
-    pace: Pace,
-    stage: Stage,
+#[derive(Debug, Default)]
+struct Staged<B> {
+    stage: Stage<B>,
     /// Bytes that were written through the last window.
     written: usize,
 }
@@ -55,10 +38,11 @@ struct Beside {
 /// closed. It writes those from `origin` to `end`, which are at `base` plus their place: in the block itself, or in a stage. What is packed ends
 /// at `at`, and `last` is the last place where one more message of the open train has room. Nothing has room in a window that is closed.
 // As long as a power of 2, so that finding one among several takes a shift.
+#[derive(Debug)]
 #[repr(C, align(128))]
 struct Window {
     /// Whom the open train is for.
-    to: Target,
+    to: PartId,
     /// Where the next message goes, and the last place where one has room.
     at: *mut u8,
     last: *mut u8,
@@ -84,10 +68,7 @@ struct Window {
 
 const _: () = assert!(size_of::<Window>() == 128);
 
-const NOBODY: Target = match Target::from_bits(0) {
-    Some(target) => target,
-    None => panic!("0 is not reserved"),
-};
+const NOBODY: PartId = PartId::from_checked(0);
 
 // SAFETY: the bytes are the window's own (see there), and may be written by any thread.
 unsafe impl Send for Window {}
@@ -115,9 +96,9 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Packs a message, if it continues the train and has room.
+    /// Packs a message that has the route of the train, if it is for that part and of that length, and has room.
     #[inline(always)]
-    fn push(&mut self, to: Target, message: &[u8]) -> Option<()> {
+    fn push(&mut self, to: PartId, message: &[u8]) -> Option<()> {
         let at = self.at;
         if to != self.to || message.len() != self.length as usize || at > self.last {
             return None;
@@ -129,8 +110,8 @@ impl Window {
         Some(())
     }
 
-    /// Packs as many messages of `length` bytes each, of `most` that lie side by side, as continue the train and have room; how many.
-    fn push_each(&mut self, to: Target, messages: &[u8], length: usize, most: usize) -> usize {
+    /// As [`push`](Self::push), as many of `most` messages of `length` bytes each that lie side by side; how many.
+    fn push_each(&mut self, to: PartId, messages: &[u8], length: usize, most: usize) -> usize {
         let at = self.at;
         if to != self.to || length != self.length as usize || at > self.last {
             return 0;
@@ -147,13 +128,13 @@ impl Window {
 
     /// Packs a message to a part of the same node, if it has room, as the first of a train.
     #[inline]
-    fn push_to(&mut self, to: Target, route: Route, message: &[u8]) -> Option<()> {
+    fn push_to<B: Beside>(&mut self, to: PartId, route: Route, message: &[u8]) -> Option<()> {
         if to.node() != self.to.node() {
             return None;
         }
         let before = (self.to, self.route);
-        (self.to, self.route) = (to, route);
-        let packed = self.push_first(message);
+        (self.to, self.route) = (to, if Flaw::KeepsRoute.strikes() { before.1 } else { route });
+        let packed = self.push_first::<B>(message);
         match packed {
             Some(()) => self.only_one_part &= to == before.0,
             None => (self.to, self.route) = before,
@@ -163,14 +144,14 @@ impl Window {
 
     /// Packs a message, if it has room, as the first of a train.
     #[inline]
-    fn push_first(&mut self, message: &[u8]) -> Option<()> {
+    fn push_first<B: Beside>(&mut self, message: &[u8]) -> Option<()> {
         let length = message.len();
         let written = self.written();
         // On the grid of headers, which begins at `base`.
         let header_at = written.next_multiple_of(8);
         let end = header_at + CDU_HEADER + length;
         // Long ones are copied in a way of their own, and those without bytes cannot be told from none.
-        if end > self.room as usize || length.wrapping_sub(1) >= Copier::LONG - 1 {
+        if end > self.room as usize || length.wrapping_sub(1) >= B::LONG - 1 {
             return None;
         }
         self.end_train(written);
@@ -193,7 +174,7 @@ impl Window {
         let data = (written - CDU_HEADER) as u32 - self.header_at;
         let mut count = 1;
         if data != self.length {
-            count = data / self.length;
+            count = data / self.length - u32::from(Flaw::CountsEndedShort.strikes());
             let count_at = self.header_at + COUNT_AT as u32;
             if count_at >= self.origin {
                 let number = self.base.wrapping_add(count_at as usize);
@@ -210,7 +191,7 @@ impl Window {
 
     /// The window behind the open train of a lane, which is for `to`. The caller leaves it alone until the window is closed.
     #[inline]
-    fn open(to: Target, route: Route, length: usize, lent: Lent<'_>) -> Option<Self> {
+    fn open(to: PartId, route: Route, length: usize, lent: Lent<'_>) -> Option<Self> {
         let Lent { room, written, is_straight } = lent;
         let last = room.len().checked_sub(length).filter(|_| written <= room.len())?;
         let base = room.as_mut_ptr();
@@ -229,10 +210,10 @@ impl Window {
     }
 
     /// Writes into the stage from now on, as far as that goes.
-    fn turn_to(&mut self, stage: &mut Stage) {
+    fn turn_to<B: Beside>(&mut self, stage: &mut Stage<B>) {
         let (written, origin) = (self.written(), stage.origin());
-        let bytes = stage.room(STAGE);
-        let end = (self.end as usize).min(origin + STAGE);
+        let bytes = stage.room(0);
+        let end = (self.end as usize).min(origin + bytes.len());
         // Where the block's room would begin if all of it were staged: nothing before `origin` is looked for there.
         self.base = bytes.as_mut_ptr().wrapping_sub(origin);
         self.at = self.base.wrapping_add(written);
@@ -242,7 +223,7 @@ impl Window {
     }
 
     /// Puts what is missing into the room of the block: what is staged, or whole lines of it where more is to follow.
-    fn settle(&mut self, stage: &mut Stage, room: &mut [u8], follows: bool) {
+    fn settle<B: Beside>(&mut self, stage: &mut Stage<B>, room: &mut [u8], follows: bool) {
         let end = self.written();
         if follows {
             stage.advance(room, end)
@@ -276,84 +257,96 @@ impl Window {
     }
 }
 
-impl Windows {
-    /// Packs a message, if it continues the train of a window that has room for it.
-    #[inline(always)]
-    pub(super) fn push(&mut self, to: Target, message: &[u8]) -> Option<()> {
-        self.places[place(to)].push(to, message)
-    }
-
-    /// Packs a message, if there is a window for that part that has room for it, as the first of a train.
-    // Apart, so that messages of one length keep their registers.
-    #[inline(never)]
-    pub(super) fn push_first(&mut self, to: Target, message: &[u8]) -> Option<()> {
-        let window = &mut self.places[place(to)];
-        if to == window.to { window.push_first(message) } else { None }
-    }
-
-    /// Many bytes went through the window before this one: times it, and has it write beside the block where that took less time.
-    #[cold]
-    fn begin_stream(&mut self, place: usize) {
-        let (window, beside) = (&mut self.places[place], self.beside[place].get_or_insert_default());
-        if beside.pace.next(beside.written) {
-            beside.stage.begin(window.written());
-            window.turn_to(&mut beside.stage);
+impl<B: Beside, const N: usize> Default for Windows<B, N> {
+    fn default() -> Self {
+        const { assert!(N <= u32::BITS as usize) };
+        Self {
+            places: array::from_fn(|_| Window::default()),
+            open: 0,
+            streams: 0,
+            besides: array::from_fn(|_| Staged::default()),
         }
     }
 }
 
-/// Which window is for messages to that part, or to others of its node and of some others.
-#[inline(always)]
-const fn place(to: Target) -> usize {
-    to.node().index() % WINDOWS
-}
-
-impl Packing {
-    pub(super) fn new(outbox: Outbox<'static>, read_elsewhere: Box<[bool]>) -> Self {
-        Self { outbox, read_elsewhere }
+impl<B: Beside, const N: usize> Windows<B, N> {
+    /// Whether one is open.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.open != 0
     }
 
-    /// Packs a message into the open block to its node, and opens the window behind it.
+    /// Packs a message of the route of the last one to that part, if it continues the train of an open window that has room for it.
+    #[inline(always)]
+    pub fn push(&mut self, to: PartId, message: &[u8]) -> Option<()> {
+        self.places[Self::place(to)].push(to, message)
+    }
+
+    /// Packs a message of the route of the last one to that part, if there is an open window for it that has room, as the first of a train.
+    // Apart, so that messages of one length keep their registers.
+    #[inline(never)]
+    pub fn push_first(&mut self, to: PartId, message: &[u8]) -> Option<()> {
+        let window = &mut self.places[Self::place(to)];
+        if to == window.to { window.push_first::<B>(message) } else { None }
+    }
+
+    /// As [`push`](Self::push), of any route.
+    #[inline(always)]
+    pub fn push_by(&mut self, to: PartId, route: Route, message: &[u8]) -> Option<()> {
+        let window = &mut self.places[Self::place(to)];
+        if route == window.route { window.push(to, message) } else { None }
+    }
+
+    /// Packs a message into the open block of the [lane of its node](Hop::to_node), and opens the window behind it.
+    ///
+    /// # Errors
+    /// [`Full`] when there is no room, or no open block; nothing was written.
+    ///
+    /// # Safety
+    /// Until these windows are [closed](Self::close) with this outbox, nothing else is done with it, but by this function and
+    /// [`pack_each`](Self::pack_each), or by what takes it by shared reference; and the memory of its blocks stays.
     #[inline]
-    pub(super) fn push(
+    pub unsafe fn pack(
         &mut self,
-        windows: &mut Windows,
-        to: Target,
+        outbox: &mut Outbox<'_>,
+        to: PartId,
         route: Route,
         message: &[u8],
     ) -> Result<(), Full> {
-        let place = place(to);
-        let window = &mut windows.places[place];
-        if window.push(to, message).or_else(|| window.push_to(to, route, message)).is_some() {
+        let place = Self::place(to);
+        if self.push_by(to, route, message).or_else(|| self.push_to(to, route, message)).is_some() {
             return Ok(());
         }
-        if window.is_staged && window.to.node() == to.node() && self.renew(windows, place) {
-            let window = &mut windows.places[place];
-            if window.push(to, message).or_else(|| window.push_to(to, route, message)).is_some() {
-                return Ok(());
-            }
+        let window = &self.places[place];
+        if window.is_staged
+            && window.to.node() == to.node()
+            && self.renew(outbox, place)
+            && self.push_by(to, route, message).or_else(|| self.push_to(to, route, message)).is_some()
+        {
+            return Ok(());
         }
-        self.close_one(windows, place);
+        self.close_one(outbox, place);
         let hop = Hop::to_node(to.node());
-        self.outbox.push(hop, route, message)?;
-        let lent = self.outbox.lend_room(hop.lane());
-        if let Some(window) = lent.and_then(|lent| Window::open(to, route, message.len(), lent)) {
-            windows.places[place] = window;
-            windows.open |= 1 << place;
-            if windows.streams & (1 << place) != 0
-                && self.read_elsewhere.get(to.node().index()) == Some(&true)
-            {
-                windows.begin_stream(place);
+        outbox.push(hop, route, message)?;
+        let Some((lent, is_read_elsewhere)) = outbox.lend_room(hop.lane()) else { return Ok(()) };
+        if let Some(window) = Window::open(to, route, message.len(), lent) {
+            self.places[place] = window;
+            self.open |= 1 << place;
+            if is_read_elsewhere && self.streams & (1 << place) != 0 {
+                self.begin_stream(place);
             }
         }
         Ok(())
     }
 
     /// Packs as many messages of `length` bytes each, of `most` that lie side by side, as the open block to their node has room for; how many.
-    pub(super) fn push_each(
+    ///
+    /// # Safety
+    /// As of [`pack`](Self::pack).
+    pub unsafe fn pack_each(
         &mut self,
-        windows: &mut Windows,
-        (to, route): (Target, Route),
+        outbox: &mut Outbox<'_>,
+        (to, route): (PartId, Route),
         messages: &[u8],
         length: usize,
         most: usize,
@@ -363,28 +356,56 @@ impl Packing {
             && let Some(rest) = messages.get(packed * length..)
             && let Some(first) = rest.get(..length)
         {
-            let count = windows.places[place(to)].push_each(to, rest, length, most - packed);
+            let window = &mut self.places[Self::place(to)];
+            let count =
+                if route == window.route { window.push_each(to, rest, length, most - packed) } else { 0 };
             packed += count;
             if count == 0 {
-                match self.push(windows, to, route, first) {
+                // SAFETY: the same contract.
+                match unsafe { self.pack(outbox, to, route, first) } {
                     Ok(()) => packed += 1,
                     Err(Full) => break,
                 }
             }
         }
-        packed
+        packed - usize::from(packed > 1 && Flaw::CountsTrainShort.strikes())
+    }
+
+    /// Closes all windows: their outbox knows what was packed.
+    #[inline]
+    pub fn close(&mut self, outbox: &mut Outbox<'_>) {
+        while self.open != 0 {
+            self.close_one(outbox, self.open.trailing_zeros() as usize % N);
+        }
+    }
+
+    /// Which window is for messages to that part, or to others of its node and of some others.
+    #[inline(always)]
+    const fn place(to: PartId) -> usize {
+        to.node().index() % N
+    }
+
+    #[inline(always)]
+    fn push_to(&mut self, to: PartId, route: Route, message: &[u8]) -> Option<()> {
+        self.places[Self::place(to)].push_to::<B>(to, route, message)
+    }
+
+    /// Many bytes went through the window before this one: has it write beside the block, if the host says so.
+    #[cold]
+    fn begin_stream(&mut self, place: usize) {
+        let (window, Staged { stage, written }) = (&mut self.places[place], &mut self.besides[place]);
+        if stage.by().next(*written) {
+            stage.begin(window.written());
+            window.turn_to(stage);
+        }
     }
 
     /// Makes room in the stage of a window. `false`: its block has no more.
     #[cold]
-    fn renew(&mut self, windows: &mut Windows, place: usize) -> bool {
-        let window = &mut windows.places[place];
-        let lane = Hop::to_node(window.to.node()).lane();
-        let (Some(beside), Some(lent)) = (&mut windows.beside[place], self.outbox.lend_room(lane)) else {
-            return false;
-        };
-        let stage = &mut beside.stage;
-        if stage.origin() + STAGE >= window.end as usize {
+    fn renew(&mut self, outbox: &mut Outbox<'_>, place: usize) -> bool {
+        let (window, Staged { stage, .. }) = (&mut self.places[place], &mut self.besides[place]);
+        let Some((lent, _)) = outbox.lend_room(Hop::to_node(window.to.node()).lane()) else { return false };
+        if stage.origin() + stage.room(0).len() >= window.end as usize {
             return false;
         }
         window.settle(stage, lent.room, true);
@@ -394,48 +415,25 @@ impl Packing {
 
     /// Closes a window, if it is open.
     #[inline]
-    fn close_one(&mut self, windows: &mut Windows, place: usize) {
-        if windows.open & (1 << place) == 0 {
+    fn close_one(&mut self, outbox: &mut Outbox<'_>, place: usize) {
+        if self.open & (1 << place) == 0 {
             return;
         }
-        windows.open &= !(1 << place);
-        windows.streams &= !(1 << place);
-        let window = &mut windows.places[place];
+        self.open &= !(1 << place);
+        self.streams &= !(1 << place);
+        let (window, beside) = (&mut self.places[place], &mut self.besides[place]);
         let lane = Hop::to_node(window.to.node()).lane();
-        let written = window.written();
-        if written >= MANY {
-            windows.streams |= 1 << place;
+        beside.written = window.written();
+        if beside.written >= B::LONG {
+            self.streams |= 1 << place;
+        } else {
+            beside.stage.by().pause();
         }
-        if let Some(beside) = &mut windows.beside[place] {
-            if written < MANY {
-                beside.pace.pause();
-            }
-            if window.is_staged
-                && let Some(lent) = self.outbox.lend_room(lane)
-            {
-                window.settle(&mut beside.stage, lent.room, false);
-            }
-            beside.written = written;
+        if window.is_staged
+            && let Some((lent, _)) = outbox.lend_room(lane)
+        {
+            window.settle(&mut beside.stage, lent.room, false);
         }
-        self.outbox.take_back(lane, window.close());
+        outbox.take_back(lane, window.close());
     }
 }
-
-impl Windowed for Packing {
-    type Window = Windows;
-
-    #[inline]
-    fn is_open(windows: &Windows) -> bool {
-        windows.open != 0
-    }
-
-    #[inline]
-    fn close(&mut self, windows: &mut Windows) {
-        while windows.open != 0 {
-            self.close_one(windows, windows.open.trailing_zeros() as usize % WINDOWS);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,70 @@
+//! Whether what a part packs for a reader on another processor of this host is written beside its blocks first, and copied into them past the
+//! caches: if that takes less time from each block to the next. See `benches/figures/shared-memory.md`.
+
+use std::time::Instant;
+
+use pdbp_core::outbox::{Beside, Windows};
+use pdbp_local::{Copier, StoreChoice, copy_past_caches};
+
+/// Bytes of a stage: they stay in the first level of the cache.
+pub(super) const STAGE: usize = 16 << 10;
+/// Fewer bytes than this are not worth the way to memory and back.
+const FEW: usize = 1 << 10;
+
+/// The windows of a part's lanes.
+pub(super) type PartWindows = Windows<Pace, 32>;
+
+/// Of one destination, or of one stream.
+#[derive(Default)]
+pub(crate) struct Pace(Option<Box<Known>>);
+
+struct Known {
+    choice: StoreChoice,
+    /// When the last block was begun, if nothing came between.
+    last: Option<Instant>,
+    bytes: Vec<u8>,
+}
+
+impl Pace {
+    fn known(&mut self) -> &mut Known {
+        self.0.get_or_insert_with(|| {
+            Box::new(Known { choice: StoreChoice::of_blocks(), last: None, bytes: Vec::new() })
+        })
+    }
+}
+
+#[expect(unsafe_code, reason = "a promise about memory")]
+// SAFETY: the bytes are on the heap, and stay where they are until `memory` is called.
+unsafe impl Beside for Pace {
+    const LONG: usize = Copier::LONG;
+
+    fn next(&mut self, written: usize) -> bool {
+        let known = self.known();
+        let now = Instant::now();
+        if let Some(last) = known.last.replace(now).filter(|_| written >= Self::LONG) {
+            known.choice.note(written, now - last);
+        }
+        known.choice.is_past_caches()
+    }
+
+    fn pause(&mut self) {
+        if let Some(known) = &mut self.0 {
+            known.last = None;
+        }
+    }
+
+    fn memory(&mut self, least: usize) -> &mut [u8] {
+        let bytes = &mut self.known().bytes;
+        if bytes.len() < least.max(STAGE) {
+            bytes.resize(least.max(STAGE), 0);
+        }
+        bytes
+    }
+
+    fn copy(into: &mut [u8], from: &[u8]) {
+        if from.len() < FEW { into.copy_from_slice(from) } else { copy_past_caches(into, from) }
+    }
+}
+
+#[cfg(test)]
+mod tests;
