@@ -2,7 +2,6 @@
 
 use super::Endpoint;
 use crate::engine::{Superstep, SuperstepError};
-use crate::flaw::Flaw;
 use crate::id::PartId;
 use crate::outbox::{Beside, Due};
 use crate::policy::SpacePolicy;
@@ -48,22 +47,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         };
         let waiting = inbox.look(&mut source);
         let before = self.engine.superstep(part);
-        // In one that is ending, what is not read is of the next.
-        let is_left = waiting.message || waiting.stalled && before != Superstep::Ending;
-        if is_left && !Flaw::EndsUnread.strikes() {
+        if !before.may_advance(done, waiting) {
             return Ok(true);
         }
         if before == Superstep::Open {
-            if !done {
-                return Ok(true);
-            }
             self.packing.outbox().flush(&mut self.engine, Due::All);
         }
         let stage = self.engine.advance_superstep(part);
         if stage != Ok(before) {
             self.pipes.stirred = true;
             if let Some((inbox, _)) = self.source_of(part) {
-                inbox.withhold(stage == Ok(Superstep::Ending) && !Flaw::ReadsNext.strikes());
+                inbox.withhold(stage.is_ok_and(Superstep::withholds));
             }
         }
         stage.map(|stage| stage != Superstep::Open)

@@ -12,6 +12,7 @@
 use super::Engine;
 use crate::flaw::Flaw;
 use crate::id::{NodeId, PartId};
+use crate::inbox::Waiting;
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
@@ -30,6 +31,21 @@ pub enum Superstep {
     Arrived,
     /// So it has everywhere, and here it was read. Others may not know yet; what arrives now is of the next superstep.
     Ending,
+}
+
+impl Superstep {
+    /// Whether its part, with this to read, takes the next step of it, by [`Engine::advance_superstep`]; `done` says that the part has nothing more
+    /// to send.
+    pub fn may_advance(self, done: bool, waiting: Waiting) -> bool {
+        // In one that is ending, what is not sorted yet is of the next.
+        let is_left = waiting.message || waiting.stalled && self != Self::Ending;
+        (!is_left || Flaw::EndsUnread.strikes()) && (self != Self::Open || done)
+    }
+
+    /// Whether messages that arrive are of the next one, so that its part [does not read them](crate::inbox::Inbox::withhold).
+    pub fn withholds(self) -> bool {
+        self == Self::Ending && !Flaw::ReadsNext.strikes()
+    }
 }
 
 /// Why a superstep does not go on.

@@ -367,13 +367,12 @@ impl Model {
         while at < messages {
             let rest = &data[at * length..];
             #[allow(unsafe_code, reason = "the promise that the outbox is used with closed windows")]
-            // SAFETY: all else goes by `outbox`.
-            let packed = unsafe {
-                if is_train {
-                    self.windows.pack_each(&mut self.outbox, (to, route), rest, length, messages - at)
-                } else {
-                    self.windows.pack(&mut self.outbox, to, route, &rest[..length]).is_ok().into()
-                }
+            let packed = if is_train {
+                // SAFETY: all else goes by `outbox`.
+                unsafe { self.windows.pack_each(&mut self.outbox, (to, route), rest, length, messages - at) }
+            } else {
+                // SAFETY: as above.
+                unsafe { self.windows.pack(&mut self.outbox, to, route, &rest[..length]) }.is_ok().into()
             };
             for message in 0..packed {
                 self.take(dest, Some(to.local()), &rest[message * length..][..length]);

@@ -4,7 +4,7 @@
 //! To a reader on another processor of this host, which reads the block itself, many messages one behind the other are written into a
 //! [stage](Stage) beside the block first, where the host says so.
 
-use core::{array, ptr};
+use core::{array, mem, ptr};
 
 use super::{Beside, Hop, Outbox, Stage};
 use crate::cdu::{CDU_HEADER, COUNT_AT, CduClass, Full, Lent, Packed, Route};
@@ -189,24 +189,25 @@ impl Window {
         unsafe { self.at.cast::<[u8; 8]>().write_unaligned([0; 8]) }
     }
 
-    /// The window behind the open train of a lane, which is for `to`. The caller leaves it alone until the window is closed.
+    /// Becomes the window behind the open train of a lane, which is for `to`; whether it can. The caller leaves the train alone until the window is
+    /// closed.
     #[inline]
-    fn open(to: PartId, route: Route, length: usize, lent: Lent<'_>) -> Option<Self> {
+    fn open(&mut self, to: PartId, route: Route, length: usize, lent: Lent<'_>) -> bool {
         let Lent { room, written, is_straight } = lent;
-        let last = room.len().checked_sub(length).filter(|_| written <= room.len())?;
+        let Some(last) = room.len().checked_sub(length).filter(|_| written <= room.len()) else {
+            return false;
+        };
+        let (Ok(short), Ok(end)) = (u32::try_from(length), u32::try_from(room.len())) else { return false };
         let base = room.as_mut_ptr();
-        let (length, end) = (u32::try_from(length).ok()?, u32::try_from(room.len()).ok()?);
-        Some(Self {
-            to,
-            at: base.wrapping_add(written),
-            last: base.wrapping_add(last),
-            base,
-            length,
-            room: if is_straight { end } else { 0 },
-            route,
-            end,
-            ..Self::default()
-        })
+        self.to = to;
+        self.at = base.wrapping_add(written);
+        self.last = base.wrapping_add(last);
+        self.base = base;
+        (self.header_at, self.length, self.before) = (0, short, 0);
+        (self.room, self.end, self.origin) = (if is_straight { end } else { 0 }, end, 0);
+        self.route = route;
+        (self.only_one_part, self.is_staged, self.ended) = (true, false, None);
+        true
     }
 
     /// Writes into the stage from now on, as far as that goes.
@@ -251,6 +252,11 @@ impl Window {
         packed
     }
 
+    /// The lane that its block is the open one of.
+    fn lane(&self) -> usize {
+        Hop::to_node(self.to.node()).lane()
+    }
+
     /// Bytes from `base` on that are packed.
     fn written(&self) -> usize {
         self.at.addr().wrapping_sub(self.base.addr())
@@ -279,21 +285,21 @@ impl<B: Beside, const N: usize> Windows<B, N> {
     /// Packs a message of the route of the last one to that part, if it continues the train of an open window that has room for it.
     #[inline(always)]
     pub fn push(&mut self, to: PartId, message: &[u8]) -> Option<()> {
-        self.places[Self::place(to)].push(to, message)
+        self.places.get_mut(Self::place(to))?.push(to, message)
     }
 
     /// Packs a message of the route of the last one to that part, if there is an open window for it that has room, as the first of a train.
     // Apart, so that messages of one length keep their registers.
     #[inline(never)]
     pub fn push_first(&mut self, to: PartId, message: &[u8]) -> Option<()> {
-        let window = &mut self.places[Self::place(to)];
+        let window = self.places.get_mut(Self::place(to))?;
         if to == window.to { window.push_first::<B>(message) } else { None }
     }
 
     /// As [`push`](Self::push), of any route.
     #[inline(always)]
     pub fn push_by(&mut self, to: PartId, route: Route, message: &[u8]) -> Option<()> {
-        let window = &mut self.places[Self::place(to)];
+        let window = self.places.get_mut(Self::place(to))?;
         if route == window.route { window.push(to, message) } else { None }
     }
 
@@ -314,23 +320,23 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         message: &[u8],
     ) -> Result<(), Full> {
         let place = Self::place(to);
-        if self.push_by(to, route, message).or_else(|| self.push_to(to, route, message)).is_some() {
-            return Ok(());
+        let mut may_renew = true;
+        while self.open & (1 << place) != 0 {
+            if self.push_anew(to, route, message) {
+                return Ok(());
+            }
+            let window =
+                self.places.get(place).filter(|window| window.is_staged && window.to.node() == to.node());
+            if !(window.is_some() && mem::take(&mut may_renew) && self.renew(outbox, place)) {
+                self.close_one(outbox, place);
+            }
         }
-        let window = &self.places[place];
-        if window.is_staged
-            && window.to.node() == to.node()
-            && self.renew(outbox, place)
-            && self.push_by(to, route, message).or_else(|| self.push_to(to, route, message)).is_some()
-        {
-            return Ok(());
-        }
-        self.close_one(outbox, place);
         let hop = Hop::to_node(to.node());
         outbox.push(hop, route, message)?;
-        let Some((lent, is_read_elsewhere)) = outbox.lend_room(hop.lane()) else { return Ok(()) };
-        if let Some(window) = Window::open(to, route, message.len(), lent) {
-            self.places[place] = window;
+        if let Some((lent, is_read_elsewhere)) = outbox.lend_room(hop.lane())
+            && let Some(window) = self.places.get_mut(place)
+            && window.open(to, route, message.len(), lent)
+        {
             self.open |= 1 << place;
             if is_read_elsewhere && self.streams & (1 << place) != 0 {
                 self.begin_stream(place);
@@ -356,9 +362,8 @@ impl<B: Beside, const N: usize> Windows<B, N> {
             && let Some(rest) = messages.get(packed * length..)
             && let Some(first) = rest.get(..length)
         {
-            let window = &mut self.places[Self::place(to)];
-            let count =
-                if route == window.route { window.push_each(to, rest, length, most - packed) } else { 0 };
+            let window = self.places.get_mut(Self::place(to)).filter(|window| route == window.route);
+            let count = window.map_or(0, |window| window.push_each(to, rest, length, most - packed));
             packed += count;
             if count == 0 {
                 // SAFETY: the same contract.
@@ -385,15 +390,22 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         to.node().index() % N
     }
 
+    fn at(&mut self, place: usize) -> Option<(&mut Window, &mut Staged<B>)> {
+        Some((self.places.get_mut(place)?, self.besides.get_mut(place)?))
+    }
+
+    /// Packs a message to a part of the node of a window; whether that has room.
     #[inline(always)]
-    fn push_to(&mut self, to: PartId, route: Route, message: &[u8]) -> Option<()> {
-        self.places[Self::place(to)].push_to::<B>(to, route, message)
+    fn push_anew(&mut self, to: PartId, route: Route, message: &[u8]) -> bool {
+        let Some(window) = self.places.get_mut(Self::place(to)) else { return false };
+        let packed = if route == window.route { window.push(to, message) } else { None };
+        packed.or_else(|| window.push_to::<B>(to, route, message)).is_some()
     }
 
     /// Many bytes went through the window before this one: has it write beside the block, if the host says so.
     #[cold]
     fn begin_stream(&mut self, place: usize) {
-        let (window, Staged { stage, written }) = (&mut self.places[place], &mut self.besides[place]);
+        let Some((window, Staged { stage, written })) = self.at(place) else { return };
         if stage.by().next(*written) {
             stage.begin(window.written());
             window.turn_to(stage);
@@ -403,8 +415,8 @@ impl<B: Beside, const N: usize> Windows<B, N> {
     /// Makes room in the stage of a window. `false`: its block has no more.
     #[cold]
     fn renew(&mut self, outbox: &mut Outbox<'_>, place: usize) -> bool {
-        let (window, Staged { stage, .. }) = (&mut self.places[place], &mut self.besides[place]);
-        let Some((lent, _)) = outbox.lend_room(Hop::to_node(window.to.node()).lane()) else { return false };
+        let Some((window, Staged { stage, .. })) = self.at(place) else { return false };
+        let Some((lent, _)) = outbox.lend_room(window.lane()) else { return false };
         if stage.origin() + stage.room(0).len() >= window.end as usize {
             return false;
         }
@@ -413,27 +425,24 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         true
     }
 
-    /// Closes a window, if it is open.
+    /// Closes a window that is open.
     #[inline]
     fn close_one(&mut self, outbox: &mut Outbox<'_>, place: usize) {
-        if self.open & (1 << place) == 0 {
-            return;
-        }
         self.open &= !(1 << place);
         self.streams &= !(1 << place);
-        let (window, beside) = (&mut self.places[place], &mut self.besides[place]);
-        let lane = Hop::to_node(window.to.node()).lane();
+        let Some((window, beside)) = self.at(place) else { return };
         beside.written = window.written();
-        if beside.written >= B::LONG {
-            self.streams |= 1 << place;
-        } else {
+        let is_stream = beside.written >= B::LONG;
+        if !is_stream {
             beside.stage.by().pause();
         }
+        let lane = window.lane();
         if window.is_staged
             && let Some((lent, _)) = outbox.lend_room(lane)
         {
             window.settle(&mut beside.stage, lent.room, false);
         }
         outbox.take_back(lane, window.close());
+        self.streams |= u32::from(is_stream) << place;
     }
 }

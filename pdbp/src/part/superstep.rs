@@ -77,11 +77,8 @@ impl<S: Share> Part<S> {
         let pipe = self.pipe()?;
         let worked = self.poll();
         let before = self.superstep.stage.get();
-        if self.is_left_to_read(before) {
+        if !self.may_advance(before, done) {
             self.superstep.waiter.replace(None);
-            return Ok(true);
-        }
-        if before == engine::Superstep::Open && !done {
             return Ok(true);
         }
         let stage = self.advance_stage()?;
@@ -109,10 +106,9 @@ impl<S: Share> Part<S> {
         Err(late.into())
     }
 
-    /// Whether there is a message of this superstep to read, or may be behind what there is no room for.
-    fn is_left_to_read(&self, stage: engine::Superstep) -> bool {
-        let waiting = self.inbox().look(&mut Source(self));
-        waiting.message || waiting.stalled && stage != engine::Superstep::Ending
+    /// Whether there is nothing left to read of this superstep, and nothing to be sent if that is not `done`.
+    fn may_advance(&self, stage: engine::Superstep, done: bool) -> bool {
+        stage.may_advance(done, self.inbox().look(&mut Source(self)))
     }
 
     /// Goes on with a superstep in which nothing is left to read.
@@ -125,7 +121,7 @@ impl<S: Share> Part<S> {
             self.poll_with(&mut engine);
             drop(engine);
             self.superstep.stage.set(stage.unwrap_or(before));
-            self.inbox().withhold(stage == Ok(engine::Superstep::Ending));
+            self.inbox().withhold(stage.is_ok_and(engine::Superstep::withholds));
         }
         stage
     }
@@ -149,7 +145,7 @@ impl<S: Share> Part<S> {
                 worked += 1;
             }
             let is_quiescent = self.shared().engine().is_quiescent(request);
-            if is_quiescent && !self.is_left_to_read(self.superstep.stage.get()) {
+            if is_quiescent && self.may_advance(self.superstep.stage.get(), true) {
                 return Ok(());
             }
             if waiter.is_over() {

@@ -91,13 +91,12 @@ impl Pair {
         while sent < count {
             let rest = &bytes[sent * length..];
             #[expect(unsafe_code, reason = "the promise that the outbox is used with closed windows")]
-            // SAFETY: `flush` closes them.
-            let packed = unsafe {
-                if count == 1 {
-                    usize::from(self.windows.pack(&mut self.outbox, to, route, rest).is_ok())
-                } else {
-                    self.windows.pack_each(&mut self.outbox, (to, route), rest, length, count - sent)
-                }
+            let packed = if count == 1 {
+                // SAFETY: `flush` closes the windows.
+                usize::from(unsafe { self.windows.pack(&mut self.outbox, to, route, rest) }.is_ok())
+            } else {
+                // SAFETY: as above.
+                unsafe { self.windows.pack_each(&mut self.outbox, (to, route), rest, length, count - sent) }
             };
             self.expected.extend(rest.chunks(length.max(1)).take(packed).map(<[u8]>::to_vec));
             sent += packed;
