@@ -60,8 +60,6 @@ pub mod routing;
 pub mod tables;
 pub mod transport;
 pub mod umb;
-#[allow(unsafe_code)]
-mod wire;
 
 pub use endpoint::Endpoint;
 pub use engine::{Config, ConfigError, Delivery, Engine, Event, OpenError, PrivatePipes, Progress, Storage};

@@ -16,8 +16,10 @@
 //! (host information, a request, its answer, binding information) are messages of the [`agreement`](crate::agreement): a request
 //! for the node's own row, `Request`, `Answer` and `Append`.
 
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 use crate::id::{NodeId, PartId};
-use crate::wire::{U32, U64, Wire as _, wire};
 
 /// A control message.
 #[derive(Clone, Debug)]
@@ -101,15 +103,14 @@ pub const AGREEMENT: u16 = 16;
 /// [`Setting`](crate::engine::Setting).
 pub const SETTINGS: u16 = 17;
 
-wire! {
-    /// The wire format of every control message; unused fields are zero.
-    #[derive(Debug)]
-    struct Wire {
-        a: U64,
-        b: U64,
-        number: U32,
-        open: U32,
-    }
+/// The wire format of every control message; unused fields are zero.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Wire {
+    a: U64,
+    b: U64,
+    number: U32,
+    open: U32,
 }
 
 /// Bytes of a control message.
@@ -136,7 +137,7 @@ impl Control {
 
     /// Encodes the message.
     pub fn encode(&self) -> [u8; CONTROL] {
-        let mut wire = Wire::new_zeroed();
+        let mut wire = <Wire as FromZeros>::new_zeroed();
         match self {
             Self::Arrived { generation } | Self::Released { generation } => {
                 wire.number = (*generation).into()
@@ -173,7 +174,7 @@ impl Control {
 
     /// Decodes a message; `None` if it is not one of this version.
     pub fn decode(command: u16, bytes: &[u8]) -> Option<Self> {
-        let wire = Wire::ref_from_bytes(bytes)?;
+        let wire = Wire::ref_from_bytes(bytes).ok()?;
         let number = wire.number.get();
         Some(match command {
             1 => Self::Arrived { generation: number },

@@ -6,5 +6,5 @@ pub(super) use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Words of 0 that nobody has touched: the system gives each page when it is written. `None` where there is no memory for them.
 pub(super) fn zeros(words: usize) -> Option<Box<[AtomicU64]>> {
-    bytemuck::allocation::try_zeroed_slice_box(words).ok()
+    zerocopy::FromZeros::new_box_zeroed_with_elems(words).ok()
 }

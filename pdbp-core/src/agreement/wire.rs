@@ -1,32 +1,33 @@
 //! The wire format of messages: one struct of fixed size for all.
 
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 use super::message::{Ballot, Body, Change, Entry, Fit, LAST_EPOCH, LAST_INDEX, Message, Position};
 use crate::id::{Epoch, NodeId, PartId, Time};
 use crate::tables::{NAME, Name, NodeEntry, NodeKind, PartEntry, PartKind};
-use crate::wire::{U16, U32, U64, Wire as _, wire};
 
-wire! {
-    /// A message; unused fields are zero.
-    #[derive(Debug)]
-    struct Wire {
-        a: U64,
-        b: U64,
-        c: U64,
-        epoch: U32,
-        /// The epoch of a position or of an entry, or a number.
-        d: U32,
-        e: U32,
-        part: U32,
-        node: U16,
-        body: u8,
-        flag: u8,
-        change: u8,
-        kind: u8,
-        failed: u8,
-        name_length: u8,
-        name: [u8; NAME],
-        generation: U32,
-    }
+/// A message; unused fields are zero.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Wire {
+    a: U64,
+    b: U64,
+    c: U64,
+    epoch: U32,
+    /// The epoch of a position or of an entry, or a number.
+    d: U32,
+    e: U32,
+    part: U32,
+    node: U16,
+    body: u8,
+    flag: u8,
+    change: u8,
+    kind: u8,
+    failed: u8,
+    name_length: u8,
+    name: [u8; NAME],
+    generation: U32,
 }
 
 /// Bytes of a message.
@@ -37,7 +38,7 @@ const _: () = assert!(MESSAGE <= 96);
 impl Message {
     /// Encodes the message.
     pub fn encode(&self) -> [u8; MESSAGE] {
-        let mut wire = Wire::new_zeroed();
+        let mut wire = <Wire as FromZeros>::new_zeroed();
         wire.epoch = self.epoch.0.into();
         wire.set_body(&self.body);
         let mut bytes = [0; MESSAGE];
@@ -47,7 +48,7 @@ impl Message {
 
     /// Decodes a message; `None` if it is not one of this version.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let wire = Wire::ref_from_bytes(bytes)?;
+        let wire = Wire::ref_from_bytes(bytes).ok()?;
         Some(Self { epoch: epoch(wire.epoch)?, body: wire.body()? })
     }
 }

@@ -1,9 +1,11 @@
 //! The block header (64 bytes, once per block) and the CDU header (16 bytes, once per train).
 
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 #[cfg(feature = "small-crc")]
 use super::crc::Hasher;
 use crate::id::NodeId;
-use crate::wire::{U16, U32, U64, Wire, wire};
 #[cfg(not(feature = "small-crc"))]
 use crc32fast::Hasher;
 
@@ -36,46 +38,45 @@ pub enum BlockClass {
     Control = 2,
 }
 
-wire! {
-    /// The header in front of every block: the `BPMsg` layer of MESP.
-    ///
-    /// ```text
-    ///  0        2       3       4        6       8         12        16
-    ///  +--------+-------+-------+--------+-------+---------+---------+
-    ///  | "PD"   |version| class | source | dest  | session | length  |
-    ///  +--------+-------+-------+--------+-------+---------+---------+
-    /// 16 link sequence number               24 blocks released so far
-    /// 32 window   36 flags  38 part         40 stream    44 segment
-    /// 48 checksum 52 messages               56 group     58 data     62 wanted
-    /// ```
-    /// `session` is the number of the link's session, on which both ends agree (see the module [`transport`](crate::transport)): a
-    /// block of an earlier session is never mistaken for one of this, whatever its other numbers. `sequence` counts all blocks of the
-    /// session, `data` only those that need credit: from the two a receiver knows what it missed when blocks before this one were
-    /// unreadable. `wanted` is the credit that the sender could use: blocks in flight or with their readers, this one included, and
-    /// those waiting; 65535 stands for more. In a control block `stream` is its round: whatever an earlier round said is void, see the
-    /// module `engine::round`.
-    #[derive(Debug)]
-    pub struct BlockHeader {
-        pub(crate) magic: [u8; 2],
-        pub(crate) version: u8,
-        pub(crate) class: u8,
-        pub(crate) source: U16,
-        pub(crate) dest: U16,
-        pub(crate) session: U32,
-        pub(crate) length: U32,
-        pub(crate) sequence: U64,
-        pub(crate) released: U64,
-        pub(crate) window: U32,
-        pub(crate) flags: U16,
-        pub(crate) part: U16,
-        pub(crate) stream: U32,
-        pub(crate) segment: U32,
-        pub(crate) checksum: U32,
-        pub(crate) messages: U32,
-        pub(crate) group: U16,
-        pub(crate) data: U32,
-        pub(crate) wanted: U16,
-    }
+/// The header in front of every block: the `BPMsg` layer of MESP.
+///
+/// ```text
+///  0        2       3       4        6       8         12        16
+///  +--------+-------+-------+--------+-------+---------+---------+
+///  | "PD"   |version| class | source | dest  | session | length  |
+///  +--------+-------+-------+--------+-------+---------+---------+
+/// 16 link sequence number               24 blocks released so far
+/// 32 window   36 flags  38 part         40 stream    44 segment
+/// 48 checksum 52 messages               56 group     58 data     62 wanted
+/// ```
+/// `session` is the number of the link's session, on which both ends agree (see the module [`transport`](crate::transport)): a
+/// block of an earlier session is never mistaken for one of this, whatever its other numbers. `sequence` counts all blocks of the
+/// session, `data` only those that need credit: from the two a receiver knows what it missed when blocks before this one were
+/// unreadable. `wanted` is the credit that the sender could use: blocks in flight or with their readers, this one included, and
+/// those waiting; 65535 stands for more. In a control block `stream` is its round: whatever an earlier round said is void, see the
+/// module `engine::round`.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct BlockHeader {
+    pub(crate) magic: [u8; 2],
+    pub(crate) version: u8,
+    pub(crate) class: u8,
+    pub(crate) source: U16,
+    pub(crate) dest: U16,
+    pub(crate) session: U32,
+    pub(crate) length: U32,
+    pub(crate) sequence: U64,
+    pub(crate) released: U64,
+    pub(crate) window: U32,
+    pub(crate) flags: U16,
+    pub(crate) part: U16,
+    pub(crate) stream: U32,
+    pub(crate) segment: U32,
+    pub(crate) checksum: U32,
+    pub(crate) messages: U32,
+    pub(crate) group: U16,
+    pub(crate) data: U32,
+    pub(crate) wanted: U16,
 }
 
 /// Bits of a block header's flags.
@@ -154,7 +155,7 @@ impl BlockHeader {
     /// The first error found.
     #[inline]
     pub fn read(block: &[u8]) -> Result<Self, Malformed> {
-        let (header, body) = Self::read_from_prefix(block).ok_or(Malformed::Truncated)?;
+        let (header, body) = Self::read_from_prefix(block).map_err(|_| Malformed::Truncated)?;
         header.check(body)?;
         Ok(header)
     }
@@ -261,27 +262,26 @@ pub enum CduClass {
     Stream = 2,
 }
 
-wire! {
-    /// The header of a train of `count` ≥ 1 messages of `length` bytes each between the same two parts: the `RemoteMsg`/`LocalMsg`
-    /// layer of MESP. A single message is a train of one.
-    ///
-    /// ```text
-    ///  0       1       2         4             6           8        12       16
-    ///  +-------+-------+---------+-------------+-----------+--------+--------+
-    ///  | class | zero  | command | source part | dest part | length | count  |
-    ///  +-------+-------+---------+-------------+-----------+--------+--------+
-    ///  [relay extension, 8 bytes] [segment extension, 16 bytes] [destination set, 8 + 4·n bytes, padded to 8] data, padded to 8
-    /// ```
-    #[derive(Debug, PartialEq, Eq)]
-    pub struct CduHeader {
-        pub(crate) class: u8,
-        pub(crate) zero: u8,
-        pub(crate) command: U16,
-        pub(crate) source_part: U16,
-        pub(crate) dest_part: U16,
-        pub(crate) length: U32,
-        pub(crate) count: U32,
-    }
+/// The header of a train of `count` ≥ 1 messages of `length` bytes each between the same two parts: the `RemoteMsg`/`LocalMsg`
+/// layer of MESP. A single message is a train of one.
+///
+/// ```text
+///  0       1       2         4             6           8        12       16
+///  +-------+-------+---------+-------------+-----------+--------+--------+
+///  | class | zero  | command | source part | dest part | length | count  |
+///  +-------+-------+---------+-------------+-----------+--------+--------+
+///  [relay extension, 8 bytes] [segment extension, 16 bytes] [destination set, 8 + 4·n bytes, padded to 8] data, padded to 8
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct CduHeader {
+    pub(crate) class: u8,
+    pub(crate) zero: u8,
+    pub(crate) command: U16,
+    pub(crate) source_part: U16,
+    pub(crate) dest_part: U16,
+    pub(crate) length: U32,
+    pub(crate) count: U32,
 }
 
 /// In [`CduHeader::class`]: a segment extension follows.
@@ -295,21 +295,20 @@ pub(crate) const HAS_VIA: u8 = 0x40;
 /// Maximum empty messages in one train: they take no room, so this bounds the work that a block can cause its reader.
 pub(crate) const MOST_EMPTY: u32 = 256;
 
-wire! {
-    /// Extension of relayed messages: the block's nodes are those of one link on the route, these are its ends.
-    ///
-    /// ```text
-    ///  0        2        4        8
-    ///  +--------+--------+--------+
-    ///  | origin | dest   | zero   |
-    ///  +--------+--------+--------+
-    /// ```
-    #[derive(Debug)]
-    pub(crate) struct ViaHeader {
-        pub(crate) origin: U16,
-        pub(crate) dest: U16,
-        pub(crate) zero: [u8; 4],
-    }
+/// Extension of relayed messages: the block's nodes are those of one link on the route, these are its ends.
+///
+/// ```text
+///  0        2        4        8
+///  +--------+--------+--------+
+///  | origin | dest   | zero   |
+///  +--------+--------+--------+
+/// ```
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct ViaHeader {
+    pub(crate) origin: U16,
+    pub(crate) dest: U16,
+    pub(crate) zero: [u8; 4],
 }
 
 /// The ends of the route of relayed messages.
@@ -329,14 +328,13 @@ impl ViaHeader {
     }
 }
 
-wire! {
-    /// Extension of a message longer than a block, which travels in segments.
-    #[derive(Debug, PartialEq, Eq)]
-    pub struct SegmentHeader {
-        pub(crate) message: U32,
-        pub(crate) segment: U32,
-        pub(crate) total: U64,
-    }
+/// Extension of a message longer than a block, which travels in segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct SegmentHeader {
+    pub(crate) message: U32,
+    pub(crate) segment: U32,
+    pub(crate) total: U64,
 }
 
 impl SegmentHeader {
@@ -364,13 +362,12 @@ impl SegmentHeader {
     }
 }
 
-wire! {
-    /// Extension that lists all destinations of a message to several parts; `count` part ids follow.
-    #[derive(Debug)]
-    pub(crate) struct SetHeader {
-        pub(crate) count: U16,
-        pub(crate) zero: [u8; 6],
-    }
+/// Extension that lists all destinations of a message to several parts; `count` part ids follow.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct SetHeader {
+    pub(crate) count: U16,
+    pub(crate) zero: [u8; 6],
 }
 
 /// `bytes` rounded up to the 8-byte grid on which CDU headers lie.

@@ -23,6 +23,8 @@ mod pack;
 #[cfg(test)]
 mod tests;
 
+use zerocopy::FromBytes;
+
 pub use header::{
     BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, CduClass, CduHeader, MAGIC, Malformed, SegmentHeader,
     VERSION, VIA_HEADER, Via, flag,
@@ -32,7 +34,6 @@ use header::{MOST_EMPTY, SetHeader, ViaHeader, padded};
 pub use pack::{COUNT_AT, Full, Lent, Packed, Packer, Route};
 
 use crate::id::{NodeId, PartId, StreamNo};
-use crate::wire::Wire;
 
 /// The identifier of a CDU: its link, the number of its block on that link, and its index in the block.
 ///
@@ -297,7 +298,7 @@ impl<'a> Cdus<'a> {
     #[inline]
     fn read(&mut self) -> Result<Train<'a>, Malformed> {
         // A copy, so that what is checked is what is used, even if somebody can write to the block.
-        let (header, rest) = CduHeader::read_from_prefix(self.rest).ok_or(Malformed::Truncated)?;
+        let (header, rest) = CduHeader::read_from_prefix(self.rest).map_err(|_| Malformed::Truncated)?;
         if header.class > CduClass::Stream as u8 {
             return self.read_extended(header, rest);
         }
@@ -315,17 +316,18 @@ impl<'a> Cdus<'a> {
         }
         let mut via = None;
         if header.class & HAS_VIA != 0 {
-            let (extension, after) = ViaHeader::read_from_prefix(rest).ok_or(Malformed::Extension)?;
+            let (extension, after) = ViaHeader::read_from_prefix(rest).map_err(|_| Malformed::Extension)?;
             (via, rest) = (Some(extension.read().ok_or(Malformed::Extension)?), after);
         }
         let mut segment = None;
         if header.class & HAS_SEGMENT != 0 {
-            let (extension, after) = SegmentHeader::read_from_prefix(rest).ok_or(Malformed::Extension)?;
+            let (extension, after) =
+                SegmentHeader::read_from_prefix(rest).map_err(|_| Malformed::Extension)?;
             (segment, rest) = (Some(extension), after);
         }
         let mut set = &[][..];
         if header.class & HAS_SET != 0 {
-            let (extension, after) = SetHeader::read_from_prefix(rest).ok_or(Malformed::Extension)?;
+            let (extension, after) = SetHeader::read_from_prefix(rest).map_err(|_| Malformed::Extension)?;
             let bytes = 4 * usize::from(extension.count.get());
             if bytes == 0 || extension.zero != [0; 6] || header.dest_part.get() != PartId::MANY {
                 return Err(Malformed::Extension);

@@ -1,11 +1,12 @@
 //! Packs CDUs one after the other into the body of a block.
 
+use zerocopy::{FromBytes, IntoBytes};
+
 use super::header::{
     BLOCK_HEADER, CDU_HEADER, CduClass, CduHeader, HAS_SEGMENT, HAS_SET, HAS_VIA, MOST_EMPTY, SegmentHeader,
     SetHeader, VIA_HEADER, Via, padded,
 };
 use crate::id::PartId;
-use crate::wire::Wire;
 
 /// Sender, receiver, class and command of a message: the fields shared by the messages of a train, in wire format, so that "same
 /// train as before" is a single comparison.
@@ -407,7 +408,7 @@ impl Packer {
         set: &[PartId],
     ) {
         let Some(room) = body.get_mut(at..) else { return };
-        let Some((header, rest)) = CduHeader::mut_from_prefix(room) else { return };
+        let Ok((header, rest)) = CduHeader::mut_from_prefix(room) else { return };
         let [class, zero, c0, c1, s0, s1, d0, d1] = route.0.to_le_bytes();
         *header = CduHeader {
             class: class
@@ -432,7 +433,7 @@ impl Packer {
             to.copy_from_slice(segment.as_bytes());
         }
         if !set.is_empty()
-            && let Some((to, after)) = SetHeader::mut_from_prefix(rest)
+            && let Ok((to, after)) = SetHeader::mut_from_prefix(rest)
         {
             *to = SetHeader { count: (set.len() as u16).into(), zero: [0; 6] };
             if !set.len().is_multiple_of(2)

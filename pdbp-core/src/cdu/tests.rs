@@ -6,6 +6,7 @@ use std::vec::Vec;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use zerocopy::IntoBytes;
 
 use super::*;
 

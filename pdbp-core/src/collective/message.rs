@@ -1,23 +1,24 @@
 //! The header of messages between members.
 
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 use super::element::{Element, Op};
 use super::{Call, Kind};
-use crate::wire::{U16, U32, U64, Wire, wire};
 
 /// Bytes of the header of each message.
 pub const HEADER: usize = size_of::<Header>();
 
-wire! {
-    /// A call as messages describe it. For a tagged message, the number is the tag.
-    #[derive(Debug, Eq)]
-    pub(super) struct Stamp {
-        number: U32,
-        root: U16,
-        kind: u8,
-        op: u8,
-        bytes: U64,
-        element: u8,
-    }
+/// A call as messages describe it. For a tagged message, the number is the tag.
+#[derive(Clone, Copy, Debug, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct Stamp {
+    number: U32,
+    root: U16,
+    kind: u8,
+    op: u8,
+    bytes: U64,
+    element: u8,
 }
 
 impl Stamp {
@@ -98,29 +99,28 @@ pub(super) enum What {
 
 /// The rank that a message claims to be from; `None` if it is invalid. The carrier must verify it.
 pub fn sender(message: &[u8]) -> Option<usize> {
-    Header::read_from_prefix(message).map(|(header, _)| header.from())
+    Header::read_from_prefix(message).ok().map(|(header, _)| header.from())
 }
 
 /// What follows the header of a [greeting](super::Member::greeting); `None` for other messages.
 pub fn greeting(message: &[u8]) -> Option<&[u8]> {
-    let (header, rest) = Header::read_from_prefix(message)?;
+    let (header, rest) = Header::read_from_prefix(message).ok()?;
     (header.what() == Some(What::Greeting)).then_some(rest)
 }
 
 /// Whether a message says that its sender [has given up joining](super::Member::withdraw).
 pub fn is_withdrawal(message: &[u8]) -> bool {
-    Header::read_from_prefix(message).is_some_and(|(header, _)| header.what() == Some(What::Withdrawn))
+    Header::read_from_prefix(message).is_ok_and(|(header, _)| header.what() == Some(What::Withdrawn))
 }
 
-wire! {
-    /// The header of a message. It is 24 bytes long, so that values after it are as aligned as blocks are.
-    #[derive(Debug)]
-    pub(super) struct Header {
-        pub(super) stamp: Stamp,
-        what: u8,
-        from: U16,
-        taken: U32,
-    }
+/// The header of a message. It is 24 bytes long, so that values after it are as aligned as blocks are.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct Header {
+    pub(super) stamp: Stamp,
+    what: u8,
+    from: U16,
+    taken: U32,
 }
 
 const _: () = assert!(size_of::<Header>() == 24);

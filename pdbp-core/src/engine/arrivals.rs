@@ -1,5 +1,7 @@
 //! Arrivals from peers: blocks are checked against their link, their numbers and credit are taken; links fail and are restored.
 
+use zerocopy::FromBytes;
+
 use super::link::{Label, MOST_MISSING, Missing, Work};
 use super::relaying::NextHop;
 use super::{BUDGET, Engine, Event, PrivatePipes};
@@ -10,7 +12,6 @@ use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
 use crate::transport::{Completion, Op, Transport};
 use crate::umb::{ArrivedBlock, BlockMemory};
-use crate::wire::Wire;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Takes completions from the transport, up to the budget.
@@ -105,7 +106,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let bytes = block.bytes();
         fetch(bytes);
         // A single copy of the header, checked and used in place.
-        let Some((header, body)) = BlockHeader::read_from_prefix(bytes) else {
+        let Ok((header, body)) = BlockHeader::read_from_prefix(bytes) else {
             return Err(self.note_unreadable(id, Malformed::Truncated));
         };
         if let Err(reason) = check_header(&header, body, link.peer, self.config.node) {

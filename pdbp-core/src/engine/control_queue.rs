@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use heapless::Deque;
+use zerocopy::IntoBytes;
 
 use super::circuits::answer_streams;
 use super::link::{Label, Link, Payload};

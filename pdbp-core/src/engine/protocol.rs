@@ -6,6 +6,9 @@
 //! counts as failed until there is a new one. Nothing is sent on a link before there is something to say, so nodes that never
 //! communicate do not compare; but all communicate with the primary master.
 
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 use super::{Config, Engine, Event, PrivatePipes};
 use crate::agreement::MESSAGE;
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, Cdus};
@@ -14,7 +17,6 @@ use crate::policy::SpacePolicy;
 use crate::routing::Routing;
 use crate::transport::Transport;
 use crate::umb::{ArrivedBlock, BlockMemory};
-use crate::wire::{U64, Wire};
 
 /// A setting that is the same on all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +104,8 @@ impl core::fmt::Display for Disagreement {
 const COUNT: usize = Setting::ALL.len();
 
 /// The values of all settings in wire format: 8 bytes each, in the order of [`Setting::ALL`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
 pub(super) struct Protocol([U64; COUNT]);
 
 // A block has room for it and for a message of the agreement.
@@ -123,16 +126,8 @@ impl Protocol {
                 Setting::Parts => parts as u64,
                 Setting::Log => log as u64,
             };
-            value.into()
+            U64::new(value)
         }))
-    }
-
-    fn read(bytes: &[u8]) -> Option<Self> {
-        Wire::read_from_bytes(bytes).map(Self)
-    }
-
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        self.0.as_bytes()
     }
 
     fn differences(self, theirs: Self, peer: NodeId) -> impl Iterator<Item = Disagreement> {
@@ -153,7 +148,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// A peer has announced its settings.
     pub(super) fn read_protocol(&mut self, peer: NodeId, bytes: &[u8], pipes: &mut impl PrivatePipes) {
-        let Some(theirs) = Protocol::read(bytes) else {
+        let Ok(theirs) = Protocol::read_from_bytes(bytes) else {
             // Another version, which has a different number of settings.
             return self.note_malformed(peer, crate::cdu::Malformed::Field, pipes);
         };
@@ -211,10 +206,10 @@ mod tests {
         /// Bytes of the right number are settings, whatever they are, and each difference is named.
         #[test]
         fn arbitrary_bytes_never_panic(bytes in vec(any::<u8>(), 0..2 * size_of::<Protocol>()), own in any::<[u64; COUNT]>()) {
-            let own = Protocol(own.map(U64::from));
-            let read = Protocol::read(&bytes);
-            prop_assert_eq!(read.is_some(), bytes.len() == size_of::<Protocol>());
-            let Some(theirs) = read else { return Ok(()) };
+            let own = Protocol(own.map(U64::new));
+            let read = Protocol::read_from_bytes(&bytes);
+            prop_assert_eq!(read.is_ok(), bytes.len() == size_of::<Protocol>());
+            let Ok(theirs) = read else { return Ok(()) };
             prop_assert_eq!(theirs.as_bytes(), &bytes[..]);
             let named = own.differences(theirs, node(3)).count();
             prop_assert_eq!(named == 0, own == theirs);

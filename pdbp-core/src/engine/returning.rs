@@ -4,6 +4,8 @@
 //! credit of peers. It stays in its row of SM until the last reader is done. The end of an aborted stream is not returned if it has
 //! no data: its writer knows, and its reader lost the stream with the link.
 
+use zerocopy::FromBytes;
+
 use super::circuits::is_bare_end;
 use super::link::Work;
 use super::{Delivery, DeliveryKind, Engine, PrivatePipes};
@@ -13,7 +15,6 @@ use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, BlockState, Place};
-use crate::wire::Wire;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Counts the messages of a data block that its peer did not receive, and queues it for the parts that wrote it.
@@ -168,7 +169,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
 /// Number of messages in a block, not counting a bare end of stream.
 fn messages_in(bytes: &[u8]) -> u64 {
-    let Some((header, body)) = BlockHeader::ref_from_prefix(bytes) else { return 0 };
+    let Ok((header, body)) = BlockHeader::ref_from_prefix(bytes) else { return 0 };
     match Cdus::new(body).next() {
         Some(Ok(train)) if is_bare_end(header, &train) => 0,
         _ => u64::from(header.messages.get()),

@@ -1,5 +1,7 @@
 //! The sending half: SM and the hand-over to the transport.
 
+use zerocopy::FromBytes;
+
 use super::link::{Label, Link, Payload, Work};
 use super::{BUDGET, CONTROL_ROW, Engine, Event, PrivatePipes};
 use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, Via, flag};
@@ -8,7 +10,6 @@ use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
 use crate::transport::{Op, Reason, Refused, Transport};
 use crate::umb::{BlockMemory, BlockState, Load, OpenBlock, SealedBlock};
-use crate::wire::Wire;
 
 /// Why a block could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,7 +272,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             link.stamp(&mut block, Payload::Data, (link.credit(), config.checksum));
             link.numbers.sent += 1;
             link.numbers.data_sent += 1;
-            let Some((header, _)) = BlockHeader::read_from_prefix(block.bytes()) else { break };
+            let Ok((header, _)) = BlockHeader::read_from_prefix(block.bytes()) else { break };
             let label = Label::of(&header);
             self.take_in(own, (label, 0), block.into_arrived(), pipes);
             worked += 1;

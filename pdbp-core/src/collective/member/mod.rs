@@ -6,6 +6,7 @@ mod storage;
 mod windows;
 
 use managed::ManagedSlice;
+use zerocopy::{FromBytes, IntoBytes};
 
 pub use storage::MemberStorage;
 pub(crate) use storage::Peer;
@@ -15,7 +16,6 @@ use super::known::{Few, Known};
 use super::message::{HEADER, Header, Stamp, What};
 use super::steps::{GRAIN, Steps};
 use super::{Call, Carrier, Fault, Kind, Message, Refused, Sent};
-use crate::wire::Wire;
 
 /// **A member is at most this many pieces ahead of what another has taken**, and as many tagged ones, so that calls proceed beside
 /// unreceived messages. This bounds the memory for early messages, and keeps a group from using up the space of all others.
@@ -213,7 +213,7 @@ impl<'m> Member<'m> {
 
     /// The header of a greeting. Members that are in a call ignore it; the host defines, and checks, what follows it.
     pub fn greeting(&self) -> [u8; HEADER] {
-        bytemuck::cast(Header::new(What::Greeting, self.rank, 0, Stamp::default()))
+        zerocopy::transmute!(Header::new(What::Greeting, self.rank, 0, Stamp::default()))
     }
 
     /// Takes a message received while no call is in progress, keeping data for the next call.
@@ -279,7 +279,7 @@ impl<'m> Member<'m> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
-        let Some(header) = Header::read_from_bytes(message.header()) else {
+        let Ok(header) = Header::read_from_bytes(message.header()) else {
             return Err(self.fail(Fault::Garbled { rank: self.rank }));
         };
         let from = header.from();

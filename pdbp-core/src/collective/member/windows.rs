@@ -1,9 +1,10 @@
 //! Windows: how far members may be ahead of each other.
 
+use zerocopy::IntoBytes;
+
 use super::Member;
 use crate::collective::message::{Header, Stamp, What};
 use crate::collective::{Carrier, Sent};
-use crate::wire::Wire;
 
 impl Member<'_> {
     /// A piece from a member has been used.

@@ -5,6 +5,8 @@ mod state;
 mod table;
 mod work;
 
+use zerocopy::FromBytes;
+
 use super::config::Checksum;
 use super::control_queue::ControlQueue;
 use super::posting::SPARE_POSTS;
@@ -17,7 +19,6 @@ use crate::mesp::Control;
 use crate::routing::LinkId;
 use crate::transport::{Op, Refused, Transport};
 use crate::umb::{BlockMemory, BlockState, DeliveryKind, SealedBlock, Umb};
-use crate::wire::Wire;
 pub(super) use numbers::{MOST_MISSING, Missing, Numbers};
 pub(super) use state::LinkState;
 pub(super) use table::Links;
@@ -336,7 +337,7 @@ impl Link {
     /// Writes the header's fields that do not depend on when the block leaves.
     #[inline]
     pub(super) fn write_header(&self, block: &mut SealedBlock, source: NodeId, label: &Label) {
-        if let Some((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
             *header = BlockHeader {
                 magic: MAGIC,
                 version: VERSION,
@@ -370,7 +371,7 @@ impl Link {
         (credit, checksum): (u32, Checksum),
     ) {
         let wanted = self.wanted() + u64::from(payload.is_data());
-        if let Some((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
             header.wanted.set(wanted.min(u64::from(u16::MAX)) as u16);
             header.session.set(self.session);
             header.sequence.set(self.numbers.sent);
@@ -386,12 +387,12 @@ impl Link {
 
 #[inline(never)]
 fn write_checksum(block: &mut SealedBlock) {
-    if let Some((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+    if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
         header.flags.set(header.flags.get() | flag::CHECKSUM);
     }
-    let Some((header, body)) = BlockHeader::ref_from_prefix(block.bytes()) else { return };
+    let Ok((header, body)) = BlockHeader::ref_from_prefix(block.bytes()) else { return };
     let sum = cdu::checksum(header, body);
-    if let Some((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+    if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
         header.checksum.set(sum);
     }
 }

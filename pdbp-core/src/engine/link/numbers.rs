@@ -146,8 +146,9 @@ impl Numbers {
 
 #[cfg(test)]
 mod tests {
+    use zerocopy::FromZeros;
+
     use super::*;
-    use crate::wire::Wire;
 
     /// A data block with these numbers, by which the peer says that it has released `released`, and gives a credit of 4.
     fn header(sequence: u64, data: u32, released: u64) -> BlockHeader {

@@ -29,6 +29,9 @@
 
 mod table;
 
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 use super::{Delivery, Engine, OpenError};
 use crate::cdu::{CduClass, Cdus, Route, SegmentHeader};
 use crate::id::{NodeId, PartId, Time};
@@ -36,7 +39,6 @@ use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
-use crate::wire::{U32, U64, Wire, wire};
 
 pub(crate) use table::RoomEntry;
 pub(super) use table::Rooms;
@@ -47,14 +49,14 @@ const RETRY: u64 = 5_000_000;
 /// Maximum number of doublings.
 const DOUBLED: u32 = 10;
 
-wire! {
 /// Announces to a node a message that one of its parts is to get. Sent to [`PartId::NODE`].
-    struct Ask {
-        number: U32,
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Ask {
+    number: U32,
     /// Local index of the destination part; and 1 if the message was given up, otherwise 0.
-        dest: U32,
-        bytes: U64,
-    }
+    dest: U32,
+    bytes: U64,
 }
 
 const GIVEN_UP: u32 = 1 << 16;
@@ -311,8 +313,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let Some(source) = PartId::new(source, train.source_part()) else { continue };
             for message in train.messages() {
                 match Ask::read_from_bytes(message) {
-                    Some(ask) => self.asked_for_room(source, by, ask),
-                    None => self.counters.malformed += 1,
+                    Ok(ask) => self.asked_for_room(source, by, ask),
+                    Err(_) => self.counters.malformed += 1,
                 }
             }
         }
