@@ -25,7 +25,9 @@ impl<'a, B: Beside> Packing<'a, B> {
     /// [`Full`] when there is no room, or no open block; nothing was written.
     #[inline(always)]
     pub(super) fn push(&mut self, to: PartId, route: Route, message: &[u8]) -> Result<(), Full> {
-        match self.windows.push_by(to, route, message) {
+        let windows = &mut self.windows;
+        let packed = windows.push_by(to, route, message);
+        match packed.or_else(|| windows.push_first_by(to, route, message)) {
             Some(()) => Ok(()),
             None => self.push_other(to, route, message),
         }

@@ -296,6 +296,17 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         if to == window.to { window.push_first::<B>(message) } else { None }
     }
 
+    /// Packs a message of any route, as the first of a train, if there is an open window for its node that has room.
+    #[inline(always)]
+    pub fn push_first_by(&mut self, to: PartId, route: Route, message: &[u8]) -> Option<()> {
+        if self.open & (1 << Self::place(to)) == 0 { None } else { self.push_to(to, route, message) }
+    }
+
+    #[inline(never)]
+    fn push_to(&mut self, to: PartId, route: Route, message: &[u8]) -> Option<()> {
+        self.places.get_mut(Self::place(to))?.push_to::<B>(to, route, message)
+    }
+
     /// As [`push`](Self::push), of any route.
     #[inline(always)]
     pub fn push_by(&mut self, to: PartId, route: Route, message: &[u8]) -> Option<()> {
@@ -322,7 +333,8 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         let place = Self::place(to);
         let mut may_renew = true;
         while self.open & (1 << place) != 0 {
-            if self.push_anew(to, route, message) {
+            let packed = self.push_by(to, route, message).or_else(|| self.push_to(to, route, message));
+            if packed.is_some() {
                 return Ok(());
             }
             let window =
@@ -392,14 +404,6 @@ impl<B: Beside, const N: usize> Windows<B, N> {
 
     fn at(&mut self, place: usize) -> Option<(&mut Window, &mut Staged<B>)> {
         Some((self.places.get_mut(place)?, self.besides.get_mut(place)?))
-    }
-
-    /// Packs a message to a part of the node of a window; whether that has room.
-    #[inline(always)]
-    fn push_anew(&mut self, to: PartId, route: Route, message: &[u8]) -> bool {
-        let Some(window) = self.places.get_mut(Self::place(to)) else { return false };
-        let packed = if route == window.route { window.push(to, message) } else { None };
-        packed.or_else(|| window.push_to::<B>(to, route, message)).is_some()
     }
 
     /// Many bytes went through the window before this one: has it write beside the block, if the host says so.
