@@ -8,7 +8,6 @@
 
 mod builder;
 mod error;
-mod file;
 mod keys;
 mod kinds;
 #[cfg(feature = "net")]

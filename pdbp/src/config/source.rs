@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{ConfigError, Origin, Settings, file};
+use toml::de::{DeTable, DeValue};
+
+use super::{ConfigError, Origin, Settings};
 
 impl Settings {
     /// The defaults, overridden by the file that `PDBP_CONFIG` names (or `file`, if given) and then by the environment.
@@ -24,8 +26,17 @@ impl Settings {
     pub(super) fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let fail = |reason: String| ConfigError::File { path: path.to_path_buf(), reason };
         let text = std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))?;
-        for (key, value) in file::read(&text).map_err(fail)? {
-            self.set(&key, &value, Origin::File(path.to_path_buf()))?;
+        let table = DeTable::parse(&text).map_err(|e| fail(e.message().to_owned()))?;
+        for (key, value) in table.into_inner() {
+            let value = match value.into_inner() {
+                DeValue::String(text) => text.into_owned(),
+                DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix())
+                    .map_or_else(|_| digits.to_string(), |number| number.to_string()),
+                DeValue::Float(digits) => digits.to_string(),
+                DeValue::Boolean(value) => value.to_string(),
+                other => other.type_str().to_owned(),
+            };
+            self.set(key.get_ref(), &value, Origin::File(path.to_path_buf()))?;
         }
         Ok(())
     }
