@@ -44,18 +44,18 @@ pub struct Config {
     pub body: usize,
     /// Maximum number of elements of a row (N). For this node's rows: peers are told what credit they have.
     pub row: u32,
-    /// Real elements that every row of this node has at the start (m).
+    /// Initial number of real elements in every row of this node (m).
     pub initial: u32,
-    /// Blocks set aside for control messages, divided among the links: at least [one for each](Self::least_control_blocks).
+    /// Blocks reserved for control messages, divided among the links: at least [one for each](Self::least_control_blocks).
     pub control_blocks: u32,
     /// Maximum number of free blocks that hold copies of unread short deliveries, so that a few parts that read late do not stop all
     /// others that the same node sends to. While unread blocks use more than half of a link's credit, a delivery of up to a sixteenth
     /// of a block is copied, and its block is returned. Each copy block takes 4 KiB of [`Storage`](super::Storage). 0 in the memory of
     /// [`embed`](crate::embed).
     pub copy_blocks: u16,
-    /// Parts that this node can host, [`MOST_PARTS`](Self::MOST_PARTS) at most.
+    /// Maximum number of parts on this node, at most [`MOST_PARTS`](Self::MOST_PARTS).
     pub local_parts: u16,
-    /// Private pipes of this node.
+    /// Number of private pipes of this node.
     pub private_pipes: u16,
     /// Number of public stream pipes of *each* node. With relays also the number of streams that may go from one relay to one
     /// destination at a time. Protocol: pipes are named by number.
@@ -161,20 +161,20 @@ impl core::fmt::Display for ConfigError {
                 )
             }
             Self::Body(n) => {
-                write!(f, "a block of {n} bytes is of no use; choose 256 bytes to 1 GiB")
+                write!(f, "blocks of {n} bytes are not possible; choose 256 bytes to 1 GiB")
             }
             Self::Row { row, initial, control } => write!(
                 f,
-                "rows of {row} elements with {initial} at the start and {control} control blocks; choose at least 1 of \
-                 each and no more at the start than a row has"
+                "rows of {row} elements with {initial} at the start and {control} control blocks are not possible; \
+                 choose at least 1 of each, and no more at the start than a row has"
             ),
             Self::LocalParts(n) => {
-                write!(f, "a node cannot host {n} parts; choose {} at most", Config::MOST_PARTS)
+                write!(f, "a node cannot have {n} parts; choose at most {}", Config::MOST_PARTS)
             }
             Self::Blocks { have, need } => write!(
                 f,
                 "{have} blocks are too few: the rows' initial space and the control blocks need {need}; give more memory, \
-                 or a smaller block or initial space"
+                 or choose smaller blocks or less initial space"
             ),
             Self::Control { have, need } => write!(
                 f,

@@ -88,9 +88,9 @@
 //! and nobody else. With [`Config::copy_blocks`] unread short messages do not even stop their sender: they are copied, and their blocks
 //! are returned.
 //!
-//! **Priorities.** Commands are packed into *urgent* blocks, which overtake waiting blocks in their row; one element of
-//! credit is kept for them once the row has four. Control messages do not need credit; they use blocks set aside for them, and two
-//! places of each link's [capacity](Transport::capacity): they never wait for data (see [`routing`](crate::routing)).
+//! **Priorities.** Commands are packed into *urgent* blocks, which overtake waiting blocks in their row; one element of credit is
+//! kept for them once the row has four. Control messages need no credit; they use blocks reserved for them, and two places of each
+//! link's [capacity](Transport::capacity), so they never wait for data (see [`routing`](crate::routing)).
 //!
 //! **Routing.** With [`Routing::Grid`](crate::Routing) a node has rows only for the nodes of its row and column in a grid, and
 //! forwards messages and streams of others: see [`routing`](crate::routing).
@@ -206,15 +206,15 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     capabilities: Capabilities,
     umb: Umb<'a, M>,
     links: Links<'a>,
-    /// Who has which blocks and how much credit; SM.
+    /// The allocation of blocks and credit to rows; SM.
     space: space::Space<'a, P>,
     /// RM.
     rm: ManagedSlice<'a, Element>,
     /// Short messages out of RM whose parts do not keep up.
     copies: Copies<'a>,
-    /// Blocks for control messages that are not in use.
+    /// Unused blocks for control messages.
     control_blocks: Queue,
-    /// The link with which the next round of control messages begins.
+    /// The link that the next round of control messages begins with.
     control_turn: usize,
     /// Open blocks of messages that it forwards, one for each link.
     relayed: Outbox<'a>,
@@ -271,7 +271,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         storage.check(&config)?;
         let capabilities = transport.capabilities();
         config.check_transport(&capabilities)?;
-        // Indices are checked by the lengths of the tables, so these are what the configuration says, not more.
+        // Indices are checked by table lengths, so these must not exceed what the configuration says.
         let storage = storage.cut(&config);
         let Storage { blocks, send_matrix, mut recv_matrix, links, relayed, mut nodes, mut parts, .. } =
             storage;
@@ -410,7 +410,7 @@ impl<T: Transport, M: BlockMemory, P> Drop for Engine<'_, T, M, P> {
     /// anywhere.
     fn drop(&mut self) {
         self.transport.leak = self.leaks();
-        // The tables may be somebody else's, and live on.
+        // The tables may belong to somebody else, and outlive this.
         self.relayed.clear();
         self.rm.iter_mut().for_each(Element::clear);
         self.copies.clear();

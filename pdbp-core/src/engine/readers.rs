@@ -114,7 +114,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Takes back a delivery that a host refused. `true`: it is not the one that was offered, which the host has kept.
+    /// Takes back a delivery that a host refused. `true`: it is not the one offered, which the host has kept.
     #[inline(never)]
     pub(super) fn refused(
         &mut self,

@@ -18,9 +18,9 @@ pub struct Counters {
     pub blocks_delivered: u64,
     /// Short deliveries that were copied out of their block because readers did not keep up.
     pub copied: u64,
-    /// Blocks and CDUs refused because their bytes made no sense.
+    /// Malformed blocks and CDUs, refused.
     pub malformed: u64,
-    /// Blocks of another session of their link, seen before, or from a node that is no member.
+    /// Blocks of another session of their link, duplicates, or from a non-member.
     pub stale: u64,
     /// Blocks missing from their link that were not refused: the transport broke its contract.
     pub out_of_sequence: u64,

@@ -15,18 +15,18 @@ use crate::flaw::Flaw;
 use crate::id::NodeId;
 use crate::routing::LinkId;
 
-/// The most granules of a block.
+/// Maximum number of granules per block.
 const GRANULES: usize = 1024;
-/// The granules of a word of bits. A copy lies in those of one word.
+/// Granules per word of the bit map. A copy lies within one word's granules.
 const WORD: usize = u64::BITS as usize;
 
-/// A block that copies lie in, or room for one.
+/// A block that holds copies, or a free place for one.
 #[derive(Debug)]
 pub(crate) struct CopyBlock {
     block: Option<RawBlock>,
-    /// A bit for each granule: it is part of a copy, or there is none.
+    /// A bit for each granule: set if it is part of a copy, or does not exist.
     used: [u64; GRANULES / WORD],
-    /// By the granule that a copy begins with: its deliveries that are out.
+    /// For the first granule of each copy: the number of its deliveries that are out.
     readers: [u32; GRANULES],
     /// Copies that are out.
     copies: u32,
@@ -43,14 +43,14 @@ impl Drop for CopyBlock {
         if self.copies > 0
             && let Some(block) = self.block.take()
         {
-            // It is out for ever, so that its owner leaves its memory in place.
+            // It stays out for ever, so its owner leaves the memory in place.
             block.forget();
         }
     }
 }
 
 impl CopyBlock {
-    /// Takes granules side by side; the first of them.
+    /// Takes adjacent granules; returns the first.
     fn take(&mut self, count: usize) -> Option<usize> {
         for (word, used) in self.used.iter_mut().enumerate() {
             if let Some(bit) = first_run(!*used, count) {
@@ -68,14 +68,14 @@ impl CopyBlock {
     }
 }
 
-/// So many bits, from the lowest on: 1 to [`WORD`].
+/// The lowest `count` bits, 1 to [`WORD`].
 const fn mask(count: usize) -> u64 {
     u64::MAX >> (WORD - count)
 }
 
-/// The lowest of the first `count` bits side by side, 1 to [`WORD`] of them, that are set.
+/// Where the lowest run of `count` set bits begins, 1 to [`WORD`].
 fn first_run(bits: u64, count: usize) -> Option<usize> {
-    // Those from which on `have` are set.
+    // A bit is set if a run of `have` bits begins there.
     let (mut runs, mut have) = (bits, 1);
     while have < count {
         let more = have.min(count - have);
@@ -92,19 +92,19 @@ pub(crate) struct Copies<'a> {
     granule: usize,
     /// Granules of a block.
     count: usize,
-    /// Blocks that it has.
+    /// Blocks held.
     held: u32,
 }
 
 impl<'a> Copies<'a> {
-    /// Without any blocks, which are to have `room` bytes of header and body, and of which it takes as many as the table is long.
+    /// Begins without blocks. Those given later have `room` bytes of header and body; the length of the table is their maximum number.
     pub(crate) fn new(mut blocks: ManagedSlice<'a, CopyBlock>, room: usize) -> Self {
         blocks.iter_mut().for_each(|block| *block = CopyBlock::default());
         let granule = ((room / GRANULES) & !7).max(8);
         Self { blocks, granule, count: (room / granule).min(GRANULES), held: 0 }
     }
 
-    /// The longest piece that is copied: with a header a sixteenth of a block, or as much as lies side by side.
+    /// The longest piece that is copied: with its header a sixteenth of a block, or a word's granules if that is less.
     pub(crate) fn longest(&self) -> usize {
         if self.blocks.is_empty() {
             0
@@ -113,12 +113,12 @@ impl<'a> Copies<'a> {
         }
     }
 
-    /// Blocks that it has.
+    /// Blocks held.
     pub(crate) fn held(&self) -> u32 {
         self.held
     }
 
-    /// Whether it takes another block.
+    /// Whether there is a place for another block.
     pub(crate) fn has_place(&self) -> bool {
         (self.held as usize) < self.blocks.len()
     }
@@ -126,12 +126,12 @@ impl<'a> Copies<'a> {
     /// Takes a block of this node to copy to.
     ///
     /// # Errors
-    /// The block, when there is no place for it.
+    /// The block, if there is no place for it.
     pub(crate) fn give_block(&mut self, block: RawBlock) -> Result<(), RawBlock> {
         let Some(place) = self.blocks.iter_mut().find(|place| place.block.is_none()) else {
             return Err(block);
         };
-        // Those behind the end of the block are never free.
+        // Granules beyond the end of the block are never free.
         let end = self.count.min(block.room as usize / self.granule);
         for (word, used) in place.used.iter_mut().enumerate() {
             let granules = end.saturating_sub(word * WORD).min(WORD);
@@ -142,7 +142,7 @@ impl<'a> Copies<'a> {
         Ok(())
     }
 
-    /// A delivery of a copy of bytes `start..end` of a block's body, and of its header. `None`: there is no such piece, or no room for it.
+    /// A delivery of a copy of bytes `start..end` of a block's body, and of its header. `None` if there is no such piece, or no room.
     pub(crate) fn copy(
         &mut self,
         block: &SharedBlock,
@@ -161,8 +161,8 @@ impl<'a> Copies<'a> {
         let at = first * self.granule;
         // SAFETY: the granules are inside the block, by `give_block`.
         let at = unsafe { base.add(at) };
-        // SAFETY: a header and more. The block's token is here, so that nobody else touches its bytes but the readers of copies, and
-        // these granules were not those of any. What is copied lies in another block, whose token somebody else has.
+        // SAFETY: the granules have room for a header and the piece. The block's token is here, so only readers of copies access its
+        // bytes, and these granules belonged to no copy. The source lies in another block, whose token somebody else has.
         unsafe { ptr::copy_nonoverlapping(header.as_ptr(), at.as_ptr(), BLOCK_HEADER) };
         let cut = usize::from(!piece.is_empty() && Flaw::CutsCopy.strikes());
         // SAFETY: as above.
@@ -180,7 +180,7 @@ impl<'a> Copies<'a> {
         Some(Delivery::new(at, (0, piece.len()), (LinkId::NONE, element), source, kind))
     }
 
-    /// A second delivery of a copy; `None`: it is of none.
+    /// A second delivery of a copy; `None` if `delivery` is not one of a copy.
     pub(crate) fn share(&mut self, delivery: &Delivery) -> Option<Delivery> {
         let (place, first) = self.find(delivery)?;
         let readers = place.readers.get_mut(first)?;
@@ -188,10 +188,10 @@ impl<'a> Copies<'a> {
         Some(delivery.again())
     }
 
-    /// Takes a delivery of a copy back; with the last one of a block, the block.
+    /// Takes back a delivery of a copy. With the last one in a block, returns the block.
     ///
     /// # Errors
-    /// The delivery, when it is of no copy.
+    /// The delivery, if it is not one of a copy.
     pub(crate) fn take_back(&mut self, delivery: Delivery) -> Result<Option<RawBlock>, Delivery> {
         let granules = (BLOCK_HEADER + delivery.bytes().len()).div_ceil(self.granule);
         let Some((place, first)) = self.find(&delivery) else { return Err(delivery) };
@@ -211,19 +211,19 @@ impl<'a> Copies<'a> {
         Ok(block)
     }
 
-    /// The block of a copy, and the granule that it begins with.
+    /// The block of a copy, and its first granule.
     fn find(&mut self, delivery: &Delivery) -> Option<(&mut CopyBlock, usize)> {
         let place: Place = delivery.place();
         let (number, first) = (place.1 as usize / GRANULES, place.1 as usize % GRANULES);
         let found = self.blocks.get_mut(number)?;
         let base = found.block.as_ref()?.base;
         let is_out = found.readers.get(first).is_some_and(|readers| *readers > 0);
-        // SAFETY: a granule that a copy begins with is inside the block.
+        // SAFETY: the first granule of a copy is inside the block.
         let is_it = is_out && delivery.is_at(unsafe { base.add(first * self.granule) }, place);
         (place.0 == LinkId::NONE && is_it).then_some((found, first))
     }
 
-    /// Gives up what it has: for the end of the engine. Blocks with copies that are out stay in place.
+    /// Drops all blocks, when the engine ends. Blocks with copies that are out stay in place.
     pub(crate) fn clear(&mut self) {
         self.blocks.iter_mut().for_each(|block| *block = CopyBlock::default());
         self.held = 0;
@@ -252,7 +252,7 @@ mod tests {
         Some(index)
     }
 
-    /// With places for so many blocks.
+    /// With places for that many blocks.
     fn copies(blocks: usize, body: usize) -> Copies<'static> {
         let blocks: Vec<_> = (0..blocks).map(|_| CopyBlock::default()).collect();
         Copies::new(ManagedSlice::Owned(blocks), BLOCK_HEADER + body)
