@@ -117,10 +117,10 @@ where
 {
     engine: Engine<'a, T, M, P>,
     packing: Packing<'a, W>,
-    /// By private pipe, as `pipes`.
+    /// By private pipe, like `pipes`.
     inboxes: ManagedSlice<'a, Inbox<'a, Hold<'a>, Buffer<'a>>>,
     pipes: Pipes<'a>,
-    /// By the places of parts.
+    /// By the slots of parts.
     owners: ManagedSlice<'a, Owner>,
     now: Time,
     /// When the engine wants to be polled, as of the last poll.
@@ -337,7 +337,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Drop for Endpoint<'_, T, M, P, W> {
-    /// What the endpoint itself has goes back to the engine, which leaks its transport if anything is missing.
+    /// Returns to the engine what the endpoint holds; the engine leaks its transport if anything is missing.
     fn drop(&mut self) {
         for place in 0..self.owners.len() {
             let part = self.owners.get(place).and_then(|owner| owner.part);

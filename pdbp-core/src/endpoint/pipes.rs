@@ -12,11 +12,11 @@ use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M, P, W> {
-    /// Gives the private pipe of a part back (`prcsReleasePipe`): what has come for the part and was not read goes back, and what comes from
-    /// now on is discarded and counted as [`Event::Unroutable`]. The part goes on sending.
+    /// Releases the private pipe of a part (`prcsReleasePipe`): deliveries not yet read are returned, and later ones are discarded
+    /// and counted as [`Event::Unroutable`]. The part can still send.
     ///
     /// # Errors
-    /// [`PipeError::NotBound`] when it was released before.
+    /// [`PipeError::NotBound`] if it was released before.
     pub fn release_pipe(&mut self, part: PartId) -> Result<(), PipeError> {
         let Some(pipe) = self.engine.private_pipe(part) else {
             return Err(PipeError::NotBound(PipeId(u16::MAX)));

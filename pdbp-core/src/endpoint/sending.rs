@@ -9,7 +9,7 @@ use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// Nanoseconds after which a long message that waits is looked at again though nothing has happened.
+/// Nanoseconds after which a waiting long message is retried even if nothing has happened.
 const ASK_AGAIN: u64 = 50_000_000;
 
 /// Why nothing was sent.
@@ -44,14 +44,14 @@ impl core::fmt::Display for SendError {
                 write!(f, "the message is longer than {most} bytes; send it as a long message or as a stream")
             }
             Self::NoRoom(most) => {
-                write!(f, "the destination puts together messages of up to {most} bytes; send a stream")
+                write!(f, "the destination reassembles messages of up to {most} bytes; send a stream")
             }
             Self::NoSuchPart(part) => write!(f, "this node has no {part}; register it first"),
             Self::Unfinished(part) => write!(f, "{part} has begun a long message; send the rest of it first"),
             Self::Unsorted(part) => {
                 write!(
                     f,
-                    "{part} is not behind all before it in the set; sort the set, and name each part once"
+                    "{part} is not in ascending order in the set; sort the set, and name each part once"
                 )
             }
         }
@@ -79,7 +79,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
     #[inline]
     pub fn send(&mut self, from: PartId, to: PartId, message: &[u8]) -> Result<(), SendError> {
         let route = Route::new(CduClass::ShortMessage, 0, from, to);
-        // What it nearly always is: one more for a block that has room.
+        // The usual case: one more message for a block that has room.
         let is_direct = self.engine.is_direct();
         if is_direct && self.packing.push(to, route, message).is_ok() {
             self.pipes.stirred = true;
@@ -93,8 +93,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         if is_full { self.send_anew(Hop::to_node(dest), outgoing) } else { self.pack(dest, outgoing) }
     }
 
-    /// Sends a message of `length` bytes that `fill` writes into the block that leaves, without a copy. The bytes are whatever the block held
-    /// before.
+    /// Sends a message of `length` bytes that `fill` writes directly into the outgoing block. Its initial content is arbitrary.
     ///
     /// # Errors
     /// See [`SendError`]; nothing was sent, and `fill` was not called.
@@ -112,7 +111,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
             fill(room);
         } else {
             let lent = self.packing.outbox().lend_anew(&mut self.engine, self.now, hop, (route, length));
-            // One that is refused may have made a full block leave.
+            // Even a refused message may have made a full block leave.
             self.pipes.stirred = true;
             let mut loan = lent.map_err(|error| self.explain(error))?;
             fill(loan.bytes_mut());
@@ -275,7 +274,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         self.pipes.stirred = true;
     }
 
-    /// Sends what was packed.
+    /// Sends what has been packed.
     pub fn flush(&mut self) {
         self.pipes.stirred = true;
         self.packing.outbox().flush(&mut self.engine, Due::All);
@@ -290,13 +289,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         Ok(())
     }
 
-    /// The open block has no room, or there is none.
+    /// Sends in a new block: the open one has no room, or there is none.
     fn send_anew(&mut self, hop: Hop, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
         let Self { engine, packing, now, pipes, .. } = self;
         let outbox = packing.outbox();
         let open = outbox.open();
         let sent = outbox.send_anew(engine, *now, hop, outgoing);
-        // One that is refused may have made a full block leave.
+        // Even a refused message may have made a full block leave.
         pipes.stirred |= sent.is_ok() || outbox.open() != open;
         sent.map_err(|error| self.explain(error))
     }

@@ -34,7 +34,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// ([`Config::rows`](super::Config::rows)).
     ///
     /// # Errors
-    /// [`OpenError::NoSuchNode`]; [`OpenError::PeerFailed`] when the node is behind a relay and no member.
+    /// [`OpenError::NoSuchNode`]; [`OpenError::PeerFailed`] if the node is behind a relay and not a member.
     #[inline]
     pub fn hop(&self, dest: NodeId) -> Result<Hop, OpenError> {
         if self.is_direct() {
@@ -50,7 +50,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         !self.links.topology.is_grid()
     }
 
-    /// Submits blocks of passed messages that are due.
+    /// Submits blocks of forwarded messages that are due.
     pub(super) fn flush_relayed(&mut self, due: Due) -> u32 {
         let (mut flushed, mut at) = (0, 0);
         loop {

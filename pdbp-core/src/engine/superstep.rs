@@ -4,10 +4,11 @@
 //!  Open ─ done ─▶ Done ─ all are ─▶ Counting ─ quiescent ─▶ Arrived ─ all are, nothing left to read ─▶ Ending ─ all are ─▶ Open
 //! ```
 //!
-//! Each "all are" is a barrier. What is sent before `Done` has arrived at its part when the request for quiescence is answered, which is made
-//! when all have said so. Nobody sends for the next superstep before all are `Ending`; what arrives at a part that is, is for the next one,
-//! or an answer that may be read there as well, and is [withheld](crate::inbox::Inbox::withhold) from it. Not before all have arrived: who
-//! withholds messages takes no more of them one day, and quiescence is not found where some have no room.
+//! Each "all are" is a barrier. What is sent before `Done` has arrived at its part when the request for quiescence is answered,
+//! which is made once all have said so. Nobody sends for the next superstep before all are `Ending`; what arrives at a part that is
+//! `Ending` belongs to the next one, or is a reply that may be read there as well, and is [withheld](crate::inbox::Inbox::withhold)
+//! until then. That begins only once everything has arrived: a part that withholds messages at some point takes no more of them,
+//! and quiescence cannot be reached while a pipe is full.
 
 use super::Engine;
 use crate::flaw::Flaw;
@@ -29,7 +30,8 @@ pub enum Superstep {
     Counting,
     /// Everything sent to this node has arrived; some of it may be unread.
     Arrived,
-    /// So it has everywhere, and here it was read. Others may not know yet; what arrives now is of the next superstep.
+    /// Everything has arrived everywhere, and has been read here. Others may not know yet; what arrives now belongs to the next
+    /// superstep.
     Ending,
 }
 
@@ -48,7 +50,7 @@ impl Superstep {
     }
 }
 
-/// Why a superstep does not go on.
+/// Why a superstep cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SuperstepError {
@@ -65,10 +67,7 @@ impl core::fmt::Display for SuperstepError {
         match self {
             Self::PeerFailed(node) => write!(f, "{node} has failed before it was done with the superstep"),
             Self::Taken(part) => {
-                write!(
-                    f,
-                    "{part} of this node is in a superstep; one part of a node has supersteps at a time"
-                )
+                write!(f, "{part} of this node is in a superstep; only one part of a node can be at a time")
             }
             Self::NoPipe(part) => write!(f, "{part} has no private pipe; apply for one to receive again"),
         }

@@ -167,7 +167,7 @@ impl core::fmt::Display for SendError {
             }
             Self::AwaitsRoom => f.write_str("the destination has no room for it yet; try again after a poll"),
             Self::NoRoom(most) => {
-                write!(f, "the destination puts together messages of up to {most} bytes; send a stream")
+                write!(f, "the destination reassembles messages of up to {most} bytes; send a stream")
             }
             Self::NoSuchPart(part) => write!(f, "this node has no {part}; register it first"),
         }
