@@ -1,13 +1,13 @@
-//! The outbox of an endpoint, and what is packed behind its back.
+//! The outbox of an endpoint and its windows.
 
 use crate::cdu::{Full, Route};
 use crate::id::PartId;
 use crate::outbox::{Beside, Outbox, Windows};
 
-/// Nodes that an endpoint sends short messages to in turn without looking each block up.
+/// The number of nodes that an endpoint can send short messages to in turn without looking up each block.
 const WINDOWS: usize = 4;
 
-/// An outbox and its windows, which are closed before anything else is done with it.
+/// An outbox and its windows, which are closed before the outbox is used in any other way.
 pub(super) struct Packing<'a, B> {
     outbox: Outbox<'a>,
     windows: Windows<B, WINDOWS>,
@@ -22,7 +22,7 @@ impl<'a, B: Beside> Packing<'a, B> {
     /// Packs one message into the open block of the lane of its node.
     ///
     /// # Errors
-    /// [`Full`] when there is no room, or no open block; nothing was written.
+    /// [`Full`] if there is no room or no open block; nothing was written.
     #[inline(always)]
     pub(super) fn push(&mut self, to: PartId, route: Route, message: &[u8]) -> Result<(), Full> {
         let windows = &mut self.windows;
@@ -36,11 +36,11 @@ impl<'a, B: Beside> Packing<'a, B> {
     #[inline(never)]
     #[expect(unsafe_code, reason = "the promise that the outbox is used with closed windows")]
     fn push_other(&mut self, to: PartId, route: Route, message: &[u8]) -> Result<(), Full> {
-        // SAFETY: `outbox` closes the windows; and tokens in an outbox know that the memory of blocks stays.
+        // SAFETY: `outbox` closes the windows before it hands out the outbox; the tokens in it keep the memory of their blocks in place.
         unsafe { self.windows.pack(&mut self.outbox, to, route, message) }
     }
 
-    /// Packs as many messages of `length` bytes each, of `most` that lie side by side, as the open block has room for; how many.
+    /// Packs up to `most` adjacent messages of `length` bytes each, as far as the open block has room. Returns how many.
     #[expect(unsafe_code, reason = "as above")]
     pub(super) fn push_each(
         &mut self,
@@ -62,7 +62,7 @@ impl<'a, B: Beside> Packing<'a, B> {
         &mut self.outbox
     }
 
-    /// The outbox, for questions of which blocks are open.
+    /// The outbox, to see which blocks are open.
     pub(super) fn peek(&self) -> &Outbox<'a> {
         &self.outbox
     }

@@ -1,38 +1,38 @@
-//! Bytes of a block that are written beside it first, in memory that stays in the writer's cache, and then copied into the block as its host
-//! does it: past the caches, for a reader on another processor.
+//! Stages: bytes of a block that are first written beside it, to memory that stays in the writer's cache, and then copied to the block in the
+//! host's way: past the caches, for a reader on another processor.
 //!
-//! A block that is written anew lies in its reader's cache, so that each line is taken away from there before it is written. Short messages
-//! written in place are bound by that.
+//! A block that is reused is still in its reader's cache, so each of its lines must be fetched from there before it can be written. That
+//! limits the rate of short messages that are written in place.
 
 use crate::flaw::Flaw;
 
-/// Of a cache.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Whether a host writes blocks beside themselves, in which memory, and how it copies into them what it has written there. A value is for one
-/// destination, or for one stream.
+/// A host's decisions about stages: whether a block is written beside itself, in which memory, and how the bytes are copied to the block. One
+/// value serves one destination, or one stream.
 ///
 /// # Safety
-/// The bytes that [`memory`](Self::memory) lends stay where they are until it is called again, also if the value is moved.
+/// The bytes returned by [`memory`](Self::memory) stay valid and in place until it is called again, even if the value is moved.
 pub unsafe trait Beside: Default {
-    /// So many bytes of short messages in one block are followed by more of them, in others: only such blocks are written beside themselves.
-    /// A message with that many is not packed through a [window](super::Windows).
+    /// A block may be written beside itself only if at least this many bytes of short messages were written to the one before. A message of
+    /// this many bytes or more is not packed through a [window](super::Windows).
     const LONG: usize;
 
-    /// Another block begins, after one that so many bytes were written into. Whether it is written beside itself.
+    /// A block begins; `written` bytes were written to the one before. Returns whether it is written beside itself.
     fn next(&mut self, written: usize) -> bool;
 
-    /// Something else came between: the time to the next block is not that of writing.
+    /// The sender did something else: the time until the next block begins says nothing about writing.
     fn pause(&mut self);
 
-    /// The memory to write in: as much as there is, which is at least `least` bytes unless it cannot grow. What was written there stays.
+    /// The memory to write to: all there is, at least `least` bytes unless it cannot grow. Its contents stay.
     fn memory(&mut self, least: usize) -> &mut [u8];
 
-    /// Copies what was written there into a block, to as many bytes.
+    /// Copies bytes from that memory to a block; both have the same length.
     fn copy(into: &mut [u8], from: &[u8]);
 }
 
-/// All blocks are written in place.
+/// Writes all blocks in place.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InPlace;
 
@@ -55,39 +55,38 @@ unsafe impl Beside for InPlace {
     }
 }
 
-/// What is not in the block yet, of bytes that are written one behind the other into the room that a block has. Places are counted from the
-/// beginning of that room.
+/// Bytes written one after the other for the room of a block, and not yet copied to it. Offsets are relative to the start of that room.
 #[derive(Debug, Default)]
 pub struct Stage<B> {
     by: B,
-    /// Place of the first byte in memory.
+    /// Offset of the first byte in memory.
     origin: usize,
-    /// Up to there all is in the block.
+    /// All bytes before this offset are in the block.
     done: usize,
 }
 
 impl<B: Beside> Stage<B> {
-    /// Whether the next block is written here, and how.
+    /// The host's decisions.
     pub fn by(&mut self) -> &mut B {
         &mut self.by
     }
 
-    /// Takes what is written from `at` on.
+    /// Begins a stage for what is written from offset `at` on.
     pub fn begin(&mut self, at: usize) {
         (self.origin, self.done) = (at, at);
     }
 
-    /// Where the bytes begin that [`room`](Self::room) gives, and those that are not in the block.
+    /// The offset at which the bytes of [`room`](Self::room) begin.
     pub fn origin(&self) -> usize {
         self.origin
     }
 
-    /// The bytes from there on, at least `least` if there is memory for so many.
+    /// The bytes from [`origin`](Self::origin) on: at least `least`, if there is memory for so many.
     pub fn room(&mut self, least: usize) -> &mut [u8] {
         self.by.memory(least)
     }
 
-    /// Puts what ends at `end` into the block.
+    /// Copies what ends at offset `end` to the block, whose room is `room`.
     pub fn settle(&mut self, room: &mut [u8], end: usize) {
         let Self { by, origin, done } = self;
         let (Some(into), Some(from)) =
@@ -102,7 +101,7 @@ impl<B: Beside> Stage<B> {
         *done = end;
     }
 
-    /// Puts whole cache lines of what ends at `end` into the block, so that there is room for more.
+    /// Copies whole cache lines of what ends at offset `end` to the block, to make room for more.
     pub fn advance(&mut self, room: &mut [u8], end: usize) {
         let over = (room.as_ptr().addr() + end) % LINE;
         let whole = end.saturating_sub(over).max(self.done);

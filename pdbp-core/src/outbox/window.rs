@@ -1,8 +1,8 @@
-//! The room behind the last message that a sender packed. Further messages to the same node go there without the outbox: into the open train if
-//! they have its route and length, else with a header of their own.
+//! Windows: a sender packs further messages to a node behind the last one, without going through the outbox. A message joins the open train
+//! if it has the train's route and length; otherwise it gets a header of its own.
 //!
-//! To a reader on another processor of this host, which reads the block itself, many messages one behind the other are written into a
-//! [stage](Stage) beside the block first, where the host says so.
+//! If the reader is on another processor of this host and reads the block in place, a run of messages can be written to a [stage](Stage)
+//! first, and be copied to the block from there. The host decides ([`Beside`]).
 
 use core::{array, mem, ptr};
 
@@ -11,33 +11,33 @@ use crate::cdu::{CDU_HEADER, COUNT_AT, CduClass, Full, Lent, Packed, Route};
 use crate::flaw::Flaw;
 use crate::id::PartId;
 
-/// The windows of an outbox: one for each of up to `N` nodes that the last messages were for, at most 32. Traffic to more nodes than that, message by
-/// message in turn, goes without them.
+/// The windows of an outbox, one each for up to `N` destination nodes; `N` is at most 32. A sender that alternates between more nodes
+/// message by message gains nothing from them.
 #[derive(Debug)]
 pub struct Windows<B, const N: usize> {
-    /// Each in the place that the lowest bits of its node name.
+    /// A node's window is at its number modulo `N`.
     places: [Window; N],
-    /// A bit for each that is open.
+    /// One bit for each that is open.
     open: u32,
-    /// A bit for each whose last window many bytes were written through.
+    /// One bit for each through which many bytes were written the last time it was open.
     streams: u32,
     besides: [Staged<B>; N],
 }
 
-/// What a place knows of writing beside its blocks.
+/// The stage of a window.
 #[derive(Debug, Default)]
 struct Staged<B> {
     stage: Stage<B>,
-    /// Bytes that were written through the last window.
+    /// Bytes written through the window the last time it was open.
     written: usize,
 }
 
-/// The open train of a lane, and the room behind it, where the messages go that follow.
+/// The open train of a lane, and the room behind it for the messages that follow.
 ///
-/// The bytes of the block of that lane of the outbox, from the header of the train on that was open then, are the window's own before it is
-/// closed. It writes those from `origin` to `end`, which are at `base` plus their place: in the block itself, or in a stage. What is packed ends
-/// at `at`, and `last` is the last place where one more message of the open train has room. Nothing has room in a window that is closed.
-// As long as a power of 2, so that finding one among several takes a shift.
+/// While the window is open it owns the bytes of the lane's block, from the header of the train that was open when the window was opened.
+/// It writes bytes `origin` to `end` of that room, at `base` plus their offset: in the block itself, or in a stage. What has been packed
+/// ends at `at`; `last` is the last address at which one more message of the open train fits. Nothing fits in a closed window.
+// Its size is a power of 2, so that indexing takes a shift.
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Window {
@@ -282,21 +282,21 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         self.open != 0
     }
 
-    /// Packs a message of the route of the last one to that part, if it continues the train of an open window that has room for it.
+    /// Packs a message that has the route of the last one to that part, if it fits the train of an open window.
     #[inline(always)]
     pub fn push(&mut self, to: PartId, message: &[u8]) -> Option<()> {
         self.places.get_mut(Self::place(to))?.push(to, message)
     }
 
-    /// Packs a message of the route of the last one to that part, if there is an open window for it that has room, as the first of a train.
-    // Apart, so that messages of one length keep their registers.
+    /// Packs a message that has the route of the last one to that part as the first of a train, if it fits an open window.
+    // Not inlined, so that messages of one length keep their registers.
     #[inline(never)]
     pub fn push_first(&mut self, to: PartId, message: &[u8]) -> Option<()> {
         let window = self.places.get_mut(Self::place(to))?;
         if to == window.to { window.push_first::<B>(message) } else { None }
     }
 
-    /// Packs a message of any route, as the first of a train, if there is an open window for its node that has room.
+    /// Packs a message of any route as the first of a train, if it fits an open window for its node.
     #[inline(always)]
     pub fn push_first_by(&mut self, to: PartId, route: Route, message: &[u8]) -> Option<()> {
         if self.open & (1 << Self::place(to)) == 0 { None } else { self.push_to(to, route, message) }
@@ -307,21 +307,21 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         self.places.get_mut(Self::place(to))?.push_to::<B>(to, route, message)
     }
 
-    /// As [`push`](Self::push), of any route.
+    /// As [`push`](Self::push), for any route.
     #[inline(always)]
     pub fn push_by(&mut self, to: PartId, route: Route, message: &[u8]) -> Option<()> {
         let window = self.places.get_mut(Self::place(to))?;
         if route == window.route { window.push(to, message) } else { None }
     }
 
-    /// Packs a message into the open block of the [lane of its node](Hop::to_node), and opens the window behind it.
+    /// Packs a message into the open block of the [lane of its node](Hop::to_node), and opens a window behind it.
     ///
     /// # Errors
-    /// [`Full`] when there is no room, or no open block; nothing was written.
+    /// [`Full`] if there is no room or no open block; nothing was written.
     ///
     /// # Safety
-    /// Until these windows are [closed](Self::close) with this outbox, nothing else is done with it, but by this function and
-    /// [`pack_each`](Self::pack_each), or by what takes it by shared reference; and the memory of its blocks stays.
+    /// Until these windows have been [closed](Self::close) with the same outbox, only this function and [`pack_each`](Self::pack_each) may
+    /// use the outbox mutably, and the memory of its blocks must stay valid.
     #[inline]
     pub unsafe fn pack(
         &mut self,
@@ -357,10 +357,11 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         Ok(())
     }
 
-    /// Packs as many messages of `length` bytes each, of `most` that lie side by side, as the open block to their node has room for; how many.
+    /// Packs up to `most` messages of `length` bytes each, which are adjacent in `messages`, as far as the open block to their node has room.
+    /// Returns how many.
     ///
     /// # Safety
-    /// As of [`pack`](Self::pack).
+    /// As for [`pack`](Self::pack).
     pub unsafe fn pack_each(
         &mut self,
         outbox: &mut Outbox<'_>,
@@ -388,7 +389,7 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         packed - usize::from(packed > 1 && Flaw::CountsTrainShort.strikes())
     }
 
-    /// Closes all windows: their outbox knows what was packed.
+    /// Closes all windows, and tells their outbox what was packed.
     #[inline]
     pub fn close(&mut self, outbox: &mut Outbox<'_>) {
         while self.open != 0 {
@@ -396,7 +397,7 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         }
     }
 
-    /// Which window is for messages to that part, or to others of its node and of some others.
+    /// The index of the window for messages to a part.
     #[inline(always)]
     const fn place(to: PartId) -> usize {
         to.node().index() % N
@@ -406,7 +407,7 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         Some((self.places.get_mut(place)?, self.besides.get_mut(place)?))
     }
 
-    /// Many bytes went through the window before this one: has it write beside the block, if the host says so.
+    /// Many bytes were written through this window before: from now on it writes beside the block, if the host decides so.
     #[cold]
     fn begin_stream(&mut self, place: usize) {
         let Some((window, Staged { stage, written })) = self.at(place) else { return };
@@ -416,7 +417,7 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         }
     }
 
-    /// Makes room in the stage of a window. `false`: its block has no more.
+    /// Makes room in the stage of a window. Returns `false` if the block has no more.
     #[cold]
     fn renew(&mut self, outbox: &mut Outbox<'_>, place: usize) -> bool {
         let Some((window, Staged { stage, .. })) = self.at(place) else { return false };

@@ -1,5 +1,4 @@
-//! How hosts write short messages that follow each other: every second block beside itself, as the runtime does where a reader on another
-//! processor reads blocks in place.
+//! Hosts write every second block of a run of short messages beside itself, as the runtime does for readers on other processors.
 
 use pdbp_core::Endpoint;
 use pdbp_core::outbox::Beside;
@@ -9,7 +8,7 @@ use pdbp_core::umb::HeapMemory;
 /// The endpoint of a host.
 pub type HostEndpoint<T> = Endpoint<'static, T, HeapMemory, Choice, EverySecond>;
 
-/// Of blocks to which many bytes went before, every second is written beside itself, in steps of fewer bytes than it has.
+/// Writes every second block that may be beside itself, through a stage that is shorter than a block.
 #[derive(Debug, Default)]
 pub struct EverySecond {
     is_next: bool,

@@ -1,26 +1,26 @@
-//! Whether what a part packs for a reader on another processor of this host is written beside its blocks first, and copied into them past the
-//! caches: if that takes less time from each block to the next. See `benches/figures/shared-memory.md`.
+//! Decides whether a part writes blocks for a reader on another processor of this host beside themselves and copies them past the caches:
+//! it does if that takes less time from one block to the next. See `benches/figures/shared-memory.md`.
 
 use std::time::Instant;
 
 use pdbp_core::outbox::{Beside, Windows};
 use pdbp_local::{Copier, StoreChoice, copy_past_caches};
 
-/// Bytes of a stage: they stay in the first level of the cache.
+/// Bytes of a stage. They fit the first-level cache.
 pub(super) const STAGE: usize = 16 << 10;
-/// Fewer bytes than this are not worth the way to memory and back.
+/// Fewer bytes are copied through the caches: they are not worth the way to memory and back.
 const FEW: usize = 1 << 10;
 
 /// The windows of a part's lanes.
 pub(super) type PartWindows = Windows<Pace, 32>;
 
-/// Of one destination, or of one stream.
+/// The pace of blocks to one destination, or of one stream.
 #[derive(Default)]
 pub(crate) struct Pace(Option<Box<Known>>);
 
 struct Known {
     choice: StoreChoice,
-    /// When the last block was begun, if nothing came between.
+    /// When the last block was begun, if the part has done nothing else since.
     last: Option<Instant>,
     bytes: Vec<u8>,
 }
