@@ -30,22 +30,24 @@ pub(crate) use linux::Mapping;
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use std::ffi::c_int;
     use std::fs::File;
-    use std::os::fd::{AsRawFd, FromRawFd};
+    use std::os::fd::{AsRawFd, OwnedFd};
     use std::ptr::NonNull;
+
+    use rustix::fs::{MemfdFlags, SealFlags};
+    use rustix::mm::{MapFlags, ProtFlags};
 
     use super::{AtomicU64, Location, io};
 
     /// A file that can neither grow nor shrink, so that no access faults.
-    const SEALS: c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
     /// The mapping; dropping it ends it.
     pub(crate) struct Mapping {
         base: NonNull<AtomicU64>,
         words: usize,
         /// Kept open for those who are to find it; `None` at those who have.
-        file: Option<File>,
+        file: Option<OwnedFd>,
     }
 
     // SAFETY: an address of atomics, which any thread may use; memory can be unmapped on any thread.
@@ -56,14 +58,10 @@ mod linux {
     impl Mapping {
         /// Makes memory of zeros.
         pub(crate) fn create(words: usize) -> io::Result<(Self, Location)> {
-            let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-            // SAFETY: the name is a string in C's sense.
-            let made = checked(unsafe { libc::memfd_create(c"pdbp-slate".as_ptr(), flags) })?;
-            // SAFETY: the descriptor is new, and nothing else has it.
-            let file = unsafe { File::from_raw_fd(made) };
-            file.set_len(bytes_of(words)? as u64)?;
-            // SAFETY: takes no address.
-            checked(unsafe { libc::fcntl(made, libc::F_ADD_SEALS, SEALS) })?;
+            let file =
+                rustix::fs::memfd_create("pdbp-slate", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+            rustix::fs::ftruncate(&file, bytes_of(words)? as u64)?;
+            rustix::fs::fcntl_add_seals(&file, SEALS)?;
             let number = u32::try_from(file.as_raw_fd()).map_err(|_| io::ErrorKind::Unsupported)?;
             let mut mapping = Self::map(&file, words)?;
             mapping.file = Some(file);
@@ -74,22 +72,19 @@ mod linux {
         pub(crate) fn open(at: Location, words: usize) -> io::Result<Self> {
             let path = format!("/proc/{}/fd/{}", at.process, at.file);
             let file = File::options().read(true).write(true).open(path)?;
-            // SAFETY: takes no address.
-            let seals = checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) })?;
-            if seals & SEALS != SEALS || file.metadata()?.len() != bytes_of(words)? as u64 {
+            let seals = rustix::fs::fcntl_get_seals(&file)?;
+            if !seals.contains(SEALS) || file.metadata()?.len() != bytes_of(words)? as u64 {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             Self::map(&file, words)
         }
 
-        fn map(file: &File, words: usize) -> io::Result<Self> {
-            let (length, protection) = (bytes_of(words)?, libc::PROT_READ | libc::PROT_WRITE);
-            let (anywhere, file) = (std::ptr::null_mut(), file.as_raw_fd());
+        fn map(file: impl std::os::fd::AsFd, words: usize) -> io::Result<Self> {
+            let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
             // SAFETY: a new mapping at an address of the system's choice changes no memory that is in use.
-            let base = unsafe { libc::mmap(anywhere, length, protection, libc::MAP_SHARED, file, 0) };
-            if base == libc::MAP_FAILED {
-                return Err(io::Error::last_os_error());
-            }
+            let base = unsafe {
+                rustix::mm::mmap(std::ptr::null_mut(), bytes_of(words)?, protection, flags, file, 0)?
+            };
             let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
             Ok(Self { base, words, file: None })
         }
@@ -101,11 +96,6 @@ mod linux {
         }
     }
 
-    /// What a call has given, unless that is an error.
-    fn checked(given: c_int) -> io::Result<c_int> {
-        if given == -1 { Err(io::Error::last_os_error()) } else { Ok(given) }
-    }
-
     fn bytes_of(words: usize) -> io::Result<usize> {
         words.checked_mul(size_of::<AtomicU64>()).filter(|n| *n > 0).ok_or(io::ErrorKind::OutOfMemory.into())
     }
@@ -113,7 +103,8 @@ mod linux {
     impl Drop for Mapping {
         fn drop(&mut self) {
             // SAFETY: mapped in `map` with this length; what `words` gave is borrowed from the value.
-            let _ = unsafe { libc::munmap(self.base.as_ptr().cast(), self.words * size_of::<AtomicU64>()) };
+            let _ =
+                unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.words * size_of::<AtomicU64>()) };
         }
     }
 }

@@ -27,8 +27,11 @@ pub(crate) use other::ProcessWatch;
 #[cfg(target_os = "linux")]
 mod linux {
     use std::fs;
-    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    use std::os::fd::OwnedFd;
     use std::os::unix::fs::MetadataExt;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
     use super::Identity;
 
@@ -67,19 +70,14 @@ mod linux {
 
         pub(crate) fn has_died(&self) -> bool {
             let Some(descriptor) = &self.0 else { return false };
-            let mut event = libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: the address of one event; it does not wait.
-            unsafe { libc::poll(&raw mut event, 1, 0) > 0 }
+            let mut events = [PollFd::new(descriptor, PollFlags::IN)];
+            poll(&mut events, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
         }
     }
 
     fn watch(process: Identity) -> Option<OwnedFd> {
-        let number = libc::pid_t::try_from(process.number).ok().filter(|number| *number > 0)?;
-        // SAFETY: takes no address.
-        let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, number, 0) };
-        let opened = i32::try_from(opened).ok().filter(|opened| *opened >= 0)?;
-        // SAFETY: the descriptor is new, and nothing else has it.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(opened) };
+        let number = i32::try_from(process.number).ok().and_then(Pid::from_raw)?;
+        let descriptor = pidfd_open(number, PidfdFlags::empty()).ok()?;
         // In this order: the descriptor is of the process that has the number now, or of one that had it before and has died.
         (started(&process.number.to_string()) == Some(process.started)).then_some(descriptor)
     }

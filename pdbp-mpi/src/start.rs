@@ -340,18 +340,13 @@ fn in_window(gate: &Gate, host: Comm, layout: Layout) -> Result<Backing, Displac
 }
 
 /// Bytes that are free where both MPIs have their windows.
-#[cfg(target_os = "linux")]
-#[allow(clippy::unnecessary_cast, reason = "the types differ from one C library to the other")]
+#[cfg(unix)]
 fn free_shared_memory() -> Option<u64> {
-    let mut space = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
-    // SAFETY: a string in C's sense, and a place for the answer.
-    let given = unsafe { libc::statvfs(c"/dev/shm".as_ptr(), space.as_mut_ptr()) };
-    // SAFETY: numbers, which were zero.
-    let space = unsafe { space.assume_init() };
-    (given == 0).then_some(space.f_bavail as u64)?.checked_mul(space.f_frsize as u64)
+    let space = rustix::fs::statvfs("/dev/shm").ok()?;
+    space.f_bavail.checked_mul(space.f_frsize)
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(unix))]
 fn free_shared_memory() -> Option<u64> {
     None
 }

@@ -122,8 +122,8 @@ mod dynamic {
 
     /// The program that has started this process.
     pub(in crate::library) fn parent_program() -> Option<PathBuf> {
-        let parent = std::os::unix::process::parent_id();
-        std::fs::read_link(format!("/proc/{parent}/exe")).ok()
+        let parent = rustix::process::getppid()?;
+        std::fs::read_link(format!("/proc/{}/exe", parent.as_raw_nonzero())).ok()
     }
 }
 

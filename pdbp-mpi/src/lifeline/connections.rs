@@ -1,12 +1,13 @@
 //! The connections.
 
 use std::collections::hash_map::RandomState;
-use std::ffi::c_int;
 use std::hash::BuildHasher;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, FromRawFd};
 use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::{ADDRESSES, Offer, are_near};
 
@@ -16,9 +17,8 @@ const ANSWER: Duration = Duration::from_secs(2);
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(60)];
 /// Between two looks while a process starts.
 const NAP: Duration = Duration::from_micros(200);
-/// After so many seconds of silence the system asks whether the other host is there, so often, and so many seconds apart.
-const PROBES: [(c_int, c_int); 3] =
-    [(libc::TCP_KEEPIDLE, 10), (libc::TCP_KEEPCNT, 4), (libc::TCP_KEEPINTVL, 5)];
+/// After so much silence the system asks whether the other host is there, so often, and so long apart.
+const PROBES: (Duration, u32, Duration) = (Duration::from_secs(10), 4, Duration::from_secs(5));
 /// Callers that have not said yet who they are.
 const MOST_GUESTS: usize = 256;
 /// The secret of who greets, and that of who is greeted.
@@ -240,34 +240,19 @@ impl Peer {
 }
 
 /// Begins to connect.
-fn connect(address: SocketAddrV4) -> io::Result<TcpStream> {
-    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: takes no address.
-    let socket = unsafe { libc::socket(libc::AF_INET, kind, 0) };
-    if socket == -1 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new, and nothing else has it.
-    let stream = unsafe { TcpStream::from_raw_fd(socket) };
-    let to = libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: address.port().to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
-        sin_zero: [0; 8],
-    };
-    let length = size_of_val(&to) as libc::socklen_t;
-    // SAFETY: an address of this family and length.
-    let begun = unsafe { libc::connect(socket, (&raw const to).cast(), length) };
-    match io::Error::last_os_error() {
-        error if begun == -1 && error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
-        _ => Ok(stream),
+fn connect(address: SocketAddrV4) -> Result<TcpStream, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket.into()),
+        Err(e) => Err(e),
     }
 }
 
 /// Whether a connection that was begun is there; `None` as long as that is open.
 fn state(stream: &TcpStream) -> Option<bool> {
-    match stream.take_error() {
-        Ok(None) => stream.peer_addr().is_ok().then_some(true),
+    match sockopt::socket_error(stream) {
+        Ok(Ok(())) => stream.peer_addr().is_ok().then_some(true),
         _ => Some(false),
     }
 }
@@ -281,14 +266,11 @@ fn greet(stream: &mut TcpStream, own: u64, theirs: u64) -> bool {
 
 /// Has the system find out when the other host is gone. Where it does not do that, the end of the process is seen all the same.
 fn probe(stream: &TcpStream) {
-    set(stream, libc::SOL_SOCKET, (libc::SO_KEEPALIVE, 1));
-    PROBES.into_iter().for_each(|option| set(stream, libc::IPPROTO_TCP, option));
-}
-
-fn set(stream: &TcpStream, level: c_int, (name, value): (c_int, c_int)) {
-    let length = size_of::<c_int>() as libc::socklen_t;
-    // SAFETY: these options are numbers of this length.
-    let _ = unsafe { libc::setsockopt(stream.as_raw_fd(), level, name, (&raw const value).cast(), length) };
+    let (silence, count, apart) = PROBES;
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, silence);
+    let _ = sockopt::set_tcp_keepcnt(stream, count);
+    let _ = sockopt::set_tcp_keepintvl(stream, apart);
 }
 
 /// Nothing comes on a connection that is held but its end.

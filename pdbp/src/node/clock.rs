@@ -30,21 +30,16 @@ impl Clock {
 
 #[cfg(target_os = "linux")]
 mod imp {
-    use std::mem::MaybeUninit;
+    use rustix::time::{ClockId, Timespec, clock_gettime};
 
     #[derive(Clone, Copy, Debug)]
     pub(super) struct Moment(u64);
 
     impl Moment {
-        #[expect(unsafe_code, reason = "the standard library does not read this clock")]
         pub(super) fn now() -> Self {
-            let mut time = MaybeUninit::<libc::timespec>::zeroed();
-            // SAFETY: there is a place for the time. Every Linux has the clock, so that no other error is left.
-            let _ = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, time.as_mut_ptr()) };
-            // SAFETY: two numbers, which were zero.
-            let time = unsafe { time.assume_init() };
+            let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
             // Nanoseconds since the machine was started: never negative, and enough for 584 years.
-            Self((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
+            Self((tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(tv_nsec as u64))
         }
 
         pub(super) fn elapsed(self) -> u64 {

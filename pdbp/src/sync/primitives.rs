@@ -75,32 +75,17 @@ impl Barriers {
 /// the first call waits for all processors of the machine.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_registered() -> bool {
+    use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
     static REGISTERED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *REGISTERED.get_or_init(|| {
-        let known = membarrier(QUERY);
-        known > 0 && known & PRIVATE_EXPEDITED != 0 && membarrier(REGISTER_PRIVATE_EXPEDITED) == 0
+        membarrier_query().contains_command(MembarrierCommand::PrivateExpedited)
+            && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
     })
 }
 
 #[cfg(target_os = "linux")]
 fn is_passed_by_all() -> bool {
-    membarrier(PRIVATE_EXPEDITED) == 0
-}
-
-// Commands of the system call, from `linux/membarrier.h`.
-#[cfg(target_os = "linux")]
-const QUERY: libc::c_long = 0;
-#[cfg(target_os = "linux")]
-const PRIVATE_EXPEDITED: libc::c_long = 1 << 3;
-#[cfg(target_os = "linux")]
-const REGISTER_PRIVATE_EXPEDITED: libc::c_long = 1 << 4;
-
-/// What the kernel answers, -1 for an error.
-#[cfg(target_os = "linux")]
-#[expect(unsafe_code, reason = "a system call that no library has")]
-fn membarrier(command: libc::c_long) -> libc::c_long {
-    // SAFETY: it takes no address. The last two arguments are flags, and a processor that these commands do not look at.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0 as libc::c_long, 0 as libc::c_long) }
+    rustix::thread::membarrier(rustix::thread::MembarrierCommand::PrivateExpedited).is_ok()
 }
 
 #[cfg(not(target_os = "linux"))]
