@@ -49,10 +49,14 @@ fn give_up<T: Transport, M: BlockMemory>(node: &mut Node<T, M>) -> Result<(), Fa
     node.let_fail(peer);
     let before = node.restored(peer);
     node.keep_posted(peer, 2)?;
-    for _ in 0..4 {
+    node.send(peer, Kind::Data, length)?;
+    for _ in 0..3 {
         node.try_send(peer, Kind::Data, length)?;
     }
     if node.id() == one {
+        // The other node has sent this, so it knows that the link may fail.
+        let held = node.receive(peer, Kind::Data, length)?;
+        node.release(held)?;
         node.linger(20)?;
         node.endpoint()?.disconnect(peer);
     }
