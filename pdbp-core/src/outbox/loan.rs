@@ -6,8 +6,8 @@ use crate::id::Time;
 use crate::umb::OpenBlock;
 
 impl Outbox<'_> {
-    /// Lends room for one message in the open block of a lane, to be filled in place; `None` when there is no room, or no open
-    /// block. The lane has none until the loan is [over](Self::end_loan).
+    /// Lends room for one message in the open block of a lane, to be filled in place; `None` if there is no room or no open block. The lane
+    /// has no open block until the loan [ends](Self::end_loan).
     pub fn lend(&mut self, hop: Hop, route: Route, length: usize) -> Option<Loan> {
         let block = self.block(hop).ok()?;
         let before = block.mark();
@@ -16,10 +16,10 @@ impl Outbox<'_> {
         Some(Loan { block, before, route, length, lane: hop.lane, since })
     }
 
-    /// As [`lend`](Self::lend). Where there is no room the open block leaves, and a vacant one takes its place.
+    /// As [`lend`](Self::lend). If there is no room, the open block is submitted and a vacant one takes its place.
     ///
     /// # Errors
-    /// See [`SendError`]; there is no loan.
+    /// See [`SendError`]; nothing was lent.
     pub fn lend_anew(
         &mut self,
         blocks: &mut impl Blocks,
@@ -42,7 +42,7 @@ impl Outbox<'_> {
         Ok(Loan { block, before, route, length, lane: hop.lane, since: now })
     }
 
-    /// Takes a loan back: its message is part of the open block, or was never there. Returns the block that the lane had.
+    /// Ends a loan: its block is the lane's open block again, with or without the message. Returns the block that the lane had meanwhile.
     #[must_use = "a block that is not submitted is lost to the pool"]
     pub fn end_loan(&mut self, loan: Loan, outcome: Outcome) -> Option<OpenBlock> {
         let Loan { mut block, before, lane, since, .. } = loan;
@@ -53,7 +53,7 @@ impl Outbox<'_> {
     }
 }
 
-/// Room for one message in a block, as [`Outbox::lend`] gives it.
+/// Room for one message in a block, lent by [`Outbox::lend`].
 #[derive(Debug)]
 #[must_use = "a loan that is not ended takes its block along"]
 pub struct Loan {
@@ -68,14 +68,14 @@ pub struct Loan {
 /// What becomes of a loan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The message leaves with its block.
+    /// The message is sent with its block.
     Committed,
-    /// There is no message.
+    /// The message is dropped.
     Undone,
 }
 
 impl Loan {
-    /// Since when its block is open.
+    /// When its block was opened.
     pub fn since(&self) -> Time {
         self.since
     }
@@ -85,9 +85,9 @@ impl Loan {
         self.block.last_reserved(self.length)
     }
 
-    /// The bytes of the message, to be filled.
+    /// The bytes of the message, to be filled in.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // The same reservation again, at the same place: the bytes written before stay.
+        // Makes the same reservation again, at the same place; bytes already written stay.
         self.block.rewind(self.before);
         self.block.reserve(self.route, self.length).unwrap_or(&mut [])
     }

@@ -5,8 +5,8 @@ use core::ops::Range;
 use crate::cdu::SegmentHeader;
 use crate::flaw::Flaw;
 
-/// A message that travels in segments: how far it has been packed. The bytes stay with the sender, so that a message that finds no room
-/// goes on later where it was.
+/// Progress of a message that is sent in segments. The sender keeps the bytes, so it can continue later from the same place if there is
+/// no room now.
 ///
 /// ```
 /// use pdbp_core::outbox::LongMessage;
@@ -26,7 +26,7 @@ pub struct LongMessage {
     number: u32,
     bytes: usize,
     most: usize,
-    /// Of the next segment: its number, and where it begins.
+    /// The number of the next segment, and its offset in the message.
     segment: u32,
     at: usize,
 }
@@ -34,14 +34,14 @@ pub struct LongMessage {
 /// The next segment of a [`LongMessage`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// What its CDU says of it.
+    /// The header of its CDU.
     pub header: SegmentHeader,
-    /// Its bytes, of those of the message.
+    /// Its bytes, as a range of the message.
     pub range: Range<usize>,
 }
 
 impl LongMessage {
-    /// Message number `number` of its source part, of `bytes` bytes, in segments of `most` bytes (1 at least).
+    /// A message of `bytes` bytes in segments of `most` bytes (at least 1). `number` is its number at the part that sends it.
     pub fn new(number: u32, bytes: usize, most: usize) -> Self {
         Self { number, bytes, most: most.max(1), segment: 0, at: 0 }
     }
@@ -56,13 +56,13 @@ impl LongMessage {
         Some(Piece { header, range: self.at..self.end() - cut })
     }
 
-    /// The next segment was packed.
+    /// Advances past the next segment, once that has been packed.
     pub fn advance(&mut self) {
         let next = u32::from(!Flaw::RepeatsSegment.strikes());
         (self.at, self.segment) = (self.end(), self.segment.wrapping_add(next));
     }
 
-    /// Bytes that have been packed.
+    /// Number of bytes packed so far.
     pub fn sent(&self) -> usize {
         self.at
     }

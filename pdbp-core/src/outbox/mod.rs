@@ -1,11 +1,10 @@
-//! The open blocks of a sender, and the one rule by which they leave.
+//! The open blocks of a sender, and the rule by which they leave.
 //!
-//! An [`Outbox`] has *lanes*, each with at most one open block. Whoever sends packs into the open block of a lane; a block that is
-//! full, flushed or [due](Due) goes to the engine. What a lane stands for is its owner's choice ([`Hop`]):
+//! An [`Outbox`] has *lanes*, each with at most one open block. A sender packs messages into the open block of a lane. A block that is
+//! full, flushed or [due](Due) goes to the engine. The owner chooses what a lane stands for ([`Hop`]):
 //!
-//! * A destination node: for a sender that packs without asking the engine for each message, such as a part with a
-//!   thread of its own.
-//! * A link: for one that has its engine at hand. Messages for all nodes behind a relay share blocks on their first hop.
+//! * A destination node, if the owner packs without asking the engine for each message, such as a part with a thread of its own.
+//! * A link, if the owner has its engine at hand. Messages for all nodes behind a relay share blocks on their first hop.
 //!
 //! ```text
 //!  push ─▶ open block of the lane ─ full ───────────────▶ Blocks::submit ─▶ SCBP row
@@ -14,12 +13,12 @@
 //! ```
 //!
 //! **The rule.** A block leaves when it is full, when it is flushed, when it has been open for [`Rule::flush_after`] and its peer has
-//! read all that was sent before, or when it has been open for [`PATIENCE`] times as long. Until its peer has read what was sent
-//! before, nothing is gained by sending it: it would lie behind the others, half empty, and take the place of a full one. An
-//! owner whose poll finds nothing to do may also send what has been open for less time ([`Due::Idle`]): an [endpoint](crate::Endpoint) does. Who has
-//! calls that wait, as a part with a thread of its own, flushes there instead.
+//! read everything sent before, or when it has been open [`PATIENCE`] times as long. While its peer still has blocks to read, sending
+//! gains nothing: the block would queue behind the others, half empty, and take the place of a full one. An owner whose poll finds
+//! nothing to do may send blocks sooner ([`Due::Idle`]); an [endpoint](crate::Endpoint) does. An owner with calls that wait, such as a
+//! part with a thread of its own, flushes there instead.
 //!
-//! An outbox has no clock, no lock and no memory but what it is given, so that it works without a heap.
+//! An outbox has no clock and no lock, and uses only the memory that it is given, so it works without a heap.
 
 mod loan;
 mod long;
@@ -51,32 +50,32 @@ pub use stage::{Beside, InPlace, Stage};
 pub use stream::{Ending, Missing, StreamError, StreamOut};
 pub use window::Windows;
 
-/// Where the blocks of an outbox come from and where they go: an engine.
+/// Where an outbox gets its blocks from and submits them to: an engine.
 pub trait Blocks {
-    /// A vacant block for messages to a node, turned to the way that they go.
+    /// Returns a vacant block for messages to a node, set up for the route to it.
     ///
     /// # Errors
     /// See [`OpenError`].
     fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError>;
 
-    /// As [`open`](Self::open), with the block put where there is none.
+    /// As [`open`](Self::open), but stores the block in `place`, which is empty.
     ///
     /// # Errors
-    /// As there; nothing was put.
+    /// See [`OpenError`]; `place` is unchanged.
     #[inline]
     fn open_into(&mut self, dest: NodeId, place: &mut Option<OpenBlock>) -> Result<(), OpenError> {
         *place = Some(self.open(dest)?);
         Ok(())
     }
 
-    /// Takes a block back and sends it. One without messages just becomes vacant.
+    /// Takes a block back and sends it. A block without messages just becomes vacant.
     fn submit(&mut self, block: OpenBlock);
 
-    /// Blocks to the node, or to its relay, that have been submitted and that nobody has read.
+    /// Number of blocks that were submitted to the node, or to its relay, and have not been read.
     fn backlog(&self, dest: NodeId) -> u32;
 }
 
-/// Where messages for a node are packed.
+/// Where messages for a node are packed: in which lane, and how they are addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
     lane: usize,
@@ -84,23 +83,23 @@ pub struct Hop {
     addressing: Addressing,
 }
 
-/// How messages find their destination from the block's end of the link.
+/// How messages are routed from the other end of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Addressing {
-    /// As the block was opened: all its messages are for one node.
+    /// As set when the block was opened: all its messages are for one node.
     Opened,
-    /// By this relay, or by none: the lane has messages for several nodes.
+    /// Through this relay, or through none: the lane has messages for several nodes.
     Own(Option<Via>),
 }
 
 impl Hop {
-    /// The lane that is for the messages to this node alone; its index is that of the node.
+    /// The lane for messages to this node only; its index is that of the node.
     #[inline]
     pub const fn to_node(dest: NodeId) -> Self {
         Self { lane: dest.index(), dest, addressing: Addressing::Opened }
     }
 
-    /// The lane of a link, by which the messages go to `dest`.
+    /// The lane of a link that leads to `dest`.
     pub(crate) const fn by_link(lane: usize, dest: NodeId, via: Option<Via>) -> Self {
         Self { lane, dest, addressing: Addressing::Own(via) }
     }
@@ -111,7 +110,7 @@ impl Hop {
         self.dest
     }
 
-    /// Index of the lane.
+    /// The index of the lane.
     #[inline]
     pub const fn lane(&self) -> usize {
         self.lane
@@ -123,9 +122,9 @@ impl Hop {
 pub(crate) struct Lane {
     block: Option<OpenBlock>,
     since: Time,
-    /// Bytes of CDUs in the blocks that travel best on this lane; 0: as many as there is room for.
+    /// Best size of this lane's blocks, in bytes of CDUs; 0 means as large as possible.
     body: usize,
-    /// Whether blocks are read on another processor where they were written.
+    /// Whether another processor reads the blocks in place.
     is_read_elsewhere: bool,
 }
 
@@ -133,15 +132,15 @@ pub(crate) struct Lane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
-    /// No block is available now.
+    /// No block could be opened.
     Open(OpenError),
-    /// The message has more bytes than fit a block. Send it in segments ([`LongSend`]) or as a stream.
+    /// The message does not fit a block. Send it in segments ([`LongSend`]) or as a stream.
     TooLong,
-    /// The node of the destination has no room for this long message yet: ask again after a poll.
+    /// The destination's node has no room for this long message yet. Try again after a poll.
     AwaitsRoom,
-    /// The node of the destination never has room for messages of more than this many bytes.
+    /// The destination's node never has room for messages longer than this many bytes.
     NoRoom(u64),
-    /// The sender is no part of this node.
+    /// The sender is not a part of this node.
     NoSuchPart(PartId),
 }
 
@@ -181,32 +180,32 @@ impl core::error::Error for SendError {}
 pub struct Outbox<'a> {
     lanes: ManagedSlice<'a, Lane>,
     rule: Rule,
-    /// Lanes that have an open block.
+    /// Number of lanes with an open block.
     open: usize,
 }
 
 impl<'a> Outbox<'a> {
-    /// An outbox with these lanes, which it empties.
+    /// An outbox with these lanes, which are reset.
     pub(crate) fn new(mut lanes: ManagedSlice<'a, Lane>, rule: Rule) -> Self {
         lanes.iter_mut().for_each(|lane| *lane = Lane::default());
         Self { lanes, rule, open: 0 }
     }
 
-    /// An outbox with so many lanes on the heap.
+    /// An outbox with this many lanes, allocated on the heap.
     #[cfg(feature = "alloc")]
     pub fn allocate(lanes: usize, rule: Rule) -> Self {
         let lanes: alloc::vec::Vec<_> = (0..lanes).map(|_| Lane::default()).collect();
         Self::new(ManagedSlice::Owned(lanes), rule)
     }
 
-    /// Blocks of a lane that are to hold more than one message leave with `body` bytes of CDUs: those that the link carries best.
+    /// Sets the size at which a lane's blocks of more than one message leave, in bytes of CDUs: the size that the link carries best.
     pub fn set_body(&mut self, lane: usize, body: usize) {
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.body = body;
         }
     }
 
-    /// Whether blocks of a lane are read where they were written, by another processor: they may be written [beside](Beside) themselves.
+    /// Sets whether another processor reads a lane's blocks in place. If so, they may be written by way of a [stage](Beside).
     pub fn set_read_elsewhere(&mut self, lane: usize, is_read_elsewhere: bool) {
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.is_read_elsewhere = is_read_elsewhere;
@@ -217,36 +216,36 @@ impl<'a> Outbox<'a> {
         self.lanes.iter_mut().for_each(|lane| lane.is_read_elsewhere = true);
     }
 
-    /// Lanes that have an open block.
+    /// Number of lanes with an open block.
     #[inline]
     pub fn open(&self) -> usize {
         self.open
     }
 
-    /// Bytes that an open block has left; `None` when the lane has none.
+    /// Bytes left in the open block of a lane; `None` if it has no open block.
     pub fn room(&self, lane: usize) -> Option<usize> {
         let block = self.lanes.get(lane)?.block.as_ref()?;
         Some(block.room().saturating_sub(block.written()))
     }
 
-    /// Packs one message into the open block of its lane.
+    /// Packs a message into the open block of its lane.
     ///
     /// # Errors
-    /// [`Full`] when there is no room, or no open block; nothing was written.
+    /// [`Full`] if there is no room or no open block; nothing was written.
     #[inline(always)]
     pub fn push(&mut self, hop: Hop, route: Route, data: &[u8]) -> Result<(), Full> {
         self.block(hop)?.push(route, data)
     }
 
-    /// The open train of a lane and what its block has left behind it, to be packed by a [window](Windows); and whether that block is read
-    /// elsewhere.
+    /// Lends the open train of a lane and the rest of its block, to be packed by a [window](Windows). Also returns whether the block is
+    /// read by another processor.
     #[inline]
     fn lend_room(&mut self, lane: usize) -> Option<(Lent<'_>, bool)> {
         let Lane { block, is_read_elsewhere, .. } = self.lanes.get_mut(lane)?;
         Some((block.as_mut()?.lend_room()?, *is_read_elsewhere))
     }
 
-    /// Takes what was packed into [lent room](Self::lend_room).
+    /// Takes back [lent room](Self::lend_room), with what was packed into it.
     #[inline]
     fn take_back(&mut self, lane: usize, packed: Packed) {
         if let Some(block) = self.lanes.get_mut(lane).and_then(|lane| lane.block.as_mut()) {
@@ -254,7 +253,7 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    /// Makes room for one message, to be filled. The bytes are whatever was there.
+    /// Reserves room for one message, to be filled by the caller. The bytes are not cleared.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -263,7 +262,7 @@ impl<'a> Outbox<'a> {
         self.block(hop)?.reserve(route, length)
     }
 
-    /// Packs a message, or a piece of one.
+    /// Packs a message or a segment of one.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -271,7 +270,7 @@ impl<'a> Outbox<'a> {
         outgoing.pack(self.block(hop)?)
     }
 
-    /// The open block of a lane, turned to the way of the hop.
+    /// The open block of a lane, set up for the route of the hop.
     #[inline(always)]
     fn block(&mut self, hop: Hop) -> Result<&mut OpenBlock, Full> {
         let block = self.lanes.get_mut(hop.lane).and_then(|lane| lane.block.as_mut()).ok_or(Full)?;
@@ -284,11 +283,11 @@ impl<'a> Outbox<'a> {
 
     /// Packs the first message into the open block of a lane.
     ///
-    /// A block of short messages is limited to [`Rule::pack`] bytes of CDUs, one of others to what the link carries best, so
-    /// that it leaves earlier; segments of a long message fill theirs.
+    /// A block of short messages is limited to [`Rule::pack`] bytes of CDUs, other blocks to the size that the link carries best, so that
+    /// they leave earlier. Blocks for segments of a long message are not limited.
     ///
     /// # Errors
-    /// [`Full`] when even that has no room.
+    /// [`Full`] if the message does not fit an empty block.
     #[inline]
     fn begin(&mut self, lane: usize, outgoing: &Outgoing<'_>) -> Result<(), Full> {
         let Lane { block, body, .. } = self.lanes.get_mut(lane).ok_or(Full)?;
@@ -305,10 +304,10 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
-    /// Sends a message, or a piece of one: packs it into the open block of its lane, or submits that and begins another.
+    /// Sends a message or a segment of one: packs it into the open block of its lane; if it does not fit, submits that and begins another.
     ///
     /// # Errors
-    /// See [`SendError`]; nothing was taken.
+    /// See [`SendError`]; the message was not taken.
     pub fn send(
         &mut self,
         blocks: &mut impl Blocks,
@@ -319,10 +318,10 @@ impl<'a> Outbox<'a> {
         if self.pack(hop, outgoing).is_ok() { Ok(()) } else { self.send_anew(blocks, now, hop, outgoing) }
     }
 
-    /// As [`send`](Self::send), where the open block of the lane has no room, or there is none.
+    /// As [`send`](Self::send), for a lane that has no open block, or none with room.
     ///
     /// # Errors
-    /// As there; what was open was submitted.
+    /// See [`SendError`]; the lane's open block, if any, was submitted.
     pub fn send_anew(
         &mut self,
         blocks: &mut impl Blocks,
@@ -339,7 +338,7 @@ impl<'a> Outbox<'a> {
         let Some(lane) = self.lanes.get_mut(hop.lane) else {
             return Err(OpenError::NoSuchNode(hop.dest).into());
         };
-        // Packed where it stays, since a block's token is long.
+        // Packed in place, because moving a block's token is costly.
         blocks.open_into(hop.dest, &mut lane.block)?;
         lane.since = now;
         self.open += 1;
@@ -352,10 +351,10 @@ impl<'a> Outbox<'a> {
         Err(SendError::TooLong)
     }
 
-    /// Sends a command: in a block of its own, which overtakes others that wait for the same link, and leaves at once.
+    /// Sends a command: in a block of its own, which leaves at once and overtakes others that wait for the same link.
     ///
     /// # Errors
-    /// See [`SendError`]; nothing was taken.
+    /// See [`SendError`]; the command was not taken.
     pub fn send_urgent(
         blocks: &mut impl Blocks,
         dest: NodeId,
@@ -364,12 +363,12 @@ impl<'a> Outbox<'a> {
     ) -> Result<(), SendError> {
         let mut block = blocks.open(dest)?.into_urgent();
         let pushed = block.push(route, data);
-        // Without a message it just becomes vacant.
+        // If the push failed, the block just becomes vacant.
         blocks.submit(block);
         pushed.map_err(|Full| SendError::TooLong)
     }
 
-    /// Gives all open blocks back without their messages.
+    /// Returns all open blocks without sending their messages.
     pub fn discard(&mut self, blocks: &mut impl Blocks) {
         let mut at = 0;
         while let Some(mut block) = self.next_due(&mut at, Due::All, |_| 0) {
@@ -378,13 +377,13 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    /// Drops all open blocks, which does not give them back.
+    /// Forgets all open blocks, without returning them to the engine.
     pub(crate) fn clear(&mut self) {
         self.lanes.iter_mut().for_each(|lane| lane.block = None);
         self.open = 0;
     }
 
-    /// Takes the open block of a lane, and since when it is open.
+    /// Takes the open block of a lane, and returns it with the time at which it was opened.
     #[inline]
     pub fn take(&mut self, lane: usize) -> Option<(OpenBlock, Time)> {
         let lane = self.lanes.get_mut(lane)?;
@@ -393,7 +392,7 @@ impl<'a> Outbox<'a> {
         Some((block, lane.since))
     }
 
-    /// Makes a block that is open since `since` the open one of a lane; returns the one that was, or the block itself when there is no
+    /// Makes `block`, opened at `since`, the open block of a lane. Returns the lane's previous open block, or `block` itself if there is no
     /// such lane.
     #[must_use = "a block that is not submitted is lost to the pool"]
     #[inline]

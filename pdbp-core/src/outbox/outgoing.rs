@@ -1,29 +1,29 @@
-//! What is packed: messages, and pieces of them.
+//! What is packed: messages and segments of messages.
 
 use super::Piece;
 use crate::cdu::{Full, Packer, Route, SegmentHeader};
 use crate::id::PartId;
 use crate::umb::OpenBlock;
 
-/// How the bytes of what is packed are copied into a block, to as many there: as the processor does it, or by a function of the host.
+/// How messages are copied into blocks: by the processor, or by a function of the host.
 #[derive(Clone, Copy, Default)]
 pub struct CopyBy<'m>(Option<&'m dyn Copying>);
 
-/// A function that copies bytes to as many others.
+/// A function that copies bytes into a slice of the same length.
 pub trait Copying: Fn(&mut [u8], &[u8]) {}
 
 impl<F: Fn(&mut [u8], &[u8])> Copying for F {}
 
 impl<'m> CopyBy<'m> {
-    /// By this function, or as the processor does it.
+    /// Copies by this function, or by the processor if there is none.
     pub const fn function(function: Option<&'m dyn Copying>) -> Self {
         Self(function)
     }
 
-    /// Copies bytes to as many others.
+    /// Copies bytes into a slice of the same length.
     ///
     /// # Panics
-    /// When the lengths differ, unless a function does something else then.
+    /// If the lengths differ; a host's function may do something else then.
     pub fn copy(self, into: &mut [u8], from: &[u8]) {
         match self.0 {
             Some(function) => function(into, from),
@@ -38,7 +38,7 @@ impl core::fmt::Debug for CopyBy<'_> {
     }
 }
 
-/// Something to be packed: a message, or a piece of one.
+/// Something to be packed: a message or a segment of one.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'m> {
     route: Route,
@@ -55,7 +55,7 @@ impl<'m> Outgoing<'m> {
         Self { route, data, set: &[], segment: None, copy: CopyBy(None) }
     }
 
-    /// A message to all parts of a set; those on the node of the lane receive it.
+    /// A message to a set of parts, of which those on the destination node receive it.
     pub const fn to_set(route: Route, set: &'m [PartId], data: &'m [u8]) -> Self {
         Self { route, data, set, segment: None, copy: CopyBy(None) }
     }
@@ -66,13 +66,13 @@ impl<'m> Outgoing<'m> {
         Self { segment: Some(header), ..self }
     }
 
-    /// The same, copied in this way.
+    /// The same, copied as `copy` says.
     #[must_use]
     pub const fn copied(self, copy: CopyBy<'m>) -> Self {
         Self { copy, ..self }
     }
 
-    /// The same with other bytes.
+    /// The same, with other bytes.
     #[must_use]
     pub const fn with_bytes<'n>(self, data: &'n [u8]) -> Outgoing<'n>
     where
@@ -81,7 +81,7 @@ impl<'m> Outgoing<'m> {
         Outgoing { data, ..self }
     }
 
-    /// One of the segments into which it is cut.
+    /// One segment of this message.
     #[must_use]
     pub fn piece(&self, piece: &Piece) -> Self {
         let data = self.data.get(piece.range.clone()).unwrap_or(&[]);
@@ -93,12 +93,12 @@ impl<'m> Outgoing<'m> {
         self.data
     }
 
-    /// Whether it is one of the segments into which a message was cut.
+    /// Whether it is a segment of a longer message.
     pub(super) const fn is_segment(&self) -> bool {
         self.segment.is_some()
     }
 
-    /// Bytes by which it is decided how early its block leaves.
+    /// Size in bytes, which decides how early its block leaves.
     pub(super) const fn length(&self) -> usize {
         self.data.len() + if self.set.is_empty() { 0 } else { Packer::overhead(self.set.len()) }
     }
@@ -106,7 +106,7 @@ impl<'m> Outgoing<'m> {
     /// Appends it to a block.
     ///
     /// # Errors
-    /// [`Full`] when there is no room; nothing was written.
+    /// [`Full`] if there is no room; nothing was written.
     #[inline]
     pub fn pack(&self, block: &mut OpenBlock) -> Result<(), Full> {
         let (route, length) = (self.route, self.data.len());

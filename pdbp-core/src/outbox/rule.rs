@@ -1,4 +1,4 @@
-//! When an open block leaves though it is not full.
+//! When an open block that is not full leaves.
 
 use super::{Blocks, Lane, Outbox};
 use crate::cdu::Packer;
@@ -6,15 +6,15 @@ use crate::flaw::Flaw;
 use crate::id::{NodeId, Time};
 use crate::umb::OpenBlock;
 
-/// How many times [`Rule::flush_after`] a block waits for its peer to read what was sent before.
+/// A block waits at most this many times [`Rule::flush_after`] for its peer to read everything sent before.
 pub const PATIENCE: u64 = 50;
 
 /// The constants of an outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Nanoseconds after which a block leaves though it is not full, if its peer has read all that was sent before.
+    /// Nanoseconds after which a block leaves even if it is not full, provided that its peer has read everything sent before.
     pub flush_after: u64,
-    /// Bytes of CDUs after which a block of short messages leaves.
+    /// Size at which a block of short messages leaves, in bytes of CDUs.
     pub pack: usize,
 }
 
@@ -23,23 +23,23 @@ pub struct Rule {
 pub enum Due {
     /// All of them.
     All,
-    /// At this time: those whose time is over.
+    /// Those whose deadline has passed at this time.
     Past(Time),
-    /// The same, and as nothing else is to be done, those whose peer has read all that was sent before.
+    /// The same, and also those whose peer has read everything sent before: the owner has nothing else to do.
     Idle(Time),
 }
 
-/// What a look through an outbox has done.
+/// The result of flushing an outbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flushed {
     /// Blocks submitted.
     pub blocks: u32,
-    /// Since when the oldest of the blocks that are left is open.
+    /// When the oldest of the remaining open blocks was opened.
     pub left: Option<Time>,
 }
 
 impl Rule {
-    /// When a block that is open since `since` leaves, with so many blocks before it that nobody has read.
+    /// When a block opened at `since` leaves, if `backlog` blocks before it have not been read.
     fn deadline(&self, since: Time, backlog: u32) -> Time {
         let times = if backlog == 0 { 1 } else { PATIENCE };
         since.after(self.flush_after.saturating_mul(times))
@@ -60,7 +60,7 @@ impl Rule {
 }
 
 impl Lane {
-    /// Whether there is an open block that is due.
+    /// Whether the lane has an open block that is due.
     #[inline]
     fn is_due(&self, rule: &Rule, due: Due, backlog: impl Fn(NodeId) -> u32) -> bool {
         let since = self.since;
@@ -82,7 +82,7 @@ impl Outbox<'_> {
         let Self { lanes, rule, open } = self;
         let mut flushed = 0;
         for lane in lanes.iter_mut() {
-            // Taken when it is known that it is due, since a block's token is long.
+            // Not taken before it is known to be due, because moving a block's token is costly.
             if lane.is_due(rule, due, |dest| blocks.backlog(dest))
                 && let Some(mut block) = lane.block.take()
             {
@@ -99,7 +99,7 @@ impl Outbox<'_> {
         Flushed { blocks: flushed, left: self.oldest() }
     }
 
-    /// The next block that is due, of the lanes from number `at` on; `at` is set behind it.
+    /// Takes the next block that is due, starting at lane number `at`, which is set to the lane after it.
     #[inline(always)]
     pub(crate) fn next_due(
         &mut self,
@@ -111,7 +111,7 @@ impl Outbox<'_> {
             return None;
         }
         let Self { lanes, rule, open } = self;
-        // Taken when it is known that it is due, since a block's token is long.
+        // Not taken before it is known to be due, because moving a block's token is costly.
         while let Some(lane) = lanes.get_mut(*at) {
             *at += 1;
             if lane.is_due(rule, due, &backlog) {
@@ -122,13 +122,14 @@ impl Outbox<'_> {
         None
     }
 
-    /// When the first of the open blocks leaves, as far as is known now: one that waits for its peer leaves earlier if that reads.
+    /// When the first open block leaves, as far as is known now; `None` if none is open. A block that waits for its peer leaves earlier
+    /// if the peer reads meanwhile.
     pub fn deadline(&self, backlog: impl Fn(NodeId) -> u32) -> Option<Time> {
         let open = self.open_lanes().filter_map(|lane| Some((lane.since, lane.block.as_ref()?)));
         open.map(|(since, block)| self.rule.deadline(since, backlog(block.dest()))).min()
     }
 
-    /// Since when the oldest of the open blocks is open.
+    /// When the oldest open block was opened.
     #[inline]
     fn oldest(&self) -> Option<Time> {
         if self.open == 0 {

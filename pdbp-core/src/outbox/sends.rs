@@ -1,4 +1,4 @@
-//! Messages that are sent step by step: those longer than a block, and those for parts of several nodes.
+//! Messages that are sent step by step: those longer than a block, and those for parts on several nodes.
 
 use super::{CopyBy, Hop, LongMessage, Outbox, Outgoing, SendError};
 use crate::cdu::{CduClass, Route};
@@ -9,8 +9,8 @@ use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// A message of any length on its way: [polled](Self::poll) until it was sent, then [ended](Self::end). The bytes are borrowed or owned, as
-/// fits the program: `&[u8]`, `Vec<u8>`, `Arc<[u8]>`.
+/// A message of any length in progress: [poll](Self::poll) it until it has been sent, then [end](Self::end) it. Its bytes can be borrowed
+/// or owned: `&[u8]`, `Vec<u8>`, `Arc<[u8]>`.
 #[derive(Debug)]
 #[must_use = "a message is sent by polling, or given up"]
 pub struct LongSend<B> {
@@ -37,30 +37,30 @@ impl<B> LongSend<B> {
         &self.message
     }
 
-    /// The message, of one that was sent, was refused or is over by an error.
+    /// Returns the message, after it was sent or refused, or has failed.
     pub fn into_message(self) -> B {
         self.message
     }
 }
 
 impl<B: AsRef<[u8]>> LongSend<B> {
-    /// A message from a part of this node to another. A part sends one at a time, each with a greater number than the one before, in a
-    /// circle. What does not fit a block is cut into segments of `most` bytes.
+    /// A message from a part of this node to another part. A part sends one at a time, with increasing numbers that wrap around. A message
+    /// that does not fit a block is cut into segments of `most` bytes.
     pub fn new((from, to): (PartId, PartId), number: u32, message: B, most: usize) -> Self {
         let pieces = LongMessage::new(number, message.as_ref().len(), most);
         Self { from, to, number, message, pieces }
     }
 
-    /// Bytes that were packed in segments.
+    /// Bytes packed in segments so far.
     pub fn sent(&self) -> usize {
         self.pieces.sent()
     }
 
-    /// Sends as much as there is room for, by the lane of `hop`: first asks the destination's node for room, then sends segment by segment.
-    /// A message that fits a block leaves as any other. `Ok` when all was sent; else call again after a poll.
+    /// Sends as much as there is room for through the lane of `hop`. A message that fits a block is sent like any other. For a longer one, the
+    /// destination's node is asked for room first, then the segments are sent. `Ok` if all of it was sent.
     ///
     /// # Errors
-    /// See [`SendError`]: one that is not [transient](SendError::is_transient) means that the message is over.
+    /// See [`SendError`]. If it is [transient](SendError::is_transient), call again after a poll; otherwise the message has failed.
     pub fn poll<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &mut self,
         outbox: &mut Outbox<'_>,
@@ -71,10 +71,10 @@ impl<B: AsRef<[u8]>> LongSend<B> {
         self.poll_copied(outbox, engine, now, hop, CopyBy::default())
     }
 
-    /// As [`poll`](Self::poll), with the bytes copied in this way.
+    /// As [`poll`](Self::poll), copying the bytes as `copy` says.
     ///
     /// # Errors
-    /// As there.
+    /// See [`SendError`].
     pub fn poll_copied<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &mut self,
         outbox: &mut Outbox<'_>,
@@ -104,7 +104,7 @@ impl<B: AsRef<[u8]>> LongSend<B> {
         Ok(())
     }
 
-    /// It was sent, or is given up: then its receiver discards what has come of it.
+    /// Ends the message. If it was not `sent`, it is given up, and its receiver discards the segments that have arrived.
     pub fn end<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &self,
         engine: &mut Engine<'_, T, M, P>,
@@ -116,8 +116,8 @@ impl<B: AsRef<[u8]>> LongSend<B> {
     }
 }
 
-/// A message to several parts on its way, one copy for each of their nodes: while there is a [next](Self::next_node) node,
-/// [what it gets](Self::outgoing) is sent and [counted](Self::advance).
+/// A message to several parts in progress. Each of their nodes gets one copy: while there is a [next node](Self::next_node), send it
+/// [the message](Self::outgoing) and [advance](Self::advance).
 ///
 /// ```
 /// use pdbp_core::id::{NodeId, PartId};
@@ -142,16 +142,16 @@ pub struct SetSend<S, B> {
     route: Route,
     set: S,
     message: B,
-    /// Parts of nodes that have it, or have failed.
+    /// Number of parts, from the start of the set, whose nodes have been sent the message or have failed.
     done: usize,
 }
 
 impl<S: AsRef<[PartId]>, B: AsRef<[u8]>> SetSend<S, B> {
-    /// A message from a part of this node to these, in ascending order, each once. Both are borrowed or owned, as fits the program:
-    /// `&[PartId]`, `Vec<PartId>`, `Arc<[PartId]>`.
+    /// A message from a part of this node to the parts in `set`, which is in ascending order without duplicates. Both can be borrowed or
+    /// owned: `&[PartId]`, `Vec<PartId>`, `Arc<[PartId]>`.
     ///
     /// # Errors
-    /// The first part that is not behind all before it.
+    /// The first part that is out of order or a duplicate.
     pub fn new(from: PartId, set: S, message: B) -> Result<Self, PartId> {
         let unsorted = set.as_ref().windows(2).find_map(|two| match two {
             [one, next] if one >= next => Some(*next),
@@ -164,22 +164,22 @@ impl<S: AsRef<[PartId]>, B: AsRef<[u8]>> SetSend<S, B> {
         Ok(Self { route: Route::new(CduClass::ShortMessage, 0, from, to), set, message, done: 0 })
     }
 
-    /// The parts of nodes to which it is still to be sent.
+    /// The parts whose nodes have not been sent the message yet.
     pub fn left(&self) -> &[PartId] {
         self.set.as_ref().get(self.done..).unwrap_or(&[])
     }
 
-    /// The next node to send it to.
+    /// The next node to send the message to; `None` at the end.
     pub fn next_node(&self) -> Option<NodeId> {
         self.left().first().map(|part| part.node())
     }
 
-    /// What each node gets.
+    /// The message as each node gets it.
     pub fn outgoing(&self) -> Outgoing<'_> {
         Outgoing::to_set(self.route, self.set.as_ref(), self.message.as_ref())
     }
 
-    /// The parts of the next node that get it.
+    /// The parts on the next node that get the message.
     pub fn next_parts(&self) -> &[PartId] {
         let left = self.left();
         let node = self.next_node();
@@ -187,7 +187,7 @@ impl<S: AsRef<[PartId]>, B: AsRef<[u8]>> SetSend<S, B> {
         left.get(..count).unwrap_or(&[])
     }
 
-    /// The next node has it, or has failed.
+    /// Goes on to the next node, once this one has been sent the message or has failed.
     pub fn advance(&mut self) {
         self.done += self.next_parts().len();
     }

@@ -14,9 +14,9 @@ use crate::umb::{BlockMemory, OpenBlock, StreamTag};
 pub enum Ending {
     /// More segments.
     Open,
-    /// Nothing: it was the last one.
+    /// Nothing: it is the last one.
     Last,
-    /// Nothing, though the data has not ended: the stream is given up.
+    /// Nothing, although the data has not ended: the stream is given up.
     Aborted,
 }
 
@@ -33,21 +33,21 @@ impl Ending {
 /// What a writer needs before it can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// A block of its own ([`StreamOut::give_block`]).
+    /// A block to fill ([`StreamOut::give_block`]).
     Block,
-    /// The segment is full and has to [leave](StreamOut::seal).
+    /// Room: the segment is full and has to [leave](StreamOut::seal).
     Room,
-    /// The stream has ended.
+    /// Another stream: this one has ended.
     Stream,
 }
 
-/// Why what was sent does not arrive.
+/// Why submitted data does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamError {
-    /// Its destination cannot be reached, or the link has failed since the stream began.
+    /// The destination cannot be reached, or the link has failed since the stream began.
     PeerFailed,
-    /// The relay by which it goes has no room for it, or has lost its link to the destination.
+    /// The stream's relay has no room for it, or has lost its link to the destination.
     Stopped,
 }
 
@@ -62,8 +62,8 @@ impl core::fmt::Display for StreamError {
 
 impl core::error::Error for StreamError {}
 
-/// The writing end of a stream (SINFO of the documents): its pipe, its segments and their numbers. It does not wait. Its holder writes by
-/// `poll_write`, `flush` and `poll_finish`, or gives it blocks itself and submits those that it has sealed.
+/// The writing end of a stream (SINFO in the documents): its pipe, its segments and their numbers. It never blocks. Its owner either
+/// writes with `poll_write`, `flush` and `poll_finish`, or gives it blocks and submits them once they are sealed.
 ///
 /// ```text
 ///  open ─▶ [ poll_write … ─▶ flush ] … ─▶ poll_finish ─▶ close
@@ -76,14 +76,14 @@ pub struct StreamOut {
     to: PartId,
     group: u16,
     number: StreamNo,
-    /// Number of the segment that is being filled.
+    /// Number of the segment being filled.
     segment: u32,
     block: Option<OpenBlock>,
     filled: usize,
-    /// Bytes of the last loan that have not been taken as filled.
+    /// Bytes of the last loan that have not been marked as filled.
     lent: usize,
     over: bool,
-    /// The data has left by other means, so that the stream is not given up any more.
+    /// The data has left by other means, so closing the stream no longer aborts it.
     delivered: bool,
 }
 
@@ -122,12 +122,12 @@ impl StreamOut {
         self.to
     }
 
-    /// Segments that were sealed.
+    /// Number of segments sealed.
     pub fn segments(&self) -> u32 {
         self.segment
     }
 
-    /// Bytes in the segment that is being filled.
+    /// Bytes in the segment being filled.
     pub fn filled(&self) -> usize {
         self.filled
     }
@@ -142,34 +142,34 @@ impl StreamOut {
         self.block.is_some()
     }
 
-    /// What its segments are routed by; `kind` is the command number, 0 for data.
+    /// The route of its segments; `kind` is the command number, 0 for data.
     pub fn route(&self, kind: u16) -> Route {
         Route::new(CduClass::Stream, kind, self.from, self.to)
     }
 
-    /// Gives it a vacant block for its next segment; returns the one that it had.
+    /// Gives it a vacant block for its next segment. Returns the block that it had.
     #[must_use = "a block that is not submitted is lost to the pool"]
     pub fn give_block(&mut self, block: OpenBlock) -> Option<OpenBlock> {
         self.block.replace(block)
     }
 
-    /// Gives it a block whose first `filled` bytes of data are the next segment; returns the one that it had.
+    /// Gives it a block that already holds the first `filled` bytes of the next segment. Returns the block that it had.
     #[must_use = "a block that is not submitted is lost to the pool"]
     pub fn give_filled(&mut self, block: OpenBlock, filled: usize) -> Option<OpenBlock> {
         (self.filled, self.lent) = (filled, 0);
         self.block.replace(block)
     }
 
-    /// Takes its block, with what was written into it.
+    /// Takes its block, with whatever was written into it.
     pub fn take_block(&mut self) -> Option<OpenBlock> {
         self.block.take()
     }
 
-    /// Room for the next bytes, to be filled in place: as many as asked for, at most what is left of a segment of `whole` bytes.
-    /// [`advance`](Self::advance) says how many were filled.
+    /// Lends room for the next `length` bytes, or for what is left of a segment of `whole` bytes, to be filled in place. Then call
+    /// [`advance`](Self::advance) with the number of bytes filled.
     ///
     /// # Errors
-    /// What it needs first.
+    /// What is needed first.
     pub fn loan(&mut self, whole: usize, length: usize) -> Result<&mut [u8], Missing> {
         if self.over {
             return Err(Missing::Stream);
@@ -184,13 +184,13 @@ impl StreamOut {
         Ok(bytes.get_mut(filled..end).unwrap_or(&mut []))
     }
 
-    /// All the room of a segment of `whole` bytes, which begins with those that are filled; none without a block.
+    /// The room of a whole segment of `whole` bytes, including the bytes already filled; empty if there is no block.
     pub fn room(&mut self, whole: usize) -> &mut [u8] {
         let route = self.route(0);
         self.block.as_mut().map_or(&mut [], |block| room(block, route, whole))
     }
 
-    /// Takes the first `bytes` bytes of the last loan as filled; no more than it had, since what lies behind is of other
+    /// Marks the first `bytes` bytes of the last loan as filled, or all of it if it was shorter: what lies behind it is stale data of other
     /// messages.
     pub fn advance(&mut self, bytes: usize) {
         let taken = bytes.min(self.lent);
@@ -198,10 +198,10 @@ impl StreamOut {
         self.filled += taken;
     }
 
-    /// Copies as many of the bytes as there is room for in a segment of `whole` bytes; returns how many.
+    /// Copies as much of the data as fits a segment of `whole` bytes. Returns the number of bytes copied.
     ///
     /// # Errors
-    /// What it needs first.
+    /// What is needed first.
     pub fn write(&mut self, whole: usize, data: &[u8]) -> Result<usize, Missing> {
         let room = self.loan(whole, data.len())?;
         let taken = room.len();
@@ -210,7 +210,8 @@ impl StreamOut {
         Ok(taken - usize::from(taken > 0 && Flaw::CountsWriteShort.strikes()))
     }
 
-    /// Writes as many of the bytes as there is room for, into segments of `whole` bytes that leave when they are full; how many.
+    /// Writes as much of the data as there is room for, in segments of `whole` bytes, which leave when full. Returns the number of bytes
+    /// written.
     ///
     /// # Errors
     /// See [`StreamError`].
@@ -240,8 +241,8 @@ impl StreamOut {
         }
     }
 
-    /// Sends what was written as the last of the stream. Whether it is over, as it is by a relay when that has taken it; else there is no
-    /// block for it, or no answer: call again after a poll.
+    /// Sends what was written as the last segment. Returns whether the stream is over; through a relay, once the relay has taken it.
+    /// If `false`, there is no block or no answer yet: call again after a poll.
     ///
     /// # Errors
     /// See [`StreamError`].
@@ -259,7 +260,7 @@ impl StreamOut {
         self.poll_taken(engine).map_or(Ok(false), |taken| taken.map(|()| true))
     }
 
-    /// Takes a block of the engine, if it has none. `false`: there is none now.
+    /// Gets a block from the engine unless it has one. `false` if none is available now.
     fn open_block<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &mut self,
         engine: &mut Engine<'_, T, M, P>,
@@ -283,7 +284,7 @@ impl StreamOut {
         self.seal(0, ending).into_iter().for_each(|block| engine.submit(block));
     }
 
-    /// The segment as it leaves, to be submitted; `None` when there is no block.
+    /// Completes the segment and returns its block, to be submitted; `None` if there is no block.
     pub fn seal(&mut self, kind: u16, ending: Ending) -> Option<OpenBlock> {
         let mut block = self.block.take()?;
         block.rewind(Packer::new());
@@ -303,8 +304,8 @@ impl StreamOut {
         Some(block)
     }
 
-    /// Fills a segment with these bytes, whatever it held: one that is no data, and says so by its `kind`. `false` when they do not fit,
-    /// or there is no block.
+    /// Replaces the contents of the segment with these bytes, which are not data, as `kind` says. `false` if they do not fit or there is no
+    /// block.
     pub fn fill(&mut self, kind: u16, bytes: &[u8]) -> bool {
         let route = self.route(kind);
         let Some(block) = &mut self.block else { return false };
@@ -315,12 +316,12 @@ impl StreamOut {
         true
     }
 
-    /// The data is on its way by other means: a stream that is abandoned from now on ends normally.
+    /// Tells the stream that its data is on its way by other means: if it is abandoned after this, it ends normally.
     pub fn deliver(&mut self) {
         self.delivered = true;
     }
 
-    /// State of the stream's route.
+    /// The state of the stream's route.
     pub fn state<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &self,
         engine: &Engine<'_, T, M, P>,
@@ -328,7 +329,7 @@ impl StreamOut {
         engine.stream_state(self.group)
     }
 
-    /// Errors that prevent delivery of what was submitted.
+    /// Checks that nothing prevents the delivery of submitted data.
     ///
     /// # Errors
     /// See [`StreamError`].
@@ -338,15 +339,15 @@ impl StreamOut {
     ) -> Result<(), StreamError> {
         match self.state(engine) {
             _ if engine.has_failed(self.to.node()) => Err(StreamError::PeerFailed),
-            // It is up again, but the reader has lost the stream.
+            // The link may be up again, but the reader has lost the stream.
             StreamState::Cut => Err(StreamError::PeerFailed),
             StreamState::Stopped => Err(StreamError::Stopped),
             StreamState::Taken | StreamState::Asked => Ok(()),
         }
     }
 
-    /// Of a stream whose last segment was submitted: whether its relay, if it goes by one, has taken it; `None` as long as that has not
-    /// answered.
+    /// Whether the stream's relay, if it has one, has taken it. `None` until the relay has answered. Call it once the last segment was
+    /// submitted.
     pub fn poll_taken<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &self,
         engine: &Engine<'_, T, M, P>,
@@ -355,16 +356,16 @@ impl StreamOut {
         (!asked).then(|| self.check(engine))
     }
 
-    /// Tells the reader that nothing more comes, though the data has not ended; or that it has, if it was [delivered](Self::deliver).
+    /// Tells the reader that the stream is aborted, or that it has ended if it was [delivered](Self::deliver).
     pub fn give_up<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &mut self,
         engine: &mut Engine<'_, T, M, P>,
     ) {
-        // A reader that has lost the stream would not know what of.
+        // A reader that has lost the stream would not know which one is meant.
         let is_known = self.state(engine) != StreamState::Cut;
         if is_known && (self.segment > 0 || self.filled > 0) {
             self.filled = 0;
-            // One try: if there is no block for it, the engine tells the receiver when it has the pipe and a block.
+            // Tried once: if there is no block, the engine tells the receiver when it has the pipe and a block.
             self.block = self.block.take().or_else(|| engine.open(self.to.node()).ok());
             let ending = if self.delivered { Ending::Last } else { Ending::Aborted };
             if let Some(block) = self.seal(0, ending) {
@@ -378,8 +379,8 @@ impl StreamOut {
         self.over = true;
     }
 
-    /// Gives the pipe back. A stream that is not [over](Self::is_over) is given up; its pipe stays busy until its reader is told. Called
-    /// once.
+    /// Returns the pipe. If the stream is not [over](Self::is_over) it is given up, and its pipe stays busy until the reader has been told.
+    /// Call this once.
     ///
     /// # Errors
     /// As [`Engine::close_stream`].
@@ -398,7 +399,7 @@ impl StreamOut {
     }
 }
 
-/// The room of a segment, reserved anew at the same place each time, whole: its true length is set when it leaves.
+/// The room of a segment at its full size, reserved again at the same place each time. Its actual length is set when it is sealed.
 fn room(block: &mut OpenBlock, route: Route, whole: usize) -> &mut [u8] {
     block.rewind(Packer::new());
     block.reserve(route, whole).unwrap_or(&mut [])

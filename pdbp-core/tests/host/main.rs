@@ -1,4 +1,4 @@
-//! Nodes in one loop, over lines in memory: what an embedder sees of the endpoint.
+//! Several nodes in one loop, connected by lines in memory: the endpoint as an embedder sees it.
 
 mod more;
 #[allow(unreachable_pub)]
@@ -88,7 +88,7 @@ fn trains_sets_and_messages_filled_in_place_arrive_as_they_were_sent() {
     assert_eq!((odd, a.host.with(|e| e.send_train(a.part, b.part, b"x", 0))), (Ok(2), Ok(0)));
     let lent = |length, with| a.host.with(|e| e.send_with(a.part, b.part, length, |room| room.fill(with)));
     assert_eq!(lent(5, 5), Ok(()));
-    // One that fills a block by itself.
+    // A message that fills a block by itself.
     let filled = std::cell::Cell::new(false);
     run(&net.all(&nodes), || filled.get() || lent(longest, 9).inspect(|()| filled.set(true)).is_ok());
     assert_eq!(lent(longest + 1, 9), Err(SendError::TooLong(longest)));
@@ -119,7 +119,7 @@ fn messages_longer_than_a_block_share_one_buffer() {
     let net = Net::new(3);
     let nodes = net.nodes();
     let long: Vec<Vec<u8>> = (0..3).map(|i| (0..3000).map(|at| (at * 7 + i) as u8).collect()).collect();
-    // Two nodes to one, which has one buffer, and it to itself.
+    // Two nodes send to a third, which has one buffer and also sends to itself.
     let to = nodes[0].part;
     let mut sending: Vec<_> =
         nodes.iter().zip(&long).map(|(n, bytes)| n.host.send_long(n.part, to, bytes).unwrap()).collect();
@@ -239,7 +239,7 @@ fn barriers_and_quiescence_complete() {
     assert_eq!(nodes[1].host.recv(nodes[1].part).as_deref(), Some(&b"before"[..]));
 }
 
-/// What was not delivered comes back, and every kind of operation that is under way says so.
+/// Undelivered messages come back, and every kind of operation in progress reports the failure.
 #[test]
 fn a_peer_that_ends_is_noticed_by_everything_that_waits_for_it() {
     let net = Net::new(3);
@@ -256,7 +256,7 @@ fn a_peer_that_ends_is_noticed_by_everything_that_waits_for_it() {
         reader.is_some()
     });
     net.stop(2);
-    // More than the node has given credit for.
+    // More messages than the node has given credit for.
     for number in 0..4u32 {
         me.host.send(me.part, gone.part, &number.to_le_bytes()).unwrap();
         me.host.flush();
@@ -265,7 +265,7 @@ fn a_peer_that_ends_is_noticed_by_everything_that_waits_for_it() {
     assert_eq!(sending.poll(), Ok(false));
     let mut writer = me.host.open_stream(me.part, gone.part).unwrap();
     writer.write(&bytes).unwrap();
-    // As a node that ends without a word.
+    // The node ends without telling anybody.
     std::mem::forget(theirs);
     let Node { host, .. } = gone;
     drop(host);

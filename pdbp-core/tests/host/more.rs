@@ -1,4 +1,4 @@
-//! What a program keeps between polls, and what it asks afterwards.
+//! Operations that a program keeps between polls, and queries it makes afterwards.
 
 use pdbp_core::Event;
 use pdbp_core::endpoint::SendError;
@@ -8,7 +8,7 @@ use pdbp_core::tables::PartKind;
 
 use super::net::{self, Net, Node, run};
 
-/// Turns until two nodes have nothing more to say to each other.
+/// Runs until no more frames move between the nodes.
 fn rest(net: &Net, nodes: &[Node]) {
     run(&net.all(nodes), || !net.is_moving());
 }
@@ -67,7 +67,7 @@ fn all_that_lies_in_a_block_is_read_where_it_lies() {
     let nodes = net.nodes();
     let [a, b] = [&nodes[0], &nodes[1]];
     for i in 0..20u8 {
-        // Every third one has another length, so that there are many trains.
+        // Every third message has another length, so that there are many trains.
         let bytes = vec![i; if i % 3 == 0 { 2 } else { 1 }];
         a.host.send(a.part, b.part, &bytes).unwrap();
     }
@@ -101,7 +101,7 @@ fn what_is_not_delivered_says_which_node_did_not_get_it() {
     let gone = nodes.pop().unwrap();
     let me = &nodes[0];
     net.stop(2);
-    // More than it has given credit for.
+    // More messages than the node has given credit for.
     for _ in 0..4 {
         me.host.send(me.part, gone.part, b"lost").unwrap();
         me.host.flush();
@@ -145,7 +145,7 @@ fn a_long_message_whose_sender_gives_it_up_half_way_is_counted() {
     assert_eq!(b.host.with(|endpoint| endpoint.engine().assembly_in_use()), 0);
 }
 
-/// Numbers of parts go on for as long as the node lives; what the endpoint keeps of a part does not depend on them.
+/// Part numbers keep growing while the node lives; the endpoint's state for a part does not depend on them.
 #[test]
 fn parts_of_a_late_number_and_generation_send_long_messages_and_are_cleared() {
     let net = Net::new(2);
@@ -168,7 +168,7 @@ fn parts_of_a_late_number_and_generation_send_long_messages_and_are_cleared() {
         let _ = sending.poll().unwrap();
         b.host.recv(b.part).is_some_and(|message| *message == *bytes)
     });
-    // What lies in its pipe goes back when the endpoint ends.
+    // The unread message in its pipe is returned when the endpoint ends.
     b.host.send(b.part, late, b"unread").unwrap();
     b.host.flush();
     rest(&net, &nodes);
@@ -206,7 +206,7 @@ fn messages_for_a_part_that_is_gone_are_counted_in_one_event() {
     run(&net.all(&nodes), || b.host.state(gone) == LocalPart::Free);
     while b.host.event().is_some() {}
     let before = b.host.with(|endpoint| endpoint.lost_events());
-    // More blocks than there is memory for events, each with a message, while nobody asks for events.
+    // More blocks than there is memory for events, each with one message, while nobody takes events.
     let unroutable = || b.host.with(|endpoint| endpoint.engine().counters().unroutable);
     for sent in 1..=40 {
         a.host.send(a.part, gone, b"late").unwrap();

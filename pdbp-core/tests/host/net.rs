@@ -1,4 +1,4 @@
-//! Hosts over lines in memory, in virtual time.
+//! Hosts connected by lines in memory, in virtual time.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use pdbp_core::policy::Adaptive;
 use pdbp_core::tables::PartKind;
 use pdbp_core::umb::HeapMemory;
 
-/// Bytes of the longest message that a node puts together.
+/// The longest message that a node reassembles, in bytes.
 pub const LONG: usize = 4096;
 const BODY: usize = 512;
 
@@ -20,7 +20,7 @@ pub type Link = Posted<'static, Line>;
 pub type Host = embed::Host<Link, HeapMemory>;
 pub type Piece<'h> = embed::Piece<'h, Link, HeapMemory, Adaptive>;
 
-/// The longest message in one block.
+/// The longest message that fits a block, in bytes.
 pub fn longest() -> usize {
     let mut config = Config::new(NodeId::new(0).unwrap(), 2);
     config.body = BODY;
@@ -31,10 +31,10 @@ pub fn longest() -> usize {
 struct Lines {
     frames: Vec<Vec<VecDeque<Vec<u8>>>>,
     ended: Vec<bool>,
-    /// Nodes that take nothing out of their lines.
+    /// Nodes that take nothing from their lines.
     stopped: Vec<bool>,
     moved: u64,
-    /// Nodes for which a frame has come, or has gone so that there is room.
+    /// Nodes to be woken: a frame has arrived for them, or one of theirs was taken, so that there is room.
     woken: Vec<bool>,
 }
 
@@ -44,7 +44,7 @@ pub struct Net {
     moved: RefCell<(u64, u32)>,
 }
 
-/// A node's end of all lines, of three frames each.
+/// A node's end of all lines; each line holds up to three frames.
 pub struct Line {
     me: usize,
     lines: Rc<RefCell<Lines>>,
@@ -138,7 +138,7 @@ impl Net {
         nodes.iter().map(|node| &node.host).collect()
     }
 
-    /// Whether a frame has moved in the last turns.
+    /// Whether a frame has moved in the last 20 calls.
     pub fn is_moving(&self) -> bool {
         let now = self.lines.borrow().moved;
         let (moved, still) = &mut *self.moved.borrow_mut();
@@ -147,12 +147,12 @@ impl Net {
         *still < 20
     }
 
-    /// A node takes nothing more.
+    /// From now on the node receives nothing.
     pub fn stop(&self, node: usize) {
         self.lines.borrow_mut().stopped[node] = true;
     }
 
-    /// A node has ended.
+    /// The node has ended.
     pub fn end(&self, node: usize) {
         let lines = &mut *self.lines.borrow_mut();
         lines.ended[node] = true;
@@ -161,13 +161,13 @@ impl Net {
 }
 
 impl Line {
-    /// Whether an interrupt would have come.
+    /// Whether there would have been an interrupt.
     fn is_woken(&mut self) -> bool {
         std::mem::take(&mut self.lines.borrow_mut().woken[self.me])
     }
 }
 
-/// Turns until something is done. A host is polled when it has asked for it, or a frame has come or gone, and not otherwise.
+/// Runs the hosts until `done`. A host is polled only when the time that it asked for has come, or a frame has arrived or left.
 pub fn run<H: std::borrow::Borrow<Host>>(hosts: &[H], mut done: impl FnMut() -> bool) {
     thread_local!(static NOW: std::cell::Cell<u64> = const { std::cell::Cell::new(1) });
     for _ in 0..20_000 {

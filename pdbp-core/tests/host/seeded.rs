@@ -1,4 +1,4 @@
-//! Random traffic of all kinds, against what was sent.
+//! Random traffic of all kinds: what arrives is compared with what was sent.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,7 +7,7 @@ use pdbp_core::id::PartId;
 
 use super::net::{Net, Node, Piece, run};
 
-/// xorshift64*, so that a failure is known by its seed.
+/// xorshift64*, so that a failure can be reproduced from its seed.
 struct Random(u64);
 
 impl Random {
@@ -23,8 +23,8 @@ fn bytes(seed: u64, length: usize) -> Vec<u8> {
     (0..length as u64).map(|i| (seed * 31 + i * 7 + (i >> 8)) as u8).collect()
 }
 
-/// Messages of any length and streams, between all nodes at once, with readers that stop now and then and hold what they have: all of it
-/// arrives once, in order and as it was sent, and in the end nothing is missing.
+/// Messages of any length and streams, between all nodes at once, with readers that pause now and then and hold on to messages:
+/// everything arrives once, in order and unchanged, and nothing leaks.
 #[test]
 fn all_that_was_sent_arrives_in_order() {
     for seed in 1..=24 {
@@ -38,7 +38,7 @@ fn traffic(seed: u64) {
     let hosts = net.all(&nodes);
     let mut random = Random(seed * 0x9E37_79B9);
     let (mut short, mut long) = (HashMap::new(), HashMap::new());
-    // By part: the long message under way, by its bytes; the bytes live until the end.
+    // The bytes of long messages live until the end; each node has at most one long message in progress.
     let store: Vec<Vec<u8>> = (0..40).map(|i| bytes(i, 600 + (i as usize * 97) % 3000)).collect();
     let mut sending: Vec<_> = nodes.iter().map(|_| None).collect();
     let (mut streams, mut streamed) = (Vec::new(), Vec::new());
@@ -128,7 +128,7 @@ fn flow(flows: &mut Flows, from: PartId, to: PartId) -> &mut VecDeque<Vec<u8>> {
     flows.entry((from, to)).or_default()
 }
 
-/// Reads what has come to a node, and keeps `keep` messages for later.
+/// Reads all messages that have arrived at a node, and holds `keep` of them for later.
 fn read<'n>(
     node: &'n Node,
     (short, long): (&mut Flows, &mut Flows),
@@ -145,7 +145,7 @@ fn read<'n>(
         received += 1;
         held.push_back(message);
     }
-    // They have credit and buffers that others wait for.
+    // They use credit and buffers that others wait for.
     while held.len() > keep {
         held.pop_front();
     }

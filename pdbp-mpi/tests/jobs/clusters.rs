@@ -9,7 +9,7 @@ use pdbp_mpi::{Hosts, Mpi, Options};
 
 use crate::launch;
 
-/// What comes at all comes by then, also on a loaded machine.
+/// Timeout for everything that is expected, long enough for a loaded machine.
 pub(crate) const SOON: Duration = Duration::from_secs(200);
 pub(crate) const BLOCK: usize = 2048;
 const ROUNDS: u64 = 8;
@@ -25,7 +25,7 @@ pub(crate) fn builder_apart() -> Builder {
     builder().set("mpi_shared_memory", "off")
 }
 
-/// This process' node.
+/// The node of this process.
 pub(crate) fn node(cluster: &Cluster) -> Node {
     cluster.nodes()[0].clone()
 }
@@ -55,7 +55,7 @@ pub(crate) fn grid() -> Result<(), String> {
         let cluster = builder.start().map_err(|e| e.to_string())?;
         use_all(&cluster);
         let node = node(&cluster);
-        // Whom node 3 could relay to is the master alone, to which all have links.
+        // Node 3 could only relay for the master, which has links to all nodes.
         if node.stats().counters.relayed == 0 && node.id().index() != 3 {
             return Err("this node is the relay of two pairs, and has passed nothing on".to_owned());
         }
@@ -74,7 +74,7 @@ pub(crate) fn two_hosts() -> Result<(), String> {
     Ok(())
 }
 
-/// Every other rank is on another host.
+/// A cluster in which every other rank is on another host.
 pub(crate) fn cluster_of_two_hosts() -> Result<Cluster, String> {
     let (rank, _) = launch::place().ok_or("not started by a launcher")?;
     let mut options = Options::new(4 << 20, stride(BLOCK));
@@ -85,7 +85,7 @@ pub(crate) fn cluster_of_two_hosts() -> Result<Cluster, String> {
     builder().start_on(nodes).map_err(|e| e.to_string())
 }
 
-/// All that a program does with a cluster.
+/// Everything that a program does with a cluster.
 pub(crate) fn use_all(cluster: &Cluster) {
     let (me, size) = (node(cluster).id().index(), cluster.size());
     if let Some((rank, ranks)) = launch::place() {
@@ -103,7 +103,7 @@ pub(crate) fn use_all(cluster: &Cluster) {
     });
 }
 
-/// Messages of many lengths from each to each.
+/// Messages of many lengths, from each node to all others.
 pub(crate) fn exchange(here: &Part, me: usize, size: usize) {
     let others: Vec<_> = (0..size).filter(|n| *n != me).collect();
     let targets: Vec<_> = others.iter().map(|n| find(here, here.name(), *n)).collect();
@@ -140,7 +140,7 @@ fn stream(here: &Part, me: usize, size: usize) {
     out.write_all(&text[..5_000]).unwrap();
     out.flush().unwrap();
     let mut incoming = here.accept_stream(SOON).unwrap();
-    // All begin to read before they write the rest: nobody's pipe must fill up while all write.
+    // All begin to read before they write the rest: otherwise all could be blocked writing to full pipes.
     let mut got = Vec::new();
     for piece in text[5_000..].chunks(5_000) {
         let mut part = vec![0; 5_000];
@@ -154,7 +154,7 @@ fn stream(here: &Part, me: usize, size: usize) {
     assert!(got == text, "the stream has other bytes");
 }
 
-/// Messages of several blocks, to the next.
+/// Messages of several blocks each, to the next node.
 fn long_messages(here: &Part, me: usize, size: usize) {
     let to = find(here, here.name(), (me + 1) % size);
     for length in [5_000, 9_000] {
@@ -165,10 +165,10 @@ fn long_messages(here: &Part, me: usize, size: usize) {
     }
 }
 
-/// A rank that has sent something and goes on to start a second cluster must not keep it: the others may wait for it before
-/// they start theirs.
+/// A rank that has sent messages and goes on to start a second cluster must still deliver them: the others may wait for them before they
+/// start theirs.
 pub(crate) fn another_starts() -> Result<(), String> {
-    // Longer than what MPI sends without being asked for it.
+    // Longer than the messages that MPI sends eagerly.
     let large = || builder_apart().block_bytes(64 << 10).memory_bytes(16 << 20);
     let first = large().start().map_err(|e| e.to_string())?;
     let here = part(&node(&first), "all");
@@ -181,7 +181,7 @@ pub(crate) fn another_starts() -> Result<(), String> {
         here.flush();
         launch::give_sign("starts");
     } else {
-        // Rank 0 goes to the start of the second cluster with most of its messages. If it is not there yet, the test shows less.
+        // Rank 0 starts the second cluster with most of its messages still unsent. If it has not got that far, the test checks less.
         launch::wait_for_sign("starts");
         for number in 0..MANY {
             assert_eq!(here.recv().unwrap()[..8], number.to_le_bytes());

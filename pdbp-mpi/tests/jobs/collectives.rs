@@ -1,4 +1,4 @@
-//! Groups of parts in processes of their own.
+//! Groups of parts, each in a process of its own.
 
 #[path = "../../../pdbp/tests/runtime/collective/suite.rs"]
 mod suite;
@@ -10,11 +10,11 @@ use crate::clusters::{SOON, builder, builder_apart, cluster_of_two_hosts, node};
 use crate::endings::{end_this_process, kill_this_process};
 use crate::launch;
 
-/// Nothing, less than a value for each member, such that no number divides, and more than a block.
+/// No values, fewer values than members, a number that 2 and 8 do not divide, and more than a block.
 const LENGTHS: &[usize] = &[0, 1, 2, 33, 3001];
-/// The same, and blocks that are read where they are.
+/// The same, and enough for blocks that are read in place.
 const LONG_LENGTHS: &[usize] = &[0, 1, 2, 33, 3001, 33_000];
-/// The rank that is killed, or ends without a word.
+/// The rank that is killed or ends without telling anybody.
 const ENDS: usize = 1;
 
 pub(crate) fn one_host() -> Result<(), String> {
@@ -58,7 +58,7 @@ pub(crate) fn killed() -> Result<(), String> {
     gone_in_a_call(start(builder())?, sum, |_| true, kill_this_process)
 }
 
-/// It has said where the others find its block, and is gone when they look, or when they have.
+/// The rank has announced its block, and is gone before or after the others read it.
 pub(crate) fn killed_while_it_is_read() -> Result<(), String> {
     gone_in_a_call(start(builder())?, gathered, |_| true, kill_this_process)
 }
@@ -67,12 +67,12 @@ pub(crate) fn killed_by_messages() -> Result<(), String> {
     gone_in_a_call(start(builder().group_shared_memory(false))?, sum, |_| true, kill_this_process)
 }
 
-/// Between hosts MPI says nothing, and nobody else is on that host.
+/// MPI reports nothing between hosts, and the rank has its host to itself.
 pub(crate) fn killed_apart() -> Result<(), String> {
     gone_in_a_call(start(builder_apart())?, sum, |_| true, kill_this_process)
 }
 
-/// One on its host sees it, and tells those on the other.
+/// A rank on the same host notices, and tells those on the other.
 pub(crate) fn killed_of_two_hosts() -> Result<(), String> {
     gone_in_a_call(
         cluster_of_two_hosts()?,
@@ -82,13 +82,13 @@ pub(crate) fn killed_of_two_hosts() -> Result<(), String> {
     )
 }
 
-/// The one on its host has not called yet.
+/// The rank on the same host has not called yet.
 pub(crate) fn killed_beside_one_that_does_not_wait() -> Result<(), String> {
     let waits = |rank| rank != 3;
     gone_in_a_call(cluster_of_two_hosts()?, |data| Request::broadcast(ENDS, data), waits, kill_this_process)
 }
 
-/// Ranks that end by themselves, of which the launcher of MPICH does not make an end of all.
+/// Ranks that end by themselves: the launcher of MPICH does not end the others then.
 pub(crate) fn ended() -> Result<(), String> {
     gone_in_a_call(start(builder())?, sum, |_| true, end_this_process)
 }
@@ -113,12 +113,12 @@ fn sum(data: &mut [f32]) -> Request<'_> {
     Request::all_reduce(data, Sum)
 }
 
-/// Of eight, in which each reads what the others have and nobody leaves before all have.
+/// For eight ranks: each reads the others' values, and nobody leaves before all have read.
 fn gathered(data: &mut [f32]) -> Request<'_> {
     Request::all_gather(Vec::leak(data[..data.len() / 8].to_vec()), data)
 }
 
-/// The others are in a call that needs the one that goes, and that one has begun it; those that do not wait call later.
+/// The others are in a call that needs the rank that goes, which has begun it; those for which `waits` is false call later.
 fn gone_in_a_call(
     cluster: Cluster,
     request: fn(&mut [f32]) -> Request<'_>,
@@ -134,7 +134,7 @@ fn gone_in_a_call(
     let mut data = vec![1f32; 100_000];
     let mut call = all.start(request(&mut data)).map_err(|e| e.to_string())?;
     if me == ENDS {
-        // More than the window: it cannot do its part before others call.
+        // More values than the window holds: it cannot do its part before the others call.
         assert_eq!(call.poll(), Ok(false));
         launch::give_sign("it has begun");
         go();
@@ -153,7 +153,7 @@ pub(crate) fn ended_before_a_barrier() -> Result<(), String> {
     gone_before_a_barrier(end_this_process)
 }
 
-/// The others wait at a barrier to which the one that goes has not come.
+/// The others wait at a barrier that the rank that goes never reaches.
 fn gone_before_a_barrier(go: fn()) -> Result<(), String> {
     let cluster = start(builder())?;
     let mut all = ready(&cluster)?;
@@ -166,7 +166,7 @@ fn gone_before_a_barrier(go: fn()) -> Result<(), String> {
     knows(&mut all, error)
 }
 
-/// A group all of whose members have passed a barrier.
+/// A group whose members have all passed a barrier.
 fn ready(cluster: &Cluster) -> Result<Group, String> {
     launch::name_files();
     let mut all = Group::of_nodes(&node(cluster), "all", SOON).map_err(|e| e.to_string())?;
@@ -176,7 +176,7 @@ fn ready(cluster: &Cluster) -> Result<Group, String> {
     Ok(all)
 }
 
-/// What a member gets that has lost the one that is gone. Nobody goes before the others know whom they have lost.
+/// Checks the error of a member that has lost the rank. Nobody leaves before all others know whom they have lost.
 fn knows(all: &mut Group, error: GroupError) -> Result<(), String> {
     assert_eq!(error, GroupError::Lost { rank: ENDS, address: format!("all#{ENDS}@node{ENDS}") });
     assert!(all.barrier().is_err());

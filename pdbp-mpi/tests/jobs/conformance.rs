@@ -1,4 +1,4 @@
-//! The conformance suite, each case on a new domain.
+//! The conformance suite; each case runs on a new domain.
 
 use pdbp_core::Transport;
 use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options};
@@ -6,7 +6,7 @@ use pdbp_sim::conformance::{Node, run_all};
 
 use crate::launch;
 
-/// Longest block of the domain, and body of the blocks of the suite, which are longer.
+/// Longest block of the domain, in bytes, and body of the suite's blocks, which are longer.
 const LARGEST: usize = 40_000;
 pub(crate) const BODY: usize = 48 << 10;
 

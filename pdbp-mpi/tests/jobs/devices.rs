@@ -1,4 +1,4 @@
-//! Device messages that MPI carries itself. The devices are simulated: their memory is the host's, which every MPI knows.
+//! Device messages that MPI carries itself. The devices are simulated: their memory is host memory, which every MPI can access.
 
 use std::io::Read;
 use std::num::NonZeroUsize;
@@ -12,7 +12,7 @@ use pdbp::{Builder, Node, Part, PinMemory, RecvError, SendError, Space};
 
 use crate::clusters::{SOON, builder, builder_apart, find, node, part};
 
-/// Messages of so many bytes and more.
+/// Messages of this many bytes or more are carried by MPI.
 const LEAST: usize = 1000;
 const LENGTHS: [usize; 6] = [0, LEAST - 1, LEAST, 5_000_001, 70_000, LEAST];
 
@@ -63,7 +63,7 @@ pub(crate) fn apart() -> Result<(), String> {
     on(builder_apart(), ring)
 }
 
-/// From each rank to the next, all at the same time; the long ones without a copy at either end.
+/// From each rank to the next, all at the same time; the long messages are not copied at either end.
 fn ring(node: Node, here: Part, gpu: Gpu) {
     let (me, size) = (node.id().index(), node.settings().nodes as usize);
     let to = find(&here, "gpu", (me + 1) % size);
@@ -94,7 +94,7 @@ fn ring(node: Node, here: Part, gpu: Gpu) {
     assert_eq!(gpu.device.misuse(), Vec::<String>::new());
 }
 
-/// A reader of the host, one that goes away, and one with too little room.
+/// A reader on the host, one that goes away, and one with too little room.
 pub(crate) fn refused() -> Result<(), String> {
     on(builder_apart(), |node, here, gpu| {
         let bytes = pattern(300_000, 1);
@@ -114,14 +114,14 @@ pub(crate) fn refused() -> Result<(), String> {
         let mut receiving = here.recv_into_device(&gpu.copier, gpu.buffer(299_999), None).ok().unwrap();
         assert_eq!(receiving.wait(SOON), Err(FlowError::TooLong { room: 299_999 }));
         assert!(receiving.take_buffer().is_some());
-        // What is discarded comes nevertheless.
+        // Discarded data still arrives.
         while node.stats().pipes[2].busy > 0 {
             assert!(here.try_recv().is_none());
         }
     })
 }
 
-/// On the first CUDA device: by MPI if that knows devices, else through blocks.
+/// On the first CUDA device: by MPI if it supports devices, otherwise through blocks.
 pub(crate) fn on_cuda() -> Result<(), String> {
     let device = match Cuda::open(0) {
         Ok(device) => device,
@@ -156,7 +156,7 @@ pub(crate) fn on_cuda() -> Result<(), String> {
     })
 }
 
-/// Either end gives up, at each stage; then a message is carried as if nothing had happened.
+/// Either end gives up, at each stage; afterwards a message is carried as if nothing had happened.
 pub(crate) fn failures() -> Result<(), String> {
     on(builder(), |node, here, gpu| {
         const ROUNDS: usize = 40;
@@ -165,7 +165,7 @@ pub(crate) fn failures() -> Result<(), String> {
             let to = find(&here, "gpu", 1);
             for round in 0..ROUNDS {
                 let mut sending = here.send_device(&gpu.copier, gpu.slice(&bytes), None, to).unwrap();
-                // Before the announcement, before the answer, after it, or when the bytes are with MPI.
+                // Gives up before the announcement, before the answer, after the answer, or while MPI has the bytes.
                 for _ in 0..round {
                     let _ = sending.poll().unwrap();
                 }
@@ -190,7 +190,7 @@ pub(crate) fn failures() -> Result<(), String> {
                 Ok(()) => {}
                 Err(FlowError::Link(RecvError::StreamBroken(_))) => {
                     given_up += 1;
-                    // The receives are cancelled, so that the memory is soon free again.
+                    // The receives are cancelled, so the memory is soon free again.
                     while receiving.take_buffer().is_none() {
                         node.poll();
                     }

@@ -12,15 +12,15 @@ use crate::clusters::{SOON, builder, builder_apart, exchange, find, node, part};
 use crate::launch;
 use crate::program::Program;
 
-/// The one that ends.
+/// The rank that ends.
 const ENDS: usize = 1;
 
 struct Rank {
     cluster: Cluster,
     here: Part,
-    /// The part of the one that ends.
+    /// The part of the rank that ends.
     gone: Target,
-    /// For messages between those that are left, and where to.
+    /// For messages between the remaining ranks, and their destination.
     after: Part,
     other: Target,
     me: usize,
@@ -32,14 +32,14 @@ fn start(builder: Builder) -> Result<Rank, String> {
     let me = cluster.nodes()[0].id().index();
     exchange(&here, me, cluster.size());
     let (gone, other) = (find(&here, "all", ENDS), find(&after, "after", 2 - me.min(2)));
-    // Nobody finds parts of a node that has gone, and who still exchanges takes every message for one of that.
+    // Parts of a node that has gone cannot be found, and a rank still in the exchange takes every message for one of it.
     launch::give_sign(&format!("{me} is ready"));
     (0..cluster.size()).for_each(|rank| launch::wait_for_sign(&format!("{rank} is ready")));
     Ok(Rank { cluster, here, gone, after, other, me })
 }
 
 impl Rank {
-    /// Waits until the node that ends is reported. Nothing is sent to it.
+    /// Waits until the node's end is reported, without sending to it.
     fn wait_for_its_end(&self) {
         let gone = NodeId::new(ENDS as u16).unwrap();
         let since = Instant::now();
@@ -47,7 +47,7 @@ impl Rank {
         while !events.iter().any(|e| matches!(e, Event::PeerFailed { peer, .. } if *peer == gone)) {
             assert!(since.elapsed() < SOON, "nobody has noticed: {events:?}");
             std::thread::sleep(Duration::from_millis(1));
-            // Where no thread of the node's own does.
+            // Polls the node, if no thread of its own does.
             while self.here.try_recv().is_some() {}
             events.extend(node(&self.cluster).take_events());
         }
@@ -63,7 +63,7 @@ impl Rank {
         }
     }
 
-    /// Those that are left go on.
+    /// The remaining ranks go on.
     fn go_on(&self) {
         for number in 0..100u64 {
             self.after.send(self.other, &number.to_le_bytes()).unwrap();
@@ -93,7 +93,7 @@ fn exit_in_traffic(builder: Builder) -> Result<(), String> {
     }
     rank.send_until_it_fails();
     rank.go_on();
-    // And those as well exit with the cluster alive.
+    // These also exit with the cluster alive.
     std::mem::forget(rank);
     Ok(())
 }
@@ -122,7 +122,7 @@ pub(crate) fn killed() -> Result<(), String> {
     Ok(())
 }
 
-/// Nothing but the look at the process tells.
+/// Only a check of the process reveals it.
 pub(crate) fn killed_in_silence() -> Result<(), String> {
     let rank = start(builder())?;
     if rank.me == ENDS {
@@ -133,7 +133,7 @@ pub(crate) fn killed_in_silence() -> Result<(), String> {
     Ok(())
 }
 
-/// One rank has not looked for itself when another's word reaches it; it ends all the same.
+/// One rank is told by another before it has checked for itself. It still ends well.
 pub(crate) fn killed_by_hearsay() -> Result<(), String> {
     let me = launch::place().map_or(0, |(rank, _)| rank);
     let progress = if me == 2 { Progress::Inline } else { Progress::Thread };
@@ -153,14 +153,14 @@ pub(crate) fn killed_by_hearsay() -> Result<(), String> {
 }
 
 pub(crate) fn kill_this_process() {
-    // SAFETY: this process.
+    // SAFETY: signals only this process.
     unsafe { libc::raise(libc::SIGKILL) };
     std::thread::sleep(SOON);
 }
 
-/// Without a word to anybody, MPI included.
+/// Ends without telling anybody, MPI included.
 pub(crate) fn end_this_process() {
-    // SAFETY: runs nothing of this program any more.
+    // SAFETY: runs no more code of this program.
     unsafe { libc::_exit(1) };
 }
 
@@ -178,7 +178,7 @@ enum Links {
     OverMpi,
 }
 
-/// The program has ended MPI too early. What needs no MPI goes on; everything else fails.
+/// The program finalises MPI too early. Whatever needs no MPI goes on; everything else fails.
 fn finalise_with_a_cluster(builder: Builder, links: Links) -> Result<(), String> {
     let (program, have) = Program::start(Threads::Multiple)?;
     let progress = match have {
@@ -230,7 +230,7 @@ pub(crate) fn kept_block_killed() -> Result<(), String> {
     keep_a_block(true)
 }
 
-/// A block that is read where it lies stays as it is, though the transport is gone that brought it. Its owner has it again when the
+/// A block that is read in place stays unchanged, even after the transport that brought it has gone. Its owner gets it back when the
 /// reader's process has died.
 fn keep_a_block(dies: bool) -> Result<(), String> {
     const BODY: usize = 2048;
@@ -266,8 +266,8 @@ fn keep_a_block(dies: bool) -> Result<(), String> {
         let Completion::Failed { block, .. } = next(&mut end) else { return Err("not the block".to_owned()) };
         assert!(block.id() == id && block.bytes().iter().all(|byte| *byte == 7));
         println!("{}", launch::PASSED);
-        // Without MPI_Finalize, which would wait for the dead: it had left the domain before.
-        // SAFETY: ends the process, and nothing is left to be done.
+        // Skips MPI_Finalize, which would wait for the dead process, because that had left the domain before.
+        // SAFETY: ends the process, and nothing is left to do.
         unsafe { libc::_exit(0) };
     } else {
         launch::wait_for_sign("the block was read");
@@ -287,7 +287,7 @@ fn next(end: &mut Mpi) -> Completion<MpiError> {
     }
 }
 
-/// A node that leaves has sent more than its peer has posted receives for, of which there may be none for a moment: all of it arrives, and then
+/// A node leaves after it has sent more than its peer has posted receives for; for a while there are none. All of it arrives, and then
 /// the end of the link.
 pub(crate) fn more_than_was_posted() -> Result<(), String> {
     const BLOCKS: u8 = 6;
@@ -307,7 +307,7 @@ pub(crate) fn more_than_was_posted() -> Result<(), String> {
         }
         return Ok(());
     }
-    // Its process is gone then, and has been for longer than is waited for what comes of the dead.
+    // By then its process has been gone for longer than the transport waits for data of dead processes.
     let mut left = None;
     while left.is_none_or(|left: Instant| left.elapsed() < Duration::from_millis(1200)) {
         assert!(since.elapsed() < SOON, "the other does not leave");

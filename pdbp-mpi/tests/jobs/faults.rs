@@ -13,16 +13,16 @@ use pdbp_sim::fault::{Breaker, Chance, FaultInjector, Faults, LinkFailure};
 use crate::clusters::{BLOCK, SOON, builder, exchange, find, node, part, use_all};
 use crate::{conformance, launch};
 
-/// The node to which node 0 loses its link. It is no master.
+/// The node to which node 0 loses its link. It is not a master.
 const LOST: usize = 2;
-/// Bytes of the blocks that an injector posts.
+/// Memory for the blocks that an injector posts, in bytes.
 const SHADOWS: usize = 4 << 20;
 
 fn busy_and_late() -> Faults {
     Faults { busy: Chance::in_thousand(200).unwrap_or_default(), delay: 3, seed: 7, ..Faults::default() }
 }
 
-/// What an injector posts has to be in memory that MPI knows.
+/// An injector must post blocks in memory that MPI knows.
 fn injector(end: Mpi, memory: &mut MpiMemory, faults: Faults) -> FaultInjector<Mpi, MpiMemory> {
     FaultInjector::with_memory(end, faults, memory.split_off(SHADOWS).unwrap())
 }
@@ -35,7 +35,7 @@ pub(crate) fn conformance_apart() -> Result<(), String> {
     conformance_on(|_| Hosts::Apart, busy_and_late())
 }
 
-/// All that arrives goes by blocks of the injector, which could change it.
+/// All data arrives in blocks of the injector, which could change it.
 pub(crate) fn conformance_by_copies() -> Result<(), String> {
     conformance_on(|_| Hosts::Apart, Faults { corrupt: Some(Chance::NEVER), ..Faults::default() })
 }
@@ -50,7 +50,7 @@ fn conformance_on(hosts: fn(u16) -> Hosts, faults: Faults) -> Result<(), String>
     })
 }
 
-/// Every block that arrives is changed: the receiver sees that, and what the sender has stays as it is.
+/// Every block that arrives is changed: the receiver sees the change, and the sender's block stays as it is.
 pub(crate) fn corruption_apart() -> Result<(), String> {
     const BLOCKS: u64 = 20;
     let (me, _) = launch::place().ok_or("not started by a launcher")?;
@@ -64,7 +64,7 @@ pub(crate) fn corruption_apart() -> Result<(), String> {
     let mut end = injector(end, &mut memory, Faults { corrupt, ..Faults::default() });
     let mut pool = BlockPool::new(memory, end.capabilities().node, BLOCK);
     let peer = NodeId::new(1 - me as u16).ok_or("a node")?;
-    // What the second sends says that it has all; the first has posted room for it before.
+    // The second rank sends a block when it has received all of its own; the first has posted a receive for that block before.
     let (mut sends, mut gets) = if me == 0 { (BLOCKS, 1) } else { (1, BLOCKS) };
     let (mut sent, mut posted) = (0, 0);
     let since = Instant::now();
@@ -97,7 +97,7 @@ pub(crate) fn corruption_apart() -> Result<(), String> {
                 pool.give_arrived(block).map_err(|_| "a block that is not ours")?;
                 (gets, posted) = (gets - 1, posted - 1);
             }
-            // The first leaves when it has the last block, of which the second may not know yet.
+            // The first rank leaves when it has the last block; the second may not know yet that this was delivered.
             Some(Completion::Failed { block, .. }) if sends + gets == 0 => {
                 pool.give_sealed(block).map_err(|_| "a block that is not ours")?;
                 sent -= 1;
@@ -139,8 +139,8 @@ pub(crate) fn lost_link_apart() -> Result<(), String> {
     lose_a_link(Hosts::Apart)
 }
 
-/// Node 0 loses its link to a node in the middle of traffic: what was not delivered comes back, and the others agree to go on
-/// without that node. It waits for their end.
+/// Node 0 loses its link to a node in the middle of traffic: undelivered messages come back, and the others agree to go on without that
+/// node, which waits until node 1 has gone.
 fn lose_a_link(hosts: Hosts) -> Result<(), String> {
     let (me, size) = launch::place().ok_or("not started by a launcher")?;
     let peer = NodeId::new(LOST as u16).ok_or("a node")?;
@@ -150,7 +150,7 @@ fn lose_a_link(hosts: Hosts) -> Result<(), String> {
     exchange(&here, me, size);
     let to = find(&here, "all", LOST);
     let other = find(&after, "after", 1 - me.min(1));
-    // Nobody finds parts of a node that is no member any more.
+    // Parts of a node that is no longer a member cannot be found.
     launch::give_sign(&format!("{me} is ready"));
     match me {
         0 => {
@@ -158,7 +158,7 @@ fn lose_a_link(hosts: Hosts) -> Result<(), String> {
             lose(&here, to, &breaker);
         }
         LOST => {
-            // Until then it reads nothing, so that node 0 has messages for it that were not delivered.
+            // It reads nothing until then, so that node 0 has undelivered messages for it.
             launch::wait_for_sign("the link is lost");
             return wait_for_the_end_of(1, &cluster, &here);
         }
@@ -175,7 +175,7 @@ fn lose_a_link(hosts: Hosts) -> Result<(), String> {
     Ok(())
 }
 
-/// Sends until there is no room, and loses the link. All that was not delivered comes back.
+/// Sends until there is no room, then loses the link. All undelivered messages come back.
 fn lose(here: &Part, to: pdbp::Target, breaker: &Breaker) {
     let since = Instant::now();
     let mut sent = 0u64;
@@ -194,7 +194,7 @@ fn lose(here: &Part, to: pdbp::Target, breaker: &Breaker) {
     }
     launch::give_sign("the link is lost");
     let mut numbers = Vec::new();
-    // The other node goes on to read, so that blocks which it has come back last.
+    // The other node keeps reading, so blocks that it has come back last.
     while !(numbers.last() == Some(&(sent - 1)) && numbers.is_sorted_by(|a, b| a + 1 == *b)) {
         assert!(since.elapsed() < SOON, "these of {sent} came back: {numbers:?}");
         match here.try_returned().unwrap() {
@@ -205,7 +205,7 @@ fn lose(here: &Part, to: pdbp::Target, breaker: &Breaker) {
     }
 }
 
-/// Reads what comes until a node is reported as failed.
+/// Reads messages until a node is reported as failed.
 fn wait_for_the_end_of(gone: usize, cluster: &Cluster, here: &Part) -> Result<(), String> {
     let is_it = |event: &Event| matches!(event, Event::PeerFailed { peer, .. } if peer.index() == gone);
     let since = Instant::now();

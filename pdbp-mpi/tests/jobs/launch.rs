@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 use crate::clusters::SOON;
 use crate::{Ends, Job};
 
-/// The variable that names the job to a rank.
+/// The variable that tells a rank its job.
 pub(crate) const JOB: &str = "TEST_OF_PDBP_MPI";
 /// The setting that names an MPI.
 const LIBRARY: &str = "PDBP_MPI";
-/// The variable that names, to programs that use MPI themselves, a library with the ABI of MPI 5.
+/// The variable that names a library with the ABI of MPI 5, for programs that use MPI themselves.
 pub(crate) const PROGRAMS_LIBRARY: &str = "TEST_OF_PDBP_MPI_LIBRARY";
-/// What a rank prints that found nothing wrong.
+/// Printed by a rank that found nothing wrong.
 pub(crate) const PASSED: &str = "this rank has passed";
-/// Begins the line in which a rank names a file that must not be there after the job.
+/// Starts a line in which a rank names a file that must be gone after the job.
 pub(crate) const FILE: &str = "this rank has mapped ";
 /// The variable that names the folder in which ranks leave [signs](give_sign) for each other.
 const SIGNS: &str = "TEST_OF_PDBP_MPI_SIGNS";
-/// For a job that hangs: more than what its ranks wait for in vain, so that they say where.
+/// Time limit of a job. Longer than its ranks' own timeouts, so that a rank that hangs says where.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Whether the jobs are those of Open MPI: `PDBP_MPI` names one, else it is the MPI that a program takes that nobody has launched. Ranks have
-/// to find theirs themselves.
+/// Whether the jobs run on Open MPI. `PDBP_MPI` names the MPI; by default it is the one that a program uses without a launcher. Ranks
+/// have to find theirs themselves.
 pub(crate) fn is_open_mpi() -> bool {
     static IS_OPEN: OnceLock<bool> = OnceLock::new();
     *IS_OPEN.get_or_init(|| {
@@ -55,7 +55,7 @@ fn launcher(ends: Ends) -> Command {
         command.args(["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]);
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     }
-    // What keeps a launcher from ending all ranks when one has died.
+    // Options that keep a launcher from ending all ranks when one has died.
     match (ends, open) {
         (Ends::Well, _) => {}
         (Ends::WithoutOne | Ends::WithoutOneKilled, true) => {
@@ -68,14 +68,14 @@ fn launcher(ends: Ends) -> Command {
     command
 }
 
-/// Number of this rank, and of all ranks.
+/// The rank of this process, and the number of ranks.
 pub(crate) fn place() -> Option<(usize, usize)> {
     let number = |name| std::env::var(name).ok()?.parse().ok();
     let open = number("OMPI_COMM_WORLD_RANK").zip(number("OMPI_COMM_WORLD_SIZE"));
     open.or_else(|| number("PMI_RANK").zip(number("PMI_SIZE")))
 }
 
-/// Runs a job, and returns what it printed if it failed.
+/// Runs a job. If it failed, returns what it printed.
 pub(crate) fn run(job: &Job, ranks: usize) -> Result<(), String> {
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
     let [folder, signs] =
@@ -124,10 +124,10 @@ fn wait(child: &mut Child) -> Result<ExitStatus, String> {
     }
 }
 
-/// Asks a launcher to end, so that it ends its ranks, and then makes it.
+/// Asks a launcher to end, so that it ends its ranks; kills it if it has not ended after 10 s.
 fn end(child: &mut Child) {
     let process = i32::try_from(child.id()).unwrap_or(0);
-    // SAFETY: a child that was not waited for, so that the number is still its own.
+    // SAFETY: the child has not been waited for, so the process number is still its own.
     unsafe { libc::kill(process, libc::SIGTERM) };
     let since = Instant::now();
     while matches!(child.try_wait(), Ok(None)) && since.elapsed() < Duration::from_secs(10) {
@@ -140,12 +140,12 @@ fn sign(name: &str) -> std::path::PathBuf {
     Path::new(&std::env::var_os(SIGNS).unwrap_or_default()).join(name)
 }
 
-/// Tells other ranks how far this one is, whatever becomes of their links.
+/// Tells other ranks how far this one is, independently of their links.
 pub(crate) fn give_sign(name: &str) {
     std::fs::write(sign(name), []).unwrap();
 }
 
-/// Waits until a rank has given that sign.
+/// Waits until a rank has given this sign.
 pub(crate) fn wait_for_sign(name: &str) {
     let since = Instant::now();
     while !sign(name).exists() {
@@ -154,7 +154,7 @@ pub(crate) fn wait_for_sign(name: &str) {
     }
 }
 
-/// What is still there of the files that ranks named, and of those in the folder for temporary files.
+/// The files that still exist, of those that ranks named and those in the folder for temporary files.
 fn files_left(text: &str, folder: &Path) -> Vec<String> {
     let named = text.lines().filter_map(|line| line.split_once(FILE)).map(|(_, path)| path.trim().to_owned());
     let mut left: Vec<_> = named.filter(|path| Path::new(path).exists()).collect();
@@ -171,7 +171,7 @@ fn find_files(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Prints the names of the files in memory or for temporary things that this process has mapped.
+/// Prints the names of the files that this process has mapped, in shared memory or the folder for temporary files.
 pub(crate) fn name_files() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let path = |line: &str| Some(line.get(line.find('/')?..)?.trim_end_matches(" (deleted)").to_owned());

@@ -16,14 +16,14 @@ fn start(builder: Builder) -> Result<Cluster, String> {
     builder.start().map_err(|e| e.to_string())
 }
 
-/// The program has initialised MPI and goes on to use it; the last rank has no part in the cluster.
+/// The program has initialised MPI and keeps using it; the last rank is not in the cluster.
 pub(crate) fn on_a_communicator() -> Result<(), String> {
     let (program, have) = Program::start(Threads::Multiple)?;
     let progress = if have == Threads::Multiple { Progress::Thread } else { Progress::Inline };
     let (rank, size) = program.place();
     let is_member = rank + 1 < size;
     let sub = program.split(i32::from(is_member));
-    // SAFETY: of a communicator that lives.
+    // SAFETY: the communicator is still alive.
     let by_handle = |builder: Builder| unsafe { builder.start_on_raw_communicator(sub.handle()) };
     let on_sub: [&dyn Fn(Builder) -> _; 2] = [&|builder| builder.start_on_communicator(&sub), &by_handle];
     for (builder, start) in [builder(), builder_apart()].into_iter().zip(on_sub) {
@@ -33,7 +33,7 @@ pub(crate) fn on_a_communicator() -> Result<(), String> {
             exchange(&here, cluster.nodes()[0].id().index(), cluster.size());
             assert_eq!(cluster.size(), size as usize - 1);
         }
-        // Messages of the program, with the tags of this library, do not get in the way.
+        // Messages of the program do not interfere, even with this library's tags.
         for tag in 0..4 {
             assert_eq!(program.pass_on(rank, tag), (rank + size - 1) % size);
         }
@@ -42,7 +42,7 @@ pub(crate) fn on_a_communicator() -> Result<(), String> {
         }
         program.barrier();
     }
-    // What the program has initialised was not finalised.
+    // MPI, which the program initialised, has not been finalised.
     program.barrier();
     Ok(())
 }
@@ -63,8 +63,8 @@ fn domains(hosts: Hosts) -> Result<(), String> {
     options.hosts = hosts;
     let start = || {
         let (end, memory) = Mpi::start(&options).unwrap();
-        // Touched, so that memory that is not freed shows.
-        // SAFETY: zeroed memory that no pool has been made of, and that no peer reads.
+        // Written to, so that memory that is not freed shows.
+        // SAFETY: the memory is zeroed, no pool has been made of it, and no peer reads it.
         unsafe { pdbp_core::BlockMemory::base(&memory).write_bytes(1, BYTES) };
         drop((end, memory));
     };
@@ -73,14 +73,14 @@ fn domains(hosts: Hosts) -> Result<(), String> {
     (0..180).for_each(|_| start());
     let after = (resident(), mappings());
     println!("{hosts:?}: resident bytes and mappings {before:?}, then {after:?}");
-    // Half of what the last three domains have.
+    // Half the memory of three domains.
     assert!(after.0 < before.0 + 3 * BYTES, "resident bytes were {}, and are {}", before.0, after.0);
     assert!(after.1 < before.1 + 20, "mappings were {}, and are {}", before.1, after.1);
     Ok(())
 }
 
 fn clusters(builder: fn() -> Builder) -> Result<(), String> {
-    // Two at a time, ended in the order in which they were begun.
+    // Two at a time; the older one is dropped first.
     let mut last = None;
     for _ in 0..6 {
         let cluster = start(builder())?;
@@ -110,7 +110,7 @@ pub(crate) fn dropped_in_traffic_apart() -> Result<(), String> {
     traffic(builder_apart)
 }
 
-/// Each rank drops what it has in another order and at another time, while the others send to it.
+/// Each rank drops its cluster, node and part in a different order and at a different time, while the others send to it.
 fn traffic(builder: fn() -> Builder) -> Result<(), String> {
     for round in 0..6usize {
         let progress = if round % 2 == 0 { Progress::Thread } else { Progress::Inline };
@@ -119,7 +119,7 @@ fn traffic(builder: fn() -> Builder) -> Result<(), String> {
         let own = node(&cluster);
         let here = part(&own, "all");
         let targets: Vec<_> = (0..size).filter(|n| *n != me).map(|n| find(&here, "all", n)).collect();
-        // A node that has left with messages in its hands cannot tell the others.
+        // Otherwise a node might leave before it has told the others what they still wait for.
         own.barrier(SOON).unwrap();
         let mut kept = Vec::new();
         let mut failed = vec![false; targets.len()];
@@ -152,7 +152,7 @@ fn traffic(builder: fn() -> Builder) -> Result<(), String> {
             }
             _ => drop((own, here, cluster)),
         }
-        // Blocks of peers that are held longer than the cluster stay as they are.
+        // Blocks of peers stay unchanged, even if they are held longer than the cluster.
         assert!(kept.iter().zip(values).all(|(message, value)| message.iter().all(|byte| *byte == value)));
         if round % 3 == 0 {
             std::mem::forget(kept);
@@ -161,7 +161,7 @@ fn traffic(builder: fn() -> Builder) -> Result<(), String> {
     Ok(())
 }
 
-/// The memory of a domain stays while anybody reads it, though its owner has dropped it and started others since.
+/// The memory of a domain stays while anybody reads it, even if its owner has dropped it and started others since.
 pub(crate) fn kept_message() -> Result<(), String> {
     let cluster = start(builder())?;
     let (me, _) = launch::place().ok_or("not started by a launcher")?;
@@ -183,18 +183,18 @@ pub(crate) fn kept_message() -> Result<(), String> {
     Ok(())
 }
 
-/// What a child that was forked inherits is not its own.
+/// A forked child does not own what it inherits.
 pub(crate) fn forked_child() -> Result<(), String> {
     let cluster = start(builder().progress(Progress::Inline))?;
     node(&cluster).barrier(SOON).unwrap();
-    // SAFETY: the process has one thread of its own, and the child does nothing but exit.
+    // SAFETY: the process has only one thread of its own, and the child only exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         std::process::exit(0);
     }
     let mut status = 0;
     let since = Instant::now();
-    // SAFETY: a child of this process, and a place for its status.
+    // SAFETY: `child` is a child of this process, and `status` can be written.
     while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
         assert!(since.elapsed() < SOON, "the child hangs");
         std::thread::sleep(std::time::Duration::from_millis(1));
@@ -206,14 +206,14 @@ pub(crate) fn forked_child() -> Result<(), String> {
     Ok(())
 }
 
-/// Memory that MPI reads or writes, which is the last that is left of a domain.
+/// Memory that MPI reads or writes, and with which the last of a domain is dropped.
 struct Last {
     bytes: Box<[u8; 64]>,
     length: usize,
     _domain: MpiMemory,
 }
 
-// SAFETY: the bytes are on the heap, and nobody else has them.
+// SAFETY: the bytes are on the heap, and nothing else uses them.
 unsafe impl SendMemory for Last {
     fn bytes(&self) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(NonNull::from(&*self.bytes).cast(), self.length)
@@ -233,7 +233,7 @@ unsafe impl RecvMemory for Last {
     }
 }
 
-/// What memory takes with it when it is let go of may need MPI itself.
+/// Dropping memory that MPI has finished with may itself need MPI.
 pub(crate) fn last_of_a_domain() -> Result<(), String> {
     let (me, _) = launch::place().ok_or("not started by a launcher")?;
     let peer = NodeId::new(1 - me as u16).ok_or("a node")?;
@@ -248,7 +248,7 @@ pub(crate) fn last_of_a_domain() -> Result<(), String> {
     while !(received.is_over().unwrap() && sent.is_over().unwrap() && nothing.is_over().unwrap()) {
         assert!(since.elapsed() < SOON, "the transfers do not end");
     }
-    // Given up, when the transport is dropped.
+    // Given up when the transport is dropped.
     let never = direct.receive(peer, 2, last(64)).unwrap();
     drop((never, direct, end));
     drop(start());

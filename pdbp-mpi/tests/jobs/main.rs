@@ -1,7 +1,8 @@
-//! Tests that need several processes. Run as it is (`cargo test -p pdbp-mpi`), this program starts `mpirun` for each of its jobs with
-//! itself as the program; what a rank finds wrong fails the job.
+//! Tests that need several processes. Run without more arguments (`cargo test -p pdbp-mpi`), this program starts `mpirun` for each of its
+//! jobs, with itself as the program. A job fails if a rank finds something wrong.
 //!
-//! `cargo test -p pdbp-mpi -- NAME` runs the jobs whose names contain NAME, as in `conformance_of_one_host_3_ranks`. `MPIEXEC` names another launcher.
+//! `cargo test -p pdbp-mpi -- NAME` runs the jobs whose names contain NAME, such as `conformance_of_one_host_3_ranks`. `MPIEXEC` names
+//! another launcher.
 
 mod clusters;
 mod collectives;
@@ -17,7 +18,7 @@ mod starting;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// A program for several ranks.
+/// A program that runs on several ranks.
 struct Job {
     name: &'static str,
     ranks: &'static [usize],
@@ -26,14 +27,14 @@ struct Job {
     ends: Ends,
 }
 
-/// What is expected of a job.
+/// How a job is expected to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ends {
     /// All ranks end well.
     Well,
-    /// One rank fails; all others end well, whatever the launcher makes of it.
+    /// One rank fails; all others end well, whatever status the launcher returns.
     WithoutOne,
-    /// The same when it is killed, which the launcher of MPICH answers by killing all, `-disable-auto-cleanup` or not.
+    /// The same when the rank is killed. The launcher of MPICH then kills all ranks, even with `-disable-auto-cleanup`.
     WithoutOneKilled,
 }
 
@@ -138,7 +139,7 @@ const fn without_one(
     Job { name, ranks, program, ends: Ends::WithoutOne }
 }
 
-/// Whether the suite runs with more ranks than there are processors on an MPI that polls without giving them away.
+/// Whether the suite runs with more than two ranks per processor on an MPI that polls without yielding.
 fn takes_a_minute(job: &Job, ranks: usize) -> bool {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     job.name.starts_with("conformance") && ranks > 2 * processors && !launch::is_open_mpi()
@@ -184,7 +185,7 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs a job and prints how it went.
+/// Runs a job and prints the outcome.
 fn run(name: &str, job: &Job, ranks: usize) -> bool {
     let since = Instant::now();
     let outcome = launch::run(job, ranks);

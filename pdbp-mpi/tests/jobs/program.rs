@@ -1,4 +1,4 @@
-//! MPI as a program calls it that uses MPI itself: by the crate `mpi`, or as C would, by a library that it has loaded.
+//! MPI as called by a program that uses it itself: through the crate `mpi`, or as C would, through a library that it has loaded.
 
 use pdbp_mpi::Threads;
 
@@ -7,7 +7,7 @@ pub(crate) use loaded::Program;
 #[cfg(feature = "mpi-linked")]
 pub(crate) use of_crate::Program;
 
-/// The levels in their order.
+/// The levels in ascending order.
 const LEVELS: [Threads; 4] = [Threads::Single, Threads::Funnelled, Threads::Serialised, Threads::Multiple];
 
 #[cfg(feature = "mpi-linked")]
@@ -21,14 +21,14 @@ mod of_crate {
     const LEVELS: [Threading; 4] =
         [Threading::Single, Threading::Funneled, Threading::Serialized, Threading::Multiple];
 
-    /// MPI, until it is dropped.
+    /// Initialised MPI, finalised on drop.
     pub(crate) struct Program {
         _universe: Universe,
         world: SimpleCommunicator,
     }
 
     impl Program {
-        /// Initialises MPI. What threads may do, too.
+        /// Initialises MPI. Also returns the level of thread support that it provides.
         pub(crate) fn start(level: Threads) -> Result<(Self, Threads), String> {
             let (universe, have) =
                 mpi::initialize_with_threading(LEVELS[level as usize]).ok_or("initialised before")?;
@@ -50,7 +50,7 @@ mod of_crate {
             self.world.split_by_color(Color::with_value(colour)).unwrap()
         }
 
-        /// Sends a number to the next rank, and returns what comes from the one before.
+        /// Sends a number to the next rank, and returns the one from the previous rank.
         pub(crate) fn pass_on(&self, number: i32, tag: i32) -> i32 {
             let (rank, size) = self.place();
             self.world.process_at_rank((rank + 1) % size).send_with_tag(&number, tag);
@@ -70,13 +70,13 @@ mod loaded {
 
     use pdbp_mpi::{Communicator, RawCommunicator, Threads};
 
-    /// A function, by its name and type.
+    /// Calls a function by its name and type.
     macro_rules! call {
         ($self:expr, $name:literal ($($argument:expr => $kind:ty),*)) => {{
             let found = $self.find($name);
-            // SAFETY: the function of that name, which has this type.
+            // SAFETY: the function of this name has this type.
             let function = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($kind),*) -> c_int>(found) };
-            // SAFETY: as MPI has it.
+            // SAFETY: called as MPI specifies.
             let code = unsafe { function($($argument),*) };
             assert_eq!(code, 0, "{:?}", $name);
         }};
@@ -84,7 +84,7 @@ mod loaded {
 
     use crate::launch::PROGRAMS_LIBRARY;
 
-    /// What the program was compiled for.
+    /// The ABI that the program was compiled for.
     #[derive(Clone, Copy, PartialEq)]
     enum Abi {
         OpenMpi,
@@ -92,7 +92,7 @@ mod loaded {
         Standard,
     }
 
-    /// MPI, until it is dropped.
+    /// Initialised MPI, finalised on drop.
     pub(crate) struct Program {
         library: *mut c_void,
         abi: Abi,
@@ -100,13 +100,13 @@ mod loaded {
 
     impl Program {
         fn find(&self, name: &CStr) -> *mut c_void {
-            // SAFETY: a library that is open, and a string.
+            // SAFETY: the library is open, and the name ends with a null byte.
             let found = unsafe { libc::dlsym(self.library, name.as_ptr()) };
             assert!(!found.is_null(), "there is no {name:?}");
             found
         }
 
-        /// Loads the MPI of the launcher and initialises it. What threads may do, too.
+        /// Loads the launcher's MPI and initialises it. Also returns the level of thread support that it provides.
         pub(crate) fn start(level: Threads) -> Result<(Self, Threads), String> {
             let named = std::env::var(PROGRAMS_LIBRARY).ok().and_then(|file| CString::new(file).ok());
             let (abi, names) = match &named {
@@ -116,7 +116,7 @@ mod loaded {
                 }
                 None => (Abi::Mpich, vec![c"libmpich.so.12", c"libmpi.so.12"]),
             };
-            // SAFETY: a string; loading an MPI does nothing.
+            // SAFETY: the name ends with a null byte, and loading an MPI has no effects.
             let open =
                 |name: &CStr| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
             let library = names.into_iter().map(open).find(|library| !library.is_null());
@@ -138,7 +138,7 @@ mod loaded {
         }
 
         pub(crate) fn world(&self) -> impl Communicator {
-            // SAFETY: it lives as long as MPI.
+            // SAFETY: this communicator lives as long as MPI.
             unsafe { RawCommunicator::new(self.world_handle()) }
         }
 
@@ -164,14 +164,14 @@ mod loaded {
             } else {
                 let mut made: c_int = 0;
                 call!(self, c"MPI_Comm_split"(world as c_int => c_int, colour => c_int, 0 => c_int, &raw mut made => *mut c_int));
-                // As C widens it.
+                // Sign-extended, as in C.
                 made as usize
             };
-            // SAFETY: it is never freed.
+            // SAFETY: the communicator is never freed.
             unsafe { RawCommunicator::new(handle) }
         }
 
-        /// Sends a number to the next rank, and returns what comes from the one before.
+        /// Sends a number to the next rank, and returns the one from the previous rank.
         pub(crate) fn pass_on(&self, number: i32, tag: i32) -> i32 {
             let (rank, size) = self.place();
             let (next, last) = ((rank + 1) % size, (rank + size - 1) % size);

@@ -1,4 +1,4 @@
-//! Starts that fail: with a clear error on all ranks, and without harm to the next.
+//! Starts that fail: with a clear error on all ranks, and without harm to the next start.
 
 use std::ffi::CStr;
 
@@ -13,14 +13,14 @@ fn message(started: Result<Cluster, pdbp::StartError>) -> String {
     started.err().map_or_else(|| "it has started".to_owned(), |e| e.to_string())
 }
 
-/// A progress thread calls MPI at any time, which the program must have asked for.
+/// A progress thread may call MPI at any time, so the program must have requested that level of thread support.
 pub(crate) fn threads() -> Result<(), String> {
     let (program, _) = Program::start(Threads::Serialised)?;
     let world = program.world();
     for what in [message(builder().start_on_communicator(&world)), message(builder().start())] {
         assert!(what.contains("MPI_THREAD_SERIALIZED") && what.contains("MPI_THREAD_MULTIPLE"), "{what}");
     }
-    // Without one it is enough.
+    // Without a progress thread, this level is enough.
     let cluster = builder().progress(Progress::Inline).start_on_communicator(&world).unwrap();
     node(&cluster).barrier(SOON).unwrap();
     Ok(())
@@ -66,16 +66,16 @@ pub(crate) fn disagree() -> Result<(), String> {
 
 pub(crate) fn memory() -> Result<(), String> {
     let (rank, _) = launch::place().ok_or("not started by a launcher")?;
-    // No system promises that, however freely it does.
+    // More than any system promises, even one that overcommits.
     const TOO_MUCH: usize = 1 << 50;
-    // On one rank only, on all, and more than there are addresses for.
+    // On one rank only, on all, and more than the address space.
     for wanted in [[TOO_MUCH, 1 << 20], [TOO_MUCH; 2], [usize::MAX / 2; 2]] {
         for apart in [false, true] {
             let wanted = wanted[usize::from(rank != 0)];
             let builder = if apart { builder_apart() } else { builder() };
             let what = message(builder.memory_bytes(wanted).start());
             if wanted == 1 << 20 {
-                // It has room, and its neighbour on the host has not.
+                // This rank has room, but its neighbour on the host does not.
                 assert!(what.contains("another process") || what.contains("cannot allocate"), "{what}");
             } else {
                 assert!(what.contains(&format!("cannot allocate {wanted} bytes of block memory")), "{what}");
@@ -94,7 +94,7 @@ pub(crate) fn finalised() -> Result<(), String> {
     Ok(())
 }
 
-/// The MPI that this job's launcher is not of, by its setting and by the path of its library; `None` if the machine does not have it.
+/// The MPI that the job's launcher does not belong to, by its setting and by its library's path; `None` if it is not installed.
 fn other_mpi() -> Option<(MpiLibrary, MpiLibrary)> {
     let (kind, names) = if std::env::var_os("OMPI_COMM_WORLD_RANK").is_some() {
         (MpiLibrary::Mpich, [c"libmpich.so.12", c"libmpi.so.12"])
@@ -102,20 +102,20 @@ fn other_mpi() -> Option<(MpiLibrary, MpiLibrary)> {
         (MpiLibrary::OpenMpi, [c"libmpi.so.40"; 2])
     };
     let place = |name: &CStr| {
-        // SAFETY: a string; loading an MPI does nothing.
+        // SAFETY: the name ends with a null byte, and loading an MPI has no effects.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
         if handle.is_null() {
             return None;
         }
-        // SAFETY: a library that is open, and a string.
+        // SAFETY: the library is open, and the name ends with a null byte.
         let function = unsafe { libc::dlsym(handle, c"MPI_Init_thread".as_ptr()) };
-        // SAFETY: integers and pointers, for which zeros are values.
+        // SAFETY: it consists of integers and pointers, which may be zero.
         let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
-        // SAFETY: an address, and a place for the answer.
+        // SAFETY: `function` is an address, and `found` can be written.
         assert_ne!(unsafe { libc::dladdr(function, &raw mut found) }, 0);
-        // SAFETY: a string, as long as the library is open.
+        // SAFETY: it is a string as long as the library is open.
         let path = unsafe { CStr::from_ptr(found.dli_fname) }.to_string_lossy().into_owned();
-        // SAFETY: was opened, and nothing of it is kept.
+        // SAFETY: the library is open, and nothing of it is used any more.
         unsafe { libc::dlclose(handle) };
         Some(path)
     };
@@ -123,7 +123,7 @@ fn other_mpi() -> Option<(MpiLibrary, MpiLibrary)> {
     Some((kind, MpiLibrary::File(path.into())))
 }
 
-/// Asking for the MPI of another launcher fails before that is initialised, so that the right one can be had afterwards, and no second one then.
+/// Asking for the MPI of another launcher fails before it is initialised, so the right one can still be used; after that, no second one.
 pub(crate) fn other_launcher() -> Result<(), String> {
     let Some((kind, _)) = other_mpi().filter(|_| !cfg!(feature = "mpi-linked")) else {
         println!("there is no second MPI, or the program is linked with one");
@@ -141,7 +141,7 @@ pub(crate) fn other_launcher() -> Result<(), String> {
     Ok(())
 }
 
-/// A library that is named is taken, and then says that each process is alone.
+/// A library named by its file is used, even though it then says that each process is alone.
 pub(crate) fn other_library() -> Result<(), String> {
     let (_, ranks) = launch::place().ok_or("not started by a launcher")?;
     let Some((_, file)) = other_mpi().filter(|_| !cfg!(feature = "mpi-linked")) else {
@@ -156,17 +156,17 @@ pub(crate) fn other_library() -> Result<(), String> {
     Ok(())
 }
 
-/// As a program would that was compiled for another MPI than the one that is loaded.
+/// Like a program compiled for another MPI than the one that is loaded.
 pub(crate) fn other_communicator() -> Result<(), String> {
     let (program, _) = Program::start(Threads::Multiple)?;
     // The third is MPICH's MPI_COMM_NULL.
     for bits in [0, 1, 0x0400_0000, 0x4400_0000, 0xffff_ffff_8400_0000, 0x7fff_0000_1238] {
         let is_open_mpi = std::env::var_os("OMPI_COMM_WORLD_RANK").is_some();
         if !is_open_mpi && (bits as u32) >= 0x4400_0000 {
-            // A handle that may be one.
+            // This could be a valid handle.
             continue;
         }
-        // SAFETY: it is refused, which this is about.
+        // SAFETY: the handle is refused, which is what this tests.
         let what = message(unsafe { builder().start_on_raw_communicator(bits) });
         assert!(
             what.contains("is no communicator of") && what.contains("compiled for another MPI"),
@@ -177,23 +177,23 @@ pub(crate) fn other_communicator() -> Result<(), String> {
     Ok(())
 }
 
-/// MPI takes its mapping of a window away when it is finalised, while threads still use the window.
+/// MPI unmaps its window when it is finalised, while threads may still use the memory.
 pub(crate) fn mappings() -> Result<(), String> {
     const BYTES: u64 = 64 << 20;
     let (rank, _) = launch::place().ok_or("not started by a launcher")?;
-    // So that MPI has what it needs for itself.
+    // So that MPI has allocated what it needs itself.
     drop(Mpi::start(&Options::new(1 << 20, 4096)).map_err(|e| e.to_string())?);
     let mut usual = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a place for the answer.
+    // SAFETY: `usual` can be written.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut usual) }, 0);
     let limit = |bytes| {
         let limits = libc::rlimit { rlim_cur: bytes, ..usual };
-        // SAFETY: gives numbers.
+        // SAFETY: `limits` can be read.
         let done = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limits) };
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
     };
     if rank == 0 {
-        // Room for the window, which has two such parts, and for one of the two again.
+        // Room for the window, which has two such parts, and for a second mapping of one of them.
         limit(address_space() + 3 * BYTES);
     }
     let error = Mpi::start(&Options::new(BYTES as usize, 4096)).err();
@@ -214,7 +214,7 @@ pub(crate) fn mappings() -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes of addresses that this process uses.
+/// Address space of this process, in bytes.
 fn address_space() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = text.split_whitespace().next().and_then(|pages| pages.parse::<u64>().ok());

@@ -1,6 +1,6 @@
-//! Where a part packs its messages: an outbox with a lane for each destination node.
+//! Where a part packs its messages: in an outbox with one lane for each destination node.
 //!
-//! The part owns it. Where a thread other than the part's polls the node, that thread may flush it.
+//! The part owns it. If another thread polls the node, that thread may flush it.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::sync::{Owner, Visitor, Windowed};
 /// No block is open.
 const NOTHING: u64 = u64::MAX;
 
-/// Lower bound on when the oldest open block was opened; visitors read it before disturbing the owner. It is written under the
-/// lock, so a visitor may read a stale value, just as it may come late itself.
+/// Lower bound on when the oldest open block was opened. Visitors read it before they disturb the owner. It is written under the lock;
+/// a visitor may read a stale value, which is no worse than coming late.
 #[derive(Clone)]
 struct Oldest(Arc<AtomicU64>);
 
 impl Oldest {
-    /// Whether it is the first.
+    /// Notes that a block was opened at `since`. Returns whether none was open before.
     fn note(&self, since: Time) -> bool {
         let before = self.0.load(Ordering::Relaxed);
         if before > since.0 {
@@ -66,18 +66,18 @@ impl Windowed for Outbox<'static> {
     }
 }
 
-/// The lanes of a part, for its own thread.
+/// A part's lanes, as its own thread uses them.
 pub(crate) struct Lanes {
     outbox: Owner<Outbox<'static>>,
     oldest: Oldest,
     flush_after: u64,
-    /// The last request for all open blocks that was followed.
+    /// Number of the last request to flush all open blocks that this part has carried out.
     followed: Cell<u64>,
-    /// Of who has to flush what this part leaves open.
+    /// Wakes the thread that flushes what this part leaves open, if there is one.
     bell: Option<Arc<dyn Bell>>,
 }
 
-/// The lanes of a part, for other threads.
+/// A part's lanes, as other threads use them.
 pub(crate) struct SharedLanes {
     outbox: Visitor<Outbox<'static>>,
     oldest: Oldest,
@@ -103,24 +103,24 @@ impl Lanes {
         }
     }
 
-    /// Whoever has the part flushes what it leaves open, and nobody else need be told of it.
+    /// The part's owner flushes all that it leaves open, so nobody else need be woken.
     #[cfg(feature = "net")]
     pub(crate) fn silence(&mut self) {
         self.bell = None;
     }
 
-    /// For other threads that poll.
+    /// The same lanes, for other threads that poll.
     pub(crate) fn share(&self) -> SharedLanes {
         let (outbox, oldest) = (self.outbox.visitor(), self.oldest.clone());
         SharedLanes { outbox, oldest, flush_after: self.flush_after }
     }
 
-    /// Whether those are the same lanes.
+    /// Whether `shared` are the same lanes.
     pub(crate) fn is(&self, shared: &SharedLanes) -> bool {
         Arc::ptr_eq(&self.oldest.0, &shared.oldest.0)
     }
 
-    /// Packs a plain message that follows one to the same part. `false`: it does not, or there is no room.
+    /// Packs a plain message behind the last one to the same part. `false` if no open window takes it.
     #[inline(always)]
     #[expect(unsafe_code, reason = "the promise that packing does nothing else")]
     pub(crate) fn push_next(&self, to: Target, message: &[u8]) -> bool {
@@ -132,19 +132,20 @@ impl Lanes {
         unsafe { self.outbox.quick(pack) }.is_some()
     }
 
-    /// Packs a message into the open block to its node. [`Full`] also when there is no open block.
+    /// Packs a message into the open block for its node. [`Full`] also if there is no open block.
     #[inline]
     #[expect(unsafe_code, reason = "the promise that packing does nothing else")]
     pub(crate) fn push(&self, to: Target, route: Route, message: &[u8]) -> Result<(), Full> {
         let pack = |outbox: &mut Outbox<'static>, windows: &mut PartWindows| {
-            // SAFETY: the lock closes the windows before the outbox is used for something else; and tokens in an outbox keep the memory of blocks.
+            // SAFETY: the lock closes the windows before the outbox is used otherwise, and block tokens in an outbox keep the
+            // blocks' memory alive.
             unsafe { windows.pack(outbox, to, route, message) }
         };
         // SAFETY: packing only copies bytes.
         unsafe { self.outbox.with_window(pack) }
     }
 
-    /// Packs as many messages of `length` bytes each, of `most` that lie side by side, as the open block to their node has room for; how many.
+    /// Packs up to `most` adjacent messages of `length` bytes each, as far as the open block for their node has room. Returns how many.
     #[expect(unsafe_code, reason = "the promise that packing does nothing else")]
     pub(crate) fn push_each(
         &self,
@@ -161,19 +162,19 @@ impl Lanes {
         unsafe { self.outbox.with_window(pack) }
     }
 
-    /// Does something with the outbox.
+    /// Calls `f` with the outbox.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Outbox<'static>) -> R) -> R {
         self.outbox.with(f)
     }
 
-    /// Takes the open block to a node.
+    /// Takes the open block for a node.
     pub(crate) fn take(&self, node: NodeId) -> Option<OpenBlock> {
-        // Nothing is open: only who has flushed the last block says so, and this part alone opens others.
+        // If it says that nothing is open, that is so: it is reset when the last block has been flushed, and only this part opens blocks.
         self.oldest.time()?;
         self.with(|outbox| outbox.take(node.index())).map(|(block, _)| block)
     }
 
-    /// Does something with the outbox that may open blocks.
+    /// Calls `f`, which may open blocks, with the outbox.
     pub(crate) fn send<R>(&self, now: Time, f: impl FnOnce(&mut Outbox<'static>) -> R) -> R {
         let mut is_first = false;
         let result = self.with(|outbox| {
@@ -186,13 +187,13 @@ impl Lanes {
         result
     }
 
-    /// Puts an open block into its lane; returns the one that was there.
+    /// Puts an open block into its lane. Returns the block that the lane had.
     pub(crate) fn put(&self, block: OpenBlock, now: Time) -> Option<OpenBlock> {
         let lane = block.dest().index();
         self.send(now, |outbox| outbox.put(lane, block, now))
     }
 
-    /// Takes a loan back; returns the block that the lane had.
+    /// Ends a loan. Returns the block that the lane had.
     pub(crate) fn end_loan(&self, loan: Loan, outcome: Outcome) -> Option<OpenBlock> {
         self.send(loan.since(), |outbox| outbox.end_loan(loan, outcome))
     }
@@ -203,13 +204,13 @@ impl Lanes {
         self.oldest.time().is_some()
     }
 
-    /// Submits all open blocks; how many.
+    /// Submits all open blocks. Returns how many.
     #[inline]
     pub(crate) fn flush(&self, engine: &mut NodeEngine) -> u32 {
         self.flush_due(engine, Due::All)
     }
 
-    /// Submits the open blocks that are due, or all if that was asked for by number `asked`; how many.
+    /// Submits the open blocks that are due, or all of them if the request to flush number `asked` is new. Returns how many.
     #[inline]
     pub(crate) fn follow(&self, engine: &mut NodeEngine, asked: u64, due: Due) -> u32 {
         let all = self.followed.replace(asked) != asked;
@@ -228,7 +229,7 @@ impl Lanes {
 }
 
 impl SharedLanes {
-    /// Whether their part is still there.
+    /// Whether the part still exists.
     pub(crate) fn is_alive(&self) -> bool {
         self.outbox.is_alive()
     }
@@ -238,23 +239,23 @@ impl SharedLanes {
         self.outbox.disturb();
     }
 
-    /// It need not any more.
+    /// The part need not check the target of each message any more.
     #[cfg(feature = "net")]
     pub(crate) fn settle(&self) {
         self.outbox.settle();
     }
 
-    /// When the oldest open block was opened, or before.
+    /// When the oldest open block was opened, or earlier.
     pub(crate) fn oldest(&self) -> Option<Time> {
         self.oldest.time()
     }
 
-    /// Submits the open blocks that are due; how many.
+    /// Submits the open blocks that are due. Returns how many.
     pub(crate) fn flush(&self, engine: &mut NodeEngine, due: Due) -> u32 {
         if !self.oldest.may_be_due(due, self.flush_after) {
             return 0;
         }
-        // Lanes that their part is using at this moment can wait for the next time.
+        // If the part is using its lanes at this moment, they can wait for the next time.
         self.outbox.visit(|outbox| flush(outbox, &self.oldest, engine, due)).unwrap_or(0)
     }
 }

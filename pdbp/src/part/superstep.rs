@@ -10,11 +10,11 @@ use super::{Interest, Message, Part, Share, Target};
 use crate::error::{RecvError, SendError};
 use crate::node::Waiter;
 
-/// How far the superstep of a part has come, as it has heard last.
+/// The state of a part's superstep, as last reported by the engine.
 #[derive(Default)]
 pub(super) struct Superstep {
     stage: Cell<engine::Superstep>,
-    /// Since something was received or a stage was reached.
+    /// Times the wait since something was received or the state changed.
     waiter: RefCell<Option<Waiter>>,
 }
 
@@ -30,13 +30,13 @@ impl From<SuperstepError> for RecvError {
 
 impl<S: Share> Part<S> {
     /// Drives a loop in which one part of each node sends and receives: `while part.advance(done)? { … }`. `done` says that this part
-    /// has nothing more to send on its own initiative. The loop ends on all nodes when all parts are done and everything they had sent before has
-    /// been received. In the loop, call [`try_recv`](Self::try_recv) or [`try_recv_batch`](Self::try_recv_batch) until it returns `None`, to make
-    /// room for others. A call waits briefly once this part is done and there is nothing to receive; before, it returns at once.
+    /// has nothing more to send on its own initiative. The loop ends on all nodes once all parts are done and have received everything that
+    /// was sent before. In the loop, call [`try_recv`](Self::try_recv) or [`try_recv_batch`](Self::try_recv_batch) until it returns `None`,
+    /// to make room for others. A call returns at once, except that it waits briefly if this part is done and there is nothing to receive.
     ///
-    /// Messages sent after `done`, such as answers to requests, arrive in this superstep or in the next one, so a program of
-    /// requests and answers has two loops, the second with `advance(true)`. Messages of the next superstep are not received
-    /// in this one. Streams are not part of supersteps.
+    /// Messages sent after `done`, such as answers to requests, arrive in this superstep or the next, so a program of requests and answers
+    /// needs two loops, the second with `advance(true)`. Messages of the next superstep are not received in this one. Streams are not part
+    /// of supersteps.
     ///
     /// ```
     /// use pdbp::{Cluster, PartKind, SendError};
@@ -69,10 +69,10 @@ impl<S: Share> Part<S> {
     /// A superstep takes three [barriers](crate::Node::barrier), so all nodes must call barriers and supersteps in the same order.
     ///
     /// # Errors
-    /// [`RecvError::PeerFailed`] when a node has failed before it was done; [`RecvError::SuperstepTaken`] when another part of
-    /// this node is in a superstep; [`RecvError::Timeout`], with the nodes that are not done, when this part is done and nothing has happened for as
-    /// long as the setting `timeout_ms`; and [`RecvError::NoPipe`]. The next call tries again; until then messages of the next superstep
-    /// can be received, too.
+    /// [`RecvError::PeerFailed`] if a node failed before it was done; [`RecvError::SuperstepTaken`] if another part of this node is in a
+    /// superstep; [`RecvError::Timeout`], with the nodes that are not done, if this part is done and nothing has happened for the time of the
+    /// setting `timeout_ms`; and [`RecvError::NoPipe`]. The next call tries again; until then, messages of the next superstep can be received
+    /// as well.
     pub fn advance(&self, done: bool) -> Result<bool, RecvError> {
         let pipe = self.pipe()?;
         let worked = self.poll();
@@ -93,7 +93,7 @@ impl<S: Share> Part<S> {
         let mut waits = waiter.unwrap_or_else(|| Waiter::new(timeout, self.shared()));
         let is_over = waits.is_over();
         if !is_over && worked == 0 {
-            // With nothing borrowed: it may call the program, which may use the part.
+            // Nothing is borrowed here: it may call the program, which may use the part.
             waits.pause(&self.node, &[pipe]);
         }
         let late = is_over.then(|| {
@@ -106,12 +106,12 @@ impl<S: Share> Part<S> {
         Err(late.into())
     }
 
-    /// Whether there is nothing left to read of this superstep, and nothing to be sent if that is not `done`.
+    /// Whether the superstep can go on: nothing of it is left to read, and the part is `done`, now or before.
     fn may_advance(&self, stage: engine::Superstep, done: bool) -> bool {
         stage.may_advance(done, self.inbox().look(&mut Source(self)))
     }
 
-    /// Goes on with a superstep in which nothing is left to read.
+    /// Advances a superstep in which nothing is left to read.
     fn advance_stage(&self) -> Result<engine::Superstep, SuperstepError> {
         let before = self.superstep.stage.get();
         let mut engine = self.shared().engine();
@@ -126,13 +126,13 @@ impl<S: Share> Part<S> {
         stage
     }
 
-    /// As [`Node::quiesce`](crate::Node::quiesce), but hands messages that arrive for this part meanwhile to `receive`, so that no sender waits for
-    /// it. Returns when everything that any part had sent before has arrived, and this part has received all of its messages. It does
-    /// not wait for other parts to call it, so they may still send more. To wait until all have sent everything, use
+    /// As [`Node::quiesce`](crate::Node::quiesce), but passes messages that arrive for this part meanwhile to `receive`, so that no sender
+    /// waits for it. Returns once everything that any part sent before has arrived, and this part has received all its messages. It does
+    /// not wait for other parts to call it, so they may send more. To wait until all have sent everything, use
     /// [`advance(true)`](Self::advance).
     ///
     /// # Errors
-    /// [`RecvError::Timeout`]: some other part does not read, does not flush, or does not stop sending; [`RecvError::NoPipe`].
+    /// [`RecvError::Timeout`] if some other part does not read, does not flush or does not stop sending; [`RecvError::NoPipe`].
     pub fn quiesce(&self, timeout: Duration, mut receive: impl FnMut(Message<S>)) -> Result<(), RecvError> {
         let pipe = self.pipe()?;
         self.flush();
@@ -162,12 +162,12 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// As [`send`](Self::send), but while there is no room, messages that arrive are handed to `receive`, so that parts that all send to each other
+    /// As [`send`](Self::send), but while there is no room, passes arriving messages to `receive`, so that parts that all send to each other
     /// do not deadlock.
     ///
     /// # Errors
-    /// As [`send`](Self::send). [`SendError::Timeout`] when there was no room and nothing arrived for as long as the setting `timeout_ms`, or a
-    /// message longer than a block took that long in all. While such a message is being sent, `receive` cannot send another
+    /// As [`send`](Self::send). [`SendError::Timeout`] if there was no room and nothing arrived for the time of the setting `timeout_ms`, or if
+    /// a message longer than a block took that long in all. While such a message is being sent, `receive` cannot send another one
     /// ([`SendError::NeedsWaiting`]).
     pub fn send_or(
         &self,
@@ -179,7 +179,7 @@ impl<S: Share> Part<S> {
         loop {
             match self.try_send(to, message) {
                 Err(SendError::WouldBlock) if self.serve(to, timeout, &mut receive)? => {}
-                // A part without a pipe gets nothing, and waits for room alone.
+                // A part without a pipe receives nothing, and only waits for room.
                 Err(SendError::WouldBlock) => return self.send(to, message),
                 Err(SendError::NeedsWaiting { .. }) => {
                     return self.send_long(to, message, timeout, Some(&mut receive));
@@ -189,7 +189,7 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// Hands on what has arrived, or waits until something has, or there is room. `false`: this part has no pipe.
+    /// Passes on messages that have arrived; if there are none, waits for one or for room. `false` if this part has no pipe.
     fn serve(
         &self,
         to: Target,
@@ -207,7 +207,7 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// Hands on what has arrived. Whether there was something.
+    /// Passes on messages that have arrived. Returns whether there were any.
     pub(super) fn hand_on(&self, receive: &mut dyn FnMut(Message<S>)) -> bool {
         let mut received = false;
         while let Some(message) = self.try_recv() {
