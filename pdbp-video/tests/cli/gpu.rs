@@ -193,7 +193,8 @@ fn a_device_that_fails_ends_the_run_or_the_processor_goes_on() {
     if !is_stand_in("a_device_that_fails_ends_the_run_or_the_processor_goes_on") {
         return;
     }
-    let arguments = ["--streams", "12", "--passes", "3", "--decoders", "2", "--class", "qcif"];
+    // Enough passes for each plan, however many pictures of one are analysed together.
+    let arguments = ["--streams", "12", "--passes", "8", "--decoders", "2", "--class", "qcif"];
     let (right, _) = scores(&[&arguments, &["--analyse", "cpu"] as &[&str]].concat(), &[]);
     // Each at a call after those that compare the device with the processor, lost for good or not.
     let plans = [
