@@ -91,3 +91,15 @@ impl From<pdbp_core::ConfigError> for ConfigError {
         Self::Engine(e)
     }
 }
+
+/// Whether this library was built with a feature.
+pub(super) fn is_built(feature: &str) -> bool {
+    let built = [
+        ("desk", cfg!(feature = "desk")),
+        ("metrics", cfg!(feature = "metrics")),
+        ("net", cfg!(feature = "net")),
+        ("rapidio", cfg!(feature = "rapidio")),
+        ("tls", cfg!(feature = "tls")),
+    ];
+    built.contains(&(feature, true))
+}

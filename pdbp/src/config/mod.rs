@@ -29,6 +29,7 @@ use pdbp_core::{Arrival, Routing};
 
 pub use builder::Builder;
 pub use error::ConfigError;
+use error::is_built;
 pub(crate) use keys::KEYS;
 #[cfg(feature = "net")]
 pub(crate) use keys::is_cluster;
@@ -480,18 +481,6 @@ impl Settings {
             expected: known.expected,
         })
     }
-}
-
-/// Whether this library was built with a feature.
-fn is_built(feature: &str) -> bool {
-    let built = [
-        ("desk", cfg!(feature = "desk")),
-        ("metrics", cfg!(feature = "metrics")),
-        ("net", cfg!(feature = "net")),
-        ("rapidio", cfg!(feature = "rapidio")),
-        ("tls", cfg!(feature = "tls")),
-    ];
-    built.contains(&(feature, true))
 }
 
 impl fmt::Display for Settings {
