@@ -3,14 +3,19 @@
 //! waits and of whom no half message has come, however many there have been.
 
 use std::collections::{HashMap, VecDeque};
+use std::thread;
+use std::time::Duration;
 
-use pdbp::{Message, NodeId, Part, SendError, Target};
+use pdbp::{Interest, Message, NodeId, Part, RecvError, SendError, Target};
 
 use crate::pool::Processor;
 use crate::wire::{self, Down, Up, pieces};
 
 /// Bytes of answers that may wait for who asks once more.
 pub(crate) const UNREAD: usize = 64 << 20;
+
+/// How long the part waits for room.
+const ROOM: Duration = Duration::from_millis(2);
 
 #[derive(Default)]
 struct Peer {
@@ -83,9 +88,27 @@ impl<'a> Peers<'a> {
     }
 
     /// Somebody for whom there was no room.
-    pub(crate) fn blocked(&self) -> Option<Target> {
+    fn blocked(&self) -> Option<Target> {
         let mut waits = self.map.iter().filter(|(_, peer)| !peer.outbox.is_empty());
         waits.find_map(|(processor, _)| target_of(*processor))
+    }
+
+    /// Waits up to `time` for a message, or, with answers for which there was no room, for that.
+    ///
+    /// # Errors
+    /// What ends all receiving. That nobody is left does not: others may come, and the pool has work of its own.
+    pub(crate) fn wait(&self, time: Duration) -> Result<Option<Message>, RecvError> {
+        let ready = match self.blocked() {
+            Some(target) => self.part.wait(Interest::Either(target), ROOM).map(|_| None),
+            None => self.part.recv_timeout(time).map(Some),
+        };
+        match ready {
+            Ok(Some(message)) => return Ok(Some(message)),
+            Ok(None) | Err(RecvError::Timeout(_) | RecvError::Interrupted) => {}
+            Err(RecvError::NobodyLeft) => thread::sleep(time),
+            Err(error) => return Err(error),
+        }
+        Ok(self.part.try_recv())
     }
 
     /// Bytes that wait for somebody.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pdbp::{Interest, Node, Part, PartKind, RecvError};
+use pdbp::{Node, Part, PartKind};
 
 use crate::error::Error;
 use crate::large;
@@ -20,8 +20,6 @@ pub(crate) const ADDRESS: &str = "tasks@node0";
 
 /// How long it waits when there is nothing to do.
 const IDLE: Duration = Duration::from_millis(50);
-/// How long it waits for room.
-const ROOM: Duration = Duration::from_millis(2);
 /// How long it waits at the end for processors that have not been told to stop.
 const LINGER: Duration = Duration::from_secs(5);
 /// Messages taken in before they are answered.
@@ -146,25 +144,13 @@ pub(crate) fn serve(node: &Node, served: &Served) -> Result<(), Error> {
                 break;
             }
         }
-        let first = server.first_message(wait)?;
+        let first = server.peers.wait(wait)?;
         wait = server.turn(first);
     }
     Ok(())
 }
 
 impl Server<'_> {
-    fn first_message(&self, wait: Duration) -> Result<Option<pdbp::Message>, Error> {
-        let ready = match self.peers.blocked() {
-            Some(target) => self.part.wait(Interest::Either(target), ROOM).map(|_| None),
-            None => self.part.recv_timeout(wait).map(Some),
-        };
-        match ready {
-            Ok(Some(message)) => Ok(Some(message)),
-            Ok(None) | Err(RecvError::Timeout(_) | RecvError::Interrupted) => Ok(self.part.try_recv()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     /// Takes in what has come and answers. Returns how long to wait if nothing comes.
     fn turn(&mut self, first: Option<pdbp::Message>) -> Duration {
         let served = self.served;

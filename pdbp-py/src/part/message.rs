@@ -297,7 +297,7 @@ impl Batches {
         if batch.is_none() && self.patience != Patience::None {
             let timeout = self.patience.or(Duration::MAX);
             batch = self.cell.wait(py, |held| match held.part().recv_batch(timeout) {
-                Err(RecvError::Timeout(_)) => Ok(None),
+                Err(RecvError::Timeout(_) | RecvError::NobodyLeft) => Ok(None),
                 received => Ok(Some(received?)),
             })?;
         }

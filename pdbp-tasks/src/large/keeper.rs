@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use pdbp::{Interest, Node, PartKind, RecvError};
+use pdbp::{Node, PartKind};
 
 use super::spool::{Store, Writer};
 use crate::error::Error;
@@ -19,8 +19,6 @@ pub(crate) const ADDRESS: &str = "tasks.store@node0";
 
 /// How long it waits when there is nothing to do.
 const IDLE: Duration = Duration::from_millis(50);
-/// How long it waits for room.
-const ROOM: Duration = Duration::from_millis(2);
 /// Messages taken in before answers are sent.
 const AT_ONCE: usize = 32;
 
@@ -41,17 +39,7 @@ pub(crate) fn keep_with(
     let part = node.register(NAME, PartKind::Cpu)?;
     let mut peers = Peers::new(&part);
     while !is_over() {
-        let ready = match peers.blocked() {
-            Some(target) => part.wait(Interest::Either(target), ROOM).map(|_| None),
-            None => part.recv_timeout(IDLE).map(Some),
-        };
-        let mut message = match ready {
-            Ok(Some(message)) => Some(message),
-            Ok(None) | Err(RecvError::Timeout(_) | RecvError::Interrupted | RecvError::NobodyLeft) => {
-                part.try_recv()
-            }
-            Err(error) => return Err(error.into()),
-        };
+        let mut message = peers.wait(IDLE)?;
         look();
         let mut count = 0;
         while let Some(next) = message {

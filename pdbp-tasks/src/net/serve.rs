@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pdbp::{Builder, Interest, Node, Part, PartKind, RecvError, Target};
+use pdbp::{Builder, Node, Part, PartKind, Target};
 
 use super::remote::nonce;
 use super::{Serving, with_outage};
@@ -23,8 +23,6 @@ use crate::wire::{Answer, Down, ResultOf, Up};
 
 /// How long the pool waits when there is nothing to do.
 const IDLE: Duration = Duration::from_millis(50);
-/// How long it waits for room.
-const ROOM: Duration = Duration::from_millis(2);
 /// Messages taken in before they are answered.
 const AT_ONCE: usize = 256;
 /// Changes of a commit at most, but for the last group.
@@ -229,7 +227,7 @@ impl Server<'_> {
     fn serve(&mut self, stop: &AtomicBool, is_broken: impl Fn() -> bool) -> Result<(), Error> {
         let (mut wait, mut stopping) = (Duration::ZERO, None);
         loop {
-            let first = self.first_message(wait)?;
+            let first = self.peers.wait(wait)?;
             let written = self.turn(first, &mut wait);
             if is_broken() {
                 return Ok(());
@@ -240,20 +238,6 @@ impl Server<'_> {
                     return Ok(());
                 }
             }
-        }
-    }
-
-    fn first_message(&self, wait: Duration) -> Result<Option<pdbp::Message>, Error> {
-        let ready = match self.peers.blocked() {
-            Some(target) => self.part.wait(Interest::Either(target), ROOM).map(|_| None),
-            None => self.part.recv_timeout(wait).map(Some),
-        };
-        match ready {
-            Ok(Some(message)) => Ok(Some(message)),
-            Ok(None) | Err(RecvError::Timeout(_) | RecvError::Interrupted | RecvError::NobodyLeft) => {
-                Ok(self.part.try_recv())
-            }
-            Err(error) => Err(error.into()),
         }
     }
 

@@ -181,6 +181,7 @@ impl<'a> Remote<'a> {
                     }
                 }
                 Err(RecvError::Interrupted) => return Err(LookupError::Interrupted),
+                Err(RecvError::NobodyLeft) => return Err(self.no_trunk(node)),
                 Err(RecvError::Timeout(_)) if !node.shared.engine().has_part(gate) => {
                     return Err(self.no_trunk(node));
                 }

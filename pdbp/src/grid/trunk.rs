@@ -19,7 +19,7 @@ use super::Common;
 use super::gate::{self, Gate};
 use crate::cluster::Cluster;
 use crate::config::{self, Builder, Framing, Progress, Scheme, Settings, Tls, TransportKind, Trunk};
-use crate::error::StartError;
+use crate::error::{RecvError, StartError};
 use crate::node::{Late, Node, NodeEngine, interruptible};
 use crate::part::{Message, Part, Shared, Target};
 
@@ -181,10 +181,15 @@ impl Domain {
             let Some(part) = part else { return };
             while !stops.load(Ordering::Relaxed) {
                 let is_empty = Cell::new(true);
-                if let Ok(first) = part.recv_timeout(NAP) {
-                    is_empty.set(false);
-                    let next = || part.try_recv().or_else(|| (is_empty.set(true), None).1);
-                    take(&mut std::iter::once(first).chain(std::iter::from_fn(next)).take(FRAMES));
+                match part.recv_timeout(NAP) {
+                    Ok(first) => {
+                        is_empty.set(false);
+                        let next = || part.try_recv().or_else(|| (is_empty.set(true), None).1);
+                        take(&mut std::iter::once(first).chain(std::iter::from_fn(next)).take(FRAMES));
+                    }
+                    Err(RecvError::Timeout(_)) => {}
+                    // The other gateway is gone, until this one is told to stop.
+                    Err(_) => std::thread::sleep(NAP),
                 }
                 if is_empty.get() {
                     // Pairs with the load in `Gate::rounds`.

@@ -146,11 +146,8 @@ impl<S: Share> Part<S> {
             cx,
             |part, last| {
                 part.pipe()?;
-                let message = part.next_message();
-                if last && message.is_none() && part.is_alone() {
-                    return Err(RecvError::NobodyLeft);
-                }
-                Ok(message)
+                let look = || Ok(part.next_message());
+                if last { part.unless_alone(look) } else { look() }
             },
         )
     }
@@ -167,7 +164,7 @@ impl<S: Share> Part<S> {
     /// Whether something can be received, or a short message sent, as [`wait`](Self::wait).
     ///
     /// # Errors
-    /// [`RecvError::NoPipe`] and [`RecvError::NobodyPolls`].
+    /// As [`wait`](Self::wait), and [`RecvError::NobodyPolls`].
     pub fn poll_ready(&self, interest: Interest, cx: &mut Context<'_>) -> Poll<Result<Ready, RecvError>> {
         let until = Until {
             awaited: Awaited::Ready,
@@ -179,7 +176,10 @@ impl<S: Share> Part<S> {
             |part| part,
             until,
             cx,
-            |part, _| Ok(Some(part.look(interest)?).filter(Ready::any)),
+            |part, last| {
+                let look = || Ok(Some(part.look(interest)?).filter(Ready::any));
+                if last && interest == Interest::Recv { part.unless_alone(look) } else { look() }
+            },
         )
     }
 
@@ -248,7 +248,7 @@ impl<S: Share> Part<S> {
     /// Returns the next stream opened to this part, as [`accept_stream`](Self::accept_stream).
     ///
     /// # Errors
-    /// [`RecvError::NoPipe`] and [`RecvError::NobodyPolls`].
+    /// As [`poll_recv`](Self::poll_recv).
     pub fn poll_stream(&self, cx: &mut Context<'_>) -> Poll<Result<StreamReader<&Self>, RecvError>> {
         StreamReader::poll_accept(&mut Some(self), cx)
     }
@@ -293,10 +293,11 @@ impl<P: HoldsPart> StreamReader<P> {
     fn poll_accept(holder: &mut Option<P>, cx: &mut Context<'_>) -> Poll<Result<Self, RecvError>> {
         let Some(held) = holder else { return Poll::Ready(Err(RecvError::NoPipe)) };
         let until = Until::arrival(Awaited::Stream);
-        let accepted = poll_until(held, P::part, until, cx, |held, _| {
+        let accepted = poll_until(held, P::part, until, cx, |held, last| {
             let part = held.part();
             part.pipe()?;
-            Ok::<_, RecvError>(part.inbox().accept(&mut Source(part)))
+            let look = || Ok(part.inbox().accept(&mut Source(part)));
+            if last { part.unless_alone(look) } else { look() }
         });
         accepted.map(|stream| {
             let stream = stream?;

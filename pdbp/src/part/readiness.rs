@@ -58,7 +58,8 @@ impl<S: Share> Part<S> {
     /// deadlock among parts that all wait to send to each other. For several parts on one thread see [`Node::wait_any`].
     ///
     /// # Errors
-    /// [`RecvError::Timeout`] names the target's node; [`RecvError::NoPipe`] if nothing can ever be received.
+    /// [`RecvError::Timeout`] names the target's node; [`RecvError::NoPipe`] if nothing can ever be received;
+    /// [`RecvError::NobodyLeft`] as [`recv`](Self::recv), from a part that waits with [`Interest::Recv`].
     pub fn wait(&self, interest: Interest, timeout: Duration) -> Result<Ready, RecvError> {
         let ready = |part: &Self| Ok(Some(part.look(interest)?).filter(Ready::any));
         if let Some(found) = ready(self)? {
@@ -68,7 +69,8 @@ impl<S: Share> Part<S> {
         let peers = interest.target().map(|t| t.node()).into_iter().collect();
         // When nothing is to be received, unread messages are no reason to look again at once.
         let pipe = self.pipe().ok().filter(|_| interest.wants_recv());
-        self.wait_on(pipe, timeout, peers, "made room or sent anything", ready)
+        let in_vain = |part: &Self| interest == Interest::Recv && part.is_alone();
+        self.wait_on(pipe, in_vain, timeout, peers, "made room or sent anything", ready)
     }
 
     /// Waits until something can be received, or the holder of its [`sleeper`](Self::sleeper) wakes it.
@@ -76,10 +78,17 @@ impl<S: Share> Part<S> {
     pub(crate) fn wait_or_be_woken(&self, timeout: Duration) -> Result<(), RecvError> {
         let pipe = self.pipe()?;
         self.flush();
-        self.wait_until(timeout, Vec::new(), "sent anything", |part| {
-            let is_woken = pipe.take_nudge();
-            Ok((is_woken || part.look(Interest::Recv)?.any()).then_some(()))
-        })
+        self.wait_on(
+            Some(pipe),
+            |_| false,
+            timeout,
+            Vec::new(),
+            "sent anything",
+            |part| {
+                let is_woken = pipe.take_nudge();
+                Ok((is_woken || part.look(Interest::Recv)?.any()).then_some(()))
+            },
+        )
     }
 
     /// The handle that others wake this part with.

@@ -8,9 +8,6 @@ use super::{Batch, Message, Part, Share};
 use crate::error::RecvError;
 use crate::node::Pipe;
 
-/// How often a part that waits for a message checks whether anybody is left to send one.
-const LOOK: Duration = Duration::from_millis(20);
-
 impl<S: Share> Part<S> {
     /// Returns the next message if one has arrived, commands first. Does not wait, but lets the node make progress.
     ///
@@ -85,35 +82,17 @@ impl<S: Share> Part<S> {
 
     #[inline(never)]
     fn receive(&self) -> Result<Message<S>, RecvError> {
-        let look = |part: &Self| {
-            let found = part.next_message();
-            if found.is_none() && part.is_alone() { Err(RecvError::NobodyLeft) } else { Ok(found) }
-        };
         if let Some(message) = self.train.next_train().or_else(|| self.next_message()) {
             return Ok(message);
         }
         self.pipe()?;
-        // Before any poll: this part may be waiting for the answer.
-        self.flush_and_poll();
-        if let Some(message) = self.next_message() {
-            return Ok(message);
-        }
-        loop {
-            match self.wait_until(LOOK, Vec::new(), "", |part| Ok(part.next_message())) {
-                Ok(message) => return Ok(message),
-                Err(RecvError::Timeout(_)) => {}
-                Err(e) => return Err(e),
-            }
-            if let Some(message) = look(self)? {
-                return Ok(message);
-            }
-        }
+        self.receive_by(Duration::MAX, "", |part| Ok(part.next_message()))
     }
 
     /// Waits up to `timeout` for the next message.
     ///
     /// # Errors
-    /// [`RecvError::Timeout`], also when no other node is left; [`RecvError::NoPipe`], and [`RecvError::Interrupted`].
+    /// [`RecvError::Timeout`], and those of [`recv`](Self::recv): [`RecvError::NobodyLeft`] at once, however long the timeout.
     #[inline]
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Message<S>, RecvError> {
         if let Some(message) = self.train.next() {
@@ -133,7 +112,7 @@ impl<S: Share> Part<S> {
     /// As [`try_recv_batch`](Self::try_recv_batch), but waits up to `timeout`.
     ///
     /// # Errors
-    /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
+    /// As [`recv_timeout`](Self::recv_timeout).
     pub fn recv_batch(&self, timeout: Duration) -> Result<Batch<S>, RecvError> {
         self.pipe()?;
         self.receive_by(timeout, "sent a message to this part", |part| Ok(part.next_batch()))

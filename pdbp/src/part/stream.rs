@@ -73,7 +73,7 @@ impl<S: Share> Part<S> {
     /// Waits up to `timeout` for the next stream opened to this part.
     ///
     /// # Errors
-    /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
+    /// As [`recv_timeout`](Self::recv_timeout).
     pub fn accept_stream(&self, timeout: Duration) -> Result<StreamReader<&Self>, RecvError> {
         StreamReader::accept(self, timeout)
     }

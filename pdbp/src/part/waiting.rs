@@ -86,6 +86,7 @@ impl<S: Share> Part<S> {
         self.note_poll(worked);
     }
 
+    /// Flushes, and waits for what others have to send: until there is something, or nobody is left who could send it.
     pub(super) fn receive_by<'p, R>(
         &'p self,
         timeout: Duration,
@@ -100,24 +101,15 @@ impl<S: Share> Part<S> {
         if let Some(result) = attempt(self)? {
             return Ok(result);
         }
-        self.wait_until(timeout, Vec::new(), missing, attempt)
+        self.wait_on(self.pipe().ok(), Self::is_alone, timeout, Vec::new(), missing, attempt)
     }
 
-    /// Polls until `attempt`, which need not poll itself, returns a value.
-    pub(crate) fn wait_until<'p, R>(
-        &'p self,
-        timeout: Duration,
-        peers: Vec<NodeId>,
-        missing: &'static str,
-        attempt: impl Fn(&'p Self) -> Result<Option<R>, RecvError>,
-    ) -> Result<R, RecvError> {
-        self.wait_on(self.pipe().ok(), timeout, peers, missing, attempt)
-    }
-
-    /// As [`wait_until`](Self::wait_until), where the thread sleeps only while `pipe` is empty.
+    /// Polls until `attempt`, which need not poll itself, returns a value, or waiting is `in_vain`. The thread sleeps only while `pipe` is
+    /// empty.
     pub(super) fn wait_on<'p, R>(
         &'p self,
         pipe: Option<&Pipe>,
+        in_vain: impl Fn(&Self) -> bool,
         timeout: Duration,
         peers: Vec<NodeId>,
         missing: &'static str,
@@ -129,7 +121,12 @@ impl<S: Share> Part<S> {
             if let Some(result) = attempt(self)? {
                 return Ok(result);
             }
-            if waiter.is_over() {
+            let is_over = waiter.is_over();
+            if (is_over || waiter.sleeps()) && !waiter.is_interrupted() && in_vain(self) {
+                // The last message may have arrived since it was looked for.
+                return attempt(self)?.ok_or(RecvError::NobodyLeft);
+            }
+            if is_over {
                 return Err(waiter.late(peers, missing).into());
             }
             if worked > 0 {
@@ -137,6 +134,19 @@ impl<S: Share> Part<S> {
             } else {
                 waiter.pause(&self.node, pipe.as_slice());
             }
+        }
+    }
+
+    /// What `look` finds, or an error if that is nothing, and nobody is left who could send it.
+    pub(super) fn unless_alone<R>(
+        &self,
+        look: impl Fn() -> Result<Option<R>, RecvError>,
+    ) -> Result<Option<R>, RecvError> {
+        // Looks last: what was sent before everybody left has arrived by then.
+        let is_alone = self.is_alone();
+        match look()? {
+            None if is_alone => Err(RecvError::NobodyLeft),
+            found => Ok(found),
         }
     }
 

@@ -311,3 +311,33 @@ fn a_master_that_is_gone_is_replaced() {
         assert_eq!(*rest[1].recv().unwrap(), *b"x");
     }
 }
+
+#[test]
+fn waits_for_messages_and_streams_end_at_once_when_nobody_is_left() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&b, "a@node0");
+        let mut nodes = cluster.into_nodes();
+        b.send(to, b"the last").unwrap();
+        b.flush();
+        until(&[&a, &b], || a.wait(Interest::Recv, SOON).ok());
+        drop((b, nodes.remove(1)));
+        assert_eq!(*a.recv_timeout(SOON).unwrap(), *b"the last");
+        let began = std::time::Instant::now();
+        let long = Duration::from_secs(600);
+        assert_eq!(a.recv_timeout(long).map(|_| ()), Err(RecvError::NobodyLeft));
+        assert_eq!(a.recv_batch(long).map(|_| ()), Err(RecvError::NobodyLeft));
+        assert_eq!(a.accept_stream(long).map(|_| ()), Err(RecvError::NobodyLeft));
+        assert_eq!(a.wait(Interest::Recv, long).map(|_| ()), Err(RecvError::NobodyLeft));
+        assert!(began.elapsed() < long);
+        // Whoever waits only briefly, again and again, is told too.
+        assert_eq!(a.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::NobodyLeft));
+        // With another part, it could send something.
+        let other = crate::part(&nodes[0], "other");
+        assert!(matches!(a.recv_timeout(Duration::from_millis(50)), Err(RecvError::Timeout(_))));
+        other.send(a.id(), b"here").unwrap();
+        other.flush();
+        drop(other);
+        assert_eq!(*a.recv_timeout(SOON).unwrap(), *b"here");
+    }
+}

@@ -248,11 +248,16 @@ fn tasks_hear_that_nobody_is_left() {
     let (second, first) = (nodes.pop().unwrap(), nodes.pop().unwrap());
     let mut part = first.register_shared("part", PartKind::Cpu).unwrap();
     let other = first.register_shared("other", PartKind::Cpu).unwrap();
-    let waiting = thread::spawn(move || block_on(part.recv_async()).err());
+    let waiting = thread::spawn(move || {
+        let received = block_on(part.recv_async()).err();
+        let ready = block_on(part.ready_async(Interest::Recv)).err();
+        let accepted = block_on(part.accept_async()).err();
+        [received, ready, accepted]
+    });
     drop(second);
     // Not yet: this one could still send something.
     drop(other);
-    assert_eq!(waiting.join().unwrap(), Some(RecvError::NobodyLeft));
+    assert_eq!(waiting.join().unwrap(), [const { Some(RecvError::NobodyLeft) }; 3]);
 }
 
 #[test]

@@ -220,6 +220,10 @@ impl Waiter {
         now.duration_since(self.started) >= self.timeout
     }
 
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupted
+    }
+
     /// Why it is over: `peers` have not done what is missing in time, or the wait was interrupted.
     pub(crate) fn late(&mut self, peers: Vec<NodeId>, missing: &'static str) -> Late {
         if std::mem::take(&mut self.interrupted) {
@@ -251,6 +255,11 @@ impl Waiter {
     /// Whether the thread polls again at once, without reading the clock.
     pub(crate) fn polls_on(&self) -> bool {
         self.rounds <= self.spins() && !self.rounds.is_multiple_of(LOOKS) && self.sleeps_since.is_none()
+    }
+
+    /// Whether the thread has polled long enough, and now sleeps between polls.
+    pub(crate) fn sleeps(&self) -> bool {
+        self.sleeps_since.is_some()
     }
 
     fn spins(&self) -> u32 {
