@@ -25,7 +25,7 @@ fn what_all_ranks_know_is_said_once() {
     for (arguments, word) in [
         (&["ping", "--count", "0"] as &[&str], "--count 0"),
         (&["ping", "--nodes", "7"], "3 processes"),
-        (&["ping", "--set", "memory_bytes=70000"], "blocks are too few"),
+        (&["ping", "--set", "memory_bytes=70000"], "`memory_bytes` is 70000"),
     ] {
         let Some(Ended { status, stdout, stderr }) = pdbp(3, arguments) else { return };
         assert!(!status.success(), "{stdout}{stderr}");

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{KEYS, Origin};
+use pdbp_core::umb::stride;
+
+use super::{KEYS, Origin, Settings};
 
 /// A configuration that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +49,15 @@ pub enum ConfigError {
     },
     /// The values contradict each other.
     Engine(pdbp_core::ConfigError),
+    /// `memory_bytes` is too little for what each row of blocks, and control messages, have from the start.
+    TooLittleMemory {
+        /// The setting.
+        bytes: usize,
+        /// Where it was set.
+        origin: Origin,
+        /// The least that would do, with the other settings as they are.
+        least: usize,
+    },
     /// The block memory of a node could not be allocated.
     Memory {
         /// Bytes asked for.
@@ -77,6 +88,11 @@ impl fmt::Display for ConfigError {
                 write!(f, "cannot use configuration file {}: {reason}", path.display())
             }
             Self::Engine(e) => e.fmt(f),
+            Self::TooLittleMemory { bytes, origin, least } => write!(
+                f,
+                "`memory_bytes` is {bytes} ({origin}), and each node needs {least} at least; give it that, or 0 to derive it, or lower \
+                 `block_bytes`, `initial_blocks` or `nodes`"
+            ),
             Self::Memory { bytes } => {
                 write!(f, "no memory for {bytes} bytes of blocks; lower `memory_bytes`")
             }
@@ -85,6 +101,22 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+impl ConfigError {
+    /// What the engine says of settings, by the names that users know.
+    pub(crate) fn of(settings: &Settings, error: pdbp_core::ConfigError) -> Self {
+        let mut entries = settings.entries();
+        match (error, entries.find(|entry| entry.key == "memory_bytes" && settings.memory_bytes != 0)) {
+            (pdbp_core::ConfigError::Blocks { need, .. }, Some(entry)) => Self::TooLittleMemory {
+                bytes: settings.memory_bytes,
+                origin: entry.origin.clone(),
+                least: usize::try_from(need)
+                    .map_or(usize::MAX, |need| need.saturating_mul(stride(settings.block_bytes))),
+            },
+            (error, _) => Self::Engine(error),
+        }
+    }
+}
 
 impl From<pdbp_core::ConfigError> for ConfigError {
     fn from(e: pdbp_core::ConfigError) -> Self {

@@ -109,11 +109,35 @@ fn values_that_do_not_fit_each_other_are_explained() {
     let start = |key: &str, value: &str| {
         crate::Cluster::builder().nodes(4).set(key, value).start().map(|_| ()).unwrap_err().to_string()
     };
-    assert!(start("memory_bytes", "70000").contains("blocks"), "too little memory");
     let many = crate::Cluster::builder().nodes(40).progress(Progress::Inline);
     many.start().expect("memory follows the number of nodes when it is not given");
     assert!(start("initial_blocks", "100").contains("100"), "more than a row has");
     assert!(start("nodes", "0").contains("nodes"));
+}
+
+#[test]
+fn too_little_memory_is_named_with_its_setting_and_the_least_that_works() {
+    for (nodes, more) in [(1, ""), (2, ""), (4, ""), (9, ""), (2, "initial_blocks"), (4, "routing"), (40, "")]
+    {
+        let start = |bytes: usize| {
+            let builder = crate::Cluster::builder().nodes(nodes).progress(Progress::Inline);
+            let builder = match more {
+                "initial_blocks" => builder.set(more, "5"),
+                "routing" => builder.set(more, "grid"),
+                _ => builder,
+            };
+            builder.memory_bytes(bytes).start().map(|_| ())
+        };
+        let error = start(70_000).unwrap_err();
+        let crate::StartError::Config(ConfigError::TooLittleMemory { least, .. }) = error else {
+            panic!("{error:?}")
+        };
+        let text = error.to_string();
+        let says = format!("`memory_bytes` is 70000 (builder), and each node needs {least} at least");
+        assert!(text.contains(&says), "{text}");
+        start(least).expect("the least that works");
+        assert!(start(least - 1).is_err(), "{nodes} nodes, {more}: less than {least} works");
+    }
 }
 
 #[test]

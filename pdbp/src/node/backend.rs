@@ -390,12 +390,13 @@ pub(crate) fn policy(settings: &Settings) -> Choice {
     }
 }
 
-/// Default of m: the most, from 2 to 4, that leaves half of the blocks for rows to grow into.
+/// Default of m: the most, from 2 to 4, that leaves half of the blocks for rows to grow into, and those for control messages.
 pub(crate) fn initial_blocks(config: &Config, backend: &Backend, blocks: usize) -> u32 {
     let peers = (0..config.nodes).filter_map(NodeId::new).filter(|n| *n != config.node);
     let linked = peers.filter(|peer| config.relay_to(*peer).is_none());
     // Links that post blocks to receive into need as many again, and two more.
     let posted = linked.filter(|peer| backend.arrival(*peer) == Arrival::Posted).count();
-    let share = blocks.saturating_sub(2 * posted) / (2 * (config.rows() + posted));
-    (share.clamp(2, 4) as u32).min(config.row)
+    let (blocks, rows) = (blocks.saturating_sub(2 * posted), config.rows() + posted);
+    let most = blocks.saturating_sub(config.control_blocks as usize) / rows;
+    ((blocks / (2 * rows)).min(most).clamp(2, 4) as u32).min(config.row)
 }

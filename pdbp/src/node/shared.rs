@@ -203,7 +203,8 @@ impl Shared {
         let direct = backend.direct.clone();
         #[cfg(feature = "rapidio")]
         let fabric = backend.fabric.clone();
-        let mut engine = Engine::new(config, backend::policy(&settings), backend, memory, storage)?;
+        let engine = Engine::new(config, backend::policy(&settings), backend, memory, storage);
+        let mut engine = engine.map_err(|error| ConfigError::of(&settings, error))?;
         engine.limit_assembly(settings.assembly_bytes as u64);
         engine.begin_generation(generation.unwrap_or(0));
         // A new engine has room for a part and a pipe. If not, the node would just not answer.
