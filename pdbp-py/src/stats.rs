@@ -7,23 +7,7 @@ use pyo3::types::{PyDict, PyList};
 /// Its keys are named as the fields of [`NodeStats`].
 pub(crate) fn to_dict<'py>(py: Python<'py>, stats: &NodeStats, held: usize) -> PyResult<Bound<'py, PyDict>> {
     let counters = PyDict::new(py);
-    let c = &stats.counters;
-    for (name, count) in [
-        ("blocks_sent", c.blocks_sent),
-        ("blocks_delivered", c.blocks_delivered),
-        ("malformed", c.malformed),
-        ("stale", c.stale),
-        ("out_of_sequence", c.out_of_sequence),
-        ("unroutable", c.unroutable),
-        ("stray_segments", c.stray_segments),
-        ("misdirected", c.misdirected),
-        ("undelivered", c.undelivered),
-        ("lost_returns", c.lost_returns),
-        ("relayed", c.relayed),
-        ("relay_lost", c.relay_lost),
-        ("dropped_control", c.dropped_control),
-        ("foreign_tokens", c.foreign_tokens),
-    ] {
+    for (name, count) in stats.counters.named() {
         counters.set_item(name, count)?;
     }
     let pipes = PyDict::new(py);

@@ -117,7 +117,8 @@ impl View {
         let rows = self.rows(before, now);
         let links = links::lines(self.node, before, now);
         let table = self.height.map_or(links.len(), |height| links.len().min((height / 4).max(2)));
-        let below = faults(now).len().min(1) + if links.is_empty() { 0 } else { table + 2 };
+        let (faults, slow) = (faults(now), slow(before, now));
+        let below = faults.len().min(1) + slow.len().min(1) + if links.is_empty() { 0 } else { table + 2 };
         let room = self.height.map(|height| height.saturating_sub(5 + below));
         let shown_nodes = room.map_or(nodes.len(), |room| nodes.len().min((room / 2).max(1)));
         let extra = width.saturating_sub(WIDTH).min(40);
@@ -126,9 +127,9 @@ impl View {
         let shown_rows = room.map_or(rows.len(), |room| rows.len().min(room.saturating_sub(shown_nodes + 1)));
         put_rows(&mut frame, &rows, shown_rows, extra);
         links::put(&mut frame, &links, table, extra);
-        for fault in faults(now).into_iter().take(if self.height.is_some() { 1 } else { usize::MAX }) {
-            frame.lines.push((Look::Alarm, fault));
-        }
+        let most = if self.height.is_some() { 1 } else { usize::MAX };
+        frame.lines.extend(slow.into_iter().take(most).map(|line| (Look::Plain, line)));
+        frame.lines.extend(faults.into_iter().take(most).map(|line| (Look::Alarm, line)));
         if let (Some(height), Some(footer)) = (self.height, &self.footer) {
             frame.lines.truncate(height.saturating_sub(1));
             let missing = (height - 1).saturating_sub(frame.lines.len());
@@ -364,6 +365,18 @@ fn put_rows(frame: &mut Frame, rows: &[RowLine<'_>], shown: usize, extra: usize)
     if shown < rows.len() {
         frame.lines.push((Look::Plain, format!("… {} rows more", rows.len() - shown)));
     }
+}
+
+/// A line for each node whose readers do not keep up, so that it has copied short messages out of their blocks.
+fn slow(before: &ClusterFigures, now: &ClusterFigures) -> Vec<String> {
+    let lines = now.nodes.iter().filter_map(|node| {
+        let figures = node.figures.as_ref()?;
+        let old = earlier(before, figures)?;
+        let copied = figures.copied.saturating_sub(old.copied);
+        let rate = short(copied as f64 / seconds(old, figures));
+        (copied > 0).then(|| format!("{}: readers do not keep up: {rate} messages/s copied", node.name))
+    });
+    lines.collect()
 }
 
 /// A line for each node where something went wrong.

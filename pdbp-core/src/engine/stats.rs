@@ -44,6 +44,48 @@ pub struct Counters {
     pub foreign_tokens: u64,
 }
 
+impl Counters {
+    /// All counters with their names.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        // Field by field, so that none is forgotten.
+        let Self {
+            blocks_sent,
+            blocks_delivered,
+            copied,
+            malformed,
+            stale,
+            out_of_sequence,
+            unroutable,
+            stray_segments,
+            misdirected,
+            undelivered,
+            lost_returns,
+            relayed,
+            relay_lost,
+            dropped_control,
+            foreign_tokens,
+        } = *self;
+        [
+            ("blocks_sent", blocks_sent),
+            ("blocks_delivered", blocks_delivered),
+            ("copied", copied),
+            ("malformed", malformed),
+            ("stale", stale),
+            ("out_of_sequence", out_of_sequence),
+            ("unroutable", unroutable),
+            ("stray_segments", stray_segments),
+            ("misdirected", misdirected),
+            ("undelivered", undelivered),
+            ("lost_returns", lost_returns),
+            ("relayed", relayed),
+            ("relay_lost", relay_lost),
+            ("dropped_control", dropped_control),
+            ("foreign_tokens", foreign_tokens),
+        ]
+        .into_iter()
+    }
+}
+
 /// One row of SM or RM.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]

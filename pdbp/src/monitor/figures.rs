@@ -80,6 +80,10 @@ pub struct NodeFigures {
     pub stream_pipes: InUse,
     /// Blocks of the UMB that are in no row.
     pub free_blocks: u32,
+    /// Short messages copied out of their blocks because readers did not keep up.
+    pub copied: u64,
+    /// Messages of other nodes that this one, as their relay, has forwarded.
+    pub relayed: u64,
     /// Counters of errors.
     pub counts: Counts,
     /// SCBP rows ever used; `peer` is the destination.
@@ -312,7 +316,8 @@ pub(super) fn of(shared: &Shared, engine: &NodeEngine, state: Option<&State>) ->
         let PipeUse { busy, total } = engine.pipes(kind);
         InUse { busy: busy.saturating_sub(hidden), total: total.saturating_sub(hidden) }
     };
-    let mut counts = Counts::from(engine.counters());
+    let counters = engine.counters();
+    let mut counts = Counts::from(counters);
     counts.undelivered = counts.undelivered.saturating_sub(state.map_or(0, |s| s.undelivered));
     let (links, strangers) = super::links::of(shared, engine);
     let mine = engine.parts().filter(|part| part.id.node() == me && !is_own(part.name.as_str()));
@@ -325,6 +330,8 @@ pub(super) fn of(shared: &Shared, engine: &NodeEngine, state: Option<&State>) ->
         message_pipes: pipes(PipeKind::Message, hidden),
         stream_pipes: pipes(PipeKind::Stream, 0),
         free_blocks: engine.free_blocks(),
+        copied: counters.copied,
+        relayed: counters.relayed,
         counts,
         send: send.map(|r| row(&r, own(sent, &r))).filter(is_used).collect(),
         recv: recv.map(|r| row(&r, own(received, &r))).filter(is_used).collect(),

@@ -97,7 +97,14 @@ impl Figures {
                 .named()
                 .map(|(what, n)| (vec![("node", escaped(&node.name)), ("kind", what.to_owned())], n))
         });
-        counter(encoder, "pdbp_faults", "What went wrong, by kind", None, values.collect())
+        counter(encoder, "pdbp_faults", "What went wrong, by kind", None, values.collect())?;
+        let mut of_nodes = |name: &str, help: &str, value: fn(&NodeFigures) -> u64| {
+            let values = self.up().map(|(node, figures)| (label(node), value(figures))).collect();
+            counter(encoder, name, help, None, values)
+        };
+        let help = "Short messages copied out of their blocks because readers did not keep up";
+        of_nodes("pdbp_messages_copied", help, |f| f.copied)?;
+        of_nodes("pdbp_messages_relayed", "Messages of other nodes forwarded", |f| f.relayed)
     }
 
     fn traffic(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -50,6 +50,17 @@ fn pieces_of_another_round_are_left_out() {
     assert_eq!(take(4, 1, b"d"), Some(b"cd".to_vec()));
 }
 
+/// Or it is among the figures of rows.
+#[test]
+fn every_counter_of_a_node_is_among_its_figures() {
+    const OF_ROWS: [&str; 2] = ["blocks_sent", "blocks_delivered"];
+    let figures: serde_json::Value = serde_json::to_value(NodeFigures::default()).unwrap();
+    for (name, _) in crate::Counters::default().named() {
+        let is_shown = figures.get(name).or_else(|| figures["counts"].get(name)).is_some();
+        assert_ne!(is_shown, OF_ROWS.contains(&name), "{name}");
+    }
+}
+
 #[test]
 fn figures_of_another_version_are_read_as_far_as_known() {
     let text = br#"{"node":3,"epoch":2,"news":[1,2],"send":[{"peer":1,"rsr":null,"more":{}}]}"#;

@@ -18,8 +18,9 @@ fn samples() -> (Sample, Sample) {
         let node = |node: u64| {
             format!(
                 r#"{{"node":{node},"nanos":{},"epoch":1,"parts":["a","b"],"private_pipes":{{"busy":2,"total":9}},
-                "free_blocks":31,"counts":{{"malformed":{node}}},"send":[{},{}],"recv":[{}]}}"#,
+                "free_blocks":31,"copied":{},"counts":{{"malformed":{node}}},"send":[{},{}],"recv":[{}]}}"#,
                 times * 1_000_000_000,
+                2000 * times * node,
                 row(1),
                 row(2),
                 row(1)
@@ -63,6 +64,11 @@ fn nodes_and_rows_have_their_figures() {
     assert_eq!(words("node0 → node2")[3..], row);
     assert!(line(&text, "pdbp top").contains("nodes: 2 up, 1 silent, 1 failed  parts: 4"), "{text}");
     assert!(text.contains("a-node-with-a-long-name: malformed 1"), "{text}");
+    assert!(
+        text.contains("a-node-with-a-long-name: readers do not keep up: 2.00k messages/s copied"),
+        "{text}"
+    );
+    assert!(!text.contains("node0: readers"), "{text}");
 }
 
 #[test]
