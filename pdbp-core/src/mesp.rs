@@ -87,8 +87,8 @@ pub enum Control {
         to: PartId,
         /// The message's number.
         number: u32,
-        /// The node that answers.
-        by: NodeId,
+        /// The part that is to get it, of the node that answers.
+        dest: PartId,
         /// 0: the room is reserved; otherwise the message is longer than this limit, the longest that the node reassembles.
         limit: u64,
     },
@@ -155,11 +155,11 @@ impl Control {
                 wire.open = u32::from(*group).into();
                 wire.a = u64::from(*taken).into();
             }
-            Self::Room { to, number, by, limit } => {
+            Self::Room { to, number, dest, limit } => {
                 wire.number = (*number).into();
                 wire.open = to.raw().into();
                 wire.a = (*limit).into();
-                wire.b = u64::from(by.raw()).into();
+                wire.b = u64::from(dest.raw()).into();
             }
             Self::Lost { generation, node } => {
                 wire.number = (*generation).into();
@@ -197,7 +197,7 @@ impl Control {
             10 => Self::Room {
                 to: PartId::from_raw(wire.open.get())?,
                 number,
-                by: NodeId::new(u16::try_from(wire.b.get()).ok()?)?,
+                dest: PartId::from_raw(u32::try_from(wire.b.get()).ok()?)?,
                 limit: wire.a.get(),
             },
             11 => Self::BarrierRequest,
@@ -225,8 +225,8 @@ mod tests {
             5 => Control::Quiet { number },
             6 => Control::Probe,
             8 => {
-                let to = PartId::from_raw(open & 0xFFF7_FFF7).unwrap();
-                Control::Room { to, number, by: NodeId::new(sent as u16 & 0xFFF7).unwrap(), limit: delivered }
+                let [to, dest] = [open, sent as u32].map(|raw| PartId::from_raw(raw & 0xFFF7_FFF7).unwrap());
+                Control::Room { to, number, dest, limit: delivered }
             }
             9 => Control::BarrierRequest,
             10 => Control::Lost { generation: number, node: NodeId::new(open as u16 & 0xFFF7).unwrap() },

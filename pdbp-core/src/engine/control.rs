@@ -251,7 +251,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Control::StreamAnswer { group, number, taken } => {
                 self.stream_answered(from, (group, StreamNo(number)), taken, pipes);
             }
-            Control::Room { to, number, by, limit } => self.room_answered(to, number, by, limit),
+            Control::Room { to, number, dest, limit } => self.room_answered(to, number, dest, limit),
             // From or for a former master; or this node does not know the master yet, and will be told again when it does.
             _ => self.counters.misdirected += u64::from(primary.is_some()),
         }

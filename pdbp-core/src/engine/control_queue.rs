@@ -226,7 +226,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             link.control.owes_answers = !answer_streams(streams.row(id), &mut pack);
         }
         if link.control.owes_rooms {
-            link.control.owes_rooms = !rooms.answer(config.node, id, pack);
+            link.control.owes_rooms = !rooms.answer(id, pack);
         }
         let messages = packer.messages();
         let body = packer.finish(body) as u32;

@@ -3,7 +3,7 @@
 use managed::ManagedSlice;
 
 use super::nameless::Nameless;
-use super::room::RoomRequest;
+use super::room::{RoomRequest, SentWhole};
 use super::{Engine, Event, PrivatePipes};
 use crate::agreement::Change;
 use crate::id::{Address, NodeId, PartId, PipeId};
@@ -37,6 +37,8 @@ pub(crate) struct Local {
     pub(super) entry: Option<PartEntry>,
     /// The message in segments that it is sending.
     pub(super) room_request: RoomRequest,
+    /// Those that it has sent.
+    pub(super) sent: SentWhole,
 }
 
 impl Local {

@@ -18,7 +18,7 @@ use crate::options::Role;
 use crate::token::{NONCE, PROOF, Token};
 
 /// The version of all that travels. Ends of different versions do not talk to each other.
-pub(crate) const VERSION: u16 = 6;
+pub(crate) const VERSION: u16 = 7;
 const MAGIC: [u8; 8] = *b"PDBPnet1";
 /// Bytes of the first message of each end.
 pub(crate) const HELLO: usize = MAGIC.len() + NONCE;

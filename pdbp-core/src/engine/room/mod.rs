@@ -24,14 +24,16 @@
 //! # Failure
 //! A request without an answer is repeated after a delay that doubles each time, so neither an unreadable block nor a full table
 //! blocks the sender for good; repeated requests are idempotent. A sender that gives up says so after its segments. So does one
-//! whose link to a relay has failed, once it is up again, since the receiver knows nothing of that link. Unused space granted to a
-//! node that fails is freed once everything that had arrived from the node has been read.
+//! whose link to a relay has failed, once it is up again, since the receiver knows nothing of that link; and one that is granted space
+//! for a message that it has given up. Unused space granted to a node that fails is freed once everything that had arrived from the
+//! node has been read.
 
 mod table;
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::parts::Local;
 use super::{Delivery, Engine, OpenError};
 use crate::cdu::{CduClass, Cdus, Route, SegmentHeader};
 use crate::id::{NodeId, PartId, Time};
@@ -71,6 +73,25 @@ pub(super) enum RoomRequest {
         number: u32,
         state: Answer,
     },
+}
+
+/// Which of the last 64 messages in segments of a part were sent whole.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SentWhole {
+    /// The number of the last one, whose bit is the lowest.
+    last: u32,
+    bits: u64,
+}
+
+impl SentWhole {
+    fn note(&mut self, number: u32) {
+        self.bits = self.bits.checked_shl(number.wrapping_sub(self.last)).unwrap_or(0) | 1;
+        self.last = number;
+    }
+
+    fn has(&self, number: u32) -> bool {
+        self.bits.checked_shr(self.last.wrapping_sub(number)).unwrap_or(0) & 1 == 1
+    }
 }
 
 /// The outcome of a request.
@@ -189,19 +210,26 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if let Answer::TooLong { .. } = state {
             return;
         }
-        let state = if sent { State::Sent { to } } else { State::Ending { to } };
-        let (dest, hop) = (to.local(), LinkId::NONE);
-        let entry = RoomEntry { source: from, dest, number, bytes: 0, state, owed: false, hop };
-        // If there is no room to remember it, the receiver learns of it by the next message of the part.
-        if !sent {
-            self.rooms.add(entry);
-            self.rooms.ending = true;
-        } else if self.is_relayed(to.node()) {
-            self.rooms.drop_if(|e| e.source == from && e.state == state);
+        if sent {
+            local.sent.note(number);
+        } else {
+            self.end_message(from, to, number);
+            return;
+        }
+        if self.is_relayed(to.node()) {
+            let is_earlier = |e: &RoomEntry| e.state == State::Sent && (e.source, e.dest) == (from, to);
+            self.rooms.drop_if(is_earlier);
             if self.rooms.has_plenty() {
-                self.rooms.add(entry);
+                self.rooms.add(RoomEntry::of_sender(from, to, number, State::Sent));
             }
         }
+    }
+
+    /// The receiver of a message is to be told that nothing more comes of it.
+    fn end_message(&mut self, source: PartId, dest: PartId, number: u32) {
+        // If there is no room to remember it, the receiver learns of it by the next message of the part.
+        self.rooms.add(RoomEntry::of_sender(source, dest, number, State::Ending));
+        self.rooms.ending = true;
     }
 
     /// The space of a message that begins to arrive at part `part`. `None`: its sender was not granted that much.
@@ -210,14 +238,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let orphaned = self.rooms.find(source, number, |state| state == State::Orphaned).is_some();
         let state = if orphaned { State::Orphaned } else { State::Granted };
         let (entry, room) = self.rooms.find(source, number, |other| other == state)?;
-        if room.dest != part.local() || room.bytes < bytes {
+        if room.dest.local() != part.local() || room.bytes < bytes {
             return None;
         }
         room.state = State::Taken;
         // Messages between two parts are ordered, so nothing more arrives of earlier ones. Later ones may have been granted
         // already.
         let before = |e: &RoomEntry| number.wrapping_sub(e.number) < u32::MAX / 2;
-        let lost = |e: &RoomEntry| e.state == state && e.source == source && e.dest == part.local();
+        let lost = |e: &RoomEntry| e.state == state && e.source == source && e.dest.local() == part.local();
         self.rooms.drop_if(|e| lost(e) && before(e));
         Some(RoomToken { entry, source, number })
     }
@@ -236,7 +264,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// A part has read everything that had arrived from an unreachable node: space granted to that node is freed.
     pub fn lose_rooms(&mut self, part: PartId, node: NodeId) {
-        let lost = |e: &RoomEntry| e.state == State::Orphaned && e.dest == part.local();
+        let lost = |e: &RoomEntry| e.state == State::Orphaned && e.dest.local() == part.local();
         self.rooms.drop_if(|e| lost(e) && e.source.node() == node);
     }
 
@@ -268,12 +296,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Tells the receiver of a message that was given up, after its segments, if there is room for that now.
     fn end_room_request(&mut self, entry: usize) -> u32 {
-        let Some(Some(RoomEntry { source, number, state: State::Ending { to }, .. })) =
-            self.rooms.table.get(entry)
-        else {
-            return 0;
-        };
-        let (source, number, to) = (*source, *number, *to);
+        let Some(Some(entry_of)) = self.rooms.table.get(entry) else { return 0 };
+        let RoomEntry { source, dest: to, number, state: State::Ending, .. } = *entry_of else { return 0 };
         match self.open(to.node()) {
             Ok(mut block) => {
                 let dest = u32::from(to.local()) | GIVEN_UP;
@@ -321,7 +345,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     fn asked_for_room(&mut self, source: PartId, hop: LinkId, ask: Ask) {
-        let (number, bytes, dest) = (ask.number.get(), ask.bytes.get(), ask.dest.get() as u16);
+        let (number, bytes) = (ask.number.get(), ask.bytes.get());
+        let Some(dest) = PartId::new(self.config.node, ask.dest.get() as u16) else {
+            self.counters.malformed += 1;
+            return;
+        };
         if ask.dest.get() & GIVEN_UP != 0 {
             // Granted space is freed by the reader: some of the message may have arrived.
             let waits = |e: &RoomEntry| matches!(e.state, State::Queued(_));
@@ -348,13 +376,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         // A part sends one message at a time, so it has given up one that waits.
         self.rooms.drop_if(|e| matches!(e.state, State::Queued(_)) && e.source == source);
-        let (by, each) = (self.config.node, self.rooms.each);
+        let each = self.rooms.each;
         let limit = if each == 0 { self.rooms.limit } else { self.rooms.limit.min(each) };
-        let state = if self.pipes.of(dest).is_none() {
+        let state = if self.pipes.of(dest.local()).is_none() {
             // What arrives is discarded, and needs no space.
-            State::Reply { by, limit: 0 }
+            State::Reply { limit: 0 }
         } else if bytes > limit {
-            State::Reply { by, limit: limit.max(1) }
+            State::Reply { limit: limit.max(1) }
         } else {
             State::Queued(self.rooms.asked)
         };
@@ -372,7 +400,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// The sender of a message is to be told whether it has its space.
     fn owe_room(&mut self, entry: u32) {
         let Some(Some(room)) = self.rooms.table.get_mut(entry as usize) else { return };
-        let (source, number) = (room.source, room.number);
+        let RoomEntry { source, number, dest, state, .. } = *room;
         if source.node() != self.config.node {
             room.owed = true;
             if let Some(link) = self.links.get_mut(room.hop) {
@@ -380,24 +408,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             return;
         }
-        let (by, limit) = match room.state {
-            State::Reply { by, limit } => (by, limit),
-            _ => (self.config.node, 0),
-        };
-        if let State::Reply { .. } = room.state
+        if let State::Reply { .. } = state
             && let Some(slot) = self.rooms.table.get_mut(entry as usize)
         {
             *slot = None;
         }
-        self.room_answered(source, number, by, limit);
+        self.room_answered(source, number, dest, state.limit());
     }
 
     /// A node, or a relay for it, answers about a message of this node, or of another one to which the answer is forwarded.
-    pub(super) fn room_answered(&mut self, to: PartId, number: u32, by: NodeId, limit: u64) {
+    pub(super) fn room_answered(&mut self, to: PartId, number: u32, dest: PartId, limit: u64) {
         if to.node() != self.config.node {
-            let state = State::Reply { by, limit };
-            let hop = self.links.id(to.node());
-            let reply = RoomEntry { source: to, dest: 0, number, bytes: 0, state, owed: false, hop };
+            let (state, hop) = (State::Reply { limit }, self.links.id(to.node()));
+            let reply = RoomEntry { source: to, dest, number, bytes: 0, state, owed: false, hop };
             if hop != LinkId::NONE
                 && let Some(entry) = self.rooms.add(reply)
             {
@@ -406,14 +429,25 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         // The part that asked may be gone, and another be in its slot.
-        let Some(local) = self.parts.get_mut(to.local()).filter(|local| local.is_of(to.local())) else {
-            return;
-        };
-        if let RoomRequest::Open { to: dest, number: asked, state } = &mut local.room_request
-            && (dest.node(), *asked) == (by, number)
-            && let Answer::Asked { .. } = state
-        {
-            *state = if limit == 0 { Answer::Granted } else { Answer::TooLong { limit } };
+        let asker = self.parts.get_mut(to.local()).filter(|local| local.is_of(to.local()));
+        if let Some(Local { room_request, sent, .. }) = asker {
+            if let RoomRequest::Open { to: part, number: asked, state } = room_request
+                && (part.node(), *asked) == (dest.node(), number)
+            {
+                if let Answer::Asked { .. } = state {
+                    *state = if limit == 0 { Answer::Granted } else { Answer::TooLong { limit } };
+                }
+                return;
+            }
+            // The request was repeated, and so is the answer. Segments may still wait for their block to be full.
+            if sent.has(number) {
+                return;
+            }
+        }
+        // Given up, but the receiver has not heard of that: while it was not a member nothing could be sent to it, and then the relay
+        // passed the request on to its next life.
+        if limit == 0 {
+            self.end_message(to, dest, number);
         }
     }
 
@@ -431,10 +465,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         }
         for entry in self.rooms.table.iter_mut().flatten() {
-            if let State::Sent { to } = entry.state
-                && lost(to.node())
-            {
-                entry.state = State::Ending { to };
+            if entry.state == State::Sent && lost(entry.dest.node()) {
+                entry.state = State::Ending;
                 self.rooms.ending = true;
             }
         }
@@ -457,12 +489,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// A part has released its pipe: messages that have not begun to arrive will not be reassembled.
     pub(super) fn forget_rooms(&mut self, dest: u16) {
-        let me = self.config.node;
-        self.rooms.drop_if(|e| matches!(e.state, State::Granted | State::Orphaned) && e.dest == dest);
+        let is_granted = |state| matches!(state, State::Granted | State::Orphaned);
+        self.rooms.drop_if(|e| is_granted(e.state) && e.dest.local() == dest);
         for i in (0..).take(self.rooms.table.len()) {
             let Some(Some(entry)) = self.rooms.table.get_mut(i as usize) else { continue };
-            if matches!(entry.state, State::Queued(_)) && entry.dest == dest {
-                entry.state = State::Reply { by: me, limit: 0 };
+            if matches!(entry.state, State::Queued(_)) && entry.dest.local() == dest {
+                entry.state = State::Reply { limit: 0 };
                 self.owe_room(i);
             }
         }

@@ -2,16 +2,16 @@
 
 use managed::ManagedSlice;
 
-use crate::id::{NodeId, PartId};
+use crate::id::PartId;
 use crate::mesp::Control;
 use crate::routing::LinkId;
 
 /// A message of another part that needs space, or an answer still to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoomEntry {
-    /// The sending part, the local index of the destination part, and the message's number at the sender.
+    /// The sending part, the destination part, and the message's number at the sender.
     pub(super) source: PartId,
-    pub(super) dest: u16,
+    pub(super) dest: PartId,
     pub(super) number: u32,
     pub(super) bytes: u64,
     pub(super) state: State,
@@ -31,19 +31,28 @@ pub(super) enum State {
     /// It has begun to arrive.
     Taken,
     /// A message of this node, given up, which the receiver is still to be told.
-    Ending {
-        to: PartId,
-    },
+    Ending,
     /// A message of this node, sent through a relay, so that the receiver does not learn of it if the link there fails with part of
     /// it.
-    Sent {
-        to: PartId,
-    },
-    /// To be sent and forgotten: the answer of node `by`.
+    Sent,
+    /// The answer of the destination's node, to be sent and forgotten.
     Reply {
-        by: NodeId,
         limit: u64,
     },
+}
+
+impl RoomEntry {
+    /// A message of this node.
+    pub(super) fn of_sender(source: PartId, dest: PartId, number: u32, state: State) -> Self {
+        Self { source, dest, number, bytes: 0, state, owed: false, hop: LinkId::NONE }
+    }
+}
+
+impl State {
+    /// What the sender is told: 0 if there is space for its message.
+    pub(super) fn limit(self) -> u64 {
+        if let Self::Reply { limit } = self { limit } else { 0 }
+    }
 }
 
 /// Space that a node has reserved for messages in segments.
@@ -124,19 +133,11 @@ impl<'a> Rooms<'a> {
     }
 
     /// Packs answers to senders behind a link. `false`: there is not enough room for all of them.
-    pub(in crate::engine) fn answer(
-        &mut self,
-        me: NodeId,
-        to: LinkId,
-        mut pack: impl FnMut(&Control) -> bool,
-    ) -> bool {
+    pub(in crate::engine) fn answer(&mut self, to: LinkId, mut pack: impl FnMut(&Control) -> bool) -> bool {
         for slot in self.table.iter_mut() {
             let Some(entry) = slot.as_mut().filter(|entry| entry.owed && entry.hop == to) else { continue };
-            let (by, limit) = match entry.state {
-                State::Reply { by, limit } => (by, limit),
-                _ => (me, 0),
-            };
-            if !pack(&Control::Room { to: entry.source, number: entry.number, by, limit }) {
+            let RoomEntry { source: to, number, dest, .. } = *entry;
+            if !pack(&Control::Room { to, number, dest, limit: entry.state.limit() }) {
                 return false;
             }
             entry.owed = false;

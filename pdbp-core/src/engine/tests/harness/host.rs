@@ -28,6 +28,8 @@ pub struct Pipes {
     pub owner: BTreeMap<u16, u16>,
     /// Returned messages, with the node that did not receive them.
     pub returned: Vec<(usize, Vec<u8>)>,
+    /// The numbers of messages in segments that their senders have given up.
+    pub given_up: Vec<u32>,
     /// Whether deliveries are checked against the oracle.
     pub checked: bool,
     /// How often each peer has failed.
@@ -50,7 +52,10 @@ impl PrivatePipes for Pipes {
         for train in delivery.cdus() {
             let Ok(train) = train else { break };
             // A segment that says that the message was given up has no bytes.
-            if train.segment().is_some_and(|segment| segment.segment() == u32::MAX) {
+            if let Some(segment) = train.segment()
+                && segment.segment() == u32::MAX
+            {
+                self.given_up.push(segment.message());
                 continue;
             }
             if let DeliveryKind::Returned { .. } = delivery.kind() {
@@ -142,6 +147,7 @@ impl Host {
             oracle: Rc::clone(oracle),
             owner: BTreeMap::new(),
             returned: vec![],
+            given_up: vec![],
             checked: true,
             failures: BTreeMap::new(),
         };

@@ -1,7 +1,10 @@
 //! Space for messages longer than a block: reserved before they leave, first come first served, and free again whatever happens.
 
+use std::vec;
+
 use super::super::harness::{Cluster, Links, Setup, node, part};
 use super::{BOTH, rounds, setup};
+use crate::cdu::{CduClass, Route};
 use crate::engine::RoomError;
 use crate::id::PartId;
 
@@ -148,5 +151,32 @@ fn a_part_that_gives_its_pipe_back_keeps_no_room() {
         c.host(0).engine.end_room(part(0, 0), true);
         assert_eq!(ask(&mut c, part(0, 0), other, 2, 100), Ok(true));
         c.close();
+    }
+}
+
+/// As a relay passes it on to the next life of a node whose first life the message was given up with.
+#[test]
+fn space_that_is_granted_for_a_message_given_up_before_is_given_back() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        limited(&mut c, 100);
+        let (from, to) = (part(0, 0), part(1, 0));
+        assert_eq!(ask(&mut c, from, to, 1, 10), Ok(true));
+        c.host(0).engine.end_room(from, true);
+        assert!(c.host(1).engine.take_room(to, from, 1, 10).is_some());
+        let ends = |c: &mut Cluster| c.host(1).pipes.given_up.clone();
+        for (number, ended) in [(1, vec![]), (2, vec![2]), (3, vec![2, 3])] {
+            // A request that nobody waits for.
+            let request = [number, 0, 60, 0].map(u32::to_le_bytes).concat();
+            let mut block = c.host(0).engine.open(node(1)).unwrap();
+            block.push(Route::raw(CduClass::Command as u8, 0, from.local(), PartId::NODE), &request).unwrap();
+            c.host(0).engine.submit(block);
+            rounds(&mut c, 10);
+            assert_eq!(ends(&mut c), ended, "message 1 was sent, the others were not");
+            if let Some(room) = c.host(1).engine.take_room(to, from, number, 0) {
+                c.host(1).engine.give_room(room);
+            }
+        }
+        c.settle();
     }
 }
