@@ -132,7 +132,7 @@ pub(crate) struct Tables<'a> {
     /// Whether a number may lead to a different part than it once did.
     recurring: bool,
     /// How often parts were forgotten.
-    forgotten: u64,
+    pub(crate) forgotten: u64,
 }
 
 /// A part with this number or a higher one shows that its node's numbers are about to wrap around: all nodes know such a part

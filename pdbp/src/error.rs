@@ -167,8 +167,9 @@ pub enum SendError {
     },
     /// A task waits while nobody polls the node, as with [`Progress::Inline`](crate::Progress::Inline).
     NobodyPolls,
-    /// The part no longer exists. This is noticed only once its number may have been given to another part: until then, messages to
-    /// a dropped part are discarded at its node, without an error here (see [`Part`](crate::Part)).
+    /// The part no longer exists. This is noticed when a block is begun for it: messages that were packed into an open block before, or
+    /// that were sent before this node had heard of it, are discarded at the part's node, without an error here (see
+    /// [`Part`](crate::Part)).
     NoSuchPart(Target),
     /// The message is longer than a receiver reassembles.
     TooLong {

@@ -115,10 +115,11 @@ pub enum Event {
         /// may have arrived. They do not come back.
         in_doubt: u64,
     },
-    /// Part numbers are being reused, and parts were forgotten, or may have been: ids must be looked up again before anything is
-    /// sent to them. Reported before this node confirms that it has forgotten them.
+    /// Parts were forgotten, or may have been: [`Engine::has_part`] says whether a part is still there. Reported before this node
+    /// confirms that it has forgotten them.
     PartsForgotten {
-        /// The current [`Engine::recurrence`].
+        /// The current [`Engine::recurrence`]. If it is not 0, part numbers are being reused, and ids must be looked up again before
+        /// anything is sent to them.
         recurrence: u64,
     },
     /// Writers should submit their open blocks: somebody asks whether all messages have been received, or a peer has failed. Blocks

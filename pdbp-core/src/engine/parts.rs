@@ -94,7 +94,7 @@ pub(super) struct Parts<'a> {
     /// Whether all nodes know that this node's numbers are being reused.
     pub(super) recurrence_known: bool,
     /// The recurrence that the host was told last.
-    recurrence_told: u64,
+    forgotten_told: (u64, u64),
 }
 
 impl<'a> Parts<'a> {
@@ -107,7 +107,7 @@ impl<'a> Parts<'a> {
             registered_before: 0,
             nameless: Nameless::new(),
             recurrence_known: false,
-            recurrence_told: 0,
+            forgotten_told: (0, 0),
         }
     }
 
@@ -275,10 +275,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.tables.recurrence()
     }
 
-    /// Tells the host, before messages of the agreement leave, that ids must be looked up again.
+    /// Tells the host, before messages of the agreement leave, that parts were forgotten.
     pub(super) fn tell_forgotten(&mut self, pipes: &mut impl PrivatePipes) {
         let recurrence = self.tables.recurrence();
-        if core::mem::replace(&mut self.parts.recurrence_told, recurrence) != recurrence {
+        let now = (recurrence, self.tables.forgotten);
+        if core::mem::replace(&mut self.parts.forgotten_told, now) != now {
             pipes.event(Event::PartsForgotten { recurrence });
         }
     }

@@ -240,9 +240,11 @@ impl PrivatePipes for Sink<'_> {
                 self.look_around();
                 return;
             }
-            Event::PartsForgotten { .. } => {
-                self.shared.recurrence.note(&event);
-                self.shared.disturb_lanes();
+            Event::PartsForgotten { recurrence } => {
+                self.shared.recurrence.note(*recurrence);
+                if *recurrence != 0 {
+                    self.shared.disturb_lanes();
+                }
                 self.look_around();
                 return;
             }

@@ -3,8 +3,6 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pdbp_core::Event;
-
 use super::sending::{Patience, failed};
 use super::{Part, Share, Target};
 use crate::error::SendError;
@@ -18,15 +16,19 @@ pub(crate) struct Recurrence {
     /// 0 while targets need no check; otherwise a number that changes each time they have to be checked again.
     looks: AtomicU64,
     times: AtomicU64,
+    /// How often parts were forgotten.
+    forgotten: AtomicU64,
 }
 
 impl Recurrence {
-    /// Takes an event of the engine, which reports a reuse before it confirms that this node has forgotten a part, and so before
-    /// the number can be another's.
-    pub(crate) fn note(&self, event: &Event) {
-        if let Event::PartsForgotten { recurrence } = event {
+    /// Parts were forgotten. The engine reports this before it confirms that this node has forgotten a part, and so before the number
+    /// can be another's. Called under the engine's lock.
+    pub(crate) fn note(&self, recurrence: u64) {
+        let forgotten = self.forgotten.load(Ordering::Relaxed) + 1;
+        self.forgotten.store(forgotten, Ordering::Relaxed);
+        if recurrence != 0 {
             // Relaxed: what a reader of this sends next leaves in a block submitted under the engine's lock.
-            self.recurrence.store(*recurrence, Ordering::Relaxed);
+            self.recurrence.store(recurrence, Ordering::Relaxed);
             self.look();
         }
     }
@@ -57,12 +59,18 @@ impl Recurrence {
     pub(crate) fn looks(&self) -> u64 {
         self.looks.load(Ordering::Relaxed)
     }
+
+    /// Changes whenever a target that was there may no longer be.
+    #[inline(always)]
+    fn version(&self) -> (u64, u64) {
+        (self.looks(), self.forgotten.load(Ordering::Relaxed))
+    }
 }
 
 /// Targets found in the tables since they last had to be checked, each at the index given by its lowest bits.
 #[derive(Default)]
 pub(crate) struct Known {
-    looks: Cell<u64>,
+    version: Cell<(u64, u64)>,
     targets: [Cell<Option<Target>>; 16],
 }
 
@@ -72,8 +80,8 @@ impl Known {
         self.targets.get(hash % self.targets.len())
     }
 
-    fn has(&self, to: Target, looks: u64) -> bool {
-        if self.looks.replace(looks) != looks {
+    fn has(&self, to: Target, version: (u64, u64)) -> bool {
+        if self.version.replace(version) != version {
             self.targets.iter().for_each(|known| known.set(None));
         }
         self.place(to).is_some_and(|known| known.get() == Some(to))
@@ -87,25 +95,32 @@ impl Known {
 }
 
 impl<S: Share> Part<S> {
-    /// Whether a target is known to be the same part, without a look at the tables.
+    /// Whether a target is known to be no other part, without a look at the tables. It may be gone.
     #[inline(always)]
     pub(crate) fn knows_target(&self, to: Target) -> bool {
-        let looks = self.shared().recurrence.looks();
+        let recurrence = &self.shared().recurrence;
         // While both are 0, no number has been reused and nobody is to wait: the usual case.
-        u64::from(to.generation()) | looks == 0 || self.known.has(to, looks)
+        u64::from(to.generation()) | recurrence.looks() == 0 || self.known.has(to, recurrence.version())
     }
 
-    /// Refuses a target whose number may be another part's by now; [`SendError::WouldBlock`] for one that nothing may be sent to
-    /// now.
+    /// Whether a target is known to be still there, too.
+    #[inline(always)]
+    fn has_target(&self, to: Target) -> bool {
+        let (looks, forgotten) = self.shared().recurrence.version();
+        u64::from(to.generation()) | looks | forgotten == 0 || self.known.has(to, (looks, forgotten))
+    }
+
+    /// Refuses a target that is gone, whose number may be another part's by now; [`SendError::WouldBlock`] for one that nothing may be
+    /// sent to now.
     #[inline(always)]
     pub(crate) fn check_target(&self, to: Target) -> Result<(), SendError> {
-        if self.knows_target(to) { Ok(()) } else { self.look_for_target(to) }
+        if self.has_target(to) { Ok(()) } else { self.look_for_target(to) }
     }
 
     /// As [`check_target`](Self::check_target), but waits while nothing may be sent to it.
     #[inline(always)]
     pub(super) fn await_target(&self, to: Target, patience: Patience) -> Result<(), SendError> {
-        if self.knows_target(to) { Ok(()) } else { self.wait_for_target(to, patience) }
+        if self.has_target(to) { Ok(()) } else { self.wait_for_target(to, patience) }
     }
 
     #[cold]
@@ -140,7 +155,9 @@ impl<S: Share> Part<S> {
             return Ok(());
         }
         if to.node() != self.shared().id && engine.has_failed(to.node()) {
-            return Err(failed(engine, to.node()));
+            // While no number is another's, the block is refused or comes back, as ever.
+            let is_new = u64::from(to.generation()) | self.shared().recurrence.looks() == 0;
+            return if is_new { Ok(()) } else { Err(failed(engine, to.node())) };
         }
         Err(SendError::NoSuchPart(to))
     }
@@ -167,11 +184,7 @@ mod tests {
             let [zero, one] = [0, 1].map(|i| cluster.node(i).unwrap());
             let register = |node: &crate::Node, name| node.register(name, PartKind::Cpu).unwrap();
             let (a, gone) = (register(&zero, "a"), register(&one, "gone").id());
-            a.send(gone, b"nobody reads it").unwrap();
-            a.flush();
-            while one.stats().counters.unroutable == 0
-                || one.shared.engine().local_part(gone.local()) != LocalPart::Free
-            {
+            while one.shared.engine().local_part(gone.local()) != LocalPart::Free {
                 one.poll();
                 zero.poll();
                 std::thread::yield_now();

@@ -63,8 +63,9 @@ const FREEING: Duration = Duration::from_secs(1);
 /// An endpoint of a node, [registered](Node::register) under a name or [attached](Node::attach) without one. It sends to parts of
 /// any node and receives from its private pipe. It stays on the thread that registered it, unless it is
 /// [shared](Node::register_shared). Dropping it sends what it has packed and frees its pipe and name (`prcsReleasePipe`,
-/// `prcsFree`). What arrives for it later is discarded and counted at its node ([`Event::Unroutable`](crate::Event::Unroutable));
-/// senders get no error until they look the name up again.
+/// `prcsFree`). What arrives for it later is discarded and counted at its node ([`Event::Unroutable`](crate::Event::Unroutable)).
+/// Senders get [`SendError::NoSuchPart`](crate::SendError::NoSuchPart) from the first block on that they begin after their node has
+/// heard of it; of a part without a name no node hears.
 ///
 /// The parts of a node share its buffers to and from each other node, `row_blocks` blocks each way. A block is free again once all
 /// messages in it have been read and dropped. Short messages do not use up the buffers, even if each arrives in a block of its own:

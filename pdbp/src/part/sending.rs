@@ -107,7 +107,7 @@ impl<S: Share> Part<S> {
     /// room for all of it, within `assembly_bytes`, which all its parts and senders share.
     ///
     /// # Errors
-    /// See [`SendError`]. There is none for a part that was dropped: see [`Part`].
+    /// See [`SendError`]. [`SendError::NoSuchPart`] may come late: see [`Part`].
     // Inlined, so that copies of a length known at the call need no loop.
     #[inline(always)]
     pub fn send(&self, to: Target, message: &[u8]) -> Result<(), SendError> {
@@ -243,11 +243,11 @@ impl<S: Share> Part<S> {
     #[inline(never)]
     fn send_slow(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
         let route = self.route(to, CduClass::ShortMessage, 0);
-        if !self.knows_target(to) {
-            self.await_target(to, patience)?;
-            if self.push(to, route, message).is_ok() {
-                return Ok(());
-            }
+        // At least once a block: whoever has gone is named.
+        let is_known = self.knows_target(to);
+        self.await_target(to, patience)?;
+        if !is_known && self.push(to, route, message).is_ok() {
+            return Ok(());
         }
         if message.len() <= self.longest() {
             if let Patience::None = patience

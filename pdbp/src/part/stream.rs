@@ -250,6 +250,17 @@ impl<P: HoldsPart> StreamWriter<P> {
         self.out.check(engine).map_err(|error| self.failure(engine, error))
     }
 
+    /// Waits while nothing may be sent to the reader's part.
+    fn await_reader(&self) -> Result<(), SendError> {
+        let part = self.part.part();
+        let found = part.await_target(self.out.dest(), self.patience);
+        if let Err(SendError::NoSuchPart(_)) = found {
+            // Its cluster may have gone with it.
+            self.check(&part.shared().engine())?;
+        }
+        found
+    }
+
     fn failure(&self, engine: &NodeEngine, error: StreamError) -> SendError {
         let dest = self.out.dest().node();
         match (error, engine.relay_to(dest)) {
@@ -263,7 +274,7 @@ impl<P: HoldsPart> StreamWriter<P> {
     fn take_block(&mut self) -> Result<(), SendError> {
         #[cfg(feature = "net")]
         if self.cluster.is_some() {
-            self.part.part().await_target(self.out.dest(), self.patience)?;
+            self.await_reader()?;
         }
         let block = self.part.part().open_block(self.out.dest().node(), self.patience)?.0;
         if let Some(beside) = &mut self.beside {
@@ -278,7 +289,7 @@ impl<P: HoldsPart> StreamWriter<P> {
     fn send_segment(&mut self, kind: u16, ending: Ending) -> Result<(), SendError> {
         if self.out.segments() == 0 {
             // The others go by the same route as the first.
-            self.part.part().await_target(self.out.dest(), self.patience)?;
+            self.await_reader()?;
         }
         if !self.out.has_block() {
             self.take_block()?;

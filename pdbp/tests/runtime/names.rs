@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pdbp::{LookupError, PartKind, PipeError, Progress, RecvError, RegisterError, SendError, Target};
@@ -59,10 +60,50 @@ fn what_was_meant_for_a_part_that_is_gone_does_not_reach_the_next_one() {
         let node = b.node().clone();
         drop(b);
         let other = part(&node, "other");
-        a.send(gone, b"for b").unwrap();
-        a.flush();
-        until(&[&a, &other], || (node.stats().counters.unroutable == 1).then_some(()));
+        // It may not have heard of it yet; then its node counts what comes.
+        let (mut sent, mut error) = (0, None);
+        until(&[&a, &other], || {
+            error = a.send(gone, b"for b").inspect(|()| sent += 1).err();
+            a.flush();
+            error.is_some().then_some(())
+        });
+        assert_eq!(error, Some(SendError::NoSuchPart(gone)));
+        until(&[&a, &other], || (node.stats().counters.unroutable == sent).then_some(()));
         assert!(other.try_recv().is_none());
+    }
+}
+
+/// Whichever way they send, and though its node goes on.
+#[test]
+fn senders_to_a_part_that_is_gone_are_told() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let (gone, node) = (find(&a, "b@node1"), b.node().clone());
+        let stays = part(&node, "stays");
+        let to_stays = find(&a, "stays@node1");
+        a.send(gone, b"before").unwrap();
+        a.flush();
+        until(&[&a, &b], || b.try_recv());
+        drop(b);
+        let error = Err(SendError::NoSuchPart(gone));
+        until(&[&a, &stays], || {
+            let sent = a.send(gone, b"x");
+            a.flush();
+            (sent == error).then_some(())
+        });
+        assert_eq!(a.try_send(gone, b"x"), error);
+        assert_eq!(a.sender(gone).command(7).send(b"x"), error);
+        assert_eq!(a.sender(gone).send_each(&[1u8, 2]).map(|_| ()), error);
+        assert_eq!(a.sender(gone).loan(8).map(|_| ()), error);
+        assert_eq!(a.send(gone, &[7; 300_000]), error);
+        assert_eq!(a.send_all(&[to_stays, gone], b"x"), error);
+        let mut stream = a.open_stream(gone).unwrap();
+        let _ = stream.write(b"x").unwrap();
+        assert_eq!(stream.finish(), error);
+        // A message for a part that stays opens a block. What is packed behind it is not looked at.
+        a.send(to_stays, b"here").unwrap();
+        a.flush();
+        assert_eq!(*until(&[&a, &stays], || stays.try_recv()), *b"here");
     }
 }
 
@@ -86,6 +127,7 @@ fn no_message_reaches_a_part_that_it_was_not_sent_to() {
                     for guest in &found {
                         match sender.try_send_value(*guest, &guest.to_bits()) {
                             Ok(()) | Err(SendError::WouldBlock) => {}
+                            Err(SendError::NoSuchPart(gone)) if gone == *guest => {}
                             Err(e) => panic!("{e}"),
                         }
                     }
