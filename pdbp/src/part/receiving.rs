@@ -86,7 +86,7 @@ impl<S: Share> Part<S> {
             return Ok(message);
         }
         self.pipe()?;
-        self.receive_by(Duration::MAX, "", |part| Ok(part.next_message()))
+        self.await_by(Duration::MAX, "", |part| Ok(part.next_message()))
     }
 
     /// Waits up to `timeout` for the next message.

@@ -86,16 +86,26 @@ impl<S: Share> Part<S> {
         self.note_poll(worked);
     }
 
-    /// Flushes, and waits for what others have to send: until there is something, or nobody is left who could send it.
+    /// What `attempt` finds, now or later: see [`await_by`](Self::await_by).
     pub(super) fn receive_by<'p, R>(
         &'p self,
         timeout: Duration,
         missing: &'static str,
         attempt: impl Fn(&'p Self) -> Result<Option<R>, RecvError>,
     ) -> Result<R, RecvError> {
-        if let Some(result) = attempt(self)? {
-            return Ok(result);
+        match attempt(self)? {
+            Some(result) => Ok(result),
+            None => self.await_by(timeout, missing, attempt),
         }
+    }
+
+    /// Flushes, and waits for what others have to send: until there is something, or nobody is left who could send it.
+    pub(super) fn await_by<'p, R>(
+        &'p self,
+        timeout: Duration,
+        missing: &'static str,
+        attempt: impl Fn(&'p Self) -> Result<Option<R>, RecvError>,
+    ) -> Result<R, RecvError> {
         // Peers may be waiting for what is packed here. Later polls send what does not leave at once.
         self.flush_and_poll();
         if let Some(result) = attempt(self)? {
