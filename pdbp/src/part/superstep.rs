@@ -32,7 +32,9 @@ impl<S: Share> Part<S> {
     /// Drives a loop in which one part of each node sends and receives: `while part.advance(done)? { … }`. `done` says that this part
     /// has nothing more to send on its own initiative. The loop ends on all nodes once all parts are done and have received everything that
     /// was sent before. In the loop, call [`try_recv`](Self::try_recv) or [`try_recv_batch`](Self::try_recv_batch) until it returns `None`,
-    /// to make room for others. A call returns at once, except that it waits briefly if this part is done and there is nothing to receive.
+    /// to make room for others: while a part leaves a message of the superstep unread, `advance` returns true there for as long as it is
+    /// called, and the loops of the others do not end. A call returns at once, except that it waits briefly if this part is done and there is
+    /// nothing to receive.
     ///
     /// Messages sent after `done`, such as answers to requests, arrive in this superstep or the next, so a program of requests and answers
     /// needs two loops, the second with `advance(true)`. Messages of the next superstep are not received in this one. Streams are not part
