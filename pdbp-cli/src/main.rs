@@ -324,7 +324,7 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
 
 fn number(option: &str, arguments: &mut lexopt::Parser) -> Result<usize, Failed> {
     let text = arguments.value()?.string()?;
-    text.parse().map_err(|error| format!("{option} {text}: {error}").into())
+    text.parse().map_err(|_| format!("{option} {text}: expected a whole number").into())
 }
 
 /// The settings as a table in Markdown.

@@ -131,7 +131,7 @@ fn a_command_line_that_makes_no_sense_is_refused() {
         (&["config", "--set", "nodes"], "KEY=VALUE"),
         (&["ping", "--count"], "--count"),
         (&["ping", "--count", "0"], "--count 0"),
-        (&["ping", "--bytes", "many"], "--bytes many"),
+        (&["ping", "--bytes", "many"], "--bytes many: expected a whole number"),
         (&["ping", "--bytes", "99999999999"], "assembly_bytes"),
         (&["ping", "--nodes", "1"], "--nodes 2"),
         (&["ping", "--nodes", "0"], "nodes"),

@@ -23,7 +23,11 @@ fn a_sender_that_nobody_reads_is_told_so_and_nothing_is_lost() {
             }
             assert!(sent < 10_000, "the row never fills: memory is not bounded");
         };
-        assert!(error.to_string().contains("node1"), "{error}");
+        let said = error.to_string();
+        assert!(
+            said.contains("node1") && said.contains("`send_or`"),
+            "whom it waits for, and what to do: {said}"
+        );
         assert!(matches!(&error, SendError::Timeout(t) if t.peers == [b.node().id()]));
         let stalls: u64 = a.node().stats().send.iter().map(|r| r.stalls).sum();
         assert!(stalls > 0, "the stall is counted");
