@@ -137,6 +137,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
 
     /// Stops reading a stream: the rest of it is discarded as it arrives.
     pub fn forget_stream(&mut self, stream: StreamIn) {
+        self.engine.ignore_stream(stream.key.source(), stream.key.number());
         if let Some((inbox, mut source)) = self.source_of(stream.part) {
             inbox.forget(stream.key, &mut source);
         }

@@ -366,7 +366,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 pipes.event(Event::Unroutable { peer: source, part, messages: 1 });
                 return Routed::Done;
             };
-            let mapping = StreamMapping { source, group, number, part, pipe, segment: 0 };
+            let mapping = StreamMapping { source, group, number, part, pipe, segment: 0, ignored: false };
             if let Carried::Local(mapping) = core::mem::replace(entry, Carried::Local(mapping))
                 && !is_this(&mapping)
             {
@@ -382,13 +382,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.counters.stray_segments += 1;
             return Routed::Done;
         }
-        let pipe = mapping.pipe;
+        let (pipe, ignored) = (mapping.pipe, mapping.ignored);
         // A segment is missing: the stream ends here, and its reader is told.
         let lost = mapping.segment != segment;
         let last = label.has(flag::LAST) || lost;
         let aborted = label.has(flag::ABORTED) || lost;
         let kind = DeliveryKind::Stream { number, segment, last, aborted };
-        if !self.offer(pipe, (0, label.length as usize), kind, to, pipes) {
+        let is_read = !ignored || last;
+        if is_read && !self.offer(pipe, (0, label.length as usize), kind, to, pipes) {
             return Routed::Blocked;
         }
         match self.streams.entry(to.id, group) {

@@ -101,6 +101,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.streams.iter()
     }
 
+    /// Discards the rest of an arriving stream as it arrives, but for its end, which is delivered: its reader has gone.
+    pub fn ignore_stream(&mut self, source: NodeId, number: StreamNo) {
+        if let Some(mapping) = self.streams.find(source, number) {
+            mapping.ignored = true;
+        }
+    }
+
     /// A relay has accepted or refused a stream of this node.
     pub(super) fn stream_answered(
         &mut self,

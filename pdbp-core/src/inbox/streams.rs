@@ -244,7 +244,8 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// Discards the stream: received segments, and those still to come.
+    /// Discards the stream: received segments, those in the pipe, as far as there is room for what lies between them, and those still
+    /// to come.
     pub fn forget<A: Arrivals<Hold = H, Buffer = B>>(&mut self, key: StreamKey, arrivals: &mut A) {
         let Some(stream) = self.streams.find(key) else { return };
         while let Some(hold) = self.lists.pop_hold(&mut stream.segments) {
@@ -253,6 +254,8 @@ impl<H, B> Inbox<'_, H, B> {
         stream.ignored = true;
         if stream.ended {
             self.streams.remove(key);
+        } else {
+            while self.pull(arrivals) {}
         }
     }
 }

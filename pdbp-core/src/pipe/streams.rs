@@ -20,6 +20,8 @@ pub struct StreamMapping {
     pub pipe: PipeId,
     /// Number of the next segment.
     pub segment: u32,
+    /// Nobody reads it any more: of what comes only the end is delivered.
+    pub ignored: bool,
 }
 
 /// A stream of another node that this one forwards as relay.
@@ -74,7 +76,7 @@ pub(crate) struct StreamEntry {
     lent: bool,
 }
 
-const _: () = assert!(size_of::<StreamEntry>() == 24);
+const _: () = assert!(size_of::<StreamEntry>() == 28);
 
 /// MTA as one node needs it: the streams that arrive over each link, so that a block of a stream finds its private pipe, or its
 /// onward route, in one step. A row has an entry for each stream pipe of the peer and, where there are relays, one for each circuit
@@ -145,6 +147,15 @@ impl<'a> StreamMap<'a> {
     #[cfg(test)]
     pub(crate) fn lent(&self) -> usize {
         self.entries.iter().filter(|entry| entry.lent).count()
+    }
+
+    /// The tuple of a stream that ends here.
+    pub(crate) fn find(&mut self, source: NodeId, number: StreamNo) -> Option<&mut StreamMapping> {
+        let mut entries = self.entries.iter_mut();
+        entries.find_map(|entry| match &mut entry.carried {
+            Carried::Local(mapping) if (mapping.source, mapping.number) == (source, number) => Some(mapping),
+            _ => None,
+        })
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &StreamMapping> {

@@ -1,9 +1,9 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use pdbp::{PipeError, RecvError};
+use pdbp::{Interest, PipeError, RecvError};
 
-use crate::{SOON, clusters, find, pair, part};
+use crate::{BRIEFLY, SOON, clusters, find, pair, part, until};
 
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i * 7 + i / 251) as u8).collect()
@@ -119,6 +119,39 @@ fn a_stream_given_up_by_its_writer_ends_with_an_error() {
         let mut reader = b.accept_stream(SOON).unwrap();
         let error = reader.read_to_end(&mut Vec::new()).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+    }
+}
+
+/// Nor the other parts of its node, which what is left unread would stop.
+#[test]
+fn a_reader_that_goes_stops_nobody_though_its_part_receives_nothing() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let c = part(&cluster.node(1).unwrap(), "c");
+        let [to_b, to_c] = ["b@node1", "c@node1"].map(|address| find(&a, address));
+        let mut stream = a.open_stream(to_b).unwrap();
+        let mut write = || {
+            let room = || until(&[&a, &b], || a.wait(Interest::Send(to_b), BRIEFLY).ok());
+            room();
+            stream.write_all(&pattern(1000)).unwrap();
+            stream.flush_segment().unwrap();
+        };
+        write();
+        let reader = until(&[&a, &b], || b.try_accept_stream().unwrap());
+        // As many as a link holds arrive before it goes, and more than that after.
+        (0..3).for_each(|_| write());
+        drop(reader);
+        (0..100).for_each(|_| write());
+        stream.finish().unwrap();
+        a.send(to_c, b"passes").unwrap();
+        a.flush();
+        assert_eq!(*until(&[&a, &c], || c.try_recv()), *b"passes");
+        // It can go on with other streams.
+        let mut next = a.open_stream(to_b).unwrap();
+        next.write_all(b"next").unwrap();
+        next.finish().unwrap();
+        let mut reader = until(&[&a, &b], || b.try_accept_stream().unwrap());
+        assert_eq!(*reader.next_segment(SOON).unwrap().unwrap(), *b"next");
     }
 }
 

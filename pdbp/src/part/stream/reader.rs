@@ -15,8 +15,9 @@ use crate::node::Waiter;
 use crate::part::inbox::{Pointer, Source};
 use crate::part::{HoldsPart, Part, Target};
 
-/// The reading end of a stream. If it is dropped before the end, its part discards the rest in each call that receives or waits for
-/// something to receive; until the next such call, the writer waits for room.
+/// The reading end of a stream. If it is dropped before the end, what has arrived of the rest is discarded at once, as far as the part has
+/// room to set aside the messages that lie between; what comes later is discarded by the node as it arrives, whether or not the part
+/// receives.
 ///
 /// Unread segments hold their blocks, and with them the credit of the node they came from. So a part that gets several streams from
 /// one node, or through one relay, must read them concurrently, and its messages too.
@@ -213,6 +214,8 @@ impl<P: HoldsPart> Drop for StreamReader<P> {
         if self.over {
             return;
         }
+        // What arrives later is discarded by the node, whether or not the part receives.
+        self.part.part().shared().engine().ignore_stream(self.key.source(), self.key.number());
         // No borrow is live here: `take` ends its own before it returns.
         let mut inbox = self.part.part().inbox();
         #[cfg(feature = "mpi")]
