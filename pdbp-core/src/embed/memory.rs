@@ -406,9 +406,9 @@ const _: () = {
     fits::<Lane>(128);
     fits::<Option<NodeEntry>>(56);
     fits::<Option<PartEntry>>(56);
-    fits::<Local>(96);
+    fits::<Local>(112);
     fits::<PipeEntry>(32);
-    fits::<StreamEntry>(24);
+    fits::<StreamEntry>(28);
     fits::<Option<RoomEntry>>(48);
     fits::<Option<agreement::Entry>>(72);
     fits::<agreement::Peer>(296);
