@@ -85,7 +85,7 @@ impl<T: Transport + 'static> Cluster<T> {
         let mut restless = hosts.filter_map(|(node, host)| {
             let unpolled = self.network.unpolled(node);
             let what = (unpolled > 0).then(|| format!("{unpolled} completions are not polled"));
-            Some((node, what.or_else(|| host.unrest(until, barriers))?))
+            Some((node, what.or_else(|| host.unrest(until, (barriers, self.quiescence_ends(host))))?))
         });
         // What such a node sent is lost, and it cannot know that yet.
         let unnoticed =

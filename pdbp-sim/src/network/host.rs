@@ -370,7 +370,7 @@ impl<T: Transport + 'static> Host<T> {
     }
 
     /// What does not rest yet, and why.
-    pub(super) fn unrest(&self, traffic_until: u64, barriers: Ends) -> Option<String> {
+    pub(super) fn unrest(&self, traffic_until: u64, (barriers, quiescence): (Ends, Ends)) -> Option<String> {
         if !self.has_read_all || !self.held_messages.is_empty() {
             return Some("there is something to read".to_owned());
         }
@@ -386,7 +386,7 @@ impl<T: Transport + 'static> Host<T> {
         }
         let meetings = || {
             let supersteps = || self.supersteps.unrest(traffic_until, barriers);
-            self.unmet(traffic_until, barriers).or_else(supersteps)
+            self.meetings.unrest(traffic_until, (barriers, quiescence)).or_else(supersteps)
         };
         let rows = || super::check::unrest(self.engine(), self.engine().config().nodes);
         let actor = || self.acting.as_ref().and_then(|acting| acting.actor.unrest());

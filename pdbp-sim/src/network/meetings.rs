@@ -2,6 +2,7 @@
 
 use pdbp_core::Transport;
 use pdbp_core::endpoint::{Barrier, Quiescence};
+use pdbp_core::id::NodeId;
 
 use super::check::{Breach, Invariant};
 use super::cluster::Cluster;
@@ -42,7 +43,7 @@ impl Meetings {
     }
 
     /// What is under way, if it should end.
-    fn unrest(&self, until: u64, (barriers, quiescence): (Ends, Ends)) -> Option<String> {
+    pub(super) fn unrest(&self, until: u64, (barriers, quiescence): (Ends, Ends)) -> Option<String> {
         let (passed, due) = (self.passed(), self.due(until));
         if barriers == Ends::Certainly && passed < u64::from(due) {
             let arrived = self.arrived;
@@ -112,13 +113,10 @@ impl<T: Transport + 'static> Host<T> {
         Ok(())
     }
 
-    /// What is under way and should end: barriers, which all nodes have to arrive at, and requests for quiescence when there is
-    /// a primary that can be asked.
-    pub(super) fn unmet(&self, until: u64, barriers: Ends) -> Option<String> {
+    /// The primary, if it can be asked.
+    fn primary(&self) -> Option<NodeId> {
         let (engine, me) = (self.engine(), self.engine().config().node);
-        let primary = engine.master().filter(|node| *node == me || !engine.has_failed(*node));
-        let quiescence = if primary.is_some() { Ends::Certainly } else { Ends::Perhaps };
-        self.meetings.unrest(until, (barriers, quiescence))
+        engine.master().filter(|node| *node == me || !engine.has_failed(*node))
     }
 
     /// Notes what has been answered.
@@ -254,6 +252,20 @@ impl<T: Transport + 'static> Cluster<T> {
         }
         let whole = self.hosts.iter().all(Option::is_some) && self.lives.iter().all(|lives| *lives == 1);
         if whole { Ends::Certainly } else { Ends::Perhaps }
+    }
+}
+
+impl<T: Transport + 'static> Cluster<T> {
+    /// Whether a host's requests for quiescence are answered: where there is a primary that can be asked, and more than half of its
+    /// voters are there. Without them it lets nobody in again, and waits for whoever asks to be.
+    pub(super) fn quiescence_ends(&self, host: &Host<T>) -> Ends {
+        let there = |node: NodeId| self.hosts.get(node.index()).and_then(Option::as_ref);
+        let Some(primary) = host.primary().and_then(there) else { return Ends::Perhaps };
+        let engine = primary.engine();
+        let voters = || engine.members().take_while(|node| node.raw() < engine.config().voters);
+        let votes =
+            |node: &NodeId| there(*node).is_some_and(|host| host.engine().agreement().is_member(*node));
+        if 2 * voters().filter(votes).count() > voters().count() { Ends::Certainly } else { Ends::Perhaps }
     }
 }
 
