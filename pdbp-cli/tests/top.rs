@@ -132,6 +132,12 @@ fn it_says_what_to_do_when_there_is_no_cluster() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(said.contains(&place) && said.contains("PDBP_METRICS") && said.contains("--connect"), "{said}");
+    let output = top(&["--once", "--connect", "nonsense"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("nonsense: ") && said.contains("127.0.0.1:9100") && !said.contains("METRICS"),
+        "{said}"
+    );
     for arguments in [&["--interval", "never"] as &[&str], &["--nodes", "2"], &["--set", "nodes=2"]] {
         let output = top(arguments);
         assert_eq!(output.status.code(), Some(2), "{output:?}");

@@ -66,6 +66,12 @@ fn what_cannot_be_read_is_named_and_the_rest_is_measured() {
         "{said}"
     );
     assert_eq!(ended.stdout.iter().filter(|byte| **byte == b'\n').count(), 133);
+    let nothing = measure(&["missing.h264", "--csv", "-"], folder.path());
+    let said = String::from_utf8_lossy(&nothing.stderr).into_owned();
+    assert!(
+        nothing.status.code() == Some(1) && said.contains("missing.h264") && !said.contains("0 clips"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -34,9 +34,9 @@ impl fmt::Display for Timeout {
             write!(f, "{}{peer}", if i == 0 { "" } else { ", " })?;
         }
         if self.peers.is_empty() {
-            f.write_str("the cluster")?;
+            f.write_str("nobody")?;
         }
-        write!(f, " has not {}", self.missing)
+        write!(f, " has {}{}", if self.peers.is_empty() { "" } else { "not " }, self.missing)
     }
 }
 

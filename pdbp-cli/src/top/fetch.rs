@@ -18,10 +18,12 @@ const LONGEST_REASON: usize = 300;
 /// Asks the endpoint at `address`.
 pub(super) fn figures(address: &str) -> Result<ClusterFigures, Failed> {
     let answer = get(address, "/cluster.json").map_err(|error| {
-        format!(
-            "cannot get figures from {address}: {error}; start the cluster with PDBP_METRICS={address}, or name its \
-             address with --connect"
-        )
+        let remedy = if error.kind() == io::ErrorKind::InvalidInput {
+            "name a host and a port, as in 127.0.0.1:9100".to_owned()
+        } else {
+            format!("start the cluster with PDBP_METRICS={address}, or name its address with --connect")
+        };
+        format!("cannot get figures from {address}: {error}; {remedy}")
     })?;
     let body = body(&answer).map_err(|what| format!("{address} serves no figures of a cluster: {what}"))?;
     serde_json::from_slice(body)

@@ -124,7 +124,7 @@ fn measure(tasks: &Tasks<'_>, kinds: Kinds, cli: &Cli) -> Result<Total, Error> {
     for refusal in tasks.refusals() {
         eprintln!("pdbp-clips: {refusal}");
     }
-    if !cli.quiet {
+    if !cli.quiet && total.clips > 0 {
         let counts = tasks.counts();
         eprintln!(
             "{} clips, {} pieces, {} pictures, {} of them black and {} like the one before, {} in a row at most; {} pieces of processors that were lost, {} copies of late ones",

@@ -70,7 +70,8 @@ impl<S: Share> Part<S> {
         StreamWriter::open(self, to)
     }
 
-    /// Waits up to `timeout` for the next stream opened to this part.
+    /// Waits up to `timeout` for the next stream opened to this part. Who gets several streams at a time reads them all, each on a
+    /// thread or in a task of its own: one that is not read stops the others of its node ([`StreamReader`]).
     ///
     /// # Errors
     /// As [`recv_timeout`](Self::recv_timeout).
