@@ -93,7 +93,7 @@ pub(super) struct Parts<'a> {
     pub(super) nameless: Nameless,
     /// Whether all nodes know that this node's numbers are being reused.
     pub(super) recurrence_known: bool,
-    /// The recurrence that the host was told last.
+    /// The recurrence, and the parts forgotten so far, that the host was told of last.
     forgotten_told: (u64, u64),
 }
 

@@ -11,7 +11,7 @@ use pdbp::collective::{Group, GroupError, Sum};
 
 use super::{SOON, builder, pair, run};
 
-/// Nothing, less than a value per member, lengths that no number of members divides, and more than a block.
+/// Nothing, less than a value per member, lengths that few numbers of members divide, and more than a block.
 const LENGTHS: &[usize] = &[0, 1, 2, 33, 3001];
 
 #[test]

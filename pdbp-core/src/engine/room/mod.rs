@@ -296,8 +296,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Tells the receiver of a message that was given up, after its segments, if there is room for that now.
     fn end_room_request(&mut self, entry: usize) -> u32 {
-        let Some(Some(entry_of)) = self.rooms.table.get(entry) else { return 0 };
-        let RoomEntry { source, dest: to, number, state: State::Ending, .. } = *entry_of else { return 0 };
+        let Some(Some(ended)) = self.rooms.table.get(entry) else { return 0 };
+        let RoomEntry { source, dest: to, number, state: State::Ending, .. } = *ended else { return 0 };
         match self.open(to.node()) {
             Ok(mut block) => {
                 let dest = u32::from(to.local()) | GIVEN_UP;

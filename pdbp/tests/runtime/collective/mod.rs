@@ -21,7 +21,7 @@ use pdbp_sim::fault::{Chance, FaultInjector, Faults};
 
 use crate::{BRIEFLY, SOON, clusters, part, small, small_builder};
 
-/// Nothing, less than a value per member, lengths that no number of members divides, and more than a block.
+/// Nothing, less than a value per member, lengths that few numbers of members divide, and more than a block.
 const LENGTHS: &[usize] = &[0, 1, 2, 33, 250, 3001];
 
 /// A barrier of threads, which also opens when one of them has failed.
