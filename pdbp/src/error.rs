@@ -33,10 +33,8 @@ impl fmt::Display for Timeout {
         for (i, peer) in self.peers.iter().enumerate() {
             write!(f, "{}{peer}", if i == 0 { "" } else { ", " })?;
         }
-        if self.peers.is_empty() {
-            f.write_str("nobody")?;
-        }
-        write!(f, " has {}{}", if self.peers.is_empty() { "" } else { "not " }, self.missing)
+        let has = if self.peers.is_empty() { "nobody has" } else { " has not" };
+        write!(f, "{has} {}", self.missing)
     }
 }
 

@@ -294,8 +294,7 @@ impl Part {
         })
     }
 
-    /// The next message. Commands come first. Waits until there is one, or for `timeout` seconds, and raises Timeout then; PeerFailed at once if
-    /// every other node has failed or left, and this one has no other part.
+    /// The next message, commands first. Raises Timeout after `timeout` seconds without one, and PeerFailed once nobody is left to send it.
     #[pyo3(signature = (timeout = None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
         let message = self.receive(
@@ -329,8 +328,7 @@ impl Part {
         Ok(Batch::new(&self.cell, batch))
     }
 
-    /// The batches that have come, one after the other: as long as there are any, or, with a timeout, until none comes for so long, or
-    /// nobody is left who could send one.
+    /// The batches that have come, one by one: as long as there are any, or, with a timeout, until none comes for so long or nobody is left.
     #[pyo3(signature = (timeout = Some(0.0)), text_signature = "($self, timeout=0.0)")]
     fn batches(&self, timeout: Option<f64>) -> PyResult<Batches> {
         Ok(Batches::new(self.cell.clone(), Patience::of(timeout)?))

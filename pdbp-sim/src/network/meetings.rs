@@ -253,9 +253,7 @@ impl<T: Transport + 'static> Cluster<T> {
         let whole = self.hosts.iter().all(Option::is_some) && self.lives.iter().all(|lives| *lives == 1);
         if whole { Ends::Certainly } else { Ends::Perhaps }
     }
-}
 
-impl<T: Transport + 'static> Cluster<T> {
     /// Whether a host's requests for quiescence are answered: where there is a primary that can be asked, and more than half of its
     /// voters are there. Without them it lets nobody in again, and waits for whoever asks to be.
     pub(super) fn quiescence_ends(&self, host: &Host<T>) -> Ends {

@@ -28,6 +28,7 @@
 //! for a message that it has given up. Unused space granted to a node that fails is freed once everything that had arrived from the
 //! node has been read.
 
+mod sent;
 mod table;
 
 use zerocopy::little_endian::{U32, U64};
@@ -42,6 +43,7 @@ use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
+pub(super) use sent::SentWhole;
 pub(crate) use table::RoomEntry;
 pub(super) use table::Rooms;
 use table::State;
@@ -73,25 +75,6 @@ pub(super) enum RoomRequest {
         number: u32,
         state: Answer,
     },
-}
-
-/// Which of the last 64 messages in segments of a part were sent whole.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SentWhole {
-    /// The number of the last one, whose bit is the lowest.
-    last: u32,
-    bits: u64,
-}
-
-impl SentWhole {
-    fn note(&mut self, number: u32) {
-        self.bits = self.bits.checked_shl(number.wrapping_sub(self.last)).unwrap_or(0) | 1;
-        self.last = number;
-    }
-
-    fn has(&self, number: u32) -> bool {
-        self.bits.checked_shr(self.last.wrapping_sub(number)).unwrap_or(0) & 1 == 1
-    }
 }
 
 /// The outcome of a request.

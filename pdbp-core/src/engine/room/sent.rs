@@ -1,0 +1,44 @@
+//! What a part has sent, as far as an answer that comes late may ask for it.
+
+/// Which of the last 64 messages in segments of a part were sent whole.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::engine) struct SentWhole {
+    /// The number of the last one, whose bit is the lowest.
+    last: u32,
+    bits: u64,
+}
+
+impl SentWhole {
+    /// The part has sent a message whole.
+    pub(super) fn note(&mut self, number: u32) {
+        self.bits = self.bits.checked_shl(number.wrapping_sub(self.last)).unwrap_or(0) | 1;
+        self.last = number;
+    }
+
+    /// Whether the message is one of these.
+    pub(super) fn has(&self, number: u32) -> bool {
+        self.bits.checked_shr(self.last.wrapping_sub(number)).unwrap_or(0) & 1 == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ones_are_known_and_those_given_up_between_them_are_not_among_them() {
+        for first in [1, u32::MAX - 1] {
+            let at = |ahead: u32| first.wrapping_add(ahead);
+            let mut sent = SentWhole::default();
+            assert!(!sent.has(first), "nothing was sent");
+            [0, 1, 3].into_iter().for_each(|ahead| sent.note(at(ahead)));
+            let known = [0, 1, 2, 3, 4].map(|ahead| sent.has(at(ahead)));
+            assert_eq!(known, [true, true, false, true, false]);
+            sent.note(at(64));
+            assert_eq!([0, 1, 3, 64].map(|ahead| sent.has(at(ahead))), [false, true, true, true]);
+            // Another part in the place, which counts from the start.
+            sent.note(at(0));
+            assert_eq!([0, 1, 64].map(|ahead| sent.has(at(ahead))), [true, false, false]);
+        }
+    }
+}
