@@ -1,5 +1,9 @@
 //! A cluster founded by one node: it is complete with one member; others join, and what they may decide.
 
+use std::format;
+use std::string::String;
+use std::vec::Vec;
+
 use super::plan::Plan;
 use super::table::{added, entry, node, part};
 use super::world::World;
@@ -141,6 +145,118 @@ fn what_only_a_founder_knows_ends_with_it() {
         for i in 1..3 {
             assert_eq!(world.replica(i).primary(), None, "node {i}, seed {seed}, lease {lease}");
             assert!(!world.is_current(i), "node {i}, seed {seed}, lease {lease}");
+        }
+    }
+}
+
+/// Whether a node knows that all three voters are members.
+fn knows(w: &World, i: usize) -> bool {
+    w.runs(i) && (0..3).all(|n| w.replica(i).is_member(node(n)))
+}
+
+/// For each event from when the second voter is in until all know the third: a world in which that has just happened, with a part that the
+/// founder has added before.
+fn events_of_the_third_join(seed: u64, lease: u64) -> Vec<World> {
+    let begin = || {
+        let mut world = three_voters(seed, lease);
+        world.ask(0, added(part(0, 1)));
+        world
+    };
+    let (mut reference, mut steps, mut events) = (begin(), Vec::new(), 0);
+    reference.run_until("the founder's answer", |w| !w.is_asking(0));
+    reference.run_until("the second voter", |w| (1..3).any(|n| w.replica(0).is_member(node(n))));
+    let last = |w: &World| (0..3).all(|i| knows(w, i) && w.is_current(i));
+    while !last(&reference) {
+        if reference.events > events {
+            steps.push(reference.steps);
+            events = reference.events;
+        }
+        reference.step();
+    }
+    let at = |steps: u64| {
+        let mut world = begin();
+        while world.steps < steps {
+            world.step();
+        }
+        world
+    };
+    steps.into_iter().map(at).collect()
+}
+
+fn runs_of_the_third_join() -> impl Iterator<Item = (String, World)> {
+    let runs = (0..20).flat_map(|seed| [(seed, 0), (seed, 16_000)]);
+    runs.flat_map(|(seed, lease)| {
+        let worlds = events_of_the_third_join(seed, lease).into_iter().enumerate();
+        worlds.map(move |(event, world)| (format!("seed {seed}, lease {lease}, event {event}"), world))
+    })
+}
+
+/// At each moment of the third voter's admission: either one of the others knows that it is decided, and they go on with all that the founder has
+/// answered, or none does, and they decide and show nothing.
+#[test]
+fn a_founder_that_ends_at_any_moment_of_an_admission_leaves_all_or_nothing() {
+    let (mut went_on, mut stopped) = (0, 0);
+    for (run, mut world) in runs_of_the_third_join() {
+        world.crash(0);
+        if (1..3).any(|i| knows(&world, i)) {
+            went_on += 1;
+            world.ask(1, added(part(1, 1)));
+            world.run_until("an answer", |w| !w.is_asking(1));
+            assert_eq!(world.last_answer(1), Some(true), "{run}");
+            world.restart(0);
+            world.run_until("the founder to be back", |w| are_members(w, 3));
+            assert!([(0, 1), (1, 1)].iter().all(|(n, l)| world.table(0).has(part(*n, *l))), "{run}");
+        } else {
+            stopped += 1;
+            world.run_for(300_000);
+            let running = || (1..3).filter(|i| world.runs(*i));
+            assert!(running().all(|i| world.replica(i).primary().is_none()), "{run}");
+            assert!(running().all(|i| !world.is_current(i)), "{run}");
+        }
+        assert_eq!(world.broken, None, "{run}");
+    }
+    assert!(went_on > 0 && stopped > 0, "{went_on} went on, {stopped} stopped");
+}
+
+/// Suspended or cut off for longer than any lease, and back: nobody has decided anything else meanwhile, and all go on.
+#[test]
+fn a_founder_that_is_away_at_any_moment_of_an_admission_finds_its_cluster() {
+    const AWAY: u64 = 200_000;
+    for cut_off in [false, true] {
+        for (run, mut world) in runs_of_the_third_join() {
+            if cut_off {
+                for other in 1..3 {
+                    world.block(0, other, AWAY);
+                    world.block(other, 0, AWAY);
+                }
+            } else {
+                world.stop(0, AWAY);
+            }
+            world.run_for(AWAY);
+            world.run_until("all three", |w| are_members(w, 3));
+            world.ask(2, added(part(2, 1)));
+            world.run_until("an answer", |w| !w.is_asking(2));
+            assert_eq!(world.last_answer(2), Some(true), "{run}, cut off: {cut_off}");
+            assert!(world.table(2).has(part(0, 1)), "{run}, cut off: {cut_off}");
+        }
+    }
+}
+
+/// Either of the others may end and return; then the founder may end.
+#[test]
+fn a_voter_that_ends_at_any_moment_of_an_admission_returns() {
+    for ends in [1, 2] {
+        for (run, mut world) in runs_of_the_third_join() {
+            if world.runs(ends) {
+                world.crash(ends);
+                world.run_for(20_000);
+                world.restart(ends);
+            }
+            world.run_until("all three", |w| are_members(w, 3));
+            assert!((0..3).all(|i| world.table(i).has(part(0, 1))), "{run}: {ends}");
+            world.crash(0);
+            world.ask(1, added(part(1, 1)));
+            world.run_until("an answer", |w| !w.is_asking(1));
         }
     }
 }

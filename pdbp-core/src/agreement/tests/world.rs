@@ -68,6 +68,8 @@ pub(super) struct World {
     trace: VecDeque<String>,
     /// How many of the last events are kept.
     keep: usize,
+    /// Events so far.
+    pub(super) events: u64,
     pub(super) broken: Option<String>,
     healed: bool,
     /// Members that replicas were told are down.
@@ -119,6 +121,7 @@ impl World {
             history: History::default(),
             trace: VecDeque::new(),
             keep: if std::env::var_os("PDBP_AGREEMENT_SEED").is_some() { usize::MAX } else { 100 },
+            events: 0,
             broken: None,
             healed: false,
             downs: 0,
@@ -192,7 +195,7 @@ impl World {
         &self.hosts[i].table
     }
 
-    fn runs(&self, i: usize) -> bool {
+    pub(super) fn runs(&self, i: usize) -> bool {
         self.hosts[i].replica.is_some()
     }
 
@@ -209,6 +212,7 @@ impl World {
     }
 
     pub(super) fn note(&mut self, what: String) {
+        self.events += 1;
         if self.trace.len() == self.keep {
             self.trace.pop_front();
         }
