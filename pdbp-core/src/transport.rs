@@ -22,6 +22,8 @@
 //! * Blocks of a peer arrive in one of two ways, which [`Transport::arrival`] names per link; the engine follows it. *Posted*: into
 //!   a block given by [`Op::Recv`]; the sender's block is complete when it may be overwritten. *In place*: the receiver reads the
 //!   sender's own block and gives it back by [`Op::Return`], which completes it at the sender.
+//! * In place, a block that [`Transport::submit`] has taken reaches a peer that polls, without a further call at its sender, which may
+//!   be computing. Posted ones may need the sender's polls.
 //!
 //! `pdbp-sim` has a conformance suite that checks all of this for any implementation; its docs show the example `backend`, written
 //! from scratch. For a medium that just carries frames, such as a UART or a socket, implement [`embed::Wire`](crate::embed::Wire):

@@ -63,6 +63,24 @@ impl Contents {
         bytes.iter_mut().zip(expected).take(self.length).for_each(|(to, from)| *to = from);
     }
 
+    /// What is wrong with a block that has arrived in place of this one.
+    pub(super) fn compare_arrived(&self, bytes: &[u8]) -> Result<(), String> {
+        let other = bytes.get(16..24).and_then(|number| Some(u64::from_le_bytes(number.try_into().ok()?)));
+        let Some(sequence) = other.filter(|number| *number != self.sequence) else {
+            return self.compare(bytes);
+        };
+        let kind = if bytes.get(12) == Some(&(Kind::Meet as u8)) { Kind::Meet } else { Kind::Data };
+        // Another block as it was sent is one that is in the wrong place; anything else was damaged.
+        if (Self { kind, sequence, length: bytes.len(), ..*self }).compare(bytes).is_err() {
+            return self.compare(bytes);
+        }
+        Err(if sequence > self.sequence {
+            format!("is lost or late: block {sequence} has arrived in its place")
+        } else {
+            format!("is expected, and block {sequence} has arrived again")
+        })
+    }
+
     /// What differs between `bytes` and the block that should be here.
     pub(super) fn compare(&self, bytes: &[u8]) -> Result<(), String> {
         if bytes.get(..8) != Some(&MAGIC) {
@@ -75,14 +93,14 @@ impl Contents {
         let fields = [
             ("source", number(8..10), u64::from(self.source.raw())),
             ("destination", number(10..12), u64::from(self.dest.raw())),
-            ("number on its link", number(16..24), self.sequence),
+            ("number on the link", number(16..24), self.sequence),
             ("kind", number(12..16), self.kind as u64),
             ("length as written", number(24..28), self.length as u64),
             ("length as delivered", bytes.len() as u64, self.length as u64),
         ];
         for (what, found, expected) in fields {
             if found != expected {
-                return Err(format!("has {what} {found} where {expected} was expected"));
+                return Err(format!("has {found} as its {what} instead of {expected}"));
             }
         }
         let expected = self.head().into_iter().chain(self.pattern());

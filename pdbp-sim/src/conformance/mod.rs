@@ -2,7 +2,8 @@
 //!
 //! Every case is run by all nodes of a domain at once, each with its own endpoint; nodes talk to each other through nothing but
 //! the transport under test, so they may as well be separate processes. All waiting is polling with a bound on the polls that
-//! bring nothing, so that a transport that loses something fails instead of hanging. (One whose calls block hangs.)
+//! bring nothing, so that a transport that loses something fails instead of hanging. When a call does not come back for as long,
+//! the standard error says which call of which node in which case: nothing can end it, and the case goes on waiting.
 //!
 //! A [`Node`] is an endpoint with blocks of its own and books on all that moves. Every byte of a block follows from its link and
 //! its number there; whatever arrives or comes back is compared, and a block that came back is overwritten at once, so that
@@ -59,6 +60,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod watch;
 
 use std::fmt;
 
@@ -69,6 +71,7 @@ use cases::{delivery, departure, flow, outage, refusal};
 pub use node::Node;
 pub use report::{Line, Report, run_all};
 pub use threads::{check, run_on_threads};
+use watch::Watch;
 
 /// How a node goes away in the cases in which one does.
 pub enum Leaving<T> {
@@ -120,8 +123,14 @@ impl<T: Transport, M: BlockMemory> Case<T, M> {
     /// # Errors
     /// What is wrong with the transport.
     pub fn run(&self, mut node: Node<T, M>) -> Result<Verdict, Failure> {
+        let _watch = Watch::on(&node, self.name);
+        self.run_on(&mut node)
+    }
+
+    /// As `run`, of a node that goes away later.
+    fn run_on(&self, node: &mut Node<T, M>) -> Result<Verdict, Failure> {
         node.meet()?;
-        let verdict = (self.steps)(&mut node)?;
+        let verdict = (self.steps)(node)?;
         if verdict == Verdict::Left {
             return Ok(verdict);
         }
@@ -149,6 +158,7 @@ cases! {
     delivery::blocks_arrive_once_in_order_intact,
     delivery::every_block_comes_back,
     delivery::one_to_many_and_many_to_one,
+    delivery::in_place_blocks_leave_without_polls,
     delivery::in_place_blocks_stay_until_returned,
     delivery::posted_blocks_wait_for_room,
     flow::idle_polls_bring_nothing,
@@ -178,6 +188,7 @@ macro_rules! conformance {
             blocks_arrive_once_in_order_intact
             every_block_comes_back
             one_to_many_and_many_to_one
+            in_place_blocks_leave_without_polls
             in_place_blocks_stay_until_returned
             posted_blocks_wait_for_room
             idle_polls_bring_nothing

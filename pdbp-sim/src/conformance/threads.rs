@@ -1,30 +1,55 @@
 //! Runs a case with a thread per node.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use pdbp_core::{BlockMemory, Transport};
 
-use super::{Case, Failure, Node, Verdict, cases};
+use super::node::Beside;
+use super::{Case, Failure, Node, Verdict, Watch, cases};
 
 /// Runs a case on all nodes of a domain, each on a thread of its own.
 ///
 /// # Errors
-/// What the nodes found wrong. A node that fails goes away, which its peers may notice first.
+/// What the nodes found wrong, in the order in which they did. A node that fails goes away, which its peers may find wrong in turn: the first failure
+/// is the one to look at.
+///
+/// # Panics
+/// When a node panics, or there can be no thread for it.
+#[expect(clippy::panic, reason = "tests have nobody to tell otherwise")]
 pub fn run_on_threads<T, M>(case: &Case<T, M>, nodes: Vec<Node<T, M>>) -> Result<Verdict, Vec<Failure>>
 where
     T: Transport + Send,
     M: BlockMemory + Send,
 {
-    let outcomes: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = nodes.into_iter().map(|node| scope.spawn(move || case.run(node))).collect();
+    let beside = Arc::new(Beside::new(nodes.len()));
+    let ended = AtomicU64::new(0);
+    let run = |mut node: Node<T, M>| {
+        let _watch = Watch::on(&node, case.name);
+        node.set_beside(&beside);
+        let outcome = case.run_on(&mut node);
+        // Before the node goes, so that whoever misses it comes later.
+        (ended.fetch_add(1, Ordering::Relaxed), outcome)
+    };
+    let mut outcomes: Vec<_> = thread::scope(|scope| {
+        let run = &run;
+        // Named, for the message of a panic.
+        let start = |node: Node<T, M>| {
+            let name = format!("{} of {}", node.id(), case.name);
+            let thread = thread::Builder::new().name(name).spawn_scoped(scope, move || run(node));
+            thread.unwrap_or_else(|error| panic!("no thread for a node: {error}"))
+        };
+        let threads: Vec<_> = nodes.into_iter().map(start).collect();
         threads
             .into_iter()
             .map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     });
+    outcomes.sort_by_key(|(order, _)| *order);
     let mut verdict = Verdict::Passed;
     let mut failures = Vec::new();
-    for outcome in outcomes {
+    for (_, outcome) in outcomes {
         match outcome {
             Ok(skipped @ Verdict::Skipped(_)) => verdict = skipped,
             Ok(_) => {}

@@ -75,6 +75,32 @@ pub(crate) fn one_to_many_and_many_to_one<T: Transport, M: BlockMemory>(
     Ok(Verdict::Passed)
 }
 
+/// In place: a block that was submitted reaches a peer that polls while its sender does nothing at all.
+pub(crate) fn in_place_blocks_leave_without_polls<T: Transport, M: BlockMemory>(
+    node: &mut Node<T, M>,
+) -> Result<Verdict, Failure> {
+    let me = node.id();
+    let peers: Vec<_> = node.peers().into_iter().filter(|p| node.in_place(*p)).collect();
+    if !node.sees_beside() {
+        return Ok(Verdict::Skipped("nodes in other processes see each other by polls alone"));
+    }
+    // One after the other, since whoever receives polls.
+    for sender in 0..usize::from(node.capabilities().nodes) {
+        let sender = node.node(sender);
+        if me == sender {
+            for peer in &peers {
+                node.send(*peer, Kind::Data, BLOCK_HEADER)?;
+                node.watch_arrival(*peer)?;
+                node.wait("the block to come back", |node| node.away(*peer) == 0)?;
+            }
+        } else if peers.contains(&sender) {
+            let held = node.receive(sender, Kind::Data, BLOCK_HEADER)?;
+            node.release(held)?;
+        }
+    }
+    Ok(if peers.is_empty() { Verdict::Skipped("no peer's blocks arrive in place") } else { Verdict::Passed })
+}
+
 /// In place: a block is with its reader, unchanged, and not complete at its sender, until the reader gives it back.
 pub(crate) fn in_place_blocks_stay_until_returned<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,

@@ -1,9 +1,11 @@
 //! A node of the suite: a transport's endpoint, blocks of its own, and books on every block that moves. `steps` has what cases are
-//! made of.
+//! made of, `beside` what nodes of one process know of each other without the transport.
 
+mod beside;
 mod steps;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pdbp_core::id::{BlockId, NodeId};
@@ -15,6 +17,7 @@ use pdbp_core::{
 
 use super::contents::{Contents, Kind};
 use super::{Failure, Leaving};
+pub(super) use beside::{Beside, Call};
 use steps::describe;
 pub(super) use steps::{Sending, Traffic};
 
@@ -33,6 +36,10 @@ pub struct Node<T: Transport, M: BlockMemory> {
     /// Loses what is below a link, which restores itself.
     cut: Option<fn(&mut T, NodeId)>,
     patience: Duration,
+    /// What the nodes of this process see of each other.
+    beside: Option<Arc<Beside>>,
+    /// The call of the transport that is under way.
+    call: Arc<Call>,
     /// Polls in a row that brought nothing, and since when.
     idle: u32,
     idle_since: Option<Instant>,
@@ -85,6 +92,8 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
             leaving: Leaving::By(drop),
             cut: None,
             patience: Duration::from_secs(60),
+            beside: None,
+            call: Arc::default(),
             idle: 0,
             idle_since: None,
             closing: false,
@@ -232,6 +241,20 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         self.links.get(peer.index()).map_or(0, |l| l.restored)
     }
 
+    /// Lets the nodes of a process see each other.
+    pub(super) fn set_beside(&mut self, beside: &Arc<Beside>) {
+        self.beside = Some(Arc::clone(beside));
+    }
+
+    pub(super) fn sees_beside(&self) -> bool {
+        self.beside.is_some()
+    }
+
+    /// The call that is under way, and after how long it is one that blocks.
+    pub(super) fn call(&self) -> (&Arc<Call>, Duration) {
+        (&self.call, self.patience)
+    }
+
     pub(super) fn leaves(&self) -> bool {
         matches!(self.leaving, Leaving::By(_))
     }
@@ -271,7 +294,9 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
     /// Submits, and checks that a refusal hands back what was given.
     pub(super) fn submit(&mut self, op: Op) -> Result<Option<Refused<T::Error>>, Failure> {
         let before = describe(&op);
-        match self.endpoint()?.submit(op) {
+        let call = Arc::clone(&self.call);
+        let endpoint = self.endpoint()?;
+        match call.of("submit", || endpoint.submit(op)) {
             Ok(()) => Ok(None),
             Err(refused) => {
                 let after = describe(&refused.op);
@@ -376,7 +401,11 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
 
     /// Polls once, and keeps the books. Whether something happened.
     pub(super) fn poll(&mut self) -> Result<bool, Failure> {
-        let Some(completion) = self.endpoint()?.poll_completion() else { return Ok(false) };
+        let call = Arc::clone(&self.call);
+        let endpoint = self.endpoint()?;
+        let Some(completion) = call.of("poll_completion", || endpoint.poll_completion()) else {
+            return Ok(false);
+        };
         match completion {
             Completion::Sent { peer, block } => {
                 self.back(peer, block)?;
@@ -442,7 +471,9 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         let at = away.iter().position(|(away, _)| *away == id);
         let contents = at.map(|at| away.swap_remove(at).1);
         let Some(contents) = contents else {
-            return Err(self.failure(format!("{id:?} came back from {peer}, which did not have it")));
+            return Err(self.failure(format!(
+                "{id:?} was reported for {peer}, and was not sent there, or is back already"
+            )));
         };
         let same = contents.compare(block.bytes());
         same.map_err(|e| self.failure(format!("a block that came back from {peer} {e}")))?;
@@ -469,11 +500,15 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         let is_meet = block.bytes().get(12) == Some(&(Kind::Meet as u8));
         let kind = if is_meet { Kind::Meet } else { Kind::Data };
         let contents = Contents { source: peer, dest: me, kind, sequence, length };
-        let same = contents.compare(block.bytes());
+        let same = contents.compare_arrived(block.bytes());
         same.map_err(|e| self.failure(format!("block {sequence} from {peer} {e}")))?;
         let link = self.link(peer)?;
         link.next_in += 1;
+        let arrived = link.next_in;
         link.inbox.push_back((contents, block));
+        if let Some(beside) = &self.beside {
+            beside.set_arrived(peer, me, arrived);
+        }
         Ok(())
     }
 

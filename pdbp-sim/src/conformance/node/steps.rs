@@ -44,15 +44,17 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
             let open: Vec<_> = (self.links.iter().enumerate())
                 .filter(|(i, _)| *i != self.id().index())
                 .map(|(i, l)| {
+                    let (away, posted, arrived) = (l.away.len(), l.posted.len(), l.next_in);
                     format!(
-                        "node{i}: {} away, {} posted, {} arrived",
-                        l.away.len(),
-                        l.posted.len(),
-                        l.next_in
+                        "node{i}: {away} sent to it not back, {posted} posted for it not filled, {arrived} arrived from it"
                     )
                 })
                 .collect();
-            return Err(self.failure(format!("gave up waiting for {waits_for} [{}]", open.join("; "))));
+            let patience = self.patience;
+            return Err(self.failure(format!(
+                "nothing happened for {patience:?}; waits for {waits_for} [blocks of {}]",
+                open.join("; ")
+            )));
         }
         std::thread::sleep(Duration::from_micros(100));
         Ok(())
@@ -78,6 +80,21 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
             if !self.poll()? {
                 std::thread::yield_now();
             }
+        }
+        Ok(())
+    }
+
+    /// Waits without a call of the transport until the peer has received all blocks that were sent to it.
+    pub(in crate::conformance) fn watch_arrival(&mut self, peer: NodeId) -> Result<(), Failure> {
+        let me = self.id();
+        let sent = self.link(peer)?.next_out;
+        let since = Instant::now();
+        while self.beside.as_ref().is_some_and(|beside| beside.arrived(me, peer) < sent) {
+            if since.elapsed() > self.patience {
+                let what = "stay here until this node polls again; the peer fetches what was submitted (`Arrival::InPlace`)";
+                return Err(self.failure(format!("blocks in place to {peer} {what}")));
+            }
+            std::thread::sleep(Duration::from_micros(100));
         }
         Ok(())
     }

@@ -45,6 +45,8 @@ enum Defect {
     ChangesArrival,
     /// A link takes one block less than it says.
     OverstatesCapacity,
+    /// What was submitted leaves when its sender polls.
+    LeavesByPolls,
 }
 
 struct Broken {
@@ -157,6 +159,13 @@ impl Transport for Broken {
                 let early = unsafe { std::ptr::read(&block) };
                 self.late.push_back((peer, block));
                 self.ready.push_back(Completion::Sent { peer, block: early });
+                Ok(())
+            }
+            (Defect::LeavesByPolls, Op::Send { peer, block }) => {
+                if self.late.len() >= 2 {
+                    return Err(Refused { op: Op::Send { peer, block }, reason: Reason::Busy });
+                }
+                self.late.push_back((peer, block));
                 Ok(())
             }
             (Defect::SwapsRefused, op) => self.inner.submit(op).map_err(|refused| match refused.op {
@@ -272,6 +281,7 @@ caught! {
     keeps_blocks_of_failed_peers: KeepsFailed, InPlace, by peers_that_leave_fail_once;
     changes_capabilities: Changes, InPlace, by capabilities_are_constant;
     changes_arrival: ChangesArrival, InPlace, by capabilities_are_constant;
+    leaves_by_polls_alone: LeavesByPolls, InPlace, by in_place_blocks_leave_without_polls;
     overstates_capacity_in_place: OverstatesCapacity, InPlace, by stated_capacity_is_there;
     overstates_capacity_posted: OverstatesCapacity, Posted, by stated_capacity_is_there;
 }
