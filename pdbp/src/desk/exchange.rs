@@ -2,7 +2,8 @@
 //!
 //! To a part of the cluster, a call is a message from one of the desk's own parts; it replies to the source as usual. Each of the
 //! desk's parts carries one call at a time, so that its next message from the called part is the reply. If a call was given up, a
-//! late reply may still come, so its part is replaced by a new one.
+//! late reply may still come, so its part is replaced by a new one. A message that is no call may be replied to as well, at any
+//! time, so a part that has sent one carries no calls from then on.
 //!
 //! Registering and freeing a part needs the cluster's agreement, which takes time, so a separate thread does both.
 
@@ -61,6 +62,17 @@ struct Exchange {
     /// How long to wait for room, and then for the reply.
     patience: Duration,
     timeout: Duration,
+    /// See [`Idle`].
+    has_sent: bool,
+}
+
+/// One of the desk's parts, between exchanges.
+struct Idle {
+    part: Part<Shared>,
+    /// Since when, if it has been used.
+    since: Option<Instant>,
+    /// Whether it has sent messages that are no calls.
+    has_sent: bool,
 }
 
 /// Work for the thread that registers and frees parts.
@@ -74,8 +86,8 @@ pub(super) struct Exchanges {
     node: Node,
     bell: Arc<Bell>,
     waker: Waker,
-    /// Idle parts, the longest idle first, and since when each is idle, if it has been used.
-    idle: VecDeque<(Part<Shared>, Option<Instant>)>,
+    /// Idle parts, the longest idle first.
+    idle: VecDeque<Idle>,
     orders: VecDeque<(Order, Target, Instant)>,
     remote: Remote,
     under_way: Vec<Exchange>,
@@ -186,7 +198,7 @@ impl Exchanges {
         while let Ok(registered) = self.registered.try_recv() {
             self.coming -= 1;
             match registered {
-                Ok(part) => self.idle.push_back((part, None)),
+                Ok(part) => self.idle.push_back(Idle { part, since: None, has_sent: false }),
                 Err(error) => self.refuse(&error, done),
             }
         }
@@ -196,11 +208,14 @@ impl Exchanges {
                 Err(fault) => done.push((order.ticket, Err(fault))),
             }
         }
-        while !self.orders.is_empty()
-            && let Some((part, _)) = self.idle.pop_front()
-        {
-            if let Some((order, to, began)) = self.orders.pop_front() {
-                self.under_way.push(self.exchange(part, order, to, began));
+        let mut i = 0;
+        while let Some((order, ..)) = self.orders.get(i) {
+            let Some(idle) = self.take_idle(order.answer.is_some()) else {
+                i += 1;
+                continue;
+            };
+            if let Some((order, to, began)) = self.orders.remove(i) {
+                self.under_way.push(self.exchange(idle, order, to, began));
                 is_due = true;
             }
         }
@@ -214,7 +229,7 @@ impl Exchanges {
         self.tend_idle(now);
         let ends = self.under_way.iter().map(Exchange::end);
         let orders = self.orders.iter().map(|(.., began)| *began + PATIENCE);
-        let waits = !self.under_way.is_empty() || self.idle.iter().any(|(_, since)| since.is_some());
+        let waits = !self.under_way.is_empty() || self.idle.iter().any(|idle| idle.since.is_some());
         let look = waits.then(|| self.looked + LOOK);
         ends.chain(orders).chain(look).min()
     }
@@ -226,12 +241,19 @@ impl Exchanges {
         let _ = self.tasks.send(Task::Register(self.count));
     }
 
-    fn exchange(&self, part: Part<Shared>, order: Order, to: Target, began: Instant) -> Exchange {
+    /// An idle part for a call, or for a message that is none.
+    fn take_idle(&mut self, is_call: bool) -> Option<Idle> {
+        let of = |has_sent: bool| self.idle.iter().position(|idle| idle.has_sent == has_sent);
+        let at = if is_call { of(false)? } else { of(true).unwrap_or(0) };
+        self.idle.remove(at)
+    }
+
+    fn exchange(&self, idle: Idle, order: Order, to: Target, began: Instant) -> Exchange {
         let sent = Arc::new(AtomicBool::new(false));
         let (said, content) = (Arc::clone(&sent), order.content);
         let is_call = order.answer.is_some();
+        let Idle { mut part, has_sent, .. } = idle;
         let run = async move {
-            let mut part = part;
             let outcome = carry_out(&mut part, to, content, is_call, &said).await;
             (part, outcome)
         };
@@ -245,6 +267,7 @@ impl Exchanges {
             began,
             patience: timeout.min(PATIENCE),
             timeout,
+            has_sent: has_sent || !is_call,
         }
     }
 
@@ -254,9 +277,8 @@ impl Exchanges {
         while let Some(exchange) = self.under_way.get_mut(i) {
             match exchange.run.as_mut().poll(&mut context) {
                 Poll::Ready((part, outcome)) => {
-                    let ticket = exchange.ticket;
-                    self.under_way.swap_remove(i);
-                    self.idle.push_back((part, Some(Instant::now())));
+                    let Exchange { ticket, has_sent, .. } = self.under_way.swap_remove(i);
+                    self.idle.push_back(Idle { part, since: Some(Instant::now()), has_sent });
                     done.push((ticket, outcome));
                 }
                 Poll::Pending => i += 1,
@@ -270,12 +292,10 @@ impl Exchanges {
         if self.looked != now {
             return;
         }
-        for (part, _) in &mut self.idle {
-            discard(part);
-        }
-        let is_over = |since: &Option<Instant>| since.is_some_and(|since| now >= since + IDLE);
-        while let Some(at) = self.idle.iter().position(|(_, since)| is_over(since))
-            && let Some((part, _)) = self.idle.remove(at)
+        self.idle.iter().for_each(|idle| discard(&idle.part));
+        let is_over = |idle: &Idle| idle.since.is_some_and(|since| now >= since + IDLE);
+        while let Some(at) = self.idle.iter().position(is_over)
+            && let Some(Idle { part, .. }) = self.idle.remove(at)
         {
             let _ = self.tasks.send(Task::Free(Box::pin(async move { (part, Ok(None)) })));
         }

@@ -390,6 +390,26 @@ fn a_late_answer_is_not_that_of_the_next_call() {
     assert_eq!(content(&answer(&mut waiting).1), base64(b"right"));
 }
 
+/// Parts that reply to all that comes got their reply to a `Send` taken for that of the next `Call`, which may be another client's.
+#[test]
+fn a_reply_to_a_message_is_not_that_of_a_call() {
+    let cluster = cluster(&[]);
+    let (address, replies) = (address(&cluster), part(&cluster.nodes()[1], "replies"));
+    for _ in 0..2 {
+        let sent = ask(address, &request(&call("replies", b"message").replace("Call", "Send"), ""));
+        assert!(sent.0.starts_with("HTTP/1.1 200"), "{}", sent.1);
+        let message = replies.recv_timeout(SOON).unwrap();
+        let mut waiting = connect(address);
+        waiting.write_all(request(&call("replies", b"call"), "").as_bytes()).unwrap();
+        let called = replies.recv_timeout(SOON).unwrap();
+        for (to, reply) in [(&message, b"to the message"), (&called, b"to the call  .")] {
+            replies.send(to.source(), reply).unwrap();
+            replies.flush();
+        }
+        assert_eq!(content(&answer(&mut waiting).1), base64(b"to the call  ."));
+    }
+}
+
 #[test]
 fn desks_that_cannot_be_are_named_with_a_remedy() {
     let refused = |settings: &[(&str, &str)]| {
