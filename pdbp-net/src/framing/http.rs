@@ -202,7 +202,10 @@ pub(crate) fn part(bytes: &[u8]) -> Result<Option<Part<'_>>, Fault> {
 
 fn complete(parsed: httparse::Result<usize>, bytes: &[u8]) -> Result<Option<usize>, Fault> {
     match parsed {
-        Ok(httparse::Status::Complete(size)) if size <= HEAD => Ok(Some(size)),
+        Ok(httparse::Status::Complete(size)) if size <= HEAD => {
+            let has_whole_lines = bytes.get(..size).is_some_and(has_whole_lines);
+            has_whole_lines.then_some(Some(size)).ok_or(Fault::http(400, "lines of a head end with CR LF"))
+        }
         Ok(httparse::Status::Partial) if bytes.len() < HEAD => Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => {
             Err(Fault::http(431, "a head has 8 KiB and 64 fields at most"))
@@ -210,6 +213,15 @@ fn complete(parsed: httparse::Result<usize>, bytes: &[u8]) -> Result<Option<usiz
         Err(httparse::Error::Version) => Err(Fault::http(505, "the service talks HTTP/1.1")),
         Err(_) => Err(Fault::http(400, "this is no HTTP")),
     }
+}
+
+/// Whether all lines end with CR LF. httparse also takes a bare LF for an end, which a proxy in front may take for something else, and then
+/// the two see different requests (RFC 9112 sections 2.2 and 11.2).
+fn has_whole_lines(head: &[u8]) -> bool {
+    let mut lines = head.split(|byte| *byte == b'\n');
+    // What follows the last end.
+    lines.next_back();
+    lines.all(|line| line.ends_with(b"\r"))
 }
 
 fn is_current(version: Option<u8>) -> Result<(), Fault> {
@@ -226,8 +238,9 @@ impl<'b> Fields<'_, 'b> {
         if all.next().is_some() {
             return Err(Fault::http(400, "a field that may be there once is there twice"));
         }
-        let value = std::str::from_utf8(field.value).map_err(|_| Fault::http(400, "a field is no text"))?;
-        Ok(Some(value.trim()))
+        // Not `str::trim`: a no-break space is part of the value, and to a proxy in front it is, too.
+        let value = std::str::from_utf8(field.value.trim_ascii());
+        value.map(Some).map_err(|_| Fault::http(400, "a field is no text"))
     }
 
     fn length(&self) -> Result<Option<usize>, Fault> {

@@ -1,6 +1,6 @@
 //! The body of a request: of a stated length, or in chunks (RFC 9112 sections 6 and 7.1, without trailers).
 
-use super::request::Refused;
+use super::request::{Refused, has_whole_lines};
 
 /// Longest line before a chunk: its length, and extensions, which are ignored.
 const LINE: usize = 256;
@@ -48,6 +48,11 @@ impl Body {
                 Self::Size if rest.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) => return Err(bad()),
                 Self::Size => match httparse::parse_chunk_size(rest) {
                     Ok(httparse::Status::Complete((length, _))) if length > LINE => return Err(bad()),
+                    Ok(httparse::Status::Complete((length, _)))
+                        if !rest.get(..length).is_some_and(has_whole_lines) =>
+                    {
+                        return Err(bad());
+                    }
                     Ok(httparse::Status::Complete((length, size))) => {
                         *self = if size == 0 { Self::End } else { Self::Chunk(size) };
                         length
@@ -125,6 +130,9 @@ mod tests {
             "-1\r\n",
             "11111111111111111\r\n",
             "\r\n",
+            // A proxy that takes this for the end of the line sees another body.
+            "4;\nab\r\nwiki\r\n0\r\n\r\n",
+            "4;a\nb\r\n",
             &long,
         ] {
             for step in [1, text.len()] {
