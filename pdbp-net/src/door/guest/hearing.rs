@@ -15,6 +15,8 @@ const TLS_HANDSHAKE: u8 = 22;
 const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
 /// Bytes that are read at a time of who talks SOAP.
 const CHUNK: usize = 2 << 10;
+/// Consecutive reads of what a refused stranger still sends. If there is still more it is closed, or it could keep the door's thread busy.
+const RESTS: usize = 64;
 /// What is said to HTTP at a port of TLS. Who calls such a port understands it by its last word.
 pub(in crate::door) const PLAIN_AT_TLS: &str = "this port speaks TLS";
 
@@ -80,7 +82,7 @@ impl Guest {
     pub(super) fn drop_rest(&mut self) -> Step {
         // Who has gone need not hear more.
         let _ = self.socket.stream.shutdown(Shutdown::Write);
-        loop {
+        for _ in 0..RESTS {
             match self.socket.stream.read(&mut [0; CHUNK]) {
                 Ok(1..) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -88,6 +90,7 @@ impl Guest {
                 _ => return Step::Gone,
             }
         }
+        Step::Gone
     }
 
     /// Reads until so many bytes are there.

@@ -61,6 +61,24 @@ fn heads_that_are_wrong_get_their_status_and_are_closed() {
     assert_eq!(net.stats().door.foreign, cases.len() as u64);
 }
 
+/// The door's one thread read for as long as it sent.
+#[test]
+fn a_refused_stranger_that_goes_on_sending_is_closed() {
+    const LONG: usize = 256 << 20; // far more than sockets hold
+    let (net, _other) = pair();
+    let mut stranger = dial(net.address());
+    let mut sent = 0;
+    let mut more = "GET / HTTP/1.1\r\nHost: h\r\n\r\n".as_bytes();
+    let rest = vec![b'x'; 1 << 20];
+    while sent < LONG
+        && let Ok(count) = stranger.write(more)
+    {
+        (sent, more) = (sent + count, &rest);
+    }
+    assert!(sent < LONG);
+    assert_eq!(net.stats().door.foreign, 1);
+}
+
 #[test]
 fn envelopes_that_are_wrong_get_a_fault_and_are_closed() {
     let (net, _other) = pair();
