@@ -34,6 +34,8 @@ const STARTED: TableDefinition<(u32, u64, u64), &[u8]> = TableDefinition::new("s
 
 /// Version of what lies in the tables. 4: runs, numbers of pools.
 const FORMAT: u64 = 4;
+/// Where [`META`] has the number of commits.
+const COMMITS: &str = "commits";
 /// What the name of a journal ends with while it is begun.
 const BEGUN: &str = ".pdbp-tasks-new";
 /// Bytes of the file that are kept in memory.
@@ -50,8 +52,14 @@ enum Place {
 #[derive(Clone)]
 pub(crate) struct Disk {
     place: Place,
-    /// `None` for a moment, while it is opened anew.
+    /// `None` while it is opened anew, and as long as that fails.
     open: Arc<RwLock<Option<Database>>>,
+    /// Term and number of the pool that commits, once these are in it.
+    pool: Option<(u32, u64)>,
+    /// Commits that have succeeded, those of earlier pools included; the file has the number, too.
+    commits: u64,
+    /// Whether the last one has failed.
+    has_failed: bool,
 }
 
 pub(super) fn other(error: impl std::fmt::Display) -> StoreError {
@@ -138,6 +146,12 @@ fn is_new(path: &Path) -> bool {
     fs::metadata(path).map_or_else(|error| error.kind() == ErrorKind::NotFound, |file| file.len() == 0)
 }
 
+/// How many commits have changed a journal.
+fn commits_of(database: &Database) -> Result<u64, StoreError> {
+    let commits = database.begin_read()?.open_table(META)?.get(COMMITS)?;
+    Ok(commits.map_or(0, |commits| commits.value()))
+}
+
 fn builder() -> Builder {
     let mut builder = Builder::new();
     builder.set_cache_size(CACHE).create_with_file_format_v3(true);
@@ -148,7 +162,7 @@ impl Disk {
     /// Opens the file, or begins one.
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
         let database = guarded(|| {
-            let mut database = Self::open_file(path)?;
+            let mut database = if is_new(path) { Self::begin_file(path)? } else { Self::open_file(path)? };
             // All pages are those that were written.
             match database.check_integrity()? {
                 true => Ok(database),
@@ -157,7 +171,7 @@ impl Disk {
                 }),
             }
         })?;
-        Ok(Self { place: Place::Path(path.to_owned()), open: Arc::new(RwLock::new(Some(database))) })
+        Self::new(Place::Path(path.to_owned()), database)
     }
 
     /// Begins a file without a name in this folder, which ends with the process.
@@ -165,7 +179,13 @@ impl Disk {
         let file = Arc::new(unnamed(folder, "jobs")?);
         let database = Self::open_unnamed(&file)?;
         Self::fill(&database)?;
-        Ok(Self { place: Place::Unnamed(file), open: Arc::new(RwLock::new(Some(database))) })
+        Self::new(Place::Unnamed(file), database)
+    }
+
+    fn new(place: Place, database: Database) -> Result<Self, StoreError> {
+        let commits = guarded(|| commits_of(&database))?;
+        let open = Arc::new(RwLock::new(Some(database)));
+        Ok(Self { place, open, pool: None, commits, has_failed: false })
     }
 
     fn open_unnamed(file: &File) -> Result<Database, StoreError> {
@@ -219,9 +239,6 @@ impl Disk {
     }
 
     fn open_file(path: &Path) -> Result<Database, StoreError> {
-        if is_new(path) {
-            return Self::begin_file(path);
-        }
         let database = builder().create(path)?;
         if database.begin_read()?.list_tables()?.next().is_none() {
             // It was begun by a version that did so under its name.
@@ -239,17 +256,31 @@ impl Disk {
 
     fn with<R>(&self, ask: impl FnOnce(&Database) -> Result<R, StoreError>) -> Result<R, StoreError> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        ask(open.as_ref().ok_or_else(|| other("the journal is being opened anew"))?)
+        ask(open.as_ref().ok_or_else(|| other("the journal cannot be opened anew after an error"))?)
     }
 
-    /// After an error of the system the library does no more with a file that is open.
+    fn is_closed(&self) -> bool {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    /// After an error of the system the library does no more with a file that is open. **A pool goes on with the journal that it has taken up
+    /// or with none**: one that is gone is not begun again, and in one that another pool has taken up meanwhile its changes would fit nothing.
     fn reopen(&self) -> Result<(), StoreError> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         drop(open.take());
-        *open = Some(match &self.place {
+        let database = match &self.place {
+            Place::Path(path) if is_new(path) => {
+                return Err(other("the file is gone, or was emptied; put it back, or serve another journal"));
+            }
             Place::Path(path) => Self::open_file(path)?,
             Place::Unnamed(file) => Self::open_unnamed(file)?,
-        });
+        };
+        let pools = database.begin_read()?.open_table(POOLS)?;
+        let last = pools.last()?.map(|(term, number)| (term.value(), number.value()));
+        if last.is_some_and(|last| Some(last) != self.pool) {
+            return Err(other("another pool has taken the journal up since; stop this one"));
+        }
+        *open = Some(database);
         Ok(())
     }
 
@@ -379,21 +410,48 @@ impl<'t, 'c> Tables<'t, 'c> {
     }
 }
 
-impl Store for Disk {
-    fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
-        let committed = self.with(|database| {
+impl Disk {
+    /// A commit has succeeded.
+    fn done(&mut self, changes: &[Change]) {
+        let mut terms = changes.iter().filter_map(|change| match change {
+            Change::Term(term, number) => Some((*term, *number)),
+            _ => None,
+        });
+        self.pool = terms.next_back().or(self.pool);
+        (self.commits, self.has_failed) = (self.commits + 1, false);
+    }
+
+    fn try_commit(&self, changes: &[Change]) -> Result<(), StoreError> {
+        self.with(|database| {
             let change = database.begin_write()?;
             let mut tables = Tables::open(&change)?;
             changes.iter().try_for_each(|change| tables.apply(change))?;
             tables.ended.write()?;
+            tables.meta.insert(COMMITS, self.commits + 1)?;
             drop(tables);
             Ok(change.commit()?)
-        });
-        if committed.is_err() {
-            // It fails as well as long as the disk is full: then it is tried again the next time.
-            let _ = self.reopen();
+        })
+    }
+}
+
+impl Store for Disk {
+    fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        if self.is_closed() {
+            // It could not be opened anew after the last error; this may say why.
+            self.reopen()?;
         }
-        committed
+        // What the system said had failed may be on the disk all the same. It is not done twice.
+        if !self.has_failed || self.with(commits_of)? == self.commits {
+            let committed = self.try_commit(changes);
+            if committed.is_err() {
+                self.has_failed = true;
+                // This may fail as well: then it is tried again the next time.
+                let _ = self.reopen();
+                return committed;
+            }
+        }
+        self.done(changes);
+        Ok(())
     }
 }
 
@@ -412,9 +470,60 @@ impl Reader for Disk {
 }
 
 #[cfg(test)]
+impl Disk {
+    /// As if the last commit had failed as far as the system knows.
+    pub(super) fn doubt(&mut self) {
+        (self.commits, self.has_failed) = (self.commits - 1, true);
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::wire::Bytes;
+
+    /// It was begun anew, without what was in it, and the pool went on with that.
+    #[test]
+    fn a_journal_that_is_gone_after_an_error_is_not_begun_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs");
+        let mut disk = Disk::open(&path).unwrap();
+        disk.commit(&[Change::Term(1, 5), Change::NextJob(7)]).unwrap();
+        for is_emptied in [false, true] {
+            let away = folder.path().join("away");
+            fs::rename(&path, &away).unwrap();
+            if is_emptied {
+                fs::write(&path, []).unwrap();
+            }
+            // As after an error.
+            let gone = disk.reopen().unwrap_err().to_string();
+            assert!(gone.contains("the file is gone"), "{gone}");
+            let refused = disk.commit(&[Change::NextJob(8)]).unwrap_err().to_string();
+            assert_eq!(refused, gone, "whoever waits is told why");
+            assert_eq!(fs::metadata(&path).map_or(0, |file| file.len()), 0);
+            fs::rename(&away, &path).unwrap();
+            disk.commit(&[Change::NextJob(9)]).unwrap();
+            assert_eq!(disk.load().unwrap().next_job, 9);
+        }
+    }
+
+    /// Its lock is free for a moment while it is opened anew.
+    #[test]
+    fn a_journal_that_another_pool_has_taken_up_meanwhile_is_left_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs");
+        let mut first = Disk::open(&path).unwrap();
+        first.commit(&[Change::Term(1, 5)]).unwrap();
+        // As after an error.
+        drop(first.open.write().unwrap().take());
+        let mut second = Disk::open(&path).unwrap();
+        second.commit(&[Change::Term(2, 6), Change::NextJob(3)]).unwrap();
+        assert!(matches!(first.commit(&[Change::NextJob(4)]), Err(StoreError::InUse)));
+        drop(second);
+        let taken = first.commit(&[Change::NextJob(4)]).unwrap_err().to_string();
+        assert!(taken.contains("another pool"), "{taken}");
+        assert_eq!(Disk::open(&path).unwrap().load().unwrap().next_job, 3);
+    }
 
     #[test]
     fn a_file_without_a_name_has_what_was_committed_also_when_it_is_opened_anew() {

@@ -181,7 +181,8 @@ impl From<std::io::Error> for StoreError {
 
 /// A store, as the thread that commits has it.
 pub(crate) trait Store: Send {
-    /// Makes all changes durable, or none: when it returns nobody loses them any more.
+    /// Makes all changes durable, or none: when it returns nobody loses them any more. After an error it is called again with the same changes,
+    /// which may be durable all the same: they are not made twice.
     fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError>;
 }
 

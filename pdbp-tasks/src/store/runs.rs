@@ -207,17 +207,17 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
 
         #[test]
         fn a_file_has_the_results_that_a_store_in_memory_has(
-            commits in prop::collection::vec(prop::collection::vec(happens(), 1..60), 1..8),
+            commits in prop::collection::vec((prop::collection::vec(happens(), 1..60), any::<bool>()), 1..8),
         ) {
             let folder = tempfile::tempdir().unwrap();
             let (mut disk, mut memory) =
                 (Disk::open(&folder.path().join("jobs")).unwrap(), Memory::default());
             let (mut has, mut position) = (BTreeSet::new(), 0);
-            for commit in commits {
+            for (commit, twice) in commits {
                 let changes: Vec<_> = commit
                     .into_iter()
                     .map(|(job, number, length, forgets)| {
@@ -234,6 +234,10 @@ mod tests {
                     })
                     .collect();
                 disk.commit(&changes).unwrap();
+                if twice {
+                    disk.doubt();
+                    disk.commit(&changes).unwrap();
+                }
                 memory.commit(&changes).unwrap();
                 for (job, number) in (0..2).flat_map(|job| (0..=TASKS).map(move |number| (job, number))) {
                     prop_assert_eq!(disk.ended(job, number).unwrap(), memory.ended(job, number).unwrap());
