@@ -6,7 +6,8 @@
  * interrupted, has come to the end), and one below 0 for an error. pdbp_error() says what was wrong and what to do. Results are
  * written with PDBP_DONE only, if nothing else is said.
  *
- * Times to wait (pdbp_ns) are in nanoseconds: 0 does not wait, PDBP_SET_TIMEOUT waits as long as the setting timeout_ms says.
+ * Times to wait (pdbp_ns) are in nanoseconds: 0 does not wait, PDBP_SET_TIMEOUT waits as long as the setting timeout_ms says, and other times below 0
+ * are PDBP_E_ARGUMENT.
  *
  * Threads. Clusters, nodes and settings: any, at the same time. A part with its streams: the thread that registered it, until it disowns it
  * and another adopts it; others get PDBP_E_THREAD. Messages, batches and ends of streams are released or freed on any thread, a part
@@ -272,7 +273,7 @@ pdbp_status pdbp_arm(pdbp_part *part, uint32_t interest, pdbp_target to, uint32_
 pdbp_status pdbp_open(pdbp_part *part, pdbp_target to, pdbp_writer **out);
 /* Writes all bytes; waits that long for each block. In any case, *written_or_null is how many were written. */
 pdbp_status pdbp_write(pdbp_writer *writer, const void *data, size_t size, size_t *written_or_null, pdbp_ns wait);
-/* Room for the next bytes, to be filled in place: at most want, at least one. pdbp_filled says how many were. */
+/* Room for the next bytes, to be filled in place: at most want, at least one. pdbp_filled says how many were, 0 to *got: the room is over then. */
 pdbp_status pdbp_room(pdbp_writer *writer, size_t want, pdbp_ns wait, void **room, size_t *got);
 pdbp_status pdbp_filled(pdbp_writer *writer, size_t size);
 /* Sends what was written so far. */

@@ -214,7 +214,7 @@ plain! {
     *const TargetBits, "const pdbp_target *", std::ptr::null(), |world| world.target.as_ptr();
 }
 
-/// How long to wait, in nanoseconds: 0 not at all, less than 0 as long as the setting `timeout_ms` says.
+/// How long to wait, in nanoseconds: 0 not at all, -1 as long as the setting `timeout_ms` says.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Wait(i64);
 
@@ -261,7 +261,8 @@ impl Arg for Wait {
     type Value<'a> = Self;
     #[inline(always)]
     unsafe fn check<'a>(c: i64) -> Result<Self::Value<'a>, Failure> {
-        Ok(Self(c))
+        // What is left until a time that has passed must not be the setting by accident.
+        if c < -1 { no_time(c) } else { Ok(Self(c)) }
     }
     #[cfg(test)]
     fn c_name() -> String {
@@ -425,7 +426,7 @@ pub(crate) unsafe fn values<'a, T>(at: *const T, count: usize) -> Result<&'a [T]
         return null("data");
     }
     if count > isize::MAX as usize / size_of::<T>() {
-        return too_many(count);
+        return too_many::<T, _>(count);
     }
     // SAFETY: `count` values that nobody changes meanwhile (contract); they fit into memory.
     Ok(unsafe { std::slice::from_raw_parts(at, count) })
@@ -462,13 +463,25 @@ pub(crate) unsafe fn room<'a, T>(
         return null("room for results");
     }
     if count > isize::MAX as usize / size_of::<T>() {
-        return too_many(count);
+        return too_many::<T, _>(count);
     }
     // SAFETY: room for `count` values that nobody else uses (contract); they may be uninitialised, as the type says.
     Ok(unsafe { std::slice::from_raw_parts_mut(at.cast(), count) })
 }
 
 #[cold]
-fn too_many<T>(count: usize) -> Result<T, Failure> {
-    Err(Failure::new(Status::E_ARGUMENT, format!("{count} are more than any memory has")))
+fn too_many<T, R>(count: usize) -> Result<R, Failure> {
+    let each = size_of::<T>();
+    Err(Failure::new(
+        Status::E_ARGUMENT,
+        format!("{count} values of {each} bytes are more than any memory has"),
+    ))
+}
+
+#[cold]
+fn no_time<T>(nanoseconds: i64) -> Result<T, Failure> {
+    let text = format!(
+        "{nanoseconds} nanoseconds are no time to wait; 0 does not wait, PDBP_SET_TIMEOUT (-1) waits as `timeout_ms` says"
+    );
+    Err(Failure::new(Status::E_ARGUMENT, text))
 }

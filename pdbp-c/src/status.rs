@@ -231,6 +231,7 @@ fn of_send(error: &SendError) -> (Status, Vec<NodeId>) {
         SendError::StreamStopped { relay, dest, .. } => (Status::E_STREAM, vec![*relay, *dest]),
         SendError::StreamFinished(_) => (Status::E_STREAM, vec![]),
         SendError::NoSuchPart(_) => (Status::E_NO_PART, vec![]),
+        SendError::NoSuchNode(_) => (Status::E_NO_NODE, vec![]),
         SendError::TooLong { .. }
         | SendError::LongerThanBlock { .. }
         | SendError::LoanTooLong { .. }
@@ -248,6 +249,13 @@ impl From<SendError> for Failure {
         match of_send(&error) {
             // Often, and of no interest.
             (Status::WOULD_BLOCK, _) => Self::WOULD_BLOCK,
+            // What is dropped in Rust is given up by a call.
+            (Status::E_LOANED, nodes) => {
+                let text = error
+                    .to_string()
+                    .replace("send or drop that first", "pdbp_commit or pdbp_abandon comes first");
+                Self::of(Status::E_LOANED, &text, nodes)
+            }
             (status, nodes) => Self::of(status, &error, nodes),
         }
     }

@@ -118,6 +118,9 @@ exports! {
     fn pdbp_room(
         writer: In<WriterHandle>, want: usize, wait: Wait, out: Out<*mut c_void>, got: Out<usize>
     ) -> Status {
+        if want == 0 {
+            return Err(Failure::new(Status::E_ARGUMENT, "a room of 0 bytes has nothing to fill; want one byte or more".to_owned()));
+        }
         let (at, length) = writer.with(wait, |writer| {
             let room = writer.loan(want).map_err(|e| wait.failure(e))?;
             Ok((room.as_mut_ptr(), room.len()))
@@ -130,10 +133,11 @@ exports! {
 
     /// Takes the first bytes of the room as filled.
     fn pdbp_filled(writer: In<WriterHandle>, size: usize) -> Status {
-        let room = writer.room.take();
+        let room = writer.room.get();
         if size > room {
             return Err(Failure::new(Status::E_ARGUMENT, format!("{size} bytes are more than the {room} of the room")));
         }
+        writer.room.set(0);
         writer.writer.borrow_mut().as_mut().ok_or_else(finished)?.advance(size);
         Ok(Status::DONE)
     }

@@ -180,6 +180,7 @@ impl Cluster {
     }
 
     fn __repr__(&self) -> String {
-        format!("<pypdbp.Cluster of {} nodes, {} of them here>", self.size, self.nodes.len())
+        let closed = if self.nodes.iter().all(|node| node.is_closed()) { " (closed)" } else { "" };
+        format!("<pypdbp.Cluster of {} nodes, {} of them here{closed}>", self.size, self.nodes.len())
     }
 }

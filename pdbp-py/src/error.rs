@@ -101,7 +101,7 @@ impl From<SendError> for Failure {
             SendError::RelayFailed { relay, dest } | SendError::StreamStopped { relay, dest, .. } => {
                 return Self::new("PeerFailed", &e).about(&[*relay, *dest]);
             }
-            SendError::NoSuchPart(_) => "NotFound",
+            SendError::NoSuchPart(_) | SendError::NoSuchNode(_) => "NotFound",
             SendError::TooLong { .. }
             | SendError::NeedsWaiting { .. }
             | SendError::LongerThanBlock { .. }

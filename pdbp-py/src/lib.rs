@@ -72,7 +72,8 @@ mod _pypdbp {
     use crate::node::Node;
     #[pymodule_export]
     use crate::part::{
-        _recv_device, _send_device, Batch, Batches, Loan, Message, Part, RawReader, RawWriter, Ready, Target,
+        _recv_device, _send_device, Batch, Batches, Loan, Message, Part, RawReader, RawWriter, Ready,
+        Returned, Target,
     };
 
     use pyo3::prelude::*;

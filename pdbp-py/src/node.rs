@@ -47,6 +47,11 @@ impl NodeCell {
         node.clone().ok_or_else(|| Failure::closed("cluster"))
     }
 
+    /// Whether the cluster was closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.node.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
     /// The node, which calls that are under way may still have for a moment. Who calls later is told that the cluster is closed.
     pub(crate) fn take(&self) -> Option<Arc<pdbp::Node>> {
         self.node.lock().unwrap_or_else(PoisonError::into_inner).take()

@@ -55,6 +55,56 @@ def test_two_processes_over_sockets():
     assert [output(process) for process in processes] == ["node 0 of 2\n", "a stream\nnode 1 of 2\n"]
 
 
+WORKER = """
+import signal, sys, pypdbp
+with pypdbp.start(timeout_ms=60_000) as cluster:
+    part = cluster.node.register("worker")
+    founder = part.find("founder@node0", timeout=60)
+    part.send(founder, b"here")
+    part.flush()
+    if sys.argv[1] == "reads":
+        with part.recv(timeout=60) as message:
+            part.send(founder, message)
+        part.flush()
+        cluster.node.quiesce(60)
+    else:
+        signal.pause()
+"""
+
+
+def test_what_a_killed_process_has_not_read_comes_back_and_the_next_one_has_its_place():
+    address = f"127.0.0.1:{free_port()}"
+    settings = {"listen": address, "found": True, "nodes": 2, "outage_ms": 300, "timeout_ms": 10_000}
+    with pypdbp.start(**settings) as cluster:
+        part = cluster.node.register("founder")
+        assert part.try_returned() is None
+        deaf = python(WORKER, "deaf", PDBP_JOIN=address)
+        with part.recv(timeout=SOON) as message:
+            worker = message.source
+        with pytest.raises(pypdbp.Timeout):
+            while True:
+                part.send(worker, bytes(50_000), timeout=0.5)
+        deaf.kill()
+        deaf.communicate()
+        returned = []
+        with pytest.raises(pypdbp.PeerFailed):
+            while True:
+                returned.append(part.try_returned())
+                part.send(worker, b"x", timeout=0.5)
+        next_one = python(WORKER, "reads", PDBP_JOIN=address)
+        with part.recv(timeout=SOON) as message:
+            worker = message.source
+        while one := part.try_returned():
+            returned.append(one)
+        returned = [one for one in returned if one]
+        assert {bytes(one.data[:50_000]) for one in returned} >= {bytes(50_000)}
+        assert all(len(one.targets) == 1 and one.command == 0 and not one.of_stream for one in returned)
+        part.send(worker, b"to the next one")
+        with part.recv(timeout=SOON) as message:
+            assert bytes(message) == b"to the next one"
+        output(next_one)
+
+
 def mpirun(names: tuple[str, ...], ranks: int, code: str, *args: str, **environment: str) -> subprocess.Popen:
     """A job of a launcher, whose MPI the module has to find by itself."""
     launcher = next(filter(None, map(shutil.which, names)), None)

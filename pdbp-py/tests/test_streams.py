@@ -38,6 +38,17 @@ def test_streams_are_raw_files(pair):
     writer.close()
 
 
+def test_the_wrong_end_of_a_stream_says_which_it_is(pair):
+    with pair.a.open(pair.to_b) as writer:
+        with pytest.raises(io.UnsupportedOperation, match="writing end"):
+            writer.read(1)
+        writer.write(b"x")
+    with pair.b.accept(SOON) as reader:
+        with pytest.raises(io.UnsupportedOperation, match="reading end"):
+            reader.write(b"x")
+        assert reader.read() == b"x"
+
+
 def test_what_is_flushed_arrives(pair):
     with pair.a.open(pair.to_b) as writer:
         writer.write(b"a piece")

@@ -169,6 +169,8 @@ pub enum SendError {
     /// that were sent before this node had heard of it, are discarded at the part's node, without an error here (see
     /// [`Part`](crate::Part)).
     NoSuchPart(Target),
+    /// The target is a part of a node that the cluster does not have: it is from another cluster, or no target.
+    NoSuchNode(NodeId),
     /// The message is longer than a receiver reassembles.
     TooLong {
         /// Its length.
@@ -240,6 +242,12 @@ impl fmt::Display for SendError {
             Self::NobodyPolls => f.write_str(NOBODY_POLLS),
             Self::NoSuchPart(target) => {
                 write!(f, "{target} does not exist, or no longer; look it up again by its name")
+            }
+            Self::NoSuchNode(node) => {
+                write!(
+                    f,
+                    "there is no {node} in this cluster; targets are of the cluster that has looked them up"
+                )
             }
             Self::TooLong { bytes, limit } => write!(
                 f,

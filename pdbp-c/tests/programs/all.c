@@ -229,6 +229,7 @@ static void messages(void) {
     DONE(pdbp_loan(parts[0], targets[1], 4, WAIT, &room));
     EXPECT(pdbp_send(parts[0], targets[1], "before", 6, WAIT) == PDBP_E_LOANED);
     EXPECT(pdbp_loan(parts[0], targets[1], 4, WAIT, &room) == PDBP_E_LOANED);
+    EXPECT(strstr(pdbp_error(), "pdbp_commit or pdbp_abandon") != NULL);
     memcpy(room, "lent", 4);
     DONE(pdbp_commit(parts[0]));
     DONE(pdbp_loan(parts[0], targets[1], 4, 0, &room));
@@ -242,6 +243,12 @@ static void messages(void) {
     EXPECT(pdbp_send(parts[0], targets[1], large, 1 << 20, 0) == PDBP_E_NEEDS_WAITING);
     free(large);
     EXPECT(pdbp_returned(parts[0], &message, NULL, 0, NULL) == PDBP_WOULD_BLOCK);
+
+    /* What is left until a time that has passed is no time to wait, and no setting by accident. */
+    EXPECT(pdbp_recv(parts[0], &message, -2) == PDBP_E_ARGUMENT);
+    EXPECT(strstr(pdbp_error(), "-2 nanoseconds") != NULL);
+    /* A target of nowhere. */
+    EXPECT(pdbp_send(parts[0], 0x70000, "x", 1, 0) == PDBP_E_NO_NODE);
 }
 
 static void streams(void) {
@@ -262,8 +269,9 @@ static void streams(void) {
     EXPECT(got == 2);
     memcpy(room, "ij", 2);
     EXPECT(pdbp_filled(writer, 3) == PDBP_E_ARGUMENT);
-    DONE(pdbp_room(writer, 2, 0, &room, &got));
     DONE(pdbp_filled(writer, 2));
+    EXPECT(pdbp_filled(writer, 1) == PDBP_E_ARGUMENT);
+    EXPECT(pdbp_room(writer, 0, 0, &room, &got) == PDBP_E_ARGUMENT);
     DONE(pdbp_writer_flush(writer));
     DONE(pdbp_accept(parts[1], WAIT, &reader, &from));
     EXPECT(from == targets[0]);

@@ -13,8 +13,9 @@ pickled, and are read where they arrived. What is received holds the room of the
 ``release()``, or when it and all views of it are gone. ``tobytes()`` makes a copy to keep; ``Part.messages_held`` counts the others.
 
 Any thread may use a part, one at a time; who comes while another is in a call gets ``Busy``. Waiting calls let other threads of Python run, and
-Ctrl-C ends them; in asyncio it is ``await part.arecv()``. All nodes are threads of this process, or, where ``PDBP_LISTEN`` and ``PDBP_JOIN`` say so, each process has one; under ``mpirun``
-too, if the module was built with its feature ``mpi`` (``HAS_MPI``), for the MPI that it was built with. What a process has of a cluster is not for its forked children: use the start method "spawn" of multiprocessing.
+Ctrl-C ends them; in asyncio it is ``await part.arecv()``. All nodes are threads of this process, or, where ``PDBP_LISTEN`` and ``PDBP_JOIN`` say so,
+each process has one; under ``mpirun`` too, for which the module loads the MPI of the launcher (``HAS_MPI``: it was built so). What a process has of a
+cluster is not for its forked children, which start one of their own, as do those of the start method "spawn" of multiprocessing.
 """
 
 import atexit as _atexit
@@ -49,6 +50,7 @@ from ._pypdbp import (
     Node,
     Part,
     Ready,
+    Returned,
     Target,
     __version__,
     _forked,
@@ -79,6 +81,7 @@ __all__ = [
     "Reader",
     "Ready",
     "RegisterError",
+    "Returned",
     "StartError",
     "StreamBroken",
     "Target",

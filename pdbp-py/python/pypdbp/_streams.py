@@ -32,6 +32,9 @@ class Writer(io.RawIOBase):
         self._check()
         return self._raw.write(data)
 
+    def readinto(self, room: Buffer, /) -> int:
+        raise io.UnsupportedOperation("this is the writing end of a stream; its reader is what Part.accept gives")
+
     def flush(self) -> None:
         """Sends what was written, without waiting for a block to fill."""
         # Closing a file flushes it.
@@ -90,6 +93,9 @@ class Reader(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    def write(self, data: Buffer, /) -> int:
+        raise io.UnsupportedOperation("this is the reading end of a stream; its writer is what Part.open gives")
 
     def readinto(self, room: Buffer, /) -> int:
         """Reads as many bytes as there are and have room, at least one; 0 at the end."""

@@ -97,7 +97,7 @@ fn ended<R>(owner: &Bound<'_, PyAny>, (result, is_back): (Result<R, Failure>, bo
 pub(crate) fn _send_device(
     py: Python<'_>,
     part: PyRef<'_, Part>,
-    to: PyRef<'_, Target>,
+    to: Target,
     owner: &Bound<'_, PyAny>,
     address: u64,
     bytes: usize,

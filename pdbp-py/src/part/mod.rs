@@ -5,6 +5,7 @@ mod held;
 mod loan;
 mod message;
 mod stream;
+mod values;
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -25,78 +26,10 @@ pub(crate) use held::{PartCell, PartHandle};
 pub(crate) use loan::Loan;
 pub(crate) use message::{Batch, Batches, Message};
 pub(crate) use stream::{RawReader, RawWriter};
+pub(crate) use values::{Ready, Returned, Target};
 
 /// Bytes up to which a copy takes less time than to let the GIL go.
 const COPIED_AT_ONCE: usize = 64 << 10;
-
-/// Who can be sent to: a part of any node.
-#[pyclass(frozen, eq, ord, hash, module = "pypdbp", from_py_object)]
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Target(pub(crate) pdbp::Target);
-
-#[pymethods]
-impl Target {
-    /// The target that `int(target)` was made of, to be sent in messages. Whether there is such a part shows when it is used.
-    #[staticmethod]
-    fn from_bits(bits: u64) -> PyResult<Self> {
-        let target = pdbp::Target::from_bits(bits).map(Self);
-        target.ok_or_else(|| {
-            PyValueError::new_err(format!("{bits} is no target; `int(target)` makes such numbers"))
-        })
-    }
-
-    /// The index of its node.
-    #[getter]
-    fn node(&self) -> usize {
-        self.0.node().index()
-    }
-
-    fn __int__(&self) -> u64 {
-        self.0.to_bits()
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<pypdbp.Target {}>", self.0)
-    }
-}
-
-/// What Part.wait has found.
-#[pyclass(frozen, get_all, module = "pypdbp")]
-pub(crate) struct Ready {
-    /// A receive gives a message.
-    recv: bool,
-    /// A stream waits to be accepted.
-    stream: bool,
-    /// A send of a short message does not wait.
-    send: bool,
-}
-
-impl From<pdbp::Ready> for Ready {
-    fn from(found: pdbp::Ready) -> Self {
-        Self { recv: found.recv, stream: found.stream, send: found.send }
-    }
-}
-
-fn interest(to: Option<PyRef<'_, Target>>, recv: bool) -> PyResult<Interest> {
-    match (to, recv) {
-        (Some(to), true) => Ok(Interest::Either(to.0)),
-        (Some(to), false) => Ok(Interest::Send(to.0)),
-        (None, true) => Ok(Interest::Recv),
-        (None, false) => Err(PyValueError::new_err("there is nothing to wait for: neither `to` nor `recv`")),
-    }
-}
-
-#[pymethods]
-impl Ready {
-    fn __bool__(&self) -> bool {
-        self.recv || self.stream || self.send
-    }
-
-    fn __repr__(&self) -> String {
-        let word = |is: bool| if is { "True" } else { "False" };
-        format!("Ready(recv={}, stream={}, send={})", word(self.recv), word(self.stream), word(self.send))
-    }
-}
 
 /// A part of the program: it sends to parts of any node and receives what is sent to it. Any thread may use it, one at a time.
 #[pyclass(frozen, module = "pypdbp")]
@@ -176,7 +109,7 @@ impl Part {
     fn send(
         &self,
         py: Python<'_>,
-        to: PyRef<'_, Target>,
+        to: Target,
         data: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
@@ -213,7 +146,7 @@ impl Part {
     fn send_command(
         &self,
         py: Python<'_>,
-        to: PyRef<'_, Target>,
+        to: Target,
         number: u16,
         data: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
@@ -235,7 +168,7 @@ impl Part {
     }
 
     /// Sends a message to several parts: one copy for each node, which its parts share.
-    fn send_all(&self, py: Python<'_>, to: Vec<PyRef<'_, Target>>, data: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn send_all(&self, py: Python<'_>, to: Vec<Target>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let to: Vec<_> = to.iter().map(|target| target.0).collect();
         with_bytes(data, |bytes| self.cell.wait(py, |held| Ok(held.part().send_all(&to, bytes)?)))
     }
@@ -246,7 +179,7 @@ impl Part {
     fn send_rows(
         &self,
         py: Python<'_>,
-        to: PyRef<'_, Target>,
+        to: Target,
         table: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<usize> {
@@ -281,7 +214,7 @@ impl Part {
 
     /// Room for a message of `size` bytes in the block that leaves, to be filled in place: `with part.loan(to, 4096) as room`. At the end of the
     /// block of code it is sent; an exception gives it up.
-    fn loan(&self, py: Python<'_>, to: PyRef<'_, Target>, size: usize) -> PyResult<Loan> {
+    fn loan(&self, py: Python<'_>, to: Target, size: usize) -> PyResult<Loan> {
         Loan::take(&self.cell, py, to.0, size)
     }
 
@@ -316,6 +249,13 @@ impl Part {
         Ok(message.map(|message| Message::new(&self.cell, message)))
     }
 
+    /// The next message that was not delivered since the node of its target has failed, or None. A program that goes on when others have taken the
+    /// places of failed nodes calls this until it is None, now and then: what has come back has the room of what is sent there next.
+    fn try_returned(&self, py: Python<'_>) -> PyResult<Option<Returned>> {
+        let returned = self.cell.with(py, |held| Ok(held.part().try_returned()?))?;
+        Ok(returned.map(|returned| Returned::new(py, &returned)))
+    }
+
     /// The messages of one length that have come together: the cheapest way to receive small ones. Waits as recv does.
     #[pyo3(signature = (timeout = None))]
     fn recv_batch(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Batch> {
@@ -337,13 +277,7 @@ impl Part {
     /// Waits until there is something to receive (`recv`), or room for a short message to a part (`to`), whichever comes first: for parts that
     /// send and receive at the same time.
     #[pyo3(signature = (to = None, recv = true, timeout = None))]
-    fn wait(
-        &self,
-        py: Python<'_>,
-        to: Option<PyRef<'_, Target>>,
-        recv: bool,
-        timeout: Option<f64>,
-    ) -> PyResult<Ready> {
+    fn wait(&self, py: Python<'_>, to: Option<Target>, recv: bool, timeout: Option<f64>) -> PyResult<Ready> {
         let patience = Patience::of(timeout)?;
         let interest = interest(to, recv)?;
         let found = self.cell.wait(py, |held| {
@@ -362,13 +296,13 @@ impl Part {
     /// Looks for what wait() waits for. If there is nothing the descriptor is armed: it gets readable when to look again. For one loop at a
     /// time; tasks of asyncio have arecv() and others, which share it.
     #[pyo3(signature = (to = None, recv = true))]
-    fn arm(&self, py: Python<'_>, to: Option<PyRef<'_, Target>>, recv: bool) -> PyResult<Ready> {
+    fn arm(&self, py: Python<'_>, to: Option<Target>, recv: bool) -> PyResult<Ready> {
         Ok(self._arm(py, to, recv)?.1)
     }
 
     /// The same, and whether the descriptor was readable until now, for which another task may wait.
     #[pyo3(signature = (to = None, recv = true))]
-    fn _arm(&self, py: Python<'_>, to: Option<PyRef<'_, Target>>, recv: bool) -> PyResult<(bool, Ready)> {
+    fn _arm(&self, py: Python<'_>, to: Option<Target>, recv: bool) -> PyResult<(bool, Ready)> {
         let interest = interest(to, recv)?;
         let wakes = self.cell.wakes()?;
         Ok(self.cell.with(py, |held| {
@@ -406,7 +340,7 @@ impl Part {
     }
 
     /// Opens a stream to a part: a file to be written, pypdbp.Writer.
-    fn open<'py>(&self, py: Python<'py>, to: PyRef<'_, Target>) -> PyResult<Bound<'py, PyAny>> {
+    fn open<'py>(&self, py: Python<'py>, to: Target) -> PyResult<Bound<'py, PyAny>> {
         static WRITER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let writer = RawWriter::open(&self.cell, py, to.0)?;
         WRITER.import(py, "pypdbp._streams", "Writer")?.call1((writer,))
@@ -422,7 +356,7 @@ impl Part {
     }
 
     /// Sends an array of any length, with its shape and the format of its elements, as a stream.
-    fn send_array(&self, py: Python<'_>, to: PyRef<'_, Target>, array: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn send_array(&self, py: Python<'_>, to: Target, array: &Bound<'_, PyAny>) -> PyResult<()> {
         static SEND: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         SEND.import(py, "pypdbp._arrays", "send")?.call1((self.open(py, to)?, array)).map(drop)
     }
@@ -497,4 +431,13 @@ impl Part {
 /// The bytes that a message has in all.
 fn length(size: usize) -> PyResult<isize> {
     isize::try_from(size).map_err(|_| PyOverflowError::new_err("too many bytes"))
+}
+
+fn interest(to: Option<Target>, recv: bool) -> PyResult<Interest> {
+    match (to, recv) {
+        (Some(to), true) => Ok(Interest::Either(to.0)),
+        (Some(to), false) => Ok(Interest::Send(to.0)),
+        (None, true) => Ok(Interest::Recv),
+        (None, false) => Err(PyValueError::new_err("there is nothing to wait for: neither `to` nor `recv`")),
+    }
 }

@@ -401,7 +401,9 @@ async fn carry_out(
 
 fn not_sent(error: &SendError) -> Fault {
     match error {
-        SendError::NoSuchPart(_) => Fault::new(Code::Sender, Reason::NoSuchPart, error.to_string()),
+        SendError::NoSuchPart(_) | SendError::NoSuchNode(_) => {
+            Fault::new(Code::Sender, Reason::NoSuchPart, error.to_string())
+        }
         SendError::PeerFailed(_) | SendError::RelayFailed { .. } => {
             Fault::receiver(Reason::PartGone, format!("nothing was sent: {error}"))
         }

@@ -154,6 +154,9 @@ impl<S: Share> Part<S> {
             self.known.add(to);
             return Ok(());
         }
+        if to.node().index() >= usize::from(engine.config().nodes) {
+            return Err(SendError::NoSuchNode(to.node()));
+        }
         if to.node() != self.shared().id && engine.has_failed(to.node()) {
             // While no number is another's, the block is refused or comes back, as ever.
             let is_new = u64::from(to.generation()) | self.shared().recurrence.looks() == 0;
@@ -174,6 +177,21 @@ mod tests {
     use crate::{Cluster, PartKind, Progress};
 
     const SOON: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_target_of_a_node_that_there_is_not_says_so_and_not_that_it_failed() {
+        let cluster = Cluster::local(2).unwrap();
+        let part = cluster.node(0).unwrap().register("a", PartKind::Cpu).unwrap();
+        // The first one has the number of a part that others had before.
+        for bits in [0x1_0007_0000, 0x7_0000_u64] {
+            let nobody = Target::from_bits(bits).unwrap();
+            let refused = SendError::NoSuchNode(nobody.node());
+            assert_eq!(part.send(nobody, b"x"), Err(refused.clone()));
+            assert_eq!(part.try_send(nobody, b"x"), Err(refused.clone()));
+            assert_eq!(part.send_all(&[nobody], b"x"), Err(refused.clone()));
+            assert!(refused.to_string().contains("there is no node7"), "{refused}");
+        }
+    }
 
     /// As after 65,536 parts of node 1 have come and gone: the number of the first is another's.
     #[test]

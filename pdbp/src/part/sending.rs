@@ -432,7 +432,7 @@ impl<S: Share> Part<S> {
     fn explain(&self, engine: &NodeEngine, error: outbox::SendError, bytes: usize) -> SendError {
         match error {
             outbox::SendError::Open(OpenError::PeerFailed(node)) => failed(engine, node),
-            outbox::SendError::Open(OpenError::NoSuchNode(node)) => SendError::PeerFailed(node),
+            outbox::SendError::Open(OpenError::NoSuchNode(node)) => SendError::NoSuchNode(node),
             outbox::SendError::NoRoom(limit) => {
                 SendError::TooLong { bytes, limit: usize::try_from(limit).unwrap_or(usize::MAX) }
             }
