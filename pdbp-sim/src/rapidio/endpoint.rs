@@ -367,10 +367,14 @@ impl Fabric {
     }
 
     fn end(&mut self, id: u16, key: Key, error: Error) {
-        if let Some(op) = self.endpoints[usize::from(id)].ops.get_mut(&key) {
-            op.unsent.clear();
-            op.done.get_or_insert(Err(error));
-            self.woken.push(id);
+        let endpoint = &mut self.endpoints[usize::from(id)];
+        let Some(op) = endpoint.ops.get_mut(&key) else { return };
+        op.unsent.clear();
+        op.done.get_or_insert(Err(error));
+        let next = endpoint.behind(key);
+        self.woken.push(id);
+        if let Some(next) = next {
+            self.pump(id, next);
         }
     }
 

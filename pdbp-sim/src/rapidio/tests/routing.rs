@@ -182,6 +182,22 @@ fn what_has_no_way_is_dropped_counted_and_told() {
     assert_eq!(fabric.held(), 0);
 }
 
+/// The second one waited for ever behind the first, which had ended before all of it was sent.
+#[test]
+fn each_of_several_messages_to_where_no_route_leads_is_told_so() {
+    use crate::rapidio::Error;
+    use crate::rapidio::fabric::Fabric;
+    for timing in [Timing::PAPER, Timing::SRIO] {
+        let mut fabric = Fabric::new(&Topology::boards(3).chain(), timing).unwrap();
+        let lost: Vec<_> = (0..3).map(|tag| fabric.start_send(0, 99, tag, 0, vec![1; 50_000])).collect();
+        while fabric.step() {}
+        for key in lost {
+            assert_eq!(fabric.poll_op(0, key), Some(Err(Error::NoRoute { dest: 99 })));
+        }
+        assert_eq!(fabric.held(), 0);
+    }
+}
+
 #[test]
 fn the_middle_board_of_a_chain_takes_a_flow_of_high_priority_first() {
     // Ranks 0 to 3 send to 8 to 11 over the same two links; 3 with a higher priority.
