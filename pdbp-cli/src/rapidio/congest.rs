@@ -80,7 +80,7 @@ fn priorities() -> Result<Section, Failed> {
         let topology = Topology::boards(switches).chain().endpoint(0).endpoint(switches - 1);
         let tree = Tree::new(&topology)?;
         let of = |switch: usize| -> Vec<usize> {
-            let here = |id: &u16| tree.way(*id, *id).first() == Some(&switch);
+            let here = |id: &u16| tree.route(*id, *id).first() == Some(&switch);
             (0..tree.endpoints() as u16).filter(here).map(usize::from).collect()
         };
         let (first, last) = (of(0), of(switches - 1));
@@ -146,7 +146,7 @@ fn hot_spot() -> Result<Section, Failed> {
     ] {
         let last = topology.endpoints() - 1;
         let flows: Vec<_> = (1..last).map(|from| (from, 0)).collect();
-        let way = Tree::new(&topology)?.way(last as u16, 0).len() as u64;
+        let way = Tree::new(&topology)?.route(last as u16, 0).len() as u64;
         let (alone, _) = probes(&topology, (last, 0), &[])?;
         let (under, report) = probes(&topology, (last, 0), &flows)?;
         let late = most(&under) - most(&alone);

@@ -179,7 +179,7 @@ fn calls() -> Result<Section, Failed> {
 fn binomial_crossings(topology: &Topology) -> Result<usize, Failed> {
     let tree = Tree::new(topology)?;
     let parent = |rank: u16| rank & (rank - 1);
-    Ok((1..tree.endpoints() as u16).map(|rank| tree.way(parent(rank), rank).len() + 1).sum())
+    Ok((1..tree.endpoints() as u16).map(|rank| tree.route(parent(rank), rank).len() + 1).sum())
 }
 
 fn crossings() -> Result<Section, Failed> {

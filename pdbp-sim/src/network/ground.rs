@@ -11,7 +11,7 @@ use super::pair::Frame;
 use super::physics::{Physics, PhysicsError, Probability};
 use super::switches::GroupKey;
 use super::wire::{Net, key};
-use crate::rapidio::frames::{Frames, Told};
+use crate::rapidio::frames::{FrameEvent, Frames};
 use crate::rapidio::{Timing, Topology};
 
 /// Acknowledgements, and blocks that go back, pass data that waits.
@@ -44,7 +44,7 @@ pub(super) struct OnFabric {
     /// By number, what arrives, if anything does.
     under_way: BTreeMap<u32, (Kind, Fate)>,
     numbers: u32,
-    told: Vec<Told>,
+    told: Vec<FrameEvent>,
     /// Of each group, its key and how many ends there are.
     pub(super) ends: BTreeMap<u16, (GroupKey, usize)>,
     /// Groups that there have been.
@@ -81,7 +81,7 @@ impl Ground {
         let farthest = frames.farthest();
         frames.send(0, (0, farthest), DATA, 0, bytes);
         let mut told = Vec::new();
-        while frames.due().is_some() && !told.contains(&Told::Whole(0)) {
+        while frames.due().is_some() && !told.contains(&FrameEvent::Arrived(0)) {
             frames.step(&mut told);
         }
         Ok(Some(frames.now()))
@@ -97,7 +97,7 @@ impl Physics {
         if endpoints < nodes {
             return Err(PhysicsError::Endpoints { nodes, endpoints });
         }
-        let latency = frames.longest_way(self.largest_block);
+        let latency = frames.longest_latency(self.largest_block);
         let (jitter, reorder, rate) = (0, Probability::NEVER, 0);
         let physics = Self { latency, jitter, reorder, rate, host_rate: 0, ..self.clone() };
         let ground = OnFabric {
@@ -148,17 +148,17 @@ impl Net {
             let mut told = std::mem::take(&mut ground.told);
             ground.frames.step(&mut told);
             let now = ground.frames.now();
-            told.drain(..).for_each(|told| self.note_told(told, now));
+            told.drain(..).for_each(|told| self.on_frame_event(told, now));
             if let Some(ground) = &mut self.ground {
                 ground.told = told;
             }
         }
     }
 
-    fn note_told(&mut self, told: Told, now: u64) {
+    fn on_frame_event(&mut self, told: FrameEvent, now: u64) {
         let Some(ground) = &mut self.ground else { return };
         match told {
-            Told::Left(number) => {
+            FrameEvent::Sent(number) => {
                 if let Some((Kind::Frame { from, to, session, sequence }, _)) = ground.under_way.get(&number)
                     && let Some(pair) = self.pairs.get_mut(&key(*from, *to))
                     && pair.session == *session
@@ -167,8 +167,8 @@ impl Net {
                     frame.leaves(now);
                 }
             }
-            Told::Wakes(node) => self.ring(node),
-            Told::Whole(number) => {
+            FrameEvent::Wakes(node) => self.ring(node),
+            FrameEvent::Arrived(number) => {
                 if let Some((what, Fate::Arrives)) = ground.under_way.remove(&number) {
                     self.queue.plan(now, what);
                 }

@@ -1,28 +1,28 @@
-//! What a DSP does with its packets: operations under way, expected and unexpected messages, answers.
+//! A DSP's end of the protocol: operations in progress, expected and unexpected messages, acknowledgements.
 //!
-//! Every packet is answered, and no more than the timing's window of a flow are unanswered. Messages are answered where they arrive,
-//! broadcasts and scatters by the sender's own switch, and what is gathered or combined by the root, once it is in the call.
+//! Every request is acknowledged, and a flow has at most the timing's window of unacknowledged packets. Messages are acknowledged by their
+//! receiver, broadcasts and scatters by the sender's own switch, and what is gathered or combined by the root, once it is in the call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use pdbp_core::collective::{Call, Kind};
 
-use super::fabric::{Fabric, Happening};
+use super::fabric::{Event, Fabric};
 use super::flow::Flow;
-use super::frames::Told;
-use super::operation::{Key, Op, blank, cut, prepare, store};
-use super::packet::{DATA, Packet, What};
-use super::port::Place;
+use super::frames::FrameEvent;
+use super::operation::{Key, Operation, cut, prepare, store, template};
+use super::packet::{DATA, Packet, PacketKind};
+use super::port::Buffer;
 use super::{Error, Mismatch};
 
-/// Calls of a group that are remembered.
+/// How many past calls of a group are remembered.
 const KEPT: usize = 64;
 
-/// Bytes for which there is room when the first packet of a message comes.
+/// Maximum bytes allocated when the first packet of a message arrives, which states its length.
 const FIRST: usize = 1 << 20;
 
-/// A message that has come, or comes.
+/// A message that has arrived, in part or completely.
 #[derive(Debug)]
 struct Message {
     source: u16,
@@ -35,30 +35,30 @@ struct Message {
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pub(super) output: usize,
-    /// Until when its processor begins operations, and which, in this order.
+    /// Until when its processor is busy starting operations, and which ones are queued for it.
     busy: u64,
     begins: VecDeque<Key>,
-    pub(super) ops: BTreeMap<Key, Op>,
-    /// Of groups, how far they are.
+    pub(super) ops: BTreeMap<Key, Operation>,
+    /// Flow control, by group.
     pub(super) flows: BTreeMap<u16, Flow>,
-    /// Packets of calls that have not begun here.
+    /// Packets of calls that have not started here, how many they are, and the maximum of that.
     early: BTreeMap<(u16, u32), Vec<Packet>>,
     is_early: usize,
     pub(super) most_early: usize,
-    /// Receives in the order in which they were made, and messages in the order in which they have come.
+    /// Receives in the order in which they were posted, and messages in the order in which they were complete.
     expected: VecDeque<Key>,
     unexpected: VecDeque<Message>,
     partial: BTreeMap<(u16, u32), Message>,
-    /// Of messages and receives.
+    /// Messages sent and receives posted so far.
     numbers: u32,
-    /// Groups whose members have called different things.
+    /// Groups whose members have made different calls.
     broken: BTreeMap<u16, Mismatch>,
-    /// The last calls of each group, to compare with them what comes after their end.
+    /// The last calls of each group, to compare packets with that arrive after their end.
     made: BTreeMap<u16, VecDeque<(u32, Call)>>,
-    /// Requests that it has sent and taken.
+    /// Requests sent and received.
     pub(super) sent: u64,
     pub(super) received: u64,
-    /// Packets of which it can make nothing.
+    /// Packets dropped as invalid.
     pub(super) dropped: u64,
 }
 
@@ -85,15 +85,15 @@ impl Endpoint {
         }
     }
 
-    /// Operations that its processor has yet to begin.
+    /// Operations that its processor has not started yet.
     pub(super) fn begins(&self) -> impl Iterator<Item = Key> {
         self.begins.iter().copied()
     }
 
-    /// Whether an earlier message to the same endpoint has packets to send first: messages do not overtake each other.
+    /// Whether an earlier message to the same endpoint still has packets to send: messages do not overtake each other.
     fn is_behind(&self, key: Key) -> bool {
         if let Key::Call(group, _) = key {
-            // Nor do calls of a group: what they may send is counted in their order.
+            // Nor do calls of a group, since their packets are counted in the order of calls.
             let mut earlier = self.ops.range(Key::Call(group, 0)..key);
             return earlier.any(|(_, other)| !other.unsent.is_empty());
         }
@@ -109,7 +109,7 @@ impl Endpoint {
         later.find(|(_, other)| other.peer == op.peer && !other.unsent.is_empty()).map(|(key, _)| *key)
     }
 
-    /// A packet of an operation was answered.
+    /// A packet of an operation was acknowledged.
     fn note_answer(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(&key).filter(|op| op.unanswered > 0) else { return };
         op.unanswered -= 1;
@@ -120,12 +120,12 @@ impl Endpoint {
         }
     }
 
-    /// The number of the last call that it has begun of a group.
+    /// The number of the last call of a group that it has started.
     pub(super) fn begun(&self, group: u16) -> u32 {
         self.made.get(&group).and_then(VecDeque::back).map_or(0, |(number, _)| *number)
     }
 
-    /// How much is left of a call.
+    /// The amount of work left in a call.
     pub(super) fn left(&self, (group, number): (u16, u32)) -> u64 {
         let op = self.ops.get(&Key::Call(group, number));
         op.map_or(0, |op| (op.missing + op.unsent.len()) as u64 + u64::from(op.unanswered))
@@ -139,14 +139,14 @@ impl Endpoint {
         made.push_back((number, call));
     }
 
-    /// What it has called under a number that is over.
+    /// The call it has made under this number, if that is over.
     fn made(&self, group: u16, number: u32) -> Option<Call> {
         let made = self.made.get(&group).filter(|_| self.begun(group) >= number)?;
         let same = made.iter().find(|(of, _)| *of == number);
         same.or(made.front()).map(|(_, call)| *call)
     }
 
-    /// Forgets a group.
+    /// Discards everything of a group.
     pub(super) fn forget(&mut self, group: u16) {
         self.ops.retain(|key, _| !matches!(key, Key::Call(of, _) if *of == group));
         self.early.retain(|(of, _), _| *of != group);
@@ -156,7 +156,7 @@ impl Endpoint {
         self.made.remove(&group);
     }
 
-    /// Operations that are not done, in words.
+    /// Operations in progress, in words.
     pub(super) fn waiting(&self) -> Vec<String> {
         let unfinished = self.ops.iter().filter(|(_, op)| op.done.is_none());
         let words = unfinished.map(|(key, op)| match key {
@@ -171,23 +171,23 @@ impl Endpoint {
 }
 
 impl Fabric {
-    /// Begins to send a message.
+    /// Starts to send a message.
     pub(super) fn start_send(&mut self, id: u16, to: u16, tag: u64, priority: u8, data: Vec<u8>) -> Key {
         let call = Call::moving(Kind::Tagged, 0, data.len());
-        let op = Op { peer: to, tag, priority, ..Op::of(call, data, Vec::new()) };
+        let op = Operation { peer: to, tag, priority, ..Operation::of(call, data, Vec::new()) };
         let key = Key::Send(self.next_number(id));
         self.enter(id, key, op, self.timing.message)
     }
 
-    /// Begins to wait for a message of so many bytes.
+    /// Posts a receive of a message of this many bytes.
     pub(super) fn start_recv(&mut self, id: u16, from: u16, tag: u64, bytes: usize) -> Key {
         let call = Call::moving(Kind::Tagged, 0, bytes);
-        let op = Op { peer: from, tag, missing: bytes, ..Op::of(call, Vec::new(), Vec::new()) };
+        let op = Operation { peer: from, tag, missing: bytes, ..Operation::of(call, Vec::new(), Vec::new()) };
         let key = Key::Recv(self.next_number(id));
         self.enter(id, key, op, 0)
     }
 
-    /// Begins a call of a group. The lengths have been checked.
+    /// Starts a call of a group. The lengths have been checked.
     pub(super) fn start_call(
         &mut self,
         id: u16,
@@ -199,7 +199,7 @@ impl Fabric {
         let members = &self.groups[usize::from(group)];
         let (rank, members) = (members.rank(id).unwrap_or(0), members.ids.len());
         self.endpoints[usize::from(id)].note_call(group, number, call);
-        let op = Op { rank, members, ..Op::of(call, input, output) };
+        let op = Operation { rank, members, ..Operation::of(call, input, output) };
         self.enter(id, Key::Call(group, number), op, self.timing.message)
     }
 
@@ -209,7 +209,7 @@ impl Fabric {
         *numbers
     }
 
-    fn enter(&mut self, id: u16, key: Key, op: Op, cycles: u64) -> Key {
+    fn enter(&mut self, id: u16, key: Key, op: Operation, cycles: u64) -> Key {
         let (now, endpoint) = (self.now, &mut self.endpoints[usize::from(id)]);
         endpoint.ops.insert(key, op);
         if cycles == 0 {
@@ -218,19 +218,19 @@ impl Fabric {
             endpoint.busy = endpoint.busy.max(now) + cycles;
             endpoint.begins.push_back(key);
             let at = endpoint.busy;
-            self.plan(at, Happening::Begins(id));
+            self.plan(at, Event::Begins(id));
         }
         key
     }
 
-    /// The processor has begun the next operation.
+    /// The processor starts its next operation.
     pub(super) fn begin_next(&mut self, id: u16) {
         if let Some(key) = self.endpoints[usize::from(id)].begins.pop_front() {
             self.begin(id, key);
         }
     }
 
-    /// The end of an operation and its output; `None` while it is under way.
+    /// The result of an operation; `None` while it is in progress.
     pub(super) fn poll_op(&mut self, id: u16, key: Key) -> Option<Result<Vec<u8>, Error>> {
         let ops = &mut self.endpoints[usize::from(id)].ops;
         ops.get(&key)?.done.as_ref()?;
@@ -244,9 +244,9 @@ impl Fabric {
         op.begun = true;
         match key {
             Key::Send(number) => {
-                let blank = blank(id, op, op.peer, number);
+                let template = template(id, op, op.peer, number);
                 op.unsent = cut(&op.input, DATA)
-                    .map(|(sequence, data)| Packet { sequence, data, ..blank.clone() })
+                    .map(|(sequence, data)| Packet { sequence, data, ..template.clone() })
                     .collect();
             }
             Key::Recv(_) => {
@@ -257,7 +257,7 @@ impl Fabric {
                 if let Some(mismatch) = endpoint.broken.get(&group) {
                     op.done = Some(Err(Error::Mismatch(*mismatch)));
                 } else {
-                    prepare(op, &blank(id, op, group, number));
+                    prepare(op, &template(id, op, group, number));
                     if op.missing > 0 || !op.unsent.is_empty() {
                         endpoint.flows.entry(group).or_default().enter(op);
                     }
@@ -273,7 +273,7 @@ impl Fabric {
         self.pump(id, key);
     }
 
-    /// Sends what may be sent of an operation, and ends it if that was all.
+    /// Sends as many packets of an operation as the window allows, and completes the operation if nothing is left.
     pub(super) fn pump(&mut self, id: u16, key: Key) {
         let window = self.timing.window.max(1);
         loop {
@@ -300,53 +300,57 @@ impl Fabric {
                 if let Some(flow) = endpoint.flows.get_mut(&group) {
                     flow.unanswered += 1;
                 }
-                self.push(output, 0, packet, Place::None);
+                self.push(output, 0, packet, Buffer::None);
                 self.tell_taken(id, group);
                 if is_last {
-                    // Those that come after it may begin to send.
+                    // Calls behind it may start to send.
                     self.pump(id, Key::Call(group, number + 1));
                 }
                 continue;
             }
             let next = if is_last { endpoint.behind(key) } else { None };
-            self.push(output, 0, packet, Place::None);
+            self.push(output, 0, packet, Buffer::None);
             if let Some(next) = next {
                 self.pump(id, next);
             }
         }
     }
 
-    /// Takes a packet from its link.
-    pub(super) fn take(&mut self, id: u16, packet: Packet) {
+    /// Handles a packet that has arrived from its link.
+    pub(super) fn receive(&mut self, id: u16, packet: Packet) {
         let endpoint = &mut self.endpoints[usize::from(id)];
         endpoint.received += u64::from(packet.is_request());
         let (group, number) = (packet.dest, packet.number);
-        match packet.what {
-            What::Message => self.take_message(id, &packet),
-            What::Frame => self.told.extend(Told::of(&packet, Told::Whole)),
-            What::MessageAnswer => self.answered(id, Key::Send(number)),
-            // It is for switches.
-            What::Taken => {}
-            What::NoRoute => self.end(id, Key::Send(number), Error::NoRoute { dest: packet.source }),
-            What::Answer | What::AnswerRun | What::AnswerAll => self.answered(id, Key::Call(group, number)),
-            What::Mismatch => {
+        match packet.kind {
+            PacketKind::Message => self.take_message(id, &packet),
+            PacketKind::Frame => self.frame_events.extend(FrameEvent::of(&packet, FrameEvent::Arrived)),
+            PacketKind::MessageAnswer => self.answered(id, Key::Send(number)),
+            // Only switches use it.
+            PacketKind::Taken => {}
+            PacketKind::NoRoute => self.end(id, Key::Send(number), Error::NoRoute { dest: packet.source }),
+            PacketKind::Answer | PacketKind::AnswerRun | PacketKind::AnswerAll => {
+                self.answered(id, Key::Call(group, number))
+            }
+            PacketKind::Mismatch => {
                 if let Some(mismatch) = packet.mismatch {
                     self.break_group(id, group, *mismatch);
                 }
             }
-            What::Call | What::Result | What::Granted if self.is_closed(group) => {}
-            What::Call | What::Result if !packet.is_sound(self.groups[usize::from(group)].ids.len()) => {
+            PacketKind::Call | PacketKind::Result | PacketKind::Granted if self.is_closed(group) => {}
+            PacketKind::Call | PacketKind::Result
+                if !packet.is_sound(self.groups[usize::from(group)].ids.len()) =>
+            {
                 self.endpoints[usize::from(id)].dropped += 1;
             }
-            What::Granted => self.granted(id, group),
-            What::Call | What::Result => {
+            PacketKind::Granted => self.granted(id, group),
+            PacketKind::Call | PacketKind::Result => {
                 let endpoint = &mut self.endpoints[usize::from(id)];
                 let op = endpoint.ops.get(&Key::Call(group, number));
                 let over = endpoint.made(group, number).filter(|_| op.is_none());
                 if op.is_some_and(|op| op.begun) {
                     self.take_part(id, packet);
                 } else if let Some(call) = over {
-                    // All of that call had come, so that this is of another one.
+                    // That call had received everything, so this belongs to a different one.
                     let rank = self.groups[usize::from(group)].rank(id).unwrap_or(0);
                     self.differs(id, &packet, (rank, call));
                 } else if !endpoint.broken.contains_key(&group) {
@@ -378,7 +382,7 @@ impl Fabric {
         }
     }
 
-    /// A packet of a call that this endpoint is in.
+    /// Handles a packet of a call that this endpoint is in.
     fn take_part(&mut self, id: u16, packet: Packet) {
         let (group, number) = (packet.dest, packet.number);
         let endpoint = &mut self.endpoints[usize::from(id)];
@@ -388,11 +392,11 @@ impl Fabric {
             return self.differs(id, &packet, own);
         }
         store(op, &packet);
-        let answer = match (packet.what, packet.call.kind) {
-            (What::Call, Kind::Gather) => Some(What::AnswerRun),
-            (What::Call, Kind::Reduce) => Some(What::AnswerAll),
-            (What::Result, _) => {
-                // It stands for the answer of this endpoint's own packet, too.
+        let answer = match (packet.kind, packet.call.kind) {
+            (PacketKind::Call, Kind::Gather) => Some(PacketKind::AnswerRun),
+            (PacketKind::Call, Kind::Reduce) => Some(PacketKind::AnswerAll),
+            (PacketKind::Result, _) => {
+                // It also acknowledges this endpoint's own packet.
                 endpoint.note_answer(Key::Call(group, number));
                 None
             }
@@ -401,25 +405,26 @@ impl Fabric {
         if let Some(what) = answer {
             let answer = Packet { source: id, ..packet.answer(what) };
             let output = endpoint.output;
-            self.push(output, 0, answer, Place::None);
+            self.push(output, 0, answer, Buffer::None);
         }
         self.tell_taken(id, group);
         self.pump_group(id, group);
     }
 
-    /// What has come is of another call than that of this endpoint, a rank and its call: all are told.
+    /// A packet belongs to a different call than this endpoint's own, which is given with its rank: tells all members.
     fn differs(&mut self, id: u16, packet: &Packet, own: (usize, Call)) {
         let group = packet.dest;
         if self.endpoints[usize::from(id)].broken.contains_key(&group) {
-            // All have been told.
+            // All members have been told already.
             return;
         }
         let other = (self.groups[usize::from(group)].rank(packet.source).unwrap_or(0), packet.call);
         let mismatch = Mismatch { number: packet.number, one: own, other };
-        let told = Packet { source: id, mismatch: Some(Arc::new(mismatch)), ..packet.answer(What::Mismatch) };
+        let told =
+            Packet { source: id, mismatch: Some(Arc::new(mismatch)), ..packet.answer(PacketKind::Mismatch) };
         let output = self.endpoints[usize::from(id)].output;
         self.break_group(id, group, mismatch);
-        self.push(output, 0, told, Place::None);
+        self.push(output, 0, told, Buffer::None);
     }
 
     fn break_group(&mut self, id: u16, group: u16, mismatch: Mismatch) {
@@ -441,7 +446,7 @@ impl Fabric {
         let key = (packet.source, packet.number);
         let begun = endpoint.partial.get(&key).map_or(0, |message| message.data.len());
         if packet.sequence as usize * DATA != begun {
-            // A message that was not sent from its beginning to its end.
+            // Out of sequence.
             endpoint.dropped += 1;
             return;
         }
@@ -453,16 +458,16 @@ impl Fabric {
         });
         message.data.extend_from_slice(&packet.data);
         let is_whole = message.data.len() >= message.bytes;
-        let answer = Packet { dest: packet.source, source: id, ..packet.answer(What::MessageAnswer) };
+        let answer = Packet { dest: packet.source, source: id, ..packet.answer(PacketKind::MessageAnswer) };
         if is_whole && let Some(message) = endpoint.partial.remove(&key) {
             endpoint.unexpected.push_back(message);
         }
         let output = endpoint.output;
-        self.push(output, 0, answer, Place::None);
+        self.push(output, 0, answer, Buffer::None);
         self.match_messages(id);
     }
 
-    /// Gives messages to those who wait for them, in the order in which they began to.
+    /// Matches messages with receives, in the order in which these were posted.
     fn match_messages(&mut self, id: u16) {
         let Endpoint { ops, expected, unexpected, .. } = &mut self.endpoints[usize::from(id)];
         let mut matched = false;

@@ -1,40 +1,40 @@
-//! All switches, links and endpoints, and what happens on them in virtual time.
+//! All switches, links and endpoints, and their events in virtual time.
 
 use std::collections::VecDeque;
 
 use super::endpoint::Endpoint;
-use super::frames::Told;
+use super::frames::FrameEvent;
 use super::operation::Key;
-use super::packet::{PACKET, Packet, What};
-use super::port::{Entry, Output, Place, Slab};
+use super::packet::{PACKET, Packet, PacketKind};
+use super::port::{Buffer, Entry, Output, Slab};
 use super::spanning::{Members, Neighbor, Tree};
 use super::switch::Switch;
 use super::timing::Timing;
 use super::topology::{MASKS, Topology, TopologyError};
 use crate::network::events::{Digest, Queue};
 
-/// Places of an input that an answer, a packet of the highest priority, can count on, and one for each lower priority.
+/// The fewest buffers of an input: one for answers, which have the highest priority, and one for each lower priority.
 const FEWEST: u8 = 4;
 
-/// Something that will happen.
+/// An event that is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Happening {
-    /// A packet has left this output.
+pub(super) enum Event {
+    /// The last byte of a packet has left this output.
     Sent(u32),
-    /// A packet that has left it is at the other end.
+    /// A packet that left this output has reached the other end of the link.
     Arrived(u32),
-    /// What the unit of this switch has made is ready.
+    /// The next packet made by the unit of this switch is ready.
     Made(u32),
-    /// The processor of this endpoint has begun the next operation.
+    /// The processor of this endpoint starts its next operation.
     Begins(u16),
-    /// The process of this endpoint goes on.
+    /// The process of this endpoint resumes.
     Wakes(u16),
 }
 
 // With its time and its serial number it is 24 bytes long.
-const _: () = assert!(size_of::<Happening>() == 8);
+const _: () = assert!(size_of::<Event>() == 8);
 
-/// Packets on one link between two devices, both ways.
+/// Packets carried by one link, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkTraffic {
     /// The switch at one end.
@@ -64,27 +64,27 @@ pub(super) struct Fabric {
     pub(super) timing: Timing,
     pub(super) tree: Tree,
     pub(super) groups: Vec<Members>,
-    /// Groups that were closed, the oldest first.
+    /// Numbers of closed groups, which may be reused; those closed first come first.
     pub(super) closed: VecDeque<u16>,
     pub(super) switches: Vec<Switch>,
     pub(super) endpoints: Vec<Endpoint>,
-    /// Those of switches, port by port, then those of endpoints.
+    /// Those of the switches, port by port, followed by those of the endpoints.
     pub(super) outputs: Vec<Output>,
     slab: Slab,
-    /// What each output leads to.
+    /// The device at the other end of each output.
     neighbors: Vec<Neighbor>,
-    pub(super) queue: Queue<Happening>,
+    pub(super) queue: Queue<Event>,
     pub(super) most_planned: usize,
     pub(super) now: u64,
     pub(super) digest: Digest,
-    /// Endpoints whose processes have something to look at.
+    /// Endpoints whose processes have been woken and not polled yet.
     pub(super) woken: Vec<u16>,
-    /// What has become of frames since somebody asked.
-    pub(super) told: Vec<Told>,
+    /// Events of frames that nobody has taken yet.
+    pub(super) frame_events: Vec<FrameEvent>,
 }
 
 impl Fabric {
-    /// A fabric after Init. Group 0 is that of all endpoints.
+    /// A fabric after Init. Group 0 contains all endpoints.
     pub(super) fn new(topology: &Topology, timing: Timing) -> Result<Self, TopologyError> {
         let tree = Tree::new(topology)?;
         let buffers = timing.buffers.max(FEWEST);
@@ -121,17 +121,17 @@ impl Fabric {
             now: 0,
             digest,
             woken,
-            told: Vec::new(),
+            frame_events: Vec::new(),
         };
-        // The first.
+        // Cannot fail: it is the first group.
         let _ = fabric.add_group(all);
         Ok(fabric)
     }
 
-    /// Makes a group of endpoints, given by growing id; its number, or `None` if all are in use. Its calls are carried out by switches if all
-    /// of those that it needs have a mask left.
+    /// Creates a group of endpoints, given by ascending id. Returns its number, or `None` if all numbers are in use. The switches carry out its
+    /// calls if each of those it needs has a mask left.
     pub(super) fn add_group(&mut self, ids: Vec<u16>) -> Option<u16> {
-        // Nothing of the group that had it may be taken for the new one's.
+        // A number is not reused while packets of the group that had it may still arrive.
         let again = self.closed.front().copied().filter(|closed| !self.is_under_way(*closed));
         let number = again.or_else(|| u16::try_from(self.groups.len()).ok())?;
         let mut group = Members::new(&self.tree, ids);
@@ -148,9 +148,9 @@ impl Fabric {
         Some(number)
     }
 
-    /// Whether something of a closed group is still on its way, or to be begun.
+    /// Whether a closed group still has packets in the fabric or calls that have not started.
     fn is_under_way(&self, group: u16) -> bool {
-        let is_of = |packet: &Packet| packet.what.is_of_group() && packet.dest == group;
+        let is_of = |packet: &Packet| packet.kind.is_of_group() && packet.dest == group;
         let mut made = self.switches.iter().flat_map(|switch| &switch.made);
         let mut begins = self.endpoints.iter().flat_map(Endpoint::begins);
         self.slab.packets().any(is_of)
@@ -163,37 +163,37 @@ impl Fabric {
         group.switches().all(|switch| self.switches[switch].masks < MASKS)
     }
 
-    pub(super) fn plan(&mut self, at: u64, what: Happening) {
-        self.queue.plan(at, what);
+    pub(super) fn plan(&mut self, at: u64, event: Event) {
+        self.queue.plan(at, event);
     }
 
-    /// When the next thing happens.
+    /// The time of the next event.
     pub(super) fn due(&self) -> Option<u64> {
         self.queue.due()
     }
 
-    /// Lets the next thing happen; `false` if nothing will.
+    /// Executes the next event. Returns `false` if there is none.
     pub(super) fn step(&mut self) -> bool {
         self.most_planned = self.most_planned.max(self.queue.len());
         let Some(event) = self.queue.next(u64::MAX) else { return false };
         self.now = event.at;
         self.digest.add(event.at);
         match event.kind {
-            Happening::Sent(output) => self.sent(output as usize),
-            Happening::Arrived(output) => {
+            Event::Sent(output) => self.sent(output as usize),
+            Event::Arrived(output) => {
                 if let Some(number) = self.outputs[output as usize].land(&mut self.slab) {
                     self.deliver(output as usize, number);
                 }
             }
-            Happening::Made(switch) => self.made(switch as usize),
-            Happening::Begins(id) => self.begin_next(id),
-            Happening::Wakes(id) => self.woken.push(id),
+            Event::Made(switch) => self.made(switch as usize),
+            Event::Begins(id) => self.begin_next(id),
+            Event::Wakes(id) => self.woken.push(id),
         }
         true
     }
 
     /// Queues a packet at an output.
-    pub(super) fn push(&mut self, output: usize, input: usize, packet: Packet, place: Place) {
+    pub(super) fn push(&mut self, output: usize, input: usize, packet: Packet, place: Buffer) {
         let number = self.slab.insert(packet, place);
         self.queue_at(output, input, number);
     }
@@ -204,12 +204,12 @@ impl Fabric {
         self.kick(output);
     }
 
-    /// Whether it is the output of an endpoint.
+    /// Whether this is the output of an endpoint.
     fn is_endpoint(&self, output: usize) -> bool {
         output >= self.outputs.len() - self.endpoints.len()
     }
 
-    /// Lets the next packet leave, if none is leaving.
+    /// Starts sending the next packet, unless one is being sent.
     fn kick(&mut self, output: usize) {
         let is_endpoint = self.is_endpoint(output);
         let out = &mut self.outputs[output];
@@ -223,16 +223,16 @@ impl Fabric {
         let count = if is_request { &mut out.requests } else { &mut out.answers };
         *count += 1;
         out.leaving = Some(number);
-        self.queue.plan(self.now + cycles, Happening::Sent(output as u32));
+        self.queue.plan(self.now + cycles, Event::Sent(output as u32));
     }
 
     fn sent(&mut self, output: usize) {
         let Some(number) = self.outputs[output].leaving.take() else { return };
-        let mut place = std::mem::replace(&mut self.slab.at(number).place, Place::None);
+        let mut place = std::mem::replace(&mut self.slab.at(number).place, Buffer::None);
         self.release(&mut place);
         if self.is_endpoint(output) {
             let Entry { packet, .. } = self.slab.at(number);
-            self.told.extend(Told::of(packet, Told::Left));
+            self.frame_events.extend(FrameEvent::of(packet, FrameEvent::Sent));
         }
         let to_switch = matches!(self.neighbors[output], Neighbor::Switch(..));
         let latency = self.timing.link + if to_switch { self.timing.switch } else { 0 };
@@ -240,13 +240,13 @@ impl Fabric {
             self.deliver(output, number);
         } else {
             self.outputs[output].fly(&mut self.slab, number);
-            self.queue.plan(self.now + latency, Happening::Arrived(output as u32));
+            self.queue.plan(self.now + latency, Event::Arrived(output as u32));
         }
         self.kick(output);
     }
 
-    /// Gives back the place of a packet if no copy needs it any more.
-    pub(super) fn release(&mut self, place: &mut Place) {
+    /// Frees the input buffer of a packet once no copy occupies it any more.
+    pub(super) fn release(&mut self, place: &mut Buffer) {
         if let Some(output) = place.take() {
             if let Some(room) = &mut self.outputs[output].room {
                 *room += 1;
@@ -258,32 +258,34 @@ impl Fabric {
     fn deliver(&mut self, output: usize, number: u32) {
         let Entry { packet, .. } = self.slab.at(number);
         self.digest.add(u64::from(packet.source) << 48 | u64::from(packet.number) << 16 | output as u64);
-        self.digest.add(u64::from(packet.sequence) << 8 | packet.what as u64);
+        self.digest.add(u64::from(packet.sequence) << 8 | packet.kind as u64);
         match self.neighbors[output] {
             Neighbor::Endpoint(id) => {
                 let packet = self.slab.take(number);
-                self.take(id, packet);
+                self.receive(id, packet);
             }
             Neighbor::Switch(switch, port) => {
-                let (what, dest) = (packet.what, packet.dest);
-                let is_message =
-                    matches!(what, What::Message | What::Frame | What::MessageAnswer | What::NoRoute);
+                let (what, dest) = (packet.kind, packet.dest);
+                let is_message = matches!(
+                    what,
+                    PacketKind::Message | PacketKind::Frame | PacketKind::MessageAnswer | PacketKind::NoRoute
+                );
                 let entry = self.slab.at(number);
-                let is_lost =
-                    is_message && (entry.passes() > self.switches.len() || usize::from(entry.bytes) > PACKET);
+                let is_lost = is_message
+                    && (entry.count_hop() > self.switches.len() || usize::from(entry.bytes) > PACKET);
                 let out = if is_message && !is_lost { self.tree.port(switch, dest) } else { None };
                 if let Some(out) = out {
-                    // By far the most packets: they go on as they are.
-                    self.slab.at(number).place = Place::Of(output as u32);
+                    // The common case: the packet is forwarded without being moved in memory.
+                    self.slab.at(number).place = Buffer::Of(output as u32);
                     return self.queue_at(self.switches[switch].output(out), port.into(), number);
                 }
                 let packet = self.slab.take(number);
-                self.arrive(switch, port, packet, Place::Of(output as u32));
+                self.arrive(switch, port, packet, Buffer::Of(output as u32));
             }
         }
     }
 
-    /// What the links have carried, those of switch 0 first.
+    /// Traffic of all links, those of switch 0 first.
     pub(super) fn traffic(&self) -> Vec<LinkTraffic> {
         let mut links = Vec::new();
         for (switch, ports) in self.tree.ports().iter().enumerate() {
@@ -308,13 +310,13 @@ impl Fabric {
         links
     }
 
-    /// Packets of which nobody could make anything.
+    /// Packets dropped by switches and endpoints.
     pub(super) fn dropped(&self) -> u64 {
         let at_endpoints = self.endpoints.iter().map(|endpoint| endpoint.dropped);
         self.switches.iter().map(|switch| switch.dropped).chain(at_endpoints).sum()
     }
 
-    /// What is held somewhere: packets in slots, queues and on links, and places of inputs that are not free.
+    /// Packets in slots, queues and on links, plus occupied input buffers. 0 when nothing is in progress.
     pub(super) fn held(&self) -> usize {
         let buffers = self.timing.buffers.max(FEWEST);
         let taken = |output: &Output| output.room.map_or(0, |room| usize::from(buffers - room));

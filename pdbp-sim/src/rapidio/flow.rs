@@ -1,51 +1,51 @@
-//! How far members of a group may be ahead of each other.
+//! Flow control within a group: how far members may be ahead of each other.
 //!
-//! **Of each group a switch holds [`SLOTS`] packets at most, and as many blocks' packets of gathers; and no endpoint gets more than that
-//! before its process is in the call.** What goes up to be combined is answered from the top, so that a member with as many packets
-//! unanswered waits. What a root sends down is answered by its own switch, which says nothing about the others; so all members count the
-//! packets of broadcasts and scatters of their group, each knowing from the calls how many there are, and say each time that they have
-//! taken a [`BATCH`] of them. Switches combine what they say, as in a barrier, and tell all; a root is no more than [`SLOTS`] packets ahead of
-//! what all have said.
+//! **A switch holds at most [`SLOTS`] packets of each group to be combined, and as many of gathers to be merged; and an endpoint receives at
+//! most that many before its process is in the call.** What goes up to be combined is acknowledged from the top, so a member with that many
+//! unacknowledged packets waits. What a root sends down is acknowledged by its own switch, which says nothing about the other members. So
+//! all members count the packets of broadcasts and scatters of their group (the calls say how many there are) and report every [`BATCH`]
+//! they have received. Switches combine these reports, as in a barrier, and the result goes to all; a root stays within [`SLOTS`] packets of
+//! what all have reported.
 
 use pdbp_core::collective::{Call, Kind};
 
 use super::fabric::Fabric;
-use super::operation::{Key, Op};
-use super::packet::{DATA, HIGHEST, Packet, What, nothing};
-use super::port::Place;
+use super::operation::{Key, Operation};
+use super::packet::{DATA, HIGHEST, Packet, PacketKind, nothing};
+use super::port::Buffer;
 use super::unit::blocks_in_packet;
 
-/// Packets that a switch holds of a group, and that a member may be ahead of the others.
+/// Maximum packets that a switch holds of a group, and that a member may be ahead of the others.
 pub(super) const SLOTS: usize = 64;
-/// After so many packets of broadcasts and scatters members say that they have taken them.
+/// Members report each time they have received this many packets of broadcasts and scatters.
 const BATCH: u64 = SLOTS as u64 / 2;
 
-/// What an endpoint keeps of a group.
+/// An endpoint's flow control of a group.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flow {
-    /// Packets of calls that are not answered.
+    /// Packets of calls that are not acknowledged.
     pub(super) unanswered: u32,
-    /// Packets of broadcasts and scatters in the calls so far.
+    /// Packets of broadcasts and scatters in all calls so far.
     next: u64,
-    /// Batches that this endpoint has said to have taken, and those that all have.
+    /// Batches that this endpoint has reported, and those that all members have.
     told: u64,
     granted: u64,
 }
 
-/// The packets that a broadcast or scatter brings to a member, among those of the group.
+/// The packets of a broadcast or scatter, seen from one member, within the group's sequence of such packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Down {
-    /// Packets of the calls before, and of this one.
+    /// Packets of all calls before, and of this one.
     base: u64,
     total: u64,
-    /// Those for this member, and how many of them it has taken; of a root all, and how many it has sent.
+    /// The first packet for this member, how many there are, and how many it has received. At the root: all, and how many it has sent.
     first: u64,
     own: u64,
     done: u64,
 }
 
 impl Down {
-    /// Of a call with data, at the member `rank`; `None` of calls of other kinds.
+    /// For a call with data, at the member `rank`; `None` for other kinds of calls.
     fn new(call: &Call, members: usize, rank: usize, base: u64) -> Option<Self> {
         let place = (rank + members - call.root) % members;
         let (total, first, own) = match call.kind {
@@ -67,7 +67,7 @@ impl Down {
         Some(Self { base, total, first, own, done: 0 })
     }
 
-    /// All packets of the group before this one are taken, as far as this member is concerned.
+    /// As far as this member is concerned, all packets of the group before this one have been received.
     fn taken(&self) -> u64 {
         self.base + if self.done < self.own { self.first + self.done } else { self.total }
     }
@@ -76,21 +76,21 @@ impl Down {
         self.done >= self.own
     }
 
-    /// One more is taken, or sent.
+    /// One more has been received, or sent.
     pub(super) fn step(&mut self) {
         self.done += 1;
     }
 }
 
 impl Flow {
-    /// A call of the group begins.
-    pub(super) fn enter(&mut self, op: &mut Op) {
+    /// A call of the group starts.
+    pub(super) fn enter(&mut self, op: &mut Operation) {
         op.down = Down::new(&op.call, op.members, op.rank, self.next);
         self.next += op.down.map_or(0, |down| down.total);
     }
 
-    /// Whether a member may send another packet of an operation.
-    pub(super) fn allows(&self, op: &Op, window: u32) -> bool {
+    /// Whether the member may send another packet of an operation.
+    pub(super) fn allows(&self, op: &Operation, window: u32) -> bool {
         let is_granted =
             op.down.is_none_or(|down| down.base + down.done < self.granted * BATCH + SLOTS as u64);
         self.unanswered < window.min(SLOTS as u32) && is_granted
@@ -98,7 +98,7 @@ impl Flow {
 }
 
 impl Fabric {
-    /// Says what this endpoint has taken, if that is another batch.
+    /// Reports what this endpoint has received, if that completes a batch.
     pub(super) fn tell_taken(&mut self, id: u16, group: u16) {
         let endpoint = &mut self.endpoints[usize::from(id)];
         let output = endpoint.output;
@@ -109,17 +109,17 @@ impl Fabric {
         let told = flow.told;
         flow.told = taken / BATCH;
         for batch in told..taken / BATCH {
-            self.push(output, 0, Packet::taken(id, group, batch as u32), Place::None);
+            self.push(output, 0, Packet::taken(id, group, batch as u32), Buffer::None);
         }
     }
 
-    /// All have taken another batch.
+    /// All members have received another batch.
     pub(super) fn granted(&mut self, id: u16, group: u16) {
         self.endpoints[usize::from(id)].flows.entry(group).or_default().granted += 1;
         self.pump_group(id, group);
     }
 
-    /// Sends what may be sent of the calls of a group, the earliest first.
+    /// Sends what may be sent of the calls of a group, earliest call first.
     pub(super) fn pump_group(&mut self, id: u16, group: u16) {
         let mut next = Key::Call(group, 0);
         let calls = |next: Key, fabric: &Self| {
@@ -134,14 +134,14 @@ impl Fabric {
 }
 
 impl Packet {
-    /// A member has taken a batch.
+    /// The report that a member has received a batch.
     fn taken(source: u16, group: u16, batch: u32) -> Self {
         Self {
-            what: What::Taken,
+            kind: PacketKind::Taken,
             priority: HIGHEST,
             source,
             dest: group,
-            // Calls are counted from 1.
+            // Calls are numbered from 1.
             number: 0,
             sequence: batch,
             run: (0, 1),

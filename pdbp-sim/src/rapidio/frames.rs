@@ -1,16 +1,16 @@
-//! Frames of a link layer above the fabric: messages of one or more packets that nobody on the fabric answers. Whoever sends them numbers
-//! them, and hears of it when one has left its endpoint and when it is whole at the other. Times are in nanoseconds.
+//! Frames of a link layer above the fabric: messages of one or more packets that the fabric does not acknowledge. The sender numbers them,
+//! and gets an event when a frame has left its endpoint and another when all of it has arrived. Times are in nanoseconds.
 //!
-//! Packets of one source, destination and priority stay in order, so that a frame is whole when its last packet is there. What it
-//! carries stays where it is: packets have its length, and zeros in them.
+//! Packets of one source, destination and priority stay in order, so a frame is complete when its last packet arrives. The contents do not
+//! travel through the fabric: packets have the right length, and carry zeros.
 
 use std::sync::Arc;
 
 use pdbp_core::collective::{Call, Kind};
 
 use super::fabric::Fabric;
-use super::packet::{DATA, Packet, What};
-use super::port::Place;
+use super::packet::{DATA, Packet, PacketKind};
+use super::port::Buffer;
 use super::timing::Timing;
 use super::topology::{Topology, TopologyError};
 use super::{HIGHEST, PACKET};
@@ -18,14 +18,14 @@ use super::{HIGHEST, PACKET};
 /// Nanoseconds of a second.
 const SECOND: u128 = 1_000_000_000;
 
-/// What has become of a frame.
+/// An event of a frame, or of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// The last packet of that number has left its endpoint.
-    Left(u32),
-    /// It is whole at the other end.
-    Whole(u32),
-    /// A call of this endpoint has ended, or gone on.
+pub(crate) enum FrameEvent {
+    /// The last packet of the frame of this number has left its endpoint.
+    Sent(u32),
+    /// All of it has arrived.
+    Arrived(u32),
+    /// A call of this endpoint has ended or made progress.
     Wakes(u16),
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Told {
 #[derive(Debug)]
 pub(crate) struct Frames {
     pub(super) fabric: Fabric,
-    /// What is in a packet that is full.
+    /// The data of a full packet.
     full: Arc<[u8]>,
 }
 
@@ -46,7 +46,7 @@ impl Frames {
         self.fabric.endpoints.len()
     }
 
-    /// Queues the packets of a frame at the output of its endpoint: one at least.
+    /// Queues the packets of a frame, at least one, at the output of its endpoint.
     pub(crate) fn send(&mut self, now: u64, (from, to): (u16, u16), priority: u8, number: u32, bytes: usize) {
         self.reach(now);
         let fabric = &mut self.fabric;
@@ -58,7 +58,7 @@ impl Frames {
             let length = bytes - (sequence * DATA).min(bytes);
             let data = if length >= DATA { Arc::clone(&self.full) } else { Arc::from(vec![0; length]) };
             let packet = Packet {
-                what: What::Frame,
+                kind: PacketKind::Frame,
                 priority: priority.min(HIGHEST),
                 source: from,
                 dest: to,
@@ -71,26 +71,26 @@ impl Frames {
                 data,
                 mismatch: None,
             };
-            fabric.push(output, 0, packet, Place::None);
+            fabric.push(output, 0, packet, Buffer::None);
         }
     }
 
-    /// It is that time at least.
+    /// Advances the clock to this time, if it is earlier.
     pub(super) fn reach(&mut self, now: u64) {
         let cycles = u128::from(now) * u128::from(self.fabric.timing.frequency);
         self.fabric.now = self.fabric.now.max(cycles.div_ceil(SECOND) as u64);
     }
 
-    /// When something happens next on the fabric.
+    /// The time of the next event on the fabric.
     pub(crate) fn due(&self) -> Option<u64> {
         self.fabric.due().map(|cycles| self.nanos(cycles))
     }
 
-    /// Lets that happen, and says what of it is about frames, or about whoever has called something.
-    pub(crate) fn step(&mut self, told: &mut Vec<Told>) {
+    /// Executes that event, and appends what it means for frames and calls.
+    pub(crate) fn step(&mut self, events: &mut Vec<FrameEvent>) {
         self.fabric.step();
-        told.append(&mut self.fabric.told);
-        told.extend(self.fabric.woken.drain(..).map(Told::Wakes));
+        events.append(&mut self.fabric.frame_events);
+        events.extend(self.fabric.woken.drain(..).map(FrameEvent::Wakes));
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -101,7 +101,7 @@ impl Frames {
         self.fabric.digest.value()
     }
 
-    /// Packets that endpoints have sent.
+    /// Packets sent by all endpoints.
     pub(crate) fn packets(&self) -> u64 {
         self.fabric.endpoints.iter().map(|endpoint| endpoint.sent).sum()
     }
@@ -111,17 +111,17 @@ impl Frames {
         self.fabric.tree.home(id).0
     }
 
-    /// The endpoint to which the way from the first one is the longest.
+    /// The endpoint with the longest route from the first one.
     pub(crate) fn farthest(&self) -> u16 {
         let tree = &self.fabric.tree;
-        (0..tree.endpoints() as u16).max_by_key(|id| tree.way(0, *id).len()).unwrap_or(0)
+        (0..tree.endpoints() as u16).max_by_key(|id| tree.route(0, *id).len()).unwrap_or(0)
     }
 
-    /// How long the last packet of a frame of so many bytes takes where there is nothing else, if it passes all the switches of the
-    /// longest way or more.
-    pub(crate) fn longest_way(&self, bytes: usize) -> u64 {
+    /// An upper bound on how long a frame of this many bytes takes on the idle fabric: until its last packet has passed twice the switches of
+    /// the longest route.
+    pub(crate) fn longest_latency(&self, bytes: usize) -> u64 {
         let Fabric { tree, timing, .. } = &self.fabric;
-        let switches = 2 * tree.way(0, self.farthest()).len() as u64;
+        let switches = 2 * tree.route(0, self.farthest()).len() as u64;
         let packet = timing.occupied(PACKET, false);
         let packets = bytes.div_ceil(DATA).max(1) as u64;
         self.nanos(packets * packet + (switches + 1) * (packet + timing.switch + timing.link))
@@ -132,10 +132,10 @@ impl Frames {
     }
 }
 
-impl Told {
-    /// What is told of a packet, if it is the last one of a frame.
-    pub(super) fn of(packet: &Packet, told: fn(u32) -> Self) -> Option<Self> {
-        let is_last = packet.what == What::Frame && u64::from(packet.sequence) + 1 == packet.tag;
-        is_last.then(|| told(packet.number))
+impl FrameEvent {
+    /// The event of a packet, if it is the last one of its frame.
+    pub(super) fn of(packet: &Packet, event: fn(u32) -> Self) -> Option<Self> {
+        let is_last = packet.kind == PacketKind::Frame && u64::from(packet.sequence) + 1 == packet.tag;
+        is_last.then(|| event(packet.number))
     }
 }

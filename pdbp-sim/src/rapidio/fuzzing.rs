@@ -6,8 +6,8 @@ use pdbp_core::collective::{Call, Element, Kind, Op};
 
 use super::fabric::Fabric;
 use super::operation::Key;
-use super::packet::{Packet, What, nothing};
-use super::port::Place;
+use super::packet::{Packet, PacketKind, nothing};
+use super::port::Buffer;
 use super::{Error, Timing, Topology, Tree};
 
 /// The endpoint that the packets come from.
@@ -77,7 +77,7 @@ fn packet(bytes: &[u8; 16]) -> Packet {
     let carried = [0, 1, 20, 248, 250, 300, length.min(250), usize::from(data)];
     let carried = pick(&carried, data >> 5);
     Packet {
-        what: pick(&What::ALL, what),
+        kind: pick(&PacketKind::ALL, what),
         priority: what >> 4 & 3,
         source: if source < 0x80 { BAD } else { number(source) as u16 },
         dest: number(dest) as u16,
@@ -104,7 +104,7 @@ pub fn packets(bytes: &[u8]) {
     let keys = OTHERS.map(|id| fabric.start_call(id, (1, 1), SUM, Vec::new(), vec![1; SUM.bytes]));
     for chunk in bytes.as_chunks::<16>().0 {
         let output = fabric.endpoints[usize::from(BAD)].output;
-        fabric.push(output, 0, packet(chunk), Place::None);
+        fabric.push(output, 0, packet(chunk), Buffer::None);
         (0..chunk[15] % 32).for_each(|_| _ = fabric.step());
     }
     assert!((0..ENOUGH).any(|_| !fabric.step()), "it goes on for ever");
@@ -136,6 +136,6 @@ pub fn topology(text: &str) {
     assert_eq!(tree.endpoints(), topology.endpoints());
     let last = (topology.endpoints() - 1) as u16;
     for id in 0..=last {
-        assert!(tree.way(id, last).len() <= topology.switches());
+        assert!(tree.route(id, last).len() <= topology.switches());
     }
 }

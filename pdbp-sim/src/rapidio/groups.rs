@@ -1,7 +1,6 @@
-//! Groups of endpoints that come and go, whose calls switches carry out: for nodes whose frames the fabric carries.
+//! Groups that nodes open and close at run time, whose calls the switches carry out, for nodes whose frames the fabric carries.
 //!
-//! A switch has masks for so many groups ([`MASKS`](super::MASKS)). A group for which one of its switches has none left is refused, and its members do
-//! without.
+//! A switch has a limited number of masks ([`MASKS`](super::MASKS)). A group that needs a switch without a free mask is refused.
 
 use pdbp_core::collective::Call;
 
@@ -12,15 +11,15 @@ use super::operation::Key;
 use super::spanning::Members;
 
 impl Frames {
-    /// Makes a group of endpoints, given by growing id; its number, which another may have had that was closed. `None` where a switch has no
-    /// mask left, or no number is.
+    /// Opens a group of endpoints, given by ascending id. Returns its number, which may be that of a closed group; `None` if a switch has no
+    /// mask left, or all numbers are in use.
     pub(crate) fn open_group(&mut self, ids: Vec<u16>) -> Option<u16> {
         let fabric = &mut self.fabric;
         let group = Members::new(&fabric.tree, ids);
         if fabric.has_masks(&group) { fabric.add_group(group.ids) } else { None }
     }
 
-    /// Forgets a group: what is held for it anywhere, and what of it is still under way.
+    /// Closes a group, and discards everything held for it. Its packets in flight will be dropped.
     pub(crate) fn close_group(&mut self, number: u16) {
         let fabric = &mut self.fabric;
         if let Some(group) = fabric.groups.get_mut(usize::from(number)) {
@@ -33,7 +32,7 @@ impl Frames {
         fabric.endpoints.iter_mut().for_each(|endpoint| endpoint.forget(number));
     }
 
-    /// Begins a call of a group at a member. The lengths have been checked.
+    /// Starts a call of a group at a member. The lengths have been checked.
     pub(crate) fn start_call(
         &mut self,
         now: u64,
@@ -46,24 +45,24 @@ impl Frames {
         self.fabric.start_call(id, (group, number), call, input, output);
     }
 
-    /// The end of a call at a member and its output; `None` while it is under way.
+    /// The result of a call at a member; `None` while it is in progress.
     pub(crate) fn poll_call(&mut self, id: u16, group: u16, number: u32) -> Option<Result<Vec<u8>, Error>> {
         self.fabric.poll_op(id, Key::Call(group, number))
     }
 
-    /// The number of the last call of a group that an endpoint has begun.
+    /// The number of the last call of a group that an endpoint has started.
     pub(crate) fn begun(&self, id: u16, group: u16) -> u32 {
         self.fabric.endpoints.get(usize::from(id)).map_or(0, |endpoint| endpoint.begun(group))
     }
 
-    /// How much is left of a call at a member: it goes on as long as that changes.
+    /// The amount of work left in a call at a member: while it changes, the call makes progress.
     pub(crate) fn left(&self, id: u16, group: u16, number: u32) -> u64 {
         self.fabric.endpoints.get(usize::from(id)).map_or(0, |endpoint| endpoint.left((group, number)))
     }
 }
 
 impl Fabric {
-    /// Whether a group was closed.
+    /// Whether a group is closed, or was never opened.
     pub(super) fn is_closed(&self, group: u16) -> bool {
         self.groups.get(usize::from(group)).is_none_or(|members| members.ids.is_empty())
     }

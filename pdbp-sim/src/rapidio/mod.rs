@@ -1,32 +1,32 @@
-//! A fabric of switches that do the work of collectives: the platform and the library MPIRIO of a paper of 2021, in virtual time.
+//! A fabric whose switches carry out collectives: the platform of a paper of 2021 and its library MPIRIO, in virtual time.
 //!
 //! S3 of the documents, "Design of a parallel communication interface for BWDSP", puts four signal processors and a switch on a board,
-//! joins boards by RapidIO, and lets switches copy, join and combine what processes send to each other. Modules, in the order in which
-//! a fabric comes about:
+//! connects boards by RapidIO, and lets switches replicate, merge and combine what processes send to each other. Modules, in the order in
+//! which a fabric is set up:
 //!
-//! 1. [`Topology`]: boards, switches, links. [`Timing`]: how long things take.
-//! 2. [`Tree`]: what Init finds out: a spanning tree (Prim), ids along it, and the tables of the switches.
-//! 3. packets, ports and switches: who is next, what is copied, divided, joined and combined.
+//! 1. [`Topology`]: boards, switches, links. [`Timing`]: latencies, rates and windows.
+//! 2. [`Tree`]: the result of Init: a spanning tree (Prim), ids along it, and the routing tables of the switches.
+//! 3. Packets, ports and switches: arbitration, replication, and the units that merge and combine.
 //! 4. [`mpirio`]: the library. A program is an `async` closure that runs once per process; see there for an example.
 //!
-//! A [network](crate::network) of PDBP's nodes runs on it as well ([`Ground::Fabric`](crate::network::Ground::Fabric)): a frame of its link layer is
-//! a message without answers.
+//! A [network](crate::network) of PDBP's nodes runs on it as well ([`Ground::Fabric`](crate::network::Ground::Fabric)): a frame of its link
+//! layer is a message without acknowledgements.
 //!
 //! # Rules
-//! * **Values are combined in the order of ports along the tree**, whatever comes first, by [`pdbp_core::collective::combine`]. The same
-//!   call gives the same bits in every run on the same topology, with any timing.
-//! * Packets of one source, destination and priority stay in order. A switch never sends a copy back where it came from.
-//! * A switch holds 64 packets of a group at most, and nobody is further ahead of the others than that (`flow.rs`);
-//!   [`most_slots`](mpirio::Report::most_slots) and [`most_early`](mpirio::Report::most_early) say how many there were. A switch has masks for
-//!   [`MASKS`] groups; those of others are done by messages.
-//! * An input takes a packet only when it has room. What is held in a switch for others to come has left its input, so that nothing waits
-//!   in a circle: on a tree a packet never turns back, and endpoints always take.
-//! * A run depends on its arguments alone: the same gives the same [`digest`](mpirio::Report::digest).
+//! * **Values are combined in the order of ports along the tree**, not of arrival, by [`pdbp_core::collective::combine`]. The same call gives
+//!   the same bits in every run on the same topology, with any timing.
+//! * Packets of one source, destination and priority stay in order. A switch never sends a copy back out of the port it came in at.
+//! * A switch holds at most 64 packets of a group, and no member is further ahead of the others than that (`flow.rs`);
+//!   [`most_slots`](mpirio::Report::most_slots) and [`most_early`](mpirio::Report::most_early) report the maxima. A switch has masks for
+//!   [`MASKS`] groups; calls of further groups are carried out by messages.
+//! * An input accepts a packet only if it has a free buffer. A packet that a switch holds until others have come does not occupy its input
+//!   buffer, so there is no deadlock: on a tree a packet never turns back, and endpoints always accept.
+//! * A run depends on its arguments alone: equal arguments give an equal [`digest`](mpirio::Report::digest).
 //!
 //! # Not modelled
-//! * Headers as bytes. A packet has the length that they give it.
-//! * Links and switches that fail, and what Init costs in time.
-//! * A bound for messages that lie at an endpoint and that nobody has asked for.
+//! * The contents of headers. They only count in a packet's length.
+//! * Links and switches that fail, and the time that Init takes.
+//! * A bound on unexpected messages at an endpoint.
 //! * Storage.
 
 mod endpoint;
@@ -60,14 +60,14 @@ pub use spanning::{RoutingLoop, Tree};
 pub use timing::{PortTime, Timing};
 pub use topology::{BOARD, ENDPOINTS, Link, MASKS, PORTS, Topology, TopologyError};
 
-/// Two members that called different things.
+/// Two members that made different calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// The number of the call in its group, from 1.
     pub number: u32,
-    /// One rank and what it called.
+    /// The rank of one, and its call.
     pub one: (usize, Call),
-    /// Another, and what that called.
+    /// The rank of the other, and its call.
     pub other: (usize, Call),
 }
 
@@ -75,36 +75,36 @@ pub struct Mismatch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// It was not begun; nothing was sent.
+    /// The call is invalid; nothing was sent.
     Refused(Refused),
-    /// Switches do not do such calls.
+    /// Switches do not carry out such calls.
     NotInSwitches {
         /// Which.
         kind: Kind,
     },
-    /// Members of the group called different things; every later call of the group says so.
+    /// Members of the group made different calls; every later call of the group fails with the same error.
     Mismatch(Mismatch),
-    /// A switch that the group needs has no mask left: its calls are done by messages.
+    /// A switch that the group needs has no mask left: its calls have to be carried out by messages.
     NoMask,
-    /// There are 65,536 groups, which is as many as have numbers.
+    /// All 65,536 group numbers are in use.
     NoNumber,
-    /// The process is none of those that it has named for a group, or one is named twice.
+    /// The list of a new group lacks the calling process, or names a rank twice.
     NotOfGroup {
-        /// Its rank, or the one named twice.
+        /// The rank that is missing, or named twice.
         rank: usize,
     },
-    /// No table has a way there.
+    /// There is no route to an endpoint.
     NoRoute {
         /// The id of the endpoint.
         dest: u16,
     },
-    /// A message is longer or shorter than what was waited for; it is lost.
+    /// A message is longer or shorter than the receive that it matched; it is lost.
     Length {
         /// The rank of its sender among all.
         from: u16,
         /// Its length.
         bytes: usize,
-        /// What was waited for.
+        /// The length of the receive.
         wanted: usize,
     },
 }
@@ -114,28 +114,39 @@ impl fmt::Display for Error {
         match self {
             Self::Refused(refused) => refused.fmt(f),
             Self::NotInSwitches { kind } => {
-                write!(f, "switches do no {kind:?}; put it together from others, or use pdbp::collective")
+                write!(
+                    f,
+                    "switches do not carry out {kind:?}; compose it from other calls, or use pdbp::collective"
+                )
             }
             Self::NoMask => {
                 write!(
                     f,
-                    "switches have {MASKS} masks, and one has none left for this group; use `by_messages`"
+                    "a switch has {MASKS} masks, and one that this group needs has none left; use `by_messages`"
                 )
             }
             Self::NoNumber => {
-                f.write_str("65,536 groups have all numbers there are; use those that the program has made")
+                f.write_str("all 65,536 group numbers are in use; reuse groups that the program has made")
             }
             Self::NotOfGroup { rank } => {
-                write!(f, "rank {rank} makes a group and is not in its list, or is there twice; name it once")
+                write!(
+                    f,
+                    "the list of the group lacks rank {rank}, which creates it, or names it twice; name it once"
+                )
             }
             Self::Mismatch(Mismatch { number, one, other }) => write!(
                 f,
                 "call {number}: rank {} called {}, and rank {} called {}; all members have to make the same calls in the same order",
                 one.0, one.1, other.0, other.1
             ),
-            Self::NoRoute { dest } => write!(f, "no way leads to endpoint {dest}; check the tables"),
+            Self::NoRoute { dest } => {
+                write!(f, "there is no route to endpoint {dest}; check the routing tables")
+            }
             Self::Length { from, bytes, wanted } => {
-                write!(f, "a message of {bytes} bytes from {from}, where {wanted} were waited for")
+                write!(
+                    f,
+                    "a message of {bytes} bytes from {from} matched a receive of {wanted}; make them equally long"
+                )
             }
         }
     }

@@ -1,4 +1,4 @@
-//! An operation of an endpoint: what it sends, what it waits for, and where that belongs.
+//! An operation of an endpoint: the packets it sends, what it waits for, and where that is stored.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,45 +7,46 @@ use pdbp_core::collective::{Call, Kind, Left, combine};
 
 use super::Error;
 use super::flow::Down;
-use super::packet::{DATA, Packet, VALUES, What, nothing};
+use super::packet::{DATA, Packet, PacketKind, VALUES, nothing};
 use super::unit::blocks_in_packet;
 
-/// Of an operation of an endpoint.
+/// Identifies an operation of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
-    /// The message of this number, out.
+    /// Sends the message of this number.
     Send(u32),
-    /// A message that is waited for.
+    /// Receives a message.
     Recv(u32),
-    /// The call of a group of this number.
+    /// A call: group, and number.
     Call(u16, u32),
 }
 
-/// An operation under way.
+/// An operation in progress.
 #[derive(Debug)]
-pub(super) struct Op {
+pub(super) struct Operation {
     pub(super) call: Call,
-    /// This endpoint's rank in the group of a call, and the members of that.
+    /// For calls: this endpoint's rank in the group, and the size of the group.
     pub(super) rank: usize,
     pub(super) members: usize,
-    /// The other end and the tag of a message.
+    /// For messages: the other endpoint, and the tag.
     pub(super) peer: u16,
     pub(super) tag: u64,
     pub(super) priority: u8,
     pub(super) input: Vec<u8>,
     pub(super) output: Vec<u8>,
+    /// Whether the processor has started it.
     pub(super) begun: bool,
-    /// Bytes that have yet to come.
+    /// Bytes still to be received.
     pub(super) missing: usize,
-    /// What has yet to be sent, and how many packets are not answered.
+    /// Packets still to be sent, and how many are not acknowledged.
     pub(super) unsent: VecDeque<Packet>,
     pub(super) unanswered: u32,
-    /// Of broadcasts and scatters.
+    /// For broadcasts and scatters.
     pub(super) down: Option<Down>,
     pub(super) done: Option<Result<(), Error>>,
 }
 
-impl Op {
+impl Operation {
     pub(super) fn of(call: Call, input: Vec<u8>, output: Vec<u8>) -> Self {
         Self {
             call,
@@ -65,7 +66,7 @@ impl Op {
         }
     }
 
-    /// Whether it has ended, by now at the latest.
+    /// Completes it if nothing is left. Returns whether it is complete.
     pub(super) fn finish(&mut self) -> bool {
         if self.done.is_none() && self.missing == 0 && self.unsent.is_empty() && self.unanswered == 0 {
             self.done = Some(Ok(()));
@@ -74,10 +75,10 @@ impl Op {
     }
 }
 
-/// A packet of an operation, without data.
-pub(super) fn blank(id: u16, op: &Op, dest: u16, number: u32) -> Packet {
+/// A packet of an operation, without data and position.
+pub(super) fn template(id: u16, op: &Operation, dest: u16, number: u32) -> Packet {
     Packet {
-        what: if op.call.kind == Kind::Tagged { What::Message } else { What::Call },
+        kind: if op.call.kind == Kind::Tagged { PacketKind::Message } else { PacketKind::Call },
         priority: op.priority,
         source: id,
         dest,
@@ -91,14 +92,14 @@ pub(super) fn blank(id: u16, op: &Op, dest: u16, number: u32) -> Packet {
     }
 }
 
-/// Pieces with their numbers; one without bytes, of nothing.
+/// Cuts data into numbered pieces; empty data into one empty piece.
 pub(super) fn cut(data: &[u8], piece: usize) -> impl Iterator<Item = (u32, Arc<[u8]>)> {
     let pieces = data.len().div_ceil(piece).max(1);
     (0..pieces).map(move |n| (n as u32, data[n * piece..data.len().min((n + 1) * piece)].into()))
 }
 
-/// What a member of a call sends, and how much it waits for. Nobody sends anything for a call of no bytes, unless it is a barrier.
-pub(super) fn prepare(op: &mut Op, blank: &Packet) {
+/// Sets up what a member of a call sends and how much it waits for. A call without bytes sends nothing, unless it is a barrier.
+pub(super) fn prepare(op: &mut Operation, template: &Packet) {
     let Call { kind, root, bytes, .. } = op.call;
     let is_root = op.rank == root;
     let own = op.rank * bytes..(op.rank + 1) * bytes;
@@ -111,23 +112,23 @@ pub(super) fn prepare(op: &mut Op, blank: &Packet) {
         return;
     }
     let pieces = |data: &[u8], piece: usize| {
-        cut(data, piece).map(|(sequence, data)| Packet { sequence, data, ..blank.clone() }).collect()
+        cut(data, piece).map(|(sequence, data)| Packet { sequence, data, ..template.clone() }).collect()
     };
     (op.missing, op.unsent) = match kind {
         Kind::Broadcast if is_root => (0, pieces(&op.output, DATA)),
-        Kind::Scatter if is_root => (0, runs(op, blank)),
+        Kind::Scatter if is_root => (0, runs(op, template)),
         Kind::Gather if is_root => (bytes * (op.members - 1), VecDeque::new()),
         Kind::Gather => (0, pieces(&op.input, DATA)),
         Kind::Reduce if !is_root => (0, pieces(&op.output, VALUES)),
         Kind::AllReduce => (bytes, pieces(&op.output, VALUES)),
-        // The release counts as a byte.
-        Kind::Barrier => (1, VecDeque::from([blank.clone()])),
+        // The release counts as one byte.
+        Kind::Barrier => (1, VecDeque::from([template.clone()])),
         _ => (bytes, VecDeque::new()),
     };
 }
 
-/// What the root of a scatter sends: as many blocks in a packet as fit, or each in packets of its own.
-fn runs(op: &Op, blank: &Packet) -> VecDeque<Packet> {
+/// The packets of the root of a scatter: as many blocks per packet as fit, or each block in packets of its own.
+fn runs(op: &Operation, template: &Packet) -> VecDeque<Packet> {
     let (block, members) = (op.call.bytes, op.members);
     let rank = |place: usize| (op.rank + place) % members;
     let of = |place: usize| &op.input[rank(place) * block..(rank(place) + 1) * block];
@@ -141,20 +142,20 @@ fn runs(op: &Op, blank: &Packet) -> VecDeque<Packet> {
             run,
             sequence,
             data,
-            ..blank.clone()
+            ..template.clone()
         }));
     }
     packets
 }
 
-/// Puts the data of a packet where it belongs.
-pub(super) fn store(op: &mut Op, packet: &Packet) {
+/// Stores the data of a packet in the output.
+pub(super) fn store(op: &mut Operation, packet: &Packet) {
     let Call { kind, op: operation, element, bytes, .. } = packet.call;
     let piece = if operation.is_some() { VALUES } else { DATA };
     let mut at = packet.sequence as usize * piece;
     if kind == Kind::Gather {
         at += usize::from(packet.run.0) * bytes;
-        // A run may go on with rank 0.
+        // A run may wrap around to rank 0.
         let end = op.output.len().saturating_sub(at).min(packet.data.len());
         let (head, tail) = packet.data.split_at(end);
         op.output[at..at + head.len()].copy_from_slice(head);

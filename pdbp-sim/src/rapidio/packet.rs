@@ -1,8 +1,8 @@
-//! What travels.
+//! Packets.
 //!
-//! Headers are fields here and not bytes; only their length counts. A packet has 20 bytes of RapidIO's headers and 6 of MPIRIO's own, so
-//! that 250 of its 276 bytes are data. Values that are combined are not cut, and operation and element take two bytes more, so that
-//! packets of reductions have 248.
+//! Headers are fields rather than bytes; only their length is modelled. Of the 276 bytes of a packet, 20 are RapidIO headers and 6 MPIRIO's
+//! own header, which leaves 250 for data. Reductions never split a value between packets, and spend two more bytes on operation and
+//! element, which leaves 248.
 
 use std::sync::Arc;
 
@@ -11,71 +11,72 @@ use pdbp_core::collective::{Call, Kind, Op};
 use super::Mismatch;
 use super::unit::blocks_in_packet;
 
-/// Bytes of a packet at most.
+/// Maximum size of a packet, in bytes.
 pub const PACKET: usize = 276;
-/// Bytes of data in a packet at most.
+/// Maximum payload of a packet, in bytes.
 pub const DATA: usize = 250;
-/// Bytes of values in a packet of a reduction at most.
+/// Maximum payload of a packet of a reduction, in bytes.
 pub const VALUES: usize = 248;
 const HEADERS: usize = PACKET - DATA;
 const OPERATION: usize = DATA - VALUES;
 
-/// The greatest priority. Answers travel one above what they answer.
+/// The highest priority. A response has the priority of its request plus one.
 pub const HIGHEST: u8 = 3;
 
 /// A packet, or a copy of it.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
-    pub(super) what: What,
+    pub(super) kind: PacketKind,
     pub(super) priority: u8,
-    /// Id of the endpoint that has sent it, or in whose call a switch has made it.
+    /// The endpoint that sent it, or for whose call a switch created it.
     pub(super) source: u16,
-    /// Id of the endpoint it is for; the group, of calls.
+    /// The destination endpoint; for calls, the group.
     pub(super) dest: u16,
-    /// Of the message of its source; of the call of its group.
+    /// The number of the message (per source) or of the call (per group).
     pub(super) number: u32,
-    /// Its place in the message or call.
+    /// Its position within the message or call.
     pub(super) sequence: u32,
-    /// Of scatter and gather: first rank and number of members.
+    /// For scatter and gather: the first rank, and how many members the data is for or from.
     pub(super) run: (u16, u16),
     pub(super) tag: u64,
-    /// What is called.
+    /// The call it belongs to.
     pub(super) call: Call,
     pub(super) data: Arc<[u8]>,
     pub(super) mismatch: Option<Arc<Mismatch>>,
 }
 
-/// What a packet is, and so what a switch does with it.
+/// The kind of a packet, which determines what a switch does with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum What {
+pub(super) enum PacketKind {
     /// Part of a message from one endpoint to one other.
     Message,
-    /// Part of a frame of a link layer, which nobody answers.
+    /// Part of a frame of a link layer; not acknowledged.
     Frame,
-    /// The answer to a packet of a message.
+    /// Acknowledges a packet of a message.
     MessageAnswer,
-    /// There is no way to where a packet of this number was to go.
+    /// Tells the sender that a packet of this message had no route.
     NoRoute,
-    /// Part of a call on its way: copied (broadcast), divided (scatter), joined (gather) or combined (reductions, barrier).
+    /// Part of a call: replicated (broadcast), split (scatter), merged (gather) or combined (reductions, barrier).
     Call,
-    /// The end of what was combined at the top, on its way to all.
+    /// The result combined at the top, on its way to all members.
     Result,
-    /// The answer to a packet of this endpoint.
+    /// Acknowledges a packet of one endpoint.
     Answer,
-    /// The answer to packets of a run of members.
+    /// Acknowledges packets of a run of members.
     AnswerRun,
-    /// The answer to the packets of all members but the root.
+    /// Acknowledges the packets of all members but the root.
     AnswerAll,
-    /// A member has taken a batch of what roots send; on its way to be combined, and then to all ([`flow`](super::flow)).
+    /// A member has received a batch of what roots send; combined on its way up ([`flow`](super::flow)).
     Taken,
+    /// All members have received that batch; replicated on its way down.
     Granted,
-    /// Members have called different things.
+    /// Members have made different calls.
     Mismatch,
 }
 
-impl What {
-    /// All kinds, for who makes packets at random.
+impl PacketKind {
+    /// All kinds, for tests that draw packets at random.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) const ALL: [Self; 12] = [
         Self::Message,
@@ -92,13 +93,13 @@ impl What {
         Self::Mismatch,
     ];
 
-    /// Whether it is for a group.
+    /// Whether it belongs to a call of a group.
     pub(super) fn is_of_group(self) -> bool {
         !matches!(self, Self::Message | Self::Frame | Self::MessageAnswer | Self::NoRoute)
     }
 }
 
-/// No data, of which there is one for all packets.
+/// Empty data, shared by all packets of a thread.
 pub(super) fn nothing() -> Arc<[u8]> {
     thread_local! {
         static NOTHING: Arc<[u8]> = Arc::new([]);
@@ -107,33 +108,33 @@ pub(super) fn nothing() -> Arc<[u8]> {
 }
 
 impl Packet {
-    /// Takes it away, and leaves one without data.
-    pub(super) fn leave(&mut self) -> Self {
+    /// Moves the packet out, and leaves one without data behind.
+    pub(super) fn take(&mut self) -> Self {
         let (data, mismatch) = (std::mem::replace(&mut self.data, nothing()), self.mismatch.take());
         Self { data, mismatch, ..*self }
     }
 
-    /// Its length on a link.
+    /// Its length on a link, in bytes.
     pub(super) fn bytes(&self) -> usize {
         HEADERS + self.data.len() + if self.call.op.is_some() { OPERATION } else { 0 }
     }
 
-    /// Whether it is neither an answer nor the report of an error.
+    /// Whether it is a request: neither an acknowledgement nor an error report.
     pub(super) fn is_request(&self) -> bool {
-        matches!(self.what, What::Message | What::Frame | What::Call | What::Result)
+        matches!(self.kind, PacketKind::Message | PacketKind::Frame | PacketKind::Call | PacketKind::Result)
     }
 
-    /// Whether it is one of a group of so many members: of a call that switches do, with the data that belongs at its place. Endpoints send no
-    /// others.
+    /// Whether it is valid in a group of this many members: it belongs to a call that switches carry out, and its data has the length that its
+    /// position requires. Endpoints send no others.
     pub(super) fn is_sound(&self, members: usize) -> bool {
         let (first, count) = (usize::from(self.run.0), usize::from(self.run.1));
         if first >= members || !(1..=members).contains(&count) {
             return false;
         }
-        match self.what {
-            // Calls are counted from 1, and what members have taken from 0.
-            What::Call | What::Result => {}
-            What::Taken | What::Granted => {
+        match self.kind {
+            // Calls are numbered from 1; 0 stands for the batches that members have received.
+            PacketKind::Call | PacketKind::Result => {}
+            PacketKind::Taken | PacketKind::Granted => {
                 return self.number == 0 && self.call.kind == Kind::Barrier && self.data.is_empty();
             }
             _ => return self.data.is_empty(),
@@ -157,10 +158,10 @@ impl Packet {
         self.number > 0 && can_be && fits && op != Some(Op::Function)
     }
 
-    /// An answer to it, one priority above.
-    pub(super) fn answer(&self, what: What) -> Self {
+    /// A response to it, with the next higher priority.
+    pub(super) fn answer(&self, kind: PacketKind) -> Self {
         Self {
-            what,
+            kind,
             priority: HIGHEST.min(self.priority + 1),
             data: nothing(),
             call: Call { op: None, ..self.call },

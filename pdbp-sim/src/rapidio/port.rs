@@ -1,45 +1,45 @@
-//! Outputs: queues, and who is next.
+//! Outputs: their queues, and the arbitration between these.
 //!
-//! Packets lie in one table, the [`Slab`], from when they are queued until they have arrived, and queues are lists through it: a packet that is
-//! sent on by a table does not move in memory.
+//! Packets stay in one table, the [`Slab`], from when they are queued until they have arrived, and queues are linked lists through it: a
+//! packet that is forwarded does not move in memory.
 
 use std::sync::Arc;
 
 use super::packet::{HIGHEST, Packet};
 
-/// A packet that shorter ones have passed so often goes next.
+/// A packet that has been overtaken by shorter ones this often goes next.
 const PATIENCE: u8 = 16;
-/// Nothing follows.
+/// The end of a list.
 const NONE: u32 = u32::MAX;
 
-/// The place that a packet takes in the input of a switch: that which this output leads to.
+/// The input buffer that a packet occupies in the switch it is in. It is named by the output at the other end of that link.
 #[derive(Debug)]
-pub(super) enum Place {
-    /// It has none: it is made there.
+pub(super) enum Buffer {
+    /// None: the packet was created here.
     None,
-    /// Of a packet that leaves by one output.
+    /// Occupied by one packet.
     Of(u32),
-    /// Of copies of which some have not left yet.
-    OfCopies(Arc<u32>),
+    /// Shared by copies, until the last of them has left.
+    Shared(Arc<u32>),
 }
 
-impl Place {
-    /// Takes it; that of copies when no other one has it.
+impl Buffer {
+    /// Gives it up. Returns it if it is free now: no other copy shares it.
     pub(super) fn take(&mut self) -> Option<usize> {
         match std::mem::replace(self, Self::None) {
             Self::None => None,
             Self::Of(output) => Some(output as usize),
-            Self::OfCopies(output) => Arc::into_inner(output).map(|output| output as usize),
+            Self::Shared(output) => Arc::into_inner(output).map(|output| output as usize),
         }
     }
 
-    /// The same place for another copy, which it is shared with from now on.
+    /// The same buffer for another copy, with which it is shared from now on.
     pub(super) fn share(&mut self) -> Self {
         if let Self::Of(output) = *self {
-            *self = Self::OfCopies(Arc::new(output));
+            *self = Self::Shared(Arc::new(output));
         }
         match self {
-            Self::OfCopies(output) => Self::OfCopies(Arc::clone(output)),
+            Self::Shared(output) => Self::Shared(Arc::clone(output)),
             _ => Self::None,
         }
     }
@@ -49,26 +49,26 @@ impl Place {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) packet: Packet,
-    pub(super) place: Place,
+    pub(super) place: Buffer,
     since: u64,
-    /// Its length.
+    /// Its length on a link.
     pub(super) bytes: u16,
     passed: u8,
-    /// Switches that it has come to.
+    /// Switches it has come to.
     hops: u16,
-    /// Of its queue, or of the free entries.
+    /// The next entry of its queue, or of the free list.
     next: u32,
 }
 
 impl Entry {
-    /// Notes that a packet has come to a switch; to how many it has.
-    pub(super) fn passes(&mut self) -> usize {
+    /// Counts a switch that the packet has come to. Returns how many it has come to.
+    pub(super) fn count_hop(&mut self) -> usize {
         self.hops = self.hops.saturating_add(1);
         self.hops.into()
     }
 }
 
-/// All packets that wait, leave or are on a link, by number.
+/// All packets that are queued, being sent, or on a link.
 #[derive(Debug)]
 pub(super) struct Slab {
     entries: Vec<Entry>,
@@ -82,8 +82,8 @@ impl Default for Slab {
 }
 
 impl Slab {
-    /// Puts a packet in; its number.
-    pub(super) fn insert(&mut self, packet: Packet, place: Place) -> u32 {
+    /// Inserts a packet. Returns its number.
+    pub(super) fn insert(&mut self, packet: Packet, place: Buffer) -> u32 {
         let bytes = packet.bytes().min(usize::from(u16::MAX)) as u16;
         let entry = Entry { packet, place, since: 0, bytes, passed: 0, hops: 0, next: NONE };
         let number = self.free;
@@ -97,13 +97,13 @@ impl Slab {
     }
 
     pub(super) fn at(&mut self, number: u32) -> &mut Entry {
-        // Numbers come from `insert`, and whoever takes one has no more of it.
+        // Numbers come from `insert`, and are not used after `take`.
         &mut self.entries[number as usize]
     }
 
-    /// The packets that are in.
+    /// The packets in the table.
     pub(super) fn packets(&self) -> impl Iterator<Item = &Packet> {
-        // None is without headers.
+        // A packet has headers, so only a free entry has length 0.
         self.entries.iter().filter(|entry| entry.bytes > 0).map(|entry| &entry.packet)
     }
 
@@ -112,14 +112,14 @@ impl Slab {
         let free = self.free;
         let entry = self.at(number);
         entry.next = free;
-        let packet = entry.packet.leave();
+        let packet = entry.packet.take();
         entry.bytes = 0;
         self.free = number;
         packet
     }
 }
 
-/// Packets one behind the other.
+/// A queue of packets.
 #[derive(Clone, Copy, Debug)]
 struct Queue {
     head: u32,
@@ -146,26 +146,26 @@ impl Queue {
     }
 }
 
-/// An output of a switch or an endpoint, with the link behind it.
+/// An output of a switch or an endpoint, and the link attached to it.
 #[derive(Debug)]
 pub(super) struct Output {
-    /// By priority, a queue for each input; the last one is for what the switch itself makes.
+    /// For each priority a queue for each input; the last one is for packets that the switch itself creates.
     queues: Box<[Queue]>,
     inputs: usize,
-    /// By priority, a bit for each queue that is not empty.
+    /// For each priority a bit mask of the queues that are not empty.
     filled: [u32; HIGHEST as usize + 1],
     waiting: usize,
-    /// What leaves now.
+    /// The packet that is being sent.
     pub(super) leaving: Option<u32>,
-    /// What is on the link.
+    /// Packets on the link.
     flying: Queue,
     in_flight: usize,
-    /// Free places in the input at the other end; `None` at an endpoint, which always takes.
+    /// Credit: free buffers of the input at the other end. `None` if that is an endpoint, which always accepts.
     pub(super) room: Option<u8>,
-    /// Packets that have left: requests, and answers.
+    /// Packets sent: requests, and all others.
     pub(super) requests: u64,
     pub(super) answers: u64,
-    /// The most that have waited.
+    /// The maximum length of the queues, all together.
     pub(super) longest: usize,
 }
 
@@ -186,7 +186,7 @@ impl Output {
         }
     }
 
-    /// Queues a packet that has come by this input.
+    /// Queues a packet that came in by this input.
     pub(super) fn push(&mut self, slab: &mut Slab, input: usize, number: u32, now: u64) {
         let entry = slab.at(number);
         (entry.since, entry.passed) = (now, 0);
@@ -197,14 +197,15 @@ impl Output {
         self.longest = self.longest.max(self.waiting);
     }
 
-    /// Takes what leaves next, if the other end has room for it: higher priority first, then the shorter of the queues' heads, then that
-    /// which has waited longest; but one that shorter ones have passed too often before all others of its priority.
+    /// Dequeues the packet to send next, if the other end has a buffer for it: of the highest priority, the shortest of the queues' heads, and of
+    /// equally short ones that which has waited longest. A head that has been overtaken [`PATIENCE`] times goes before all others of its
+    /// priority.
     ///
-    /// Only heads compete: packets of one source, destination and priority stay in order.
+    /// Only heads compete, so packets of one source, destination and priority stay in order.
     pub(super) fn pop(&mut self, slab: &mut Slab) -> Option<u32> {
         let priority = self.filled.iter().rposition(|filled| *filled != 0)?;
         if let Some(room) = self.room {
-            // What is lower would need more room still.
+            // A lower priority would need even more free buffers.
             self.room = Some(room.checked_sub(1).filter(|_| room + priority as u8 > HIGHEST)?);
         }
         let filled = self.filled[priority];
@@ -234,26 +235,26 @@ impl Output {
         Some(next)
     }
 
-    /// A packet has left, and is on the link.
+    /// A packet has been sent, and is on the link now.
     pub(super) fn fly(&mut self, slab: &mut Slab, number: u32) {
         self.flying.push(slab, number);
         self.in_flight += 1;
     }
 
-    /// The packet that is on the link for longest has arrived.
+    /// The packet that has been on the link for longest has arrived.
     pub(super) fn land(&mut self, slab: &mut Slab) -> Option<u32> {
         let number = self.flying.pop(slab)?;
         self.in_flight -= 1;
         Some(number)
     }
 
-    /// Packets that wait, leave and are on the link.
+    /// Packets queued, being sent, and on the link.
     pub(super) fn held(&self) -> usize {
         self.waiting + usize::from(self.leaving.is_some()) + self.in_flight
     }
 }
 
-/// The inputs of which something waits, in order.
+/// The inputs whose bits are set, in ascending order.
 fn inputs(mut filled: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let input = Some(filled.trailing_zeros()).filter(|input| *input < u32::BITS)?;

@@ -1,5 +1,5 @@
-//! What Init does: finds out what there is, makes a tree of least weight (Prim), numbers the endpoints along it and writes the tables
-//! ([`up_down`] those for messages where these may take all links).
+//! Init: discovers the topology, computes a minimum spanning tree (Prim), numbers the endpoints along it and writes the routing tables
+//! ([`up_down`] writes those for messages if these may use all links).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -8,49 +8,49 @@ use std::fmt;
 use super::topology::{Topology, TopologyError};
 use super::up_down;
 
-/// No way leads there.
+/// No route.
 pub(super) const NO_PORT: u8 = u8::MAX;
 
-/// What is at the other end of a port.
+/// The device at the other end of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Neighbor {
     /// The endpoint of this id.
     Endpoint(u16),
-    /// A switch, and its port.
+    /// A switch, and which of its ports.
     Switch(usize, u8),
 }
 
-/// The tree on a topology, and the tables of its switches. Collectives take the tree; messages take it, too, or all links
+/// The spanning tree of a topology, and the routing tables of its switches. Collectives use the tree; messages use it as well, or all links
 /// ([`Topology::up_down`]).
 ///
-/// Endpoints have ids from 0, the host, on, which are their ranks in the group of all. They are numbered along the tree, so that what
-/// lies behind a port is one range of ids, cyclically.
+/// Endpoints have ids from 0, which is the host; they are the ranks in the group of all. They are numbered along the tree, so the endpoints
+/// behind any port are one range of ids, cyclically.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    /// What each port of each switch leads to.
+    /// The neighbour at each port of each switch.
     ports: Vec<Vec<Neighbor>>,
-    /// Ports of each switch that are in the tree, in order.
+    /// The ports of each switch that are in the tree, in ascending order.
     used: Vec<Vec<u8>>,
     /// Switch and port of each id.
     home: Vec<(usize, u8)>,
-    /// The endpoint of the topology that has each id.
+    /// The index in the topology of the endpoint of each id.
     place: Vec<usize>,
-    /// By switch and id, the port by which messages get there.
+    /// For each switch the output port of messages, by destination.
     tables: Vec<Vec<u8>>,
-    /// The same along the tree, where messages take all links.
+    /// The same along the tree, if messages use all links.
     on_tree: Option<Vec<Vec<u8>>>,
-    /// Steps from the root to each switch.
+    /// Hops from the root to each switch.
     depth: Vec<usize>,
     root: usize,
     reads: usize,
 }
 
-/// A table by which a packet would never arrive.
+/// Routing tables that send a packet round in a loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutingLoop {
-    /// The id of the endpoint that it would be for.
+    /// The id of its destination.
     pub dest: u16,
-    /// The switches that it would pass again and again.
+    /// The switches of the loop.
     pub switches: Vec<usize>,
 }
 
@@ -108,10 +108,10 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Whether packets arrive by the tables.
+    /// Checks that the tables lead packets to their destinations from everywhere.
     ///
     /// # Errors
-    /// The first destination and switch from which they do not.
+    /// The first loop found.
     pub fn check(&self) -> Result<(), RoutingLoop> {
         for dest in 0..self.home.len() as u16 {
             for start in 0..self.ports.len() {
@@ -129,9 +129,9 @@ impl Tree {
         Ok(())
     }
 
-    /// The switches that a message passes between two endpoints, in order; as many as there are, and one more, where tables lead in a
-    /// circle ([`check`](Self::check)), and none from an endpoint that there is not.
-    pub fn way(&self, from: u16, to: u16) -> Vec<usize> {
+    /// The switches that a message passes between two endpoints, in order. If the tables have a loop ([`check`](Self::check)), it is cut off
+    /// after one more switch than there are; from an endpoint that does not exist it is empty.
+    pub fn route(&self, from: u16, to: u16) -> Vec<usize> {
         let mut way: Vec<usize> = self.home.get(usize::from(from)).map(|home| home.0).into_iter().collect();
         while way.len() <= self.ports.len()
             && let Some(Neighbor::Switch(next, _)) = way.last().and_then(|switch| self.next(*switch, to))
@@ -141,7 +141,7 @@ impl Tree {
         way
     }
 
-    /// How many endpoints there are.
+    /// The number of endpoints.
     pub fn endpoints(&self) -> usize {
         self.home.len()
     }
@@ -156,24 +156,24 @@ impl Tree {
         self.root
     }
 
-    /// Ports of switches that the host has read to find all this out.
+    /// The number of ports that the host has read during discovery.
     pub fn reads(&self) -> usize {
         self.reads
     }
 
-    /// Which endpoint of the topology has this id.
+    /// The index in the topology of the endpoint with this id.
     ///
     /// # Panics
-    /// For an id that none has.
+    /// If no endpoint has this id.
     pub fn place(&self, id: u16) -> usize {
         self.place[usize::from(id)]
     }
 
-    /// Makes one entry of a table for messages say something else, as a faulty switch might. What passes more switches than there are is
+    /// Overwrites one entry of a routing table for messages, as a faulty switch might. A packet that passes more switches than there are is
     /// dropped.
     ///
     /// # Panics
-    /// For a switch or an endpoint that there is not.
+    /// If there is no such switch or endpoint.
     pub fn set(&mut self, switch: usize, dest: u16, port: u8) {
         self.tables[switch][usize::from(dest)] = port;
     }
@@ -191,12 +191,12 @@ impl Tree {
         self.home[usize::from(id)]
     }
 
-    /// The port by which a switch sends a message for an endpoint; `None` if none leads there.
+    /// The output port of a switch for messages to an endpoint; `None` without a route.
     pub(super) fn port(&self, switch: usize, dest: u16) -> Option<u8> {
         self.entry(&self.tables, switch, dest)
     }
 
-    /// The port of a switch that leads to an endpoint along the tree.
+    /// The output port of a switch towards an endpoint along the tree.
     pub(super) fn port_on_tree(&self, switch: usize, dest: u16) -> Option<u8> {
         self.entry(self.on_tree.as_ref().unwrap_or(&self.tables), switch, dest)
     }
@@ -206,7 +206,7 @@ impl Tree {
         (usize::from(port) < self.ports[switch].len()).then_some(port)
     }
 
-    /// Steps from the root to a switch.
+    /// Hops from the root to a switch.
     pub(super) fn depth(&self, switch: usize) -> usize {
         self.depth[switch]
     }
@@ -219,7 +219,7 @@ impl Tree {
         self.ports[switch][usize::from(port)]
     }
 
-    /// The middle of the longest way within the tree.
+    /// The middle of the longest path in the tree.
     fn middle(&self, start: usize) -> usize {
         let farthest = |from: usize| {
             let steps = self.steps_from(from);
@@ -233,7 +233,7 @@ impl Tree {
         at
     }
 
-    /// Steps within the tree from a switch to each, and the switch before that.
+    /// For each switch the hops within the tree from `start`, and the switch before it on that path.
     fn steps_from(&self, start: usize) -> Vec<(usize, usize)> {
         let mut steps = vec![(usize::MAX, start); self.ports.len()];
         steps[start].0 = 0;
@@ -265,14 +265,14 @@ impl Tree {
     }
 }
 
-/// A port's other end before endpoints have ids.
+/// The other end of a port, before endpoints have ids.
 enum End {
     Endpoint(usize),
     /// Switch, its port, and the weight of the link.
     Switch(usize, u8, u32),
 }
 
-/// What is at each port of each switch: endpoints first, then links in the order in which they were made.
+/// The ends at each port of each switch: endpoints first, then links in the order in which they were added.
 struct Wires(Vec<Vec<End>>);
 
 impl Wires {
@@ -289,7 +289,7 @@ impl Wires {
         Self(wires)
     }
 
-    /// Reads each port of each switch, those nearest to the host first, as nobody has told it what there is. Returns how many.
+    /// Reads each port of each switch, nearest to the host first, as a host does that does not know the topology. Returns how many it read.
     fn discover(&self, host: usize) -> usize {
         let mut known = vec![false; self.0.len()];
         known[host] = true;
@@ -307,8 +307,8 @@ impl Wires {
         reads
     }
 
-    /// The ports of each switch that are in the tree. Of links of equal weight the one nearest to the host is taken, which gives a tree of
-    /// least depth, and then the one to the lowest number.
+    /// The ports of each switch that are in the tree. Ties between links of equal weight are broken by depth, which keeps the tree flat, and then
+    /// by the number of the switch.
     fn prim(&self, host: usize) -> Vec<Vec<u8>> {
         let mut used: Vec<Vec<u8>> = vec![Vec::new(); self.0.len()];
         let mut taken = vec![false; self.0.len()];
@@ -339,7 +339,7 @@ impl Wires {
     fn number(&self, used: &[Vec<u8>], start: usize, from: Option<u8>, place: &mut Vec<usize>) {
         let mut next = vec![(start, from)];
         let mut ends = Vec::new();
-        // What is pushed last is visited first, so that the order is that of a walk through the tree, ports in order.
+        // A depth-first walk in the order of ports; the stack is popped from its end.
         while let Some((switch, from)) = next.pop() {
             ends.clear();
             for port in used[switch].iter().filter(|port| Some(**port) != from) {
@@ -353,22 +353,22 @@ impl Wires {
     }
 }
 
-/// Endpoints that call things together.
+/// The members of a group.
 #[derive(Clone, Debug)]
 pub(super) struct Members {
-    /// Ids in order; the rank is the place.
+    /// Their ids, ascending; the rank is the index.
     pub(super) ids: Vec<u16>,
-    /// Ports of each switch that lead to members, of switches where there are two or more.
+    /// The mask of each switch: its ports that lead to members. Only of switches with two or more such ports.
     masks: BTreeMap<usize, Vec<u8>>,
-    /// Of these but the top, the switch of the group that is nearest to the root, where what goes up turns round: the port that
-    /// leads there.
+    /// For each of these except the top: the port towards the top. The top is the switch of the group nearest to the root of the tree, where
+    /// what goes up turns round.
     ups: BTreeMap<usize, u8>,
-    /// Whether its switches have a mask for it, so that they carry out its calls.
+    /// Whether its switches have masks for it, and so carry out its calls.
     pub(super) in_switches: bool,
 }
 
 impl Members {
-    /// `ids` in order.
+    /// `ids` must be ascending.
     pub(super) fn new(tree: &Tree, ids: Vec<u16>) -> Self {
         let mut masks = BTreeMap::new();
         for switch in 0..tree.ports.len() {
@@ -399,12 +399,12 @@ impl Members {
         self.masks.get(&switch).map_or(&[], Vec::as_slice)
     }
 
-    /// The rank of an endpoint; `None` if it is no member.
+    /// The rank of an endpoint; `None` if it is not a member.
     pub(super) fn rank(&self, id: u16) -> Option<usize> {
         self.ids.binary_search(&id).ok()
     }
 
-    /// The port that a switch sends by, so that it comes nearer to the root of a call, or to the top; `None` at the top.
+    /// The output port of a switch towards the root of a call or, without one, towards the top; `None` at the top.
     pub(super) fn out(&self, tree: &Tree, switch: usize, root: Option<usize>) -> Option<u8> {
         match root {
             Some(root) => tree.port_on_tree(switch, *self.ids.get(root)?),
@@ -412,7 +412,7 @@ impl Members {
         }
     }
 
-    /// The first rank and the number of members that a switch does not reach by `out`: one range, cyclically.
+    /// The first rank and the number of the members that a switch does not reach through `out`: one range, cyclically.
     pub(super) fn behind(&self, tree: &Tree, switch: usize, out: u8) -> (usize, usize) {
         let is_behind = |rank: usize| tree.port_on_tree(switch, self.ids[rank]) != Some(out);
         let members = self.ids.len();

@@ -1,7 +1,7 @@
-//! What a switch does with a packet that has come: sends it on by its table, copies it (algorithm 1 of the paper), divides it, or gives
-//! it to its [unit](super::unit).
+//! How a switch handles a packet that has arrived: it forwards it by its routing table, replicates it (algorithm 1 of the paper), splits it,
+//! or hands it to its [unit](super::unit).
 //!
-//! Of each group a switch has a mask of ports. **It never sends a copy back by the port by which the packet has come.**
+//! For each group a switch has a mask of ports. **It never sends a copy back out of the port at which the packet came in.**
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,32 +9,32 @@ use std::sync::Arc;
 use pdbp_core::collective::Kind;
 
 use super::fabric::Fabric;
-use super::packet::{Packet, What};
-use super::port::Place;
+use super::packet::{Packet, PacketKind};
+use super::port::Buffer;
 use super::spanning::Neighbor;
 use super::unit::Slot;
 
 /// A switch.
 #[derive(Debug)]
 pub(super) struct Switch {
-    /// The first of its outputs, which lie in a row.
+    /// The index of its first output; they are consecutive.
     first: usize,
     pub(super) ports: usize,
-    /// Groups for which it has a mask.
+    /// The number of masks in use.
     pub(super) masks: usize,
-    /// Until when its unit is at work.
+    /// Until when its unit is busy.
     pub(super) busy: u64,
-    /// What the unit holds, by group, call and place in the call.
+    /// What the unit holds, by group, call and position in the call.
     pub(super) slots: BTreeMap<(u16, u32, u32), Slot>,
-    /// What the unit has made, and the port it leaves by; all of the group's if there is none.
+    /// Packets created by the unit, and the port each leaves by; `None`: all ports of the group.
     pub(super) made: VecDeque<(Packet, Option<u8>)>,
-    /// Of each group and source, call and place of the last packet that was copied.
+    /// By group and source, call and position of the last packet that was replicated.
     seen: BTreeMap<(u16, u16), (u32, u32)>,
-    /// Packets for which there was no way, and those seen before.
+    /// Packets dropped: without a route, invalid, or seen before.
     pub(super) dropped: u64,
-    /// By group, packets that are held to be combined, and those of gathers to be joined.
+    /// By group, packets held to be combined, and packets of gathers held to be merged.
     pub(super) in_use: BTreeMap<u16, [usize; 2]>,
-    /// The most that were held of one group, of either.
+    /// The maximum of either for any group.
     pub(super) most_slots: usize,
 }
 
@@ -58,7 +58,7 @@ impl Switch {
         self.first + usize::from(port)
     }
 
-    /// Slots in use, and packets that its unit has made.
+    /// Slots in use, plus packets that its unit has created and not sent yet.
     pub(super) fn held(&self) -> usize {
         self.slots.len() + self.made.len()
     }
@@ -70,7 +70,7 @@ impl Switch {
         self.in_use.remove(&group);
     }
 
-    /// Whether this packet of a broadcast is new; it is seen then.
+    /// Whether this packet of a broadcast has not been seen before. It counts as seen from now on.
     fn sees(&mut self, packet: &Packet) -> bool {
         let id = (packet.number, packet.sequence);
         let last = self.seen.insert((packet.dest, packet.source), id);
@@ -79,23 +79,26 @@ impl Switch {
 }
 
 impl Fabric {
-    /// Takes a packet that has come by a port.
-    pub(super) fn arrive(&mut self, at: usize, port: u8, packet: Packet, mut place: Place) {
-        match (packet.what, packet.call.kind) {
-            (What::Message | What::Frame | What::MessageAnswer | What::NoRoute, _) => {
+    /// Handles a packet that has come in at a port.
+    pub(super) fn arrive(&mut self, at: usize, port: u8, packet: Packet, mut place: Buffer) {
+        match (packet.kind, packet.call.kind) {
+            (
+                PacketKind::Message | PacketKind::Frame | PacketKind::MessageAnswer | PacketKind::NoRoute,
+                _,
+            ) => {
                 self.drop_packet(at, &packet, place);
             }
-            // Among others what was under way when its group was forgotten.
+            // For example one that was in flight when its group was closed.
             _ if !self.is_of_group(at, port, &packet) => {
                 self.switches[at].dropped += 1;
                 self.release(&mut place);
             }
-            (What::AnswerRun, _) => self.divide(at, Some(port), &packet, place),
-            (What::Call, Kind::Scatter) => {
+            (PacketKind::AnswerRun, _) => self.divide(at, Some(port), &packet, place),
+            (PacketKind::Call, Kind::Scatter) => {
                 self.answer_source(at, port, &packet);
                 self.divide(at, Some(port), &packet, place);
             }
-            (What::Call, Kind::Broadcast) => {
+            (PacketKind::Call, Kind::Broadcast) => {
                 if self.switches[at].sees(&packet) {
                     self.answer_source(at, port, &packet);
                     self.copy(at, Some(port), &packet, place);
@@ -104,26 +107,33 @@ impl Fabric {
                     self.release(&mut place);
                 }
             }
-            (What::Call | What::Taken, _) => {
-                // It has a slot, and frees its place in the input.
+            (PacketKind::Call | PacketKind::Taken, _) => {
+                // It moves to a slot, which was reserved for it, and frees its input buffer.
                 self.release(&mut place);
                 self.combine(at, port, packet);
             }
-            (What::Result | What::Answer | What::AnswerAll | What::Granted | What::Mismatch, _) => {
+            (
+                PacketKind::Result
+                | PacketKind::Answer
+                | PacketKind::AnswerAll
+                | PacketKind::Granted
+                | PacketKind::Mismatch,
+                _,
+            ) => {
                 self.copy(at, Some(port), &packet, place);
             }
         }
     }
 
-    /// Whether a packet that has come by a port is one of its group. Nobody can say anything in the name of an endpoint that is elsewhere, nor an
-    /// endpoint in that of a switch.
+    /// Whether a packet may come in at this port: it is valid in its group, and neither claims a source behind another port nor, coming from
+    /// an endpoint, to be what only switches send.
     fn is_of_group(&self, at: usize, port: u8, packet: &Packet) -> bool {
         let Some(group) = self.groups.get(usize::from(packet.dest)) else { return false };
         if group.ids.is_empty() || !packet.is_sound(group.ids.len()) {
             return false;
         }
-        let may_come = match packet.what {
-            What::Call => {
+        let may_come = match packet.kind {
+            PacketKind::Call => {
                 let is_behind = |id: u16| self.tree.port_on_tree(at, id) == Some(port);
                 let members = group.ids.len();
                 let (first, count) = (usize::from(packet.run.0), usize::from(packet.run.1));
@@ -137,7 +147,7 @@ impl Fabric {
                 };
                 may_send && group.rank(packet.source).is_some() && is_behind(packet.source)
             }
-            What::Result | What::Granted | What::Answer => {
+            PacketKind::Result | PacketKind::Granted | PacketKind::Answer => {
                 matches!(self.tree.neighbor(at, port), Neighbor::Switch(..))
             }
             _ => true,
@@ -145,20 +155,21 @@ impl Fabric {
         may_come && group.mask(at).contains(&port)
     }
 
-    /// What has no route is dropped and counted, and its source told.
-    fn drop_packet(&mut self, at: usize, packet: &Packet, mut place: Place) {
+    /// Drops and counts a packet without a route, and tells its source.
+    fn drop_packet(&mut self, at: usize, packet: &Packet, mut place: Buffer) {
         self.switches[at].dropped += 1;
         self.release(&mut place);
-        let back = self.tree.port(at, packet.source).filter(|_| packet.what == What::Message);
+        let back = self.tree.port(at, packet.source).filter(|_| packet.kind == PacketKind::Message);
         if let Some(port) = back {
-            let told = Packet { dest: packet.source, source: packet.dest, ..packet.answer(What::NoRoute) };
+            let told =
+                Packet { dest: packet.source, source: packet.dest, ..packet.answer(PacketKind::NoRoute) };
             let Switch { ports, .. } = self.switches[at];
-            self.push(self.switches[at].output(port), ports, told, Place::None);
+            self.push(self.switches[at].output(port), ports, told, Buffer::None);
         }
     }
 
-    /// Copies it to all ports of the group but that by which it has come. Each copy leaves when it can.
-    pub(super) fn copy(&mut self, at: usize, in_port: Option<u8>, packet: &Packet, mut place: Place) {
+    /// Replicates a packet to all ports of the group except the one at which it came in. Each copy leaves on its own.
+    pub(super) fn copy(&mut self, at: usize, in_port: Option<u8>, packet: &Packet, mut place: Buffer) {
         let mask = self.groups[usize::from(packet.dest)].mask(at).to_vec();
         let input = in_port.map_or(self.switches[at].ports, usize::from);
         for port in mask.into_iter().filter(|port| Some(*port) != in_port) {
@@ -167,8 +178,8 @@ impl Fabric {
         self.release(&mut place);
     }
 
-    /// Divides the run of a packet where the ways of its members part.
-    fn divide(&mut self, at: usize, in_port: Option<u8>, packet: &Packet, mut place: Place) {
+    /// Splits a packet where the routes to the members of its run part.
+    fn divide(&mut self, at: usize, in_port: Option<u8>, packet: &Packet, mut place: Buffer) {
         let group = &self.groups[usize::from(packet.dest)];
         let (first, count) = (usize::from(packet.run.0), usize::from(packet.run.1));
         let rank = |place: usize| (first + place) % group.ids.len();
@@ -196,11 +207,11 @@ impl Fabric {
         self.release(&mut place);
     }
 
-    /// Answers a packet that has come from the endpoint that sent it, as its own switch: it has taken it.
+    /// Acknowledges a packet if this is the switch of the endpoint that sent it.
     fn answer_source(&mut self, at: usize, port: u8, packet: &Packet) {
         if self.tree.neighbor(at, port) == Neighbor::Endpoint(packet.source) {
             let ports = self.switches[at].ports;
-            self.push(self.switches[at].output(port), ports, packet.answer(What::Answer), Place::None);
+            self.push(self.switches[at].output(port), ports, packet.answer(PacketKind::Answer), Buffer::None);
         }
     }
 }

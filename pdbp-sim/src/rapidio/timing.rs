@@ -1,4 +1,4 @@
-//! How long things take.
+//! Timing parameters.
 
 /// Times of a fabric, in cycles.
 ///
@@ -13,38 +13,38 @@
 pub struct Timing {
     /// Cycles per second.
     pub frequency: u64,
-    /// How long a packet occupies the port that it leaves by.
+    /// How long a packet occupies the output port.
     pub port: PortTime,
-    /// From the input of a switch to its output.
+    /// Latency of a switch, from input to output.
     pub switch: u64,
-    /// From one end of a link to the other.
+    /// Latency of a link.
     pub link: u64,
-    /// Of the processor, for each call that it begins.
+    /// Processor time to start a send or a call.
     pub message: u64,
-    /// Until a process runs.
+    /// Time until a process starts to run.
     pub start: u64,
-    /// Of a switch, to join a packet with others (gather, barrier).
+    /// Time of a switch to merge a packet with others (gather, barrier).
     pub combine: u64,
-    /// Of a switch, to combine the values of a packet with those of others (reduce, all_reduce).
+    /// Time of a switch to combine the values of a packet with those of others (reduce, all_reduce).
     pub operate: u64,
-    /// Packets of a flow that are under way and not answered.
+    /// Maximum unacknowledged packets of a flow.
     pub window: u32,
-    /// Packets that an input of a switch holds, 4 or more: one of priority p comes in while more than 3 − p places are free.
+    /// Buffers of an input of a switch, at least 4. A packet of priority p is accepted while more than 3 − p are free.
     pub buffers: u8,
 }
 
-/// How long a packet occupies the port that it leaves by.
+/// How long a packet occupies an output port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortTime {
-    /// A cycle, whatever its length. Answers of endpoints take none: they are made while a packet comes in.
+    /// One cycle, whatever its length. Acknowledgements sent by endpoints take none: they are created while a packet comes in.
     Cycle,
-    /// By its length, at so many bytes per cycle; 0 counts as 1.
+    /// By its length, at this many bytes per cycle; 0 counts as 1.
     Bytes(u64),
 }
 
 impl Timing {
     /// The virtual platform of the paper at the 1 MHz of its tables: a cycle is 1 µs; a packet takes one at the endpoint and one in
-    /// each switch, and so does its answer in each switch, for which the sender waits before the next one (the "handshake").
+    /// each switch, and so does its acknowledgement in each switch, for which the sender waits before the next packet (the "handshake").
     ///
     /// **`message` and `start` are fitted** to the two times that the paper's text gives for messages: see `pdbp rapidio paper`.
     pub const PAPER: Self = Self {
@@ -74,18 +74,18 @@ impl Timing {
         buffers: 8,
     };
 
-    /// Bits per second that a port sends, of packets as long as can be.
+    /// The rate of a port in bits per second, for packets of maximum size.
     pub fn speed(&self) -> f64 {
         let bits = super::PACKET as f64 * 8.0;
         bits * self.frequency as f64 / self.occupied(super::PACKET, false) as f64
     }
 
-    /// Cycles in microseconds.
+    /// Converts cycles to microseconds.
     pub fn micros(&self, cycles: u64) -> f64 {
         cycles as f64 * 1e6 / self.frequency as f64
     }
 
-    /// How long a packet of so many bytes occupies a port.
+    /// How many cycles a packet of this many bytes occupies a port. `free`: an acknowledgement of an endpoint, see [`PortTime::Cycle`].
     pub(super) fn occupied(&self, bytes: usize, free: bool) -> u64 {
         match self.port {
             PortTime::Cycle => u64::from(!free),

@@ -1,20 +1,21 @@
-//! Which switches there are, what is attached to them, and how they are linked.
+//! Switches, the endpoints attached to them, and the links between them.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Endpoints of a board, each with a process.
+/// Endpoints per board, each with one process.
 pub const BOARD: usize = 4;
-/// Ports of a switch at most, as those on the market have.
+/// Maximum ports of a switch, as of those on the market.
 pub const PORTS: usize = 18;
-/// Masks of a switch: groups whose calls it carries out at most, as those on the market have.
+/// Multicast masks of a switch, as of those on the market: the number of groups whose calls it can carry out.
 pub const MASKS: usize = 40;
-/// Endpoints of a fabric at most, and switches.
+/// Maximum endpoints of a fabric, and maximum switches.
 pub const ENDPOINTS: usize = 1 << 15;
 
 /// Boards, switches and links.
 ///
-/// Switches have numbers from 0 on, those of boards first. What cannot be is said where the fabric is made, with the first wrong step.
+/// Switches are numbered from 0 in the order in which they are added. Errors are reported by [`check`](Self::check) and when a fabric is
+/// made: the first wrong step.
 ///
 /// ```
 /// use pdbp_sim::rapidio::Topology;
@@ -25,7 +26,7 @@ pub const ENDPOINTS: usize = 1 << 15;
 /// assert!(Topology::boards(2).check().unwrap_err().to_string().contains("switch 1"), "they are not linked");
 /// ```
 ///
-/// The same as text: steps in a row, `boards=N`, `bare=N`, `chain`, `ring`, `tree=D`, `link=A-B` or `link=A-B/WEIGHT`, `endpoint=S`,
+/// The same as text: a list of steps, `boards=N`, `bare=N`, `chain`, `ring`, `tree=D`, `link=A-B` or `link=A-B/WEIGHT`, `endpoint=S`,
 /// `up_down`.
 ///
 /// ```
@@ -40,7 +41,7 @@ pub struct Topology {
     endpoints: Vec<usize>,
     switches: usize,
     links: Vec<Link>,
-    /// Whether messages take links that are not in the tree.
+    /// Whether messages use links that are not in the tree.
     up_down: bool,
     wrong: Option<TopologyError>,
 }
@@ -52,31 +53,31 @@ pub struct Link {
     pub a: usize,
     /// The other.
     pub b: usize,
-    /// What it costs to have it in the tree.
+    /// Its weight in the minimum spanning tree.
     pub weight: u32,
 }
 
-/// What makes a topology impossible.
+/// Why a topology is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TopologyError {
     /// There is no endpoint.
     Empty,
-    /// There are more endpoints or switches than a fabric can tell apart.
+    /// There are more endpoints or switches than there are ids.
     TooLarge {
         /// "endpoints" or "switches".
         what: &'static str,
         /// How many.
         count: usize,
     },
-    /// A step of the text that is none.
+    /// A step of the text that cannot be parsed.
     Step {
         /// Which, from 1 on.
         number: usize,
         /// As given.
         step: String,
     },
-    /// A step of the text that cannot be done.
+    /// A step of the text that is invalid at this place.
     At {
         /// Which, from 1 on.
         number: usize,
@@ -111,12 +112,12 @@ pub enum TopologyError {
         /// How many it would need.
         ports: usize,
     },
-    /// A switch that no way leads to.
+    /// A switch that is not connected to the others.
     Unreachable {
         /// The switch.
         switch: usize,
     },
-    /// A tree whose switches have fewer than two below them.
+    /// A tree with a degree below 2.
     Degree {
         /// As given.
         degree: usize,
@@ -132,7 +133,7 @@ impl fmt::Display for TopologyError {
             }
             Self::Step { number, step } => write!(
                 f,
-                "step {number}: \"{step}\" is no step of a topology; there are boards=N, bare=N, chain, ring, tree=D, link=A-B, \
+                "step {number}: \"{step}\" is not a step of a topology; there are boards=N, bare=N, chain, ring, tree=D, link=A-B, \
                  link=A-B/WEIGHT, endpoint=S and up_down"
             ),
             Self::At { number, step, error } => write!(f, "step {number}, \"{step}\": {error}"),
@@ -156,7 +157,7 @@ impl fmt::Display for TopologyError {
                 write!(f, "switch {switch} would need {ports} ports and has {PORTS}; put a switch in between")
             }
             Self::Unreachable { switch } => {
-                write!(f, "no way leads to switch {switch}; link it, by .chain() for example")
+                write!(f, "switch {switch} is not connected; link it, by .chain() for example")
             }
             Self::Degree { degree } => write!(f, "a tree of degree {degree}; give 2 or more"),
         }
@@ -170,7 +171,7 @@ impl std::error::Error for TopologyError {
 }
 
 impl Topology {
-    /// So many boards of four DSPs and a switch each, not linked yet.
+    /// Boards of four DSPs and a switch each, not linked yet.
     pub fn boards(boards: usize) -> Self {
         let (endpoints, links) = (Vec::new(), Vec::new());
         let none = Self { endpoints, switches: 0, links, up_down: false, wrong: None };
@@ -185,7 +186,7 @@ impl Topology {
         self
     }
 
-    /// Adds so many switches to which nothing is attached.
+    /// Adds switches without endpoints.
     #[must_use]
     pub fn bare(mut self, switches: usize) -> Self {
         let count = self.switches.saturating_add(switches);
@@ -211,7 +212,7 @@ impl Topology {
         if switches > 2 { chain.link(switches - 1, 0) } else { chain }
     }
 
-    /// Adds a switch above each `degree` switches, and so on until there is one at the top.
+    /// Adds a switch above every `degree` switches, level by level, until there is a single one at the top.
     #[must_use]
     pub fn tree(mut self, degree: usize) -> Self {
         if degree < 2 {
@@ -236,7 +237,7 @@ impl Topology {
         self.link_of_weight(a, b, 1)
     }
 
-    /// Links two switches by a link that the tree rather leaves out the greater the weight is; that of others is 1.
+    /// Links two switches by a link of this weight, which the spanning tree minimises. Other links have weight 1.
     #[must_use]
     pub fn link_of_weight(mut self, a: usize, b: usize, weight: u32) -> Self {
         let switches = self.switches;
@@ -261,8 +262,8 @@ impl Topology {
         self
     }
 
-    /// Lets messages take all links, and not those of the tree alone: towards the root as long as no way down leads to where they go,
-    /// then down, and never up again, so that nothing waits in a circle. Collectives stay on the tree.
+    /// Lets messages use all links rather than those of the tree alone, by up*/down* routing: up towards the root until a route down leads to
+    /// the destination, then down, and never up again, which excludes deadlock. Collectives stay on the tree.
     ///
     /// ```
     /// use pdbp_sim::rapidio::{Topology, Tree};
@@ -270,7 +271,7 @@ impl Topology {
     /// let ring = Topology::boards(6).ring();
     /// let (one, all) = (Tree::new(&ring)?, Tree::new(&ring.up_down())?);
     /// // The tree leaves out the link of switches 3 and 4.
-    /// assert_eq!((one.way(12, 20), all.way(12, 20)), (vec![3, 2, 1, 0, 5, 4], vec![3, 4]));
+    /// assert_eq!((one.route(12, 20), all.route(12, 20)), (vec![3, 2, 1, 0, 5, 4], vec![3, 4]));
     /// # Ok::<(), pdbp_sim::rapidio::TopologyError>(())
     /// ```
     #[must_use]
@@ -284,17 +285,17 @@ impl Topology {
         self
     }
 
-    /// How many endpoints it has.
+    /// The number of endpoints.
     pub fn endpoints(&self) -> usize {
         self.endpoints.len()
     }
 
-    /// How many switches it has.
+    /// The number of switches.
     pub fn switches(&self) -> usize {
         self.switches
     }
 
-    /// The links between switches, in the order in which they were made.
+    /// The links between switches, in the order in which they were added.
     pub fn links(&self) -> &[Link] {
         &self.links
     }
@@ -304,15 +305,15 @@ impl Topology {
         &self.endpoints
     }
 
-    /// Whether messages may take links that are not in the tree.
+    /// Whether messages may use links that are not in the tree.
     pub fn takes_all_links(&self) -> bool {
         self.up_down
     }
 
-    /// Whether there can be such a fabric.
+    /// Checks that the topology is valid.
     ///
     /// # Errors
-    /// The first thing that makes it impossible.
+    /// The first error found.
     pub fn check(&self) -> Result<(), TopologyError> {
         if let Some(wrong) = &self.wrong {
             return Err(wrong.clone());
@@ -348,7 +349,7 @@ impl Topology {
         unreached.map_or(Ok(()), |switch| Err(TopologyError::Unreachable { switch }))
     }
 
-    /// The switches that each is linked with.
+    /// The neighbours of each switch.
     fn neighbours(&self) -> Vec<Vec<usize>> {
         let mut neighbours = vec![Vec::new(); self.switches];
         for link in &self.links {
@@ -362,7 +363,7 @@ impl Topology {
 impl FromStr for Topology {
     type Err = TopologyError;
 
-    /// Takes the steps one by one; whether there can be such a fabric is for [`check`](Topology::check) to say.
+    /// Parses the steps one by one. [`check`](Topology::check) says whether the whole is valid.
     fn from_str(text: &str) -> Result<Self, TopologyError> {
         let mut steps = text.split(',').map(str::trim).zip(1..);
         steps.try_fold(Self::boards(0), |topology, (step, number)| {
@@ -378,7 +379,7 @@ impl FromStr for Topology {
 }
 
 impl Topology {
-    /// Takes a step as text; `None` if it is none.
+    /// Performs a step given as text; `None` if it cannot be parsed.
     fn step(self, step: &str) -> Option<Self> {
         let number = |text: &str| text.parse::<usize>().ok();
         Some(match step.split_once('=') {

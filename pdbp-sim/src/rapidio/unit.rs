@@ -1,10 +1,10 @@
-//! The unit of a switch: joins what a gather brings (algorithm 2 of the paper), combines values, and counts who has come to a barrier
-//! (algorithm 3).
+//! The processing unit of a switch: merges the packets of a gather (algorithm 2 of the paper), combines values, and counts arrivals at a
+//! barrier (algorithm 3).
 //!
-//! It knows beforehand by which ports something comes: those of the group but the one towards the root ("the remaining port"), and at
-//! the top, for calls whose result all get, all of them. It does one thing at a time. **Values are combined in the order of ports,
-//! whatever came first**, by the same [`combine`] that members call. What is gathered is joined as long as there is room to hold it
-//! ([`flow`](super::flow)), and else sent on as it is.
+//! It knows in advance at which ports packets will come in: all of the group except the one towards the root ("the remaining port"); at the
+//! top, for calls whose result goes to all members, all of the group. It does one thing at a time. **Values are combined in the order of
+//! ports, not of arrival**, by the same [`combine`] that members call. Packets of a gather are merged while there is room to hold them
+//! ([`flow`](super::flow)), and forwarded as they are otherwise.
 
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use std::sync::Arc;
 use pdbp_core::collective::{Call, Kind, Left, combine};
 
 use super::Mismatch;
-use super::fabric::{Fabric, Happening};
+use super::fabric::{Event, Fabric};
 use super::flow::SLOTS;
-use super::packet::{DATA, HIGHEST, Packet, What};
-use super::port::Place;
+use super::packet::{DATA, HIGHEST, Packet, PacketKind};
+use super::port::Buffer;
 use super::spanning::{Members, Tree};
 
-/// What is held until all of it has come.
+/// Packets of one position of a call, held until all have come.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// What the first packet said is called, and the rank of its source.
+    /// The call of the first packet, and the rank of its source.
     call: Call,
     by: usize,
     held: Held,
@@ -30,9 +30,9 @@ pub(super) struct Slot {
 
 #[derive(Debug)]
 enum Held {
-    /// One packet of each port.
+    /// One packet from each port.
     Parts { parts: Vec<(u8, Arc<[u8]>)>, wanted: usize },
-    /// Blocks of a range of ranks, and how many of them have yet to leave.
+    /// Blocks of a range of ranks, and how many of them have not left yet.
     Blocks { first: usize, blocks: Vec<Block>, left: usize },
 }
 
@@ -44,13 +44,13 @@ enum Block {
     Left,
 }
 
-/// Blocks that a packet takes; 0 if not even two fit, and blocks travel one by one in as many packets as they need.
+/// Blocks per packet; 0 if not even two fit: then each block travels in packets of its own.
 pub(super) fn blocks_in_packet(block: usize) -> usize {
     if block > DATA / 2 { 0 } else { DATA / block.max(1) }
 }
 
 impl Slot {
-    /// One for what comes to a switch by all ports of the group but `out`.
+    /// A slot for what comes to a switch at all ports of the group except `out`.
     fn new(call: Call, by: usize, (tree, at): (&Tree, usize), group: &Members, out: Option<u8>) -> Self {
         let held = match out {
             Some(out) if call.kind == Kind::Gather => {
@@ -65,7 +65,7 @@ impl Slot {
         Self { call, by, held, is_broken: false }
     }
 
-    /// Whether nothing of it has come before, and it is of members behind this switch.
+    /// Whether the packet is the first of its kind, and from members behind this switch.
     fn takes(&self, port: u8, packet: &Packet, ranks: usize) -> bool {
         match &self.held {
             Held::Parts { parts, .. } => parts.iter().all(|(of, _)| *of != port),
@@ -77,8 +77,8 @@ impl Slot {
         }
     }
 
-    /// Adds what has come by a port; the packets that leave now, and whether nothing more will come. `in_use` counts packets that are held to
-    /// be combined, and to be joined.
+    /// Adds a packet that has come in at a port. Returns the packets that leave now, and whether nothing more will come. `in_use` counts the
+    /// packets held to be combined, and those to be merged.
     fn add(
         &mut self,
         port: u8,
@@ -88,8 +88,8 @@ impl Slot {
     ) -> (Vec<Packet>, bool) {
         match &mut self.held {
             Held::Parts { parts, wanted } => {
-                // Who has taken what is a bit.
-                let counts = usize::from(packet.what == What::Call);
+                // Acknowledged batches take no room: a bit for each port would do.
+                let counts = usize::from(packet.kind == PacketKind::Call);
                 in_use[0] += if parts.is_empty() { counts } else { 0 };
                 parts.push((port, Arc::clone(&packet.data)));
                 if parts.len() < *wanted {
@@ -108,7 +108,7 @@ impl Slot {
 }
 
 impl Fabric {
-    /// Takes a packet that has come by a port to be joined or combined with others.
+    /// Merges or combines a packet that has come in at a port with others.
     pub(super) fn combine(&mut self, at: usize, port: u8, packet: Packet) {
         let call = packet.call;
         let cost = if call.op.is_some() { self.timing.operate } else { self.timing.combine };
@@ -143,7 +143,8 @@ impl Fabric {
             if !std::mem::replace(&mut slot.is_broken, true) {
                 let mismatch =
                     Mismatch { number: packet.number, one: (slot.by, slot.call), other: (by, call) };
-                let told = Packet { mismatch: Some(Arc::new(mismatch)), ..packet.answer(What::Mismatch) };
+                let told =
+                    Packet { mismatch: Some(Arc::new(mismatch)), ..packet.answer(PacketKind::Mismatch) };
                 self.make(at, ready, told, None);
             }
             return;
@@ -151,44 +152,44 @@ impl Fabric {
         let in_use = switch.in_use.entry(packet.dest).or_default();
         let before = *in_use;
         let (whole, is_over) = slot.add(port, &packet, ranks, in_use);
-        // What leaves at once was held for a moment.
+        // What leaves at once was held for a moment, too.
         let held = in_use.iter().zip(before).map(|(after, before)| before.max(*after)).max();
         switch.most_slots = switch.most_slots.max(held.unwrap_or(0));
         if is_over {
             switch.slots.remove(&key);
         }
-        let (what, above) = match (packet.what, out) {
-            (What::Taken, None) => (What::Granted, 0),
-            (_, None) => (What::Result, 1),
+        let (kind, above) = match (packet.kind, out) {
+            (PacketKind::Taken, None) => (PacketKind::Granted, 0),
+            (_, None) => (PacketKind::Result, 1),
             (what, Some(_)) => (what, 0),
         };
         for made in whole {
             let priority = HIGHEST.min(made.priority + above);
-            self.make(at, ready, Packet { what, priority, ..made }, out);
+            self.make(at, ready, Packet { kind, priority, ..made }, out);
         }
     }
 
-    /// Sends what the unit has made when it has.
+    /// Sends a packet of the unit once it is ready.
     fn make(&mut self, at: usize, ready: u64, packet: Packet, out: Option<u8>) {
         self.switches[at].made.push_back((packet, out));
-        self.plan(ready, Happening::Made(at as u32));
+        self.plan(ready, Event::Made(at as u32));
     }
 
-    /// What the unit has made first leaves.
+    /// The unit's next packet is ready, and leaves.
     pub(super) fn made(&mut self, at: usize) {
         let switch = &mut self.switches[at];
         let ports = switch.ports;
         match switch.made.pop_front() {
             Some((packet, Some(port))) => {
-                self.push(self.switches[at].output(port), ports, packet, Place::None)
+                self.push(self.switches[at].output(port), ports, packet, Buffer::None)
             }
-            Some((packet, None)) => self.copy(at, None, &packet, Place::None),
+            Some((packet, None)) => self.copy(at, None, &packet, Buffer::None),
             None => {}
         }
     }
 }
 
-/// All parts combined, in the order of ports.
+/// Combines all parts, in the order of ports.
 fn fold(call: Call, parts: &mut [(u8, Arc<[u8]>)]) -> Arc<[u8]> {
     parts.sort_by_key(|(port, _)| *port);
     let Some(((_, first), rest)) = parts.split_first() else { return Arc::new([]) };
@@ -200,8 +201,8 @@ fn fold(call: Call, parts: &mut [(u8, Arc<[u8]>)]) -> Arc<[u8]> {
     all.into()
 }
 
-/// Puts the blocks of a packet to the others; the packets that leave now. As long as there is room, which blocks share a packet does not
-/// depend on what came first.
+/// Adds the blocks of a packet to those held. Returns the packets that leave now. As long as there is room, which blocks share a packet does
+/// not depend on the order of arrival.
 fn join(
     first: usize,
     blocks: &mut [Block],

@@ -1,23 +1,23 @@
-//! Tables by which messages take all links, and still nothing waits in a circle.
+//! Up*/down* routing: tables by which messages use all links, without deadlock.
 //!
-//! Of the two ends of a link that one is *up* which is nearer to the root of the tree; of ends as near, that of the lower number. A message
-//! goes down if there is a way down to where it goes, else up. Whoever has come down finds a way down further on, so that nothing that has
-//! gone down ever goes up again: links wait for each other up, then down, and end at an endpoint. All ways on the tree are of this kind,
-//! too, so that collectives, which stay there, and messages do not wait for each other in a circle either.
+//! The *up* end of a link is the one nearer to the root of the tree; if both are equally near, that of the lower number. A message goes down
+//! if a route down leads to its destination, else up. A switch that it reaches on the way down has a route down as well, so it never goes
+//! up after down, and the links that wait for each other form a path, first up, then down, that ends at an endpoint. Routes on the tree are
+//! of this kind, too, so collectives, which stay on the tree, and messages cannot deadlock with each other either.
 
 use super::spanning::{NO_PORT, Neighbor, Tree};
 
-/// A way to a destination: steps, and whether they all lead down.
-type Way = Option<(usize, bool)>;
+/// A route to a destination: its length, and whether all of it leads down.
+type Route = Option<(usize, bool)>;
 
-/// By switch and id, the port by which messages get there. Of ways as long, different destinations take different ones.
+/// The routing table of each switch: the output port by endpoint. Destinations are spread over routes of equal length.
 pub(super) fn tables(tree: &Tree) -> Vec<Vec<u8>> {
     let switches = tree.ports().len();
     let height = |switch: usize| (tree.depth(switch), switch);
     let mut order: Vec<_> = (0..switches).collect();
     order.sort_unstable_by_key(|switch| height(*switch));
     let mut tables = vec![vec![NO_PORT; tree.endpoints()]; switches];
-    let mut ways: Vec<Way> = vec![None; switches];
+    let mut ways: Vec<Route> = vec![None; switches];
     for home in 0..switches {
         let here = |id: &u16| tree.home(*id).0 == home;
         let ids: Vec<_> = (0..tree.endpoints() as u16).filter(here).collect();
@@ -40,7 +40,7 @@ fn is_up(tree: &Tree, from: usize, to: usize) -> bool {
     (tree.depth(to), to) < (tree.depth(from), from)
 }
 
-/// The neighbours of a switch that are switches, and its ports.
+/// The neighbouring switches of a switch, and the ports they are at.
 fn neighbors(tree: &Tree, switch: usize) -> impl Iterator<Item = (usize, u8)> {
     tree.ports()[switch].iter().zip(0..).filter_map(|(end, port)| match end {
         Neighbor::Switch(other, _) => Some((*other, port)),
@@ -48,15 +48,15 @@ fn neighbors(tree: &Tree, switch: usize) -> impl Iterator<Item = (usize, u8)> {
     })
 }
 
-/// How each switch gets to `home`. `order` begins at the root.
-fn fill(tree: &Tree, order: &[usize], home: usize, ways: &mut [Way]) {
+/// Finds the route from each switch to `home`. `order` starts at the root.
+fn fill(tree: &Tree, order: &[usize], home: usize, ways: &mut [Route]) {
     ways.fill(None);
     ways[home] = Some((0, true));
-    let shortest = |ways: &[Way], switch: usize, up: bool| {
+    let shortest = |ways: &[Route], switch: usize, up: bool| {
         let there = neighbors(tree, switch).filter(|(other, _)| is_up(tree, switch, *other) == up);
         there.filter_map(|(other, _)| ways[other].filter(|(_, down)| up || *down)).map(|way| way.0).min()
     };
-    // Ways down, from the leaves on: what is below a switch is known before the switch.
+    // Routes down, leaves first: what is below a switch is known before the switch itself.
     for switch in order.iter().rev().filter(|switch| **switch != home) {
         ways[*switch] = shortest(ways, *switch, false).map(|steps| (steps + 1, true));
     }
@@ -67,8 +67,8 @@ fn fill(tree: &Tree, order: &[usize], home: usize, ways: &mut [Way]) {
     }
 }
 
-/// The ports of a switch by which its way goes on.
-fn next(tree: &Tree, switch: usize, ways: &[Way]) -> Vec<u8> {
+/// The output ports of a switch that are on a shortest route.
+fn next(tree: &Tree, switch: usize, ways: &[Route]) -> Vec<u8> {
     let Some((steps, down)) = ways[switch] else { return Vec::new() };
     let goes_on = |other: usize| {
         let there = ways[other].filter(|(after, after_down)| after + 1 == steps && (!down || *after_down));

@@ -109,7 +109,7 @@ fn a_fabric_that_cannot_be_is_refused() {
     };
     let fabric = |nodes, topology| Scenario::new(nodes).fabric(topology, Timing::SRIO);
     says(fabric(9, Topology::boards(2).chain()), "9 nodes on a fabric of 8 endpoints; add boards");
-    says(fabric(2, Topology::boards(2)), "no way leads to switch 1; link it");
+    says(fabric(2, Topology::boards(2)), "switch 1 is not connected; link it");
     says(fabric(2, Topology::boards(1)).give_up(us(1)), "choose a longer give_up");
 }
 

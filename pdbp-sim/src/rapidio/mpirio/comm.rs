@@ -1,4 +1,4 @@
-//! A process's view of a group.
+//! Communicators.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -12,11 +12,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::Number;
 use super::messages::PIECE;
 use super::run::World;
-use crate::rapidio::fabric::Happening;
+use crate::rapidio::fabric::Event;
 use crate::rapidio::operation::Key;
 use crate::rapidio::{Error, HIGHEST};
 
-/// A process's view of a group: of all processes, or of those of its board.
+/// A communicator: a process's view of a group of processes.
 #[derive(Debug)]
 pub struct Comm {
     pub(super) world: Rc<RefCell<World>>,
@@ -27,7 +27,7 @@ pub struct Comm {
     pub(super) priority: u8,
 }
 
-/// An operation under way. Whoever drops it does not learn how it ends.
+/// An operation in progress. It goes on if this is dropped, and its result is lost.
 #[derive(Debug)]
 #[must_use = "it is waited for with `wait`"]
 pub struct Started<'c> {
@@ -35,12 +35,12 @@ pub struct Started<'c> {
     id: u16,
     key: Key,
     end: Option<Result<Vec<u8>, Error>>,
-    /// A group has one call under way.
+    /// A group has one call in progress at a time.
     comm: PhantomData<&'c mut Comm>,
 }
 
 impl Started<'_> {
-    /// Whether it has ended. Time does not go on meanwhile: [`Comm::compute`] in between.
+    /// Whether it has ended. Time does not pass here; call [`Comm::compute`] between polls.
     pub fn poll(&mut self) -> bool {
         if self.end.is_none() {
             self.end = self.world.borrow_mut().fabric.poll_op(self.id, self.key);
@@ -48,10 +48,10 @@ impl Started<'_> {
         self.end.is_some()
     }
 
-    /// Waits for its end; the output.
+    /// Waits for its end, and returns its output.
     ///
     /// # Errors
-    /// What it failed by.
+    /// Why it failed.
     pub async fn wait(mut self) -> Result<Vec<u8>, Error> {
         poll_fn(|_| {
             self.poll();
@@ -72,23 +72,23 @@ impl Comm {
         self.members.binary_search(&self.id).unwrap_or(0)
     }
 
-    /// How many members the group has.
+    /// The number of members of the group.
     pub fn size(&self) -> usize {
         self.members.len()
     }
 
-    /// The group of the processes on this one's switch.
+    /// The communicator of the processes on this one's switch.
     pub fn local(&self) -> Self {
         let switch = self.world.borrow().fabric.tree.home(self.id).0;
         let group = self.world.borrow().locals[switch];
         Self { priority: self.priority, ..Self::new(&self.world, self.id, group) }
     }
 
-    /// The group of some members of this one, which has them in the same order, whatever the order of the list. Those that name the same
-    /// have the same group; it keeps its masks in the switches until the program ends.
+    /// The communicator of some members of this one, who keep their relative order whatever the order of the list. Processes that name the
+    /// same members share a group. It keeps its masks in the switches until the program ends.
     ///
     /// # Errors
-    /// Ranks that are none, a list without this process or with one twice, and [`Error::NoNumber`] when a program has made 65,536.
+    /// Invalid ranks, a list that lacks this process or names a rank twice, and [`Error::NoNumber`].
     pub fn of(&self, ranks: &[usize]) -> Result<Self, Error> {
         let members = self.size();
         if let Some(rank) = ranks.iter().copied().find(|rank| *rank >= members) {
@@ -105,42 +105,42 @@ impl Comm {
         Ok(Self { priority: self.priority, ..Self::new(&self.world, self.id, group) })
     }
 
-    /// Whether switches carry out its calls. Else they have too few [masks](crate::rapidio::MASKS), and members do, by messages.
+    /// Whether switches carry out its calls. If a switch had no [mask](crate::rapidio::MASKS) left, members do it by messages.
     pub fn in_switches(&self) -> bool {
         self.world.borrow().fabric.groups[usize::from(self.group)].in_switches
     }
 
-    /// Messages that this one sends from now on have this priority, from 0, which is the default, to one below [`HIGHEST`]. They may overtake, in
-    /// switches, messages of a lower one that it has sent before to the same process, also with the same tag.
+    /// Sets the priority of messages sent from now on: from 0, the default, to one below [`HIGHEST`]. In switches they may overtake messages of
+    /// lower priority that were sent to the same process before, even with the same tag.
     pub fn set_priority(&mut self, priority: u8) {
         self.priority = priority.min(HIGHEST - 1);
     }
 
-    /// Cycles since the start of this process, its start-up included.
+    /// The time in cycles, start-up included.
     pub fn time(&self) -> u64 {
         self.world.borrow().fabric.now
     }
 
-    /// Packets that all processes have sent so far.
+    /// Packets sent by all processes so far.
     pub fn traffic(&self) -> u64 {
         self.world.borrow().fabric.endpoints.iter().map(|endpoint| endpoint.sent).sum()
     }
 
-    /// Computes for so many cycles.
+    /// Computes for this many cycles.
     pub async fn compute(&self, cycles: u64) {
         let until = {
             let fabric = &mut self.world.borrow_mut().fabric;
             let until = fabric.now.saturating_add(cycles);
-            fabric.plan(until, Happening::Wakes(self.id));
+            fabric.plan(until, Event::Wakes(self.id));
             until
         };
         poll_fn(|_| if self.time() >= until { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
-    /// Begins to send a message.
+    /// Starts to send a message.
     ///
     /// # Errors
-    /// Ranks that are none, and the process itself.
+    /// An invalid rank, or the process itself.
     pub fn start_send<T: IntoBytes + Immutable>(
         &mut self,
         to: usize,
@@ -154,17 +154,17 @@ impl Comm {
         Ok(self.started(key))
     }
 
-    /// Begins to wait for a message of a tag and so many bytes.
+    /// Posts a receive of a message with this tag and length.
     ///
     /// # Errors
-    /// Ranks that are none, and the process itself.
+    /// An invalid rank, or the process itself.
     pub fn start_recv(&mut self, from: usize, tag: u32, bytes: usize) -> Result<Started<'static>, Error> {
         let from = self.other(from)?;
         let key = self.world.borrow_mut().fabric.start_recv(self.id, from, tag.into(), bytes);
         Ok(self.started(key))
     }
 
-    /// Sends a message; done when all of it has been answered.
+    /// Sends a message; complete when all of it has been acknowledged.
     ///
     /// # Errors
     /// See [`Error`].
@@ -177,7 +177,7 @@ impl Comm {
         self.start_send(to, tag, data)?.wait().await.map(drop)
     }
 
-    /// Receives a message into `data`, which has its length.
+    /// Receives a message of the length of `data`.
     ///
     /// # Errors
     /// See [`Error`].
@@ -192,8 +192,8 @@ impl Comm {
         Ok(())
     }
 
-    /// Sends to one and receives from another at a time. Where all of a ring `send` first, all wait for ever once messages need room
-    /// at their receiver; here it is the shorter thing to write, too.
+    /// Sends to one process and receives from another at the same time. If all processes of a ring `send` first, they deadlock wherever
+    /// messages need buffers at the receiver.
     ///
     /// # Errors
     /// See [`Error`].
@@ -210,11 +210,11 @@ impl Comm {
         out.wait().await.map(drop)
     }
 
-    /// Begins a call of all members with these inputs and outputs ([`Call::lengths`]), which the switches carry out. The output is what
-    /// [`Started::wait`] returns.
+    /// Starts a call of all members, which the switches carry out, with this input and output ([`Call::lengths`]). [`Started::wait`] returns the
+    /// output.
     ///
     /// # Errors
-    /// [`Error::Refused`], [`Error::NotInSwitches`] and [`Error::NoMask`]; then the call does not count.
+    /// [`Error::Refused`], [`Error::NotInSwitches`] and [`Error::NoMask`]; the call does not count then.
     pub fn start(&mut self, call: Call, input: Vec<u8>, output: Vec<u8>) -> Result<Started<'_>, Error> {
         call.check(self.size(), self.rank(), input.len(), output.len())?;
         let in_switches = matches!(
@@ -236,7 +236,7 @@ impl Comm {
         Ok(self.started(key))
     }
 
-    /// Nobody leaves before all have come.
+    /// Returns when all members have called it.
     ///
     /// # Errors
     /// See [`Error`], here and below.
@@ -245,7 +245,7 @@ impl Comm {
         self.call(call, Vec::new(), Vec::new()).await.map(drop)
     }
 
-    /// All get what the root has.
+    /// All members get the data of the root.
     ///
     /// # Errors
     /// See [`Error`].
@@ -258,7 +258,7 @@ impl Comm {
         self.in_place(call, data).await
     }
 
-    /// Each gets its block of what the root has.
+    /// Each member gets its block of the root's data; `all` is empty at others.
     ///
     /// # Errors
     /// See [`Error`].
@@ -275,7 +275,7 @@ impl Comm {
         Ok(())
     }
 
-    /// The root gets a block of each; `all` is empty at others.
+    /// The root gets a block from each member; `all` is empty at others.
     ///
     /// # Errors
     /// See [`Error`].
@@ -292,7 +292,7 @@ impl Comm {
         Ok(())
     }
 
-    /// The root gets the values of all, combined; those of others stay.
+    /// The root gets the combined values of all; those of others are unchanged.
     ///
     /// # Errors
     /// See [`Error`].
@@ -300,7 +300,7 @@ impl Comm {
         self.in_place(Call::reducing(Kind::Reduce, root, T::ELEMENT, op, size_of_val(data)), data).await
     }
 
-    /// All get the values of all, combined.
+    /// All members get the combined values of all.
     ///
     /// # Errors
     /// See [`Error`].
@@ -318,12 +318,12 @@ impl Comm {
         Ok(())
     }
 
-    /// A call by the switches, or by messages where these have no mask.
+    /// A call by the switches, or by messages if the group has no masks.
     async fn call(&mut self, call: Call, input: Vec<u8>, output: Vec<u8>) -> Result<Vec<u8>, Error> {
         if self.in_switches() {
             return self.start(call, input, output)?.wait().await;
         }
-        // A reduce leaves the values of others than the root alone; the steps do not.
+        // The steps use the output as scratch space; a reduce leaves it unchanged except at the root.
         let own = (call.kind == Kind::Reduce && self.rank() != call.root).then(|| output.clone());
         let output = self.by_messages(call, None, PIECE, input, output).await?;
         Ok(own.unwrap_or(output))

@@ -1,9 +1,8 @@
-//! Calls by messages between members, as software does them that has no such switches: the steps of [`pdbp_core::collective`] over
-//! MPIRIO's own messages.
+//! Collectives in software: the steps of [`pdbp_core::collective`] over MPIRIO's own messages, as on a fabric whose switches only forward.
 //!
-//! These have their matching, order and windows already, and a run no members that fail: so the steps are performed one by one, without
-//! the headers and the windows that [`Running`](pdbp_core::collective::Running) needs over a transport. That is the most that software can
-//! get out of such a fabric.
+//! These messages have matching, order and windows already, and members do not fail, so the steps are performed one by one, without the
+//! headers and windows that [`Running`](pdbp_core::collective::Running) needs over a transport. That is the best that software can do on
+//! such a fabric.
 
 use std::collections::VecDeque;
 
@@ -13,17 +12,17 @@ use super::Comm;
 use super::comm::Started;
 use crate::rapidio::Error;
 
-/// The longest message of calls that switches have no mask for.
+/// Maximum length of a message of such calls, unless the caller says otherwise.
 pub(super) const PIECE: usize = 16 << 10;
-/// Tags of messages of calls, by group; those of programs are smaller.
+/// First tag of messages of such calls, to which the group is added; tags of programs are below.
 const CALLS: u64 = 1 << 32;
 
 impl Comm {
-    /// Does a call of all members by messages: by the algorithm named, or by that which such calls take, in messages of up to `piece`
-    /// bytes. Of input and output it takes as much as [`Call::lengths`] says; the output is returned. All members name the same.
+    /// Carries out a call of all members by messages of up to `piece` bytes: by this algorithm, or by the default for such calls. Input and output
+    /// have the lengths that [`Call::lengths`] says; the output is returned. All members must pass the same call, algorithm and `piece`.
     ///
     /// # Errors
-    /// [`Error::Refused`]; [`Error::NotInSwitches`] for functions of the program and what the algorithm does not do; what messages fail by.
+    /// [`Error::Refused`]; [`Error::NotInSwitches`] for functions of the program and calls that the algorithm cannot do; errors of messages.
     pub async fn by_messages(
         &mut self,
         call: Call,
@@ -60,7 +59,7 @@ impl Comm {
                     }
                 }
             }
-            // Nobody asks how these have ended before the last step.
+            // Sends that have completed are released early.
             while sent.front_mut().is_some_and(Started::poll) {
                 let Some(first) = sent.pop_front() else { break };
                 first.wait().await?;

@@ -1,4 +1,4 @@
-//! Runs the processes of a program in virtual time.
+//! Runs the processes of a program in virtual time: an executor of futures.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,24 +8,24 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use super::Comm;
-use crate::rapidio::fabric::{Fabric, Happening, LinkTraffic};
+use crate::rapidio::fabric::{Event, Fabric, LinkTraffic};
 use crate::rapidio::timing::Timing;
 use crate::rapidio::topology::{Topology, TopologyError};
 
-/// What all processes share.
+/// The state shared by all processes.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) fabric: Fabric,
     /// The group of the endpoints of each switch.
     pub(super) locals: Vec<u16>,
-    /// By process and group, how many calls it has made.
+    /// The number of calls made, by process and group.
     pub(super) calls: BTreeMap<(u16, u16), u32>,
-    /// Groups that processes have made, by their members.
+    /// Groups created by processes, by their members.
     groups: BTreeMap<Vec<u16>, u16>,
 }
 
 impl World {
-    /// The group of these endpoints, made by whoever names it first.
+    /// The group of these endpoints, created on first use.
     pub(super) fn group(&mut self, ids: Vec<u16>) -> Option<u16> {
         if let Some(group) = self.groups.get(&ids) {
             return Some(*group);
@@ -36,39 +36,39 @@ impl World {
     }
 }
 
-/// What came of a program.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Report<T> {
     /// What each process returned, by rank.
     pub results: Vec<T>,
     /// Cycles until each process had ended.
     pub times: Vec<u64>,
-    /// Packets that processes have sent, without answers.
+    /// Packets sent by all processes, without acknowledgements.
     pub traffic: u64,
-    /// Packets that each process has sent and taken, without answers.
+    /// Packets sent and received by each process, without acknowledgements.
     pub packets: Vec<(u64, u64)>,
-    /// What the links have carried.
+    /// Traffic of the links.
     pub links: Vec<LinkTraffic>,
-    /// What switches still held when nothing moved any more: nothing, unless a call has failed.
+    /// Packets and buffers still held at the end: 0, unless a call has failed.
     pub held: usize,
-    /// Packets that switches and endpoints have dropped.
+    /// Packets dropped by switches and endpoints.
     pub dropped: u64,
-    /// Groups whose calls were done by messages, since a switch had no mask for them.
+    /// Groups whose calls were carried out by messages, since a switch had no mask left for them.
     pub without_masks: usize,
-    /// The most packets of one group that a switch held at a time for others to come: 64 at most, of those that are combined, and of those
-    /// that are joined.
+    /// The maximum number of packets of one group that a switch held until others came: at most 64 to be combined, and at most 64 to be
+    /// merged.
     pub most_slots: usize,
-    /// The most packets of calls that lay at an endpoint whose process was not in them yet.
+    /// The maximum number of packets at an endpoint for calls that its process had not started.
     pub most_early: usize,
-    /// The most packets that waited for one output.
+    /// The maximum length of the queues of one output, together.
     pub longest_queue: usize,
-    /// Things that have happened, and the most that were planned at a time.
+    /// The number of events.
     pub events: u64,
-    /// See [`events`](Self::events).
+    /// The maximum number of events scheduled at a time.
     pub most_planned: usize,
-    /// Ports that Init has read to discover the topology.
+    /// Ports read by Init to discover the topology.
     pub reads: usize,
-    /// A number that depends on all that has happened, in its order.
+    /// A hash of all events, in their order.
     pub digest: u64,
 }
 
@@ -78,29 +78,29 @@ impl<T> Report<T> {
         self.times.iter().copied().max().unwrap_or(0)
     }
 
-    /// Packets per cycle: those sent over the mean of the processes' times (equation 4 of the paper).
+    /// Packets per cycle: packets sent, over the mean of the processes' times (equation 4 of the paper).
     pub fn flow(&self) -> f64 {
         let sum: u64 = self.times.iter().sum();
         if sum == 0 { 0.0 } else { self.traffic as f64 * self.times.len() as f64 / sum as f64 }
     }
 
-    /// How often packets have crossed a link, without answers.
+    /// Packets carried by all links, without acknowledgements.
     pub fn crossings(&self) -> u64 {
         self.links.iter().flat_map(|link| link.requests).sum()
     }
 }
 
-/// Why a program did not end.
+/// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunError {
-    /// There can be no such fabric.
+    /// The topology is invalid.
     Topology(TopologyError),
-    /// Processes wait for what will never come.
+    /// Deadlock: processes wait, and no event is left.
     Stuck {
         /// Cycles since the start.
         at: u64,
-        /// Ranks and what they are in.
+        /// The ranks that wait, and their operations in progress.
         waiting: Vec<(usize, Vec<String>)>,
     },
 }
@@ -110,7 +110,7 @@ impl fmt::Display for RunError {
         match self {
             Self::Topology(error) => error.fmt(f),
             Self::Stuck { at, waiting } => {
-                write!(f, "after {at} cycles nothing moves, and there wait")?;
+                write!(f, "deadlock after {at} cycles; still waiting:")?;
                 waiting.iter().try_for_each(|(rank, what)| write!(f, " rank {rank} in [{}]", what.join("; ")))
             }
         }
@@ -130,7 +130,7 @@ type Process<'p, T> = Option<Pin<Box<dyn Future<Output = T> + 'p>>>;
 /// Runs a program with a process on each endpoint until all have ended.
 ///
 /// # Errors
-/// A topology that cannot be, and processes that wait for ever.
+/// An invalid topology, and deadlock.
 ///
 /// # Panics
 /// When the program does.
@@ -158,14 +158,14 @@ pub fn run<T>(
         std::mem::swap(&mut woken, &mut world.borrow_mut().fabric.woken);
         for id in woken.drain(..).map(usize::from) {
             let Some(process) = &mut running[id] else { continue };
-            // Whoever waits looks again when its endpoint is woken.
+            // No waker: a process is polled again whenever its endpoint is woken.
             if let Poll::Ready(result) = process.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 (running[id], results[id], times[id]) = (None, Some(result), world.borrow().fabric.now);
                 left -= 1;
             }
         }
     }
-    // What is still on its way arrives: answers, and what nobody has waited for.
+    // Deliver what is still in flight: acknowledgements, and messages that nobody received.
     while world.borrow_mut().fabric.step() {}
     Ok(report(&world.borrow().fabric, results, times))
 }
@@ -174,9 +174,9 @@ fn init(mut fabric: Fabric, switches: usize) -> World {
     let mut ids = vec![Vec::new(); switches];
     for id in 0..fabric.endpoints.len() as u16 {
         ids[fabric.tree.home(id).0].push(id);
-        fabric.plan(fabric.timing.start, Happening::Wakes(id));
+        fabric.plan(fabric.timing.start, Event::Wakes(id));
     }
-    // There are half as many switches as numbers.
+    // Cannot fail: there are half as many switches as group numbers.
     let locals = ids.into_iter().map(|ids| fabric.add_group(ids).unwrap_or_default()).collect();
     World { fabric, locals, calls: BTreeMap::new(), groups: BTreeMap::new() }
 }

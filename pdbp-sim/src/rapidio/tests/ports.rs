@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use pdbp_core::collective::{Call, Kind};
 
-use crate::rapidio::packet::{Packet, What};
-use crate::rapidio::port::{Output, Place, Slab};
+use crate::rapidio::packet::{Packet, PacketKind};
+use crate::rapidio::port::{Buffer, Output, Slab};
 
 fn packet(number: u32, priority: u8, bytes: usize) -> Packet {
     Packet {
-        what: What::Message,
+        kind: PacketKind::Message,
         priority,
         source: 0,
         dest: 1,
@@ -31,7 +31,7 @@ impl Port {
     }
 
     fn push(&mut self, input: usize, packet: Packet, now: u64) {
-        let number = self.1.insert(packet, Place::None);
+        let number = self.1.insert(packet, Buffer::None);
         self.0.push(&mut self.1, input, number, now);
     }
 }

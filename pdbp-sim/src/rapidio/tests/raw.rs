@@ -7,8 +7,8 @@ use pdbp_core::collective::{Call, Element, Kind, Op};
 use crate::random::Random;
 use crate::rapidio::fabric::Fabric;
 use crate::rapidio::operation::Key;
-use crate::rapidio::packet::{DATA, Packet, VALUES, What};
-use crate::rapidio::port::Place;
+use crate::rapidio::packet::{DATA, Packet, PacketKind, VALUES};
+use crate::rapidio::port::Buffer;
 use crate::rapidio::{Error, PACKET, Timing, Topology};
 
 /// The endpoint that they come from.
@@ -22,9 +22,9 @@ fn chain() -> Fabric {
     Fabric::new(&Topology::boards(3).chain(), Timing::SRIO).unwrap()
 }
 
-fn packet(what: What, call: Call, data: usize) -> Packet {
+fn packet(kind: PacketKind, call: Call, data: usize) -> Packet {
     Packet {
-        what,
+        kind,
         priority: 0,
         source: BAD,
         dest: 0,
@@ -39,12 +39,12 @@ fn packet(what: What, call: Call, data: usize) -> Packet {
 }
 
 fn call(call: Call, data: usize) -> Packet {
-    packet(What::Call, call, data)
+    packet(PacketKind::Call, call, data)
 }
 
 fn send(fabric: &mut Fabric, packet: Packet) {
     let output = fabric.endpoints[usize::from(BAD)].output;
-    fabric.push(output, 0, packet, Place::None);
+    fabric.push(output, 0, packet, Buffer::None);
 }
 
 /// None of these is of the group of all, whose members call the sum meanwhile.
@@ -57,13 +57,13 @@ fn unsound() -> Vec<Packet> {
         Packet { dest: 9, ..sum.clone() },
         Packet { dest: u16::MAX, ..sum.clone() },
         Packet { dest: 1, ..sum.clone() },
-        Packet { dest: 1, ..packet(What::Taken, Call::moving(Kind::Barrier, 0, 0), 0) },
+        Packet { dest: 1, ..packet(PacketKind::Taken, Call::moving(Kind::Barrier, 0, 0), 0) },
         // In the name of others.
         Packet { source: 2, ..sum.clone() },
         Packet { source: 999, ..sum.clone() },
-        packet(What::Result, SUM, VALUES),
-        packet(What::Granted, Call::moving(Kind::Barrier, 0, 0), 0),
-        packet(What::Answer, Call { op: None, ..SUM }, 0),
+        packet(PacketKind::Result, SUM, VALUES),
+        packet(PacketKind::Granted, Call::moving(Kind::Barrier, 0, 0), 0),
+        packet(PacketKind::Answer, Call { op: None, ..SUM }, 0),
         // Calls that there are not, or that switches do not do.
         call(Call::moving(Kind::AllToAll, 0, 20), 20),
         call(Call::moving(Kind::Tagged, 0, 20), 20),
@@ -79,8 +79,8 @@ fn unsound() -> Vec<Packet> {
         call(Call { root: 5, ..SCATTER }, DATA),
         call(Call { root: 6, ..GATHER }, 20),
         call(Call { root: 6, kind: Kind::Reduce, ..SUM }, VALUES),
-        packet(What::Taken, Call { root: 12, bytes: 300, ..GATHER }, 0),
-        Packet { number: 0, ..packet(What::Taken, SUM, 0) },
+        packet(PacketKind::Taken, Call { root: 12, bytes: 300, ..GATHER }, 0),
+        Packet { number: 0, ..packet(PacketKind::Taken, SUM, 0) },
         Packet { number: 0, ..sum.clone() },
         // Members that there are not.
         Packet { run: (12, 1), ..gather.clone() },
@@ -102,7 +102,7 @@ fn unsound() -> Vec<Packet> {
     }
     packets.push(Packet { sequence: 1, ..gather });
     packets.push(call(Call::moving(Kind::Barrier, 0, 0), 1));
-    packets.push(packet(What::AnswerAll, Call { op: None, ..SUM }, 1));
+    packets.push(packet(PacketKind::AnswerAll, Call { op: None, ..SUM }, 1));
     packets
 }
 
@@ -150,7 +150,7 @@ fn messages_that_are_too_long_or_do_not_begin_are_dropped() {
     let mut fabric = chain();
     let message = |number, sequence, bytes, data| {
         let call = Call::moving(Kind::Tagged, 0, bytes);
-        Packet { number, sequence, dest: 1, ..packet(What::Message, call, data) }
+        Packet { number, sequence, dest: 1, ..packet(PacketKind::Message, call, data) }
     };
     let lost = [
         // Longer than a packet, so that its length has no room in 16 bits.
@@ -188,7 +188,7 @@ fn draw(random: &mut Random) -> Packet {
     let call = Call { root: [0, 6, 11, 12][below(4)], ..CALLS[below(7)] };
     let lengths = [0, 1, 20, 52, 100, VALUES, DATA, 300];
     Packet {
-        what: What::ALL[if below(3) == 0 { 4 } else { below(12) }],
+        kind: PacketKind::ALL[if below(3) == 0 { 4 } else { below(12) }],
         priority: below(4) as u8,
         source: [BAD, BAD, BAD, 0, 77][below(5)],
         dest: [0, 0, 0, 1, 2, 40][below(6)],

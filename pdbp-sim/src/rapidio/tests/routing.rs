@@ -54,7 +54,7 @@ fn every_endpoint_reaches_every_other_and_no_links_wait_for_each_other_in_a_circ
         assert_eq!(tree.edges(), topology.endpoints() + topology.switches() - 1);
         assert_eq!(tree.reads(), topology.endpoints() + 2 * topology.links().len());
         for (from, to) in (0..tree.endpoints() as u16).flat_map(|id| [(0, id), (id, 0)]) {
-            let last = *tree.way(from, to).last().unwrap();
+            let last = *tree.route(from, to).last().unwrap();
             assert_eq!(
                 tree.neighbor(last, tree.port(last, to).unwrap()),
                 Neighbor::Endpoint(to),
@@ -75,10 +75,10 @@ fn every_endpoint_reaches_every_other_and_no_links_wait_for_each_other_in_a_circ
 #[test]
 fn the_tree_is_of_least_weight_and_its_root_in_the_middle() {
     let ring = Tree::new(&Topology::boards(5).ring()).unwrap();
-    assert_eq!((ring.way(0, 8), ring.way(0, 16)), (vec![0, 1, 2], vec![0, 4, 3]), "least depth");
+    assert_eq!((ring.route(0, 8), ring.route(0, 16)), (vec![0, 1, 2], vec![0, 4, 3]), "least depth");
     let heavy = Topology::boards(3).link_of_weight(0, 1, 5).link(1, 2).link(2, 0);
     let tree = Tree::new(&heavy).unwrap();
-    assert_eq!(tree.way(0, tree.endpoints() as u16 - 1), [0, 2, 1]);
+    assert_eq!(tree.route(0, tree.endpoints() as u16 - 1), [0, 2, 1]);
     assert_eq!(tree.root(), 2);
     assert_eq!(Tree::new(&Topology::boards(16).tree(4)).unwrap().root(), 20);
     assert_eq!(Tree::new(&Topology::boards(7).chain()).unwrap().root(), 3);
@@ -104,11 +104,11 @@ fn with_up_down_tables_messages_never_go_up_after_down_and_take_links_that_the_t
         let topology = draw(&mut Random::new(seed), 40);
         let (one, all) = (Tree::new(&topology).unwrap(), Tree::new(&topology.up_down()).unwrap());
         for (from, to) in (0..all.endpoints() as u16).flat_map(|id| [(0, id), (id, 0), (id, id / 2)]) {
-            let way = all.way(from, to);
+            let way = all.route(from, to);
             let ups =
                 way.windows(2).map(|pair| (all.depth(pair[1]), pair[1]) < (all.depth(pair[0]), pair[0]));
             assert!(ups.is_sorted_by(|before, after| before >= after), "seed {seed}: {way:?}");
-            shorter += usize::from(way.len() < one.way(from, to).len());
+            shorter += usize::from(way.len() < one.route(from, to).len());
             assert_eq!(links(&all, Tree::port_on_tree, from, to), links(&one, Tree::port, from, to));
         }
     }
@@ -228,7 +228,7 @@ fn what_tables_send_round_in_a_circle_is_dropped_and_told() {
     let mut fabric = Fabric::new(&Topology::boards(3).chain(), Timing::PAPER).unwrap();
     // Switch 1 sends what is for endpoint 11 back to switch 0.
     fabric.tree.set(1, 11, 4);
-    assert_eq!(fabric.tree.way(0, 11), [0, 1, 0, 1]);
+    assert_eq!(fabric.tree.route(0, 11), [0, 1, 0, 1]);
     let lost = fabric.start_send(0, 11, 0, 0, vec![1; 100]);
     let fine = fabric.start_send(1, 10, 0, 0, vec![1; 100]);
     while fabric.step() {}
