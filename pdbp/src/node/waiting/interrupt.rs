@@ -139,6 +139,6 @@ impl Waiter {
     /// As [`look`](Self::look), and calls the thread's own check. Used now and then, after a pause that took some time.
     pub(super) fn look_around(&mut self, shared: &Shared, seen: &Seen) {
         self.look(shared, seen);
-        self.interrupted |= ask(self.now);
+        self.interrupted |= ask(self.now());
     }
 }

@@ -161,16 +161,16 @@ impl Shared {
 
 /// A waiting thread: how long it has waited, and how.
 pub(crate) struct Waiter {
-    started: Instant,
     timeout: Duration,
+    /// Times, once the clock was read: most waits end before that.
+    clock: Option<Clock>,
+    /// How often it was asked before whether the time is up.
+    asked: u32,
     /// Whether there are more nodes than processors.
     crowded: bool,
     /// Pauses since there was something to do, not counting those after the thread began to sleep.
     rounds: u32,
-    /// When the clock was last read.
-    now: Instant,
-    /// When the thread began to read the clock between its polls, and when it is to sleep.
-    polls_since: Instant,
+    /// When it began to sleep between its polls.
     sleeps_since: Option<Instant>,
     processors: Processors,
     /// How long it polls after the first few times.
@@ -180,6 +180,27 @@ pub(crate) struct Waiter {
     naps: Naps,
     /// The node, if this thread slept as its leader.
     led: Option<Arc<Shared>>,
+}
+
+#[derive(Clone, Copy)]
+struct Clock {
+    /// When it was first read, after [`LOOKS`] looks at most, and last.
+    started: Instant,
+    now: Instant,
+    /// When the thread began to read it between its polls.
+    polls_since: Instant,
+}
+
+impl Clock {
+    fn start() -> Self {
+        let now = Instant::now();
+        Self { started: now, now, polls_since: now }
+    }
+
+    fn read(&mut self) -> Instant {
+        self.now = Instant::now();
+        self.now
+    }
 }
 
 /// The progress thread may have left everything to this thread.
@@ -193,14 +214,12 @@ impl Drop for Waiter {
 
 impl Waiter {
     pub(crate) fn new(timeout: Duration, shared: &Shared) -> Self {
-        let now = Instant::now();
         Self {
-            started: now,
             timeout,
+            clock: None,
+            asked: 0,
             crowded: shared.crowded,
             rounds: 0,
-            now,
-            polls_since: now,
             sleeps_since: None,
             processors: Processors::Free,
             polling: Duration::ZERO,
@@ -210,14 +229,28 @@ impl Waiter {
         }
     }
 
-    /// Whether the time is up, or the wait was interrupted.
-    pub(crate) fn is_over(&self) -> bool {
+    /// The time when the clock was last read.
+    fn now(&mut self) -> Instant {
+        self.clock().now
+    }
+
+    fn clock(&mut self) -> &mut Clock {
+        self.clock.get_or_insert_with(Clock::start)
+    }
+
+    /// Whether the time is up, or the wait was interrupted. The time counts from the moment when this was asked a few times.
+    pub(crate) fn is_over(&mut self) -> bool {
         if self.interrupted {
             return true;
         }
+        if self.clock.is_none() && self.asked < LOOKS && !self.timeout.is_zero() {
+            self.asked += 1;
+            return false;
+        }
         // All but the first few pauses read the clock.
-        let now = if self.rounds == 0 { Instant::now() } else { self.now };
-        now.duration_since(self.started) >= self.timeout
+        let (has_worked, timeout, clock) = (self.rounds == 0, self.timeout, self.clock());
+        let now = if has_worked { clock.read() } else { clock.now };
+        now.duration_since(clock.started) >= timeout
     }
 
     pub(crate) fn is_interrupted(&self) -> bool {
@@ -252,9 +285,10 @@ impl Waiter {
         }
     }
 
-    /// Whether the thread polls again at once, without reading the clock.
+    /// Whether the thread polls again at once, without reading the clock. It has polled before it began to wait.
     pub(crate) fn polls_on(&self) -> bool {
-        self.rounds <= self.spins() && !self.rounds.is_multiple_of(LOOKS) && self.sleeps_since.is_none()
+        let is_early = self.rounds <= self.spins() && self.sleeps_since.is_none();
+        is_early && (self.clock.is_none() || !self.rounds.is_multiple_of(LOOKS))
     }
 
     /// Whether the thread has polled long enough, and now sleeps between polls.
@@ -276,33 +310,35 @@ impl Waiter {
             return;
         }
         if self.rounds == self.spins() + 1 && !self.crowded {
-            self.now = Instant::now();
-            self.polls_since = self.now;
+            let clock = self.clock();
+            clock.polls_since = clock.read();
             let policy = shared.habits.load();
-            self.processors = policy.processors_at(self.now.duration_since(shared.habits.epoch));
+            self.processors = policy.processors_at(self.now().duration_since(shared.habits.epoch));
             self.polling = policy.polling(self.processors);
         }
         let polls = if self.crowded {
             self.rounds <= CROWDED_SPINS + CROWDED_YIELDS
         } else {
-            self.now.duration_since(self.polls_since) < self.polling
+            let Clock { now, polls_since, .. } = *self.clock();
+            now.duration_since(polls_since) < self.polling
         };
         match self.processors {
             _ if !polls => self.sleep(shared, pipes),
             Processors::Free => self.give_way(shared),
             Processors::Contended => {
                 std::hint::spin_loop();
-                self.now = Instant::now();
+                self.clock().read();
             }
         }
     }
 
     fn give_way(&mut self, shared: &Shared) {
+        let before = self.now();
         thread::yield_now();
-        let before = std::mem::replace(&mut self.now, Instant::now());
-        let took = self.now.duration_since(before);
+        let now = self.clock().read();
+        let took = now.duration_since(before);
         if !self.crowded && took >= policy::LONG_YIELD {
-            let now = self.now.duration_since(shared.habits.epoch);
+            let now = now.duration_since(shared.habits.epoch);
             shared.habits.learn(|policy| policy.yielded(now, took));
             // If nothing has arrived meanwhile, polling on is no use either.
             (self.processors, self.polling) = (Processors::Contended, Duration::ZERO);
@@ -310,16 +346,17 @@ impl Waiter {
     }
 
     fn sleep(&mut self, shared: &Arc<Shared>, pipes: &[&Pipe]) {
-        let since = *self.sleeps_since.get_or_insert(self.now);
-        let left = self.timeout.saturating_sub(self.started.elapsed()).min(self.naps.next(shared));
+        let Clock { started, now, .. } = *self.clock();
+        let since = *self.sleeps_since.get_or_insert(now);
+        let left = self.timeout.saturating_sub(started.elapsed()).min(self.naps.next(shared));
         let (came, leads) = sleep(shared, pipes, left);
         if leads && self.led.is_none() {
             self.led = Some(Arc::clone(shared));
         }
-        self.now = Instant::now();
+        let now = self.clock().read();
         if came {
             if !self.crowded {
-                let slept = self.now.duration_since(since);
+                let slept = now.duration_since(since);
                 shared.habits.learn(|policy| policy.slept(self.processors, slept));
             }
             self.reset();
