@@ -18,6 +18,13 @@ impl Released {
     /// Returns released deliveries to the engine, and their memory to the polling part.
     #[inline]
     pub(super) fn release(&self, engine: &mut NodeEngine, runs: Option<&Runs>) {
+        if !self.0.is_empty() {
+            self.release_all(engine, runs);
+        }
+    }
+
+    #[inline(never)]
+    fn release_all(&self, engine: &mut NodeEngine, runs: Option<&Runs>) {
         let mut released = self.0.take();
         while let Some(mut run) = released.pop() {
             if let Some(delivery) = run.take_delivery() {

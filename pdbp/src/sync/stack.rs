@@ -40,13 +40,15 @@ impl<T> Stack<T> {
         }
     }
 
+    /// Whether there is nothing. Cheaper than to take nothing; what is missed will be there the next time.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.load(Ordering::Relaxed).is_null()
+    }
+
     /// Takes all values, the most recent first.
     #[inline]
     pub(crate) fn take(&self) -> Chain<T> {
-        // Checking first is cheaper, and what is missed will be there the next time.
-        if self.first.load(Ordering::Relaxed).is_null() {
-            return Chain::default();
-        }
         // Pairs with the exchange in `push`.
         let first = NonNull::new(self.first.swap(ptr::null_mut(), Ordering::Acquire));
         // SAFETY: the stack had them, and has them no longer.
