@@ -101,7 +101,7 @@ fn attempt(
     let stream = connect(address)?;
     let (own, founder) = (stream.local_addr()?, stream.peer_addr()?);
     let session = shared.sessions.as_ref().map(Sessions::dial).transpose()?;
-    let mut socket = Socket::new(stream, session);
+    let mut socket = Socket::new(Timed { stream, deadline: Instant::now() + PATIENCE }, session);
     let listener = listen(own).map_err(Try::Never)?;
     let claim = Claim {
         purpose: Purpose::Join,
@@ -152,6 +152,37 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
+/// A stream whose reads and writes end at a deadline, however little the other end sends at a time.
+struct Timed {
+    stream: TcpStream,
+    deadline: Instant,
+}
+
+impl Timed {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(room)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 fn connect(address: &str) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for address in address.to_socket_addrs()? {
@@ -167,14 +198,13 @@ fn connect(address: &str) -> io::Result<TcpStream> {
 }
 
 fn greet(
-    socket: &mut Socket<TcpStream>,
+    socket: &mut Socket<Timed>,
     speech: &Speech,
     address: &str,
     shared: &Shared,
     claim: Claim,
 ) -> Result<Answer, Try> {
-    socket.stream.set_read_timeout(Some(PATIENCE))?;
-    socket.stream.set_write_timeout(Some(PATIENCE))?;
+    socket.stream.deadline = Instant::now() + PATIENCE;
     let wrong = || Try::Never(StartError::WrongToken { address: address.to_owned() });
     let (mut dialler, hello) = Dialler::begin(token::random()?, claim);
     let theirs: [u8; HELLO] = match speech {
@@ -185,6 +215,7 @@ fn greet(
         }
     };
     let claim = dialler.hello(&theirs, socket.channel()?, &shared.token).map_err(|_| wrong())?;
+    socket.stream.deadline = Instant::now() + PATIENCE;
     let answer: [u8; ANSWER] = match speech {
         Speech::Soap(role) => ask(socket, role, address, (Word::Claim, &claim), Word::ClaimResponse)?,
         _ => {
@@ -203,7 +234,7 @@ fn greet(
 
 /// Asks by SOAP, and reads what has to be answered to it.
 fn ask<const BYTES: usize>(
-    socket: &mut Socket<TcpStream>,
+    socket: &mut Socket<Timed>,
     role: &Role,
     address: &str,
     (word, bytes): (Word, &[u8]),
@@ -237,7 +268,7 @@ fn ask<const BYTES: usize>(
 
 /// Says something by SOAP, and reads the answer, an envelope of so many bytes at most.
 fn exchange(
-    socket: &mut Socket<TcpStream>,
+    socket: &mut Socket<Timed>,
     role: &Role,
     (word, bytes): (Word, &[u8]),
     most: usize,
@@ -263,13 +294,12 @@ fn exchange(
 
 /// As [`read_roster`], by SOAP.
 fn ask_roster(
-    socket: &mut Socket<TcpStream>,
+    socket: &mut Socket<Timed>,
     role: &Role,
     founder: SocketAddr,
     deadline: Instant,
 ) -> Result<Roster, Try> {
-    let left = Some(deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
-    socket.stream.set_read_timeout(left)?;
+    socket.stream.deadline = deadline;
     let senseless = || Try::Again(io::Error::new(ErrorKind::InvalidData, "the list of nodes makes no sense"));
     let Heard::Message(Word::Roster, bytes) = exchange(socket, role, (Word::Await, &[]), LONGEST_ROSTER)?
     else {
@@ -280,7 +310,7 @@ fn ask_roster(
 }
 
 /// The other end's first message, or why there is none.
-fn read_hello(socket: &mut Socket<TcpStream>, address: &str) -> Result<[u8; HELLO], Try> {
+fn read_hello(socket: &mut Socket<Timed>, address: &str) -> Result<[u8; HELLO], Try> {
     let address = || address.to_owned();
     let (mut bytes, mut length) = ([0; HELLO], 0);
     while let Some(room) = bytes.get_mut(length..).filter(|room| !room.is_empty()) {
@@ -301,17 +331,11 @@ fn read_hello(socket: &mut Socket<TcpStream>, address: &str) -> Result<[u8; HELL
 }
 
 /// Waits for the others, and reads who they are.
-fn read_roster(
-    socket: &mut Socket<TcpStream>,
-    founder: SocketAddr,
-    deadline: Instant,
-) -> Result<Roster, Try> {
-    let left = || Some(deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
-    socket.stream.set_read_timeout(left())?;
+fn read_roster(socket: &mut Socket<Timed>, founder: SocketAddr, deadline: Instant) -> Result<Roster, Try> {
+    socket.stream.deadline = deadline;
     let mut head = [0; ROSTER];
     socket.read_exact(&mut head)?;
     let mut rest = vec![0; Roster::rest(&head)];
-    socket.stream.set_read_timeout(left())?;
     socket.read_exact(&mut rest)?;
     let roster = Roster::from_bytes(&head, &rest, founder);
     roster

@@ -199,6 +199,31 @@ fn a_server_of_others_is_told_apart() {
     assert!(error.to_string().contains(&address) && error.to_string().contains("404"), "{error}");
 }
 
+/// It could go on for hours: each byte had a patience of its own.
+#[test]
+fn a_server_that_answers_byte_by_byte_is_left() {
+    for (framing, begins) in [(Framing::Soap, "HTTP/1.1 200 OK\r\nX: "), (Framing::Tcp, "PDBP")] {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap().to_string();
+        let trickling = std::thread::spawn(move || {
+            let (mut stream, _) = server.accept().unwrap();
+            stream.write_all(begins.as_bytes()).unwrap();
+            // Less than a Hello in all that time, and than a head.
+            for _ in 0..SOON.as_secs() {
+                std::thread::sleep(Duration::from_secs(1));
+                if stream.write_all(b"x").is_err() {
+                    return true;
+                }
+            }
+            false
+        });
+        let options = Options { framing, timeout: Duration::from_secs(1), ..options() };
+        let error = Net::join(&address, None, &options).err().unwrap();
+        assert!(matches!(&error, StartError::NoFounder { .. }), "{error}");
+        assert!(trickling.join().unwrap(), "it is left while it still answers");
+    }
+}
+
 /// A founder, and a connection to it of a node that is played by hand and has opened it.
 fn played_by_hand() -> (Net, TcpStream) {
     let founder = Founder::new("127.0.0.1:0", 2, options()).unwrap();
