@@ -1,19 +1,19 @@
-//! What a connection has read ahead, and the block that goes past it.
+//! The read buffer of a connection, and the block that bypasses it.
 
 use std::io::{ErrorKind, IoSliceMut, Read};
 
 use crate::error::Lost;
 
-/// Bytes that are read ahead of a block, and of what is behind it.
+/// Size of the buffer in bytes.
 pub(crate) const AHEAD: usize = 16 << 10;
 
-/// Puts what is read together from whatever pieces a socket gives, and lets bodies of blocks go straight from the socket to where they belong.
+/// Buffers what arrives in pieces of any size, and reads the bodies of blocks straight from the socket into their memory.
 pub(crate) struct Ahead {
     ahead: Box<[u8]>,
-    /// What has been read ahead and not used.
+    /// The range of the buffer that has been read and not used.
     start: usize,
     end: usize,
-    /// Bytes of the block under way: all, and those that are in place.
+    /// The block in progress: its length, and how much of it has arrived.
     block: Option<(usize, usize)>,
 }
 
@@ -22,32 +22,32 @@ impl Ahead {
         Self { ahead: vec![0; AHEAD].into(), start: 0, end: 0, block: None }
     }
 
-    /// What has been read and not used.
+    /// The bytes that have been read and not used.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.ahead.get(self.start..self.end).unwrap_or(&[])
     }
 
-    /// So many bytes are used.
+    /// Consumes this many bytes.
     pub(crate) fn take(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
     }
 
-    /// Whether no more can be read before something is used.
+    /// Whether nothing can be read before some bytes have been consumed.
     pub(crate) fn is_full(&self) -> bool {
         self.end - self.start == self.ahead.len()
     }
 
-    /// What comes next is a block of so many bytes.
+    /// A block of this many bytes comes next.
     pub(crate) fn begin_block(&mut self, length: usize) {
         self.block = Some((length, 0));
     }
 
-    /// Whether a block is under way.
+    /// Whether a block is in progress.
     pub(crate) fn is_in_block(&self) -> bool {
         self.block.is_some()
     }
 
-    /// Takes what there is of the block under way from what was read ahead. Its length, if it is complete.
+    /// Moves buffered bytes of the block in progress into its memory. Returns its length once it is complete.
     pub(crate) fn fill_block(&mut self, room: &mut [u8]) -> Option<usize> {
         let (length, filled) = self.block?;
         let filled = filled + self.copy(room.get_mut(filled..length).unwrap_or(&mut []));
@@ -63,10 +63,10 @@ impl Ahead {
         count
     }
 
-    /// Reads once: the rest of the block under way, and what follows it. Whether something came.
+    /// Reads once: the rest of the block in progress, and what follows it. Returns whether there may be more; `false` when nothing had arrived.
     ///
     /// # Errors
-    /// The end of the connection.
+    /// The connection has ended.
     pub(crate) fn read(&mut self, source: &mut dyn Read, room: &mut [u8]) -> Result<bool, Lost> {
         self.ahead.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);

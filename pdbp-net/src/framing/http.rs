@@ -1,18 +1,18 @@
-//! HTTP/1.1, the strict subset of it in which the exchange service talks: one Content-Length, no chunks, no upgrade, no folded lines. Heads
-//! are parsed by httparse.
+//! The strict subset of HTTP/1.1 that the exchange service speaks: bodies with one Content-Length, no transfer codings, no upgrades, no folded
+//! lines. Heads are parsed by httparse.
 
 use std::fmt;
 
-/// Bytes of the longest head.
+/// Maximum bytes of a head.
 pub(crate) const HEAD: usize = 8 << 10;
-/// Fields of a head, and of the head of a part.
+/// Maximum fields of a head, and of the head of a part.
 pub(crate) const FIELDS: usize = 64;
-/// Where the service is.
+/// The path of the service.
 pub(crate) const PATH: &str = "/pdbp/exchange";
-/// Characters of the longest boundary (RFC 2046).
+/// Maximum characters of a boundary (RFC 2046 section 5.1.1).
 const BOUNDARY: usize = 70;
 
-/// Why a message was refused, as its sender is told.
+/// Why a message was refused, as reported to its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub(crate) kind: FaultKind,
@@ -21,9 +21,9 @@ pub struct Fault {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultKind {
-    /// It is no message: a status of HTTP, and no envelope.
+    /// It is not a SOAP message: reported by an HTTP status, without an envelope.
     Http(u16),
-    /// An envelope that is wrong, or wrong here.
+    /// The envelope is malformed, or not expected here.
     Sender,
     VersionMismatch,
     MustUnderstand,
@@ -38,7 +38,7 @@ impl Fault {
         Self { kind: FaultKind::Sender, why }
     }
 
-    /// The status of HTTP that it goes with.
+    /// The HTTP status that it is reported with.
     pub fn status(&self) -> u16 {
         match self.kind {
             FaultKind::Http(status) => status,
@@ -54,7 +54,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The words that go with a status.
+/// The reason phrase of a status.
 pub(crate) fn phrase(status: u16) -> &'static str {
     match status {
         200 => "OK",
@@ -75,43 +75,43 @@ pub(crate) fn phrase(status: u16) -> &'static str {
     }
 }
 
-/// What a body is.
+/// The content of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     None,
     /// An envelope.
     Soap,
-    /// A package of MTOM, and what its parts are told apart by; which part is the root, if that is said.
+    /// An MTOM package: its boundary, and the Content-ID of its root part if stated.
     Package {
         boundary: Vec<u8>,
         start: Option<String>,
     },
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// It brings a message.
+    /// It carries a message.
     Message,
-    /// It wants to know what there is, by this query.
+    /// It asks for the description of the service, by this query.
     Get(String),
 }
 
-/// What the head of a message says.
+/// The head of a request or response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head<T> {
     pub(crate) what: T,
     pub(crate) content: Content,
-    /// Bytes of the body.
+    /// Length of the body in bytes.
     pub(crate) length: usize,
-    /// Bytes of the head.
+    /// Length of the head in bytes.
     pub(crate) size: usize,
 }
 
-/// Reads the head of a request; `None` as long as it is not complete.
+/// Parses the head of a request; `None` while it is incomplete.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why it is refused.
 pub(crate) fn request(bytes: &[u8]) -> Result<Option<Head<Request>>, Fault> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS];
     let mut parsed = httparse::Request::new(&mut fields);
@@ -119,10 +119,10 @@ pub(crate) fn request(bytes: &[u8]) -> Result<Option<Head<Request>>, Fault> {
     is_current(parsed.version)?;
     let fields = Fields(parsed.headers);
     if fields.only("host")?.is_none() {
-        return Err(Fault::http(400, "a request has one Host"));
+        return Err(Fault::http(400, "a request must have one Host"));
     }
     if fields.only("expect")?.is_some() {
-        return Err(Fault::http(417, "nothing is to be expected here"));
+        return Err(Fault::http(417, "Expect is not supported"));
     }
     let (content, length) = fields.body()?;
     let (path, query) = parsed
@@ -146,16 +146,18 @@ pub(crate) fn request(bytes: &[u8]) -> Result<Option<Head<Request>>, Fault> {
         Some(content) => content,
     };
     let length = match length {
-        None if what == Request::Message => return Err(Fault::http(411, "a message has a Content-Length")),
+        None if what == Request::Message => {
+            return Err(Fault::http(411, "a message must have a Content-Length"));
+        }
         length => length.unwrap_or(0),
     };
     Ok(Some(Head { what, content, length, size }))
 }
 
-/// Reads the head of an answer: its status.
+/// Parses the head of a response, with its status; `None` while it is incomplete.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why it is refused.
 pub(crate) fn answer(bytes: &[u8]) -> Result<Option<Head<u16>>, Fault> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS];
     let mut parsed = httparse::Response::new(&mut fields);
@@ -163,25 +165,25 @@ pub(crate) fn answer(bytes: &[u8]) -> Result<Option<Head<u16>>, Fault> {
     is_current(parsed.version)?;
     let what = parsed.code.unwrap_or(0);
     let fields = Fields(parsed.headers);
-    // What a server that is none of ours says in other types is not read.
+    // Only the status matters then; the body of a foreign server may have any type.
     let (content, length) = if what == 200 { fields.body()? } else { (None, fields.length()?) };
     Ok(Some(Head { what, content: content.unwrap_or(Content::None), length: length.unwrap_or(0), size }))
 }
 
-/// What the head of a part says.
+/// The head of a MIME part.
 pub(crate) struct Part<'b> {
     /// Its Content-ID.
     pub(crate) id: &'b str,
-    /// Its length, if it is stated.
+    /// Its length, if stated.
     pub(crate) length: Option<usize>,
     /// Bytes of the head.
     pub(crate) size: usize,
 }
 
-/// Reads the head of a part; `None` as long as it is not complete.
+/// Parses the head of a MIME part; `None` while it is incomplete.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why it is refused.
 pub(crate) fn part(bytes: &[u8]) -> Result<Option<Part<'_>>, Fault> {
     const PART: usize = 1 << 10;
     let mut fields = [httparse::EMPTY_HEADER; FIELDS];
@@ -189,10 +191,10 @@ pub(crate) fn part(bytes: &[u8]) -> Result<Option<Part<'_>>, Fault> {
         Ok(httparse::Status::Complete((size, fields))) if size <= PART => (size, Fields(fields)),
         Ok(httparse::Status::Partial) if bytes.len() < PART => return Ok(None),
         Ok(_) => return Err(Fault::sender("the head of a part has more than 1 KiB")),
-        Err(_) => return Err(Fault::sender("a part has no head that can be read")),
+        Err(_) => return Err(Fault::sender("the head of a part is malformed")),
     };
     if fields.only("content-transfer-encoding")?.is_some_and(|how| !how.eq_ignore_ascii_case("binary")) {
-        return Err(Fault::sender("parts are binary"));
+        return Err(Fault::sender("the Content-Transfer-Encoding of a part must be binary"));
     }
     let length = fields.length()?;
     let id = fields.only("content-id")?.unwrap_or_default();
@@ -204,14 +206,16 @@ fn complete(parsed: httparse::Result<usize>, bytes: &[u8]) -> Result<Option<usiz
     match parsed {
         Ok(httparse::Status::Complete(size)) if size <= HEAD => {
             let has_whole_lines = bytes.get(..size).is_some_and(has_whole_lines);
-            has_whole_lines.then_some(Some(size)).ok_or(Fault::http(400, "lines of a head end with CR LF"))
+            has_whole_lines
+                .then_some(Some(size))
+                .ok_or(Fault::http(400, "lines of a head must end with CR LF"))
         }
         Ok(httparse::Status::Partial) if bytes.len() < HEAD => Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => {
-            Err(Fault::http(431, "a head has 8 KiB and 64 fields at most"))
+            Err(Fault::http(431, "a head may have at most 8 KiB and 64 fields"))
         }
-        Err(httparse::Error::Version) => Err(Fault::http(505, "the service talks HTTP/1.1")),
-        Err(_) => Err(Fault::http(400, "this is no HTTP")),
+        Err(httparse::Error::Version) => Err(Fault::http(505, "the service speaks HTTP/1.1")),
+        Err(_) => Err(Fault::http(400, "this is not HTTP")),
     }
 }
 
@@ -225,53 +229,53 @@ fn has_whole_lines(head: &[u8]) -> bool {
 }
 
 fn is_current(version: Option<u8>) -> Result<(), Fault> {
-    if version == Some(1) { Ok(()) } else { Err(Fault::http(505, "the service talks HTTP/1.1")) }
+    if version == Some(1) { Ok(()) } else { Err(Fault::http(505, "the service speaks HTTP/1.1")) }
 }
 
 struct Fields<'h, 'b>(&'h [httparse::Header<'b>]);
 
 impl<'b> Fields<'_, 'b> {
-    /// A field that may be there once.
+    /// The value of a field that may appear only once.
     fn only(&self, name: &str) -> Result<Option<&'b str>, Fault> {
         let mut all = self.0.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
         let Some(field) = all.next() else { return Ok(None) };
         if all.next().is_some() {
-            return Err(Fault::http(400, "a field that may be there once is there twice"));
+            return Err(Fault::http(400, "a field that may appear once appears twice"));
         }
         // Not `str::trim`: a no-break space is part of the value, and to a proxy in front it is, too.
         let value = std::str::from_utf8(field.value.trim_ascii());
-        value.map(Some).map_err(|_| Fault::http(400, "a field is no text"))
+        value.map(Some).map_err(|_| Fault::http(400, "a field is not UTF-8"))
     }
 
     fn length(&self) -> Result<Option<usize>, Fault> {
         let Some(length) = self.only("content-length")? else { return Ok(None) };
         let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
         let number = length.parse().ok().filter(|_| is_number);
-        number.map(Some).ok_or(Fault::http(400, "the Content-Length is no number"))
+        number.map(Some).ok_or(Fault::http(400, "the Content-Length is not a number"))
     }
 
     fn body(&self) -> Result<(Option<Content>, Option<usize>), Fault> {
         let length = self.length()?;
         if self.0.iter().any(|field| field.name.eq_ignore_ascii_case("transfer-encoding")) {
-            // With both, which one counts is a matter that two programs may see differently.
+            // With both, a proxy in front may take the other one to count (request smuggling, RFC 9112 section 6.3).
             return Err(match length {
-                Some(_) => Fault::http(400, "a body has a Content-Length or a coding, and not both"),
-                None => Fault::http(501, "the service takes bodies with a Content-Length, in no coding"),
+                Some(_) => Fault::http(400, "a body has a Content-Length or a transfer coding, not both"),
+                None => Fault::http(501, "transfer codings are not supported; state a Content-Length"),
             });
         }
         let coding = self.only("content-encoding")?;
         if coding.is_some_and(|coding| !coding.eq_ignore_ascii_case("identity")) {
-            return Err(Fault::http(501, "the service takes bodies in no coding"));
+            return Err(Fault::http(501, "content codings are not supported"));
         }
         Ok((self.only("content-type")?.map(content).transpose()?, length))
     }
 }
 
-/// What a Content-Type says.
+/// Parses a Content-Type.
 fn content(value: &str) -> Result<Content, Fault> {
     const NEITHER: Fault =
         Fault::http(415, "a message is application/soap+xml, or multipart/related with one");
-    const NO_BOUNDARY: Fault = Fault::sender("a package has a boundary of 1 to 70 characters");
+    const NO_BOUNDARY: Fault = Fault::sender("a package must have a boundary of 1 to 70 characters");
     let (kind, mut rest) = value.split_once(';').unwrap_or((value, ""));
     let kind = kind.trim();
     let (mut boundary, mut start, mut of) = (None, None, None);
@@ -284,12 +288,12 @@ fn content(value: &str) -> Result<Content, Fault> {
             "start" => &mut start,
             "type" => &mut of,
             "charset" if !value.eq_ignore_ascii_case("utf-8") => {
-                return Err(Fault::http(415, "envelopes are UTF-8"));
+                return Err(Fault::http(415, "envelopes must be UTF-8"));
             }
             _ => &mut other,
         };
         if place.replace(value).is_some() {
-            return Err(Fault::http(400, "the Content-Type says something twice"));
+            return Err(Fault::http(400, "the Content-Type has a parameter twice"));
         }
         rest = after;
     }
@@ -306,13 +310,13 @@ fn content(value: &str) -> Result<Content, Fault> {
     Ok(Content::Package { boundary: boundary.as_bytes().to_vec(), start })
 }
 
-/// The value of a parameter, plain or in quotes, and what follows it.
+/// The value of a parameter, a token or quoted, and what follows it.
 fn parameter(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_start();
     if let Some(text) = text.strip_prefix('"') {
         let (value, after) = text.split_once('"')?;
         let after = after.trim_start();
-        // A backslash would make the character behind it another one; none of the values that count has any.
+        // Escapes are not supported: none of the values that matter has any.
         let ends = after.is_empty() || after.starts_with(';');
         return (ends && !value.contains('\\')).then(|| (value, after.strip_prefix(';').unwrap_or(after)));
     }
@@ -320,7 +324,7 @@ fn parameter(text: &str) -> Option<(&str, &str)> {
     Some((value.trim(), after))
 }
 
-/// An answer that is no message, after which the connection ends.
+/// A response without a SOAP message, after which the connection is closed.
 pub(crate) fn plain(status: u16, kind: &str, body: &str) -> Vec<u8> {
     let (phrase, length) = (phrase(status), body.len());
     format!("HTTP/1.1 {status} {phrase}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")

@@ -1,44 +1,44 @@
-//! What is on its way out on a connection.
+//! The send queue of a connection.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// Slices that go out in one call to the system: those of a message with the most blocks.
+/// Maximum slices per vectored write: enough for a message with the most blocks.
 pub(crate) const SLICES: usize = 36;
-/// Text that has left and is kept, until it is more than that.
+/// Bytes of sent text that are kept before the rest is moved to the front.
 const LEFT: usize = 16 << 10;
 
-/// Messages: pieces of text, some with a block behind them.
+/// Messages to send: pieces of text, some of them followed by a block.
 #[derive(Default)]
 pub(crate) struct Said {
     text: Vec<u8>,
-    /// Bytes of the text that have left.
+    /// Bytes of the text that have been sent.
     left: usize,
-    /// Where the text begins that is in no piece yet.
+    /// Where the text starts that is not in a piece yet.
     open: usize,
     pieces: VecDeque<Piece>,
-    /// Bytes of the first piece that have left, and whether its message has begun to leave.
+    /// Bytes of the first piece that have been sent, and whether its message has been sent in part.
     offset: usize,
     begun: bool,
-    /// Whether a message has wholly left.
+    /// Whether any message has been sent completely.
     has_left: bool,
 }
 
 struct Piece {
     text: usize,
-    /// The number of the block behind it.
+    /// The number of the block that follows it.
     block: Option<u64>,
     /// Whether a message ends with it.
     ends: bool,
 }
 
 impl Said {
-    /// Where the text of the next piece is added.
+    /// The text, to which that of the next piece is appended.
     pub(crate) fn text(&mut self) -> &mut Vec<u8> {
         &mut self.text
     }
 
-    /// What was added is a piece.
+    /// Ends a piece: the text appended since the last one, and the block that follows it.
     pub(crate) fn end_piece(&mut self, block: Option<u64>) {
         let text = self.text.len() - self.open;
         self.open = self.text.len();
@@ -52,12 +52,12 @@ impl Said {
         }
     }
 
-    /// Whether a message has wholly left.
+    /// Whether any message has been sent completely.
     pub(crate) fn has_left(&self) -> bool {
         self.has_left
     }
 
-    /// Pieces that have not wholly left.
+    /// Number of pieces that have not been sent completely.
     pub(crate) fn len(&self) -> usize {
         self.pieces.len()
     }
@@ -66,7 +66,7 @@ impl Said {
         self.pieces.is_empty()
     }
 
-    /// What is to leave next, where `bytes_of` has the blocks: so many of these slices.
+    /// The slices to send next, and how many they are. `bytes_of` gives the bytes of a block.
     pub(crate) fn slices<'a>(
         &'a self,
         bytes_of: impl Fn(Option<u64>) -> &'a [u8],
@@ -89,7 +89,7 @@ impl Said {
         (slices, count)
     }
 
-    /// So many bytes have left. `written` is told of each block that has wholly left.
+    /// Notes that this many bytes have been sent. Calls `written` for each block that has been sent completely.
     pub(crate) fn advance(
         &mut self,
         count: usize,
@@ -120,7 +120,7 @@ impl Said {
         }
     }
 
-    /// Nothing leaves any more but the rest of the message that has begun to. How many messages do not.
+    /// Drops all messages except one that has been sent in part. Returns how many were dropped.
     pub(crate) fn end_after_begun(&mut self) -> usize {
         let begun = if self.begun { self.pieces.iter().position(|piece| piece.ends) } else { None };
         let kept = begun.map_or(0, |last| last + 1);

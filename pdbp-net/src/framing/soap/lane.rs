@@ -1,4 +1,4 @@
-//! A connection on which messages of SOAP travel.
+//! The framing `soap` of a connection.
 
 use std::io::Read;
 
@@ -12,23 +12,23 @@ use super::{BOUNDARY, HELD, MOST, Message, ROOT, Role, SURPLUS, UNDER_WAY, Word,
 use crate::error::Lost;
 use crate::token;
 
-/// Bytes of the head of a part, and what is around it.
+/// Maximum bytes of the head of a part, with its delimiter.
 const PART: usize = 1200;
-/// Pieces that wait to leave, with which one more message is begun.
+/// Maximum queued pieces with which another message is started.
 const WAITING: usize = 4;
 const _: () = assert!(2 * (MOST + 1) <= SLICES);
 
-/// Where reading has come to. `left`: bytes of the body that are not read yet.
+/// The state of the parser. `left`: bytes of the body that have not been parsed.
 enum At {
     /// The head of a message.
     Head,
-    /// The envelope, which stands alone or is the first part.
+    /// The envelope: alone, or as the first part of a package.
     Root { content: Content, left: usize },
-    /// What is before the block of this place.
+    /// The delimiter and head before the block at this place.
     Part { place: usize, left: usize },
     /// That block.
     Block { place: usize, left: usize },
-    /// What is behind the last block.
+    /// What follows the last block.
     Tail { left: usize },
 }
 
@@ -38,12 +38,12 @@ pub(crate) struct Soap {
     longest: usize,
     ahead: Ahead,
     at: At,
-    /// The message that is read, and what its parts are told apart by.
+    /// The message being read, and the boundary of its parts.
     message: Message,
     foreign: Vec<u8>,
-    /// Requests that are not answered: of a caller its own, and else those that have come.
+    /// Requests without a response: those sent by the client, or received by the server.
     under_way: usize,
-    /// The message that is written next: one record, or blocks.
+    /// The next message to write: one record, or blocks.
     next: Vec<(Head, Option<u64>)>,
     boundary: [u8; BOUNDARY],
     draft: Draft,
@@ -52,7 +52,7 @@ pub(crate) struct Soap {
 impl Soap {
     pub(crate) fn new(role: Role, longest: usize) -> Self {
         let mut digits = Vec::with_capacity(BOUNDARY);
-        // It need not be secret, and what is in blocks is not searched for it.
+        // It need not be secret: parts have stated lengths, and are not searched for it.
         hex::write(&token::random::<{ BOUNDARY / 2 }>().unwrap_or([7; BOUNDARY / 2]), &mut digits);
         Self {
             role,
@@ -68,7 +68,7 @@ impl Soap {
         }
     }
 
-    /// The other end has sent, or answered, what it has to.
+    /// As if the other end had sent the requests that it has to keep outstanding.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn as_if_asked(&mut self) {
         self.under_way = HELD;
@@ -78,12 +78,12 @@ impl Soap {
         matches!(self.role, Role::Caller { .. })
     }
 
-    /// Whether a message can begin to leave.
+    /// Whether another message may be sent.
     fn may_begin(&self) -> bool {
         if self.is_caller() { self.under_way < UNDER_WAY } else { self.under_way > 0 }
     }
 
-    /// Reads the head of a message. Whether it was there.
+    /// Parses the head of a message. Returns whether it was complete.
     fn head(&mut self) -> Result<bool, Fault> {
         let bytes = self.ahead.bytes();
         if bytes.is_empty() {
@@ -92,12 +92,12 @@ impl Soap {
         let (size, content, length) = if self.is_caller() {
             let Some(head) = http::answer(bytes)? else { return Ok(false) };
             if self.under_way == 0 {
-                return Err(Fault::http(400, "an answer to no request"));
+                return Err(Fault::http(400, "a response without a request"));
             }
             match (head.what, head.length) {
                 (200, length) => (head.size, head.content, length),
                 (202, 0) => (head.size, Content::None, 0),
-                _ => return Err(Fault::http(400, "an answer that is neither 200 nor an empty 202")),
+                _ => return Err(Fault::http(400, "a response that is neither 200 nor an empty 202")),
             }
         } else {
             let Some(head) = http::request(bytes)? else { return Ok(false) };
@@ -126,7 +126,7 @@ impl Soap {
         Ok(true)
     }
 
-    /// Reads the envelope, when all of it is there. `true`: it has blocks, or is one of what has none.
+    /// Parses the envelope. Returns whether it was complete.
     fn root(&mut self) -> Result<bool, Fault> {
         let At::Root { content, left } = &self.at else { return Ok(false) };
         let (bytes, left) = (self.ahead.bytes(), *left);
@@ -135,7 +135,7 @@ impl Soap {
             Content::Package { boundary, start } => {
                 let Some((root, used)) = first_part(inside, boundary, start.as_deref())? else {
                     if inside.len() == left || inside.len() >= ROOT + PART {
-                        return Err(Fault::sender("the root part ends nowhere, or is longer than 12 KiB"));
+                        return Err(Fault::sender("the root part does not end, or is longer than 12 KiB"));
                     }
                     return Ok(false);
                 };
@@ -144,7 +144,7 @@ impl Soap {
             }
             Content::Soap if inside.len() < left => return Ok(false),
             Content::Soap => (reader::read(inside)?, left),
-            Content::None => return Err(Fault::http(415, "an answer has an envelope")),
+            Content::None => return Err(Fault::http(415, "a response must have an envelope")),
         };
         let is_right = match message.word {
             Word::Open | Word::Put | Word::Fetch | Word::Bye => !self.is_caller(),
@@ -162,7 +162,7 @@ impl Soap {
         Ok(true)
     }
 
-    /// Reads what is before the next block: that block's record, when all of it is there.
+    /// Parses what precedes the next block. Returns that block's record once all of it has arrived.
     fn part(&mut self, place: usize, left: usize) -> Result<Option<Head>, Fault> {
         let Some(block) = self.message.blocks.get(place) else { return Ok(None) };
         let bytes = self.ahead.bytes();
@@ -170,7 +170,7 @@ impl Soap {
         let more = || {
             if inside.len() == left { Err(Fault::sender("a part is cut short")) } else { Ok(None) }
         };
-        // The delimiter of the first one was read with the envelope.
+        // That of the first one was parsed with the envelope.
         let delimiter = match place {
             0 => Some(Delimiter::Part(0)),
             _ => mime::delimiter(inside, &self.foreign, b"\r\n")?,
@@ -206,19 +206,19 @@ impl Soap {
         Ok(Some(record))
     }
 
-    /// Reads what is behind the last block. Whether it was there.
+    /// Parses what follows the last block. Returns whether it was complete.
     fn tail(&mut self, left: usize) -> Result<bool, Fault> {
         let bytes = self.ahead.bytes();
         let inside = bytes.get(..left.min(bytes.len())).unwrap_or(bytes);
         if inside.len() < left && left <= PART {
             return Ok(false);
         }
-        // No end is as long as what is not waited for.
+        // If more than the longest end is left, there is no need to wait for it.
         let is_whole = inside.len() == left;
         match mime::delimiter(inside, &self.foreign, b"\r\n")? {
             Some(Delimiter::Last(used)) if is_whole && matches!(inside.get(used..), Some(b"" | b"\r\n")) => {}
             Some(Delimiter::Part(_)) => return Err(Fault::sender("a part that no Block includes")),
-            _ => return Err(Fault::sender("behind the last part is something else than its end")),
+            _ => return Err(Fault::sender("the last part is not followed by the end of the package")),
         }
         self.ahead.take(left);
         self.end_message();
@@ -230,7 +230,7 @@ impl Soap {
         self.under_way = if self.is_caller() { self.under_way.saturating_sub(1) } else { self.under_way + 1 };
     }
 
-    /// A block has come whole.
+    /// A block has arrived completely.
     fn end_block(&mut self) {
         if let At::Block { place, left } = self.at {
             let length = self.message.blocks.get(place).map_or(0, |block| block.length);
@@ -240,7 +240,7 @@ impl Soap {
         }
     }
 
-    /// What there is before anything more is read.
+    /// Parses what has been read. `None`: more has to be read.
     fn read_ahead(&mut self, room: &mut [u8]) -> Result<Option<Came>, Fault> {
         loop {
             let goes_on = match self.at {
@@ -266,7 +266,7 @@ impl Soap {
     }
 }
 
-/// The root part of a package, and the bytes up to the head of the next one, or to the end. `None` as long as it is not complete.
+/// The root part of a package, and how many bytes it takes with its delimiters. `None` while it is incomplete.
 fn first_part<'b>(
     bytes: &'b [u8],
     boundary: &[u8],
@@ -327,7 +327,7 @@ impl Framing for Soap {
     }
 
     fn push(&mut self, head: Head, block: Option<u64>, _said: &mut Said) {
-        // Goodbye is the last; what was to come before it will not.
+        // A Bye is the last message; what has not been sealed before it is dropped.
         if head.kind == Kind::Bye {
             self.next.clear();
         }
@@ -380,7 +380,7 @@ impl Framing for Soap {
             Malformed::Message(fault) => fault,
             _ => Fault::sender("the message is not what is due here"),
         };
-        // What a caller has read are answers, and nobody answers these.
+        // A client has read a response, to which there is no reply.
         (!self.is_caller()).then(|| envelope::fault(fault))
     }
 }

@@ -1,17 +1,17 @@
-//! Packages of MTOM: what stands between their parts.
+//! MTOM packages: the delimiters between their parts.
 
 use super::super::http::Fault;
 
-/// What follows a delimiter.
+/// A delimiter, by what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delimiter {
-    /// A part, whose head begins behind so many bytes.
+    /// A part, whose head starts after this many bytes.
     Part(usize),
-    /// Nothing; the package ends behind so many bytes.
+    /// The end of the package, after this many bytes.
     Last(usize),
 }
 
-/// Reads the delimiter that has to be here, of the first part or behind another. `None` as long as it is not complete.
+/// Parses the delimiter that must be here, after `before`. `None` while it is incomplete.
 ///
 /// # Errors
 /// There is something else.
@@ -42,7 +42,7 @@ pub(crate) fn delimiter(
     }
 }
 
-/// The length of a part that does not state it: up to the next delimiter. `None` as long as there is none.
+/// The length of a part that does not state it: up to the next delimiter. `None` until that has arrived.
 pub(crate) fn length(bytes: &[u8], boundary: &[u8]) -> Option<usize> {
     let is_delimiter =
         |bytes: &[u8]| bytes.strip_prefix(b"\r\n--").is_some_and(|rest| rest.starts_with(boundary));

@@ -1,4 +1,4 @@
-//! Reads envelopes of SOAP 1.2, within limits: no DTD, nothing that is expanded or fetched, so deep and so wide and no more.
+//! Parses SOAP 1.2 envelopes, within limits: no DTD, so nothing is ever expanded or fetched, and a maximum depth and width.
 
 use quick_xml::XmlVersion;
 use quick_xml::events::{BytesStart, Event};
@@ -9,14 +9,14 @@ use super::super::http::{Fault, FaultKind};
 use super::{Block, MOST, Message, Word};
 use crate::ring::codec::Packing;
 
-/// Elements within each other.
+/// Maximum nesting depth of elements.
 const DEPTH: usize = 16;
-/// Attributes of an element.
+/// Maximum attributes of an element.
 const ATTRIBUTES: usize = 32;
-/// Bytes of a name, and of an attribute.
+/// Maximum bytes of a name, and of the value of an attribute.
 const NAME: usize = 1 << 10;
 
-/// The namespaces that count here.
+/// The known namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Space {
     Soap,
@@ -38,15 +38,15 @@ impl Space {
             }
             ResolveResult::Bound(_) => Ok(Self::Other),
             ResolveResult::Unbound => Ok(Self::None),
-            ResolveResult::Unknown(_) => Err(Fault::sender("a prefix is of no namespace")),
+            ResolveResult::Unknown(_) => Err(Fault::sender("a prefix has no namespace")),
         }
     }
 }
 
-/// Reads an envelope.
+/// Parses an envelope.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why it is refused.
 pub(crate) fn read(bytes: &[u8]) -> Result<Message, Fault> {
     let text = std::str::from_utf8(bytes).map_err(|_| Fault::sender("the envelope is not UTF-8"))?;
     let mut xml = NsReader::from_str(text);
@@ -67,7 +67,7 @@ struct Reader<'a> {
     depth: usize,
 }
 
-/// What comes next.
+/// The next item.
 enum Item<'a> {
     Start(Space, BytesStart<'a>),
     Text(String),
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
         {
             return Err(Fault::sender("a Put has blocks, and the last Answer has none"));
         }
-        // Of the Body, and of the Envelope.
+        // The ends of the Body and of the Envelope.
         self.end()?;
         self.end()?;
         if message.link.is_none() && !known.is_of_door() {
@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
                     return Err(Fault::sender("there are two headers Link"));
                 }
                 let room: u32 = number(&block, b"room")?;
-                let room = u16::try_from(room).map_err(|_| Fault::sender("a number is too great"))?;
+                let room = u16::try_from(room).map_err(|_| Fault::sender("a number is too large"))?;
                 message.link = Some((number(&block, b"taken")?, room));
                 self.end()?;
             } else if self.is_required(&block)? {
@@ -181,14 +181,14 @@ impl<'a> Reader<'a> {
                 return Err(Fault::sender("two Blocks include the same part"));
             }
             message.blocks.push(Block { sequence, length, packing, id: id.to_owned() });
-            // Of the Include, and of the Block.
+            // The ends of the Include and of the Block.
             self.end()?;
             self.end()?;
         }
         Ok(())
     }
 
-    /// The bytes of a hexBinary, to the end of its element.
+    /// The bytes of a hexBinary, up to the end of its element.
     fn hexadecimal(&mut self) -> Result<Vec<u8>, Fault> {
         let mut text = String::new();
         loop {
@@ -198,14 +198,14 @@ impl<'a> Reader<'a> {
                 _ => return Err(Fault::sender("there is text here and nothing else")),
             }
         }
-        super::hex::read(text.trim()).ok_or(Fault::sender("the text is no hexBinary"))
+        super::hex::read(text.trim()).ok_or(Fault::sender("the text is not hexBinary"))
     }
 
-    /// Whether whoever does not know this header must say so.
+    /// Whether a receiver that does not know this header must report that.
     fn is_required(&self, start: &BytesStart<'_>) -> Result<bool, Fault> {
         let (mut must, mut is_for_others) = (false, false);
         for attribute in start.attributes() {
-            let attribute = attribute.map_err(|_| Fault::sender("an attribute is wrong"))?;
+            let attribute = attribute.map_err(|_| Fault::sender("an attribute is malformed"))?;
             let (space, name) = self.xml.resolver().resolve_attribute(attribute.key);
             if Space::of(&space)? != Space::Soap {
                 continue;
@@ -221,7 +221,7 @@ impl<'a> Reader<'a> {
         Ok(must && !is_for_others)
     }
 
-    /// The next element, or `None` at the end of the one around it. Nothing but white space may come before.
+    /// The next element, or `None` at the end of the enclosing one. Only white space may come before it.
     fn element(&mut self) -> Result<Option<(Space, BytesStart<'a>)>, Fault> {
         loop {
             match self.next()? {
@@ -234,15 +234,15 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The end of an element that has nothing more.
+    /// The end of an element without further children.
     fn end(&mut self) -> Result<(), Fault> {
         match self.element()? {
             None => Ok(()),
-            Some(_) => Err(Fault::sender("there is an element too many")),
+            Some(_) => Err(Fault::sender("there is an extra element")),
         }
     }
 
-    /// To the end of the element that has begun.
+    /// Skips to the end of the current element.
     fn skip(&mut self) -> Result<(), Fault> {
         let outside = self.depth - 1;
         while self.depth > outside {
@@ -253,7 +253,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// What comes next, within the limits.
+    /// The next item, within the limits.
     fn next(&mut self) -> Result<Item<'a>, Fault> {
         loop {
             let event = self.xml.read_event().map_err(|_| Fault::sender("this is no XML"))?;
@@ -298,7 +298,7 @@ impl<'a> Reader<'a> {
             return Err(Fault::sender("a name has more than 1 KiB"));
         }
         for (count, attribute) in start.attributes().enumerate() {
-            let attribute = attribute.map_err(|_| Fault::sender("an attribute is wrong"))?;
+            let attribute = attribute.map_err(|_| Fault::sender("an attribute is malformed"))?;
             if count >= ATTRIBUTES {
                 return Err(Fault::sender("an element has more than 32 attributes"));
             }
@@ -306,7 +306,7 @@ impl<'a> Reader<'a> {
                 return Err(Fault::sender("an attribute has more than 1 KiB"));
             }
             if attribute.value.contains(&b'&') {
-                // Those that are known are expanded where the value is wanted.
+                // Only predefined entities are allowed; they are expanded where the value is used.
                 attribute.normalized_value(XmlVersion::Implicit1_0).map_err(|_| NO_DTD)?;
             }
         }
@@ -316,7 +316,7 @@ impl<'a> Reader<'a> {
 }
 
 const NO_DTD: Fault = Fault::sender("a SOAP message has no DTD");
-const NO_TEXT: Fault = Fault::sender("this is no text");
+const NO_TEXT: Fault = Fault::sender("this is not text");
 
 fn is(element: Option<&(Space, BytesStart<'_>)>, space: Space, name: &[u8]) -> bool {
     element.is_some_and(|(of, start)| *of == space && start.local_name().as_ref() == name)
@@ -325,7 +325,7 @@ fn is(element: Option<&(Space, BytesStart<'_>)>, space: Space, name: &[u8]) -> b
 /// The value of an attribute without a prefix.
 fn attribute<'s>(start: &'s BytesStart<'_>, name: &[u8]) -> Result<Option<std::borrow::Cow<'s, str>>, Fault> {
     for attribute in start.attributes() {
-        let attribute = attribute.map_err(|_| Fault::sender("an attribute is wrong"))?;
+        let attribute = attribute.map_err(|_| Fault::sender("an attribute is malformed"))?;
         if attribute.key.as_ref() == name {
             return attribute.normalized_value(XmlVersion::Implicit1_0).map(Some).map_err(|_| NO_DTD);
         }
@@ -337,7 +337,11 @@ fn number<T: std::str::FromStr>(start: &BytesStart<'_>, name: &[u8]) -> Result<T
     let value = attribute(start, name)?.ok_or(Fault::sender("an attribute is missing"))?;
     let value = value.trim();
     let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-    value.parse().ok().filter(|_| is_number).ok_or(Fault::sender("an attribute is no number, or too great"))
+    value
+        .parse()
+        .ok()
+        .filter(|_| is_number)
+        .ok_or(Fault::sender("an attribute is not a number, or too large"))
 }
 
 fn predefined(name: &str) -> Option<&'static str> {
