@@ -25,7 +25,7 @@
 //! * With the feature `metrics` the module `monitor` has the figures of a running cluster: from any node by `Node::observe`, over HTTP,
 //!   in `pdbp top`.
 //! * [`Part`] sends and receives: messages ([`Part::send`], [`Part::recv`]), plain values, sets of destinations and streams
-//!   ([`Part::open_stream`], [`Part::accept_stream`]). [`Part::sender`] has the rest: timeouts, commands, trains of equal messages
+//!   ([`Part::open_stream`], [`Part::accept_stream`]; [`Part::streams`] reads all together). [`Part::sender`] has the rest: timeouts, commands, trains of equal messages
 //!   ([`Part::try_recv_batch`] reads them), and [loans](Sender::loan) filled in place. A part stays on its thread, unless it is
 //!   [registered](Node::register_shared) to be shared; [`Node::wait_any`] waits for several, and [`Node::interrupt`] ends calls that
 //!   wait. Where all parts send and receive at the same time, [`Part::advance`] ends the loop everywhere (the examples `histogram` and
@@ -125,8 +125,8 @@ pub use pages::{Page, Pages};
 #[doc(inline)]
 pub use part::Target;
 pub use part::{
-    Batch, HoldsPart, Interest, Loan, Local, Message, Part, Ready, Returned, Segment, Sender, Share, Shared,
-    StreamReader, StreamWriter,
+    Batch, HoldsPart, Interest, Loan, Local, Message, Part, Piece, Ready, Returned, Segment, Sender, Share,
+    Shared, StreamId, StreamReader, StreamWriter, Streams,
 };
 #[cfg(feature = "cuda")]
 pub use part::{

@@ -42,6 +42,17 @@ pub enum StreamPiece<'a> {
     Broken,
 }
 
+impl<'a> StreamPiece<'a> {
+    fn of(segment: Segment<Hold<'a>>) -> Self {
+        match segment {
+            Segment::Data(hold) => Self::Data(StreamSegment(hold)),
+            Segment::Nothing => Self::Nothing,
+            Segment::End => Self::End,
+            Segment::Broken | Segment::Unknown => Self::Broken,
+        }
+    }
+}
+
 /// A segment of a stream. It holds its block until it is [released](Endpoint::release_segment).
 #[derive(Debug)]
 #[must_use = "a segment that is not released keeps its block from being used again"]
@@ -122,12 +133,16 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         let segment = inbox.next_segment(stream.key, &mut source);
         // Reading an end releases nothing; more may follow behind it.
         self.pipes.stirred |= matches!(segment, Segment::End | Segment::Broken);
-        match segment {
-            Segment::Data(hold) => StreamPiece::Data(StreamSegment(hold)),
-            Segment::Nothing => StreamPiece::Nothing,
-            Segment::End => StreamPiece::End,
-            Segment::Broken | Segment::Unknown => StreamPiece::Broken,
-        }
+        StreamPiece::of(segment)
+    }
+
+    /// Takes the next piece, data or the end, of any stream to a part of this node that was not [accepted](Self::accept) by itself: whoever
+    /// calls this reads all streams to the part together. Those that have something take turns.
+    pub fn poll_streams(&mut self, part: PartId) -> Option<(StreamIn, StreamPiece<'a>)> {
+        let (inbox, mut source) = self.source_of(part)?;
+        let (accepted, segment) = inbox.next_of_streams(&mut source)?;
+        self.pipes.stirred = true;
+        Some((StreamIn { part, source: accepted.source, key: accepted.key }, StreamPiece::of(segment)))
     }
 
     /// Releases a segment.

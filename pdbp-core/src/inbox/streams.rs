@@ -8,7 +8,7 @@ use crate::flaw::Flaw;
 use crate::id::{NodeId, PartId, StreamNo};
 
 /// Identifies an arriving stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamKey {
     source: NodeId,
     number: StreamNo,
@@ -36,6 +36,8 @@ pub(crate) struct Incoming {
     segments: List,
     /// Whether it is still to be accepted.
     new: bool,
+    /// Whether it is read by [`Inbox::next_of_streams`].
+    together: bool,
     ended: bool,
     broken: bool,
     /// Its reader has given it up: arriving segments are released.
@@ -83,12 +85,14 @@ pub(super) struct Streams<'a> {
     begun: u32,
     /// Number of those still to be accepted.
     new: u32,
+    /// Where in the table [`take_turn`](Self::take_turn) goes on.
+    turn: usize,
 }
 
 impl<'a> Streams<'a> {
     pub(super) fn new(mut table: ManagedSlice<'a, Option<Incoming>>) -> Self {
         table.iter_mut().for_each(|slot| *slot = None);
-        Self { table, used: 0, begun: 0, new: 0 }
+        Self { table, used: 0, begun: 0, new: 0, turn: 0 }
     }
 
     pub(super) fn has_new(&self) -> bool {
@@ -147,7 +151,8 @@ impl<'a> Streams<'a> {
         let Some(slot) = self.table.get_mut(self.used) else { return false };
         let (segments, new) = (List::EMPTY, true);
         let key = StreamKey { source: source.node(), number, id: self.begun };
-        *slot = Some(Incoming { key, source, segments, new, ended: false, broken: false, ignored: false });
+        let (together, ended, broken, ignored) = (false, false, false, false);
+        *slot = Some(Incoming { key, source, segments, new, together, ended, broken, ignored });
         self.used += 1;
         self.new += 1;
         self.begun = self.begun.wrapping_add(1);
@@ -179,6 +184,22 @@ impl<'a> Streams<'a> {
         let stream = new.max_by_key(|stream| begun.wrapping_sub(stream.key.id))?;
         stream.new = false;
         self.new -= 1;
+        Some(Accepted { key: stream.key, source: stream.source })
+    }
+
+    /// The next stream with something to read, of those that are read together; new ones are from now on.
+    fn take_turn(&mut self) -> Option<Accepted> {
+        let (first, used) = (self.turn, self.used);
+        let mut turns = (first..used).chain(0..first.min(used));
+        let has_some = |stream: &Incoming| !stream.segments.is_empty() || stream.ended;
+        let at = turns.find(|at| {
+            let stream = self.table.get(*at).and_then(Option::as_ref);
+            stream.is_some_and(|stream| (stream.new || stream.together) && has_some(stream))
+        })?;
+        self.turn = at + 1;
+        let stream = self.table.get_mut(at)?.as_mut()?;
+        self.new -= u32::from(core::mem::take(&mut stream.new));
+        stream.together = true;
         Some(Accepted { key: stream.key, source: stream.source })
     }
 
@@ -235,6 +256,22 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
+    /// The next piece of any stream that nobody has [accepted](Self::accept): whoever calls this reads all streams together. Those that have
+    /// something take turns. The piece is data, or the end of a stream.
+    pub fn next_of_streams<A: Arrivals<Hold = H, Buffer = B>>(
+        &mut self,
+        arrivals: &mut A,
+    ) -> Option<(Accepted, Segment<H>)> {
+        while self.pull(arrivals) {}
+        let stream = self.streams.take_turn()?;
+        Some((stream, self.next_segment(stream.key, arrivals)))
+    }
+
+    /// One of the streams that are read together, if there are any.
+    pub fn read_together(&self) -> Option<StreamKey> {
+        self.streams.table.iter().take(self.streams.used).flatten().find(|s| s.together).map(|s| s.key)
+    }
+
     /// The segment that has arrived and is unread, if there is one.
     pub fn waiting_segment(&mut self, key: StreamKey) -> Option<&H> {
         let segments = self.streams.find(key)?.segments;
@@ -251,7 +288,7 @@ impl<H, B> Inbox<'_, H, B> {
         while let Some(hold) = self.lists.pop_hold(&mut stream.segments) {
             arrivals.release(hold);
         }
-        stream.ignored = true;
+        (stream.ignored, stream.together) = (true, false);
         if stream.ended {
             self.streams.remove(key);
         } else {

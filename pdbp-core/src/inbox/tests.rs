@@ -1,6 +1,7 @@
 //! Whatever is delivered in whatever order is read once, as a simple oracle says.
 
 mod cases;
+mod streams;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -15,6 +16,7 @@ use super::*;
 use crate::cdu::{BLOCK_HEADER, CduClass, Packer, Route, SegmentHeader};
 use crate::routing::LinkId;
 use crate::umb::{BlockInfo, HeapMemory, Umb};
+use streams::{read_stream, read_together};
 
 const BODY: usize = 512;
 const BLOCKS: usize = 64;
@@ -280,11 +282,17 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_arrives_is_read_once_and_in_order(operations in vec(operation(), 1..80), entries in 1usize..6) {
+    fn what_arrives_is_read_once_and_in_order(
+        operations in vec(operation(), 1..80), entries in 1usize..6, together in any::<bool>(),
+    ) {
         let (mut source, mut inbox, mut oracle) = (Source::new(), inbox(entries), Oracle::default());
         let mut open: Vec<StreamKey> = vec![];
+        let read_stream = if together { read_together } else { read_stream };
         for operation in operations {
-            apply(operation, &mut source, &mut inbox, &mut oracle, &mut open)?;
+            match operation {
+                Operation::Stream => _ = read_stream(&mut source, &mut inbox, &mut oracle, &mut open)?,
+                operation => apply(operation, &mut source, &mut inbox, &mut oracle)?,
+            }
         }
         // All the rest, whatever was stalled.
         loop {
@@ -316,7 +324,6 @@ fn apply(
     source: &mut Source,
     inbox: &mut TestInbox,
     oracle: &mut Oracle,
-    open: &mut Vec<StreamKey>,
 ) -> Result<(), TestCaseError> {
     match operation {
         Operation::Messages { from, urgent, trains } => {
@@ -363,9 +370,7 @@ fn apply(
                 || oracle.long.iter().any(Option::is_some);
             prop_assert!(may || !waiting.message, "there is nothing to read");
         }
-        Operation::Stream => {
-            read_stream(source, inbox, oracle, open)?;
-        }
+        Operation::Stream => {}
     }
     Ok(())
 }
@@ -421,7 +426,8 @@ fn segment(number: u32, how: u8, source: &mut Source, oracle: &mut Oracle) {
     }
     oracle.sent[number as usize] += 1;
     if !aborted {
-        let stream = oracle.streams.iter_mut().rev().find(|stream| stream.0 == number).unwrap();
+        let mut streams = oracle.streams.iter_mut();
+        let stream = streams.find(|stream| stream.0 == number && stream.2.is_none()).unwrap();
         stream.1.push_back(bytes);
     }
     if last {
@@ -437,40 +443,4 @@ fn end(number: u32, broken: bool, oracle: &mut Oracle) {
         stream.2 = Some(broken);
     }
     oracle.sent[number as usize] = 0;
-}
-
-/// Accepts what there is, and reads one piece of the streams. Returns whether there was any.
-fn read_stream(
-    source: &mut Source,
-    inbox: &mut TestInbox,
-    oracle: &mut Oracle,
-    open: &mut Vec<StreamKey>,
-) -> Result<bool, TestCaseError> {
-    while let Some(accepted) = inbox.accept(source) {
-        let expected = oracle.streams.get(open.len()).map(|stream| stream.0);
-        prop_assert_eq!(Some(accepted.key.number().0), expected, "streams are accepted as they began");
-        open.push(accepted.key);
-    }
-    for (i, key) in open.clone().into_iter().enumerate() {
-        let (_, segments, ended) = &mut oracle.streams[i];
-        match inbox.next_segment(key, source) {
-            Segment::Data(hold) => {
-                let data = source.delivery(&hold).unwrap().cdus().next().unwrap().unwrap().data().to_vec();
-                source.release(hold);
-                prop_assert_eq!(Some(data), segments.pop_front());
-                return Ok(true);
-            }
-            Segment::Nothing => {}
-            over => {
-                prop_assert!(segments.is_empty(), "{} segments were not read", segments.len());
-                let broken = matches!(over, Segment::Broken);
-                prop_assert!(broken || matches!(over, Segment::End), "the stream is not known");
-                prop_assert_eq!(*ended, Some(broken));
-                oracle.streams.remove(i);
-                open.remove(i);
-                return Ok(true);
-            }
-        }
-    }
-    Ok(false)
 }

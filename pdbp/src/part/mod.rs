@@ -55,7 +55,7 @@ pub use readiness::{Interest, Ready};
 pub use returned::Returned;
 pub use sender::Sender;
 pub use share::{HoldsPart, Local, Share, Shared};
-pub use stream::{Segment, StreamReader, StreamWriter};
+pub use stream::{Piece, Segment, StreamId, StreamReader, StreamWriter, Streams};
 
 /// How long dropping a part waits until it can be freed.
 const FREEING: Duration = Duration::from_secs(1);

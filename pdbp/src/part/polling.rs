@@ -263,6 +263,26 @@ impl<S: Share> Part<S> {
         poll_fn(move |cx| StreamReader::poll_accept(&mut part, cx)).await
     }
 
+    /// What `take` finds of the streams to this part.
+    pub(super) fn poll_streams<R>(
+        &self,
+        cx: &mut Context<'_>,
+        take: impl Fn(&Self) -> Option<R>,
+    ) -> Poll<Result<R, RecvError>> {
+        let until = Until::arrival(Awaited::Stream);
+        poll_until(
+            &mut &*self,
+            |part| part,
+            until,
+            cx,
+            |part, last| {
+                part.pipe()?;
+                let look = || Ok(take(part));
+                if last { part.unless_alone(look) } else { look() }
+            },
+        )
+    }
+
     /// Submits what is packed, and lets the node make progress.
     fn advance_node(&self) {
         let mut engine = self.shared().engine();

@@ -479,7 +479,7 @@ fn missing(engine: &NodeEngine, node: NodeId, error: outbox::SendError) -> &'sta
         "got any block: messages for its place that came back undelivered fill its row; take them out with `try_returned`"
     } else if engine.backlog(node) > 0 {
         "read what was sent before, so that there is no room; parts that send to each other receive meanwhile (`send_or`), and a \
-         part that gets several streams reads them all at once"
+         part that gets several streams reads them all (`streams`)"
     } else {
         "got any block: streams and parts of this node hold all that its row may have open; finish or flush some"
     }

@@ -11,6 +11,7 @@ mod futures;
 mod passing;
 mod reader;
 mod segment;
+mod together;
 
 use std::fmt;
 use std::io;
@@ -30,6 +31,7 @@ use crate::node::NodeEngine;
 use beside::Beside;
 pub use reader::StreamReader;
 pub use segment::Segment;
+pub use together::{Piece, StreamId, Streams};
 
 /// Command field of a data segment.
 const SEGMENT: u16 = 0;
@@ -70,8 +72,8 @@ impl<S: Share> Part<S> {
         StreamWriter::open(self, to)
     }
 
-    /// Waits up to `timeout` for the next stream opened to this part. Who gets several streams at a time reads them all, each on a
-    /// thread or in a task of its own: one that is not read stops the others of its node ([`StreamReader`]).
+    /// Waits up to `timeout` for the next stream opened to this part. Who gets several streams at a time reads them all, each in a
+    /// task of its own, or [together](Self::streams): one that is not read stops the others of its node ([`StreamReader`]).
     ///
     /// # Errors
     /// As [`recv_timeout`](Self::recv_timeout).

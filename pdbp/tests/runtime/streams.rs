@@ -1,7 +1,8 @@
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use pdbp::{Interest, PipeError, RecvError};
+use pdbp::{Interest, Part, Piece, PipeError, RecvError, StreamWriter, Streams};
 
 use crate::{BRIEFLY, SOON, clusters, find, pair, part, until};
 
@@ -290,4 +291,126 @@ fn ends_of_streams_need_not_wait() {
         }
     }
     assert_eq!(written, read);
+}
+
+/// Reads pieces until so many streams are over. Returns the bytes of each, by source node and order of its first piece, and whether it was broken.
+fn read_together(streams: &mut Streams<&Part>, over: usize) -> Vec<(u16, Vec<u8>, bool)> {
+    let (mut open, mut done) = (HashMap::new(), Vec::new());
+    while done.len() < over {
+        let (id, piece) = streams.next(SOON).unwrap();
+        let source = id.source().node().raw();
+        match piece {
+            Piece::Data(segment) => open.entry(id).or_insert_with(Vec::new).extend_from_slice(&segment),
+            piece => {
+                let broken = matches!(piece, Piece::Broken);
+                done.push((source, open.remove(&id).expect("it has begun"), broken));
+            }
+        }
+    }
+    assert!(open.is_empty(), "{} streams have not ended", open.len());
+    done
+}
+
+#[test]
+fn all_streams_to_a_part_are_read_by_one_thread_whichever_of_them_has_something() {
+    const STREAMS: usize = 20;
+    for cluster in clusters(3) {
+        cluster.run(|node| {
+            let me = part(&node, "part");
+            let own = node.id().index();
+            if own > 0 {
+                let to = find(&me, "part@node0");
+                let mut streams: Vec<_> = (0..STREAMS).map(|_| me.open_stream(to).unwrap()).collect();
+                for round in 0..30u8 {
+                    for (i, stream) in
+                        streams.iter_mut().enumerate().filter(|(i, _)| i % 3 != 2 || round < 10)
+                    {
+                        stream.write_all(&[i as u8, round]).unwrap();
+                        stream.flush_segment().unwrap();
+                    }
+                }
+                for (i, stream) in streams.into_iter().enumerate() {
+                    if i.is_multiple_of(3) { drop(stream) } else { stream.finish().unwrap() }
+                }
+                assert_eq!(*me.recv().unwrap(), *b"all read");
+            } else {
+                let mut read = read_together(&mut me.streams(), 2 * STREAMS);
+                read.sort();
+                let expected = |node: u16, i: usize| {
+                    let rounds = if i % 3 == 2 { 10 } else { 30 };
+                    (
+                        node,
+                        (0..rounds).flat_map(|round| [i as u8, round]).collect::<Vec<_>>(),
+                        i.is_multiple_of(3),
+                    )
+                };
+                let all: Vec<_> =
+                    [1, 2].iter().flat_map(|node| (0..STREAMS).map(|i| expected(*node, i))).collect();
+                assert!(read == all, "{read:?}");
+                for node in ["node1", "node2"] {
+                    me.send(find(&me, &format!("part@{node}")), b"all read").unwrap();
+                }
+                me.flush();
+                node.quiesce(SOON).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn who_reads_streams_together_gives_up_one_or_all_and_leaves_others_to_their_readers() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        let room = || until(&[&a, &b], || a.wait(Interest::Send(to), BRIEFLY).ok());
+        let write = |stream: &mut StreamWriter<&Part>, bytes: &[u8]| {
+            room();
+            stream.write_all(bytes).unwrap();
+            stream.flush_segment().unwrap();
+        };
+        let [mut alone, mut first, mut second] = [(); 3].map(|()| a.open_stream(to).unwrap());
+        write(&mut alone, b"alone");
+        let mut reader = until(&[&a, &b], || b.try_accept_stream().unwrap());
+        let mut streams = b.streams();
+        assert!(matches!(streams.try_next(), Ok(None)));
+        assert!(matches!(streams.next(BRIEFLY), Err(RecvError::Timeout(_))));
+        write(&mut first, b"first");
+        let (id, piece) = until(&[&a, &b], || streams.try_next().unwrap());
+        assert_eq!((id.number(), id.source()), (first.number(), a.id()));
+        assert!(matches!(piece, Piece::Data(segment) if *segment == *b"first"));
+        write(&mut first, b"unread");
+        streams.give_up(id);
+        write(&mut second, b"second");
+        let (other, piece) = until(&[&a, &b], || streams.try_next().unwrap());
+        assert!(other != id && matches!(piece, Piece::Data(segment) if *segment == *b"second"));
+        drop(streams);
+        // Far more than there is room for.
+        for _ in 0..100 {
+            write(&mut first, &pattern(1000));
+            write(&mut second, &pattern(1000));
+        }
+        for stream in [first, second, alone] {
+            stream.finish().unwrap();
+        }
+        a.node().quiesce(SOON).unwrap();
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes, b"alone");
+        assert!(matches!(b.try_accept_stream(), Ok(None)), "those that were given up are nobody's");
+    }
+}
+
+#[test]
+fn who_reads_streams_together_hears_of_those_whose_writers_are_gone_and_then_that_nobody_is_left() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let mut stream = a.open_stream(find(&a, "b@node1")).unwrap();
+        stream.write_all(b"begun").unwrap();
+        stream.flush_segment().unwrap();
+        drop(stream);
+        drop(a);
+        drop(cluster.into_nodes().into_iter().nth(1));
+        assert_eq!(read_together(&mut b.streams(), 1), [(0, b"begun".to_vec(), true)]);
+        assert!(matches!(b.streams().next(SOON), Err(RecvError::NobodyLeft)));
+    }
 }

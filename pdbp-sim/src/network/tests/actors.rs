@@ -184,21 +184,29 @@ impl Actor for Talker {
             assert!(from.node() != other.node() && bytes == vec![5; LONG]);
             self.long_read += 1;
         }
-        if self.reads.is_none() {
+        // One of the two nodes reads whatever stream has something, the other the one that it has accepted.
+        let together = context.node() == 1;
+        if self.reads.is_none() && !together {
             self.reads = context.endpoint().accept(part);
         }
-        while let Some(reads) = self.reads.take() {
-            match context.endpoint().poll_stream(&reads) {
+        loop {
+            let endpoint = context.endpoint();
+            let next = match self.reads.take() {
+                _ if together => endpoint.poll_streams(part),
+                reads => reads.map(|reads| (reads, endpoint.poll_stream(&reads))),
+            };
+            let Some((reads, piece)) = next else { break };
+            match piece {
                 StreamPiece::Data(segment) => {
                     self.read += segment.bytes().len();
-                    context.endpoint().release_segment(segment);
+                    endpoint.release_segment(segment);
                     self.reads = Some(reads);
                 }
                 StreamPiece::Nothing => {
                     self.reads = Some(reads);
                     break;
                 }
-                StreamPiece::End => context.endpoint().forget_stream(reads),
+                StreamPiece::End => endpoint.forget_stream(reads),
                 StreamPiece::Broken => return Err("the stream is broken".into()),
             }
         }

@@ -13,14 +13,15 @@ use super::announced;
 use crate::error::RecvError;
 use crate::node::Waiter;
 use crate::part::inbox::{Pointer, Source};
-use crate::part::{HoldsPart, Part, Target};
+use crate::part::{HoldsPart, Part, Share, Target};
 
 /// The reading end of a stream. If it is dropped before the end, what has arrived of the rest is discarded at once, as far as the part has
 /// room to set aside the messages that lie between; what comes later is discarded by the node as it arrives, whether or not the part
 /// receives.
 ///
 /// Unread segments hold their blocks, and with them the credit of the node they came from. So a part that gets several streams from
-/// one node, or through one relay, must read them concurrently, and its messages too.
+/// one node, or through one relay, must read them concurrently, and its messages too; [`Streams`](super::Streams) reads all on one
+/// thread.
 pub struct StreamReader<P: HoldsPart> {
     pub(in crate::part) part: P,
     pub(in crate::part) key: StreamKey,
@@ -214,19 +215,24 @@ impl<P: HoldsPart> Drop for StreamReader<P> {
         if self.over {
             return;
         }
-        // What arrives later is discarded by the node, whether or not the part receives.
-        self.part.part().shared().engine().ignore_stream(self.key.source(), self.key.number());
-        // No borrow is live here: `take` ends its own before it returns.
-        let mut inbox = self.part.part().inbox();
         #[cfg(feature = "mpi")]
-        {
-            let waiting = || announced::announcement(inbox.waiting_segment(self.key)?);
-            if let Some(announced) = self.announced.take().or_else(waiting) {
-                announced::refuse(self.part.part().shared(), self.key.source(), announced);
-            }
+        if let Some(announced) = self.announced.take() {
+            announced::refuse(self.part.part().shared(), self.key.source(), announced);
         }
-        inbox.forget(self.key, &mut Source(self.part.part()));
+        give_up(self.part.part(), self.key);
     }
+}
+
+/// Discards what has arrived of a stream, and the rest as it arrives, whether or not the part receives then.
+pub(super) fn give_up<S: Share>(part: &Part<S>, key: StreamKey) {
+    part.shared().engine().ignore_stream(key.source(), key.number());
+    // No borrow is live here: those that read end their own before they return.
+    let mut inbox = part.inbox();
+    #[cfg(feature = "mpi")]
+    if let Some(announced) = inbox.waiting_segment(key).and_then(|run| announced::announcement(run)) {
+        announced::refuse(part.shared(), key.source(), announced);
+    }
+    inbox.forget(key, &mut Source(part));
 }
 
 impl<P: HoldsPart> fmt::Debug for StreamReader<P> {

@@ -34,6 +34,38 @@ fn streams_are_written_and_read_by_tasks() {
     reader.join().unwrap();
 }
 
+#[test]
+fn a_task_reads_all_streams_to_its_part_together() {
+    let cluster = small(2, Progress::Thread);
+    let [mut a, mut b] = shared_pair(&cluster);
+    let to = b.id();
+    let reader = thread::spawn(move || {
+        block_on(async {
+            let (mut streams, mut bytes, mut ended) = (Streams::of(&mut b), 0, 0);
+            while ended < 3 {
+                match streams.next_async().await.unwrap() {
+                    (id, Piece::Data(segment)) => {
+                        assert!(segment.iter().all(|byte| u32::from(*byte) == id.number().0 % 256));
+                        bytes += segment.len();
+                    }
+                    (_, Piece::End) => ended += 1,
+                    (id, Piece::Broken) => panic!("{id:?}"),
+                }
+            }
+            bytes
+        })
+    });
+    block_on(async {
+        for _ in 0..3 {
+            let mut stream = pdbp::StreamWriter::open(&mut a, to).unwrap();
+            let byte = stream.number().0 as u8;
+            stream.write_async(&[byte; 20_000]).await.unwrap();
+            stream.finish_async().await.unwrap();
+        }
+    });
+    assert_eq!(reader.join().unwrap(), 60_000);
+}
+
 #[cfg(feature = "futures-io")]
 #[test]
 fn streams_have_the_traits_of_futures_io() {
