@@ -19,7 +19,6 @@ const ASKED: usize = 16;
 impl Durable {
     pub(super) fn request(&mut self, from: Processor, id: u64, request: Request) {
         let answer = match request {
-            Request::Journal => Answer::Journal(self.pools.first().copied().unwrap_or(0)),
             Request::Begin { fingerprint, nonce, name } => self.begin(fingerprint, nonce, name),
             Request::Add { fingerprint, job, first, chunks } => match self.is_other(fingerprint) {
                 Some(other) => other,
@@ -29,7 +28,12 @@ impl Durable {
             Request::Cancel { job } => self.cancel(job),
             Request::Retry { job, nonce } => self.retry(job, nonce),
             Request::Forget { job } => self.forget(job),
-            // These say what is durable, or of no account: nobody waits for the disk to learn that it is full.
+            // These say what is durable, or of no account: nobody waits for the disk to learn that it is full. A client asks the first
+            // before all others.
+            Request::Journal => {
+                let journal = self.pools.first().copied().unwrap_or(0);
+                return self.answer_now(from, id, Answer::Journal(journal));
+            }
             Request::Status { job } => return self.answer_now(from, id, self.status(job)),
             Request::Explain { job, number } => {
                 let answer = self.explain(job, number);

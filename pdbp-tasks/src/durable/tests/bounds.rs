@@ -233,3 +233,20 @@ fn who_begins_more_jobs_than_are_kept_is_told_to_forget_some_and_can_then() {
     ask(&mut durable, Request::Forget { job: 0 });
     assert!(matches!(begin(&mut durable, 3), Answer::Job(2)));
 }
+
+/// As one that has just begun to ask must do with a pool whose disk is full.
+#[test]
+fn who_asks_how_it_goes_is_answered_before_anything_more_is_durable() {
+    let (mut store, mut durable) = begun();
+    sync(&mut store, &mut durable);
+    said(&mut durable);
+    // What the disk has no room for.
+    ask(&mut durable, Request::Begin { fingerprint: world::FINGERPRINT, nonce: 7, name: "job".into() });
+    ask(&mut durable, Request::Journal);
+    ask(&mut durable, Request::Status { job: None });
+    let answers = said(&mut durable);
+    let [Down::Answer { answer: first, .. }, Down::Answer { answer: second, .. }] = &answers[..] else {
+        panic!("{answers:?}")
+    };
+    assert!(matches!((first, second), (Answer::Journal(1), Answer::Status(_))), "{answers:?}");
+}
