@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use pdbp_core::id::{BlockId, NodeId};
 use pdbp_core::umb::{BlockPool, stride};
 use pdbp_core::{
-    Arrival, ArrivedBlock, BlockMemory, Capabilities, Completion, Op, Reason, Refused, SealedBlock,
-    Transport, VacantBlock,
+    Arrival, ArrivedBlock, BlockMemory, Capabilities, Op, Reason, Refused, SealedBlock, Transport,
+    VacantBlock,
 };
 
 use super::contents::{Contents, Kind};

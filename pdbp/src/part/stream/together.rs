@@ -188,6 +188,7 @@ impl<S: Share> fmt::Debug for Piece<S> {
     }
 }
 
+#[cfg_attr(not(feature = "mpi"), expect(clippy::never_loop, reason = "what MPI announces is passed over"))]
 fn take<S: Share>(part: &Part<S>) -> Option<(StreamId, Piece<S>)> {
     loop {
         let (stream, next) = part.inbox().next_of_streams(&mut Source(part))?;
