@@ -220,5 +220,5 @@ fn ping_runs_on_a_fabric_and_says_what_is_wrong_with_one() {
     assert!(text.starts_with("2 nodes on a simulated fabric"), "{text}");
     let wrong = pdbp(&["ping", "--count", "20"], &[("PDBP_FABRIC", "boards=4,rink")]);
     let says = String::from_utf8(wrong.stderr).unwrap();
-    assert!(!wrong.status.success() && says.contains("\"rink\" is no step of a topology"), "{says}");
+    assert!(!wrong.status.success() && says.contains("\"rink\" is not a step of a topology"), "{says}");
 }

@@ -226,8 +226,8 @@ fn a_fabric_has_a_node_on_each_endpoint_and_says_what_a_block_reaches() {
 #[test]
 fn a_fabric_that_cannot_be_is_refused_by_the_word() {
     for (arguments, part) in [
-        (&["--fabric", "boards=4,rink"][..], "\"rink\" is no step of a topology"),
-        (&["--fabric", "boards=4"], "no way leads to switch 1"),
+        (&["--fabric", "boards=4,rink"][..], "\"rink\" is not a step of a topology"),
+        (&["--fabric", "boards=4"], "switch 1 is not connected"),
         (&["--fabric", "boards=2,chain", "--nodes", "9"], "9 nodes on a fabric of 8 endpoints"),
         (&["--fabric", "boards=2,chain", "--latency", "1us"], "--latency with --fabric boards=2,chain"),
     ] {

@@ -54,7 +54,7 @@ pub(crate) struct Disk {
     place: Place,
     /// `None` while it is opened anew, and as long as that fails.
     open: Arc<RwLock<Option<Database>>>,
-    /// Term and number of the pool that commits, once these are in it.
+    /// Term and number of the last pool in it: of the one that commits, once it has done so.
     pool: Option<(u32, u64)>,
     /// Commits that have succeeded, those of earlier pools included; the file has the number, too.
     commits: u64,
@@ -146,6 +146,12 @@ fn is_new(path: &Path) -> bool {
     fs::metadata(path).map_or_else(|error| error.kind() == ErrorKind::NotFound, |file| file.len() == 0)
 }
 
+/// Term and number of the last pool that has taken up a journal.
+fn last_pool(database: &Database) -> Result<Option<(u32, u64)>, StoreError> {
+    let pools = database.begin_read()?.open_table(POOLS)?;
+    Ok(pools.last()?.map(|(term, number)| (term.value(), number.value())))
+}
+
 /// How many commits have changed a journal.
 fn commits_of(database: &Database) -> Result<u64, StoreError> {
     let commits = database.begin_read()?.open_table(META)?.get(COMMITS)?;
@@ -183,9 +189,9 @@ impl Disk {
     }
 
     fn new(place: Place, database: Database) -> Result<Self, StoreError> {
-        let commits = guarded(|| commits_of(&database))?;
+        let (pool, commits) = guarded(|| Ok((last_pool(&database)?, commits_of(&database)?)))?;
         let open = Arc::new(RwLock::new(Some(database)));
-        Ok(Self { place, open, pool: None, commits, has_failed: false })
+        Ok(Self { place, open, pool, commits, has_failed: false })
     }
 
     fn open_unnamed(file: &File) -> Result<Database, StoreError> {
@@ -275,9 +281,7 @@ impl Disk {
             Place::Path(path) => Self::open_file(path)?,
             Place::Unnamed(file) => Self::open_unnamed(file)?,
         };
-        let pools = database.begin_read()?.open_table(POOLS)?;
-        let last = pools.last()?.map(|(term, number)| (term.value(), number.value()));
-        if last.is_some_and(|last| Some(last) != self.pool) {
+        if last_pool(&database)? != self.pool {
             return Err(other("another pool has taken the journal up since; stop this one"));
         }
         *open = Some(database);

@@ -174,10 +174,10 @@ fn a_fabric_that_cannot_be_is_refused_with_the_word() {
     };
     says(
         on("boards=4,rink", Progress::Inline),
-        "`fabric` = \"boards=4,rink\": step 2: \"rink\" is no step of a topology; there are",
+        "`fabric` = \"boards=4,rink\": step 2: \"rink\" is not a step of a topology; there are",
     );
-    says(on("boards=4", Progress::Inline), "no way leads to switch 1; link it");
-    says(on("boards=two", Progress::Inline), "\"boards=two\" is no step");
+    says(on("boards=4", Progress::Inline), "switch 1 is not connected; link it");
+    says(on("boards=two", Progress::Inline), "\"boards=two\" is not a step");
     says(on("boards=1", Progress::Inline).nodes(5), "5 nodes on a fabric of 4 endpoints; add boards");
     says(
         Cluster::builder().transport(TransportKind::Rapidio),
