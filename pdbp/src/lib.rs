@@ -25,15 +25,16 @@
 //! * With the feature `metrics` the module `monitor` has the figures of a running cluster: from any node by `Node::observe`, over HTTP,
 //!   in `pdbp top`.
 //! * [`Part`] sends and receives: messages ([`Part::send`], [`Part::recv`]), plain values, sets of destinations and streams
-//!   ([`Part::open_stream`], [`Part::accept_stream`]; [`Part::streams`] reads all together). [`Part::sender`] has the rest: timeouts, commands, trains of equal messages
-//!   ([`Part::try_recv_batch`] reads them), and [loans](Sender::loan) filled in place. A part stays on its thread, unless it is
-//!   [registered](Node::register_shared) to be shared; [`Node::wait_any`] waits for several, and [`Node::interrupt`] ends calls that
-//!   wait. Where all parts send and receive at the same time, [`Part::advance`] ends the loop everywhere (the examples `histogram` and
-//!   `gather`), and [`Part::quiesce`] and [`Part::send_or`] take in what comes meanwhile. As a task a part waits by
-//!   [`Part::recv_async`], [`Part::send_async`] and the `poll_` calls beside them, on any executor; [`WakeFd`] is for loops over
-//!   descriptors, and the feature `futures-io` gives streams the traits of that crate. With the feature `cuda` it also sends from
-//!   and receives into the memory of CUDA devices: whole messages of any length (`Part::send_device`, `Part::recv_into_device`), many
-//!   small ones (`Part::send_device_each`, `Part::recv_each_into_device`), and streams (`StreamWriter::write_device`,
+//!   ([`Part::open_stream`], [`Part::accept_stream`]; [`Part::streams`] reads all together). [`Part::sender`] has the rest:
+//!   timeouts, commands, trains of equal messages ([`Part::try_recv_batch`] reads them), and [loans](Sender::loan) filled in
+//!   place. A part stays on its thread, unless it is [registered](Node::register_shared) to be shared; [`Node::wait_any`] waits
+//!   for several, and [`Node::interrupt`] ends calls that wait. Where all parts send and receive at the same time,
+//!   [`Part::advance`] ends the loop everywhere (the examples `histogram` and `gather`), and [`Part::quiesce`] and
+//!   [`Part::send_or`] take in what comes meanwhile. As a task a part waits by [`Part::recv_async`], [`Part::send_async`] and
+//!   the `poll_` calls beside them, on any executor; [`WakeFd`] is for loops over descriptors, and the feature `futures-io`
+//!   gives streams the traits of that crate. With the feature `cuda` it also sends from and receives into the memory of CUDA
+//!   devices: whole messages of any length (`Part::send_device`, `Part::recv_into_device`), many small ones
+//!   (`Part::send_device_each`, `Part::recv_each_into_device`), and streams (`StreamWriter::write_device`,
 //!   `StreamReader::read_device`).
 //!
 //! The calls of the documents' programming interface (CPI, S1) are `prcsReg` = [`Node::register`], `prcsApplyPipe` = the same or

@@ -60,9 +60,9 @@ pub enum Piece<S: Share = Local> {
     Broken,
 }
 
-/// Reads all streams that are opened to a part, on one thread: each call returns the next piece of any of them, and those that have something take turns.
-/// Streams that [`accept_stream`](Part::accept_stream) has returned are left to their readers. When it is dropped, it gives up
-/// the streams that it has begun to read.
+/// Reads all streams that are opened to a part, on one thread: each call returns the next piece of any of them, and those that have
+/// something take turns. Streams that [`accept_stream`](Part::accept_stream) has returned are left to their readers. When it is dropped,
+/// it gives up the streams that it has begun to read.
 ///
 /// ```
 /// use pdbp::{Cluster, PartKind, Piece};
