@@ -10,10 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use pdbp::{
-    Cluster, Interest, Part, PartKind, Piece, Progress, RecvError, SendError, Shared, StreamReader, Streams,
-    WakeFd,
-};
+use pdbp::{Cluster, Interest, Part, PartKind, Progress, RecvError, SendError, Shared, StreamReader, WakeFd};
 
 use crate::{SOON, clusters, find, part, small, small_builder};
 

@@ -1,5 +1,7 @@
 //! Streams and long messages between tasks.
 
+use pdbp::{Piece, Streams};
+
 use super::*;
 
 #[test]
