@@ -38,7 +38,7 @@ Usage: pdbp config [--markdown] [SETTINGS]
 
 Commands:
   config        Print every setting with its value and where the value came from; the output is a configuration file
-    --markdown    as the table that README.md has
+    --markdown    as the table that pdbp/README.md has
   ping          Start a cluster and measure messages between its nodes: threads of this process, the processes of an MPI job, or
                 processes over sockets, of which the first reports
     --count N     Round trips to each node [default: 10000]

@@ -90,10 +90,10 @@ fn what_config_prints_is_a_configuration_file() {
 #[test]
 fn the_table_of_settings_in_the_readme_is_the_programs() {
     let table = printed(&pdbp(&["config", "--markdown"], &[]));
-    let readme = include_str!("../../README.md");
+    let readme = include_str!("../../pdbp/README.md");
     assert!(
         readme.contains(&table),
-        "README.md has another table of settings; put this there (cargo run -p pdbp-cli -- config --markdown):\n{table}"
+        "pdbp/README.md has another table of settings; put this there (cargo run -p pdbp-cli -- config --markdown):\n{table}"
     );
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pypdbp
 import pytest
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[1] / "README.md"
 
 
 def test_the_program_in_the_readme(tmp_path):

@@ -148,7 +148,13 @@ pub use sync::prepare;
 #[cfg(unix)]
 pub use wake_fd::WakeFd;
 
-/// Runs the program in the README as a test, and compiles the one for devices.
+/// Runs the programs in the READMEs as tests, and compiles the one for devices.
 #[cfg(all(doctest, feature = "cudarc"))]
-#[doc = include_str!("../../README.md")]
-struct Readme;
+mod readmes {
+    #[doc = include_str!("../../README.md")]
+    struct OfAll;
+    #[doc = include_str!("../README.md")]
+    struct Runtime;
+    #[doc = include_str!("../../pdbp-cuda/README.md")]
+    struct Devices;
+}
