@@ -186,6 +186,7 @@ failures! {
     LookupError: |error: &LookupError| match error {
         LookupError::UnknownNode { .. } => (Status::E_NO_NODE, vec![]),
         LookupError::UnknownPart { .. } => (Status::E_NO_PART, vec![]),
+        LookupError::BadAddress { .. } => (Status::E_ARGUMENT, vec![]),
         LookupError::Ambiguous { .. } => (Status::E_AMBIGUOUS, vec![]),
         LookupError::Interrupted => (Status::INTERRUPTED, vec![]),
         _ => (Status::E_OTHER, vec![]),

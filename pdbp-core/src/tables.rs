@@ -11,7 +11,7 @@ use crate::id::{Address, NodeId, PartId};
 /// Maximum bytes of a node's or part's name.
 pub const NAME: usize = 40;
 
-/// A name of up to [`NAME`] bytes without `@`.
+/// A name of up to [`NAME`] bytes without `@` and without characters that act on the terminals and logs that show it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(heapless::String<NAME>);
 
@@ -25,6 +25,8 @@ pub enum NameError {
     TooLong(usize),
     /// It contains an `@`, which separates part and node.
     At,
+    /// It contains this character, which is not shown: it moves a terminal's cursor, ends a line, or reverses the text around it.
+    Control(char),
 }
 
 impl core::fmt::Display for NameError {
@@ -33,6 +35,11 @@ impl core::fmt::Display for NameError {
             Self::Empty => f.write_str("the name is empty; give at least one character"),
             Self::TooLong(n) => write!(f, "the name has {n} bytes; at most {NAME} are allowed"),
             Self::At => f.write_str("the name contains '@', which separates part and node in an address"),
+            Self::Control(c) => write!(
+                f,
+                "the name contains the control character {}, which acts on terminals and logs; leave it out",
+                c.escape_unicode()
+            ),
         }
     }
 }
@@ -50,6 +57,9 @@ impl Name {
         }
         if name.contains('@') {
             return Err(NameError::At);
+        }
+        if let Some(c) = name.chars().find(|c| is_control(*c)) {
+            return Err(NameError::Control(c));
         }
         name.try_into().map(Self).map_err(|_| NameError::TooLong(name.len()))
     }
@@ -72,6 +82,12 @@ impl core::fmt::Display for Name {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(self.as_str())
     }
+}
+
+/// Whether a terminal or log obeys the character instead of showing it: besides Unicode's control characters those that separate lines
+/// and paragraphs, and those that set the direction of text.
+fn is_control(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
 /// `Ntype` of NTA.

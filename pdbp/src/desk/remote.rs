@@ -12,15 +12,13 @@ use super::exchange::{Bell, Order, is_there};
 use super::fault::{Code, Fault, Reason};
 use crate::error::LookupError;
 use crate::http::Ticket;
-use crate::node::Node;
+use crate::node::{Node, names};
 use crate::part::Target;
 
 /// Maximum lookups in progress. Those of clients that have gone count.
 const QUESTIONS: usize = 64;
 /// Maximum addresses kept.
 const KEPT: usize = 1024;
-/// Maximum characters of an address that a fault repeats.
-const REPEATED: usize = 100;
 
 type Answer = (Ticket, Result<Target, LookupError>);
 
@@ -119,7 +117,7 @@ fn is_remote(_node: &Node, _address: &str) -> bool {
 }
 
 fn unknown(address: &str, error: &LookupError) -> Fault {
-    let shown: String = address.chars().take(REPEATED).collect();
+    let shown = names::beginning(address);
     // `Parts` lists the parts; there may be a thousand.
     let why = match error {
         LookupError::Ambiguous { .. } => {
@@ -134,6 +132,7 @@ fn unknown(address: &str, error: &LookupError) -> Fault {
         LookupError::Remote { cluster, .. } => {
             format!("cluster \"{cluster}\" has no part with the address \"{shown}\"")
         }
+        LookupError::BadAddress { .. } => error.to_string(),
         _ => format!("no part has the address \"{shown}\"; the operation Parts lists all addresses"),
     };
     Fault::new(Code::Sender, Reason::NoSuchPart, why)

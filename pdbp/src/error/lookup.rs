@@ -3,12 +3,21 @@
 use std::fmt;
 use std::time::Duration;
 
+use pdbp_core::tables::NameError;
+
 use super::INTERRUPTED;
 
 /// Why a lookup found no part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LookupError {
+    /// No part, node or cluster can have a name that the address contains.
+    BadAddress {
+        /// The address; of a long one only its beginning.
+        address: String,
+        /// What is wrong with the name.
+        error: NameError,
+    },
     /// No node has that name.
     UnknownNode {
         /// The name.
@@ -67,6 +76,9 @@ pub enum LookupError {
 impl fmt::Display for LookupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::BadAddress { address, error } => {
+                write!(f, "no part has an address such as {address:?}: {error}")
+            }
             Self::UnknownNode { node, known } => {
                 write!(f, "no node is named \"{node}\"; known: {}", list(known))
             }

@@ -326,6 +326,7 @@ impl Node {
         if self.settings().grid.as_deref() == Some(cluster) {
             return Ok(self.parts().into_iter().map(|part| format!("{part}.{cluster}")).collect());
         }
+        crate::node::names::check(cluster)?;
         Remote::all(cluster).list(self)
     }
 

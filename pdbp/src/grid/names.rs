@@ -7,14 +7,12 @@ use std::time::{Duration, Instant};
 use super::gate_of;
 use super::wire::command;
 use crate::error::{LookupError, RecvError, RegisterError};
-use crate::node::{Late, Node, NodeEngine};
+use crate::node::{Late, Node, NodeEngine, names};
 use crate::part::{Part, Target};
 use pdbp_core::tables::PartKind;
 
 /// Interval between questions for a part that is not there yet.
 const AGAIN: Duration = Duration::from_millis(20);
-/// Maximum bytes of an address in a question; names are shorter.
-const ADDRESS: usize = 256;
 
 /// An address in another cluster.
 pub(crate) struct Remote<'a> {
@@ -113,10 +111,6 @@ impl<'a> Remote<'a> {
 
     /// Sends a question to the gateway.
     fn question(&self, asker: &Part, gate: Target, number: u16) -> Result<(), LookupError> {
-        if self.address.len() > ADDRESS {
-            let reason = format!("no address has {} bytes, and {ADDRESS} are the most", self.address.len());
-            return Err(LookupError::Remote { cluster: self.cluster.to_owned(), reason });
-        }
         let asks = asker.sender(gate).command(number).send(self.address.as_bytes());
         asks.map_err(|error| self.no_room(&error))?;
         asker.flush();
@@ -142,7 +136,7 @@ impl<'a> Remote<'a> {
                 Err(Late::Timeout(_)) => {}
             }
             if let Some(answer) = asker.try_recv() {
-                let reason = String::from_utf8_lossy(&answer).into_owned();
+                let reason = names::printable(&answer);
                 return Err(match answer.command() {
                     command::NO_ROOM => LookupError::NoRoom { cluster: cluster(), reason },
                     _ => LookupError::Remote { cluster: cluster(), reason },
@@ -171,13 +165,15 @@ impl<'a> Remote<'a> {
                 Ok(reason) if reason.command() == command::NO_ROOM => {
                     return Err(LookupError::NoRoom {
                         cluster: self.cluster.to_owned(),
-                        reason: String::from_utf8_lossy(&reason).into_owned(),
+                        reason: names::printable(&reason),
                     });
                 }
                 Ok(some) => {
                     text.push_str(&String::from_utf8_lossy(&some));
                     if some.command() == command::LISTED {
-                        return Ok(text.lines().map(|part| format!("{part}.{}", self.cluster)).collect());
+                        // What nobody can look up is no part.
+                        let parts = text.lines().filter(|part| names::check(part).is_ok());
+                        return Ok(parts.map(|part| format!("{part}.{}", self.cluster)).collect());
                     }
                 }
                 Err(RecvError::Interrupted) => return Err(LookupError::Interrupted),

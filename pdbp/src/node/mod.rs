@@ -44,7 +44,7 @@ pub use watch::Watch;
 
 use crate::config::Settings;
 use crate::desk::Desk;
-use crate::error::{LookupError, RegisterError, WaitError};
+use crate::error::{LookupError, RegisterError, Timeout, WaitError};
 use crate::monitor::Endpoint;
 use crate::part::{self, Part, Target};
 
@@ -55,7 +55,7 @@ pub(crate) fn find_for_others(node: &Node, address: &str) -> Result<Target, Stri
     let engine = node.shared.engine();
     let found = match names::is_own(address) {
         true => Err(names::unknown(&engine, address)),
-        false => names::lookup(&engine, address),
+        false => names::check(address).and_then(|()| names::lookup(&engine, address)),
     };
     found.map_err(|error| error.to_string())
 }
@@ -157,7 +157,7 @@ impl Node {
     }
 
     /// Registers a part and binds a private pipe to it (`prcsReg`, `prcsApplyPipe`). Returns when every node knows the name, which
-    /// has at most 40 bytes and no `@`. The part stays on the calling thread; dropping it frees its name and pipe.
+    /// has at most 40 bytes, no `@` and no control characters. The part stays on the calling thread; dropping it frees its name and pipe.
     ///
     /// # Errors
     /// See [`RegisterError`].
@@ -241,6 +241,7 @@ impl Node {
 
     /// As [`lookup`](Self::lookup), with a timeout for the answer of another cluster.
     pub(crate) fn lookup_within(&self, address: &str, timeout: Duration) -> Result<Target, LookupError> {
+        names::check(address)?;
         #[cfg(feature = "net")]
         if let Some(remote) = crate::grid::Remote::of(self, address) {
             return remote.lookup_within(self, timeout);
@@ -253,8 +254,9 @@ impl Node {
     /// As [`lookup`](Self::lookup), but waits up to `timeout` until the part is registered.
     ///
     /// # Errors
-    /// The last error of `lookup`, once the timeout has run out.
+    /// The last error of `lookup`, once the timeout has run out; [`LookupError::BadAddress`] at once.
     pub fn find(&self, address: &str, timeout: Duration) -> Result<Target, LookupError> {
+        names::check(address)?;
         #[cfg(feature = "net")]
         if let Some(remote) = crate::grid::Remote::of(self, address) {
             return remote.find(self, timeout);
@@ -330,16 +332,34 @@ impl Node {
     /// [`Loan`](crate::Loan), count as not sent yet.
     ///
     /// # Errors
-    /// [`WaitError::Timeout`]: some part does not read, does not flush, or does not stop sending.
+    /// [`WaitError::Timeout`]: some part does not read, does not flush, or does not stop sending; or the primary master, which it names, is
+    /// gone for good.
     pub fn quiesce(&self, timeout: Duration) -> Result<(), WaitError> {
         let number = self.shared.engine().ask_quiescence();
-        let quiet = self.wait_for(
-            timeout,
-            "received all that was sent; some part does not read its pipe, or has not flushed",
-            |engine| engine.is_quiescent(number).then_some(()),
-            |_| Vec::new(),
-        );
-        Ok(quiet?)
+        let is_quiescent = |engine: &mut NodeEngine| engine.is_quiescent(number).then_some(());
+        self.wait_for(timeout, "", is_quiescent, |_| Vec::new())
+            .map_err(|late| self.not_quiescent(late).into())
+    }
+
+    /// A wait for quiescence that has ended early, with what was missing.
+    pub(crate) fn not_quiescent(&self, late: Late) -> Late {
+        let Late::Timeout(timeout) = late else { return late };
+        let engine = self.shared.engine();
+        let gone = |node: &NodeId| engine.has_failed(*node);
+        let masters: Vec<_> = (0..engine.config().masters).filter_map(NodeId::new).filter(gone).collect();
+        let (peers, missing) = if engine.master().is_none_or(|master| gone(&master)) && !masters.is_empty() {
+            (
+                masters,
+                "found out whether all that was sent has arrived, which the primary master does: it has failed or left, and there is no \
+                 other",
+            )
+        } else {
+            (
+                Vec::new(),
+                "confirmed that all that was sent has arrived: some part does not read its pipe, has not flushed, or goes on sending",
+            )
+        };
+        Late::Timeout(Timeout { peers, missing, ..timeout })
     }
 
     /// Ends one waiting call of each part of this node, and of each clone of this handle, with the error `Interrupted`; if none is

@@ -1,11 +1,52 @@
 //! Addresses: `"analyser@node2"`, or `"analyser"` if only one node has such a part.
 
 use pdbp_core::id::NodeId;
+use pdbp_core::tables::Name;
 
 use super::NodeEngine;
 use crate::config::Settings;
 use crate::error::LookupError;
 use crate::part::Target;
+
+/// Maximum characters of a text from outside that an error repeats.
+const REPEATED: usize = 60;
+
+/// The text as far as an error repeats it.
+pub(crate) fn beginning(text: &str) -> String {
+    let mut shown: String = text.chars().take(REPEATED).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// A text of another cluster in characters that a terminal or a log can show.
+#[cfg(feature = "net")]
+pub(crate) fn printable(text: &[u8]) -> String {
+    let is_shown = |c: char| Name::new(c.encode_utf8(&mut [0; 4])).is_ok() || c == '@';
+    let mut shown = String::new();
+    for c in String::from_utf8_lossy(text).chars() {
+        if is_shown(c) { shown.push(c) } else { shown.extend(c.escape_unicode()) }
+    }
+    shown
+}
+
+/// Checks the names that an address consists of: the part's, and then the node's and the cluster's, where given.
+///
+/// # Errors
+/// [`LookupError::BadAddress`]: nothing can be registered under it, now or later.
+pub(crate) fn check(address: &str) -> Result<(), LookupError> {
+    let (part, place) = address.split_once('@').map_or((address, None), |(part, place)| (part, Some(place)));
+    let of_place = place.into_iter().flat_map(|place| match place.rsplit_once('.') {
+        Some((node, cluster)) => [Some(node), Some(cluster)],
+        None => [Some(place), None],
+    });
+    let mut names = std::iter::once(part).chain(of_place.flatten());
+    match names.find_map(|name| Name::new(name).err()) {
+        Some(error) => Err(LookupError::BadAddress { address: beginning(address), error }),
+        None => Ok(()),
+    }
+}
 
 pub(crate) fn lookup(engine: &NodeEngine, address: &str) -> Result<Target, LookupError> {
     let unknown = || unknown(engine, address);
@@ -52,4 +93,18 @@ pub(crate) fn is_own(name: &str) -> bool {
 fn node_name(engine: &NodeEngine, node: NodeId) -> String {
     let entry = engine.nodes().find(|n| n.id == node);
     entry.map_or_else(|| node.to_string(), |n| n.name.to_string())
+}
+
+#[cfg(all(test, feature = "net"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_cluster_says_acts_on_no_terminal() {
+        assert_eq!(
+            printable("no part \"b@node1\" é\u{1B}[2J\n".as_bytes()),
+            "no part \"b@node1\" é\\u{1b}[2J\\u{a}"
+        );
+        assert_eq!(printable(&[b'a', 0xFF]), "a\u{FFFD}");
+    }
 }

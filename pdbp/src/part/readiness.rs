@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::waiting::are_alone;
 use super::{Part, Share, Target};
 use crate::error::RecvError;
 #[cfg(feature = "rapidio")]
@@ -144,7 +145,8 @@ impl Node {
     ///
     /// # Errors
     /// [`RecvError::Timeout`] names the nodes of the targets; [`RecvError::NoPipe`] if a part can never receive what it waits for;
-    /// [`RecvError::OtherNode`] for a part of another node.
+    /// [`RecvError::OtherNode`] for a part of another node; [`RecvError::NobodyLeft`] as [`Part::recv`], if all of them wait with
+    /// [`Interest::Recv`] and no part but these is left.
     pub fn wait_any<S: Share>(
         &self,
         parts: &[(&Part<S>, Interest)],
@@ -155,6 +157,11 @@ impl Node {
         }
         let look =
             || parts.iter().map(|(part, interest)| part.look(*interest)).collect::<Result<Vec<_>, _>>();
+        let in_vain = || {
+            let parts: Option<Vec<_>> =
+                parts.iter().map(|(part, interest)| (*interest == Interest::Recv).then_some(*part)).collect();
+            parts.is_some_and(|parts| are_alone(&parts))
+        };
         let mut flushed = false;
         let mut waiter = Waiter::new(timeout, &self.shared);
         loop {
@@ -162,7 +169,13 @@ impl Node {
             if found.iter().any(Ready::any) {
                 return Ok(found);
             }
-            if waiter.is_over() {
+            let is_over = waiter.is_over();
+            if (is_over || waiter.sleeps()) && !waiter.is_interrupted() && in_vain() {
+                // The last message may have arrived since it was looked for.
+                let found = look()?;
+                return if found.iter().any(Ready::any) { Ok(found) } else { Err(RecvError::NobodyLeft) };
+            }
+            if is_over {
                 let peers = parts.iter().filter_map(|(_, interest)| interest.target());
                 let peers = peers.map(|target| target.node()).collect();
                 let missing = "made room for, or sent anything to, any of the parts";

@@ -151,9 +151,7 @@ impl<S: Share> Part<S> {
                 return Ok(());
             }
             if waiter.is_over() {
-                let missing =
-                    "received all that was sent; some part does not read its pipe, or has not flushed";
-                return Err(waiter.late(Vec::new(), missing).into());
+                return Err(self.node.not_quiescent(waiter.late(Vec::new(), "")).into());
             }
             self.shared().help_siblings();
             if worked == 0 {

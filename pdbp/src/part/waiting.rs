@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pdbp_core::id::NodeId;
 
-use super::{Part, Share, is_nodes_own};
+use super::{Part, Share, Target, is_nodes_own};
 use crate::error::RecvError;
 use crate::node::{NodeEngine, Own, Pipe, Turn, Waiter, When};
 
@@ -162,19 +162,25 @@ impl<S: Share> Part<S> {
 
     /// Whether no part is left that could send to this one: this node has no other, and every other node has failed or left.
     pub(super) fn is_alone(&self) -> bool {
-        let engine = self.shared().engine();
-        let me = self.id.node();
-        let mut others =
-            (0..engine.config().nodes).filter_map(NodeId::new).filter(|node| *node != me).peekable();
-        // A single node is never alone: another thread may still register a part.
-        let is_only = others.peek().is_none();
-        // In an open cluster the founder waits for others to join.
-        let waits = engine.config().is_open() && engine.master() == Some(me);
-        let here = |part: &pdbp_core::tables::PartEntry| {
-            part.id.node() == me && part.id != self.id && !is_nodes_own(part.name.as_str())
-        };
-        let has_others =
-            || engine.nameless() > usize::from(self.id.is_nameless()) || engine.parts().any(here);
-        !is_only && !waits && others.all(|node| engine.has_failed(node)) && !has_others()
+        are_alone(&[self])
     }
+}
+
+/// Whether no part but these, which are of one node and wait together, is left that could send to them.
+pub(super) fn are_alone<S: Share>(parts: &[&Part<S>]) -> bool {
+    let Some(first) = parts.first() else { return false };
+    let engine = first.shared().engine();
+    let me = first.id.node();
+    let mut others = (0..engine.config().nodes).filter_map(NodeId::new).filter(|node| *node != me).peekable();
+    // A single node is never alone: another thread may still register a part.
+    let is_only = others.peek().is_none();
+    // In an open cluster the founder waits for others to join.
+    let waits = engine.config().is_open() && engine.master() == Some(me);
+    let is_one = |id: Target| parts.iter().any(|part| part.id == id);
+    let nameless = parts.iter().filter(|part| part.id.is_nameless()).count();
+    let here = |part: &pdbp_core::tables::PartEntry| {
+        part.id.node() == me && !is_one(part.id) && !is_nodes_own(part.name.as_str())
+    };
+    let has_others = || engine.nameless() > nameless || engine.parts().any(here);
+    !is_only && !waits && others.all(|node| engine.has_failed(node)) && !has_others()
 }

@@ -329,15 +329,44 @@ fn waits_for_messages_and_streams_end_at_once_when_nobody_is_left() {
         assert_eq!(a.recv_batch(long).map(|_| ()), Err(RecvError::NobodyLeft));
         assert_eq!(a.accept_stream(long).map(|_| ()), Err(RecvError::NobodyLeft));
         assert_eq!(a.wait(Interest::Recv, long).map(|_| ()), Err(RecvError::NobodyLeft));
+        assert_eq!(nodes[0].wait_any(&[(&a, Interest::Recv)], long).map(|_| ()), Err(RecvError::NobodyLeft));
         assert!(began.elapsed() < long);
         // Whoever waits only briefly, again and again, is told too.
         assert_eq!(a.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::NobodyLeft));
+        assert_eq!(nodes[0].wait_any(&[(&a, Interest::Recv)], Duration::ZERO), Err(RecvError::NobodyLeft));
         // With another part, it could send something.
         let other = crate::part(&nodes[0], "other");
+        let recv = [(&a, Interest::Recv)];
+        assert!(matches!(nodes[0].wait_any(&recv, Duration::from_millis(50)), Err(RecvError::Timeout(_))));
+        // Not if it waits itself, unless for room.
+        let both = [recv[0], (&other, Interest::Recv)];
+        assert_eq!(nodes[0].wait_any(&both, long), Err(RecvError::NobodyLeft));
+        let room = [recv[0], (&other, Interest::Send(to))];
+        assert!(nodes[0].wait_any(&room, long).unwrap()[1].send);
         assert!(matches!(a.recv_timeout(Duration::from_millis(50)), Err(RecvError::Timeout(_))));
         other.send(a.id(), b"here").unwrap();
         other.flush();
         drop(other);
         assert_eq!(*a.recv_timeout(SOON).unwrap(), *b"here");
+    }
+}
+
+/// It leaves alone who is no master, and cannot count.
+#[test]
+fn a_quiesce_without_the_primary_says_that_it_has_gone() {
+    for cluster in clusters(2) {
+        let (_a, b) = pair(&cluster);
+        let mut nodes = cluster.into_nodes();
+        let stays = nodes.remove(1);
+        drop((_a, nodes));
+        until(&[&b], || (b.recv_timeout(Duration::ZERO).err() == Some(RecvError::NobodyLeft)).then_some(()));
+        let brief = Duration::from_millis(50);
+        let errors = [
+            stays.quiesce(brief).unwrap_err().to_string(),
+            b.quiesce(brief, |_| {}).unwrap_err().to_string(),
+        ];
+        for error in errors {
+            assert!(error.contains("node0 has not") && error.contains("has failed or left"), "{error}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use pdbp::{LookupError, PartKind, PipeError, Progress, RecvError, RegisterError, SendError, Target};
 
@@ -153,9 +154,45 @@ fn no_message_reaches_a_part_that_it_was_not_sent_to() {
 fn names_that_cannot_be_used_are_refused() {
     for cluster in clusters(1) {
         let node = cluster.node(0).unwrap();
-        for (name, why) in [("", "empty"), ("a@b", "@"), (&"x".repeat(41)[..], "41")] {
+        let long = "x".repeat(41);
+        for (name, why) in [
+            ("", "empty"),
+            ("a@b", "@"),
+            (&long[..], "41"),
+            ("a\u{1B}[2Jb", "\\u{1b}"),
+            ("a\u{202E}b", "202e"),
+        ] {
             let error = node.register(name, PartKind::Cpu).map(|_| ()).unwrap_err();
             assert!(matches!(error, RegisterError::Refused(_)));
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+}
+
+/// Nobody can ever register such a part. Programs print errors on terminals and into logs.
+#[test]
+fn an_address_that_no_part_can_have_is_refused_at_once_in_few_printable_characters() {
+    for cluster in clusters(1) {
+        let part = part(&cluster.node(0).unwrap(), "part");
+        let (long, bytes) = ("x".repeat(5_000), "5000 bytes");
+        let place = format!("part@{long}");
+        let cases = [
+            (&long[..], bytes),
+            (&place, bytes),
+            ("", "empty"),
+            ("part@", "empty"),
+            ("part@node0@node0", "@"),
+            ("a\u{1B}]0;title\u{7}b\n", "\\u{1b}"),
+            ("a@node0\r", "\\u{d}"),
+        ];
+        for (address, why) in cases {
+            // Not after the timeout.
+            let error = part.find(address, Duration::MAX).unwrap_err();
+            assert_eq!(part.lookup(address), Err(error.clone()));
+            assert!(matches!(&error, LookupError::BadAddress { .. }), "{error}");
+            for shown in [error.to_string(), format!("{error:?}")] {
+                assert!(shown.len() < 400 && !shown.contains(char::is_control), "{shown:?}");
+            }
             assert!(error.to_string().contains(why), "{error}");
         }
     }

@@ -27,7 +27,7 @@ use super::split::Made;
 use super::switches::Switches;
 use super::{Group, JoinError, slate};
 use crate::error::{LookupError, RecvError};
-use crate::node::Node;
+use crate::node::{Node, names};
 use crate::part::{Interest, Part, Target};
 
 /// Maximum bytes kept for messages that arrive early; with more members, pieces are shorter.
@@ -69,6 +69,7 @@ impl Group {
         let left = || patience.saturating_sub(began.elapsed());
         let mut targets: Vec<Target> = Vec::with_capacity(members.len());
         for address in members {
+            names::check(address).map_err(JoinError::Lookup)?;
             #[cfg(feature = "net")]
             if crate::grid::Remote::of(part.node(), address).is_some() {
                 return Err(JoinError::Elsewhere { address: (*address).to_owned() });
