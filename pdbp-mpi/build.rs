@@ -1,4 +1,4 @@
-//! With the feature `mpi-linked`: says which packages are missing, before the build of the crate `mpi` says it less clearly.
+//! With the feature `mpi-linked`: names the missing packages before the build of the crate `mpi` fails less clearly.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -10,7 +10,7 @@ fn main() {
 fn check() {
     use std::process::Command;
 
-    // A build that fails is tried again anyhow.
+    // A failed build is retried anyway.
     println!("cargo:rerun-if-env-changed=MPICC");
     let compiler = std::env::var("MPICC").unwrap_or_else(|_| "mpicc".to_owned());
     let mut missing = Vec::new();
@@ -18,7 +18,7 @@ fn check() {
         missing
             .push(format!("no MPI compiler `{compiler}` (another one can be named in the variable MPICC)"));
     }
-    // In the way in which `bindgen` will load it, so that both find the same.
+    // As `bindgen` will load it, so that both find the same library.
     if let Err(why) = clang_sys::load() {
         missing.push(format!("no libclang: {why}"));
     }

@@ -7,10 +7,10 @@ use pdbp_core::Bell;
 
 use crate::window::Region;
 
-/// Longest sleep of a node that has peers on other hosts: nobody can ring for what they send.
+/// Longest sleep of a node with peers on other hosts, which cannot ring when they send.
 const REMOTE_NAP: Duration = Duration::from_micros(40);
 
-/// The bell of a node: peers on its host ring it, and threads of its own process.
+/// The bell of a node: rung by peers on its host, and by threads of its own process.
 pub struct WindowBell {
     region: Arc<Region>,
     /// Longest sleep.

@@ -1,10 +1,11 @@
 //! Communicators that the program passes in.
 
-/// An MPI communicator of the program: a value of the crate `mpi` (with the feature `mpi-linked`),
-/// a [`RawCommunicator`], or a type of your own.
+/// An MPI communicator of the program: a value of the crate `mpi` (with the feature `mpi-linked`), a [`RawCommunicator`], or a type
+/// of your own.
 ///
 /// # Safety
-/// `handle` is that of a communicator, of the MPI that this process has loaded, that lives as long as the value is lent.
+/// `handle` must return the handle of a communicator of the MPI that this process has loaded. The communicator must live as long as
+/// the value is borrowed.
 pub unsafe trait Communicator {
     /// The handle, an `MPI_Comm`, as a number (in C `(uintptr_t)comm`).
     fn handle(&self) -> usize;
@@ -18,7 +19,8 @@ impl RawCommunicator {
     /// Takes the handle of a communicator, an `MPI_Comm`, as a number (in C `(uintptr_t)comm`).
     ///
     /// # Safety
-    /// It is the handle of a communicator of the MPI that this process has loaded, which is not freed as long as the value is used.
+    /// `comm` must be the handle of a communicator of the MPI that this process has loaded, and the communicator must not be freed
+    /// while the value is in use.
     pub unsafe fn new(comm: usize) -> Self {
         Self(comm)
     }
@@ -31,12 +33,12 @@ unsafe impl Communicator for RawCommunicator {
     }
 }
 
-// SAFETY: a communicator that lives, of the MPI that the program is linked with, which is then the one that is used.
+// SAFETY: a live communicator of the MPI that the program is linked with, which is then the one in use.
 #[cfg(feature = "mpi-linked")]
 unsafe impl<C: mpi::topology::Communicator> Communicator for C {
     fn handle(&self) -> usize {
         let handle = self.as_raw();
-        // An `int` of one library, a pointer of another.
+        // An `int` in one library, a pointer in another.
         if size_of_val(&handle) == size_of::<u32>() {
             // SAFETY: of that size, and any bytes are a number.
             (unsafe { std::mem::transmute_copy::<_, u32>(&handle) }) as usize

@@ -1,16 +1,15 @@
-//! Transfers by MPI alone between memory outside the blocks, such as that of a device.
+//! MPI transfers between memory outside the blocks, such as device memory.
 //!
-//! Both ends first agree on a transfer, by messages in blocks or in any other way: the sender, the receiver, the number of bytes, and a number. Then
-//! each end names its memory, and MPI does the rest. A CUDA-aware MPI does not copy through the host.
+//! Both ends first agree on a transfer, by messages in blocks or in any other way: the sender, the receiver, the number of bytes, and a number.
+//! Each end then names its memory, and MPI does the rest. A CUDA-aware MPI does not copy through the host.
 //!
 //! # Asking first
-//! A receiver may refuse a transfer. So the sender [asks](Direct::ask), and sends once the [answer](Direct::answer) is yes; the
-//! receiver posts its receives before it answers. So everything that is sent is received, and no unexpected message is left
-//! under a number that is used again.
+//! A receiver may refuse a transfer. So the sender [asks](Direct::ask), and sends once the [answer](Direct::answer) is yes; the receiver posts
+//! its receives before it answers. Everything sent is therefore received, and no unexpected message is left under a number that is used again.
 //!
 //! # Ownership
-//! The memory of a transfer is kept with its requests until these are complete, even if the [`Transfer`] is dropped. The transport
-//! tests them whenever it is polled.
+//! The memory of a transfer is kept with its requests until these are complete, even if the [`Transfer`] is dropped. The transport tests the
+//! requests whenever it is polled.
 
 mod devices;
 
@@ -30,24 +29,24 @@ use crate::result::{self, Comm, Done, Report, Request};
 use crate::window::Region;
 use devices::knows_devices;
 
-/// Transfers between two nodes that can be told apart: an MPI has at least 32767 tags.
+/// The number of transfers between two nodes that can be told apart: an MPI has at least 32767 tags.
 const NUMBERS: u64 = 8192;
-/// The first tag behind those of the links.
+/// The first tag after those of the links.
 const FIRST_TAG: u64 = 16;
-/// Bytes of one MPI message: a count is an `int`.
+/// Bytes of one MPI message, whose count is an `int`.
 const PIECE: usize = 1 << 30;
 
-/// Transfers of a node. Clones are the same.
+/// The transfers of a node. Clones share them.
 #[derive(Clone)]
 pub struct Direct(Arc<Transfers>);
 
-/// A transfer under way.
+/// A transfer in flight.
 pub struct Transfer {
     flight: Arc<Flight>,
     transfers: Direct,
 }
 
-/// What the other end said to a [question](Direct::ask).
+/// The other end's pending answer to a [question](Direct::ask).
 pub struct Question {
     number: u64,
     from: NodeId,
@@ -61,10 +60,10 @@ pub(crate) struct Transfers {
     serial: Serial,
     linger: Duration,
     state: Mutex<State>,
-    /// Requests under way, for a look without the lock.
+    /// Requests in flight, to be read without the lock.
     pending: AtomicUsize,
     next: AtomicU64,
-    /// By node: its link has failed, so that what is under way may never be complete.
+    /// By node: whether its link has failed, so that transfers in flight may never complete.
     broken: Vec<AtomicBool>,
     _region: Arc<Region>,
 }
@@ -77,7 +76,7 @@ struct State {
     done: Vec<Done>,
 }
 
-/// What a request belongs to.
+/// The transfer that a request belongs to.
 struct Entry {
     flight: Arc<Flight>,
     receives: bool,
@@ -86,22 +85,22 @@ struct Entry {
 struct Flight {
     /// Requests that are not complete.
     left: AtomicUsize,
-    /// None is left, and the memory was released.
+    /// All requests are complete, and the memory was released.
     over: AtomicBool,
     failed: OnceLock<MpiError>,
     cancelled: AtomicBool,
-    /// The memory, until they are.
+    /// The memory, until the requests are complete.
     kept: Mutex<Option<Box<dyn Send>>>,
 }
 
-/// Flights of which requests are complete. What becomes of their memory when it is let go of is its owner's matter, who may start and
-/// drop domains in it: so that is done when the gate and all locks are open.
+/// Transfers with newly completed requests. Releasing their memory runs the owner's code, which may start and drop domains; so that must happen
+/// after the gate and all locks are released.
 #[must_use = "their memory waits for it"]
 #[derive(Default)]
 struct Finished(Vec<Arc<Flight>>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole after every line.
+    // Consistent after every statement.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -109,7 +108,7 @@ fn tag(number: u64, is_answer: bool) -> c_int {
     (FIRST_TAG + 2 * (number % NUMBERS) + u64::from(is_answer)) as c_int
 }
 
-/// What MPI says of itself.
+/// An error that does not come from an MPI call.
 fn error(call: &'static str, text: &str) -> MpiError {
     MpiError { call, code: 0, text: text.to_owned() }
 }
@@ -133,37 +132,37 @@ impl Direct {
         }))
     }
 
-    /// Whether the MPI library says of itself that it knows the memory of CUDA devices: `MPIX_Query_cuda_support` of Open MPI and
-    /// its relatives, `MPIX_GPU_query_support` of MPICH. One that has neither does not.
+    /// Whether the MPI library reports that it can access CUDA device memory: `MPIX_Query_cuda_support` of Open MPI and its relatives,
+    /// `MPIX_GPU_query_support` of MPICH. A library with neither function cannot.
     pub fn says_it_knows_devices(&self) -> bool {
         process::enter().is_some_and(|gate| knows_devices(&gate))
     }
 
-    /// A number for a transfer that this node sends; not the same again for long.
+    /// A number for a transfer that this node sends; it does not recur for a long time.
     pub fn number(&self) -> u64 {
         self.0.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether transfers with the node can be begun: no link to it has [failed](Self::give_up_on).
+    /// Whether transfers with the node can begin: its link has not [failed](Self::give_up_on).
     pub fn is_open_to(&self, node: NodeId) -> bool {
         self.0.broken.get(node.index()).is_some_and(|broken| !broken.load(Ordering::Relaxed))
     }
 
-    /// Says that the link to the node has failed: who knows what of a transfer has left. None is begun with it again.
+    /// Records that the link to the node has failed, so that the fate of its transfers is unknown. No further transfer with it begins.
     pub fn give_up_on(&self, node: NodeId) {
         if let Some(broken) = self.0.broken.get(node.index()) {
             broken.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Begins to send, when the receiver has said yes.
+    /// Begins to send, once the receiver has said yes.
     ///
     /// # Errors
-    /// What MPI says; it is finalised; the memory is a device's, which it does [not know](Self::says_it_knows_devices).
+    /// MPI reports an error; it is finalised; or the memory is a device's, which MPI [cannot access](Self::says_it_knows_devices).
     pub fn send(&self, to: NodeId, number: u64, memory: impl SendMemory) -> Result<Transfer, MpiError> {
         let (bytes, space, tag) = (memory.bytes(), memory.space(), tag(number, false));
         self.begin((bytes, space), Box::new(memory), false, |gate, piece| {
-            // SAFETY: the bytes stay, and nobody writes them, as long as `memory` lives (`SendMemory`): until the request is complete.
+            // SAFETY: the bytes stay in place and are not written as long as `memory` lives (`SendMemory`): until the request is complete.
             unsafe { self.0.comm.isend(gate, piece, to.index(), tag) }
         })
     }
@@ -180,7 +179,7 @@ impl Direct {
     ) -> Result<Transfer, MpiError> {
         let (bytes, space, tag) = (memory.bytes(), memory.space(), tag(number, false));
         self.begin((bytes, space), Box::new(memory), true, |gate, piece| {
-            // SAFETY: as in `send`, and nobody reads them either (`RecvMemory`).
+            // SAFETY: as in `send`, and nothing else reads the bytes either (`RecvMemory`).
             unsafe { self.0.comm.irecv(gate, piece, from.index(), tag) }
         })
     }
@@ -195,7 +194,7 @@ impl Direct {
         Ok(Question { number, from: node, word, transfer })
     }
 
-    /// Answers a question. For yes the receives have been posted.
+    /// Answers a question. Before a yes, the receives must have been posted.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -218,7 +217,7 @@ impl Direct {
         })
     }
 
-    /// Begins a request for each piece. When one cannot be begun, those before it go on, and the transfer has failed.
+    /// Begins a request for each piece. If one fails to start, those before it continue, and the transfer has failed.
     fn begin(
         &self,
         (bytes, space): (NonNull<[u8]>, Space),
@@ -265,7 +264,7 @@ impl Direct {
         Ok(Transfer { flight, transfers: self.clone() })
     }
 
-    /// Takes note of what is complete; the transport does so when it is polled.
+    /// Processes completed requests; the transport calls this when it is polled.
     pub(crate) fn poll(&self) {
         if self.0.pending.load(Ordering::Relaxed) > 0
             && let Some(gate) = process::enter()
@@ -284,9 +283,9 @@ impl Finished {
 }
 
 impl Flight {
-    /// So many requests are complete.
+    /// Counts off `requests` that are complete.
     fn finish(&self, requests: usize) {
-        // Whoever takes the last off sees what the others did.
+        // The thread that counts off the last one sees what the others did.
         if self.left.fetch_sub(requests, Ordering::AcqRel) == requests {
             self.let_go();
         }
@@ -295,7 +294,7 @@ impl Flight {
     fn let_go(&self) {
         let kept = lock(&self.kept).take();
         drop(kept);
-        // Pairs with the load in `is_over`: who sees it has the memory for itself.
+        // Pairs with the load in `is_over`: a thread that sees it has exclusive use of the memory.
         self.over.store(true, Ordering::Release);
     }
 
@@ -312,10 +311,10 @@ impl Transfers {
         let mut done = std::mem::take(&mut state.done);
         let tested = result::test_some(gate, &mut state.requests, &mut state.report, |d| done.push(d));
         if let Err(e) = tested {
-            // Nothing can be said of any; their memory stays.
+            // The state of all requests is unknown; their memory stays.
             state.entries.iter().for_each(|entry| drop(entry.flight.failed.set(e.clone())));
         }
-        // From the back, so that places stay what they are while entries are removed.
+        // From the back, so that the remaining indices stay valid while entries are removed.
         done.sort_unstable_by_key(|d| d.at);
         for Done { at, outcome } in done.drain(..).rev() {
             if at >= state.entries.len() {
@@ -335,7 +334,7 @@ impl Transfers {
         finished
     }
 
-    /// Asks for the end of receives.
+    /// Cancels receives.
     fn cancel(&self, gate: &Gate, of: impl Fn(&Entry) -> bool) {
         let mut state = lock(&self.state);
         let State { requests, entries, .. } = &mut *state;
@@ -352,7 +351,7 @@ impl Transfers {
 }
 
 impl Drop for Transfers {
-    /// Waits until what is sent has left, at most as long as links linger. What is under way then keeps its memory for ever.
+    /// Waits until everything sent has left, at most as long as links linger. What is still in flight then keeps its memory for ever.
     fn drop(&mut self) {
         let until = Instant::now() + self.linger;
         let mut cancelled = false;
@@ -384,10 +383,10 @@ impl Drop for Transfers {
 }
 
 impl Transfer {
-    /// Whether all bytes have been sent or received, so that the memory was released.
+    /// Whether all bytes have been sent or received, and the memory released.
     ///
     /// # Errors
-    /// What MPI says. Of the memory nothing is known then, and it may be kept for ever.
+    /// MPI reports an error. The state of the memory is then unknown, and it may be kept for ever.
     pub fn is_over(&self) -> Result<bool, MpiError> {
         if !self.flight.is_over() {
             self.transfers.poll();
@@ -414,17 +413,17 @@ impl Transfer {
 }
 
 impl Question {
-    /// The answer, when it has come.
+    /// Returns the answer once it has arrived.
     ///
     /// # Errors
-    /// What MPI says.
+    /// MPI reports an error.
     pub fn poll(&mut self) -> Result<Option<bool>, MpiError> {
         while self.transfer.is_over()? {
             let word = self.word.load(Ordering::Relaxed);
             if word >> 1 == self.number {
                 return Ok(Some(word & 1 == 1));
             }
-            // To a question of the same tag that was given up before it was answered.
+            // The answer to a question with the same tag that was given up before it was answered.
             self.transfer = self.transfer.transfers.listen(self.from, self.number, &self.word)?;
         }
         Ok(None)
@@ -439,7 +438,7 @@ impl Drop for Question {
     }
 }
 
-/// A word that MPI reads or writes, and the program only when it does not.
+/// A word that MPI reads or writes; the program accesses it only when MPI does not.
 struct Word(Arc<AtomicU64>);
 
 impl Word {
@@ -449,7 +448,7 @@ impl Word {
     }
 }
 
-// SAFETY: the word is on the heap, and written by nobody after it was made.
+// SAFETY: the word is on the heap, and never written after it was made.
 unsafe impl SendMemory for Word {
     fn bytes(&self) -> NonNull<[u8]> {
         self.place()
@@ -459,7 +458,7 @@ unsafe impl SendMemory for Word {
     }
 }
 
-// SAFETY: the word is on the heap, and looked at when the receive is over (`Question::poll`).
+// SAFETY: the word is on the heap, and read only when the receive is over (`Question::poll`).
 unsafe impl RecvMemory for Word {
     fn bytes(&mut self) -> NonNull<[u8]> {
         self.place()

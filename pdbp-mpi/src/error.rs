@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors of this crate.
 
 use std::error::Error;
 use std::fmt;
@@ -13,7 +13,7 @@ pub struct MpiError {
     pub call: &'static str,
     /// Its error code.
     pub code: i32,
-    /// What the MPI library says of the code.
+    /// MPI's text for the code.
     pub text: String,
 }
 
@@ -31,22 +31,22 @@ impl Error for MpiError {}
 pub enum StartError {
     /// No usable MPI was found.
     Library(LibraryError),
-    /// The number is not the handle of a communicator of the MPI that is loaded.
+    /// The number is not a communicator handle of the loaded MPI.
     Communicator {
         /// The number.
         bits: usize,
         /// The MPI.
         library: String,
     },
-    /// MPI was finalised before.
+    /// MPI was already finalised.
     Finalised,
-    /// MPI was not initialised, and this process may not do it.
+    /// MPI was not initialised, and this call does not initialise it.
     NotInitialised,
-    /// MPI gives less thread support than is needed.
+    /// MPI provides less thread support than needed.
     Threads {
-        /// The support that MPI gives.
+        /// The support that MPI provides.
         have: Threads,
-        /// The support that is needed.
+        /// The support needed.
         need: Threads,
         /// Whether this library initialised MPI, or the program did.
         ours: bool,
@@ -62,13 +62,13 @@ pub enum StartError {
         /// The largest.
         most: u64,
     },
-    /// There is not enough memory for blocks.
+    /// Not enough memory for blocks.
     Memory {
         /// Bytes wanted by this process.
         bytes: usize,
-        /// Whether they were to be shared with the other processes of the host.
+        /// Whether it was to be shared with the other processes of the host.
         shared: bool,
-        /// What MPI says.
+        /// MPI's error.
         cause: Option<MpiError>,
     },
     /// Another process could not join.
@@ -147,20 +147,20 @@ impl From<LibraryError> for StartError {
 pub enum LibraryError {
     /// None was found.
     NotFound {
-        /// What was asked for.
+        /// The requested library.
         wanted: Library,
-        /// What has started the process.
+        /// What started the process.
         launcher: Option<Launcher>,
-        /// Folders that were looked into before those of the system's loader.
+        /// Folders searched before those of the system's loader.
         folders: Vec<PathBuf>,
         /// The outcome for each file.
         tried: Vec<String>,
     },
-    /// The file that is named cannot be opened.
+    /// The named file cannot be opened.
     File {
         /// Its path.
         file: String,
-        /// What the system says.
+        /// The system's message.
         why: String,
     },
     /// The library is not an MPI.
@@ -168,27 +168,27 @@ pub enum LibraryError {
         /// The library.
         file: String,
     },
-    /// It is an MPI that cannot be used.
+    /// The library is an MPI that cannot be used.
     Unsupported {
         /// The library.
         file: String,
-        /// The name that it reports.
+        /// The version that it reports.
         version: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// It lacks a symbol.
+    /// The library lacks a symbol.
     Incomplete {
         /// The library.
         file: String,
         /// The symbol.
         missing: String,
     },
-    /// The process has another MPI already, and cannot have two.
+    /// The process already has another MPI, and cannot have two.
     Second {
-        /// What was asked for.
+        /// The requested library.
         wanted: Library,
-        /// What there is.
+        /// The MPI that it has.
         present: String,
     },
     /// The launcher belongs to another MPI.
@@ -202,11 +202,11 @@ pub enum LibraryError {
         /// Whether the program is linked with it.
         is_linked: bool,
     },
-    /// The launcher has started several processes, and MPI takes each for a job of its own.
+    /// The launcher has started several processes, but MPI takes each for a job of its own.
     Ranks {
         /// The launcher.
         launcher: Launcher,
-        /// How many it says there are.
+        /// The number of processes that it reports.
         ranks: usize,
         /// The MPI.
         library: String,
@@ -215,9 +215,9 @@ pub enum LibraryError {
     NotLinked,
 }
 
-/// How an MPI is named.
+/// The setting that names an MPI.
 const NAMED: &str = "`mpi` (PDBP_MPI)";
-/// How one is installed.
+/// How to install one.
 const INSTALL: &str = "(Debian: apt install openmpi-bin, or mpich)";
 
 impl fmt::Display for LibraryError {
@@ -288,13 +288,13 @@ impl Error for LibraryError {}
 /// MPI's levels of thread support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Threads {
-    /// There is one thread.
+    /// The process has one thread.
     Single,
     /// Only the thread that initialised MPI calls it.
     Funnelled,
     /// Any thread calls it, one at a time. Enough for this library.
     Serialised,
-    /// Any thread calls it at any time. Needed when the program calls MPI while a progress thread runs.
+    /// Any thread calls it at any time. Needed if the program calls MPI while a progress thread runs.
     Multiple,
 }
 

@@ -1,11 +1,12 @@
-//! An eventcount that processes share: a count for the futex, and whether anybody sleeps.
+//! An eventcount that processes share: a futex word that counts, and the number of sleepers.
 
 use std::time::Duration;
 
 use crate::futex;
 use crate::sync::{AtomicU32, Ordering, fence};
 
-/// An eventcount in a process' part of the window. Threads sleep on it; whoever has something for them rings it.
+/// An eventcount in a process' part of the window. Threads sleep on it; other threads and processes ring it when
+/// they have work for them.
 #[derive(Clone, Copy)]
 pub(crate) struct Eventcount<'a> {
     /// Counts the rings that found a sleeper.
@@ -14,9 +15,10 @@ pub(crate) struct Eventcount<'a> {
 }
 
 impl Eventcount<'_> {
-    /// Wakes the sleepers. Costs a fence and a load when there are none.
+    /// Wakes the sleepers. Costs a fence and a load if there are none.
     pub(crate) fn ring(&self) {
-        // Pairs with the fence in `sleep`: either the sleeper sees what was put in place, or it is counted here.
+        // Pairs with the fence in `sleep`: either the sleeper sees the work that was published, or it is counted
+        // here.
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) > 0 {
             self.rings.fetch_add(1, Ordering::Relaxed);

@@ -9,11 +9,11 @@ mod implementation {
 
     use rustix::thread::futex::{Flags, Timespec, wait as futex_wait, wake};
 
-    /// Sleeps while the word has the value, at most for `timeout`.
+    /// Sleeps while the word has this value, at most for `timeout`.
     pub(crate) fn wait(word: &AtomicU32, value: u32, timeout: Duration) {
-        // A timeout too long for the clock is none.
+        // A timeout too long for the clock means none.
         let timeout = Timespec::try_from(timeout).ok();
-        // Whatever ends the sleep, the caller looks again.
+        // Whatever ends the sleep, the caller checks again.
         let _ = futex_wait(word, Flags::empty(), value, timeout.as_ref());
     }
 
@@ -27,7 +27,7 @@ mod implementation {
     use std::sync::atomic::AtomicU32;
     use std::time::Duration;
 
-    /// There is no futex between processes here: a short sleep.
+    /// This system has no futex between processes: sleeps briefly.
     pub(crate) fn wait(_word: &AtomicU32, _value: u32, timeout: Duration) {
         std::thread::sleep(timeout.min(Duration::from_micros(100)));
     }

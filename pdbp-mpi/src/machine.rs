@@ -1,7 +1,7 @@
-//! Finds the processes that are on one machine. Containers and network namespaces on it are separate hosts that share its processors.
+//! Finds the processes on one machine. Containers and network namespaces on it are separate hosts that share its processors.
 
-/// A number of the machine that runs this process: a sum (FNV-1a) over what Linux calls its boot, the same in all containers; 0 where it is not
-/// known.
+/// A number that identifies the machine running this process: an FNV-1a hash of Linux' boot ID, which is the same in all containers; 0 where it
+/// is unknown.
 pub(crate) fn number() -> u64 {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     if boot.is_empty() {
@@ -11,7 +11,7 @@ pub(crate) fn number() -> u64 {
         .fold(0xCBF2_9CE4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
 }
 
-/// How many of all processes are on one machine with the one of this rank, itself not counted.
+/// How many other processes share the machine of the process with this rank.
 pub(crate) fn beside(rank: usize, machines: &[u64]) -> usize {
     let own = machines.get(rank).copied().unwrap_or_default();
     let same = machines.iter().filter(|machine| **machine == own && own != 0);

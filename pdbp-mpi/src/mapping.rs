@@ -1,20 +1,20 @@
 //! A second mapping of memory that MPI has mapped.
 //!
-//! `MPI_Finalize` unmaps MPI's windows. Programs call it, or it runs when the process exits, while other threads
-//! still poll and read. A mapping of our own stays as long as it is needed, so all access goes through it, and if it cannot be
-//! made, processes share no memory.
+//! `MPI_Finalize` unmaps MPI's windows. Programs call it, or it runs when the process exits, while other threads still poll and
+//! read. A mapping of our own stays as long as it is needed, so all access goes through it; if it cannot be made, processes share
+//! no memory.
 
 use std::io;
 use std::ptr::NonNull;
 
-/// Whether this system can map memory once more.
+/// Whether this system can map memory a second time.
 pub(crate) const IS_SUPPORTED: bool = cfg!(target_os = "linux");
 
-/// The mapping; dropping it ends it.
+/// The second mapping; dropping it unmaps it.
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     length: usize,
-    /// Where the bytes begin that were asked for; before them is what else lies in their first page.
+    /// The offset of the requested bytes; before them lies the rest of their first page.
     before: usize,
 }
 
@@ -22,14 +22,14 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps the pages of these bytes once more.
+    /// Maps the pages of these bytes a second time.
     ///
     /// # Safety
-    /// The bytes are mapped until this returns. (What the new mapping shows is as shared as the old one's: whoever makes a
-    /// reference from [`bytes`](Self::bytes) has to know who else writes there.)
+    /// The bytes are mapped until this returns. (The new mapping is as shared as the old one: code that makes a reference from
+    /// [`bytes`](Self::bytes) must know who else writes there.)
     ///
     /// # Errors
-    /// What the system says: there are too many mappings or too little room for addresses, or the memory is not shared.
+    /// The system's error: there are too many mappings or too little address space, or the memory is not shared.
     #[cfg(target_os = "linux")]
     pub(crate) unsafe fn of(bytes: NonNull<[u8]>) -> io::Result<Self> {
         // SAFETY: asks for a number.
@@ -39,8 +39,8 @@ impl Mapping {
         let before = base.addr().get() % page;
         let first = base.as_ptr().wrapping_sub(before);
         let length = before.checked_add(bytes.len()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: an old length of 0 leaves the mapping as it is, and makes another one of the same pages, if they are shared; the
-        // pages are mapped, by the contract.
+        // SAFETY: an old length of 0 leaves the mapping as it is, and maps the same pages again, if they are shared; the pages are
+        // mapped, by the contract.
         let made = unsafe { libc::mremap(first.cast(), 0, length, libc::MREMAP_MAYMOVE) };
         if made == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -54,7 +54,7 @@ impl Mapping {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// The bytes in this mapping, which stay mapped as long as the value lives.
+    /// The bytes in this mapping, valid as long as the value lives.
     pub(crate) fn bytes(&self) -> NonNull<[u8]> {
         // SAFETY: in the first page of what was mapped.
         let first = unsafe { self.base.add(self.before) };
@@ -65,7 +65,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         #[cfg(target_os = "linux")]
-        // SAFETY: mapped in `of`, and nothing that was made of `bytes` is used after the value (its doc, and `window::Region`).
+        // SAFETY: mapped in `of`, and nothing derived from `bytes` is used after the value (its doc, and `window::Region`).
         let _ = unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
     }
 }

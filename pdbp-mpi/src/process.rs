@@ -1,10 +1,10 @@
 //! State that exists once per process: whether MPI is up, the lock that serialises its calls, and the remains of domains that have ended.
 //!
 //! # When memory is freed
-//! A window can be freed only by all its processes together, and a process that drops its end of a domain must not wait for
-//! that: a peer may be busy, or dead. So what is left of a domain is kept in a list, and freed at the next collective call: when the same
-//! processes start another domain, or when MPI is finalised, if this library initialised it. The list also keeps the memory of
-//! requests that could not be completed.
+//! Only all its processes together can free a window, and a process that drops its end of a domain must not wait for them: a peer may be
+//! busy, or dead. So the remains of a domain are kept in a list, and freed at the next collective call: when the same processes start
+//! another domain, or when MPI is finalised, if this library initialised it. The list also keeps the memory of requests that could not be
+//! completed.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -21,36 +21,36 @@ use pdbp_core::umb::HeapMemory;
 
 static PROCESS: Mutex<Process> =
     Mutex::new(Process { ours: false, over: false, watched: false, domains: Vec::new(), serial: 0 });
-/// Set when MPI is being finalised, for those who cannot wait for the lock.
+/// Set when MPI is being finalised, for threads that cannot wait for the lock.
 static OVER: AtomicBool = AtomicBool::new(false);
-/// Set when a process of the host has died in the middle of a domain.
+/// Set when a process on this host has died without leaving its domain.
 static DIED: AtomicBool = AtomicBool::new(false);
-/// The process that has initialised MPI, and not a child of it.
+/// The process that initialised MPI, to tell it from forked children.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// The right to call MPI: it is loaded and up, and no other thread of this library is in it.
+/// The right to call MPI: it is loaded and initialised, and no other thread of this library is calling it.
 pub(crate) struct Gate(MutexGuard<'static, Process>, &'static Loaded);
 
 struct Process {
     /// This library has initialised MPI.
     ours: bool,
     over: bool,
-    /// `finalising` will be called.
+    /// `finalising` is registered.
     watched: bool,
     /// All domains of this process, in the order in which they were made, until they are freed.
     domains: Vec<Domain>,
     serial: u64,
 }
 
-/// What MPI has of a domain.
+/// MPI's resources for a domain.
 struct Domain {
     serial: u64,
     comm: Comm,
     host: Option<Comm>,
     region: Weak<Region>,
-    /// The memory, when nobody needs it any more but requests.
+    /// The memory, once only requests may still need it.
     backing: Option<Backing>,
-    /// What was not complete when the transport was dropped.
+    /// Requests that were not complete when the transport was dropped.
     requests: Vec<Request>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) enum Backing {
 }
 
 impl Backing {
-    /// The memory of the parts of the host's processes, as long as the value lives.
+    /// The parts of the host's processes, valid as long as the value lives.
     pub(crate) fn parts(&self) -> Vec<NonNull<[u8]>> {
         match self {
             Self::Window(_, mappings) => mappings.iter().map(Mapping::bytes).collect(),
@@ -75,7 +75,7 @@ impl Backing {
     }
 }
 
-/// Names a domain among those of this process.
+/// Identifies a domain within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Serial(u64);
 
@@ -86,11 +86,11 @@ impl Serial {
 }
 
 fn lock() -> MutexGuard<'static, Process> {
-    // A panic in between leaves the list as it is, which is whole at any time.
+    // The list is consistent at every point, so a panic elsewhere does no harm.
     PROCESS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The right to call MPI; `None` when it is finalised or was never initialised.
+/// Enters MPI; `None` when it is finalised or was never initialised.
 pub(crate) fn enter() -> Option<Gate> {
     if OVER.load(Ordering::Relaxed) {
         return None;
@@ -101,7 +101,7 @@ pub(crate) fn enter() -> Option<Gate> {
     (!process.over && !result::is_finalised(mpi)).then_some(Gate(process, mpi))
 }
 
-/// Loads an MPI and initialises it, unless the program has. `need`: what threads must be allowed to do.
+/// Loads an MPI and initialises it, unless the program has. `need` is the thread support required.
 pub(crate) fn begin(library: &Library, need: Threads) -> Result<Gate, StartError> {
     let mpi = library::load(library)?;
     let mut process = lock();
@@ -134,12 +134,12 @@ pub(crate) fn note_death() {
     DIED.store(true, Ordering::Relaxed);
 }
 
-/// Whether MPI is finalised, so that it does not touch any memory any more.
+/// Whether MPI is finalised, and no longer touches any memory.
 pub(crate) fn is_over() -> bool {
     library::loaded().is_some_and(|mpi| result::is_finalised(mpi))
 }
 
-/// Whether the program has initialised MPI itself, so that it may call it as well. Loads the library, if that was not done.
+/// Whether the program itself has initialised MPI, and so may call it as well. Loads the library if that has not been done.
 ///
 /// # Errors
 /// See [`LibraryError`](crate::LibraryError).
@@ -154,7 +154,7 @@ impl Gate {
         self.1
     }
 
-    /// Enters a new domain into the list.
+    /// Adds a new domain to the list.
     pub(crate) fn open_domain(&mut self, comm: Comm, host: Option<Comm>) -> Serial {
         let process = &mut *self.0;
         process.serial += 1;
@@ -163,35 +163,35 @@ impl Gate {
         Serial(serial)
     }
 
-    /// Marks a domain that has come to nothing, on all of its processes, and takes what memory it has.
+    /// Marks a domain that failed to start, on all of its processes, and takes its memory.
     pub(crate) fn abandon(&mut self, serial: Serial, backing: Backing) {
         if let Some(domain) = self.0.domains.iter_mut().find(|d| d.serial == serial.0) {
             domain.backing = Some(backing);
         }
     }
 
-    /// The memory of a domain.
+    /// Records the memory of a domain.
     pub(crate) fn attach(&mut self, serial: Serial, region: Weak<Region>) {
         if let Some(domain) = self.0.domains.iter_mut().find(|d| d.serial == serial.0) {
             domain.region = region;
         }
     }
 
-    /// Keeps requests that could not be completed. Their memory has to come to [`bury`] some day.
+    /// Keeps requests that could not be completed. Their memory must reach [`bury`] eventually.
     pub(crate) fn keep(&mut self, serial: Serial, requests: Vec<Request>) {
         if let Some(domain) = self.0.domains.iter_mut().find(|d| d.serial == serial.0) {
             domain.requests.extend(requests);
         }
     }
 
-    /// Frees what all processes of `comm` have done with. Collective.
+    /// Frees the domains that all processes of `comm` are done with. Collective.
     pub(crate) fn reap(&mut self, comm: Comm) -> Result<(), MpiError> {
         let mut candidates = Vec::new();
         for domain in std::mem::take(&mut self.0.domains) {
             let congruent = comm.is_congruent(self, domain.comm).unwrap_or(false);
             if congruent { candidates.push(domain) } else { self.0.domains.push(domain) }
         }
-        // All processes have made the same domains of these processes, in the same order.
+        // All processes have made the same domains on these processes, in the same order.
         let mut done: Vec<u64> = candidates.iter_mut().map(|d| u64::from(self.is_done(d))).collect();
         let agreed = if done.is_empty() { Ok(()) } else { comm.least(self, &mut done) };
         for (domain, done) in candidates.into_iter().zip(done) {
@@ -208,7 +208,7 @@ impl Gate {
     fn is_done(&self, domain: &mut Domain) -> bool {
         let mut report = Report::default();
         if !domain.requests.is_empty() {
-            // What fails is complete as well.
+            // A request that failed is complete as well.
             let _ = result::test_some(self, &mut domain.requests, &mut report, |_| ());
             domain.requests.retain(|request| !request.is_null(self));
         }
@@ -219,7 +219,7 @@ impl Gate {
         match domain.backing {
             Some(Backing::Window(window, mappings)) => {
                 drop(mappings);
-                // SAFETY: all processes have given their part up (`bury`).
+                // SAFETY: all processes have given up their part (`bury`).
                 unsafe { window.free(self) }
             }
             Some(Backing::Heap(memory)) => drop(memory),
@@ -230,25 +230,25 @@ impl Gate {
     }
 }
 
-/// Takes the memory of a domain whose blocks nobody needs any more; requests still may.
+/// Takes the memory of a domain whose blocks are no longer in use, except perhaps by requests.
 pub(crate) fn bury(serial: Serial, backing: Backing) {
     let mut process = lock();
     let Some(domain) = process.domains.iter_mut().find(|d| d.serial == serial.0) else {
-        // MPI is being finalised, and may still bring requests to their ends.
+        // MPI is being finalised, and may still complete requests.
         std::mem::forget(backing);
         return;
     };
     domain.backing = Some(match backing {
-        // MPI does not point here any more.
+        // MPI no longer points here.
         Backing::Heap(_) if domain.requests.is_empty() => Backing::Nothing,
         backing => backing,
     });
 }
 
-/// Runs when the process exits, if this library has initialised MPI: mpirun takes a process that did not finalise for one
-/// that failed. It returns when all processes have come as far, as `MPI_Finalize` does.
+/// Runs when the process exits, if this library initialised MPI: mpirun takes a process that did not finalise for a failed one. Returns
+/// once all processes have got here, as `MPI_Finalize` does.
 extern "C" fn end() {
-    // Neither the domains nor MPI are those of a child that was forked; nor are the threads that may hold the lock.
+    // A forked child owns neither the domains nor MPI, nor does it have the threads that may hold the lock.
     if OWNER.load(Ordering::Relaxed) != std::process::id() {
         return;
     }
@@ -264,21 +264,21 @@ extern "C" fn end() {
         region.leave();
         remote::say_goodbye(&gate, *comm, region);
     }
-    // What was upgraded is not dropped, since that would take the lock.
+    // The upgraded references are leaked, since dropping them would take the lock.
     std::mem::forget(left);
     close(&mut gate);
-    // The dead never come to `MPI_Finalize`, and Open MPI would wait for them. The launcher knows already that the job has failed.
+    // The dead never call `MPI_Finalize`, and Open MPI would wait for them. The launcher already knows that the job has failed.
     if DIED.load(Ordering::Relaxed) {
         return;
     }
-    // SAFETY: this library has initialised MPI, and nobody enters any more. Both MPIs take any thread for this.
+    // SAFETY: this library initialised MPI, and no thread enters any more. Both MPIs accept this call from any thread.
     let _ = unsafe { result::finalise(mpi) };
 }
 
-/// Runs at the beginning of an `MPI_Finalize` that the program calls: waits until no other thread of this library is in MPI, and
-/// lets none in again.
+/// Runs at the beginning of an `MPI_Finalize` that the program calls: waits until no other thread of this library is in MPI, and bars it
+/// from then on.
 pub(crate) fn finalising() {
-    // Not the lock when this library finalises, which has it.
+    // When this library finalises, it holds the lock already.
     if !OVER.load(Ordering::Relaxed)
         && let Some(mpi) = library::loaded()
     {
@@ -286,14 +286,14 @@ pub(crate) fn finalising() {
     }
 }
 
-/// Lets nobody in from here on.
+/// Bars all threads from here on.
 fn close(gate: &mut Gate) {
     OVER.store(true, Ordering::Relaxed);
     gate.0.over = true;
-    // MPI may bring requests to their ends while it is finalised, so that the memory of domains that live must stay.
+    // MPI may complete requests while it is finalised, so the memory of live domains must stay.
     for region in gate.0.domains.iter().filter_map(|d| d.region.upgrade()) {
         std::mem::forget(region);
     }
-    // And that of those that have ended.
+    // And so must that of domains that have ended.
     std::mem::forget(std::mem::take(&mut gate.0.domains));
 }

@@ -1,21 +1,20 @@
 //! Watches whether another process of this host is alive.
 //!
-//! A process is watched by a descriptor of the operating system, which becomes readable when the process ends. It is opened by the process
-//! ID, which names another process in another PID namespace (containers that share memory), and after the process has ended. So a process
-//! publishes its namespace and start time with its ID, and is watched only if those of the descriptor's process are the same.
+//! A process is watched through a descriptor of the operating system, which becomes readable when the process ends. The descriptor is
+//! opened by the process ID, which may name another process: in another PID namespace (containers that share memory), or once the process
+//! has ended. So a process publishes its namespace and start time with its ID, and is watched only if the descriptor's process has the same.
 //!
-//! A process that is not watched counts as alive until it says that it leaves. If it dies, its links hang: waiting calls end with
-//! their timeout, and leases, if set, declare the node down. Launchers end a job when one of its processes dies,
-//! unless they are told not to.
+//! A process that is not watched counts as alive until it leaves. If it dies, its links hang: waiting calls end with their timeout, and
+//! leases, if set, declare the node down. Launchers end a job when one of its processes dies, unless told not to.
 
-/// Names a process, beyond its number. Zeros are unknown, and never watched.
+/// Identifies a process more reliably than its ID. Zeros mean unknown, and are never watched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Its number in its PID namespace.
+    /// Its ID in its PID namespace.
     pub(crate) number: u32,
     /// The namespace: the inode of `/proc/self/ns/pid`.
     pub(crate) namespace: u64,
-    /// When it was started, in ticks since the host was: field 22 of `/proc/PID/stat`.
+    /// Its start time, in ticks since the host booted: field 22 of `/proc/PID/stat`.
     pub(crate) started: u64,
 }
 
@@ -40,15 +39,15 @@ mod linux {
         pub(crate) fn own() -> Self {
             let number = std::process::id();
             let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
-            // Not by the number, which is another process' where /proc is that of another namespace.
+            // Not by the ID, which belongs to another process if /proc shows another namespace.
             Self { number, namespace, started: started("self").unwrap_or(0) }
         }
     }
 
-    /// When the process was started that has this folder in `/proc`.
+    /// The start time of the process with this folder in `/proc`.
     fn started(folder: &str) -> Option<u64> {
         let text = fs::read_to_string(format!("/proc/{folder}/stat")).ok()?;
-        // The second field is the program's name in parentheses, which may have spaces and parentheses itself.
+        // The second field is the program's name in parentheses, and may itself contain spaces and parentheses.
         let (_, from_third) = text.rsplit_once(')')?;
         from_third.split_whitespace().nth(22 - 3)?.parse().ok()
     }
@@ -57,7 +56,7 @@ mod linux {
     pub(crate) struct ProcessWatch(Option<OwnedFd>);
 
     impl ProcessWatch {
-        /// Watches the process, if it can be told from others.
+        /// Watches the process, if it can be identified.
         pub(crate) fn of(process: Identity) -> Self {
             let known = process.started != 0 && process.namespace != 0;
             Self((known && process.namespace == Identity::own().namespace).then(|| watch(process)).flatten())
@@ -78,7 +77,7 @@ mod linux {
     fn watch(process: Identity) -> Option<OwnedFd> {
         let number = i32::try_from(process.number).ok().and_then(Pid::from_raw)?;
         let descriptor = pidfd_open(number, PidfdFlags::empty()).ok()?;
-        // In this order: the descriptor is of the process that has the number now, or of one that had it before and has died.
+        // In this order: the descriptor refers to the process that has the ID now, or to one that had it before and has died.
         (started(&process.number.to_string()) == Some(process.started)).then_some(descriptor)
     }
 }
@@ -88,13 +87,13 @@ mod other {
     use super::Identity;
 
     impl Identity {
-        /// Of this process; nobody can watch it.
+        /// Of this process, which cannot be watched.
         pub(crate) fn own() -> Self {
             Self { number: std::process::id(), ..Self::default() }
         }
     }
 
-    /// There is no way to tell here.
+    /// This system offers no way to tell.
     pub(crate) struct ProcessWatch;
 
     impl ProcessWatch {
@@ -119,7 +118,7 @@ mod tests {
     fn a_process_is_watched_to_its_end() {
         let own = ProcessWatch::of(Identity::own());
         assert!(own.is_watched() && !own.has_died());
-        // Waits for the end of its input.
+        // `cat` waits for the end of its input.
         let mut child = Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
         let started = stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().parse().unwrap();
@@ -136,7 +135,7 @@ mod tests {
         assert!(!ProcessWatch::of(identity).is_watched(), "nobody has the number");
     }
 
-    /// What has the number of a process of another container, or of one that has died, is somebody else.
+    /// A process that has the ID of a process in another container, or of one that has died, is a different process.
     #[test]
     fn a_stranger_with_the_number_of_a_peer_is_not_watched() {
         let own = Identity::own();

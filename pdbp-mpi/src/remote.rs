@@ -1,8 +1,8 @@
 //! Links between hosts: `MPI_Isend` straight from a block, `MPI_Irecv` straight into one.
 //!
-//! All requests of all links lie in one list, and one `MPI_Testsome` per poll takes all that are complete. MPI matches the
-//! messages of a link in order, so receives are reported in the order in which they were posted, whatever the order in which
-//! they complete.
+//! The requests of all links lie in one list, and one `MPI_Testsome` per poll collects all that are complete. MPI matches the
+//! messages of a link in order, so receives are reported in the order in which they were posted, regardless of the order in
+//! which they complete.
 
 mod goodbye;
 mod link;
@@ -28,14 +28,14 @@ use watch::Watch;
 
 const BLOCK: i32 = 1;
 
-/// What a request is for.
+/// The purpose of a request.
 enum Use {
     Send(usize, SealedBlock),
-    /// The receive with that number on the link.
+    /// The receive with this number on the link.
     Recv(usize, u64),
     GoodbyeOut,
     GoodbyeIn(usize),
-    /// What arrives while this node leaves, and nobody will read.
+    /// Receives a block that arrives while this node leaves, and that will not be read.
     Scrap(usize, Box<[u8]>),
 }
 
@@ -51,10 +51,10 @@ pub(crate) struct RemoteLinks {
     done: Vec<Done>,
     in_flight: usize,
     largest: usize,
-    /// Links that are about to end.
+    /// The number of links that are about to end.
     ending: usize,
     linger: Duration,
-    /// Nodes of the domain on the same machine, on this host and on others.
+    /// Other nodes of the domain on the same machine, on this host and on others.
     beside: usize,
     watch: Watch,
 }
@@ -70,7 +70,7 @@ pub(crate) enum Takes {
 type Ready = VecDeque<Completion<MpiError>>;
 
 impl RemoteLinks {
-    /// The links of a node to those in `region.remote`. `sizes`: blocks in flight per link, bytes of the longest.
+    /// The links of a node to those in `region.remote`. `sizes`: blocks in flight per link, bytes of the longest block.
     pub(crate) fn new(
         (comm, serial): (Comm, Serial),
         region: Arc<Region>,
@@ -99,7 +99,7 @@ impl RemoteLinks {
         }
     }
 
-    /// Begins to listen for the peers' goodbyes. Apart from `new`, since a value that is dropped goes through the gate.
+    /// Begins to listen for the peers' goodbyes. Separate from `new`, since dropping the value takes the gate.
     pub(crate) fn listen(&mut self, gate: &Gate) -> Result<(), MpiError> {
         for node in self.region.remote.clone().into_iter().map(NodeId::index) {
             let (_, into) = self.region.own().goodbye(node);
@@ -110,7 +110,7 @@ impl RemoteLinks {
         Ok(())
     }
 
-    /// Notes how many other nodes of the domain there are on this machine.
+    /// Records how many other nodes of the domain run on this machine.
     pub(crate) fn note_machines(&mut self, beside: usize) {
         self.beside = beside;
     }
@@ -119,7 +119,7 @@ impl RemoteLinks {
         self.beside
     }
 
-    /// MPI is finalised, and nothing more comes or goes: all blocks come back.
+    /// MPI is finalised, and nothing is sent or received any more: all blocks come back.
     pub(crate) fn abandon(&mut self, ready: &mut Ready) {
         self.requests.clear();
         for usage in std::mem::take(&mut self.uses) {
@@ -146,13 +146,13 @@ impl RemoteLinks {
         self.uses.push(usage);
     }
 
-    /// Blocks that a link takes at a time.
+    /// The most blocks in flight on a link.
     pub(crate) fn capacity(&self) -> usize {
         self.in_flight
     }
 
-    /// Whether the link takes blocks to send. Not at present, if it is full, or if the peer leaves and what it has sent is not
-    /// all here yet.
+    /// Whether the link takes blocks to send: `Later` while it is full, or while the peer is leaving and not all that it has
+    /// sent has arrived.
     pub(crate) fn takes(&self, node: usize) -> Takes {
         match self.links.get(node) {
             Some(Link { state: State::Up, sends, .. }) if *sends < self.in_flight => Takes::Now,
@@ -170,7 +170,7 @@ impl RemoteLinks {
     ) -> Result<(), (SealedBlock, MpiError)> {
         let bytes = block.bytes();
         let buffer = (NonNull::from(bytes).cast(), bytes.len());
-        // SAFETY: the block is in our hands until the request is complete, and its memory is the region's.
+        // SAFETY: this struct owns the block until the request is complete, and its memory is the region's.
         match unsafe { self.comm.isend(gate, buffer, node, BLOCK) } {
             Ok(request) => {
                 if let Some(link) = self.links.get_mut(node) {
@@ -197,7 +197,7 @@ impl RemoteLinks {
         let bytes = block.bytes_mut();
         let room = bytes.len().min(self.largest);
         let buffer = (NonNull::from(bytes).cast(), room);
-        // SAFETY: as in `send`; nobody looks at a block in our hands.
+        // SAFETY: as in `send`; nothing else accesses a block that this struct owns.
         match unsafe { self.comm.irecv(gate, buffer, node, BLOCK) } {
             Ok(request) => {
                 if let Some(link) = self.links.get_mut(node) {
@@ -215,7 +215,7 @@ impl RemoteLinks {
         }
     }
 
-    /// Takes what is complete.
+    /// Collects what is complete.
     pub(crate) fn poll(&mut self, gate: &Gate, ready: &mut Ready) {
         if self.test(gate, ready) {
             (0..self.links.len()).for_each(|node| self.hand_over(node, ready));
@@ -230,18 +230,18 @@ impl RemoteLinks {
         }
     }
 
-    /// Takes note of the requests that are complete. Whether there were any.
+    /// Processes the requests that are complete. Returns whether there were any.
     fn test(&mut self, gate: &Gate, ready: &mut Ready) -> bool {
         let mut done = std::mem::take(&mut self.done);
         let tested = result::test_some(gate, &mut self.requests, &mut self.report, |d| done.push(d));
         if let Err(error) = tested {
-            // Nothing can be said of any request.
+            // The state of every request is unknown.
             for node in 0..self.links.len() {
                 self.end(gate, node, Some(error.clone()));
             }
         }
         let some = !done.is_empty();
-        // From the back, so that places stay what they are while entries are removed.
+        // From the back, so that the remaining indices stay valid while entries are removed.
         done.sort_unstable_by_key(|d| d.at);
         for Done { at, outcome } in done.drain(..).rev() {
             if at < self.uses.len() {
@@ -305,7 +305,7 @@ impl RemoteLinks {
         }
     }
 
-    /// Reports the receives of a link that are complete, in order.
+    /// Reports the completed receives of a link, in order.
     fn hand_over(&mut self, node: usize, ready: &mut Ready) {
         let Some(link) = self.links.get_mut(node) else { return };
         let peer = link.peer;

@@ -1,5 +1,5 @@
-//! The MPI functions that are used, with their codes as `Result`. Each call takes the [`Gate`] as proof that MPI is loaded,
-//! initialised, not finalised, and that no other thread of this library is in it. Below lies the table of the C functions
+//! The MPI functions in use, with their codes as `Result`. Each call takes the [`Gate`] as proof that MPI is loaded, initialised, not
+//! finalised, and that no other thread of this library is in it. Underneath lies the table of the C functions
 //! ([`library`](crate::library)).
 
 use std::ffi::{c_char, c_int, c_void};
@@ -12,24 +12,24 @@ use crate::library::{
 use crate::mapping::Mapping;
 use crate::process::Gate;
 
-/// A communicator. `MPI_ERRORS_RETURN` is set on all that this library makes.
+/// A communicator. All that this library makes have `MPI_ERRORS_RETURN`.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Comm(Handle);
 
-/// A request that is under way, or null.
+/// A request in flight, or null.
 #[derive(Clone, Copy, PartialEq)]
 #[repr(transparent)]
 pub(crate) struct Request(Handle);
 
-/// A window of shared memory. It stays until [`free`](Window::free), or to the end of MPI.
+/// A window of shared memory. It exists until [`free`](Window::free), or until MPI ends.
 pub(crate) struct Window(Handle);
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
-    /// Its place in the list.
+    /// Its index in the list.
     pub(crate) at: usize,
-    /// Bytes received; `None` when it was cancelled, an error when it failed.
+    /// Bytes received; `None` if it was cancelled, an error if it failed.
     pub(crate) outcome: Result<Option<usize>, MpiError>,
 }
 
@@ -44,8 +44,8 @@ fn check(call: &'static str, code: c_int) -> Result<(), MpiError> {
 fn error(call: &'static str, code: c_int) -> MpiError {
     let mut text = [0 as c_char; 1024];
     let mut length = 0;
-    // SAFETY: the buffer is longer than MPI_MAX_ERROR_STRING of any MPI; the function may be called at any time between
-    // initialisation and finalisation, and this one is called in between two.
+    // SAFETY: the buffer is longer than MPI_MAX_ERROR_STRING of any MPI; the function may be called at any time between initialisation and
+    // finalisation, and this one is called only then.
     let known = loaded().map(|mpi| unsafe { mpi.error_string(code, text.as_mut_ptr(), &raw mut length) });
     let bytes: Vec<u8> = text.iter().take(length.max(0) as usize).map(|c| *c as u8).collect();
     let found = known == Some(SUCCESS);
@@ -53,15 +53,15 @@ fn error(call: &'static str, code: c_int) -> MpiError {
     MpiError { call, code, text }
 }
 
-/// Has [`process::finalising`](crate::process::finalising) called at the beginning of `MPI_Finalize`, which by the standard deletes the
-/// attributes of `MPI_COMM_SELF` first.
+/// Registers [`process::finalising`](crate::process::finalising) to be called at the beginning of `MPI_Finalize`, which by the standard
+/// deletes the attributes of `MPI_COMM_SELF` first.
 pub(crate) fn at_finalise(gate: &Gate) -> Result<(), MpiError> {
     let mpi = gate.mpi();
     let mut key = 0;
     // SAFETY: two functions of the right types, and a place for the key.
     let made = unsafe { mpi.comm_create_keyval(NoCopy, Finalising, &raw mut key, ptr::null_mut()) };
     check("MPI_Comm_create_keyval", made)?;
-    // SAFETY: a key that was just made; the value means nothing.
+    // SAFETY: a key that was just made; the value is unused.
     check("MPI_Comm_set_attr", unsafe { mpi.comm_set_attr(mpi.constants.own, key, ptr::null_mut()) })
 }
 
@@ -84,11 +84,11 @@ pub(crate) fn is_finalised(mpi: &Functions) -> bool {
 /// Initialises MPI.
 ///
 /// # Safety
-/// MPI is not initialised and not finalised, and no other thread is about to do either.
+/// MPI is neither initialised nor finalised, and no other thread is about to do either.
 pub(crate) unsafe fn init(mpi: &Loaded, want: Threads) -> Result<Threads, MpiError> {
     let mut have = 0;
     let wanted = mpi.constants.threads[want as usize];
-    // SAFETY: null stands for the arguments of the process, which MPI need not see; the rest is the caller's.
+    // SAFETY: null stands for the process' arguments, which MPI does not need; the rest is the caller's.
     let code = unsafe { mpi.init_thread(ptr::null_mut(), ptr::null_mut(), wanted, &raw mut have) };
     check("MPI_Init_thread", code)?;
     Ok(threads(mpi, have))
@@ -103,10 +103,10 @@ pub(crate) unsafe fn finalise(mpi: &Functions) -> Result<(), MpiError> {
     check("MPI_Finalize", unsafe { mpi.finalize() })
 }
 
-/// What MPI lets threads do.
+/// The thread support that MPI provides.
 pub(crate) fn query_threads(gate: &Gate) -> Result<Threads, MpiError> {
     let mut have = 0;
-    // SAFETY: the gate says that MPI is up.
+    // SAFETY: the gate proves that MPI is up.
     check("MPI_Query_thread", unsafe { gate.mpi().query_thread(&raw mut have) })?;
     Ok(threads(gate.mpi(), have))
 }
@@ -122,7 +122,7 @@ pub(crate) fn world(gate: &Gate) -> Comm {
 }
 
 impl Comm {
-    /// A communicator of the same processes that nobody else uses. Collective.
+    /// A communicator of the same processes, for this library alone. Collective.
     pub(crate) fn duplicate(self, gate: &Gate) -> Result<Self, MpiError> {
         let mut made = Handle::EMPTY;
         // SAFETY: a communicator that lives, by the gate.
@@ -137,7 +137,7 @@ impl Comm {
         Ok(self)
     }
 
-    /// The processes of this one's host. Collective.
+    /// The processes on this process' host. Collective.
     pub(crate) fn of_host(self, gate: &Gate) -> Result<Self, MpiError> {
         let rank = self.rank(gate)?;
         let mut made = Handle::EMPTY;
@@ -161,14 +161,14 @@ impl Comm {
 
     /// Frees it. Collective.
     pub(crate) fn free(mut self, gate: &Gate) {
-        // SAFETY: a communicator that lives, and that the caller gives up. A failure changes nothing for anybody.
+        // SAFETY: a live communicator, which the caller gives up. A failure has no consequences.
         let _ = unsafe { gate.mpi().comm_free(&raw mut self.0) };
     }
 
-    /// A handle that was made a number.
+    /// Restores a handle from a number.
     ///
     /// # Safety
-    /// It was that of a communicator of the MPI library that is loaded.
+    /// The number is the handle of a communicator of the loaded MPI.
     pub(crate) unsafe fn from_bits(gate: &Gate, bits: usize) -> Self {
         Self(gate.mpi().handle_of(bits))
     }
@@ -196,7 +196,7 @@ impl Comm {
         Ok(gate.mpi().constants.congruent.contains(&result))
     }
 
-    /// Each value becomes the smallest that a process gave. Collective.
+    /// Reduces each value to the smallest that any process gave. Collective.
     pub(crate) fn least(self, gate: &Gate, values: &mut [u64]) -> Result<(), MpiError> {
         let given = values.to_vec();
         let count = values.len() as c_int;
@@ -207,7 +207,7 @@ impl Comm {
         check("MPI_Allreduce", code)
     }
 
-    /// The value of every process, by rank. Collective.
+    /// Returns the value of every process, by rank. Collective.
     pub(crate) fn gather(self, gate: &Gate, value: u64) -> Result<Vec<u64>, MpiError> {
         let mut values = vec![0; self.size(gate)?.max(0) as usize];
         let (from, to) = ((&raw const value).cast(), values.as_mut_ptr().cast());
@@ -217,7 +217,7 @@ impl Comm {
         Ok(values)
     }
 
-    /// Begins a barrier, which is complete when all processes have called it. Collective.
+    /// Begins a barrier, which completes when all processes have called it. Collective.
     pub(crate) fn begin_barrier(self, gate: &Gate) -> Result<Request, MpiError> {
         let mut request = Request(Handle::EMPTY);
         // SAFETY: a communicator that lives.
@@ -245,7 +245,7 @@ impl Comm {
         let mut request = Request(Handle::EMPTY);
         let from: *const c_void = base.as_ptr().cast();
         let byte = gate.mpi().constants.byte;
-        // SAFETY: the bytes are the caller's matter.
+        // SAFETY: the caller's.
         let code = unsafe {
             gate.mpi().isend(from, length as c_int, byte, peer as c_int, tag, self.0, &raw mut request.0)
         };
@@ -256,7 +256,7 @@ impl Comm {
     /// Begins to receive up to `length` bytes.
     ///
     /// # Safety
-    /// The bytes stay where they are, and nobody else touches them until the request is complete.
+    /// The bytes stay where they are, and nothing else touches them until the request is complete.
     pub(crate) unsafe fn irecv(
         self,
         gate: &Gate,
@@ -267,7 +267,7 @@ impl Comm {
         let mut request = Request(Handle::EMPTY);
         let to: *mut c_void = base.as_ptr().cast();
         let byte = gate.mpi().constants.byte;
-        // SAFETY: the bytes are the caller's matter.
+        // SAFETY: the caller's.
         let code = unsafe {
             gate.mpi().irecv(to, length as c_int, byte, peer as c_int, tag, self.0, &raw mut request.0)
         };
@@ -277,30 +277,30 @@ impl Comm {
 }
 
 impl Request {
-    /// Whether it is complete.
+    /// Whether the request is complete.
     pub(crate) fn is_null(self, gate: &Gate) -> bool {
         self.0 == gate.mpi().constants.no_request
     }
 
-    /// Asks for an end of a receive that nothing has arrived for. It completes, one way or the other.
+    /// Cancels a receive for which nothing has arrived. It completes, one way or the other.
     pub(crate) fn cancel(&mut self, gate: &Gate) {
-        // SAFETY: a request that is under way. If it cannot be cancelled, it completes as it would have.
+        // SAFETY: a request in flight. If it cannot be cancelled, it completes as it would have.
         let _ = unsafe { gate.mpi().cancel(&raw mut self.0) };
     }
 }
 
-/// Space for what [`test_some`] reports.
+/// Buffers for what [`test_some`] reports.
 #[derive(Default)]
 pub(crate) struct Report {
     places: Vec<c_int>,
-    /// As MPI has them, one behind the other.
+    /// In MPI's layout, back to back.
     statuses: Vec<[u64; MOST_STATUS_BYTES / size_of::<u64>()]>,
     /// The requests, where they are shorter than [`Handle`]s.
     packed: Vec<c_int>,
 }
 
-/// Tells `each` of the requests that are complete; those are null afterwards. Not inlined: who polls has other links, too, which need none
-/// of what this keeps on the stack.
+/// Calls `each` for every request that is complete; these requests are null afterwards. Not inlined: callers poll other links, too, which
+/// do not need this function's stack space.
 #[inline(never)]
 pub(crate) fn test_some(
     gate: &Gate,
@@ -325,20 +325,21 @@ pub(crate) fn test_some(
     };
     let mut count = 0;
     let (places, statuses) = (report.places.as_mut_ptr(), report.statuses.as_mut_ptr().cast::<u8>());
-    // SAFETY: three arrays with room for `most` entries each, of which none is longer than ours; `Request` is a transparent handle.
+    // SAFETY: three arrays with room for `most` entries each, whose entries in MPI are no longer than ours; `Request` is a transparent
+    // handle.
     let code = unsafe { mpi.testsome(most as c_int, first, &raw mut count, places, statuses.cast()) };
     let in_status = code == mpi.constants.in_status;
     if !in_status {
         check(CALL, code)?;
     }
-    // MPI_UNDEFINED, when no request is under way, is negative.
+    // MPI_UNDEFINED, returned when no request is in flight, is negative.
     let count = count.max(0) as usize;
     for (i, place) in report.places.iter().take(count).enumerate() {
         let at = *place as usize;
         if let Some(request) = requests.get_mut(at).filter(|_| is_packed) {
             request.0 = mpi.constants.no_request;
         }
-        // SAFETY: of an entry that MPI has filled.
+        // SAFETY: the start of an entry that MPI has filled.
         let status = unsafe { statuses.add(i * mpi.constants.status_bytes) };
         // SAFETY: within that entry, and aligned, as its fields are.
         let field = unsafe { status.add(mpi.constants.error_at) }.cast::<c_int>();
@@ -356,7 +357,7 @@ pub(crate) fn test_some(
 }
 
 /// # Safety
-/// It is a status that MPI has filled.
+/// `status` is a status that MPI has filled.
 unsafe fn bytes_of(mpi: &Loaded, status: *const c_void) -> Result<Option<usize>, MpiError> {
     let mut cancelled = 0;
     // SAFETY: the caller's.
@@ -378,16 +379,16 @@ impl Window {
         let mut base: *mut c_void = ptr::null_mut();
         let mut window = mpi.constants.no_window;
         let to: *mut c_void = (&raw mut base).cast();
-        // SAFETY: `base` takes an address, as the standard has it; the communicator and the info live.
+        // SAFETY: `base` receives an address, as the standard defines; the communicator and the info are live.
         let code =
             unsafe { mpi.win_allocate_shared(bytes.cast_signed(), 1, info, comm.0, to, &raw mut window) };
-        // SAFETY: an info of our own, which the window does not need any more. A failure changes nothing for anybody.
+        // SAFETY: our own info, which the window no longer needs. A failure has no consequences.
         let _ = unsafe { mpi.info_free(&raw mut info) };
         check("MPI_Win_allocate_shared", code)?;
         let handler = mpi.constants.errors_return;
         // SAFETY: a window that was just made.
         check("MPI_Win_set_errhandler", unsafe { mpi.win_set_errhandler(window, handler) })?;
-        // From here to the end every process may load and store everywhere.
+        // From here on every process may load and store everywhere.
         // SAFETY: as above.
         check("MPI_Win_lock_all", unsafe { mpi.win_lock_all(0, window) })?;
         Ok(Self(window))
@@ -398,14 +399,14 @@ impl Window {
         const CALL: &str = "MPI_Win_shared_query";
         let (mut bytes, mut unit, mut base): (isize, c_int, *mut c_void) = (0, 0, ptr::null_mut());
         let to: *mut c_void = (&raw mut base).cast();
-        // SAFETY: a window that lives; `base` takes an address.
+        // SAFETY: a live window; `base` receives an address.
         let code =
             unsafe { gate.mpi().win_shared_query(self.0, rank as c_int, &raw mut bytes, &raw mut unit, to) };
         check(CALL, code)?;
         let none = MpiError { call: CALL, code: 0, text: "no address".to_owned() };
         let base = NonNull::new(base.cast()).ok_or(none)?;
-        // SAFETY: MPI has mapped them, and keeps them so until the window is freed or MPI finalised, which nobody does while this
-        // has the gate.
+        // SAFETY: MPI has mapped the bytes, and keeps them mapped until the window is freed or MPI finalised, which no thread does while
+        // this one holds the gate.
         unsafe { Mapping::of(NonNull::slice_from_raw_parts(base, bytes.max(0) as usize)) }.map_err(|e| {
             MpiError {
                 call: "mremap",
@@ -420,9 +421,9 @@ impl Window {
     /// Frees the memory. Collective.
     ///
     /// # Safety
-    /// No process touches MPI's mapping of it any more, and no request does.
+    /// No process and no request touches MPI's mapping of the window any more.
     pub(crate) unsafe fn free(mut self, gate: &Gate) {
-        // SAFETY: a window that lives, locked when it was made. Failures change nothing for anybody.
+        // SAFETY: a live window, locked when it was made. Failures have no consequences.
         let _ = unsafe { gate.mpi().win_unlock_all(self.0) };
         // SAFETY: the caller's.
         let _ = unsafe { gate.mpi().win_free(&raw mut self.0) };

@@ -3,26 +3,26 @@
 //! ```text
 //!   slot n % slots:   word 0: block index | length        word 1: lap | offset of the block / 64        further words: a copy of the block
 //! ```
-//! A slot is full if its lap is that of the reader's next entry; no other words say so. Where a slot has two words, an entry moves one cache
-//! line from core to core, and its block moves those in which it lies. Where slots are whole lines, a short block comes with its entry: the
-//! reader prefetches all lines of a slot when it looks at it. The reader tells the writer nothing: the user of a ring must make sure that no
-//! more entries are under way than it has slots, and that the copy in a slot is no longer read.
+//! A slot is full when its lap is that of the reader's next entry; no other word tells. With slots of two words, an entry moves one cache line
+//! from core to core, and its block those in which it lies. With slots of whole lines, a short block comes with its entry: the reader prefetches
+//! all lines of a slot when it polls it. The reader reports nothing to the writer: the user of a ring must ensure that no more entries are in
+//! flight than it has slots, and that the copy in a slot is no longer read.
 //!
-//! All words are atomics, so that a process that dies or misbehaves leaves only numbers there, which are checked when an entry is
-//! taken. The store of its second word publishes an entry, so a writer that dies in the middle of a push has pushed nothing.
+//! All words are atomics, so a process that dies or misbehaves leaves nothing but numbers, which are checked when an entry is taken. The store
+//! of its second word publishes an entry, so a writer that dies in the middle of a push has pushed nothing.
 
 use std::ops::Deref;
 
 use crate::sync::{AtomicU64, Ordering, prefetch};
 
-/// A block on its way: whose it is follows from the ring.
+/// A block in flight. The ring implies its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Index of the block in its owner's pool.
     pub(crate) index: u32,
     /// Header and body.
     pub(crate) length: u32,
-    /// Where the block begins in its owner's part of the window, or the slot that has a copy of it: a multiple of 64 below 2^54.
+    /// Where the block begins in its owner's part of the window, or the slot with a copy of it: a multiple of 64 below 2^54.
     pub(crate) offset: u64,
 }
 
@@ -31,11 +31,11 @@ const LINE: u64 = 64;
 /// Words of an entry.
 pub(crate) const ENTRY: usize = 2;
 
-/// Where an end of a ring stands. `C` is what its words are reached through: `SLOT` per slot, [`ENTRY`] at least.
+/// The position of one end of a ring. `C` gives access to its words: `SLOT` per slot, at least [`ENTRY`].
 struct Place<C, const SLOT: usize> {
     cells: C,
-    /// The first word of the next slot, and the lap that the slot has when it is full: never zero, which an unused slot has, and never that
-    /// of the entry that was there before.
+    /// The first word of the next slot, and the lap that the slot has when it is full: never zero, the value in an unused slot, and never that
+    /// of the slot's previous entry.
     first: usize,
     lap: u64,
 }
@@ -45,7 +45,7 @@ impl<C: Deref<Target = [AtomicU64]>, const SLOT: usize> Place<C, SLOT> {
         Self { cells, first: 0, lap: 1 }
     }
 
-    /// The words of the next slot: those of the entry, and the others.
+    /// The words of the next slot: those of the entry, and the rest.
     fn slot(&self) -> Option<(&[AtomicU64; ENTRY], &[AtomicU64])> {
         self.cells.get(self.first..self.first + SLOT)?.split_first_chunk()
     }
@@ -78,8 +78,8 @@ impl<C: Deref<Target = [AtomicU64]>, const SLOT: usize> Producer<C, SLOT> {
         self.0.number()
     }
 
-    /// Copies a block into the next slot, as much as it has room for; then it is [pushed](Self::push). Whoever uses the ring sees to it that nobody
-    /// reads there.
+    /// Copies a block into the next slot, truncated to the slot's room; [push](Self::push) the entry next. The caller must ensure that nobody is
+    /// reading the slot.
     pub(crate) fn copy(&mut self, block: &[u8]) {
         let Some((_, room)) = self.0.slot() else { return };
         let (words, rest) = block.as_chunks();
@@ -91,11 +91,11 @@ impl<C: Deref<Target = [AtomicU64]>, const SLOT: usize> Producer<C, SLOT> {
         }
     }
 
-    /// Puts an entry in. Whoever uses the ring sees to it that no more are under way than it has slots.
+    /// Pushes an entry. The caller must ensure that no more entries are in flight than the ring has slots.
     pub(crate) fn push(&mut self, entry: Entry) {
         let Some(([first, second], _)) = self.0.slot() else { return };
         first.store((u64::from(entry.index) << 32) | u64::from(entry.length), Ordering::Relaxed);
-        // Pairs with the load in `Consumer::pop`: who sees the lap sees the first word, and the bytes of the block, wherever they are.
+        // Pairs with the load in `Consumer::pop`: a reader that sees the lap sees the first word, and the bytes of the block, wherever they are.
         second.store((self.0.lap << OFFSET_BITS) | (entry.offset / LINE), Ordering::Release);
         self.0.advance();
     }
@@ -111,7 +111,7 @@ impl<C: Deref<Target = [AtomicU64]>, const SLOT: usize> Consumer<C, SLOT> {
         self.0.number()
     }
 
-    /// The oldest entry, if there is one.
+    /// Pops the oldest entry.
     pub(crate) fn pop(&mut self) -> Option<Entry> {
         let ([first, second], room) = self.0.slot()?;
         // The first words of the other lines.
@@ -128,7 +128,7 @@ impl<C: Deref<Target = [AtomicU64]>, const SLOT: usize> Consumer<C, SLOT> {
         Some(Entry { index: (first >> 32) as u32, length: first as u32, offset })
     }
 
-    /// Whether nothing has been put in that was not taken.
+    /// Whether every entry pushed so far has been popped.
     pub(crate) fn is_empty(&self) -> bool {
         // Pairs with the store in `Producer::push`.
         self.0

@@ -5,19 +5,19 @@
 //!   send ──▶ ring Out, in our part ───────────────▶ Received     (reads our part of the window)
 //!   Sent ◀────────────── ring Back, in the peer's part ◀── Return
 //! ```
-//! No system call, no copy, no lock; a ring of the bell when the peer sleeps.
+//! No system call, no copy, no lock; the bell rings only when the peer sleeps.
 //!
 //! # Short blocks
-//! Fetching a cache line that another core has written takes as long as everything that is done here with a block, and the lines of a block are
-//! known only when that of its entry has arrived. So a block of up to [`SLOT_ROOM`] bytes is copied into its slot of the ring, and read there in
-//! place, as the block would be. Until that block is given back no other one is copied into the slot: the next entry in the slot says
-//! where its block lies, as entries of longer blocks do.
+//! Fetching a cache line that another core has written takes as long as all other work on a block, and the reader learns the lines of a block
+//! only from its entry. So a block of up to [`SLOT_ROOM`] bytes is copied into its slot of the ring, and read there in place, as the block would
+//! be. Until that block is given back no other one is copied into the slot: the next entry in the slot points to its block, as entries of longer
+//! blocks do.
 //!
 //! # The end of a link
-//! The rings of a process that leaves or dies stay intact: its peers take what is in them, and report it failed. They get their
-//! blocks back when these can no longer be read there: a transport that is dropped says whether readers are left
-//! ([`SharedMemoryLink::close`]), and a dead process has none. Blocks that readers keep longer than their transport, and those of
-//! a process that exits without dropping its transport, come back when it has died.
+//! The rings of a process that leaves or dies stay intact: its peers take what is in them, and report it failed. They get their blocks back once
+//! that process can no longer read them: a transport that is dropped records whether any readers remain ([`SharedMemoryLink::close`]), and a
+//! dead process has none. Blocks that readers keep longer than their transport, and those of a process that exits without dropping its
+//! transport, come back when it has died.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::ring::{Consumer, Entry, Producer};
 use crate::sync::prefetch;
 use crate::window::{BACK, Cells, Direction, LINE, OUT, Part, Region, SLOT_ROOM};
 
-/// Cache lines of a block that are asked for when its entry is there.
+/// Cache lines of a block that are prefetched when its entry arrives.
 const AHEAD: usize = 32;
 
 /// The link to and from one process of the host.
@@ -46,14 +46,15 @@ pub(crate) struct SharedMemoryLink {
     /// The peer's number on the host.
     peer: usize,
     process: ProcessWatch,
-    /// Our blocks that the peer has, by index, with the places in our part where it reads them; at most `capacity`, so that rings are never too full.
+    /// Our blocks that the peer holds, by index, with the offsets in our part where it reads them; at most `capacity`, so the rings never
+    /// overflow.
     away: Vec<Option<(SealedBlock, u64)>>,
     away_count: usize,
     /// Slots of `out` from which the peer may read a block.
     lent: Vec<bool>,
-    /// Blocks of the peer that are here.
+    /// Blocks of the peer that this process holds.
     here: usize,
-    /// The next look is for blocks of the peer alone.
+    /// The next poll checks for blocks of the peer alone.
     skips_back: bool,
     lender: Lender,
     capacity: usize,
@@ -67,7 +68,7 @@ pub(crate) struct SharedMemoryLink {
 pub(crate) enum Turn {
     Sent(SealedBlock),
     Received(ArrivedBlock),
-    /// The peer has written invalid data.
+    /// The peer wrote invalid data.
     Astray,
 }
 
@@ -113,12 +114,12 @@ impl SharedMemoryLink {
         self.away_count >= self.capacity
     }
 
-    /// Whether the peer has a block with the number of this one: two pools may share the memory.
+    /// Whether the peer holds a block with this one's number: two pools may share the memory.
     pub(crate) fn is_away(&self, block: &SealedBlock) -> bool {
         self.away.get(block.id().index as usize).is_some_and(Option::is_some)
     }
 
-    /// Hands a block over that lies at `offset` of our part, if the link is not [full](Self::is_full), nor another block of that number
+    /// Sends a block that lies at `offset` of our part. The link must not be [full](Self::is_full), nor another block of that number
     /// [away](Self::is_away).
     pub(crate) fn send(&mut self, block: SealedBlock, offset: u64) {
         let index = block.id().index;
@@ -135,7 +136,7 @@ impl SharedMemoryLink {
         self.ring();
     }
 
-    /// Copies a block into the next slot, if it is short enough and nobody reads there any more. Returns where the slot lies in our part.
+    /// Copies a block into the next slot, if it is short enough and the slot is no longer read. Returns the slot's offset in our part.
     fn copy_into_slot(&mut self, block: &[u8]) -> Option<u64> {
         if block.len() > SLOT_ROOM {
             return None;
@@ -147,7 +148,7 @@ impl SharedMemoryLink {
         Some(self.region.own().slot_at(self.peer, slot))
     }
 
-    /// Gives a block of the peer back to it. `Err`: it is not the peer's, or more are given back than arrived.
+    /// Gives a block of the peer back to it. Returns `Err` if the block is not the peer's, or if more are given back than arrived.
     pub(crate) fn give_back(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
         let length = block.bytes().len() as u32;
         // The block is the peer's if its bytes lie in the peer's part.
@@ -163,8 +164,9 @@ impl SharedMemoryLink {
         Ok(())
     }
 
-    /// What has come. A look that follows one at which a block of the peer was there is for another such block alone, every other time: a
-    /// peer that answers gives our block back right behind its answer, and whoever waits for the answer would wait for that line, too.
+    /// Polls for the next event. After a poll that found a block from the peer, the next one checks only for another such block and skips
+    /// returned blocks; it does so every other time. A peer that answers gives our block back right behind its answer, and a caller waiting for
+    /// the answer would otherwise wait for that cache line, too.
     pub(crate) fn poll(&mut self) -> Option<Turn> {
         let skips_back = std::mem::take(&mut self.skips_back);
         if !skips_back && let Some(entry) = self.back.pop() {
@@ -176,7 +178,7 @@ impl SharedMemoryLink {
         Some(self.arrived(entry, slot).map_or(Turn::Astray, Turn::Received))
     }
 
-    /// Takes up a block of ours that the peer has given back.
+    /// Takes back a block of ours that the peer has returned.
     fn came_back(&mut self, entry: Entry) -> Option<SealedBlock> {
         let slot = self.away.get_mut(entry.index as usize)?;
         let (block, _) = slot.take_if(|(_, offset)| *offset == entry.offset)?;
@@ -188,7 +190,7 @@ impl SharedMemoryLink {
         Some(block)
     }
 
-    /// Takes up a block of the peer, whose entry was in that slot.
+    /// Takes a block of the peer, whose entry was in this slot.
     fn arrived(&mut self, entry: Entry, slot: usize) -> Option<ArrivedBlock> {
         let (part, me) = (self.part(), self.region.number());
         let base = match part.block(entry.offset, entry.length) {
@@ -205,20 +207,20 @@ impl SharedMemoryLink {
         self.here += 1;
         let id = BlockId { segment: self.node, index: entry.index };
         // SAFETY: the bytes lie in the peer's blocks, on a multiple of 64, or in a slot of its ring, on a multiple of 16. They stay mapped as
-        // long as the transport, which leaves them mapped for ever if it is dropped while tokens are alive (`Mpi::drop`). The peer has let go
-        // of the block, and of the room in the slot, and takes them up again when the block is given back, when this transport has ended
-        // without tokens, or when the process has died (`take_back`).
+        // long as the transport, which leaves them mapped for ever if it is dropped while tokens are alive (`Mpi::drop`). The peer has let go of
+        // the block, and of the room in the slot, and takes them up again when the block is given back, when this transport has ended without
+        // tokens, or when the process has died (`take_back`).
         Some(unsafe { self.lender.lend(id, base, entry.length) })
     }
 
-    /// Whether the peer has left or died and nothing of it is left in the rings.
+    /// Whether the peer has left or died and the rings hold nothing more from it.
     pub(crate) fn has_ended(&mut self, look: bool) -> bool {
         let gone = self.part().is_gone() || look && self.has_died();
-        // In this order: what the peer put in before its end is seen here.
+        // In this order: anything the peer pushed before its end is seen here.
         gone && self.incoming.is_empty() && self.back.is_empty()
     }
 
-    /// Notes whether the peer has died, so that this process does not wait for it in `MPI_Finalize`.
+    /// Records a death of the peer, so that this process does not wait for it in `MPI_Finalize`.
     pub(crate) fn look(&self) {
         let _ = self.has_died();
     }
@@ -231,10 +233,10 @@ impl SharedMemoryLink {
         died
     }
 
-    /// Our blocks that nobody reads any more, of a link that has ended: now, or in the end.
+    /// Takes back our blocks that are no longer read, on a link that has ended. Blocks that are still read follow in later calls.
     pub(crate) fn take_back(&mut self, look: bool) -> Vec<SealedBlock> {
         let mut back = Vec::new();
-        // A process that exits may still give some back.
+        // A process that is exiting may still give some back.
         while self.away_count > 0
             && let Some(entry) = self.back.pop()
         {
@@ -249,12 +251,12 @@ impl SharedMemoryLink {
         back
     }
 
-    /// Whether the peer has blocks of ours.
+    /// Whether the peer holds blocks of ours.
     pub(crate) fn has_blocks_away(&self) -> bool {
         self.away_count > 0
     }
 
-    /// Our transport is dropped: tells the peer whether readers are left here, which have its blocks. Whether there are.
+    /// Closes this end as its transport is dropped. Records in the window whether readers here still hold the peer's blocks, and returns that.
     pub(crate) fn close(&self) -> bool {
         let has_readers = self.lender.outstanding() > 0;
         if !has_readers {
@@ -263,13 +265,13 @@ impl SharedMemoryLink {
         has_readers
     }
 
-    /// Wakes the peer, which has something to see.
+    /// Wakes the peer, which has something to poll.
     pub(crate) fn ring(&self) {
         self.part().bell().ring();
     }
 }
 
-/// Asks for the first lines of a block, all at once: whoever reads it would wait for one after the other.
+/// Prefetches the first lines of a block, all at once: its reader would otherwise wait for one after the other.
 fn fetch(block: NonNull<u8>, length: u32) {
     let lines = (length as usize).div_ceil(LINE).min(AHEAD);
     (0..lines).for_each(|line| prefetch(block.as_ptr().wrapping_add(line * LINE)));

@@ -20,19 +20,19 @@ use crate::shared_memory::SharedMemoryLink;
 use crate::transport::Mpi;
 use crate::window::{Layout, MpiMemory, Region};
 
-/// Between two looks whether all have come.
+/// Pause between two checks whether all processes have arrived.
 const MEETING_NAP: Duration = Duration::from_micros(100);
 
 /// Which processes read each other's blocks in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hosts {
-    /// Those that MPI reports to be on one host.
+    /// Those that MPI reports as sharing a host.
     #[default]
     Detected,
-    /// None: all links are as between hosts. Also for measurements and tests.
+    /// None: all links work as between hosts. Also useful for measurements and tests.
     Apart,
-    /// Those on one host that name the same colour. For several groups on one host, as in tests.
+    /// Those on one host that name the same colour, to form several groups on one host, as in tests.
     Coloured(u16),
 }
 
@@ -53,15 +53,15 @@ pub struct Options {
     pub memory: usize,
     /// Bytes of the longest block, header included.
     pub largest_block: usize,
-    /// The most blocks under way on a link; engines need 3.
+    /// The most blocks in flight on a link; engines need 3.
     pub in_flight: usize,
     /// Which processes share memory.
     pub hosts: Hosts,
-    /// Which MPI is used.
+    /// Which MPI to use.
     pub library: Library,
-    /// The least thread support that is needed. When this library initialises MPI it asks for `Serialised`.
+    /// The least thread support needed. When this library initialises MPI, it asks for at least `Serialised`.
     pub threads: Threads,
-    /// How long a transport that is dropped waits for nodes of other hosts to take what was sent to them.
+    /// How long a dropped transport waits for nodes on other hosts to take what was sent to them.
     pub linger: Duration,
 }
 
@@ -81,8 +81,8 @@ impl Options {
 }
 
 impl Mpi {
-    /// Joins a domain of all processes of the job. Initialises MPI if the program has not, and then finalises it when the
-    /// process exits. Collective: returns when all processes have called it.
+    /// Joins a domain of all processes of the job. Initialises MPI if the program has not, and then also finalises it when the process
+    /// exits. Collective: returns when all processes have called it.
     ///
     /// # Errors
     /// See [`StartError`]. When one process fails, all do.
@@ -93,8 +93,8 @@ impl Mpi {
         join(gate, world, options)
     }
 
-    /// Joins a domain of the processes of a communicator, on a duplicate of it. MPI is finalised by the
-    /// program or this library, whichever initialised it. Collective over the communicator.
+    /// Joins a domain of the processes of a communicator, on a duplicate of it. The program must have initialised MPI, unless this library
+    /// has; whichever did also finalises it. Collective over the communicator.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -103,10 +103,10 @@ impl Mpi {
         join(gate, comm, options)
     }
 
-    /// This process' rank in a communicator, and the communicator's size.
+    /// Returns this process' rank in a communicator, and the communicator's size.
     ///
     /// # Errors
-    /// MPI is not initialised, or the MPI call failed.
+    /// MPI is not initialised, or an MPI call failed.
     pub fn place_in(comm: &impl Communicator, library: &Library) -> Result<(usize, usize), StartError> {
         let (gate, comm) = enter(comm, library, Threads::Serialised)?;
         let (rank, size) = (comm.rank(&gate)?, comm.size(&gate)?);
@@ -114,13 +114,13 @@ impl Mpi {
     }
 }
 
-/// Refuses an MPI that takes each process of the job for a job of its own, which happens if the launcher belongs to another MPI.
+/// Refuses an MPI under which each process is a job of its own, as happens when the launcher belongs to another MPI.
 fn check_launcher(gate: &Gate) -> Result<(), StartError> {
     let ranks = result::world(gate).size(gate)?;
     Ok(library::check_ranks(gate.mpi(), usize::try_from(ranks).unwrap_or(0))?)
 }
 
-/// The gate of an MPI that the program has initialised, and its communicator.
+/// Enters an MPI that is initialised already, with the program's communicator.
 fn enter(comm: &impl Communicator, library: &Library, need: Threads) -> Result<(Gate, Comm), StartError> {
     let bits = comm.handle();
     let mpi = library::load(library)?;
@@ -137,14 +137,14 @@ fn enter(comm: &impl Communicator, library: &Library, need: Threads) -> Result<(
     Ok((gate, comm))
 }
 
-/// What is made while the gate is held, and goes through it when it is dropped.
+/// Made while the gate is held; dropping it takes the gate.
 type Made = Option<(Arc<Region>, Option<RemoteLinks>, Direct)>;
 
 fn join(gate: Gate, parent: Comm, options: &Options) -> Result<(Mpi, MpiMemory), StartError> {
     let size = parent.size(&gate)?;
     let nodes = u16::try_from(size).ok().filter(|n| *n < u16::MAX).ok_or(StartError::Nodes(size))?;
     let mut made = None;
-    // After `made`, so that it is gone when that is dropped.
+    // Declared after `made`, so that the gate is released before that is dropped.
     let mut gate = meet(gate, parent)?;
     let joined = join_together(&mut gate, parent, nodes, options, &mut made);
     drop(gate);
@@ -154,7 +154,7 @@ fn join(gate: Gate, parent: Comm, options: &Options) -> Result<(Mpi, MpiMemory),
     Ok((Mpi::assemble((node, nodes), options.largest_block, shared, remote, direct, region), memory))
 }
 
-/// Waits for all processes, with the gate open: they may need what other domains of this process have to do before they come.
+/// Waits for all processes with the gate open: before they arrive, they may need other domains of this process to make progress.
 fn meet(mut gate: Gate, parent: Comm) -> Result<Gate, StartError> {
     let mut requests = [parent.begin_barrier(&gate)?];
     let mut report = Report::default();
@@ -176,7 +176,7 @@ fn meet(mut gate: Gate, parent: Comm) -> Result<Gate, StartError> {
     }
 }
 
-/// Does what all processes do at once.
+/// The part of joining that all processes do in step.
 fn join_together(
     gate: &mut Gate,
     parent: Comm,
@@ -227,7 +227,7 @@ fn join_together(
     let domain = (comm, serial);
     let direct = Direct::new(domain, Arc::clone(&region), usize::from(nodes), options.linger);
     let (region, remote, _) = made.insert((region, None, direct));
-    // The window is there and the headers are written.
+    // The window exists and the headers are written.
     host.barrier(gate)?;
     let shared = connect(region, &members, options);
     let listening = if region.remote.is_empty() {
@@ -247,7 +247,7 @@ fn join_together(
             .map(|offers| links.watch(own, &offers))
             .and_then(|()| links.listen(gate))
     };
-    // All links are there, or nobody's.
+    // All processes have all their links, or none does.
     let mut fine = [u64::from(shared.is_ok() && listening.is_ok())];
     comm.least(gate, &mut fine)?;
     listening?;
@@ -255,7 +255,7 @@ fn join_together(
     if fine == [0] { Err(StartError::Other) } else { Ok((node, shared)) }
 }
 
-/// Tells all processes what each offers. Collective.
+/// Sends every process' offer to all others. Collective.
 fn exchange(gate: &Gate, comm: Comm, offer: Offer) -> Result<Vec<Offer>, MpiError> {
     let mut offers = vec![Offer::default(); usize::try_from(comm.size(gate)?).unwrap_or(0)];
     for (at, word) in offer.into_iter().enumerate() {
@@ -284,10 +284,10 @@ fn agree(gate: &Gate, comm: Comm, options: &Options) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Why there is no memory, and what there is all the same, which is freed when all processes do.
+/// Why there is no memory, and what was allocated nevertheless, to be freed together with all processes.
 type Displaced = (StartError, Backing);
 
-/// Gets the memory of this process, with a view of that of its neighbours, and makes a region of it. All processes do, or none.
+/// Gets the memory of this process, with a view of its neighbours', and makes a region of it. Succeeds on all processes or on none.
 fn place(
     gate: &Gate,
     (comm, host): (Comm, Comm),
@@ -315,14 +315,14 @@ fn on_heap(layout: Layout) -> Result<Backing, Displaced> {
 fn in_window(gate: &Gate, host: Comm, layout: Layout) -> Result<Backing, Displaced> {
     let nothing = |e: MpiError| (StartError::Mpi(e), Backing::Nothing);
     let failed = |cause| StartError::Memory { bytes: layout.blocks, shared: true, cause };
-    // MPI may hang when it finds out itself, or map what is not there.
+    // Left to find out by itself, MPI may hang, or map pages that do not exist.
     let bytes = host.gather(gate, layout.bytes() as u64).map_err(nothing)?;
     let wanted = bytes.into_iter().fold(0u64, u64::saturating_add);
     if free_shared_memory().is_some_and(|free| wanted > free) {
         return Err((failed(None), Backing::Nothing));
     }
     let window = Window::allocate(gate, host, layout.bytes());
-    // A window that only some have can never be freed.
+    // A window that only some processes have can never be freed.
     let mut all = [u64::from(window.is_ok())];
     host.least(gate, &mut all).map_err(nothing)?;
     let window = window.map_err(|e| (failed(Some(e)), Backing::Nothing))?;
@@ -339,7 +339,7 @@ fn in_window(gate: &Gate, host: Comm, layout: Layout) -> Result<Backing, Displac
     Ok(Backing::Window(window, mappings))
 }
 
-/// Bytes that are free where both MPIs have their windows.
+/// Free bytes in the file system where both MPIs place their windows.
 #[cfg(unix)]
 fn free_shared_memory() -> Option<u64> {
     let space = rustix::fs::statvfs("/dev/shm").ok()?;

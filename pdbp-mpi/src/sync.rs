@@ -1,8 +1,8 @@
-//! The atomics of the standard library; the loom test puts loom's in their place.
+//! The atomics of the standard library; the loom test replaces them with loom's.
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Asks for the cache line of an address, which is then under way while something else is done.
+/// Prefetches the cache line of an address.
 #[inline(always)]
 pub(crate) fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -18,14 +18,14 @@ use crate::remote::{RemoteLinks, Takes};
 use crate::shared_memory::{SharedMemoryLink, Turn};
 use crate::window::Region;
 
-/// Polls that find nothing between two looks whether a peer of the host has died, and the least time between two.
+/// Polls without a result between two checks whether a peer on this host has died, and the least time between two checks.
 const LOOK_EVERY: u32 = 64;
 const LOOK_AFTER: Duration = Duration::from_millis(20);
-/// Blocks between hosts are best a little shorter than what MPI sends without asking first. Open MPI does that up to 64 KiB over
-/// TCP, its own header included; it asks first for what is longer, and then two hosts that send to each other get half
-/// of the link each way (47 instead of 91 of 100 Mb/s).
+/// Blocks between hosts do best a little shorter than the longest message that MPI sends eagerly. Open MPI's limit over TCP is 64 KiB, its own
+/// header included; longer messages need a rendezvous, and two hosts that send to each other then get half of the link each way (47 instead of
+/// 91 of 100 Mb/s).
 const REMOTE_BLOCK: usize = 60 << 10;
-/// Completions of shared-memory links between two looks at the remote ones.
+/// Completions of shared-memory links between two polls of the remote ones.
 const SHARED_RUN: u32 = 16;
 
 /// One node's end of a domain over MPI. See the [crate's documentation](crate).
@@ -36,14 +36,14 @@ pub struct Mpi {
     links: Vec<Link>,
     shared: Vec<SharedMemoryLink>,
     direct: Direct,
-    /// Dropped before the region: it lingers in need of it.
+    /// Dropped before the region, which it needs while it lingers.
     remote: Option<RemoteLinks>,
     region: Arc<Region>,
     ready: VecDeque<Completion<MpiError>>,
-    /// The shared-memory link looked at next.
+    /// The shared-memory link to poll next.
     turn: usize,
     run: u32,
-    /// The last look at the remote links has found something, and what it has found was handed out.
+    /// The last poll of the remote links found something, which has been handed out.
     has_looked: bool,
     idle: u32,
     looked: Instant,
@@ -54,7 +54,7 @@ pub struct Mpi {
 enum Link {
     /// It is this node.
     Own,
-    /// On this host: the place in the list.
+    /// On this host: the index in `shared`.
     Shared(usize),
     /// On another host.
     Remote,
@@ -92,7 +92,7 @@ impl Mpi {
         }
     }
 
-    /// The bell that peers on this host ring when they have sent something. If there are nodes on other hosts, which cannot ring it, a thread that
+    /// The bell that peers on this host ring when they have sent something. Nodes on other hosts cannot ring it: if there are any, a thread that
     /// sleeps on it also wakes at short intervals.
     pub fn bell(&self) -> Arc<dyn Bell> {
         Arc::new(WindowBell::new(Arc::clone(&self.region), self.remote.is_some()))
@@ -103,13 +103,13 @@ impl Mpi {
         self.direct.clone()
     }
 
-    /// The nodes that share this one's host, itself not included: their blocks are read in place.
+    /// The other nodes on this node's host, whose blocks are read in place.
     pub fn neighbours(&self) -> Vec<NodeId> {
         self.shared.iter().map(SharedMemoryLink::node).collect()
     }
 
-    /// Whether this machine has more nodes of the domain than processors; containers are hosts of their own, and share them. (What this process
-    /// may use says nothing of that: launchers bind each to a processor of its own.)
+    /// Whether this machine has more nodes of the domain than processors. Containers are separate hosts but share the processors. (The
+    /// processors that this process may use do not matter: launchers bind each process to its own.)
     pub fn is_crowded(&self) -> bool {
         #[cfg(unix)]
         // SAFETY: asks for a number.
@@ -205,7 +205,7 @@ impl Mpi {
             code: 0,
             text: "the peer wrote what cannot be a block".to_owned(),
         });
-        // A peer that went astray may still read what it has: those blocks stay out.
+        // A peer that wrote invalid data may still read the blocks it has: those stay out.
         let back = if astray { Vec::new() } else { link.take_back(look) };
         self.ready.extend(back.into_iter().map(|block| Completion::Failed { peer, block }));
         self.ready.push_back(Completion::PeerFailed { peer, cause });
@@ -226,14 +226,14 @@ impl Mpi {
             match process::enter() {
                 Some(gate) => remote.poll(&gate, &mut self.ready),
                 None if process::is_over() => remote.abandon(&mut self.ready),
-                // It is being finalised, and may still touch blocks.
+                // MPI is being finalised, and may still touch blocks.
                 None => {}
             }
         }
         self.ready.pop_front()
     }
 
-    /// Whether it is time to look who lives.
+    /// Whether a check for dead peers is due.
     fn is_look_due(&mut self) -> bool {
         self.idle += 1;
         if self.idle < LOOK_EVERY {
@@ -329,7 +329,7 @@ impl Transport for Mpi {
         }
         self.direct.poll();
         if std::mem::take(&mut self.has_looked) {
-            // A look that finds nothing asks the system: what has been found is worth more than that.
+            // A remote poll that finds nothing costs a system call: hand out first what the last one found.
             return None;
         }
         let found = self.remote.is_some().then(|| self.poll_remote())?;
@@ -339,11 +339,10 @@ impl Transport for Mpi {
 }
 
 impl Drop for Mpi {
-    /// Leaves the domain: peers take what was sent to them and get their blocks back, except for those that are still read in this
-    /// process, which they get back when it ends. Waits for nodes of other hosts, at most
-    /// [`Options::linger`](crate::Options::linger).
+    /// Leaves the domain: peers take what was sent to them and get their blocks back, except for those that are still read in this process,
+    /// which they get back when it ends. Waits for nodes on other hosts, at most for [`Options::linger`](crate::Options::linger).
     fn drop(&mut self) {
-        // Others may have told of a death before this node has looked for itself.
+        // Others may have reported a death before this node has checked for itself.
         self.shared.iter().for_each(SharedMemoryLink::look);
         let with_readers = self.shared.iter().filter(|link| link.close()).count();
         if with_readers > 0 {

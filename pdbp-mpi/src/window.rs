@@ -10,16 +10,17 @@
 //!   │        │       │      │                     │ ring of its blocks that go back  │                       │
 //!   └────────┴───────┴──────┴─────────────────────┴──────────────────────────────────┴───────────────────────┘
 //! ```
-//! Everything before the blocks is atomics; a copy of a block in a ring is lent to its reader as the block would be. Of a part, its process alone
-//! writes header, state, rings and blocks; others ring the bell.
+//! Everything before the blocks is atomics; a block's copy in a ring is lent to its reader as the block itself would be. Only the owning process
+//! writes a part's header, state, rings and blocks; others ring its bell.
 //!
-//! A ring of blocks takes 384 bytes for each that may be under way, one of those that go back 16: 9.4 KiB for each process of the host with 24 blocks.
+//! A ring of blocks takes 384 bytes for each block that may be in flight, a ring of returned blocks 16: 9.4 KiB for each process of the host
+//! with 24 blocks.
 //!
 //! # Trust
-//! All processes of the job on the host map the window. They belong to one user, and each of them can write to all of
-//! it. This library does not write a block while it is read (as `&[u8]`), in any of them, but no process can enforce that in
-//! another: processes of a host trust each other as threads of a process do. Numbers and locations in rings and states are checked
-//! when they are read, so that a process that misbehaves, or died in the middle of something, ends its link and does no other harm.
+//! All processes of the job on the host map the window. They belong to one user, and each can write to all of it. This library, in any process,
+//! does not write a block while it is read (as `&[u8]`), but no process can enforce that in another: processes of a host trust each other as the
+//! threads of a process do. Numbers and locations in rings and states are checked when they are read, so a process that misbehaves or died
+//! half-way ends its link and does no other harm.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -55,26 +56,26 @@ const AT_STARTED: usize = 4;
 
 /// Words of a slot of the ring of blocks: six lines, which a message of 256 bytes and its headers need.
 pub(crate) const OUT: usize = 6 * LINE / WORD;
-/// Words of a slot of the ring of blocks that go back.
+/// Words of a slot of the ring of returned blocks.
 pub(crate) const BACK: usize = ENTRY;
-/// Header and body of the longest block that a slot has room for beside the entry.
+/// Header and body of the longest block that fits in a slot next to the entry.
 pub(crate) const SLOT_ROOM: usize = (OUT - ENTRY) * WORD;
 
 /// States of a part's process.
 const HERE: u32 = 1;
 const GONE: u32 = 2;
 
-/// Instead of zero: readers may be left.
+/// Replaces zero, which means that readers may remain.
 const NO_READERS: u64 = 1;
 
-/// How a part is divided. The same in all processes of a host, but for the length of the blocks.
+/// How a part is divided. The same in all processes of a host, except for the length of the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Nodes of the domain.
     pub(crate) nodes: usize,
     /// Processes of the host, this one included.
     pub(crate) neighbours: usize,
-    /// Slots of a ring, one at least.
+    /// Slots of a ring, at least one.
     pub(crate) slots: usize,
     /// Bytes of block memory.
     pub(crate) blocks: usize,
@@ -85,7 +86,7 @@ impl Layout {
         (self.slots * direction.slot_words() * WORD).next_multiple_of(LINE)
     }
 
-    /// Of both rings for a process.
+    /// Of both rings for one process.
     const fn rings_bytes(&self) -> usize {
         self.ring_bytes(Direction::Out) + self.ring_bytes(Direction::Back)
     }
@@ -102,10 +103,10 @@ impl Layout {
         (self.rings_at() + self.neighbours * self.rings_bytes()).next_multiple_of(PAGE)
     }
 
-    /// Bytes of memory for the part, which begins on the first page boundary in them: MPI aligns memory to words only, but maps
-    /// whole pages, so that the boundary is the same for all processes.
+    /// Bytes of memory for the part, which begins on the first page boundary in them: MPI aligns memory only to words, but maps whole pages, so
+    /// the boundary is the same for all processes.
     ///
-    /// More than there can be, when that much is asked for.
+    /// Saturates, and so exceeds any memory, when that much is asked for.
     pub(crate) const fn bytes(&self) -> usize {
         self.blocks.div_ceil(PAGE).saturating_mul(PAGE).saturating_add(PAGE + self.blocks_at())
     }
@@ -119,7 +120,7 @@ struct Place {
 }
 
 impl Place {
-    /// The part in that memory; `None` if it is too short for one.
+    /// The part in this memory; `None` if the memory is too short for one.
     fn in_memory(memory: NonNull<[u8]>, layout: &Layout) -> Option<Self> {
         let before = memory.cast::<u8>().align_offset(PAGE);
         let length = memory.len().checked_sub(before).filter(|length| *length >= layout.blocks_at())?;
@@ -139,9 +140,9 @@ pub(crate) struct Part<'a> {
 /// Which of the two rings for a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// Blocks for it.
+    /// Blocks sent to it.
     Out,
-    /// Blocks of its own that go back to it.
+    /// Its own blocks, on their way back.
     Back,
 }
 
@@ -154,16 +155,16 @@ impl Direction {
     }
 }
 
-// All parts are made by `Region::part`: the bytes of a part are mapped, and zero or written by this module, as long as the region that it
-// borrows. Nothing but atomics accesses what lies before the blocks, in no process of the host (see the crate's documentation: peers of a
-// host are trusted with that), but for readers of a block whose copy lies in a slot, where nobody writes meanwhile.
+// All parts are made by `Region::part` and `Region::own`: a part's bytes are mapped, and zero or written by this module, for as long as the
+// region that the part borrows. Only atomics access what lies before the blocks, in every process of the host (see the crate's documentation:
+// peers on a host are trusted with that), except by readers of a block whose copy lies in a slot, where nothing is written in the meantime.
 impl<'a> Part<'a> {
     /// `count` words from byte `at` on.
     fn words(&self, at: usize, count: usize) -> &'a [AtomicU64] {
         debug_assert!(at + count * WORD <= self.layout.blocks_at());
-        // SAFETY: inside the part; all that is asked for lies before the blocks (`Layout`).
+        // SAFETY: inside the part; all callers ask for words before the blocks (`Layout`).
         let first = unsafe { self.place.base.add(at) }.cast::<AtomicU64>();
-        // SAFETY: aligned, since the part is to 64 and `at` to 8; mapped for `'a`, and accessed by atomics alone (above).
+        // SAFETY: aligned, since the part is aligned to 64 and `at` to 8; mapped for `'a`, and accessed only by atomics (above).
         unsafe { slice::from_raw_parts(first.as_ptr(), count) }
     }
 
@@ -182,26 +183,26 @@ impl<'a> Part<'a> {
         &self.half_words(STATE)[0]
     }
 
-    /// Whether the process has left the domain, all that it had to say being in its rings.
+    /// Whether the process has left the domain. All that it sent is in its rings by then.
     pub(crate) fn is_gone(&self) -> bool {
         // Pairs with the store in `Region::leave`.
         self.state().load(Ordering::Acquire) == GONE
     }
 
-    /// The process whose part it is.
+    /// The process that owns the part.
     pub(crate) fn process(&self) -> Identity {
         let word = |at| self.header(at).load(Ordering::Relaxed);
         Identity { number: word(AT_PROCESS) as u32, namespace: word(AT_NAMESPACE), started: word(AT_STARTED) }
     }
 
-    /// Says that nobody here reads blocks of that neighbour any more, nor will. Before [`Region::leave`].
+    /// Records that this process does not read that neighbour's blocks, now or later. Must precede [`Region::leave`].
     pub(crate) fn say_no_readers(&self, neighbour: usize) {
         self.readers(neighbour).iter().for_each(|word| word.store(NO_READERS, Ordering::Relaxed));
     }
 
-    /// Whether the process has said so before it left.
+    /// Whether the process recorded that before it left.
     pub(crate) fn has_no_readers(&self, neighbour: usize) -> bool {
-        // The look at the state is what pairs with the other process.
+        // `is_gone` is what synchronises with the other process.
         self.is_gone()
             && self.readers(neighbour).iter().all(|word| word.load(Ordering::Relaxed) == NO_READERS)
     }
@@ -229,32 +230,32 @@ impl<'a> Part<'a> {
         self.words(self.ring_at(neighbour, direction), direction.slot_words() * self.layout.slots)
     }
 
-    /// Where that slot of the ring of blocks for that process begins.
+    /// Where this slot of the ring of blocks for that process begins.
     pub(crate) fn slot_at(&self, neighbour: usize, slot: usize) -> u64 {
         (self.ring_at(neighbour, Direction::Out) + slot * OUT * WORD) as u64
     }
 
-    /// The slot of the ring of blocks for that process that begins there; `None` if there is none.
+    /// The slot of the ring of blocks for that process that begins at `offset`, if any.
     pub(crate) fn slot_of(&self, neighbour: usize, offset: u64) -> Option<usize> {
         let at = usize::try_from(offset).ok()?.checked_sub(self.ring_at(neighbour, Direction::Out))?;
         let is_slot = at < self.layout.slots * OUT * WORD && at.is_multiple_of(OUT * WORD);
         is_slot.then_some(at / (OUT * WORD))
     }
 
-    /// The bytes of a block in that slot of the ring of blocks for that process, `None` if there cannot be such a block.
+    /// The bytes of a block in this slot of the ring of blocks for that process; `None` if no such block can exist.
     pub(crate) fn block_in_slot(&self, neighbour: usize, slot: usize, length: u32) -> Option<NonNull<u8>> {
         let first = slot.checked_mul(OUT)?;
         let room = self.ring(neighbour, Direction::Out).get(first..)?.get(ENTRY..OUT)?;
         (length as usize <= size_of_val(room)).then(|| NonNull::from(room).cast())
     }
 
-    /// Where goodbyes to and from a node are written: two words.
+    /// Where goodbyes to and from a node are written: one word each.
     pub(crate) fn goodbye(&self, node: usize) -> (NonNull<u8>, NonNull<u8>) {
         let words = self.words((GOODBYES + node) * LINE, 2);
         (NonNull::from(&words[0]).cast(), NonNull::from(&words[1]).cast())
     }
 
-    /// The word of a goodbye from a node.
+    /// The words of the goodbyes to and from a node.
     pub(crate) fn goodbye_words(&self, node: usize) -> &'a [AtomicU64] {
         self.words((GOODBYES + node) * LINE, 2)
     }
@@ -267,9 +268,9 @@ impl<'a> Part<'a> {
         NonNull::slice_from_raw_parts(first, (self.place.length - before) / PAGE * PAGE)
     }
 
-    /// The bytes of a block of this part, `None` if there cannot be such a block.
+    /// The bytes of a block of this part; `None` if no such block can exist.
     pub(crate) fn block(&self, offset: u64, length: u32) -> Option<NonNull<u8>> {
-        // The peer's process can write in its header what it likes, so that it says nothing here.
+        // The peer's header is not consulted: its process can write anything there.
         let end = offset.checked_add(u64::from(length))?;
         let inside = offset >= self.layout.blocks_at() as u64 && end <= self.place.length as u64;
         let aligned = offset.is_multiple_of(LINE as u64);
@@ -277,14 +278,15 @@ impl<'a> Part<'a> {
         (inside && aligned).then(|| unsafe { self.place.base.add(offset as usize) })
     }
 
-    /// Where bytes lie in the blocks of this part; `None` if they do not.
+    /// Where bytes lie in the blocks of this part; `None` if they lie elsewhere.
     pub(crate) fn offset_of(&self, bytes: &[u8]) -> Option<u64> {
         let at = bytes.as_ptr().addr().checked_sub(self.place.base.addr().get())?;
         let inside = at >= self.layout.blocks_at() && at + bytes.len() <= self.place.length;
         inside.then_some(at as u64)
     }
 
-    /// Where bytes lie in the blocks of this part, or which slot of the ring of blocks for that process they lie in; `None` if neither.
+    /// Where bytes lie in the blocks of this part, or where the slot begins that holds them, in the ring of blocks for that process; `None` if
+    /// neither.
     pub(crate) fn place_of(&self, neighbour: usize, bytes: &[u8]) -> Option<u64> {
         self.offset_of(bytes).or_else(|| {
             let entry = bytes.as_ptr().addr().checked_sub(ENTRY * WORD)?;
@@ -293,7 +295,7 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// Whether the process has set its part up as this one would have.
+    /// Whether the process has set up its part with the same layout as this one.
     pub(crate) fn is_set_up(&self) -> bool {
         // Pairs with the store in `set_up`.
         self.header(AT_MAGIC).load(Ordering::Acquire) == MAGIC
@@ -313,8 +315,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The memory of this process in a domain, and the view of that of its neighbours on the host. What is left of it goes to
-/// [`process::bury`] when nobody has the value any more.
+/// The memory of this process in a domain, and its view of its neighbours' on the host. The memory goes to [`process::bury`] when the value is
+/// dropped.
 pub(crate) struct Region {
     layout: Layout,
     /// Where the parts lie, by number on the host, in the memory of `backing`.
@@ -328,17 +330,17 @@ pub(crate) struct Region {
     pub(crate) remote: Vec<NodeId>,
 }
 
-// SAFETY: the places are those of atomics, and of blocks that are reached through tokens only; the backing is a handle or
-// memory that can be freed on any thread.
+// SAFETY: the places are those of atomics, and of blocks that only tokens give access to; the backing is a handle or memory that can be freed on
+// any thread.
 unsafe impl Send for Region {}
-// SAFETY: as above; nothing but atomics can be changed through a shared reference.
+// SAFETY: as above; a shared reference allows changing only atomics.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Sets this process' part up, that with number `me`.
+    /// Sets up the part of this process, which has number `me`.
     ///
     /// # Errors
-    /// The memory, when it has no room for such parts.
+    /// Returns the memory when it has no room for such parts.
     pub(crate) fn new(
         backing: Backing,
         layout: Layout,
@@ -348,7 +350,7 @@ impl Region {
     ) -> Result<Self, Backing> {
         let parts = backing.parts().into_iter();
         let places: Option<Vec<_>> = parts.map(|memory| Place::in_memory(memory, &layout)).collect();
-        // What this process has asked for it uses; peers may have asked for less.
+        // This process uses all that it has asked for; peers may have asked for less.
         let enough = layout.blocks_at().saturating_add(layout.blocks);
         let own = |places: &[Place]| places.get(me).copied().filter(|own| own.length >= enough);
         let Some((places, own)) = places.and_then(|places| own(&places).map(|own| (places, own))) else {
@@ -364,13 +366,13 @@ impl Region {
         Part { place: self.own, layout: &self.layout }
     }
 
-    /// The part of the process with that number on the host, which there is.
+    /// The part of the process with that number on the host, which must exist.
     pub(crate) fn part(&self, number: usize) -> Part<'_> {
         debug_assert!(number < self.places.len());
         Part { place: self.places.get(number).copied().unwrap_or(self.own), layout: &self.layout }
     }
 
-    /// The memory, of a region that nobody else has seen.
+    /// Takes the memory out of a region that nothing else has seen.
     pub(crate) fn into_backing(mut self) -> Backing {
         self.backing.take().unwrap_or(Backing::Nothing)
     }
@@ -397,9 +399,9 @@ impl Region {
         Cells { words, _region: Arc::clone(self) }
     }
 
-    /// Tells the processes of the host that this one leaves the domain.
+    /// Tells the processes of the host that this process leaves the domain.
     pub(crate) fn leave(&self) {
-        // Pairs with the load in `is_gone`: who sees it sees what was put into the rings before.
+        // Pairs with the load in `is_gone`: a peer that sees it sees everything pushed into the rings before.
         self.own().state().store(GONE, Ordering::Release);
     }
 }
@@ -407,18 +409,18 @@ impl Region {
 /// The words of a ring, for as long as the value lives.
 pub(crate) struct Cells {
     words: NonNull<[AtomicU64]>,
-    /// Keeps them mapped.
+    /// Keeps the words mapped.
     _region: Arc<Region>,
 }
 
-// SAFETY: a reference to atomics, and what keeps it good.
+// SAFETY: a reference to atomics, and what keeps it valid.
 unsafe impl Send for Cells {}
 
 impl Deref for Cells {
     type Target = [AtomicU64];
 
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: words of the region, by `Region::ring`, which the value keeps.
+        // SAFETY: words of the region, by `Region::ring`; the value keeps the region alive.
         unsafe { self.words.as_ref() }
     }
 }
@@ -438,19 +440,19 @@ pub struct MpiMemory {
     len: usize,
 }
 
-// SAFETY: the value is an address and what keeps it mapped; the bytes are reached through block tokens only.
+// SAFETY: the value is an address and what keeps it mapped; only block tokens give access to the bytes.
 unsafe impl Send for MpiMemory {}
 
 impl MpiMemory {
-    /// There is one per region, or the parts of one: it stands for the right to its blocks.
+    /// One exists per region, or is split into disjoint parts: it stands for the right to the region's blocks.
     pub(crate) fn new(region: Arc<Region>) -> Option<Self> {
         let blocks = region.own().block(region.layout.blocks_at() as u64, 0)?;
         let len = region.layout.blocks;
         Some(Self { region, blocks, len })
     }
 
-    /// Takes the last `bytes` of it away, rounded up to pages, as memory of its own: for blocks of a wrapper of the transport, which
-    /// have to be in this memory, too. `None`, and nothing is changed, when there are not as many.
+    /// Splits off the last `bytes`, rounded up to pages, as separate memory: for the blocks of a wrapper of the transport, which must lie in
+    /// this memory too. Returns `None` and changes nothing if the memory is shorter.
     pub fn split_off(&mut self, bytes: usize) -> Option<Self> {
         const PAGE: usize = 4096;
         let bytes = bytes.checked_next_multiple_of(PAGE)?;
@@ -469,8 +471,8 @@ impl std::fmt::Debug for MpiMemory {
     }
 }
 
-// SAFETY: zeroed memory on a page boundary, mapped until the region is gone and all processes of the host have agreed to free it;
-// `Mpi::start` makes one value per region, whose parts have no byte in common, and peers only read blocks that were sent to them.
+// SAFETY: zeroed memory on a page boundary, mapped until the region is gone and all processes of the host have agreed to free it; `Mpi::start`
+// makes one value per region, whose parts have no byte in common, and peers only read blocks that were sent to them.
 unsafe impl BlockMemory for MpiMemory {
     fn base(&self) -> NonNull<u8> {
         self.blocks

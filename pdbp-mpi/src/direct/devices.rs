@@ -1,4 +1,4 @@
-//! Whether an MPI knows the memory of devices.
+//! Whether an MPI can access device memory.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use crate::library::{Opened, SUCCESS};
 use crate::process::Gate;
 
-/// Asks MPI's own functions, if it has them.
+/// Asks MPI's own query functions, if it has them.
 pub(super) fn knows_devices(gate: &Gate) -> bool {
     type Query = unsafe extern "C" fn() -> c_int;
     type QueryKind = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
@@ -28,7 +28,7 @@ pub(super) fn knows_devices(gate: &Gate) -> bool {
     false
 }
 
-/// A function of this name that the program has, which may stand before that of MPI, or MPI's.
+/// Finds a function of this name in the program, which may interpose on MPI, or else in MPI.
 fn find(gate: &Gate, name: &CStr) -> Option<NonNull<c_void>> {
     NonNull::new(Opened::of_program().find(name)).or_else(|| NonNull::new(gate.mpi().find(name)))
 }

@@ -1,9 +1,9 @@
 //! The three binary interfaces (ABIs) of MPIs: their constants, and the layout of a status.
 //!
-//! Two have been the same for a decade. That of Open MPI 3 to 5 (`libmpi.so.40`) names its predefined handles by addresses of symbols.
-//! That of MPICH 3.1 and newer (`libmpi.so.12`; Intel MPI, MVAPICH and Cray MPICH keep to it by agreement, the *MPICH ABI compatibility
-//! initiative*) has numbers. The third is the standard's own, of MPI 5 (`libmpi_abi.so`; chapter 20 and appendix A of MPI 5.0): handles are pointers
-//! there, the predefined ones small numbers.
+//! Two have been stable for a decade. The ABI of Open MPI 3 to 5 (`libmpi.so.40`) names its predefined handles by addresses of symbols. That of
+//! MPICH 3.1 and newer (`libmpi.so.12`; Intel MPI, MVAPICH and Cray MPICH follow it by agreement, the *MPICH ABI compatibility initiative*) uses
+//! numbers. The third is the standard's own, of MPI 5 (`libmpi_abi.so`; chapter 20 and appendix A of MPI 5.0): its handles are pointers, the
+//! predefined ones small numbers.
 
 use std::ffi::{CStr, c_int, c_void};
 
@@ -19,7 +19,7 @@ pub(crate) enum Abi {
 }
 
 impl Abi {
-    /// The functions and constants of a library with this interface, or the symbol that is missing.
+    /// Returns the functions and constants of a library with this interface, or the missing symbol.
     ///
     /// # Safety
     /// The symbols are those of such a library.
@@ -35,7 +35,7 @@ impl Abi {
     }
 }
 
-/// Constants of an MPI, and how long its statuses are.
+/// An MPI's constants, and the size and layout of its statuses.
 pub(crate) struct Constants {
     pub(crate) world: Handle,
     /// `MPI_COMM_SELF`.
@@ -52,7 +52,7 @@ pub(crate) struct Constants {
     pub(crate) of_host: c_int,
     /// `MPI_ERR_IN_STATUS`.
     pub(crate) in_status: c_int,
-    /// Results of `MPI_Comm_compare`: the same, and the same processes in the same order.
+    /// Results of `MPI_Comm_compare`: identical, and the same processes in the same order.
     pub(crate) congruent: [c_int; 2],
     /// `MPI_THREAD_SINGLE` to `MPI_THREAD_MULTIPLE`.
     pub(crate) threads: [c_int; 4],
@@ -60,7 +60,7 @@ pub(crate) struct Constants {
     pub(crate) request_bytes: usize,
     /// Bytes of an `MPI_Status`.
     pub(crate) status_bytes: usize,
-    /// Where its field `MPI_ERROR` lies.
+    /// The offset of its field `MPI_ERROR`.
     pub(crate) error_at: usize,
 }
 
@@ -70,7 +70,7 @@ pub(crate) const MOST_STATUS_BYTES: usize = 32;
 /// Finds a symbol of a library; null if there is none.
 pub(super) type Find<'a> = &'a dyn Fn(&CStr) -> *mut c_void;
 
-/// Open MPI, or the symbol that is missing.
+/// Open MPI's functions and constants, or the missing symbol.
 ///
 /// # Safety
 /// The symbols are those of an Open MPI, of version 3 or newer.
@@ -103,7 +103,7 @@ unsafe fn open_mpi(find: Find) -> Result<(Functions, Constants), String> {
     Ok((Functions::Pointers(table), constants))
 }
 
-/// MPICH and its relatives, or the symbol that is missing.
+/// Those of MPICH and its relatives, or the missing symbol.
 ///
 /// # Safety
 /// The symbols are those of an MPI that keeps to the ABI of MPICH 3.1.
@@ -133,7 +133,7 @@ unsafe fn mpich(find: Find) -> Result<(Functions, Constants), String> {
     Ok((Functions::Integers(table), constants))
 }
 
-/// An MPI with the ABI of the standard, or the symbol that is missing.
+/// Those of an MPI with the standard's ABI, or the missing symbol.
 ///
 /// # Safety
 /// The symbols are those of an MPI that reports version 1 of the standard ABI.
@@ -167,13 +167,13 @@ fn find_text(find: Find, name: &str) -> *mut c_void {
     std::ffi::CString::new(name).map_or(std::ptr::null_mut(), |name| find(&name))
 }
 
-/// What the program is linked with by the crate `mpi`, as the compiler read it in the header of that MPI.
+/// Those of the MPI that the crate `mpi` links with the program, as the compiler read them in the header.
 #[cfg(feature = "mpi-linked")]
 pub(super) fn linked() -> Result<(Functions, Constants), String> {
     use super::table::{Raw, find_linked};
     use mpi::ffi;
 
-    /// A handle, whatever its type there.
+    /// A handle, whatever its type in that MPI.
     macro_rules! constant {
         ($name:ident) => {
             // SAFETY: a constant of the shim library.

@@ -1,17 +1,17 @@
-//! Which launcher has started this process, and whether that is the launcher of the MPI that is loaded.
+//! Which launcher has started this process, and whether that launcher belongs to the loaded MPI.
 
 use std::fmt;
 
 use super::{Kind, Library, Loaded};
 use crate::error::LibraryError;
 
-/// What has started the processes of a job, as it says in their environment.
+/// The launcher of a job, as found in the processes' environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Launcher {
-    /// `mpirun` of Open MPI: there is `OMPI_COMM_WORLD_RANK`.
+    /// `mpirun` of Open MPI, which sets `OMPI_COMM_WORLD_RANK`.
     OpenMpi,
-    /// `mpiexec` of MPICH and its relatives: there is `PMI_RANK`.
+    /// `mpiexec` of MPICH and its relatives, which sets `PMI_RANK`.
     Mpich,
     /// `srun`, which starts either.
     Slurm,
@@ -27,7 +27,7 @@ impl fmt::Display for Launcher {
     }
 }
 
-/// What the environment says, before MPI is initialised, which may change it.
+/// What the environment reports, read before MPI is initialised, since MPI may change it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Launched {
     pub(super) by: Launcher,
@@ -54,14 +54,14 @@ impl Launcher {
             return Some(Self::OpenMpi);
         }
         let is_rank = has("PMI_RANK") || has("PMIX_RANK");
-        // A launcher of MPICH within a batch job starts its ranks by srun, but for Hydra's own variables.
-        // `PMIX_RANK` is also what Open MPI sets for itself, where no launcher of its own has started it.
+        // Within a batch job, MPICH's launcher starts its ranks by srun; Hydra's own variables tell. Open MPI also sets
+        // `PMIX_RANK` for itself when no launcher of its own has started it.
         let is_hydra = has("HYDI_CONTROL_FD");
         let is_slurm = (has("PMIX_RANK") || has("SLURM_PROCID") && !has("PMI_FD")) && !is_hydra;
         is_rank.then_some(if is_slurm { Self::Slurm } else { Self::Mpich })
     }
 
-    /// The MPI that it starts; `None` if that may be any.
+    /// The MPI that it starts; `None` if it starts any.
     pub(super) fn kind(self) -> Option<Kind> {
         match self {
             Self::OpenMpi => Some(Kind::OpenMpi),
@@ -71,8 +71,8 @@ impl Launcher {
     }
 }
 
-/// An MPI started by the launcher of another one would take each process for a job of its own, or end it. A file that is
-/// named is left to [`check_ranks`].
+/// Checks that the launcher belongs to this MPI. Started by the launcher of another one, an MPI would take each process
+/// for a job of its own, or end it. A file that was named explicitly is left to [`check_ranks`].
 pub(super) fn check(mpi: &Loaded, library: &Library) -> Result<(), LibraryError> {
     let Some(launcher) = mpi.launched.map(|launched| launched.by) else { return Ok(()) };
     let is_of_any = matches!(mpi.kind, Kind::Standard | Kind::Other);
@@ -84,7 +84,7 @@ pub(super) fn check(mpi: &Loaded, library: &Library) -> Result<(), LibraryError>
     Ok(())
 }
 
-/// What the launcher says of the number of ranks, and what MPI does.
+/// Compares the number of ranks that the launcher reports with MPI's.
 pub(crate) fn check_ranks(mpi: &Loaded, size: usize) -> Result<(), LibraryError> {
     match mpi.launched {
         Some(Launched { by: launcher, ranks: Some(ranks) }) if size == 1 && ranks > 1 => {

@@ -2,10 +2,10 @@
 //!
 //! * `table`: the C functions that are used, each declared once.
 //! * `abi`: the three binary interfaces that MPIs have: constants and layouts.
-//! * `search`: which library is loaded, and from where; by the system's loader (`system`), for this process and its `launcher`.
+//! * `search`: which library is loaded, and from where; through the system's loader (`system`), for this process and its `launcher`.
 //!
-//! This needs no C compiler and no MPI header. The library is opened with private symbols (`RTLD_LOCAL`), and never
-//! closed. With the feature `mpi-linked` the same table is filled from the crate `mpi`, with which the program is linked.
+//! This needs no C compiler and no MPI header. The library is opened with private symbols (`RTLD_LOCAL`), and never closed. With the
+//! feature `mpi-linked` the same table is filled from the crate `mpi`, which the program is linked with.
 
 mod abi;
 mod launcher;
@@ -38,21 +38,21 @@ pub(crate) const SUCCESS: c_int = 0;
 /// Which MPI library to use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Library {
-    /// What the program is linked with or has loaded; else that of the launcher (`mpirun`, `mpiexec`) that has started the process; else
-    /// the first that is found: Open MPI, then MPICH.
+    /// The MPI that the program is linked with or has loaded; else that of the launcher (`mpirun`, `mpiexec`) that started the process;
+    /// else the first one found: Open MPI, then MPICH.
     #[default]
     Auto,
     /// Open MPI, version 3 or newer, by its own ABI or that of MPI 5.
     OpenMpi,
     /// MPICH 3.1 or newer, or an MPI with the same binary interface (Intel MPI, MVAPICH, Cray MPICH); or MPICH by the ABI of MPI 5.
     Mpich,
-    /// A file, as `/opt/openmpi/lib/libmpi.so.40`. Its kind is found out.
+    /// A file, such as `/opt/openmpi/lib/libmpi.so.40`. Its kind is detected.
     File(PathBuf),
     /// The one that the program is linked with. Needs the feature `mpi-linked`.
     Linked,
 }
 
-/// The text is none of `auto`, `openmpi`, `mpich`, `linked` and no path.
+/// The text is neither one of `auto`, `openmpi`, `mpich` and `linked`, nor a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownLibrary;
 
@@ -69,7 +69,7 @@ impl std::error::Error for UnknownLibrary {}
 impl FromStr for Library {
     type Err = UnknownLibrary;
 
-    /// The name of a choice, or a path, which has a `/`.
+    /// Parses the name of a choice, or a path, which must contain a `/`.
     fn from_str(text: &str) -> Result<Self, UnknownLibrary> {
         match text {
             "auto" => Ok(Self::Auto),
@@ -94,7 +94,7 @@ impl fmt::Display for Library {
     }
 }
 
-/// A family of MPIs that have one binary interface.
+/// A family of MPIs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -102,9 +102,9 @@ pub enum Kind {
     OpenMpi,
     /// MPICH and its relatives.
     Mpich,
-    /// One with the ABI of MPI 5 that is neither.
+    /// An MPI with the ABI of MPI 5 that is neither.
     Standard,
-    /// Another one, that the program is linked with.
+    /// Another MPI, which the program is linked with.
     Other,
 }
 
@@ -119,16 +119,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The MPI that this process uses, from when it was loaded to the end.
+/// The MPI that this process uses, once loaded.
 pub(crate) struct Loaded {
     functions: Functions,
     pub(crate) constants: Constants,
     pub(crate) kind: Kind,
-    /// `None`: another one, that the program is linked with.
+    /// `None`: an MPI of another kind, which the program is linked with.
     abi: Option<Abi>,
-    /// What it calls itself, as "Open MPI v4.1.4".
+    /// The version that it reports, such as "Open MPI v4.1.4".
     pub(crate) version: String,
-    /// Where it is.
+    /// The file that it is in.
     pub(crate) file: String,
     handle: search::Opened,
     pub(crate) is_linked: bool,
@@ -143,23 +143,23 @@ impl Deref for Loaded {
 }
 
 impl Loaded {
-    /// The handle of which a program has made a number.
+    /// The handle that a program converted to a number.
     pub(crate) fn handle_of(&self, bits: usize) -> Handle {
         match self.functions {
-            // C widens an `int` with its sign.
+            // C sign-extends an `int`.
             Functions::Integers(_) => Handle::new((bits as u32).cast_signed()),
             Functions::Pointers(_) => Handle::new(std::ptr::with_exposed_provenance_mut::<c_void>(bits)),
         }
     }
 
-    /// Whether a number can be the handle of a communicator here, which tells programs that were compiled for another MPI.
+    /// Whether a number can be the handle of a communicator here; detects programs that were compiled for another MPI.
     pub(crate) fn may_be_communicator(&self, bits: usize) -> bool {
-        // A number of 32 bits, that C may have widened with its sign.
+        // A number of 32 bits, which C may have sign-extended.
         let is_int = matches!((bits as u64) >> 32, 0 | 0xffff_ffff);
         match self.abi {
-            // Four bits of a handle say what it is of, and two above them that it is of something.
+            // Four bits of a handle encode the type of its object, and the two above them that it is valid.
             Some(Abi::Mpich) => is_int && (bits >> 26) & 0xf == 1 && (bits >> 30) & 3 != 0,
-            // The address of a struct: not MPICH's numbers of its world and of none, nor one that was widened with its sign.
+            // The address of a struct: neither MPICH's handles for its world and the null communicator, nor a sign-extended number.
             Some(Abi::OpenMpi) => {
                 !matches!(bits, 0x0400_0000 | 0x4400_0000)
                     && bits.cast_signed() > 0
@@ -167,8 +167,9 @@ impl Loaded {
                     && bits != self.handle.find_variable(c"ompi_mpi_comm_null").addr()
                     && system::is_mapped(bits)
             }
-            // The world, the process itself, or what is beyond the numbers that the standard keeps: an address in Open MPI and MPICH 5, a
-            // number in MPICH 4; but none that the standard has others for.
+            // The world, the process itself, or anything beyond the numbers that the standard reserves: an address in Open MPI and MPICH
+            // 5, a number in MPICH 4; but not MPICH's numbers of its world and the null communicator, which have other values in the
+            // standard.
             Some(Abi::Standard) if matches!(bits, 0x101 | 0x102) => true,
             Some(Abi::Standard) if bits < 4096 || matches!(bits, 0x0400_0000 | 0x4400_0000) => false,
             Some(Abi::Standard) => match self.kind {
@@ -199,7 +200,7 @@ pub(crate) fn loaded() -> Option<&'static Loaded> {
     LOADED.get()
 }
 
-/// Loads an MPI, or returns the one that was loaded before, of which a process can have one only.
+/// Loads an MPI, or returns the one loaded before: a process can have only one.
 pub(crate) fn load(library: &Library) -> Result<&'static Loaded, LibraryError> {
     static LOADING: Mutex<()> = Mutex::new(());
     let _guard = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,7 +216,7 @@ pub(crate) fn load(library: &Library) -> Result<&'static Loaded, LibraryError> {
     } else {
         search::find(library)?
     };
-    // What the program has initialised works with its launcher.
+    // An MPI that the program has initialised works with its launcher.
     if !result::is_initialised(&found) {
         launcher::check(&found, library).inspect_err(|_| found.handle.close())?;
     }
@@ -227,7 +228,7 @@ fn linked(_: &Library) -> Result<Loaded, LibraryError> {
     Err(LibraryError::NotLinked)
 }
 
-/// What the program is linked with, if that is what is wanted.
+/// The MPI that the program is linked with, if it is the requested one.
 #[cfg(feature = "mpi-linked")]
 fn linked(library: &Library) -> Result<Loaded, LibraryError> {
     let handle = search::Opened::of_program();
@@ -254,7 +255,7 @@ fn linked(library: &Library) -> Result<Loaded, LibraryError> {
     }
 }
 
-/// Loads an MPI, unless that was done, and says which: its version and file, as "Open MPI v4.1.4 (libmpi.so.40)".
+/// Loads an MPI, unless that has been done, and returns its version and file, such as "Open MPI v4.1.4 (libmpi.so.40)".
 ///
 /// # Errors
 /// See [`LibraryError`].

@@ -1,7 +1,8 @@
 //! Finds and opens the library of an MPI.
 //!
-//! It looks, in this order, at what the process has loaded already; beside the launcher, whose MPI may not be where the system's loader looks; and
-//! where the loader looks. The library itself is asked what it is, since file names do not tell: Open MPI 1.10 had a `libmpi.so.12`, too.
+//! It searches, in this order: the libraries that the process has loaded already; the launcher's own folders, since the system's loader may not
+//! search there; and where the loader searches. The library itself is asked what it is, since file names do not tell: Open MPI 1.10 had a
+//! `libmpi.so.12`, too.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -13,8 +14,8 @@ use super::system::{parent_program, path_of};
 use super::{Kind, Library, Loaded, SUCCESS, abi};
 use crate::error::LibraryError;
 
-/// What the libraries are called. `libmpi.so` is for those who have developer's files only; the ABI of MPI 5 comes last, since libraries
-/// that have it offer their own, too, which is better known.
+/// The file names of the libraries. `libmpi.so` serves installations with nothing but development files. The ABI of MPI 5 comes last, since
+/// libraries that have it offer their own ABI, too, which is better known.
 const KNOWN: [(Kind, &[&CStr]); 3] = [
     (Kind::OpenMpi, &[c"libmpi.so.40", c"libmpi.so", c"libmpi_abi.so.1", c"libmpi_abi.so.0"]),
     (
@@ -31,7 +32,7 @@ const KNOWN: [(Kind, &[&CStr]); 3] = [
     ),
     (Kind::Standard, &[c"libmpi_abi.so.1", c"libmpi_abi.so.0"]),
 ];
-/// How MPIs may have been loaded by somebody else.
+/// Names under which an MPI may have been loaded already.
 const PRESENT: &[&CStr] = &[
     c"libmpi.so.40",
     c"libmpich.so.12",
@@ -41,7 +42,7 @@ const PRESENT: &[&CStr] = &[
     c"libmpi_abi.so.0",
 ];
 
-/// Whether the MPI that is loaded is the one that is asked for.
+/// Whether the loaded MPI is the requested one.
 pub(super) fn is_wanted(loaded: &Loaded, library: &Library) -> bool {
     match library {
         Library::Auto => true,
@@ -52,15 +53,15 @@ pub(super) fn is_wanted(loaded: &Loaded, library: &Library) -> bool {
     }
 }
 
-/// The library of that path, if the process has it.
+/// The library at that path, if the process has loaded it.
 fn is_present(path: &Path) -> Option<Opened> {
     let handle = Opened::present(path)?;
-    // It was open before, and stays so.
+    // It was open before, and remains so.
     handle.close();
     Some(handle)
 }
 
-/// Opens the library that is asked for.
+/// Opens the requested library.
 pub(super) fn find(library: &Library) -> Result<Loaded, LibraryError> {
     let present = present()?;
     if let Library::File(path) = library {
@@ -89,7 +90,7 @@ fn second(library: &Library, present: &Loaded) -> LibraryError {
     LibraryError::Second { wanted: library.clone(), present: present.to_string() }
 }
 
-/// What the process has already, by what it was linked with or has loaded; of several the one that is initialised.
+/// The MPI that the process has already, linked or loaded; of several, the one that is initialised.
 fn present() -> Result<Option<Loaded>, LibraryError> {
     let mut opened: Vec<(Opened, String)> = Vec::new();
     for name in PRESENT {
@@ -97,7 +98,7 @@ fn present() -> Result<Option<Loaded>, LibraryError> {
             opened.push((handle, name.to_string_lossy().into_owned()));
         }
     }
-    // Under a name of its own, or a part of the program.
+    // An MPI under another name, or as part of the program.
     if opened.is_empty() && !Opened::of_program().find(c"MPI_Init_thread").is_null() {
         opened.push((Opened::of_program(), "part of the program".to_owned()));
     }
@@ -122,7 +123,7 @@ fn is_initialised(handle: Opened) -> bool {
     flag != 0
 }
 
-/// Opens the first library of one of these kinds that can be used.
+/// Opens the first usable library of one of these kinds.
 pub(super) fn search(
     known: &[&(Kind, &[&CStr])],
     launcher: Option<Launcher>,
@@ -144,7 +145,7 @@ pub(super) fn search(
                 }
                 Ok(Err(why)) => tried.push(why.to_string()),
                 Err(why) if path.exists() => tried.push(why),
-                // The system's words say no more than this.
+                // The system's message adds nothing to this.
                 Err(why) if why.contains("No such file") => tried.push(format!("{file} is not there")),
                 Err(why) => tried.push(why),
             }
@@ -160,7 +161,7 @@ pub(super) fn search(
     Err(LibraryError::NotFound { wanted: library.clone(), launcher, folders, tried })
 }
 
-/// Folders of libraries of the launcher that has started this process, and of the one that `PATH` has.
+/// Library folders next to the launcher that started this process, and next to those in `PATH`.
 fn beside_launcher() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path)
@@ -179,7 +180,7 @@ fn beside_launcher() -> Vec<PathBuf> {
     folders
 }
 
-/// Finds out what a library is and fills the table. One that cannot be used is closed.
+/// Finds out what a library is and fills the table. An unusable library is closed.
 fn identify(handle: Opened, file: String) -> Result<Loaded, LibraryError> {
     let found = version(&handle).ok_or_else(|| LibraryError::NoMpi { file: file.clone() });
     let filled = found.and_then(|version| {
@@ -192,7 +193,7 @@ fn identify(handle: Opened, file: String) -> Result<Loaded, LibraryError> {
             version: version.clone(),
             why,
         })?;
-        // SAFETY: it says that it has this interface, or is known to.
+        // SAFETY: the library reports this interface, or is known to have it.
         let table = unsafe { abi.of(find) };
         let (functions, constants) =
             table.map_err(|missing| LibraryError::Incomplete { file: file.clone(), missing })?;
@@ -211,14 +212,14 @@ fn identify(handle: Opened, file: String) -> Result<Loaded, LibraryError> {
     filled.inspect_err(|_| handle.close())
 }
 
-/// What an MPI calls itself, in the first of its lines; `None` if that is no MPI.
+/// The first line of the version that an MPI reports; `None` if the library is no MPI.
 pub(super) fn version(handle: &Opened) -> Option<String> {
     type Question = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
     let found = handle.find(c"MPI_Get_library_version");
     if found.is_null() {
         return None;
     }
-    // More than any MPI has.
+    // Longer than any MPI's.
     let (mut text, mut length) = ([0 as c_char; 16384], 0);
     // SAFETY: the function of this name has this type in every MPI.
     let question = unsafe { std::mem::transmute::<*mut c_void, Question>(found) };
@@ -230,11 +231,11 @@ pub(super) fn version(handle: &Opened) -> Option<String> {
     (code == SUCCESS).then(|| line.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// What kind of MPI that is and what interface it has, by what it calls itself and by its symbols; or why it cannot be used.
+/// The kind of an MPI and its interface, from its version text and its symbols; or why it cannot be used.
 pub(super) fn kind(find: abi::Find, version: &str) -> Result<(Kind, Abi), String> {
     const RELATIVES: [&str; 5] = ["MPICH", "MVAPICH", "Intel(R) MPI", "ParaStation", "CRAY"];
     let is_of_mpich = RELATIVES.iter().any(|name| version.contains(name));
-    // Asked first: a library may have the symbols of another interface for its own use.
+    // Checked first: a library may have the symbols of another interface for its own use.
     match standard_abi(find) {
         Some(1) if version.contains("Open MPI") => return Ok((Kind::OpenMpi, Abi::Standard)),
         Some(1) if is_of_mpich => return Ok((Kind::Mpich, Abi::Standard)),
@@ -259,7 +260,7 @@ pub(super) fn kind(find: abi::Find, version: &str) -> Result<(Kind, Abi), String
     }
 }
 
-/// The version of the standard's ABI, if the library has that: its first number, with which all changes that break programs come.
+/// The major version of the standard's ABI, if the library has it; incompatible changes always raise it.
 fn standard_abi(find: abi::Find) -> Option<c_int> {
     type Question = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
     let found = find(c"MPI_Abi_get_version");
@@ -269,12 +270,12 @@ fn standard_abi(find: abi::Find) -> Option<c_int> {
     let (mut major, mut minor) = (-1, -1);
     // SAFETY: the function of this name has this type, by the standard.
     let question = unsafe { std::mem::transmute::<*mut c_void, Question>(found) };
-    // SAFETY: may be called at any time, with places for the answers, which are -1 where the ABI is another.
+    // SAFETY: may be called at any time, with places for the answers, which are -1 if the ABI is another.
     let code = unsafe { question(&raw mut major, &raw mut minor) };
     (code == SUCCESS && major >= 0).then_some(major)
 }
 
-/// The first two numbers of a version behind some words.
+/// The first two numbers of a version, after `words`.
 fn number_after(text: &str, words: &str) -> Option<(u32, u32)> {
     let (_, rest) = text.split_once(words)?;
     let mut numbers = rest.trim_start().split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));

@@ -1,9 +1,9 @@
-//! What the system's loader does, where there is one that MPIs are loaded by.
+//! The functions of the system's loader, on systems where MPIs can be loaded.
 
 use std::ffi::{CStr, c_void};
 use std::path::PathBuf;
 
-/// A library that is open, until it is closed.
+/// An open library, until it is closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Opened(*mut c_void);
 
@@ -12,7 +12,7 @@ unsafe impl Send for Opened {}
 // SAFETY: as above.
 unsafe impl Sync for Opened {}
 
-/// The path that is one of the names that are known here.
+/// One of the known names as a path.
 pub(super) fn path_of(name: &CStr) -> PathBuf {
     PathBuf::from(name.to_string_lossy().into_owned())
 }
@@ -26,29 +26,29 @@ mod dynamic {
     use super::Opened;
 
     impl Opened {
-        /// The program with all that it was linked with.
+        /// The program with everything that it was linked with.
         pub(crate) fn of_program() -> Self {
             Self(libc::RTLD_DEFAULT)
         }
 
         /// Opens a library, by its path or where the system's loader looks for it.
         ///
-        /// # Errors
+        /// The system's message.
         /// What the system says.
         pub(in crate::library) fn open(path: &Path) -> Result<Self, String> {
             Self::open_as(path, 0)
         }
 
-        /// The library, if the process has it.
+        /// The library, if the process has loaded it.
         pub(in crate::library) fn present(path: &Path) -> Option<Self> {
             Self::open_as(path, libc::RTLD_NOLOAD).ok()
         }
 
         fn open_as(path: &Path, flags: c_int) -> Result<Self, String> {
-            // The system takes no name for the program itself.
+            // An empty name would stand for the program itself.
             let name = CString::new(path.as_os_str().as_bytes()).ok().filter(|name| !name.is_empty());
             let name = name.ok_or("it is no path")?;
-            // SAFETY: a string. What a library does when it is opened is its matter; that of an MPI does nothing.
+            // SAFETY: a string. The initialisers of a library are its own responsibility; an MPI has none that matter.
             let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | flags) };
             if handle.is_null() { Err(last_error()) } else { Ok(Self(handle)) }
         }
@@ -59,11 +59,11 @@ mod dynamic {
             unsafe { libc::dlsym(self.0, name.as_ptr()) }
         }
 
-        /// A variable, as the library itself uses it; null if there is none. A program that is linked with the library may have taken it over
-        /// (a copy relocation): then what the library's file has is not used by anybody.
+        /// A variable, as the library itself uses it; null if there is none. A program that is linked with the library may have taken the
+        /// variable over (a copy relocation): the one in the library's file is then unused.
         pub(crate) fn find_variable(self, name: &CStr) -> *mut c_void {
             let program = Self::of_program();
-            // No tool that stands between a program and its MPI has this function.
+            // Tools that interpose between a program and its MPI do not define this function.
             let function = c"PMPI_Init_thread";
             let found = program.find(name);
             if !found.is_null() && self.find(function) == program.find(function) {
@@ -73,7 +73,7 @@ mod dynamic {
             }
         }
 
-        /// The file that a symbol is in, which says more than the library's name.
+        /// The file that contains a symbol, which is more informative than the library's name.
         pub(in crate::library) fn place_of(self, name: &CStr) -> Option<String> {
             let mut found = libc::Dl_info {
                 dli_fname: std::ptr::null(),
@@ -90,7 +90,7 @@ mod dynamic {
             Some(unsafe { CStr::from_ptr(found.dli_fname) }.to_string_lossy().into_owned())
         }
 
-        /// Only what nothing was called of but questions.
+        /// Closes a library of which nothing but queries was called.
         pub(in crate::library) fn close(self) {
             if self != Self::of_program() {
                 // SAFETY: was opened, and nothing of it is kept.
@@ -109,14 +109,14 @@ mod dynamic {
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 
-    /// Whether an address is one of this process' memory.
+    /// Whether an address is mapped in this process.
     pub(in crate::library) fn is_mapped(address: usize) -> bool {
         // SAFETY: a number of the system.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         let page = usize::try_from(page).unwrap_or(4096);
         let start = std::ptr::without_provenance_mut::<c_void>(address / page * page);
         let mut is_resident = 0_u8;
-        // SAFETY: asks about a page, whether there is one or not, and has a place for the answer.
+        // SAFETY: queries a page, whether it is mapped or not, with a place for the answer.
         unsafe { libc::mincore(start, page, (&raw mut is_resident).cast()) == 0 }
     }
 
@@ -127,7 +127,7 @@ mod dynamic {
     }
 }
 
-/// Where no MPI is loaded, so that programs build there and say so.
+/// For systems on which no MPI can be loaded: programs build there and report it.
 #[cfg(not(unix))]
 mod dynamic {
     use std::path::Path;

@@ -1,19 +1,19 @@
 //! The C functions that are used, each declared once, in a form that fits every MPI.
 //!
-//! MPIs differ in what a handle is: an `int` in MPICH and its relatives, a pointer in Open MPI. So the table is generic over that
-//! type, and [`Functions`] has methods that take [`Handle`]s, wide enough for both, and call the table that was filled.
+//! MPIs differ in the type of a handle: an `int` in MPICH and its relatives, a pointer in Open MPI. So the table is generic over
+//! that type, and [`Functions`] has methods that take [`Handle`]s, wide enough for both, and call the table that was filled.
 
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::process;
 
-/// A handle of MPI, whatever its type there: its bytes, and zeros behind them.
+/// An MPI handle of either type: its bytes, followed by zeros.
 #[derive(Clone, Copy, PartialEq)]
 #[repr(transparent)]
 pub(crate) struct Handle(u64);
 
 impl Handle {
-    /// What an output parameter is before MPI writes it.
+    /// The value of an output parameter before MPI writes it.
     pub(crate) const EMPTY: Self = Self(0);
 
     pub(super) fn new<H: Raw>(raw: H) -> Self {
@@ -24,22 +24,22 @@ impl Handle {
         handle
     }
 
-    /// A handle that is a number there.
+    /// The handle of an MPI whose handles are numbers.
     pub(crate) fn number(self) -> c_int {
         self.raw()
     }
 
     pub(super) fn raw<H: Raw>(self) -> H {
         const { assert!(size_of::<H>() <= size_of::<Self>() && align_of::<H>() <= align_of::<Self>()) };
-        // SAFETY: as many bytes, aligned, and any are a value of a number or a pointer.
+        // SAFETY: as many bytes, aligned, and any bytes are a valid number or pointer.
         unsafe { (&raw const self).cast::<H>().read() }
     }
 }
 
-/// What a handle is in C.
+/// The C type of a handle.
 ///
 /// # Safety
-/// Any bytes are a value.
+/// Any bytes are a valid value.
 pub(crate) unsafe trait Raw: Copy {}
 
 // SAFETY: a number.
@@ -101,7 +101,7 @@ impl<H> Lower<H> for NoCopy {
     }
 }
 
-/// The function that deletes an attribute: that of [`process::finalising`].
+/// The function that MPI calls to delete an attribute: it calls [`process::finalising`].
 pub(crate) struct Finalising;
 
 impl<H> Lower<H> for Finalising {
@@ -115,7 +115,7 @@ impl<H> Lower<H> for Finalising {
     }
 }
 
-/// Declares the functions: the table, how it is filled, and methods that call what is in it.
+/// Declares the functions: the table, the code that fills it, and the methods that call its entries.
 macro_rules! functions {
     ($($name:ident: $symbol:ident($($argument:ident: $kind:ty),*);)*) => {
         /// The functions of an MPI whose handles are `H`.
@@ -124,10 +124,10 @@ macro_rules! functions {
         }
 
         impl<H: Raw> Table<H> {
-            /// Fills the table with what `find` has of each name, or says which there is not.
+            /// Fills the table with the result of `find` for each name, or returns the first name that is missing.
             ///
             /// # Safety
-            /// What `find` returns are the functions of these names, as MPI 3.1 declares them, of an MPI whose handles are `H`.
+            /// `find` returns functions of these names, as declared by MPI 3.1, of an MPI whose handles are `H`.
             pub(super) unsafe fn fill(find: impl Fn(&'static str) -> *mut c_void) -> Result<Self, &'static str> {
                 Ok(Self {$(
                     $name: {
@@ -145,13 +145,13 @@ macro_rules! functions {
             }
         }
 
-        /// The functions of the MPI that is used. Each is what MPI's standard says of it.
+        /// The functions of the MPI in use. Each does what MPI's standard defines.
         #[allow(clippy::too_many_arguments, reason = "as many as MPI's")]
         impl Functions {$(
             #[doc = concat!("`", stringify!($symbol), "`.")]
             ///
             /// # Safety
-            /// As MPI's standard has it; handles are of this MPI.
+            /// As in MPI's standard; handles are this MPI's.
             #[inline]
             pub(crate) unsafe fn $name(&self $(, $argument: $kind)*) -> c_int {
                 match self {
@@ -174,7 +174,7 @@ macro_rules! functions {
     };
 }
 
-/// The table that was filled.
+/// The filled table.
 pub(crate) enum Functions {
     /// Of MPICH and its relatives.
     Integers(Table<c_int>),

@@ -32,7 +32,7 @@ fn where_there_is_no_mpi_the_error_says_what_was_looked_for_and_what_to_do() {
 #[test]
 fn a_file_that_is_no_mpi_is_an_error_that_names_it() {
     let find = |path: &str| search::find(&Library::File(path.into())).err().map(|e| e.to_string()).unwrap();
-    // Where an MPI is a part of this program, it cannot have a second one.
+    // A program that is linked with an MPI cannot have a second one.
     if cfg!(feature = "mpi-linked") {
         return;
     }
@@ -111,7 +111,7 @@ fn a_library_is_known_by_what_it_has_and_says_of_itself() {
 
 #[test]
 fn a_library_that_lacks_a_function_is_an_error_that_names_it() {
-    // Has no function at all, and all constants.
+    // A library without any function, but with all constants.
     let nothing: abi::Find = &|_| ptr::null_mut();
     // SAFETY: nothing of it is called.
     let missing = unsafe { Abi::Mpich.of(nothing) }.err();
@@ -126,7 +126,7 @@ fn a_library_that_lacks_a_function_is_an_error_that_names_it() {
     assert!(what.to_string().contains("it has no MPI_Ibarrier"), "{what}");
 }
 
-/// What is written down of the two interfaces against what the compiler reads in a header.
+/// Compares the constants written here for the two interfaces with those that the compiler reads in a header.
 #[cfg(feature = "mpi-linked")]
 #[test]
 fn constants_are_those_of_the_header() {

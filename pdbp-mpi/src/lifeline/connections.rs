@@ -1,4 +1,4 @@
-//! The connections.
+//! The TCP connections of the lifelines.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -11,22 +11,22 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::{ADDRESSES, Offer, are_near};
 
-/// How long an address has to answer before the next one is tried.
+/// How long an address may take to answer before the next one is tried.
 const ANSWER: Duration = Duration::from_secs(2);
-/// The least and the longest pause after all addresses have been tried in vain.
+/// The least and the longest pause after all addresses have failed.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(60)];
-/// Between two looks while a process starts.
+/// Pause between two polls while a process starts.
 const NAP: Duration = Duration::from_micros(200);
-/// After so much silence the system asks whether the other host is there, so often, and so long apart.
+/// TCP keepalive: the silence before the first probe, the number of probes, and the interval between them.
 const PROBES: (Duration, u32, Duration) = (Duration::from_secs(10), 4, Duration::from_secs(5));
-/// Callers that have not said yet who they are.
+/// The most callers that have not identified themselves yet.
 const MOST_GUESTS: usize = 256;
-/// The secret of who greets, and that of who is greeted.
+/// The greeter's secret, and that of the greeted process.
 const GREETING: usize = 16;
-/// What a caller says when it has the answer.
+/// What a caller sends once it has the answer.
 const HELD: u8 = 1;
 
-/// A connection on which a greeting comes in.
+/// A connection on which a greeting is expected.
 struct Greeted {
     stream: TcpStream,
     since: Instant,
@@ -39,7 +39,7 @@ impl Greeted {
         Self { stream, since: Instant::now(), bytes: [0; GREETING], come: 0 }
     }
 
-    /// The secrets in it, once it is there. `Err` when it cannot come any more, or is late.
+    /// Returns the secrets in the greeting, once it has arrived. `Err` when it can no longer arrive, or is late.
     fn poll(&mut self) -> Result<Option<[u64; 2]>, ()> {
         while let Some(rest) = self.bytes.get_mut(self.come..).filter(|rest| !rest.is_empty()) {
             match self.stream.read(rest) {
@@ -58,14 +58,14 @@ impl Greeted {
     }
 }
 
-/// How far a connection is.
+/// The state of a connection.
 enum Line {
-    /// There is none; this end calls after that time, or never.
+    /// None; this end calls at that time, or never.
     Missing(Option<Instant>),
     Calling(TcpStream, Instant),
-    /// It is there, and was greeted.
+    /// Connected and greeted; the answer is awaited.
     Answering(Greeted),
-    /// This end has answered, and does not know yet that the other has not given up meanwhile.
+    /// This end has answered, and does not know yet whether the caller has given up in the meantime.
     Answered(TcpStream),
     Held(TcpStream),
     Cut,
@@ -75,7 +75,7 @@ struct Peer {
     number: usize,
     secret: u64,
     addresses: Vec<SocketAddrV4>,
-    /// The address that is tried next, and how long the next pause is.
+    /// The address to try next, and the length of the next pause.
     next: usize,
     pause: Duration,
     line: Line,
@@ -90,9 +90,9 @@ pub(crate) struct Lifelines {
 }
 
 impl Lifelines {
-    /// Listens. Returns what others have to know.
+    /// Listens. Returns what the others must know.
     pub(crate) fn open() -> (Self, Offer) {
-        // A hasher is seeded anew by each `RandomState`.
+        // Each `RandomState` seeds its hashers anew.
         let secret = RandomState::new().hash_one(0);
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).ok();
         let listener = listener.filter(|listener| listener.set_nonblocking(true).is_ok());
@@ -106,9 +106,9 @@ impl Lifelines {
         (Self { secret, listener, guests: Vec::new(), peers: Vec::new() }, offer)
     }
 
-    /// Gets to know the others, by their numbers, and begins to call them.
+    /// Learns the others' offers, by rank, and begins to call them.
     pub(crate) fn meet(&mut self, own: usize, all: &[Offer], is_watched: impl Fn(usize) -> bool) {
-        // Who cannot be called calls nobody: both ends are known.
+        // A process that cannot be called does not call either: both ends know that.
         let is_there = |offer: &Offer| offer.iter().skip(1).any(|word| *word != 0);
         if !all.get(own).is_some_and(is_there) {
             return;
@@ -133,7 +133,7 @@ impl Lifelines {
         }
     }
 
-    /// Looks until all connections are there, or for so long.
+    /// Polls until all connections are established, or `patience` is over.
     pub(crate) fn settle(&mut self, patience: Duration) {
         let since = Instant::now();
         let is_settled = |peer: &Peer| matches!(peer.line, Line::Held(_) | Line::Cut);
@@ -143,7 +143,7 @@ impl Lifelines {
         }
     }
 
-    /// Goes on with what is under way, and returns whose connection has ended since the last look.
+    /// Advances the connections under way, and returns the processes whose connections have ended since the last call.
     pub(crate) fn look(&mut self) -> Vec<usize> {
         self.take_in_guests();
         let secret = self.secret;
@@ -176,7 +176,7 @@ impl Lifelines {
 }
 
 impl Peer {
-    /// A caller has said that it is this peer. It calls again where it has not been answered in time.
+    /// A caller has identified itself as this peer. If it is not answered in time, it calls again.
     fn receive(&mut self, mut stream: TcpStream, own: u64) {
         let is_expected = matches!(self.line, Line::Missing(None) | Line::Answered(_));
         if is_expected && greet(&mut stream, own, self.secret) {
@@ -184,7 +184,7 @@ impl Peer {
         }
     }
 
-    /// Whether the connection has ended.
+    /// Advances the connection. Returns whether it has ended.
     fn look(&mut self, own: u64) -> bool {
         match std::mem::replace(&mut self.line, Line::Missing(None)) {
             Line::Missing(Some(at)) if at <= Instant::now() => self.call(),
@@ -207,7 +207,7 @@ impl Peer {
             Line::Answered(mut stream) => match stream.read(&mut [0]) {
                 Ok(1) => self.line = Line::Held(stream),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => self.line = Line::Answered(stream),
-                // It calls again.
+                // The peer calls again.
                 _ => {}
             },
             Line::Held(stream) if has_ended(&stream) => {
@@ -227,7 +227,7 @@ impl Peer {
         }
     }
 
-    /// The next address, at once or after a pause.
+    /// Schedules the next address, at once or after a pause.
     fn call_later(&mut self) {
         self.next += 1;
         let mut pause = Duration::ZERO;
@@ -249,7 +249,7 @@ fn connect(address: SocketAddrV4) -> Result<TcpStream, Errno> {
     }
 }
 
-/// Whether a connection that was begun is there; `None` as long as that is open.
+/// Whether a connection attempt has succeeded; `None` while it is under way.
 fn state(stream: &TcpStream) -> Option<bool> {
     match sockopt::socket_error(stream) {
         Ok(Ok(())) => stream.peer_addr().is_ok().then_some(true),
@@ -257,14 +257,15 @@ fn state(stream: &TcpStream) -> Option<bool> {
     }
 }
 
-/// Whether there was room for the greeting, as there is on a new connection.
+/// Greets the peer. Returns whether the socket had room for the greeting, as a new connection's has.
 fn greet(stream: &mut TcpStream, own: u64, theirs: u64) -> bool {
     probe(stream);
     let greeting = [own.to_le_bytes(), theirs.to_le_bytes()].concat();
     stream.write(&greeting).is_ok_and(|count| count == GREETING)
 }
 
-/// Has the system find out when the other host is gone. Where it does not do that, the end of the process is seen all the same.
+/// Enables keepalive probes, which find out when the other host is gone. Where the system does not support them, the end of the
+/// process is noticed nevertheless.
 fn probe(stream: &TcpStream) {
     let (silence, count, apart) = PROBES;
     let _ = sockopt::set_socket_keepalive(stream, true);
@@ -273,7 +274,7 @@ fn probe(stream: &TcpStream) {
     let _ = sockopt::set_tcp_keepintvl(stream, apart);
 }
 
-/// Nothing comes on a connection that is held but its end.
+/// The only event on a held connection is its end.
 fn has_ended(mut stream: &TcpStream) -> bool {
     loop {
         match stream.read(&mut [0; GREETING]) {
@@ -284,7 +285,7 @@ fn has_ended(mut stream: &TcpStream) -> bool {
     }
 }
 
-/// The IPv4 addresses of this host, the loopback's last: it is what processes of one machine without a network have.
+/// The IPv4 addresses of this host, loopback last: it is all that the processes of a machine without a network have.
 fn own_addresses() -> Vec<Ipv4Addr> {
     let mut own = addresses_in(&std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default());
     own.sort_by_key(|address| address.is_loopback());
@@ -292,7 +293,7 @@ fn own_addresses() -> Vec<Ipv4Addr> {
     own
 }
 
-/// The local addresses in the system's table of routes, which has each as a leaf and a line below that says that it is local.
+/// The local addresses in the system's routing table, which lists each as a leaf, followed by a line that marks it as local.
 fn addresses_in(routes: &str) -> Vec<Ipv4Addr> {
     let mut own = Vec::new();
     let mut leaf = None;
@@ -312,7 +313,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(100);
 
-    /// Processes that know each other, at the addresses that `change` makes of theirs.
+    /// Processes that know each other, at their own addresses as modified by `change`.
     fn processes<const N: usize>(change: impl Fn(&mut Offer)) -> [Lifelines; N] {
         let mut all = Vec::new();
         let mut lines = [(); N].map(|()| {
@@ -331,7 +332,7 @@ mod tests {
         lines.peers.iter().all(|peer| matches!(peer.line, Line::Held(_)))
     }
 
-    /// Looks in turn until something holds.
+    /// Polls all in turn until `holds`.
     fn look_until(lines: &mut [Lifelines], holds: impl Fn(&[Lifelines]) -> bool) {
         let since = Instant::now();
         while !holds(lines) {
@@ -364,7 +365,7 @@ mod tests {
         }
     }
 
-    /// As a host that has the address of a bridge that is there on all of them, or a process that had the port before.
+    /// For example a host with the address of a bridge that exists on all of them, or a process that had the port before.
     #[test]
     fn who_listens_where_a_peer_should_is_not_taken_for_it_and_the_next_address_is_tried() {
         let stranger = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -375,7 +376,7 @@ mod tests {
             let own = (places[0] >> 32) as u16;
             *places = [local(nobody), local(port), local(own), 0];
         });
-        // It answers with another secret than that of the peer.
+        // The stranger answers with a secret that is not the peer's.
         let answers = std::thread::spawn(move || {
             let (mut stream, _) = stranger.accept().unwrap();
             let mut greeting = [0; GREETING];
@@ -386,7 +387,7 @@ mod tests {
         answers.join().unwrap();
     }
 
-    /// It answers a caller that has given up meanwhile.
+    /// The late process answers a caller that has given up in the meantime.
     #[test]
     fn who_answers_late_takes_nobody_for_dead() {
         let mut lines = processes::<2>(|_| {});
@@ -409,7 +410,7 @@ mod tests {
         let [_, silent, _] = &strangers;
         silent.shutdown(std::net::Shutdown::Write).unwrap();
         look_until(&mut lines, |lines| lines.iter().all(are_held) && lines[1].guests.len() <= 1);
-        // The first is told nothing.
+        // The first stranger gets no answer.
         assert!(!strangers[0].read(&mut [0; 1]).is_ok_and(|count| count > 0));
     }
 

@@ -1,9 +1,9 @@
 //! The end of a link.
 //!
-//! A node that leaves sends a *goodbye* with the number of blocks that it has sent, and keeps receiving until it has its
-//! peers' goodbyes and all the blocks that these count, or its time to linger is over. A node that gets a goodbye stops sending,
-//! answers with its own, and waits for the blocks counted, for which receives must be posted, unless it has
-//! [disconnected](RemoteLinks::disconnect) the peer. It reports the peer failed when its own requests to it are complete. An error
+//! A node that leaves sends a *goodbye* with the number of blocks that it has sent. It keeps receiving until it has its peers'
+//! goodbyes and all the blocks that these count, or its linger time is over. A node that gets a goodbye stops sending, answers with
+//! its own, and waits for the counted blocks, for which receives must be posted, unless it has
+//! [disconnected](RemoteLinks::disconnect) the peer. It reports the peer failed once its own requests to it are complete. An error
 //! from MPI ends a link at once.
 
 use std::ptr::NonNull;
@@ -23,14 +23,14 @@ use crate::window::Region;
 pub(super) const GOODBYE: i32 = 2;
 
 impl RemoteLinks {
-    /// Nothing more of the peer is wanted: when it leaves, no receives are waited for that are not posted.
+    /// Nothing more is wanted from the peer: when it leaves, the link does not wait for further receives to be posted.
     pub(crate) fn disconnect(&mut self, node: usize) {
         if let Some(link) = self.links.get_mut(node) {
             link.is_wanted = false;
         }
     }
 
-    /// Whether the node has said goodbye. Of one that merely cannot be reached nobody knows whether it still lives.
+    /// Whether the node has said goodbye. A node that is merely unreachable may still be alive.
     pub(crate) fn has_left(&self, peer: NodeId) -> bool {
         self.links.get(peer.index()).is_some_and(|link| link.expected.is_some())
     }
@@ -48,7 +48,7 @@ impl RemoteLinks {
         self.answer(gate, node);
     }
 
-    /// Sends the node a goodbye, once: the number of blocks sent to it, and one, since zero stands for a node that cannot say.
+    /// Sends the node a goodbye, once: the number of blocks sent to it plus one, since zero stands for a node that cannot tell.
     fn answer(&mut self, gate: &Gate, node: usize) {
         let Some(link) = self.links.get_mut(node) else { return };
         if std::mem::replace(&mut link.said_goodbye, true) {
@@ -57,7 +57,7 @@ impl RemoteLinks {
         let words = self.region.own().goodbye_words(node);
         words.iter().take(1).for_each(|word| word.store(link.sent + 1, Ordering::Relaxed));
         let (from, _) = self.region.own().goodbye(node);
-        // SAFETY: a word of the region, written for the last time; the region outlives the request.
+        // SAFETY: a word of the region that is never written again; the region outlives the request.
         if let Ok(request) = unsafe { self.comm.isend(gate, (from, size_of::<u64>()), node, GOODBYE) } {
             self.track(request, Use::GoodbyeOut);
         }
@@ -75,7 +75,7 @@ impl RemoteLinks {
         cancel(gate, &self.uses, &mut self.requests, node);
     }
 
-    /// Brings a link nearer to its end.
+    /// Takes a link one step closer to its end.
     pub(super) fn advance_end(&mut self, gate: &Gate, node: usize, ready: &mut Ready) {
         let Some(link) = self.links.get(node) else { return };
         if let State::Leaving(expected) = link.state
@@ -85,7 +85,8 @@ impl RemoteLinks {
         }
         let Some(link) = self.links.get_mut(node) else { return };
         let State::Ending(since, cause) = &mut link.state else { return };
-        // A receive that MPI has begun to fill cannot be taken back, and never ends if its sender is dead: it is reported when it is.
+        // A receive that MPI has begun to fill cannot be cancelled, and never completes if its sender is dead: its block is reported
+        // if it does.
         let waited = since.elapsed();
         if (link.posted.is_empty() && (link.sends == 0 || waited > GRACE)) || waited > PATIENCE {
             let cause = cause.take();
@@ -95,7 +96,7 @@ impl RemoteLinks {
         }
     }
 
-    /// Says goodbye to all that are still there, and takes what they send, so that nobody waits for this node for ever.
+    /// Says goodbye to all peers whose links are still up, so that none waits for this node for ever.
     fn leave(&mut self, gate: &Gate) {
         for node in self.region.remote.clone().into_iter().map(NodeId::index) {
             if self.links.get(node).is_some_and(|l| !matches!(l.state, State::Down)) {
@@ -104,8 +105,8 @@ impl RemoteLinks {
         }
     }
 
-    /// One round of lingering: takes in what the peers have sent, which nobody will read. Whether nobody needs anything more of
-    /// this node.
+    /// One round of lingering: receives what the peers have sent, which will not be read. Returns whether no peer needs anything more
+    /// from this node.
     fn drain(&mut self, gate: &Gate) -> bool {
         self.test(gate, &mut Ready::new());
         let mut drained = true;
@@ -135,7 +136,7 @@ impl RemoteLinks {
         }
     }
 
-    /// Leaves what is not complete to the process.
+    /// Hands the incomplete requests to the process.
     fn give_up(&mut self, mut gate: Gate) {
         for (usage, request) in self.uses.iter().zip(&mut self.requests) {
             let receives = matches!(usage, Use::Recv(..) | Use::GoodbyeIn(_) | Use::Scrap(..));
@@ -144,7 +145,7 @@ impl RemoteLinks {
             }
         }
         self.test(&gate, &mut Ready::new());
-        // Buffers that are not the region's must stay for ever then.
+        // Buffers outside the region must then stay for ever.
         for usage in std::mem::take(&mut self.uses) {
             if let Use::Scrap(_, scrap) = usage {
                 std::mem::forget(scrap);
@@ -154,17 +155,17 @@ impl RemoteLinks {
     }
 }
 
-/// Asks for the end of the receives of a link; they complete in the next polls.
+/// Cancels the receives of a link; they complete in the next polls.
 fn cancel(gate: &Gate, uses: &[Use], requests: &mut [Request], node: usize) {
     for (usage, request) in uses.iter().zip(requests) {
-        // What is complete, and not taken note of yet, is null.
+        // A request that is complete but not processed yet is null.
         if matches!(usage, Use::Recv(of, _) if *of == node) && !request.is_null(gate) {
             request.cancel(gate);
         }
     }
 }
 
-/// Tells the remote peers of a domain that this process leaves it, when nobody knows any more what was sent to them.
+/// Tells the remote peers of a domain that this process leaves, when the number of blocks sent to them is no longer known.
 pub(crate) fn say_goodbye(gate: &Gate, comm: Comm, region: &Region) {
     for node in region.remote.iter().map(|peer| peer.index()) {
         let words = region.own().goodbye_words(node);
@@ -177,8 +178,8 @@ pub(crate) fn say_goodbye(gate: &Gate, comm: Comm, region: &Region) {
 }
 
 impl Drop for RemoteLinks {
-    /// Lingers until all peers have what was sent to them and nothing is left of theirs, at most for the time that was
-    /// configured. What is not complete then is kept until it is (see [`process`]).
+    /// Lingers until all peers have what was sent to them and everything they sent has arrived, at most for the configured time.
+    /// Requests that are still incomplete then are kept until they complete (see [`process`]).
     fn drop(&mut self) {
         let until = Instant::now() + self.linger;
         if let Some(gate) = process::enter() {

@@ -1,4 +1,4 @@
-//! What is known of one link, from its first block to the end of both ends.
+//! The state of one link, from its first block until both ends have closed.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,22 +10,22 @@ use crate::error::MpiError;
 
 /// How long the end of a link waits for sends that the peer may still take.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
-/// And for receives that MPI does not give back.
+/// How long it waits for receives that MPI does not give back.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A block posted for receiving.
 pub(super) struct Posted {
     pub(super) block: VacantBlock,
-    /// Set when it is filled, or will not be.
+    /// Set when the block is filled, or will never be.
     pub(super) outcome: Option<Option<usize>>,
 }
 
 #[derive(Debug)]
 pub(super) enum State {
     Up,
-    /// The peer has said goodbye after so many blocks.
+    /// The peer has said goodbye after this many blocks.
     Leaving(u64),
-    /// Requests are being brought to their ends.
+    /// Requests are being brought to completion.
     Ending(Instant, Option<MpiError>),
     Down,
 }
@@ -39,12 +39,12 @@ pub(super) struct Link {
     pub(super) received: u64,
     /// Receives in the order of posting; the number of the first is `received`.
     pub(super) posted: VecDeque<Posted>,
-    /// Whoever uses the link takes what comes.
+    /// Whether the user of the link takes the blocks that arrive.
     pub(super) is_wanted: bool,
     pub(super) said_goodbye: bool,
-    /// The blocks that the peer's goodbye counts.
+    /// The number of blocks that the peer's goodbye counts.
     pub(super) expected: Option<u64>,
-    /// While this node leaves: a receive is posted for what nobody will read.
+    /// While this node leaves: a receive is posted for a block that will not be read.
     pub(super) has_scrap: bool,
 }
 
@@ -64,7 +64,7 @@ impl Link {
         }
     }
 
-    /// Whether neither end needs anything more.
+    /// Whether neither end needs anything more from the other.
     pub(super) fn is_drained(&self) -> bool {
         match &self.state {
             State::Down => true,

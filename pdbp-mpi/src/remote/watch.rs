@@ -1,5 +1,5 @@
-//! Watches peers. A node whose process has died ([`lifeline`](crate::lifeline)) is reported failed when nothing that it had sent has
-//! arrived for a second.
+//! Watches peers. A node whose process has died ([`lifeline`](crate::lifeline)) is reported failed once nothing that it sent earlier
+//! has arrived for a second.
 
 use std::time::{Duration, Instant};
 
@@ -9,16 +9,17 @@ use crate::error::MpiError;
 use crate::lifeline::{Lifelines, Offer};
 use crate::process::{self, Gate};
 
-/// How long a process that starts waits for the connections by which others are watched: at most, where a firewall is in their way.
+/// How long a starting process waits for the connections by which it watches others. The whole time passes only where a firewall
+/// blocks them.
 const MEETING: Duration = Duration::from_secs(1);
-/// Polls between two looks who lives, and the least time between two.
+/// Polls between two checks for dead peers, and the least time between two checks.
 const LOOK_EVERY: u32 = 64;
 const LOOK_AFTER: Duration = Duration::from_millis(20);
 
-/// What is known of the peers' processes.
+/// Watches the peers' processes.
 pub(super) struct Watch {
     lifelines: Lifelines,
-    /// Links whose lifelines have ended: which, when that or the last block was seen, and how many had come by then.
+    /// Links whose lifelines have ended: the node, when that or the last block was seen, and the number of blocks received by then.
     cut: Vec<(usize, Instant, u64)>,
     polls: u32,
     looked: Instant,
@@ -29,7 +30,7 @@ impl Watch {
         Self { lifelines, cut: Vec::new(), polls: 0, looked: Instant::now() }
     }
 
-    /// Whether it is time to look again.
+    /// Whether the next check is due.
     pub(super) fn is_due(&mut self) -> bool {
         self.polls = (self.polls + 1) % LOOK_EVERY;
         self.polls == 0 && self.looked.elapsed() >= LOOK_AFTER
@@ -37,7 +38,7 @@ impl Watch {
 }
 
 impl RemoteLinks {
-    /// Gets to know by what the processes have told each other how to see that one dies.
+    /// Connects to the processes of the peers by what all have offered, so as to see them die.
     pub(crate) fn watch(&mut self, own: usize, offers: &[Offer]) {
         let remote = &self.region.remote;
         let is_remote = |node: usize| remote.iter().any(|peer| peer.index() == node);
@@ -45,7 +46,7 @@ impl RemoteLinks {
         self.watch.lifelines.settle(MEETING);
     }
 
-    /// Looks who lives. The link of one that does not ends when nothing of what it has sent comes any more.
+    /// Checks for dead peers. The link to one ends when nothing more that it sent arrives.
     pub(super) fn look(&mut self, gate: &Gate) {
         let now = Instant::now();
         self.watch.looked = now;
@@ -56,14 +57,14 @@ impl RemoteLinks {
             if !matches!(link.state, State::Up | State::Leaving(_)) {
                 return false;
             }
-            // Of one that has said goodbye all has been sent, and what no receive is posted for yet can still be taken.
+            // A peer that said goodbye has sent everything, and blocks that still lack a posted receive can be taken.
             let waits = matches!(link.state, State::Leaving(_)) && link.posted.is_empty() && link.is_wanted;
             if waits || link.received != *received {
                 (*since, *received) = (now, link.received);
             }
             let is_over = now.duration_since(*since) > GRACE;
             if is_over {
-                // Who has said goodbye has ended in order, and comes to `MPI_Finalize`.
+                // A peer that said goodbye has ended in order, and reaches `MPI_Finalize`.
                 if link.expected.is_none() {
                     process::note_death();
                 }
@@ -74,7 +75,7 @@ impl RemoteLinks {
         self.watch.cut = cut;
     }
 
-    /// Others may have told of a death before this node has looked for itself.
+    /// Others may have reported a death before this node has checked for itself.
     pub(super) fn note_deaths(&mut self) {
         let cut = self.watch.cut.iter().map(|(node, ..)| *node);
         let mut dead = self.watch.lifelines.look().into_iter().chain(cut);

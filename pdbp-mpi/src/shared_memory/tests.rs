@@ -1,4 +1,4 @@
-//! A link of a process to itself: what it sends arrives at its other end.
+//! A link from a process to itself: what it sends arrives at its own end.
 
 use pdbp_core::umb::{BlockPool, HeapMemory};
 
@@ -7,7 +7,7 @@ use crate::process::{Backing, Serial};
 use crate::window::{Layout, MpiMemory};
 
 const BODY: usize = 1000;
-/// Blocks under way at most.
+/// The most blocks in flight.
 const MOST: usize = 3;
 
 fn node() -> NodeId {
@@ -23,7 +23,7 @@ fn link() -> (SharedMemoryLink, BlockPool<MpiMemory>) {
     (SharedMemoryLink::new(&region, 0, node(), (MOST, 2000)), BlockPool::new(memory, node(), BODY))
 }
 
-/// Sends a block of so many bytes, each of which is `byte`. Returns its index.
+/// Sends a block of `length` bytes, all of them `byte`. Returns its index.
 fn send(link: &mut SharedMemoryLink, pool: &mut BlockPool<MpiMemory>, length: usize, byte: u8) -> u32 {
     let mut block = pool.take().unwrap();
     block.bytes_mut()[..length].fill(byte);
@@ -60,7 +60,7 @@ fn is_copy(link: &SharedMemoryLink, block: &ArrivedBlock) -> bool {
 #[test]
 fn short_blocks_come_with_their_entries_and_longer_ones_lie_where_they_are() {
     let (mut link, mut pool) = link();
-    // Of every slot more than once.
+    // Uses every slot more than once.
     for round in 0..3 {
         for length in [0, 1, 64, 71, SLOT_ROOM - 1, SLOT_ROOM, SLOT_ROOM + 1, 1000] {
             let index = send(&mut link, &mut pool, length, 10 + round);
@@ -74,7 +74,7 @@ fn short_blocks_come_with_their_entries_and_longer_ones_lie_where_they_are() {
     }
 }
 
-/// The reader keeps one, while the ring goes round.
+/// The reader keeps one block while the ring wraps round.
 #[test]
 fn a_slot_whose_block_is_still_read_is_not_written() {
     let (mut link, mut pool) = link();
@@ -101,7 +101,7 @@ fn a_slot_whose_block_is_still_read_is_not_written() {
     }
 }
 
-/// A process that has gone astray ends its link, and no more.
+/// A process that misbehaves ends its link, and nothing more.
 #[test]
 fn entries_that_no_block_can_have_are_refused() {
     let room = SLOT_ROOM as u32;
@@ -118,7 +118,7 @@ fn entries_that_no_block_can_have_are_refused() {
     link.out.push(Entry { index: 0, length: room + 1, offset });
     assert!(matches!(link.poll(), Some(Turn::Astray)), "longer than the slot");
 
-    // One of ours is given back that never left, or from another place than it was sent from.
+    // A block of ours is given back that never left, or from a place other than it was sent from.
     let (mut link, mut pool) = self::link();
     let index = send(&mut link, &mut pool, 100, 1);
     let block = receive(&mut link);
@@ -130,7 +130,7 @@ fn entries_that_no_block_can_have_are_refused() {
     assert_eq!(take_back(&mut link, &mut pool), index);
 }
 
-/// While the peer's blocks never end, and each look finds one.
+/// The peer's blocks keep arriving, and each poll finds one.
 #[test]
 fn blocks_that_come_back_are_seen_while_others_keep_arriving() {
     let (mut link, mut pool) = link();

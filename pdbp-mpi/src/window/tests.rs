@@ -4,7 +4,7 @@ use super::*;
 
 const LAYOUT: Layout = Layout { nodes: 5, neighbours: 3, slots: 4, blocks: 10_000 };
 
-/// The region of the one process that has memory of its own.
+/// The region of a single process with memory of its own.
 fn region() -> Arc<Region> {
     let memory = HeapMemory::new(LAYOUT.bytes()).unwrap();
     Arc::new(Region::new(Backing::Heap(memory), LAYOUT, 0, Serial::NONE, Vec::new()).ok().unwrap())
@@ -34,8 +34,8 @@ fn nothing_in_a_part_overlaps() {
     assert!(part.place.length >= LAYOUT.blocks_at() + LAYOUT.blocks);
 }
 
-/// A device is told of them, so that it copies from each block of a peer at full speed; and of nothing else, since what is
-/// told of is locked in place.
+/// Devices register this memory, to copy from each block of a peer at full speed; nothing else must be in it, since
+/// registered memory is pinned.
 #[test]
 fn the_memory_of_all_blocks_holds_each_block_and_no_ring() {
     let region = region();
@@ -48,7 +48,7 @@ fn the_memory_of_all_blocks_holds_each_block_and_no_ring() {
     assert!(range.end <= part.place.base.addr().get() + part.place.length && all.len().is_multiple_of(PAGE));
 }
 
-/// Whatever a peer writes, a block of it lies in its blocks.
+/// Whatever a peer writes, a block that it names lies within its blocks.
 #[test]
 fn blocks_that_a_hostile_peer_names_lie_in_its_blocks_or_are_refused() {
     let region = region();
@@ -74,7 +74,7 @@ fn blocks_that_a_hostile_peer_names_lie_in_its_blocks_or_are_refused() {
     for (offset, length) in wrong {
         assert_eq!(part.block(offset, length), None, "{offset}, {length}");
     }
-    // Nor does it help to change the header.
+    // Changing the header does not help the peer either.
     part.header(AT_BLOCKS).store(0, Ordering::Relaxed);
     assert_eq!(part.block(0, 64), None);
 }
@@ -129,7 +129,7 @@ fn more_memory_than_there_is_is_no_overflow() {
     }
 }
 
-/// The memory comes back, for all processes to free together.
+/// The memory is returned, for all processes to free together.
 #[test]
 fn memory_that_is_too_short_for_its_parts_is_refused() {
     for (bytes, me) in [(LAYOUT.blocks_at() + LAYOUT.blocks - 1, 0), (64, 0), (LAYOUT.bytes(), 1)] {
@@ -139,7 +139,7 @@ fn memory_that_is_too_short_for_its_parts_is_refused() {
     }
 }
 
-/// Rings, which transports keep, need no region beside them.
+/// Transports keep rings; these need no separate reference to the region.
 #[test]
 fn the_words_of_a_ring_stay_when_all_else_of_the_region_is_gone() {
     let region = region();
