@@ -1,4 +1,4 @@
-//! The core in your own event loop, over TCP: node 0 asks, node 1 answers until its client has gone.
+//! The core in your own event loop, over TCP: node 0 asks, and node 1 answers until its client is gone.
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ storage!(static SERVER = nodes 2, blocks 32 of 4032, row 8, parts 8, local 2, st
 
 type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// Frames on a TCP connection, each preceded by its length in four bytes; the bytes the connection has not accepted yet, and those
-/// received.
+/// Frames on a TCP connection, each preceded by its length in four bytes. Buffers the bytes that the connection has not accepted
+/// yet, and those received.
 struct Tcp {
     stream: TcpStream,
     out: Vec<u8>,
@@ -76,7 +76,7 @@ fn node(me: u16, stream: TcpStream, memory: NodeMemory) -> Outcome {
         if std::iter::from_fn(|| host.event()).any(|event| matches!(event, Event::PeerFailed { .. })) {
             return if me == 1 { Ok(()) } else { Err("the server has gone".into()) };
         }
-        // Or whatever else the loop is for; a real one would also wait for the socket.
+        // The loop may do other work here; a real one would also wait for the socket.
         std::thread::sleep(Duration::from_nanos(host.next_poll().since(now).min(100_000)));
     }
 }

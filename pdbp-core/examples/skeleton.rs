@@ -1,4 +1,4 @@
-//! A node on bare metal: everything its program has to write. The board is made up, so that the example runs anywhere.
+//! A node on bare metal: everything its program has to write. The board is simulated, so the example runs anywhere.
 
 use std::convert::Infallible;
 
@@ -15,7 +15,7 @@ struct Uart;
 
 impl Wire for Uart {
     fn try_send(&mut self, _to: NodeId, frame: &[u8]) -> Result<(), WireError> {
-        // The whole frame or nothing; `Failed` if the link is down for good.
+        // Takes the whole frame or nothing; would return `Failed` if the link were down for good.
         if board::uart_takes(frame) { Ok(()) } else { Err(WireError::WouldBlock) }
     }
 
@@ -30,18 +30,17 @@ fn run(me: NodeId, uart: Uart) -> Result<Infallible, Error> {
     loop {
         host.poll(Time(board::nanoseconds()));
         while let Some(message) = host.recv(pump) {
-            // Read in place. Its block can be used again once the message is dropped; until then the sender has that much less
-            // credit.
+            // Read in place. Until the message is dropped, its block cannot be reused and the sender has that much less credit.
             board::react(&message);
         }
         if let Some(panel) = host.find("panel@node1") {
             match host.send(pump, panel, &board::reading()) {
-                // No room: the next reading will do.
+                // No room: skip this reading.
                 Ok(()) | Err(SendError::WouldBlock) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        // At the latest: an interrupt from the link is a reason to poll earlier.
+        // An interrupt from the link may end the sleep earlier.
         board::sleep_until(host.next_poll());
     }
 }
@@ -64,7 +63,7 @@ mod board {
         NOW.get()
     }
 
-    /// The link has no other end; after a second of virtual time the power fails.
+    /// The link has no other end. After a second of virtual time the example exits.
     pub(crate) fn sleep_until(next: Time) {
         NOW.set(next.0.max(NOW.get() + 1_000_000));
         if NOW.get() > 1_000_000_000 {

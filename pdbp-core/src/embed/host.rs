@@ -20,13 +20,14 @@ use crate::tables::PartKind;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, StaticMemory};
 
-/// A node in a program's own event loop: an [`Endpoint`] whose methods take `&self`, so that messages can be held while others are
-/// sent, and that takes back what is dropped. Single-threaded. A transport must not call the host that it belongs to.
+/// A node in a program's own event loop: an [`Endpoint`] whose methods take `&self`, so a program can hold messages while it sends
+/// others. Dropped messages and handles are released automatically. Single-threaded. A transport must not call the host it belongs
+/// to.
 ///
 /// See the [module](super) for a program.
 pub struct Host<T: Transport, M: BlockMemory = StaticMemory, P: SpacePolicy = Adaptive> {
     endpoint: RefCell<Endpoint<'static, T, M, P>>,
-    /// By private pipe: the task that waits for messages.
+    /// Indexed by private pipe: the task waiting for messages.
     wakers: Wakers,
     /// Whether anything was released since the last poll.
     released: Cell<bool>,
@@ -36,19 +37,19 @@ pub struct Host<T: Transport, M: BlockMemory = StaticMemory, P: SpacePolicy = Ad
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The memory had been taken.
+    /// The memory was already taken.
     Taken(Taken),
-    /// The parts of the node do not fit together.
+    /// Configuration, transport and memory do not fit together.
     Config(ConfigError),
     /// A part could not be registered.
     Register(RegisterError),
-    /// A message was not sent.
+    /// A message could not be sent.
     Send(SendError),
     /// A stream could not be opened.
     Pipe(PipeError),
-    /// A stream does not reach its reader.
+    /// A stream cannot reach its reader.
     Stream(StreamError),
-    /// A superstep cannot go on.
+    /// A superstep cannot continue.
     Superstep(SuperstepError),
 }
 
@@ -89,10 +90,10 @@ from! {
 }
 
 impl<W: Wire, M: BlockMemory> Host<Posted<'static, W>, M> {
-    /// A node on a wire. Its memory determines the sizes in `config`: bytes of a block, row, parts, pipes and streams.
+    /// Creates a node on a wire. The memory overrides the sizes in `config`: bytes of a block, row, parts, pipes and streams.
     ///
     /// # Errors
-    /// [`ConfigError`] for what does not fit.
+    /// [`ConfigError`] if the configuration, the wire and the memory do not fit together.
     pub fn new(mut config: Config, wire: W, memory: NodeMemory<M>) -> Result<Self, ConfigError> {
         let NodeMemory { sizes, blocks, storage, posted, wakers } = memory;
         sizes.fit(&mut config);
@@ -103,10 +104,10 @@ impl<W: Wire, M: BlockMemory> Host<Posted<'static, W>, M> {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
-    /// A node on any transport, with any policy; otherwise as [`new`](Host::new).
+    /// Creates a node on any transport, with any policy; otherwise as [`new`](Host::new).
     ///
     /// # Errors
-    /// [`ConfigError`] for what does not fit.
+    /// [`ConfigError`] if the configuration, the transport and the memory do not fit together.
     pub fn with_transport(
         mut config: Config,
         transport: T,
@@ -123,12 +124,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         Self { endpoint: RefCell::new(endpoint), wakers, released: Cell::new(false) }
     }
 
-    /// Calls `f` with the endpoint, for everything else it offers. `f` must not drop messages of this host.
+    /// Calls `f` with the endpoint, for everything that `Host` does not offer itself. `f` must not drop messages of this host.
     pub fn with<R>(&self, f: impl FnOnce(&mut Endpoint<'static, T, M, P>) -> R) -> R {
         f(&mut self.endpoint.borrow_mut())
     }
 
-    /// As [`Endpoint::poll`]: does a bounded amount of work, and returns how much. If there was any, wakes tasks that
+    /// As [`Endpoint::poll`]: does a bounded amount of work and returns how much. If it did any, wakes the tasks that
     /// [wait](Self::poll_recv).
     pub fn poll(&self, now: Time) -> u32 {
         let worked = self.with(|endpoint| endpoint.poll(now));
@@ -138,8 +139,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         worked
     }
 
-    /// As [`Endpoint::next_poll`]: when to call [`poll`](Self::poll) at the latest; earlier if the wire has a frame or can take
-    /// one. Ask before the program sleeps.
+    /// As [`Endpoint::next_poll`]: the latest time for the next call of [`poll`](Self::poll). Poll earlier if the wire has a frame
+    /// or can take one. Check this before the program sleeps.
     pub fn next_poll(&self) -> Time {
         self.with(|endpoint| endpoint.next_poll())
     }
@@ -207,8 +208,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         self.with(|endpoint| endpoint.send(from, to, message))
     }
 
-    /// As [`Endpoint::send_train`]: sends messages of `length` bytes each, stored one after the other in `bytes`, and returns how
-    /// many there was room for.
+    /// As [`Endpoint::send_train`]: sends messages of `length` bytes each, stored back to back in `bytes`, and returns how many
+    /// fitted.
     ///
     /// ```
     #[doc = include_str!("pair.md")]
@@ -226,7 +227,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
     /// ```
     ///
     /// # Errors
-    /// See [`SendError`], except [`SendError::WouldBlock`]: then fewer are sent.
+    /// See [`SendError`], except [`SendError::WouldBlock`]: without room, fewer messages are sent.
     pub fn send_train(
         &self,
         from: PartId,
@@ -245,7 +246,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         self.with(|endpoint| endpoint.send_command(from, to, command, data))
     }
 
-    /// Begins to send a message of any length; see [`Endpoint::begin_long`].
+    /// Starts sending a message of any length; see [`Endpoint::begin_long`].
     ///
     /// # Errors
     /// See [`SendError`].
@@ -259,7 +260,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         Ok(Sending::new(self, sending))
     }
 
-    /// Begins to send a message to several parts, one copy per node; see [`Endpoint::begin_set`]. The parts must be in ascending
+    /// Starts sending a message to several parts, one copy per node; see [`Endpoint::begin_set`]. The parts must be in ascending
     /// order, without duplicates.
     ///
     /// ```
@@ -285,7 +286,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
     /// ```
     ///
     /// # Errors
-    /// [`SendError::Unsorted`].
+    /// [`SendError::Unsorted`] if the parts are not in ascending order or not distinct.
     pub fn send_set<'h, 'm>(
         &'h self,
         from: PartId,
@@ -301,15 +302,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         self.with(Endpoint::flush);
     }
 
-    /// The next message of a part of this node, commands first. `None` if none has arrived.
+    /// Returns the next message for a part of this node, commands first, or `None` if none has arrived.
     pub fn recv(&self, part: PartId) -> Option<Message<'_, T, M, P>> {
         let message = self.with(|endpoint| endpoint.poll_recv(part))?;
         Some(Message::new(self, message))
     }
 
-    /// As [`recv`](Self::recv), for tasks of an executor: if none has arrived, the task is woken after the next
-    /// [`poll`](Self::poll) that does something, to ask again. One task at a time waits for a part: the last that asked. It must be
-    /// woken on the host's thread.
+    /// As [`recv`](Self::recv), for tasks of an executor. If no message has arrived, the task is woken after the next
+    /// [`poll`](Self::poll) that does any work, and must then call this again. One task at a time can wait for a part: the last
+    /// caller. Its waker must work on the host's thread.
     ///
     /// ```
     #[doc = include_str!("pair.md")]
@@ -352,14 +353,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         Poll::Pending
     }
 
-    /// The rest of the next train of a part of this node, commands first: many messages at once. A single message, and one longer
-    /// than a block, is a batch of one. `None` if none has arrived. See [`send_train`](Self::send_train).
+    /// Returns the rest of the next train for a part of this node, commands first: many messages at once. A single message, or one
+    /// longer than a block, is a batch of one. `None` if nothing has arrived. See [`send_train`](Self::send_train).
     pub fn recv_batch(&self, part: PartId) -> Option<Batch<'_, T, M, P>> {
         let batch = self.with(|endpoint| endpoint.poll_recv_batch(part))?;
         Some(Batch::new(self, batch))
     }
 
-    /// The next message of a part of this node that was not delivered because its destination has failed.
+    /// Returns the next message of a part of this node that was not delivered because its destination has failed.
     ///
     /// ```
     #[doc = include_str!("pair.md")]
@@ -428,12 +429,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         self.with(|endpoint| endpoint.leave_superstep(part));
     }
 
-    /// For destructors. If the endpoint is borrowed, which happens only when its transport calls its host, the dropped value keeps
-    /// its block.
+    /// For destructors. The endpoint is already borrowed only if its transport calls its host; the dropped value then keeps its
+    /// block.
     pub(super) fn on_drop(&self, f: impl FnOnce(&mut Endpoint<'static, T, M, P>)) {
         if let Ok(mut endpoint) = self.endpoint.try_borrow_mut() {
             f(&mut endpoint);
-            // There may be room for more now.
+            // There may be room to send more now.
             self.released.set(true);
         }
     }

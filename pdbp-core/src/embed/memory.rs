@@ -1,4 +1,4 @@
-//! The memory of a node, divided according to its sizes.
+//! The memory of a node, laid out according to its sizes.
 
 use core::task::Waker;
 
@@ -16,7 +16,7 @@ use crate::tables::{NodeEntry, PartEntry};
 use crate::umb::{Aligned, BlockInfo, BlockMemory, Once, SealedBlock, StaticMemory, VacantBlock, stride};
 use crate::{Delivery, Event, agreement};
 
-/// What a node has room for. The words are those of [`storage!`](crate::storage).
+/// The capacities of a node, named as in [`storage!`](crate::storage).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Number of nodes in the cluster.
@@ -25,49 +25,49 @@ pub struct Sizes {
     pub blocks: usize,
     /// Payload bytes of a block, its header excluded. The same on all nodes.
     pub body: usize,
-    /// Blocks that may be in flight to one node at a time, and blocks of it that may be here.
+    /// Maximum number of blocks in flight to one other node, and of blocks received from it and not yet released.
     pub row: usize,
     /// Maximum number of parts in the whole cluster. The same on all nodes.
     pub parts: usize,
     /// Maximum number of parts on this node.
     pub local: usize,
-    /// Streams that a node sends at a time. The same on all nodes.
+    /// Number of streams that a node can send at a time. The same on all nodes.
     pub streams: usize,
-    /// Arrived pieces that may wait for a part of this node: messages in one block for one part are one piece.
+    /// Number of arrived pieces that may wait for a part of this node. The messages in one block for one part are one piece.
     pub pipe: usize,
-    /// Messages longer than a block being reassembled here at a time, for all parts.
+    /// Number of messages longer than a block that can be reassembled at a time, over all parts.
     pub long: usize,
-    /// Maximum bytes of each of them.
+    /// Maximum bytes of each such message.
     pub long_bytes: usize,
 }
 
 impl Sizes {
-    /// Bytes of the blocks.
+    /// Bytes of all blocks.
     pub const fn block_bytes(&self) -> usize {
         self.blocks * stride(self.body)
     }
 
-    /// Number of pipes: for each part a private pipe and a message pipe, and those of the streams.
+    /// Number of pipes: a private pipe and a message pipe for each part, and the stream pipes.
     pub const fn pipes(&self) -> usize {
         2 * self.local + self.streams
     }
 
-    /// Blocks that a link takes at a time: a row, and what control messages need.
+    /// Number of blocks that a link takes at a time: a row, plus those that control messages need.
     pub const fn places(&self) -> usize {
         self.row + Config::LEAST_CAPACITY - 1
     }
 
-    /// Maximum deliveries that a part has taken out of its pipe and not read.
+    /// Maximum number of deliveries that a part has taken out of its pipe but not read.
     pub const fn entries(&self) -> usize {
         2 * self.pipe
     }
 
-    /// Maximum streams that may come to a part at a time.
+    /// Maximum number of incoming streams of a part.
     pub const fn incoming(&self) -> usize {
         self.nodes * self.streams
     }
 
-    /// Maximum notices of failed nodes that may wait for a part.
+    /// Maximum number of notices of failed nodes that may wait for a part.
     pub const fn notes(&self) -> usize {
         notes(self.nodes, self.streams, self.pipe)
     }
@@ -94,7 +94,7 @@ pub struct NodeMemory<M = StaticMemory> {
 }
 
 impl<M: BlockMemory> NodeMemory<M> {
-    /// What there is room for.
+    /// The capacities of this memory.
     pub fn sizes(&self) -> Sizes {
         self.sizes
     }
@@ -102,7 +102,7 @@ impl<M: BlockMemory> NodeMemory<M> {
 
 #[cfg(feature = "alloc")]
 impl NodeMemory<crate::umb::HeapMemory> {
-    /// Allocates memory on the heap. `None` if there is not enough.
+    /// Allocates memory on the heap. `None` if the sizes are out of range or there is not enough memory.
     pub fn allocate(sizes: Sizes) -> Option<Self> {
         let nodes = u16::try_from(sizes.nodes).ok()?;
         let mut config = Config::new(crate::id::NodeId::new(0)?, nodes);
@@ -118,7 +118,7 @@ impl NodeMemory<crate::umb::HeapMemory> {
     }
 }
 
-/// The memory had been taken: another node has it.
+/// The memory was already taken by another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken;
 
@@ -130,7 +130,8 @@ impl core::fmt::Display for Taken {
 
 impl core::error::Error for Taken {}
 
-/// What [`storage!`](crate::storage) makes. Its parameters are the [`Sizes`] in order, and six numbers derived from them.
+/// The type that [`storage!`](crate::storage) declares. Its parameters are the [`Sizes`] in order, and six numbers derived from
+/// them.
 pub struct StaticNode<
     const NODES: usize,
     const BLOCKS: usize,
@@ -156,8 +157,8 @@ pub struct StaticNode<
     >,
 }
 
-/// All tables. They have length 0 until they are taken: then every byte that matters is zero, and they take no space in the
-/// program's image. They are filled in place, since they are too large for a stack.
+/// All tables. Until they are taken they have length 0, so every byte that matters is zero and they take no space in the program's
+/// image. They are filled in place because they are too large for a stack.
 struct Tables<
     const NODES: usize,
     const BLOCKS: usize,
@@ -244,7 +245,7 @@ impl<
         NOTES,
     >
 {
-    /// What there is room for.
+    /// The capacities of this memory.
     pub const SIZES: Sizes = Sizes {
         nodes: NODES,
         blocks: BLOCKS,
@@ -258,7 +259,7 @@ impl<
         long_bytes: LONG_BYTES,
     };
 
-    /// Memory that has not been taken. Called by [`storage!`](crate::storage).
+    /// Creates memory that has not been taken. Called by [`storage!`](crate::storage).
     #[expect(clippy::new_without_default, reason = "for statics only: too large for a stack")]
     pub const fn new() -> Self {
         const {
@@ -273,10 +274,10 @@ impl<
         }
     }
 
-    /// The memory, for one node.
+    /// Takes the memory, for one node.
     ///
     /// # Errors
-    /// [`Taken`] if another node has it.
+    /// [`Taken`] if it was taken before.
     #[cfg(any(target_has_atomic = "8", feature = "critical-section"))]
     pub fn take(&'static self) -> Result<NodeMemory, Taken> {
         let blocks = StaticMemory::new(self.blocks.take().ok_or(Taken)?);
@@ -343,7 +344,7 @@ impl<
         long: &'static mut [[u8; BYTES]],
     ) -> (EndpointStorage<'static>, PostedStorage<'static>, ManagedSlice<'static, Option<Waker>>) {
         for bytes in long {
-            // There is a slot for each.
+            // `buffers` has a slot for each.
             let _ = self.buffers.push(Some(ManagedSlice::Borrowed(bytes)));
         }
         let entries = rows(&mut self.entries);
@@ -394,7 +395,7 @@ impl<
     }
 }
 
-/// Maximum size of table entries on 32-bit processors.
+/// Upper bounds on the size of table entries on 32-bit processors.
 #[cfg(target_pointer_width = "32")]
 const _: () = {
     const fn fits<T>(bytes: usize) {
@@ -427,7 +428,7 @@ const _: () = {
     fits::<Ends>(8);
 };
 
-/// A table at its full length.
+/// Fills a table to its full length.
 fn filled<T: Default, const N: usize>(table: &'static mut Vec<T, N>) -> ManagedSlice<'static, T> {
     while table.push(T::default()).is_ok() {}
     ManagedSlice::Borrowed(table)
@@ -449,8 +450,8 @@ fn rows<T: Default, const EACH: usize, const N: usize>(
     table.iter_mut().map(|row| ManagedSlice::Borrowed(row.as_mut_slice()))
 }
 
-/// Memory of a node as a `static`, divided according to the sizes given: see [`Sizes`](crate::embed::Sizes). It takes no space in
-/// the program's image, and can be taken once.
+/// Declares the memory of a node as a `static`, laid out according to the given [`Sizes`](crate::embed::Sizes). It takes no space
+/// in the program's image, and can be taken once.
 ///
 /// ```
 /// use pdbp_core::storage;
@@ -464,7 +465,7 @@ fn rows<T: Default, const EACH: usize, const N: usize>(
 /// ```
 ///
 /// A size is a number, the name of a constant, or an expression in braces. With `long 2 of 8192` at the end, the node reassembles
-/// messages longer than a block: two at a time, of up to 8192 bytes each; without it such messages are refused at their senders.
+/// messages longer than a block: two at a time, of up to 8192 bytes each. Without it, their senders refuse such messages.
 #[macro_export]
 macro_rules! storage {
     ($(#[$meta:meta])* $vis:vis static $name:ident = nodes $nodes:tt, blocks $blocks:tt of $body:tt, row $row:tt,

@@ -1,16 +1,17 @@
-//! The engine in a program's own event loop: on bare metal, in a task of an operating system, in another runtime.
+//! Runs the engine in a program's own event loop: on bare metal, in an operating-system task, or inside another runtime.
 //!
-//! 1. [`storage!`](crate::storage) makes the memory of a node, a `static` sized for what the node must hold.
-//! 2. A [`Wire`] is what the program has to write: it carries frames. [`Posted`] turns it into a transport.
-//! 3. A [`Host`] is the node. The program calls [`Host::poll`] when a frame has been received or sent, and at [`Host::next_poll`].
+//! 1. [`storage!`](crate::storage) declares the memory of a node: a `static` sized for what the node must hold.
+//! 2. The program implements [`Wire`], which carries frames. [`Posted`] turns it into a transport.
+//! 3. A [`Host`] is the node. The program calls [`Host::poll`] whenever a frame has been received or sent, and no later than
+//!    [`Host::next_poll`].
 //!
 //! # On bare metal
 //! `examples/skeleton.rs`:
 //! ```ignore
 #![doc = include_str!("../../examples/skeleton.rs")]
 //! ```
-//! Where the processor has no compare-and-swap the feature `critical-section` takes its place. `pdbp-core/no-std-check` is built for four
-//! processors by `ci/no-std`, which prints what it takes.
+//! On processors without compare-and-swap, the feature `critical-section` takes its place. `ci/no-std` builds
+//! `pdbp-core/no-std-check` for four processors and prints its size.
 //!
 //! # In an event loop
 //! `examples/event_loop.rs`:

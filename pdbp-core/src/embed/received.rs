@@ -1,4 +1,4 @@
-//! What a host receives: messages, batches, and returned messages.
+//! Messages, batches and returned messages of a host.
 
 use core::ops::Deref;
 
@@ -9,7 +9,7 @@ use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// A received message, read in place. It holds its block, and with it credit of its sender, until it is dropped.
+/// A received message, read in place. Until it is dropped it holds its block, and with it some of its sender's credit.
 #[must_use = "a message that is not read is gone"]
 pub struct Message<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
     host: &'h Host<T, M, P>,
@@ -48,8 +48,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Message<'_, T, M, P>
     }
 }
 
-/// Messages of one length from one part, received together and read in place. They hold their block, and with it credit of their sender,
-/// until the batch is dropped.
+/// Messages of one length from one part, received together and read in place. Until the batch is dropped they hold their block, and
+/// with it some of their sender's credit.
 #[must_use = "messages that are not read are gone"]
 pub struct Batch<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
     host: &'h Host<T, M, P>,
@@ -82,12 +82,12 @@ impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> Batch<'h, T, M, P> {
         self.batch.as_ref().map_or(0, endpoint::Batch::message_len)
     }
 
-    /// The bytes of all messages, one after the other.
+    /// The bytes of all messages, back to back.
     pub fn bytes(&self) -> &[u8] {
         self.batch.as_ref().map_or(&[], endpoint::Batch::bytes)
     }
 
-    /// The messages, in the order in which they were sent.
+    /// The messages, in the order sent.
     pub fn messages(&self) -> impl Iterator<Item = &[u8]> {
         let (bytes, length) = (self.bytes(), self.message_len());
         (0..self.count()).map(move |number| bytes.get(number * length..(number + 1) * length).unwrap_or(&[]))
@@ -102,7 +102,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Batch<'_, T, M, P> {
     }
 }
 
-/// A message, or a segment of a stream or of a long message, that was not delivered. It holds its block until it is dropped.
+/// An undelivered message, or an undelivered segment of a stream or of a long message. It holds its block until it is dropped.
 #[must_use = "a message that is not looked at is gone"]
 pub struct Returned<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
     host: &'h Host<T, M, P>,
@@ -120,12 +120,12 @@ impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> Returned<'h, T, M, P> {
         self.returned.as_ref().and_then(endpoint::Returned::node)
     }
 
-    /// The parts that it was sent to.
+    /// The parts it was sent to.
     pub fn targets(&self) -> impl Iterator<Item = PartId> {
         self.returned.iter().flat_map(endpoint::Returned::targets)
     }
 
-    /// For a segment of a stream or of a long message: its number, from 0.
+    /// The segment number, from 0, for a segment of a stream or of a long message.
     pub fn segment(&self) -> Option<u32> {
         self.returned.as_ref().and_then(endpoint::Returned::segment)
     }

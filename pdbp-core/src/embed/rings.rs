@@ -9,7 +9,7 @@ pub(crate) struct Ends {
     len: u32,
 }
 
-/// As many lists as there are [`Ends`], each with an equal share of the slots.
+/// One list for each of the [`Ends`], each with an equal share of the slots.
 #[derive(Debug)]
 pub(crate) struct Rings<'a, T> {
     slots: ManagedSlice<'a, Option<T>>,
@@ -68,7 +68,7 @@ impl<'a, T> Rings<'a, T> {
         Some(entry)
     }
 
-    /// An entry by its number, counted from the oldest.
+    /// Entry `number`, counted from the oldest.
     pub(crate) fn get_mut(&mut self, list: usize, number: usize) -> Option<&mut T> {
         let ends = self.ends.get(list).filter(|ends| number < ends.len as usize)?;
         self.slots.get_mut(place(list, self.depth, ends, number))?.as_mut()

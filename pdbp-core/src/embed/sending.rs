@@ -1,4 +1,4 @@
-//! Operations that take a host several polls to send.
+//! Send operations that may take a host several polls.
 
 use super::Host;
 use crate::endpoint::{LongSend, SendError, SetSend};
@@ -7,7 +7,7 @@ use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// A message of any length being sent: [`poll`](Self::poll) it until it is sent. Dropping it before gives it up.
+/// A message of any length being sent. [`poll`](Self::poll) it until it is sent; dropping it earlier abandons the message.
 #[must_use = "a message is sent by polling"]
 pub struct Sending<'h, 'm, T: Transport, M: BlockMemory, P: SpacePolicy> {
     host: &'h Host<T, M, P>,
@@ -20,10 +20,10 @@ impl<'h, 'm, T: Transport, M: BlockMemory, P: SpacePolicy> Sending<'h, 'm, T, M,
         Self { host, sending: Some(sending) }
     }
 
-    /// Sends as much as there is room for. Returns whether all of it was sent; if not, call again after [`Host::poll`].
+    /// Sends as much as fits. Returns whether all of it was sent; if not, call again after [`Host::poll`].
     ///
     /// # Errors
-    /// See [`SendError`]; the message is given up.
+    /// See [`SendError`]; the message is abandoned.
     pub fn poll(&mut self) -> Result<bool, SendError> {
         let Some(sending) = &mut self.sending else { return Ok(true) };
         let sent = self.host.with(|endpoint| endpoint.poll_long(sending));
@@ -42,8 +42,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Sending<'_, '_, T, M
     }
 }
 
-/// A message being sent to several parts: [`poll`](Self::poll) it until all nodes have it. Dropping it before leaves out the other
-/// nodes.
+/// A message being sent to several parts. [`poll`](Self::poll) it until it was sent to all nodes; dropping it earlier skips the
+/// remaining nodes.
 #[must_use = "a message is sent by polling"]
 pub struct SendingSet<'h, 'm, T: Transport, M: BlockMemory, P: SpacePolicy> {
     host: &'h Host<T, M, P>,
@@ -55,16 +55,16 @@ impl<'h, 'm, T: Transport, M: BlockMemory, P: SpacePolicy> SendingSet<'h, 'm, T,
         Self { host, sending }
     }
 
-    /// Sends it to the nodes for which there is room. Returns whether all have it; if not, call again after [`Host::poll`].
+    /// Sends it to every node for which there is room. Returns whether it was sent to all; if not, call again after [`Host::poll`].
     ///
     /// # Errors
-    /// See [`SendError`]: a node will not get the message, the last one before those that are [left](Self::left). Call again for
-    /// these.
+    /// See [`SendError`]: one node will not get the message, namely the last before those that are [left](Self::left). Call again
+    /// to send to the rest.
     pub fn poll(&mut self) -> Result<bool, SendError> {
         self.host.with(|endpoint| endpoint.poll_set(&mut self.sending))
     }
 
-    /// The parts on nodes that it has not been sent to yet.
+    /// The parts on nodes to which it has not been sent yet.
     pub fn left(&self) -> &[PartId] {
         self.sending.left()
     }

@@ -10,7 +10,7 @@ use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// The writing end of a stream. Dropping it before it is [finished](Self::poll_finish) gives the stream up, and its reader is told.
+/// The writing end of a stream. Dropping it before it is [finished](Self::poll_finish) aborts the stream and notifies its reader.
 pub struct StreamWriter<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
     host: &'h Host<T, M, P>,
     /// `None` once it is over.
@@ -22,8 +22,8 @@ impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> StreamWriter<'h, T, M, P>
         Self { host, stream: Some(stream) }
     }
 
-    /// Writes as many of the bytes as there is room for, and returns their number; write the rest after [`Host::poll`]. Once the
-    /// stream is over it takes none.
+    /// Writes as many of the bytes as fit and returns their number; write the rest after [`Host::poll`]. Once the stream has ended,
+    /// returns 0.
     ///
     /// # Errors
     /// See [`StreamError`].
@@ -39,10 +39,10 @@ impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> StreamWriter<'h, T, M, P>
         }
     }
 
-    /// Ends the stream. Returns whether it is over; if not, call again after [`Host::poll`].
+    /// Finishes the stream. Returns whether this is complete; if not, call again after [`Host::poll`].
     ///
     /// # Errors
-    /// See [`StreamError`]; the stream is then over.
+    /// See [`StreamError`]; the stream has then ended.
     pub fn poll_finish(&mut self) -> Result<bool, StreamError> {
         let Some(stream) = &mut self.stream else { return Ok(true) };
         let finished = self.host.with(|endpoint| endpoint.poll_finish(stream));
@@ -61,7 +61,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for StreamWriter<'_, T, 
     }
 }
 
-/// The reading end of a stream. If it is dropped, the rest of the stream is discarded as it arrives.
+/// The reading end of a stream. Once it is dropped, the rest of the stream is discarded on arrival.
 pub struct StreamReader<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
     host: &'h Host<T, M, P>,
     stream: StreamIn,
@@ -73,9 +73,9 @@ pub enum Piece<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
     Data(Segment<'h, T, M, P>),
     /// Nothing has arrived yet.
     Nothing,
-    /// The end.
+    /// The end of the stream.
     End,
-    /// The stream ended early: its writer gave it up, or failed.
+    /// The stream ended early: its writer aborted it or failed.
     Broken,
 }
 
@@ -89,7 +89,7 @@ impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> StreamReader<'h, T, M, P>
         self.stream.source()
     }
 
-    /// The next piece. After the end it is [`Piece::Broken`].
+    /// Returns the next piece. After the end, returns [`Piece::Broken`].
     pub fn poll_next(&mut self) -> Piece<'h, T, M, P> {
         match self.host.with(|endpoint| endpoint.poll_stream(&self.stream)) {
             StreamPiece::Data(segment) => Piece::Data(Segment { host: self.host, segment: Some(segment) }),

@@ -6,11 +6,11 @@ use core::task::Waker;
 
 use managed::ManagedSlice;
 
-/// A slot for the waker of each part. No waker is cloned, woken or dropped while a slot is borrowed, since an executor may then run
-/// anything.
+/// A slot for the waker of each part. No waker is cloned, woken or dropped while the slots are borrowed, because the executor may
+/// run arbitrary code in these calls.
 pub(super) struct Wakers {
     slots: RefCell<ManagedSlice<'static, Option<Waker>>>,
-    /// Number of slots in use, so that a poll need not search when there are none.
+    /// Number of slots in use, so that polling skips the search when no task waits.
     waiting: Cell<usize>,
 }
 
@@ -21,7 +21,7 @@ impl Wakers {
         Self { slots: RefCell::new(slots), waiting: Cell::new(0) }
     }
 
-    /// Puts a waker into a slot, replacing the one that was there.
+    /// Puts a waker into a slot, replacing any previous one.
     pub(super) fn set(&self, slot: usize, waker: &Waker) {
         let is_there = |other: &Waker| other.will_wake(waker);
         if self.slots.borrow().get(slot).is_none_or(|known| known.as_ref().is_some_and(is_there)) {
@@ -34,7 +34,7 @@ impl Wakers {
         }
     }
 
-    /// Wakes all, and empties their slots.
+    /// Wakes all tasks and empties their slots.
     pub(super) fn wake(&self) {
         let mut slot = 0;
         while self.waiting.get() > 0
@@ -58,7 +58,7 @@ impl Wakers {
 }
 
 impl Drop for Wakers {
-    /// The slots may be in memory that outlives this.
+    /// Empties the slots, since their memory may outlive this value.
     fn drop(&mut self) {
         let mut slot = 0;
         while self.take(slot).is_some() {
@@ -93,7 +93,7 @@ mod tests {
         wakers.set(0, &first);
         wakers.set(0, &first);
         wakers.set(1, &second);
-        // Replaces it; and there is no such slot.
+        // The first call replaces a waker; the second names a slot that does not exist.
         wakers.set(1, &third);
         wakers.set(2, &second);
         let woken = || tasks.each_ref().map(|task| task.0.load(Relaxed));
@@ -104,7 +104,7 @@ mod tests {
         wakers.set(1, &second);
         wakers.wake();
         assert_eq!(woken(), [1, 1, 1]);
-        // Nothing keeps a task alive that nobody waits with.
+        // Dropping `wakers` releases the tasks that still wait.
         wakers.set(0, &first);
         drop(wakers);
         drop((first, second, third));

@@ -11,9 +11,9 @@ use crate::umb::{SealedBlock, VacantBlock};
 
 /// Carries frames of bytes to and from other nodes: a UART, a socket per peer, a bus.
 ///
-/// Between two nodes frames arrive whole, once and in order, or the link has [failed](WireError::Failed); a medium that loses
-/// frames needs a layer below that retransmits them. No method blocks. A frame that nobody has asked for stays in the wire; a wire
-/// without room for more makes its peer wait.
+/// Between two nodes, frames arrive whole, once and in order, or the link has [failed](WireError::Failed). A medium that loses
+/// frames needs a layer below that retransmits them. No method blocks. A frame stays in the wire until it is requested; a wire
+/// without room for more frames makes its peer wait.
 pub trait Wire {
     /// Takes a whole frame for a node, or nothing. The bytes may change as soon as the call returns.
     ///
@@ -21,15 +21,15 @@ pub trait Wire {
     /// See [`WireError`].
     fn try_send(&mut self, to: NodeId, frame: &[u8]) -> Result<(), WireError>;
 
-    /// Copies the next frame from a node to the beginning of `room`, and returns its length. Frames are requested by node, since a
-    /// node without room for frames of one peer keeps receiving those of others. If frames of all nodes share one line, a frame
-    /// waits in the wire until its source is asked for.
+    /// Copies the next frame from a node to the beginning of `room`, and returns its length. Frames are requested per node, because
+    /// a node without room for the frames of one peer keeps receiving those of others. If all nodes share one line, a frame waits
+    /// in the wire until its source is polled.
     ///
     /// # Errors
     /// See [`WireError`].
     fn try_recv(&mut self, from: NodeId, room: &mut [u8]) -> Result<usize, WireError>;
 
-    /// Length of the longest frame it carries: header and body of a block. Unlimited by default.
+    /// Maximum length of a frame: header and body of a block. Unlimited by default.
     fn longest_frame(&self) -> usize {
         usize::MAX
     }
@@ -38,9 +38,9 @@ pub trait Wire {
 /// Why a frame was not sent or received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
-    /// There is no room for it, or none has arrived. Try again later.
+    /// The wire has no room for the frame, or no frame has arrived. Try again later.
     WouldBlock,
-    /// The link with the node has failed, for good.
+    /// The link with the node has failed for good.
     Failed,
 }
 
@@ -55,13 +55,13 @@ impl core::fmt::Display for WireError {
 
 impl core::error::Error for WireError {}
 
-/// A [`Transport`] over a [`Wire`]: keeps the blocks waiting to be sent and those to be filled, and drops none.
+/// A [`Transport`] over a [`Wire`]. Queues the blocks to be sent and those to be filled, and drops none.
 #[derive(Debug)]
 pub struct Posted<'a, W> {
     wire: W,
     node: NodeId,
     nodes: u16,
-    /// Blocks to send; the first [`Link::written`] of them have left.
+    /// Blocks to send; the wire has taken the first [`Link::written`] of them.
     sending: Rings<'a, SealedBlock>,
     /// Blocks to fill.
     posted: Rings<'a, VacantBlock>,
@@ -73,10 +73,10 @@ pub struct Posted<'a, W> {
 /// The memory of a [`Posted`], part of [`NodeMemory`](super::NodeMemory).
 #[derive(Debug)]
 pub struct PostedStorage<'a> {
-    /// For each node as many slots as a link has [capacity](Transport::capacity): at least
-    /// [`Config::LEAST_CAPACITY`](crate::Config::LEAST_CAPACITY); more than a row plus these is of no use.
+    /// For each node, as many slots as a link has [capacity](Transport::capacity): at least
+    /// [`Config::LEAST_CAPACITY`](crate::Config::LEAST_CAPACITY). More than a row plus these is never used.
     pub(crate) sending: ManagedSlice<'a, Option<SealedBlock>>,
-    /// For each node as many slots as blocks may be posted for it; the same number as `sending`.
+    /// For each node, as many slots as blocks may be posted for it; the same number as in `sending`.
     pub(crate) posted: ManagedSlice<'a, Option<VacantBlock>>,
     /// One per node.
     pub(crate) sending_ends: ManagedSlice<'a, Ends>,
@@ -109,7 +109,7 @@ impl PostedStorage<'static> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Link {
     state: State,
-    /// Blocks that the wire has taken and whose completion has not been reported.
+    /// Blocks that the wire has taken but whose completion has not been reported.
     written: u32,
 }
 
@@ -136,7 +136,7 @@ impl<'a, W: Wire> Posted<'a, W> {
         &mut self.wire
     }
 
-    /// Why nothing can be sent to a node or posted for it.
+    /// Returns why a block of this length cannot be sent to, or posted for, a node.
     fn refusal(&self, peer: NodeId, length: usize) -> Option<Reason<Infallible>> {
         let exists = peer != self.node && peer.index() < usize::from(self.nodes);
         let link = self.links.get(peer.index()).filter(|link| exists && link.state == State::Up);
@@ -146,7 +146,7 @@ impl<'a, W: Wire> Posted<'a, W> {
         (length > self.wire.longest_frame()).then_some(Reason::Unsupported)
     }
 
-    /// Writes waiting blocks, as far as the wire takes them.
+    /// Writes as many waiting blocks as the wire takes.
     fn write(&mut self, peer: NodeId) {
         let list = peer.index();
         let Some(link) = self.links.get_mut(list) else { return };
@@ -162,7 +162,7 @@ impl<'a, W: Wire> Posted<'a, W> {
         }
     }
 
-    /// The next block that has left.
+    /// Takes the next block that the wire has taken.
     fn next_written(&mut self, peer: NodeId) -> Option<SealedBlock> {
         let link = self.links.get_mut(peer.index()).filter(|link| link.written > 0)?;
         let block = self.sending.pop(peer.index())?;
@@ -170,7 +170,7 @@ impl<'a, W: Wire> Posted<'a, W> {
         Some(block)
     }
 
-    /// The next completion of a link.
+    /// Returns the next completion of a link.
     fn poll_link(&mut self, peer: NodeId) -> Option<Completion<Infallible>> {
         let list = peer.index();
         if self.links.get(list)?.state == State::Up {
@@ -252,7 +252,7 @@ impl<W: Wire> Transport for Posted<'_, W> {
             let at = (self.turn + step) % nodes;
             let Some(peer) = NodeId::new(at as u16).filter(|peer| *peer != self.node) else { continue };
             if let Some(completion) = self.poll_link(peer) {
-                // The others come first next time.
+                // The other links go first next time.
                 self.turn = at + 1;
                 return Some(completion);
             }
@@ -262,7 +262,7 @@ impl<W: Wire> Transport for Posted<'_, W> {
 }
 
 impl<W> Drop for Posted<'_, W> {
-    /// The memory may belong to somebody else and outlive this: empty it.
+    /// Empties the memory, which may belong to the caller and outlive this value.
     fn drop(&mut self) {
         self.sending.clear();
         self.posted.clear();
