@@ -1,31 +1,31 @@
-//! The protocol engine of PDBP: no clock, threads, sockets or allocation of its own.
+//! The protocol engine of PDBP. It has no clock, threads, sockets or allocator of its own.
 //!
-//! A cluster is a set of nodes, each with one [`Engine`]. Parts (the generalised processes of the documents) send
-//! messages and streams to parts on any node; the engine packs them into blocks of one memory region, and a
-//! [`Transport`] carries the blocks. Modules, in the order in which data flows:
+//! A cluster is a set of nodes, each running one [`Engine`]. Parts (the documents' generalised processes) send messages and
+//! streams to parts on any node. The engine packs them into blocks of a single memory region, and a [`Transport`] carries the
+//! blocks. The modules, in the order in which data flows:
 //!
-//! 1. [`cdu`]: the unit of all transfer, and its layered wire format; [`mesp`]: the control messages.
-//! 2. [`umb`]: the block pool, and the tokens that own blocks. **A block has one owner at a time.**
-//! 3. [`matrix`] and [`policy`]: SM and RM, the rows of send queues and receive credit, and how much space each gets.
-//! 4. [`pipe`] and [`tables`]: the pipe pool, NTA, PTA and MTA.
-//! 5. [`engine`]: puts it together; [`Engine::poll`] does a bounded amount of work.
-//! 6. [`outbox`]: a sender's open blocks, long messages and streams, and [`inbox`]: what a part reads.
-//! 7. [`endpoint`]: all of it as one value; [`embed`]: the same by shared reference, with its memory and a transport over any wire,
-//!    for programs that run the engine in their own event loop.
-//! 8. [`collective`]: calls of all members of a group, over anything that carries messages.
-//! 9. [`transport`]: what a backend implements.
+//! 1. [`cdu`]: the unit of all transfer and its layered wire format; [`mesp`]: the control messages.
+//! 2. [`umb`]: the block pool and the tokens that own blocks. **A block has one owner at a time.**
+//! 3. [`matrix`] and [`policy`]: SM and RM, the rows of send queues and receive credit, and how much space each row gets.
+//! 4. [`pipe`] and [`tables`]: the pipe pool, and the tables NTA, PTA and MTA.
+//! 5. [`engine`]: ties these together; [`Engine::poll`] does a bounded amount of work.
+//! 6. [`outbox`]: a sender's open blocks, long messages and streams; [`inbox`]: what a part reads.
+//! 7. [`endpoint`]: a whole node as one value; [`embed`]: the same through a shared reference, with its memory and a transport
+//!    over any wire, for programs that run the engine in their own event loop.
+//! 8. [`collective`]: operations that involve every member of a group, over anything that carries messages.
+//! 9. [`transport`]: the trait that a backend implements.
 //!
-//! Time, randomness and memory are arguments. All tables are made before the start: in a `static` by [`storage!`] or, with the
-//! feature `alloc`, on the heap by `Storage::allocate` and its like. `pdbp-core/no-std-check` is a program without std and heap
-//! that runs two nodes on static memory.
+//! Time, randomness and memory are passed in. All tables are created before the start: in a `static` by [`storage!`] or, with the
+//! `alloc` feature, on the heap by `Storage::allocate` and similar constructors. `pdbp-core/no-std-check` is a program that runs
+//! two nodes on static memory, without std and without a heap.
 //!
 //! # Sources
-//! S0, patent CN102201992, is the source of addressing, tables, pipes and the CDU; S1, a paper of 2016, of the pool with its
-//! threshold algorithm and of the message protocol. Differences from the documents, and why:
+//! S0, patent CN102201992, is the source of addressing, tables, pipes and the CDU. S1, a 2016 paper, is the source of the pool
+//! with its threshold algorithm, and of the message protocol. Where this crate departs from the documents, and why:
 //!
 //! * Pipes hold *block ids*, not bytes: data that the documents copy four times is written once and read in place.
-//! * RCBP's real space is also the *credit* of the peer, so the policy governs both ends.
-//! * A mapping tuple of MTA travels with the first block of its stream instead of ahead of it, and goes with the last.
+//! * RCBP's real space doubles as the peer's *credit*, so the policy governs both ends.
+//! * An MTA mapping tuple travels with the first block of its stream rather than ahead of it, and is removed with the last.
 #![no_std]
 #![deny(unsafe_code)]
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]

@@ -1,4 +1,4 @@
-//! What has arrived and is unread: private pipes, events, and buffers for messages longer than a block.
+//! Arrivals that have not been read: private pipes, events, and buffers for messages longer than a block.
 
 use managed::ManagedSlice;
 
@@ -73,7 +73,7 @@ pub(super) struct Pipes<'a> {
     masters: u16,
     routing: Routing,
     pub(super) events: Events<'a>,
-    /// Whether the engine has asked for all open blocks.
+    /// Whether the engine has asked for all open blocks to be flushed.
     pub(super) flush_wanted: bool,
     /// Whether anything was taken out of a pipe or released, which the next poll must see.
     pub(super) stirred: bool,
@@ -81,7 +81,7 @@ pub(super) struct Pipes<'a> {
     pub(super) incomplete: u64,
 }
 
-/// Events that nobody has asked for yet: the latest, as many as there is memory for.
+/// Events not yet taken: the most recent ones, up to the memory available.
 pub(super) struct Events<'a> {
     slots: ManagedSlice<'a, Option<Event>>,
     first: usize,
@@ -117,8 +117,8 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Messages are discarded block by block, many per poll: adds them to an earlier count of theirs, if nothing else has happened
-    /// since.
+    /// Merges a discard into an earlier one. Messages are discarded block by block, many per poll, so their count is added to a
+    /// matching earlier event, provided that only discards have happened since.
     fn counted(&mut self, event: &Event) -> bool {
         let discards = |event: &Event| matches!(event, Event::Unroutable { .. } | Event::NotPassedOn { .. });
         let waiting = if discards(event) { self.waiting } else { 0 };
@@ -133,7 +133,7 @@ impl<'a> Events<'a> {
         false
     }
 
-    /// A waiting event, by age.
+    /// A waiting event, by age: 0 is the oldest.
     fn waiting_mut(&mut self, number: usize) -> Option<&mut Event> {
         let at = (self.first + number).checked_rem(self.slots.len())?;
         self.slots.get_mut(at)?.as_mut()
@@ -158,7 +158,7 @@ fn absorbs(before: &mut Event, event: &Event) -> bool {
     true
 }
 
-/// The list of commands of a pipe, and that of everything else.
+/// The list of a pipe's commands, and the list of everything else.
 const fn lists(pipe: usize) -> (usize, usize) {
     (2 * pipe, 2 * pipe + 1)
 }
@@ -185,15 +185,15 @@ impl<'a> Pipes<'a> {
         }
     }
 
-    /// Leaves a notice after what has arrived. A repeated notice moves to the end.
+    /// Leaves a notice behind everything that has arrived. A repeated notice moves to the end.
     fn note(&mut self, pipe: usize, what: What) {
         let behind = self.pieces.len(lists(pipe).1) as u32;
         for _ in 0..self.notes.len(pipe) {
             let other = self.notes.pop(pipe).filter(|note| note.what != what);
-            // It was there before.
+            // It was there before, so it fits.
             let _ = other.map(|note| self.notes.push(pipe, note));
         }
-        // Broken streams that were not read are in the pipe or in the inbox, so there is room.
+        // Broken streams that have not been read are in the pipe or in the inbox, so there is room.
         let left = self.notes.push(pipe, Note { behind, what });
         debug_assert!(left.is_ok(), "{left:?}");
     }
@@ -209,7 +209,7 @@ impl<'a> Pipes<'a> {
         Some(Arrival::Piece(piece))
     }
 
-    /// As [`pull`](Self::pull), if there is a notice.
+    /// As [`pull`](Self::pull), if the pipe has notices.
     #[inline(never)]
     fn pull_or_note(&mut self, pipe: usize) -> Option<Arrival> {
         if let Some(Note { behind: 0, what }) = self.notes.get_mut(pipe, 0).copied() {
@@ -264,7 +264,7 @@ impl<'a> Pipes<'a> {
         }
     }
 
-    /// Nothing more comes from a node, nor what it forwards for others.
+    /// Notes that nothing more arrives from a node, nor from the nodes that it relays.
     fn fail(&mut self, failed: NodeId) {
         for from in (0..self.nodes).filter_map(NodeId::new) {
             let relay = self.routing.relay(self.nodes, self.masters, from, self.me);
@@ -292,7 +292,7 @@ impl PrivatePipes for Pipes<'_> {
                 let (source, number) = (mapping.source, mapping.number);
                 self.note(usize::from(mapping.pipe.0), What::StreamBroken { source, number });
             }
-            // Not when it has failed: what arrived before may be waiting for room in a pipe.
+            // Not when the link fails: earlier arrivals may still be waiting for room in a pipe.
             Event::LinkEnded { peer } => self.fail(*peer),
             _ => {}
         }
@@ -367,7 +367,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Arrivals for Source<'_, '
 
     fn begin(&mut self, source: PartId, message: u32, total: u32) -> Option<Buffer<'a>> {
         let room = self.engine.take_room(self.part, source, message, u64::from(total))?;
-        // There are as many as can be reserved, all of them long enough.
+        // As many buffers exist as can be reserved, and all are long enough.
         match self.pipes.buffers.iter_mut().find_map(Option::take) {
             Some(memory) => Some(Buffer { memory, filled: 0, room }),
             None => {
@@ -391,7 +391,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Arrivals for Source<'_, '
 
     fn discard(&mut self, buffer: Buffer<'a>) {
         self.pipes.stirred = true;
-        // If its space was granted but it has not begun, nothing of it is lost.
+        // If its space was granted but no bytes have arrived, nothing is lost.
         self.pipes.incomplete += u64::from(buffer.filled > 0);
         self.pipes.keep(buffer, self.engine);
     }

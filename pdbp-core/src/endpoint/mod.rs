@@ -6,12 +6,13 @@
 //!  poll(now) ──────▶ └────────┘ ─▶ events ─▶ poll_event
 //! ```
 //!
-//! [`Endpoint::poll`] takes the time and does a bounded amount of work; [`Endpoint::next_poll`] says when to call it again. Messages and
-//! events are pulled. No call waits. Operations that take time are values to be polled ([`Barrier`], [`Quiescence`], [`LongSend`],
-//! [`StreamOut`](crate::outbox::StreamOut)), calls that say whether they are over ([`Endpoint::advance`]), or changes of state
-//! ([`Endpoint::find`], [`Event::Changed`]). All memory is in the [`EndpointStorage`].
+//! [`Endpoint::poll`] takes the time and does a bounded amount of work; [`Endpoint::next_poll`] returns when to call it again.
+//! Messages and events are pulled. No call waits. Operations that take time are values to poll ([`Barrier`], [`Quiescence`],
+//! [`LongSend`], [`StreamOut`](crate::outbox::StreamOut)), calls that report whether they have finished ([`Endpoint::advance`]),
+//! or changes of state ([`Endpoint::find`], [`Event::Changed`]). All memory is in the [`EndpointStorage`].
 //!
-//! [`embed::Host`](crate::embed::Host) offers the same by shared reference, with messages that release themselves when dropped.
+//! [`embed::Host`](crate::embed::Host) offers the same through a shared reference, with messages that release themselves when
+//! dropped.
 //!
 //! ```
 //! use pdbp_core::Config;
@@ -109,21 +110,21 @@ pub(crate) use storage::Owner;
 pub(crate) use storage::{EVENTS, notes};
 pub use streams::{StreamIn, StreamPiece, StreamSegment};
 
-/// A node, driven by its caller. See the [module](self). `W` says how short messages that follow each other are written into their blocks, where these
-/// are read by other processors of this host.
+/// A node, driven by its caller. See the [module](self). `W` decides how runs of short messages are written into their blocks
+/// when other processors of this host read those blocks in place.
 pub struct Endpoint<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W = InPlace>
 where
     W: Beside,
 {
     engine: Engine<'a, T, M, P>,
     packing: Packing<'a, W>,
-    /// By private pipe, like `pipes`.
+    /// Indexed by private pipe, like `pipes`.
     inboxes: ManagedSlice<'a, Inbox<'a, Hold<'a>, Buffer<'a>>>,
     pipes: Pipes<'a>,
-    /// By the slots of parts.
+    /// Indexed by part slot.
     owners: ManagedSlice<'a, Owner>,
     now: Time,
-    /// When the engine wants to be polled, as of the last poll.
+    /// When the engine wants to be polled, as of its last poll.
     engine_next: Option<Time>,
 }
 
@@ -132,18 +133,18 @@ where
 pub struct Barrier(u32);
 
 impl Barrier {
-    /// Its ordinal at this node, from 1: for [`Engine::barrier_missing`], which says who has not arrived.
+    /// Its ordinal at this node, from 1. Pass it to [`Engine::barrier_missing`] to see which nodes have not arrived.
     pub const fn number(self) -> u32 {
         self.0
     }
 }
 
-/// A request to learn whether all messages have been received.
+/// A pending query whether all messages have been received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quiescence(u32);
 
 impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
-    /// Sets up a node on `transport`, its blocks in `memory`, everything else in `storage`.
+    /// Sets up a node on `transport`, with its blocks in `memory` and everything else in `storage`.
     ///
     /// # Errors
     /// [`ConfigError`] if the configuration cannot work.
@@ -159,10 +160,10 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
 }
 
 impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T, M, P, W> {
-    /// As [`new`](Endpoint::new), for one that writes short messages in the way of `W`.
+    /// As [`new`](Endpoint::new), but writes short messages as `W` decides.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`new`](Endpoint::new).
     pub fn new_beside(
         config: Config,
         policy: P,
@@ -184,8 +185,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         Ok(Self { engine, packing, inboxes, pipes, owners, now, engine_next: None })
     }
 
-    /// Does a bounded amount of work: takes what has arrived, sends what is due, and maintains tables and buffer space. `now` must not go
-    /// back. [`next_poll`](Self::next_poll) says when to call it again. Returns the number of blocks moved; 0 means that there was nothing to do.
+    /// Does a bounded amount of work: takes arrivals, sends whatever is due, and maintains tables and buffer space. `now` must
+    /// not go back. [`next_poll`](Self::next_poll) returns when to call it again. Returns the number of blocks moved; 0 means
+    /// that there was nothing to do.
     pub fn poll(&mut self, now: Time) -> u32 {
         self.now = now;
         let progress = self.engine.poll(now, &mut self.pipes);
@@ -201,9 +203,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         worked
     }
 
-    /// The latest time to call [`poll`](Self::poll): at once (the time of the last poll) if that did something, or something
-    /// was sent, read or released since; `Time(u64::MAX)` if nothing is planned. Poll earlier if the transport has something to report. Call this
-    /// last, before the program sleeps.
+    /// Returns the latest time at which to call [`poll`](Self::poll): at once (the time of the last poll) if that poll did
+    /// something, or if anything was sent, read or released since; `Time(u64::MAX)` if nothing is scheduled. Poll earlier if the
+    /// transport has something to report. Call this last, right before the program sleeps.
     pub fn next_poll(&self) -> Time {
         if self.pipes.stirred {
             return self.now;
@@ -212,8 +214,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         self.engine_next.into_iter().chain(deadline).min().unwrap_or(Time(u64::MAX))
     }
 
-    /// Takes the next event. There is memory for eight per node; if there are more, the oldest are
-    /// [dropped](Self::lost_events). Call it after each poll until it returns `None`.
+    /// Takes the next event. Up to eight events per node are kept; beyond that, the oldest are [dropped](Self::lost_events). Call
+    /// this after each poll until it returns `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.pipes.events.pop()
     }
@@ -223,14 +225,14 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         self.pipes.events.lost
     }
 
-    /// Sets the generation of the part ids of a restarted node, a higher number each time, so that messages to
-    /// parts of an earlier run do not reach those of this one. Call it before the first part is registered.
+    /// Sets the generation of this node's part ids. A restarted node uses a higher number each time, so that messages to parts of
+    /// an earlier run do not reach those of this one. Call this before registering the first part.
     pub fn begin_generation(&mut self, generation: u32) {
         self.engine.begin_generation(generation);
     }
 
-    /// Registers a part of this node under a name that is new here. Its id is valid from now on; other nodes
-    /// [find](Self::find) it once [`Event::Changed`] says so.
+    /// Registers a part of this node under a name not yet in use here. Its id is valid at once; other nodes can
+    /// [find](Self::find) it once they see [`Event::Changed`].
     ///
     /// # Errors
     /// See [`RegisterError`].
@@ -241,11 +243,11 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         Ok(part)
     }
 
-    /// Adds a part without a name, which needs no agreement among the nodes: see [`Engine::attach`].
+    /// Adds a part without a name, which needs no agreement among the nodes; see [`Engine::attach`].
     /// [`unregister`](Self::unregister) removes it.
     ///
     /// # Errors
-    /// As [`Engine::attach`]: [`RegisterError::Busy`], call again after a poll.
+    /// As for [`Engine::attach`]. On [`RegisterError::Busy`], call again after a poll.
     pub fn attach(&mut self) -> Result<PartId, RegisterError> {
         self.pipes.stirred = true;
         let part = self.engine.attach()?;
@@ -284,7 +286,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         }
     }
 
-    /// The state of a part of this node.
+    /// Returns the state of a part of this node.
     pub fn state(&self, part: PartId) -> LocalPart {
         if part.node() == self.engine.config().node {
             self.engine.local_part(part.local())
@@ -293,8 +295,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         }
     }
 
-    /// Looks up a part by its address: `name@node`, or `name` for a part of this node. `None` while this node does not know it: try again
-    /// after a poll.
+    /// Looks up a part by its address: `name@node`, or `name` for a part of this node. `None` if this node does not know it yet:
+    /// try again after a poll.
     pub fn find(&self, address: &str) -> Option<PartId> {
         let (name, node) = match address.split_once('@') {
             Some((name, node)) => (name, self.engine.node_named(node)?),
@@ -303,7 +305,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         self.engine.lookup(node, name).map(|entry| entry.id)
     }
 
-    /// Arrives at the next barrier. Call once per node and barrier.
+    /// Arrives at the next barrier. Call this once per node and barrier.
     pub fn barrier(&mut self) -> Barrier {
         self.pipes.stirred = true;
         Barrier(self.engine.arrive())
@@ -314,7 +316,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         self.engine.barrier_passed(barrier.0)
     }
 
-    /// Starts to find out whether everything sent so far, by any node, has arrived at its part.
+    /// Starts a check whether everything sent so far, by any node, has arrived at its part.
     pub fn quiesce(&mut self) -> Quiescence {
         self.flush();
         Quiescence(self.engine.ask_quiescence())
@@ -325,19 +327,19 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         self.engine.is_quiescent(asked.0)
     }
 
-    /// The engine, for its counters, rows and members.
+    /// Returns the engine, for its counters, rows and members.
     pub fn engine(&self) -> &Engine<'a, T, M, P> {
         &self.engine
     }
 
-    /// The transport, for calls of its own.
+    /// Returns the transport, for calls of its own.
     pub fn transport_mut(&mut self) -> &mut T {
         self.engine.transport_mut()
     }
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Drop for Endpoint<'_, T, M, P, W> {
-    /// Returns to the engine what the endpoint holds; the engine leaks its transport if anything is missing.
+    /// Returns everything that the endpoint holds to the engine, which leaks its transport if anything is missing.
     fn drop(&mut self) {
         for place in 0..self.owners.len() {
             let part = self.owners.get(place).and_then(|owner| owner.part);

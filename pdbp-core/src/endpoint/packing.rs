@@ -4,10 +4,10 @@ use crate::cdu::{Full, Route};
 use crate::id::PartId;
 use crate::outbox::{Beside, Outbox, Windows};
 
-/// The number of nodes that an endpoint can send short messages to in turn without looking up each block.
+/// Number of nodes that an endpoint can send short messages to alternately without looking up each block.
 const WINDOWS: usize = 4;
 
-/// An outbox and its windows, which are closed before the outbox is used in any other way.
+/// An outbox and its windows. The windows are closed before the outbox is used in any other way.
 pub(super) struct Packing<'a, B> {
     outbox: Outbox<'a>,
     windows: Windows<B, WINDOWS>,
@@ -40,7 +40,7 @@ impl<'a, B: Beside> Packing<'a, B> {
         unsafe { self.windows.pack(&mut self.outbox, to, route, message) }
     }
 
-    /// Packs up to `most` adjacent messages of `length` bytes each, as far as the open block has room. Returns how many.
+    /// Packs up to `most` adjacent messages of `length` bytes each, as many as fit in the open block. Returns the number packed.
     #[expect(unsafe_code, reason = "as above")]
     pub(super) fn push_each(
         &mut self,
@@ -62,7 +62,7 @@ impl<'a, B: Beside> Packing<'a, B> {
         &mut self.outbox
     }
 
-    /// The outbox, to see which blocks are open.
+    /// The outbox, for inspecting which blocks are open.
     pub(super) fn peek(&self) -> &Outbox<'a> {
         &self.outbox
     }

@@ -1,4 +1,4 @@
-//! Private pipes of parts that release them and apply for them again.
+//! Releasing the private pipe of a part, and applying for it again.
 
 use super::Endpoint;
 #[cfg(doc)]
@@ -12,8 +12,8 @@ use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M, P, W> {
-    /// Releases the private pipe of a part (`prcsReleasePipe`): deliveries not yet read are returned, and later ones are discarded
-    /// and counted as [`Event::Unroutable`]. The part can still send.
+    /// Releases the private pipe of a part (`prcsReleasePipe`). Unread deliveries are returned, and later ones are discarded and
+    /// counted as [`Event::Unroutable`]. The part can still send.
     ///
     /// # Errors
     /// [`PipeError::NotBound`] if it was released before.
@@ -26,8 +26,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         self.engine.release_pipe(pipe)
     }
 
-    /// Binds a private pipe to a part of this node again (`prcsApplyPipe`) after [`release_pipe`](Self::release_pipe): a registered
-    /// part has one.
+    /// Binds a private pipe to a part of this node again (`prcsApplyPipe`) after [`release_pipe`](Self::release_pipe). A newly
+    /// registered part already has one.
     ///
     /// # Errors
     /// [`PipeError::AlreadyBound`], [`PipeError::NoSuchPart`], and [`PipeError::NoneIdle`].

@@ -9,7 +9,7 @@ use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// A received message. It holds its block, and with it credit of its sender, until it is [released](Endpoint::release).
+/// A received message. It holds its block, and thereby its sender's credit, until it is [released](Endpoint::release).
 #[derive(Debug)]
 #[must_use = "a message that is not released keeps its block from being used again"]
 pub struct Message<'a>(inbox::Message<Hold<'a>>);
@@ -40,7 +40,7 @@ impl Message<'_> {
 pub struct Batch<'a>(inbox::Batch<Hold<'a>>);
 
 impl Batch<'_> {
-    /// The bytes of all messages, one after the other.
+    /// The bytes of all messages, back to back.
     pub fn bytes(&self) -> &[u8] {
         let start = self.0.start();
         self.0.hold().bytes().get(start..start + self.0.count() * self.0.length()).unwrap_or(&[])
@@ -81,19 +81,19 @@ impl Returned<'_> {
         self.0.hold().bytes().get(start..start + self.0.length()).unwrap_or(&[])
     }
 
-    /// The node that did not receive it. If it went to a set, other members may have.
+    /// The node that did not receive it. If it was sent to a set, other members may have.
     pub fn node(&self) -> Option<NodeId> {
         let Hold::Piece(delivery) = self.0.hold() else { return None };
         Some(self.0.node(delivery))
     }
 
-    /// The parts that it was sent to.
+    /// The parts it was sent to.
     pub fn targets(&self) -> impl Iterator<Item = PartId> {
         let Hold::Piece(delivery) = self.0.hold() else { return None.into_iter().flatten() };
         Some(self.0.targets(delivery)).into_iter().flatten()
     }
 
-    /// For a segment of a stream or of a long message: its number, from 0.
+    /// The segment number, from 0, if this is a segment of a stream or of a long message.
     pub fn segment(&self) -> Option<u32> {
         self.0.segment()
     }
@@ -106,13 +106,13 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         inbox.next(&mut source).map(Message)
     }
 
-    /// Releases a message. Its block is free again when all its messages have been released.
+    /// Releases a message. Its block becomes free once all its messages have been released.
     pub fn release(&mut self, message: Message<'a>) {
         self.give_back(message.0.into_hold());
     }
 
-    /// Takes the next messages of one length for a part of this node, commands first. A single message, and one longer than a
-    /// block, is a batch of one. `None` if nothing has arrived.
+    /// Takes the next messages of one length for a part of this node, commands first. A single message is a batch of one, and so
+    /// is a message longer than a block. `None` if nothing has arrived.
     pub fn poll_recv_batch(&mut self, part: PartId) -> Option<Batch<'a>> {
         let (inbox, mut source) = self.source_of(part)?;
         inbox.next_batch(&mut source).map(Batch)
@@ -123,13 +123,13 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         self.give_back(batch.0.into_hold());
     }
 
-    /// Reads the next messages for a part of this node in place, commands first: all messages of a block, or a longer one. Calls
-    /// `each` with the sender, the kind and the bytes of each message; nothing has to be released. Returns the number of messages,
-    /// 0 if none has arrived.
+    /// Reads the next messages for a part of this node in place, commands first: all messages of a block, or one longer than a
+    /// block. Calls `each` with the sender, the kind and the bytes of each message; nothing has to be released. Returns the
+    /// number of messages, 0 if none has arrived.
     #[inline]
     pub fn recv_each(&mut self, part: PartId, mut each: impl FnMut(Info, &[u8])) -> usize {
         let Some((inbox, mut source)) = self.source_of(part) else { return 0 };
-        // A caller that reads until there is nothing ends here.
+        // A caller that reads until nothing is left ends here.
         if inbox.is_empty() && source.is_empty() {
             return 0;
         }
@@ -166,14 +166,14 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         self.give_back(returned.0.into_hold());
     }
 
-    /// Number of messages for a part that could not be read: malformed, or longer than there was room for.
+    /// Number of messages for a part that could not be read: malformed, or longer than the room for them.
     pub fn unreadable(&self, part: PartId) -> u64 {
         let pipe = self.engine.private_pipe(part);
         pipe.and_then(|pipe| self.inboxes.get(usize::from(pipe.0))).map_or(0, |inbox| inbox.unreadable())
     }
 
-    /// Number of messages longer than a block, to any part of this node, that were given up after some segments had arrived: their
-    /// sender gave up or failed, or their part was unregistered.
+    /// Number of messages longer than a block, to any part of this node, that were abandoned after some segments had arrived: the
+    /// sender gave up or failed, or the part was unregistered.
     pub fn incomplete(&self) -> u64 {
         self.pipes.incomplete
     }

@@ -16,7 +16,7 @@ const ASK_AGAIN: u64 = 50_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
-    /// There is no room now; there will be once the destination reads.
+    /// There is no room now; room appears as the destination reads.
     WouldBlock,
     /// The node, or the relay on its route, has failed.
     PeerFailed(NodeId),
@@ -28,9 +28,9 @@ pub enum SendError {
     NoRoom(u64),
     /// The sender is not a part of this node.
     NoSuchPart(PartId),
-    /// This part has begun a long message and not finished it.
+    /// This part has begun a long message and has not finished it.
     Unfinished(PartId),
-    /// The parts of a set are not in strictly ascending order: this one is out of order, or a duplicate.
+    /// The parts of a set are not in strictly ascending order: this one is out of order or a duplicate.
     Unsorted(PartId),
 }
 
@@ -71,7 +71,7 @@ impl From<OpenError> for SendError {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M, P, W> {
-    /// Sends a message from a part of this node. It leaves when its block is full, after
+    /// Sends a message from a part of this node. The message leaves when its block is full, after
     /// [`Config::flush_after`](crate::Config::flush_after), at [`flush`](Self::flush), or when a poll finds nothing else to do.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
     #[inline]
     pub fn send(&mut self, from: PartId, to: PartId, message: &[u8]) -> Result<(), SendError> {
         let route = Route::new(CduClass::ShortMessage, 0, from, to);
-        // The usual case: one more message for a block that has room.
+        // The usual case: the open block has room for one more message.
         let is_direct = self.engine.is_direct();
         if is_direct && self.packing.push(to, route, message).is_ok() {
             self.pipes.stirred = true;
@@ -93,7 +93,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         if is_full { self.send_anew(Hop::to_node(dest), outgoing) } else { self.pack(dest, outgoing) }
     }
 
-    /// Sends a message of `length` bytes that `fill` writes directly into the outgoing block. Its initial content is arbitrary.
+    /// Sends a message of `length` bytes that `fill` writes directly into the outgoing block. The initial contents are arbitrary.
     ///
     /// # Errors
     /// See [`SendError`]; nothing was sent, and `fill` was not called.
@@ -111,7 +111,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
             fill(room);
         } else {
             let lent = self.packing.outbox().lend_anew(&mut self.engine, self.now, hop, (route, length));
-            // Even a refused message may have made a full block leave.
+            // Even a refused message may have caused a full block to leave.
             self.pipes.stirred = true;
             let mut loan = lent.map_err(|error| self.explain(error))?;
             fill(loan.bytes_mut());
@@ -122,11 +122,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         Ok(())
     }
 
-    /// Sends messages of `length` bytes each, stored one after the other in `bytes`, which costs less than sending them one by one.
-    /// Returns how many there was room for, counted from the first. A remainder shorter than `length` is not sent.
+    /// Sends messages of `length` bytes each, stored back to back in `bytes`, which costs less than sending them one by one.
+    /// Returns how many were sent, counted from the first. A remainder shorter than `length` is not sent.
     ///
     /// # Errors
-    /// See [`SendError`], except that instead of [`SendError::WouldBlock`] fewer are sent.
+    /// See [`SendError`], except that [`SendError::WouldBlock`] is reported by a smaller count instead.
     pub fn send_train(
         &mut self,
         from: PartId,
@@ -156,8 +156,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         Ok(sent)
     }
 
-    /// Begins to send a message to several parts, one copy per node; [`poll_set`](Self::poll_set) sends it. The parts must be in
-    /// ascending order, without duplicates. Parts and bytes may be borrowed or owned: `&[PartId]`, `Vec<PartId>`, `Arc<[PartId]>`.
+    /// Begins a message to several parts, one copy per node; [`poll_set`](Self::poll_set) sends it. The parts must be in
+    /// ascending order, without duplicates. Parts and bytes may be borrowed or owned: `&[PartId]`, `Vec<PartId>`,
+    /// `Arc<[PartId]>`.
     ///
     /// # Errors
     /// [`SendError::Unsorted`].
@@ -170,11 +171,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         SetSend::new(from, set, message).map_err(SendError::Unsorted)
     }
 
-    /// Sends the message to the nodes for which there is room. Returns whether it was sent to all; if not, call again after a poll.
+    /// Sends the message to every node that has room for it. Returns whether all nodes have been sent it; if not, call again
+    /// after a poll.
     ///
     /// # Errors
-    /// See [`SendError`]: a node will not get the message, the last one before those that are [left](SetSend::left). Call again for
-    /// these.
+    /// See [`SendError`]. One node will not get the message: the one just before those [left](SetSend::left). Call again for the
+    /// rest.
     pub fn poll_set<S: AsRef<[PartId]>, B: AsRef<[u8]>>(
         &mut self,
         sending: &mut SetSend<S, B>,
@@ -190,7 +192,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         Ok(true)
     }
 
-    /// Sends a command: a message with a number, which leaves at once and overtakes other messages.
+    /// Sends a command: a numbered message that leaves at once and overtakes other messages.
     ///
     /// # Errors
     /// See [`SendError`]; nothing was sent.
@@ -207,8 +209,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         sent.map_err(|error| self.explain(error))
     }
 
-    /// Begins to send a message of any length; [`poll_long`](Self::poll_long) sends it. A part sends one at a time. The message may be
-    /// borrowed or owned: `&[u8]`, `Vec<u8>`, `Arc<[u8]>`.
+    /// Begins a message of any length; [`poll_long`](Self::poll_long) sends it. A part may have only one in progress. The message
+    /// may be borrowed or owned: `&[u8]`, `Vec<u8>`, `Arc<[u8]>`.
     ///
     /// # Errors
     /// [`SendError::Unfinished`], [`SendError::NoSuchPart`].
@@ -234,10 +236,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         self.owners.get_mut(place).filter(|owner| owner.part == Some(part))
     }
 
-    /// Sends as much of a long message as there is room for. Returns whether all of it was sent; if not, call again after a poll.
+    /// Sends as much of a long message as there is room for. Returns whether it has been sent completely; if not, call again
+    /// after a poll.
     ///
     /// # Errors
-    /// See [`SendError`]; the message is given up.
+    /// See [`SendError`]; the message is abandoned.
     pub fn poll_long<B: AsRef<[u8]>>(&mut self, sending: &mut LongSend<B>) -> Result<bool, SendError> {
         let Self { engine, packing, now, pipes, .. } = self;
         let outbox = packing.outbox();
@@ -249,7 +252,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         pipes.stirred |= sent.is_ok() || (outbox.open(), sending.sent()) != before;
         match sent.map_err(|error| self.explain(error)) {
             Err(SendError::WouldBlock) => {
-                // Asks for room again if there is no answer for long.
+                // Asks for room again if the answer takes long.
                 let again = self.now.after(ASK_AGAIN);
                 self.engine_next = Some(self.engine_next.map_or(again, |next| next.min(again)));
                 Ok(false)
@@ -261,7 +264,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         }
     }
 
-    /// Gives up a long message. What was sent of it is discarded by its receiver.
+    /// Gives up a long message. Its receiver discards the segments already sent.
     pub fn give_up_long<B: AsRef<[u8]>>(&mut self, sending: LongSend<B>) {
         self.end_long(&sending, false);
     }
@@ -274,7 +277,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         self.pipes.stirred = true;
     }
 
-    /// Sends what has been packed.
+    /// Sends everything packed so far.
     pub fn flush(&mut self) {
         self.pipes.stirred = true;
         self.packing.outbox().flush(&mut self.engine, Due::All);
@@ -295,7 +298,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         let outbox = packing.outbox();
         let open = outbox.open();
         let sent = outbox.send_anew(engine, *now, hop, outgoing);
-        // Even a refused message may have made a full block leave.
+        // Even a refused message may have caused a full block to leave.
         pipes.stirred |= sent.is_ok() || outbox.open() != open;
         sent.map_err(|error| self.explain(error))
     }

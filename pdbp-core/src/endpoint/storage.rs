@@ -12,13 +12,13 @@ use crate::inbox::InboxStorage;
 use crate::outbox::Lane;
 use crate::{Delivery, Event};
 
-/// A part of this node, and its long messages.
+/// A part of this node and the state of its long messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Owner {
     pub(super) part: Option<PartId>,
-    /// Number of the last one.
+    /// Number of its last long message.
     pub(super) number: u32,
-    /// Whether it is being sent.
+    /// Whether that message is still being sent.
     pub(super) busy: bool,
 }
 
@@ -28,7 +28,7 @@ impl Owner {
     }
 }
 
-/// The memory of an [`Endpoint`](super::Endpoint): on the heap by `allocate`, in a `static` by
+/// The memory of an [`Endpoint`](super::Endpoint): allocated on the heap by `allocate`, or placed in a `static` by
 /// [`storage!`](crate::storage) as part of a node's [`NodeMemory`](crate::embed::NodeMemory).
 pub struct EndpointStorage<'a> {
     /// Tables of the engine.
@@ -41,23 +41,24 @@ pub struct EndpointStorage<'a> {
     pub(crate) pieces: ManagedSlice<'a, Option<Delivery>>,
     /// Two per private pipe.
     pub(crate) ends: ManagedSlice<'a, Ends>,
-    /// Notices of failed nodes for parts: per private pipe as many as nodes, streams that may arrive at it, and pieces.
+    /// Notices for parts about failed nodes and broken streams. Each private pipe has room for the number of nodes, plus the
+    /// streams that may arrive at it, plus its pieces.
     pub(crate) notes: ManagedSlice<'a, Option<Note>>,
     /// One per private pipe.
     pub(crate) note_ends: ManagedSlice<'a, Ends>,
-    /// Buffers for reassembling messages longer than a block, all of one length: each holds one message, while that is being
+    /// Buffers for reassembling messages longer than a block, all of one length. Each holds one message while it is being
     /// received and read.
     pub(crate) buffers: ManagedSlice<'a, Option<ManagedSlice<'a, u8>>>,
     /// One per part of this node.
     pub(crate) owners: ManagedSlice<'a, Owner>,
-    /// Events waiting to be [taken](super::Endpoint::poll_event). A poll in which links fail has several for each peer.
+    /// Events waiting to be [taken](super::Endpoint::poll_event). A poll in which links fail produces several per peer.
     pub(crate) events: ManagedSlice<'a, Option<Event>>,
 }
 
 /// Number of events per node that [`EndpointStorage::allocate`] has room for.
 pub(crate) const EVENTS: usize = 8;
 
-/// Notices per pipe that must fit, given the pieces of its lists.
+/// Number of notices that must fit in a pipe whose lists hold `pieces` deliveries.
 pub(crate) const fn notes(nodes: usize, streams: usize, pieces: usize) -> usize {
     nodes + nodes * streams + pieces
 }
@@ -83,7 +84,7 @@ impl EndpointStorage<'_> {
         Ok(())
     }
 
-    /// Bytes of the engine's tables.
+    /// Size of the engine's tables, in bytes.
     pub fn table_bytes(&self) -> usize {
         self.tables.bytes()
     }
@@ -91,8 +92,8 @@ impl EndpointStorage<'_> {
 
 #[cfg(feature = "alloc")]
 impl EndpointStorage<'static> {
-    /// Allocates memory on the heap for `config`, with `blocks` blocks, room for `parts` parts in the whole cluster, `pieces`
-    /// deliveries waiting for a part, and `long` messages longer than a block at a time, of up to `bytes` bytes each.
+    /// Allocates memory on the heap for `config`: `blocks` blocks, `parts` parts in the whole cluster, `pieces` deliveries
+    /// waiting for a part, and `long` messages longer than a block at a time, of up to `bytes` bytes each.
     pub fn allocate(
         config: &Config,
         (blocks, parts): (usize, usize),
@@ -119,8 +120,9 @@ impl EndpointStorage<'static> {
         }
     }
 
-    /// Sets the sizes of inboxes: each sorts up to `entries` deliveries ahead of its reader, reassembles `assemblies` long messages
-    /// at a time, and has up to `streams` streams whose reader has not seen the end. Deliveries beyond that wait in their pipe.
+    /// Sets the sizes of the inboxes. Each sorts up to `entries` deliveries ahead of its reader, reassembles `assemblies` long
+    /// messages at a time, and tracks up to `streams` streams whose end its reader has not seen. Further deliveries wait in their
+    /// pipe.
     #[must_use]
     pub fn with_inboxes(mut self, entries: usize, assemblies: usize, streams: usize) -> Self {
         for inbox in self.inboxes.iter_mut() {

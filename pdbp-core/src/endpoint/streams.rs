@@ -23,7 +23,7 @@ impl StreamIn {
         self.source
     }
 
-    /// The stream's number at its source node, as [`StreamOut::number`] there.
+    /// The stream's number at its source node; the same as [`StreamOut::number`] there.
     pub fn number(&self) -> StreamNo {
         self.key.number()
     }
@@ -72,14 +72,15 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
     /// Opens a stream from a part of this node.
     ///
     /// # Errors
-    /// [`PipeError::NoneIdle`]: as many are open as this node can have.
+    /// [`PipeError::NoneIdle`]: this node has as many streams open as it can have.
     pub fn open_stream(&mut self, from: PartId, to: PartId) -> Result<StreamOut, PipeError> {
-        // If it goes through a relay, the relay must be asked.
+        // If the stream goes through a relay, the next poll must ask the relay.
         self.pipes.stirred = true;
         StreamOut::open(&mut self.engine, from, to)
     }
 
-    /// Writes as many of the bytes as there is room for, and returns how many; write the rest after a poll. Full segments leave at once.
+    /// Writes as many of the bytes as there is room for and returns how many; write the rest after a poll. Full segments leave at
+    /// once.
     ///
     /// # Errors
     /// See [`StreamError`].
@@ -90,7 +91,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         written
     }
 
-    /// Sends what was written. Readers get it as one segment, or several.
+    /// Sends everything written so far. Readers get it as one or more segments.
     pub fn flush_stream(&mut self, stream: &mut StreamOut) {
         self.pipes.stirred |= stream.filled() > 0;
         stream.flush(&mut self.engine);
@@ -112,14 +113,14 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         ended
     }
 
-    /// Gives up a stream: its reader is told that it is broken.
+    /// Gives up a stream; its reader sees it as broken.
     pub fn give_up_stream(&mut self, mut stream: StreamOut) {
         self.pipes.stirred = true;
         let closed = stream.close(&mut self.engine);
         debug_assert!(closed.is_ok(), "it was not closed before");
     }
 
-    /// Takes the next stream opened to a part of this node.
+    /// Accepts the next stream opened to a part of this node.
     pub fn accept(&mut self, part: PartId) -> Option<StreamIn> {
         let (inbox, mut source) = self.source_of(part)?;
         let accepted = inbox.accept(&mut source)?;
@@ -136,8 +137,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         StreamPiece::of(segment)
     }
 
-    /// Takes the next piece, data or the end, of any stream to a part of this node that was not [accepted](Self::accept) by itself: whoever
-    /// calls this reads all streams to the part together. Those that have something take turns.
+    /// Takes the next piece, data or the end, of any stream to a part of this node that was not [accepted](Self::accept)
+    /// individually. The caller thereby reads all these streams together; those with something to read take turns.
     pub fn poll_streams(&mut self, part: PartId) -> Option<(StreamIn, StreamPiece<'a>)> {
         let (inbox, mut source) = self.source_of(part)?;
         let (accepted, segment) = inbox.next_of_streams(&mut source)?;
@@ -150,7 +151,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         self.give_back(segment.0);
     }
 
-    /// Stops reading a stream: the rest of it is discarded as it arrives.
+    /// Stops reading a stream. The rest of it is discarded as it arrives.
     pub fn forget_stream(&mut self, stream: StreamIn) {
         self.engine.ignore_stream(stream.key.source(), stream.key.number());
         if let Some((inbox, mut source)) = self.source_of(stream.part) {

@@ -9,17 +9,17 @@ use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M, P, W> {
-    /// Drives a superstep, in which one part of each node sends and receives: call it after each [`poll`](Self::poll), until it returns
-    /// `false`. `done` says that this part has nothing more to send on its own initiative. The call returns `false` on all nodes when all parts
-    /// are done and everything they had sent before has been received; as long as there is something to read it returns `true`. Messages
-    /// sent after `done`, such as answers, arrive in this superstep or in the next one. Messages of the next superstep cannot be
-    /// read before this one is over. Streams are not part of supersteps.
+    /// Drives a superstep, in which one part of each node sends and receives. Call this after each [`poll`](Self::poll) until it
+    /// returns `false`. `done` states that this part has nothing more to send on its own initiative. The call returns `false` on
+    /// every node once all parts are done and everything they had sent before has been received; while anything is left to read,
+    /// it returns `true`. Messages sent after `done`, such as answers, arrive in this superstep or in the next one. Messages of
+    /// the next superstep cannot be read before this one is over. Streams are not part of supersteps.
     ///
     /// A superstep takes three [barriers](Self::barrier), so all nodes must enter barriers and supersteps in the same order.
     ///
     /// ```
     #[doc = include_str!("../embed/pair.md")]
-    /// // Each sends to the other, as often as there is room, and reads what has come.
+    /// // Each sends to the other whenever there is room, and reads what has arrived.
     /// let (mut sent, mut got, mut over) = ([0; 2], [0; 2], [false; 2]);
     /// while over != [true; 2] {
     ///     step();
@@ -40,7 +40,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
     /// ```
     ///
     /// # Errors
-    /// See [`SuperstepError`]. The next call tries again; until then messages of the next superstep can be read, too.
+    /// See [`SuperstepError`]. The next call tries again; until then, messages of the next superstep can be read as well.
     pub fn advance(&mut self, part: PartId, done: bool) -> Result<bool, SuperstepError> {
         let Some((inbox, mut source)) = self.source_of(part) else {
             return Err(SuperstepError::NoPipe(part));
@@ -63,8 +63,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'_, T, M,
         stage.map(|stage| stage != Superstep::Open)
     }
 
-    /// Gives up a superstep that cannot end because a node has failed. Messages of the next one can be read, too. Afterwards this node has no
-    /// supersteps or barriers together with the nodes that wait for it.
+    /// Gives up a superstep that cannot end because a node has failed. Messages of the next one can be read as well. Afterwards
+    /// this node shares no supersteps or barriers with the nodes that are waiting for it.
     pub fn leave_superstep(&mut self, part: PartId) {
         self.pipes.stirred = true;
         self.engine.leave_superstep(part);
