@@ -1,4 +1,4 @@
-//! What travels through the rings, and what is known of blocks that peers have.
+//! What travels through the rings, and the record of blocks that peers hold.
 
 use std::ptr::NonNull;
 
@@ -6,8 +6,8 @@ use pdbp_core::id::{BlockId, NodeId};
 use pdbp_core::umb::Lender;
 use pdbp_core::{ArrivedBlock, SealedBlock};
 
-/// A block on its way through a ring, there or back. Each `put` into [`Away`] makes one, which goes to the peer once; the peer
-/// makes one of the arrived block, which comes back once.
+/// A block in flight through a ring, in either direction. Each `put` into [`Away`] makes one, which goes to the peer once; the peer
+/// makes one from the arrived block, which comes back once.
 #[derive(Debug)]
 pub(super) struct BlockRef {
     id: BlockId,
@@ -15,8 +15,8 @@ pub(super) struct BlockRef {
     length: u32,
 }
 
-// SAFETY: a reference stands for a block that its sender has put away, whose memory every `Local` of the network keeps in place; whoever
-// has the reference may read it.
+// SAFETY: a reference stands for a block that its sender has put away, whose memory every `Local` of the network keeps in place; the
+// holder of the reference may read it.
 unsafe impl Send for BlockRef {}
 
 impl BlockRef {
@@ -28,50 +28,50 @@ impl BlockRef {
     /// The bytes, until the reference goes back.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: the block's bytes stay as they are until the reference has come back to its sender, which takes it.
+        // SAFETY: the block's bytes are not changed until the reference has come back to its sender, which consumes it.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.length as usize) }
     }
 }
 
-/// The blocks of a peer that are read here.
+/// The blocks of a peer that are being read here.
 #[derive(Debug, Default)]
 pub(super) struct Here(Lender);
 
 impl Here {
-    /// The block of a reference, at its reader.
+    /// Lends the reader the block of a reference.
     #[inline]
     pub(super) fn lend(&mut self, block_ref: BlockRef) -> ArrivedBlock {
         // SAFETY: the sender takes the block up again when its reference comes back, which `take_back` makes, or when this node's end of
-        // the network is dropped, unless `outstanding` says then that it is read: so nobody writes it before. Its memory is kept by this
-        // end, for ever in that case. Blocks begin on multiples of 64 bytes.
+        // the network is dropped, unless `outstanding` reports then that it is being read: so it is not written before. This end keeps
+        // its memory, in that case for ever. Blocks begin on multiples of 64 bytes.
         unsafe { self.0.lend(block_ref.id, block_ref.base, block_ref.length) }
     }
 
-    /// The reference that goes back to the owner of a block.
+    /// Takes a block back from its reader, and returns the reference that goes back to the block's owner.
     ///
     /// # Errors
-    /// The block, when it did not come by this link.
+    /// Returns the block if it did not come by this link.
     #[inline]
     pub(super) fn take_back(&mut self, block: ArrivedBlock) -> Result<BlockRef, ArrivedBlock> {
         let block_ref = BlockRef::new(block.id(), block.bytes());
         self.0.take_back(block).map(|()| block_ref)
     }
 
-    /// Whether blocks are read.
+    /// Whether any blocks are being read.
     pub(super) fn is_read(&self) -> bool {
         self.0.outstanding() > 0
     }
 }
 
-/// The blocks of one node that its peers have, by block index.
+/// The blocks of one node that its peers hold, by block index.
 #[derive(Debug, Default)]
 pub(super) struct Away(Vec<Option<Sent>>);
 
-/// A block that a peer has.
+/// A block that a peer holds.
 #[derive(Debug)]
 struct Sent {
     peer: NodeId,
-    /// Its number among all that were sent to the peer.
+    /// Its number among all blocks sent to the peer.
     number: u64,
     block: SealedBlock,
 }
@@ -80,7 +80,7 @@ impl Away {
     /// Keeps a block whose reference goes to `peer`.
     ///
     /// # Errors
-    /// The block, when another one of that index is away.
+    /// Returns the block if another one of that index is away.
     #[inline(always)]
     pub(super) fn put(
         &mut self,
@@ -100,8 +100,8 @@ impl Away {
         Ok(block_ref)
     }
 
-    /// Takes a block up again whose reference came back from `peer`. `None` for a reference that does not stand for a block that it
-    /// has.
+    /// Takes back a block whose reference came back from `peer`. Returns `None` if the reference does not stand for a block that the
+    /// peer holds.
     #[inline]
     pub(super) fn take(&mut self, peer: NodeId, block_ref: BlockRef) -> Option<SealedBlock> {
         let slot = self.0.get_mut(block_ref.id.index as usize)?;
@@ -111,7 +111,7 @@ impl Away {
         slot.take_if(is_it).map(|sent| sent.block)
     }
 
-    /// Takes up the blocks that a peer had when it was dropped, from number `first` on, in the order in which they were sent.
+    /// Takes back the blocks that a peer held when it was dropped, from number `first` on, in the order in which they were sent.
     pub(super) fn take_all(&mut self, peer: NodeId, first: u64) -> Vec<SealedBlock> {
         let is_one = |sent: &mut Sent| sent.peer == peer && sent.number >= first;
         let mut taken: Vec<_> = self.0.iter_mut().filter_map(|slot| slot.take_if(is_one)).collect();

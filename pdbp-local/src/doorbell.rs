@@ -1,4 +1,4 @@
-//! A way to sleep until a peer has put something into a ring.
+//! A bell on which a thread sleeps until a peer has pushed something into a ring.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// Wakes whoever sleeps. Call after what it shall see is in place.
+    /// Wakes all sleepers. Call this after publishing what they should see.
     #[inline]
     pub fn ring(&self) {
-        // Pairs with the fence in `sleep`: either the sleeper sees what was put in place, or it is counted here.
+        // Pairs with the fence in `sleep`: either the sleeper sees what was published, or it is counted here.
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) > 0 {
             self.wake_all();
@@ -31,7 +31,7 @@ impl Doorbell {
         self.wake.notify_all();
     }
 
-    /// Sleeps until the bell rings, at most for `timeout`; may wake before for no reason. `is_idle` looks once more, after the bell is armed, whether there
+    /// Sleeps until the bell rings, at most for `timeout`; may wake spuriously. `is_idle` checks once more, after the bell is armed, that there
     /// is really nothing to do.
     pub fn sleep(&self, timeout: Duration, is_idle: impl FnOnce() -> bool) {
         let before = *self.rings.lock().unwrap_or_else(PoisonError::into_inner);

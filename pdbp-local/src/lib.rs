@@ -1,9 +1,9 @@
 //! PDBP's in-process transport: nodes are threads of one process, and a block changes hands as an address.
 //!
-//! Every ordered pair of nodes has two single-producer rings: one carries sealed blocks to the reader, the other carries them
-//! back when the last reader is done. With [`Arrival::InPlace`] nothing is copied; with [`Arrival::Posted`] the block is
-//! copied into one that the receiver has posted, as a network would, which serves to test engines on that kind of link. A
-//! network can have links of both kinds: [`Local::network_of_hosts`] copies between hosts only, as MPI does.
+//! Every ordered pair of nodes has two single-producer rings: one carries sealed blocks to the reader, the other carries them back when the last
+//! reader is done. With [`Arrival::InPlace`] nothing is copied; with [`Arrival::Posted`] the block is copied into one that the receiver has
+//! posted, as a network would do, which lets tests run engines on that kind of link. A network may have links of both kinds:
+//! [`Local::network_of_hosts`] copies between hosts only, as MPI does.
 //!
 //! ```text
 //!   node A                            node B
@@ -11,10 +11,9 @@
 //!   Completion::Sent ◀── ring back ◀── submit(Return)
 //! ```
 //!
-//! A node that is dropped leaves its rings; its peers see that, get the blocks back that it still had
-//! ([`Completion::Failed`]) and a [`Completion::PeerFailed`]. The memory of all nodes lives as long as any of them. A node that is
-//! dropped while blocks of a peer are still read in place leaves these where they are: they never come back to the peer, and
-//! the memory stays for ever.
+//! A node that is dropped abandons its rings. Its peers notice, get back the blocks that it still held ([`Completion::Failed`]) and a
+//! [`Completion::PeerFailed`]. The memory of all nodes lives as long as any of them. If a node is dropped while blocks of a peer are still read
+//! in place, those blocks never come back to the peer, and the memory stays for ever.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
@@ -54,9 +53,9 @@ pub struct Local {
     node: NodeId,
     largest_block: usize,
     links: Vec<Link>,
-    /// Where the link to a node is among them, by the node's index.
+    /// The index in `links` of the link to a node, by the node's index.
     places: Vec<Option<usize>>,
-    /// Own blocks that peers have, by block index.
+    /// This node's blocks that peers hold, by block index.
     away: Away,
     doorbells: Arc<[Arc<Doorbell>]>,
     /// The memory that this node brought to the network.
@@ -64,7 +63,7 @@ pub struct Local {
     /// Keeps every node's blocks in place while this node may read them.
     memories: Arc<[MemoryKeeper]>,
     ready: VecDeque<Completion<Infallible>>,
-    /// The peer looked at next.
+    /// The peer to poll next.
     turn: usize,
 }
 
@@ -78,17 +77,17 @@ struct Link {
     incoming: Consumer<BlockRef>,
     give_back: Producer<BlockRef>,
     posted: VecDeque<VacantBlock>,
-    /// Blocks that the peer has of ours; at most the rings' capacity, so that giving back never finds a full ring.
+    /// Blocks of ours that the peer holds; at most the rings' capacity, so giving one back never finds a full ring.
     away: usize,
     /// Blocks of the peer that are read in place.
     here: Here,
-    /// The next look is for blocks of the peer alone.
+    /// The next poll checks for blocks of the peer alone.
     skips_back: bool,
-    /// Blocks that were sent, and taken from the ring here.
+    /// Blocks sent to the peer, and blocks taken from its ring.
     sent: u64,
     taken: u64,
-    /// How many of the blocks that were sent the peer keeps, since they were read when it was dropped; and what this node says of the
-    /// peer's.
+    /// How many of the blocks sent to it the peer keeps, since they were being read when it was dropped; and the count that this node reports to
+    /// the peer.
     kept: Arc<AtomicU64>,
     keeps: Arc<AtomicU64>,
     capacity: usize,
@@ -96,8 +95,8 @@ struct Link {
 }
 
 impl Local {
-    /// The ends of a network of as many nodes as there are `memories`, in which each ordered pair of nodes has up to
-    /// `in_flight` blocks under way (at least 1; engines need 3). A node sends blocks of its own memory only.
+    /// Returns the ends of a network with one node per element of `memories`, in which each ordered pair of nodes has up to `in_flight` blocks
+    /// in flight (at least 1; engines need 3). A node sends only blocks of its own memory.
     pub fn network(
         memories: &[HeapMemory],
         arrival: Arrival,
@@ -107,9 +106,8 @@ impl Local {
         Self::network_of_links(memories, |_, _| Some(arrival), largest_block, in_flight)
     }
 
-    /// As [`network`](Self::network), of nodes on several hosts: blocks arrive in place between nodes of one host, and are posted
-    /// between nodes of different hosts. `hosts` has the host of each node, by any numbers; a node beyond its end is on a host
-    /// of its own.
+    /// Like [`network`](Self::network), for nodes on several hosts: blocks arrive in place between nodes of one host, and are posted between
+    /// nodes of different hosts. `hosts` has the host of each node, numbered freely; a node beyond its end is on a host of its own.
     ///
     /// ```
     /// use pdbp_core::id::NodeId;
@@ -135,8 +133,8 @@ impl Local {
         Self::network_of_links(memories, arrival, largest_block, in_flight)
     }
 
-    /// As [`network`](Self::network), with links of any kind: `arrival` says of two nodes how their blocks arrive, the same for both
-    /// directions; `None`: they have no link.
+    /// Like [`network`](Self::network), with links of any kind: `arrival` returns how blocks arrive between two nodes, the same for both
+    /// directions; `None` means that they have no link.
     pub fn network_of_links(
         memories: &[HeapMemory],
         arrival: impl Fn(usize, usize) -> Option<Arrival>,
@@ -205,7 +203,7 @@ impl Local {
             .collect()
     }
 
-    /// What peers ring when they have put something into this node's rings.
+    /// The bell that peers ring when they have pushed something into this node's rings.
     pub fn doorbell(&self) -> Arc<Doorbell> {
         Arc::clone(&self.doorbells[self.node.index()])
     }
@@ -236,13 +234,13 @@ impl Local {
         if link.away == link.capacity {
             return refuse(block, Reason::Busy);
         }
-        // Of two blocks with one name one is none of this node's.
+        // If another block of this index is away, one of the two is not this node's.
         let block_ref = match self.away.put(peer, link.sent, block) {
             Ok(block_ref) => block_ref,
             Err(block) => return refuse(block, Reason::Unsupported),
         };
         (link.away, link.sent) = (link.away + 1, link.sent + 1);
-        // There is room: what is in the ring is away, and the ring holds `capacity` blocks.
+        // The push succeeds: blocks in the ring count as away, and the ring holds `capacity` blocks.
         let pushed = link.out.push(block_ref);
         debug_assert!(pushed.is_ok(), "more blocks in the ring than are away");
         link.bell.ring();
@@ -272,7 +270,7 @@ impl Local {
             Ok(block_ref) => block_ref,
             Err(block) => return refuse(block, Reason::Unsupported),
         };
-        // There is room: the peer has at most `capacity` blocks away, and the ring holds as many.
+        // The push succeeds: the peer has at most `capacity` blocks away, and the ring holds as many.
         let pushed = link.give_back.push(block_ref);
         debug_assert!(pushed.is_ok(), "more blocks given back than were sent");
         link.bell.ring();
@@ -283,8 +281,9 @@ impl Local {
     fn poll_link(&mut self, at: usize) -> Option<Completion<Infallible>> {
         let link = self.links.get_mut(at).filter(|link| !link.failed)?;
         let peer = link.peer;
-        // A look that follows an arrival is for another arrival alone, every other time: a peer that answers gives our block back right behind its
-        // answer, and whoever waits for the answer would wait for that line, too.
+        // After a poll that found an arrival, the next one checks only for another arrival and skips returned blocks; it does so every other
+        // time. A peer that answers gives our block back right behind its answer, and a caller waiting for the answer would otherwise wait for
+        // that cache line, too.
         let skips_back = std::mem::take(&mut link.skips_back);
         if !skips_back
             && let Ok(block_ref) = link.back.pop()
@@ -318,18 +317,18 @@ impl Local {
         if link.incoming.is_abandoned() { self.check_gone(peer) } else { None }
     }
 
-    /// Whether the peer is gone, and all that it left has been taken.
+    /// Reports the peer's failure, if it is gone and everything that it left has been taken.
     #[cold]
     fn check_gone(&mut self, peer: NodeId) -> Option<Completion<Infallible>> {
         let link = self.link(peer)?;
-        // The peer may have put something in between the look at the rings and its end.
+        // The peer may have pushed something between the last poll of the rings and its end.
         let waits =
             !link.incoming.is_empty() && (link.arrival == Arrival::InPlace || !link.posted.is_empty());
         if waits || !link.back.is_empty() {
             return None;
         }
         link.failed = true;
-        // Pairs with the store in `drop`, which comes before the ring is left.
+        // Pairs with the store in `drop`, which precedes the end of the ring.
         let kept = link.kept.load(Ordering::Acquire);
         let posted = std::mem::take(&mut link.posted);
         self.ready.extend(posted.into_iter().map(|block| Completion::Unused { peer, block }));
@@ -403,7 +402,7 @@ impl Transport for Local {
 impl Drop for Local {
     fn drop(&mut self) {
         for link in self.links.iter().filter(|link| link.here.is_read()) {
-            // Which of them is not known. Those that are still in the ring nobody reads.
+            // Which of the taken blocks are still read is unknown. Those still in the ring are not read.
             link.keeps.store(link.taken, Ordering::Release);
             std::mem::forget(Arc::clone(&self.memories));
         }
@@ -418,7 +417,7 @@ fn grid<T>(nodes: usize) -> Vec<Vec<Option<T>>> {
     (0..nodes).map(|_| (0..nodes).map(|_| None).collect()).collect()
 }
 
-/// Where the link to each of the nodes is.
+/// The index in `links` of each node's link.
 fn places_of(links: &[Link], nodes: usize) -> Vec<Option<usize>> {
     let place = |node| links.iter().position(|link| link.peer.index() == node);
     (0..nodes).map(place).collect()

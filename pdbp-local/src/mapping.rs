@@ -1,4 +1,4 @@
-//! Memory that processes of one host share: a file without a name, which others open by the number that it has in the process that made it.
+//! Memory that processes of one host share: an anonymous file, which others open by its descriptor number in the process that made it.
 
 use std::io;
 
@@ -9,17 +9,17 @@ use super::sync::AtomicU64;
 pub struct Location {
     /// The process that made it.
     pub process: u32,
-    /// The number of the file there.
+    /// The descriptor number of the file in that process.
     pub file: u32,
 }
 
 impl Location {
-    /// In one number, which is that of no file where there is none.
+    /// Packs the location into one number.
     pub fn to_bits(self) -> u64 {
         u64::from(self.process) << 32 | u64::from(self.file)
     }
 
-    /// What [`to_bits`](Self::to_bits) gave.
+    /// Restores a location from [`to_bits`](Self::to_bits).
     pub fn from_bits(bits: u64) -> Self {
         Self { process: (bits >> 32) as u32, file: bits as u32 }
     }
@@ -39,14 +39,14 @@ mod linux {
 
     use super::{AtomicU64, Location, io};
 
-    /// A file that can neither grow nor shrink, so that no access faults.
+    /// The file can neither grow nor shrink, so no access faults.
     const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-    /// The mapping; dropping it ends it.
+    /// A mapping; dropping it unmaps the memory.
     pub(crate) struct Mapping {
         base: NonNull<AtomicU64>,
         words: usize,
-        /// Kept open for those who are to find it; `None` at those who have.
+        /// Kept open in the process that made the memory, for others to find; `None` in those others.
         file: Option<OwnedFd>,
     }
 
@@ -68,7 +68,7 @@ mod linux {
             Ok((mapping, Location { process: std::process::id(), file: number }))
         }
 
-        /// Maps memory that another process has made. That it is what is looked for has to be seen from what it holds.
+        /// Maps memory that another process has made. The caller must check its contents to see whether it is the right memory.
         pub(crate) fn open(at: Location, words: usize) -> io::Result<Self> {
             let path = format!("/proc/{}/fd/{}", at.process, at.file);
             let file = File::options().read(true).write(true).open(path)?;
@@ -90,8 +90,8 @@ mod linux {
         }
 
         pub(crate) fn words(&self) -> &[AtomicU64] {
-            // SAFETY: the mapping has so many words, on a page, readable and writable, of a file whose length is sealed, and lives as long
-            // as the value. Any bits are a value of an atomic word; processes that share it access it as such, too.
+            // SAFETY: the mapping has `words` words, on a page, readable and writable, of a file whose length is sealed, and lives as long
+            // as the value. Any bits are a valid value of an atomic word; the processes that share it also access it as atomics.
             unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
         }
     }
@@ -102,7 +102,7 @@ mod linux {
 
     impl Drop for Mapping {
         fn drop(&mut self) {
-            // SAFETY: mapped in `map` with this length; what `words` gave is borrowed from the value.
+            // SAFETY: mapped in `map` with this length; the result of `words` is borrowed from the value.
             let _ =
                 unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.words * size_of::<AtomicU64>()) };
         }

@@ -1,36 +1,38 @@
-//! With which stores a writer copies what another processor reads next: non-temporal ones, or ordinary ones.
+//! Chooses between non-temporal and ordinary stores for data that another processor reads next.
 //!
-//! Non-temporal ones go past the caches to memory, whence the reader fetches the bytes; ordinary ones leave them in the writer's cache, and
-//! take each line that the reader had away from its own first. Which is better depends on where the two run, which nobody says and which
-//! changes whenever one of them runs elsewhere. But the writer sees it: so it looks at the clock, and now and then tries the other kind.
+//! Non-temporal stores bypass the caches, and the reader fetches the bytes from memory. Ordinary stores leave them in the writer's cache, and
+//! must first take each line that the reader had away from its cache. Which is better depends on where the two run, which nothing reports and
+//! which changes whenever one of them migrates. But the writer can measure it: it times its stores, and now and then tries the other kind.
 //!
-//! **Messages of a slate**, copied in by one and out by the other. Between processors that share a cache a message that stays there is read at
-//! once: two members that each store 1 MiB and read the other's take 91 us, and 152 by way of the memory. Between others the same take 525 us,
-//! and 130 by way of the memory; 32 KiB through its caches take a writer 13 us then, and else as long as past them, 1 to 2 us. So it is where
-//! long messages go both ways, or of several members at a time (four on two processors that share a cache: a broadcast of 1 MiB takes 160 us through
-//! it and 225 past it, a reduce 250 and 410). Where they go one way between two, one reads while the other writes, and 1 MiB takes 70 us by way of the memory
-//! and 50 or 90 by that of the caches, whichever of several processors with a common cache these are: there it is what takes the writer less.
+//! **Messages of a slate** are copied in by one member and out by another. Between processors that share a cache, a message that stays there is
+//! read at once: two members that each store 1 MiB and read the other's take 91 us, and 152 by way of memory. Between others the same takes 525
+//! us, and 130 by way of memory; there 32 KiB through its caches take a writer 13 us, and elsewhere as long as past them, 1 to 2 us. This holds
+//! where long messages go both ways, or several members send at a time (four on two processors that share a cache: a broadcast of 1 MiB takes
+//! 160 us through it and 225 past it, a reduce 250 and 410). Where messages go one way between two members, one reads while the other writes,
+//! and 1 MiB takes 70 us by way of memory and 50 or 90 by way of the caches, depending on which of several processors with a common cache these
+//! are: there the writer's own time decides.
 //!
-//! **Blocks** of 128 KiB that are written by one and read by another where they lie, 8 in turn. Between processors that share a cache the writer
-//! takes 11.2 us through its caches and 5.4 past them, the reader 2.3 and 5.4: the slower of the two is what a stream goes by, and the sum what
-//! those have that read and write in turn. Both are less past the caches. Between others that is so by far. But on one processor the
-//! writer takes 3.8 us through and 6.5 past, and the reader 2.3 and 3.8.
+//! **Blocks** of 128 KiB, written by one and read in place by another, 8 in turn. Between processors that share a cache the writer takes 11.2 us
+//! through its caches and 5.4 past them, the reader 2.3 and 5.4. The slower of the two bounds a stream, and their sum bounds two that read and
+//! write in turn; both are lower past the caches. Between other processors they are lower by far. But on one processor the writer takes 3.8 us
+//! through and 6.5 past, and the reader 2.3 and 3.8.
 
 use std::time::{Duration, Instant};
 
 use super::words::{CHOICE, Stores, copy_lines};
 
-/// Messages of a slate go through the caches unless that takes so many times as long as past them; those that go one way between two if it takes less.
+/// Messages of a slate go through the caches unless that takes this many times as long as past them; those that go one way between two members,
+/// if it takes less.
 const LONGER: u64 = 4;
-/// After so many messages past the caches one goes through them.
+/// The number of messages past the caches after which one goes through them.
 const TRIAL: u32 = 1024;
-/// The first one does when all slots have been in use.
+/// The number before the first trial: by then all slots have been in use.
 const FIRST_TRIAL: u32 = 64;
 
-/// What a writer of messages of a slate knows of both kinds to a reader.
+/// A writer's measurements of both kinds of stores to one reader, for messages of a slate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreTimes {
-    /// How long the last message took by each, in picoseconds per byte.
+    /// The time of the last message by each kind, in picoseconds per byte.
     non_temporal: u64,
     cached: u64,
     /// Messages until the next trial.
@@ -38,10 +40,10 @@ pub(crate) struct StoreTimes {
 }
 
 impl StoreTimes {
-    /// Past the caches, until more is known.
+    /// Starts past the caches, until more is known.
     pub(crate) const NEW: Self = Self { non_temporal: 1, cached: u64::MAX, left: FIRST_TRIAL };
 
-    /// Stores so many bytes with those that are better, or are tried.
+    /// Stores `bytes` bytes with the better kind, or with the one being tried.
     pub(crate) fn store(&mut self, is_one_way: bool, bytes: usize, store: impl FnOnce(Stores)) {
         if !CHOICE {
             return store(Stores::NonTemporal);
@@ -74,22 +76,22 @@ impl StoreTimes {
             Stores::Cached => &mut self.cached,
         };
         let picos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000);
-        // One that was interrupted says little.
+        // A message that was interrupted tells little.
         *known = (picos / bytes.max(1) as u64).min(known.saturating_mul(2)).max(1);
     }
 }
 
-/// Whether one that writes to one reader on another processor does so past the caches, or through them: as takes less time.
+/// The choice, for a writer to one reader on another processor, whether to write past the caches or through them: whichever takes less time.
 ///
-/// Now and then it tries the other kind, for as many bytes as make the rows of a link go round: what was written last with the other says nothing
-/// yet. It does so at once when the one that it has taken costs twice as much as the other has.
+/// Now and then it tries the other kind, for as many bytes as it takes the rows of a link to wrap round: until then the lines were last written
+/// with the previous kind, and the time means nothing. It does so at once when the current kind costs twice as much as the other did.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreChoice {
     stores: Stores,
     is_trial: bool,
-    /// Bytes that are written before time counts.
+    /// Bytes still to be written before time counts.
     uncounted: usize,
-    /// Bytes after these until the next trial, or until this one ends.
+    /// Counted bytes left until the next trial, or until this one ends.
     left: usize,
     non_temporal: Cost,
     cached: Cost,
@@ -101,19 +103,19 @@ pub struct StoreChoice {
 struct Rounds {
     /// Of a trial.
     trial: usize,
-    /// Between two trials, while all goes past the caches, and while it goes through them.
+    /// Between two trials, while writing past the caches and while writing through them.
     rest: usize,
     cached_rest: usize,
-    /// Before each, when it begins with a change of stores: time does not count for so many.
+    /// Not timed at the start of a round that changes the kind of stores.
     uncounted: usize,
 }
 
-/// How long writing takes, in picoseconds per byte; 0: not known.
+/// The time that writing takes, in picoseconds per byte; 0: unknown.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost(u64);
 
 impl Cost {
-    /// One that was interrupted says little: so it counts for no more than twice as long as is known.
+    /// Counts a copy as at most twice the known cost, and at least half of it: one that was interrupted tells little.
     fn note(&mut self, bytes: usize, time: Duration) {
         let picos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000);
         let cost = (picos / bytes.max(1) as u64).max(1);
@@ -123,10 +125,10 @@ impl Cost {
 }
 
 impl StoreChoice {
-    /// For copies whose time is that of the copy. A trial is two rows of 8 blocks.
+    /// For copies, each timed by itself. A trial is two rows of 8 blocks.
     const COPIES: Rounds = Rounds { trial: 2 << 20, rest: 128 << 20, cached_rest: 128 << 20, uncounted: 0 };
-    /// For blocks whose time is that from one to the next, which is the reader's, too, when it has those of a row.
-    /// Past the caches is never much worse, and through them is several times as long when one of the two comes to run elsewhere.
+    /// For blocks, timed from one to the next, which includes the reader's time once the reader has those of a row. Past the caches is never
+    /// much worse, and through them takes several times as long when one of the two migrates.
     const BLOCKS: Rounds =
         Rounds { trial: 2 << 20, rest: 256 << 20, cached_rest: 32 << 20, uncounted: 2 << 20 };
 
@@ -137,17 +139,17 @@ impl StoreChoice {
         Self { stores, is_trial: false, left: rounds.rest / 8, uncounted: 0, non_temporal, cached, rounds }
     }
 
-    /// Of blocks that one writes after the other.
+    /// For blocks written one after the other.
     pub const fn of_blocks() -> Self {
         Self::new(Self::BLOCKS)
     }
 
-    /// Whether what is written next goes past the caches. Never where there is no choice.
+    /// Whether the next write goes past the caches. Always false where there is no choice.
     pub fn is_past_caches(&self) -> bool {
         CHOICE && self.stores == Stores::NonTemporal
     }
 
-    /// So many bytes were written as [`is_past_caches`](Self::is_past_caches) said, and took so long.
+    /// Records that `bytes` bytes were written as [`is_past_caches`](Self::is_past_caches) directed, and took `time`.
     pub fn note(&mut self, bytes: usize, time: Duration) {
         let (this, other) = match self.stores {
             Stores::NonTemporal => (&mut self.non_temporal, self.cached),
@@ -184,7 +186,7 @@ impl StoreChoice {
     }
 }
 
-/// Copies bytes into memory that another processor reads next, past the caches or through them, by a [choice](StoreChoice).
+/// Copies bytes into memory that another processor reads next, past the caches or through them, guided by a [`StoreChoice`].
 #[derive(Clone, Copy, Debug)]
 pub struct Copier(StoreChoice);
 
@@ -195,13 +197,14 @@ impl Default for Copier {
 }
 
 impl Copier {
-    /// From so many bytes on there is a choice.
+    /// The length from which there is a choice.
     pub const LONG: usize = 8 << 10;
 
-    /// Copies bytes, long ones past the caches or through them as takes less time. They are visible before anything that is stored later.
+    /// Copies bytes; long copies go past the caches or through them, whichever takes less time. They are visible before anything that is stored
+    /// later.
     ///
     /// # Panics
-    /// When the lengths differ.
+    /// Panics if the lengths differ.
     pub fn copy(&mut self, into: &mut [u8], from: &[u8]) {
         if !CHOICE || from.len() < Self::LONG {
             return into.copy_from_slice(from);
@@ -223,7 +226,7 @@ mod tests {
     const FAR: u64 = 13_000;
     const NEAR: u64 = 1_500;
 
-    /// How many of so many messages of 32 KiB go through the caches, if one takes so many nanoseconds there, and else 1,000.
+    /// Returns how many of `messages` messages of 32 KiB go through the caches, if one takes `nanos` nanoseconds there, and 1,000 past them.
     fn cached(times: &mut StoreTimes, messages: u32, nanos: u64) -> u32 {
         let mut count = 0;
         for _ in 0..messages {
@@ -240,7 +243,7 @@ mod tests {
         let times = &mut { StoreTimes::NEW };
         assert_eq!(cached(times, FIRST_TRIAL, FAR), 0);
         assert_eq!(cached(times, 10 * (TRIAL + 1), FAR), 10);
-        // One of them runs elsewhere: with the next trial, and then all.
+        // One of them migrates: noticed at the next trial, and then all go through.
         assert!(cached(times, 2 * TRIAL, NEAR) >= TRIAL);
         assert_eq!(cached(times, 100, NEAR), 100);
         // And back.
@@ -268,7 +271,7 @@ mod tests {
         assert_eq!(cached(times, 100, NEAR), 100);
     }
 
-    /// How many bytes of so many go past the caches, in copies of 64 KiB that take so many microseconds with each.
+    /// Returns how many of `bytes` bytes go past the caches, in copies of 64 KiB that take so many microseconds with each kind.
     fn non_temporal(choice: &mut StoreChoice, bytes: usize, non_temporal: u64, cached: u64) -> usize {
         const COPY: usize = 64 << 10;
         let copies = (0..bytes / COPY).map(|_| {
@@ -288,7 +291,7 @@ mod tests {
         // On one processor.
         assert!(non_temporal(choice, ALL, 4, 2) <= StoreChoice::COPIES.rest + StoreChoice::COPIES.trial);
         assert!(non_temporal(choice, ALL, 4, 2) <= 2 * StoreChoice::COPIES.trial);
-        // What has become twice as dear as the other was is left at once.
+        // A kind that has become twice as expensive as the other was is abandoned at once.
         assert!(non_temporal(choice, ALL, 12, 36) >= ALL - 2 * StoreChoice::COPIES.trial);
     }
 
@@ -300,7 +303,7 @@ mod tests {
         assert!(non_temporal(choice, BLOCKS.rest, 19, 18) > BLOCKS.rest - 3 * BLOCKS.trial);
         assert!(non_temporal(choice, BLOCKS.rest, 19, 10) < BLOCKS.rest);
         assert_eq!(choice.stores, Stores::Cached);
-        // One of them runs elsewhere: no copy is twice as dear as the other was.
+        // One of them migrates: no copy costs twice what the other kind did.
         assert!(
             non_temporal(choice, BLOCKS.rest, 20, 36) > BLOCKS.rest - BLOCKS.cached_rest - 3 * BLOCKS.trial
         );

@@ -1,4 +1,4 @@
-//! What the conformance suite, which knows no backend, cannot ask for.
+//! Tests beyond the conformance suite, which knows no backend.
 
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::{BlockPool, HeapMemory};
@@ -13,7 +13,7 @@ fn pair() -> (Vec<Local>, Vec<BlockPool<HeapMemory>>) {
     (ends, pools.map(|(i, m)| BlockPool::new(m, NodeId::new(i as u16).unwrap(), 100)).collect())
 }
 
-/// Peers read a block where it lies, so it must lie in memory that the network keeps.
+/// Peers read a block in place, so it must lie in memory that the network keeps.
 #[test]
 fn a_block_from_memory_that_the_network_does_not_keep_is_refused() {
     let (mut ends, _pools) = pair();
@@ -25,7 +25,7 @@ fn a_block_from_memory_that_the_network_does_not_keep_is_refused() {
     assert!(matches!(refused.reason, Reason::Unsupported), "{:?}", refused.reason);
 }
 
-/// A block that only looks like one of the peer's does not complete what its readers still read.
+/// A block that only looks like one of the peer's does not complete a block that is still being read.
 #[test]
 fn a_forged_return_does_not_complete_a_block_that_is_being_read() {
     let (mut ends, mut pools) = pair();
@@ -48,7 +48,7 @@ fn a_forged_return_does_not_complete_a_block_that_is_being_read() {
     assert!(matches!(ends[0].poll_completion(), Some(Completion::Sent { .. })));
 }
 
-/// As two processes do: each maps the memory for itself.
+/// Works as two processes do: each maps the memory for itself.
 #[cfg(target_os = "linux")]
 #[test]
 fn slates_of_processes_are_found_by_their_location_and_known_by_their_key() {
@@ -70,12 +70,12 @@ fn slates_of_processes_are_found_by_their_location_and_known_by_their_key() {
     assert_eq!(kind(Slate::open(3, 500, 7, at)), std::io::ErrorKind::InvalidData);
     assert_eq!(kind(Slate::open(65, 100, 7, at)), std::io::ErrorKind::InvalidInput);
     drop((one, made));
-    // The memory stays for who has it, and nobody finds it any more.
+    // The memory stays for those that have mapped it, and can no longer be found.
     assert_eq!(other.put(0, &[1; 8], &[]), Put::Done);
     assert!(Slate::open(3, 100, 7, at).is_err());
 }
 
-/// Shorter than what is stored past the caches, as long, and longer, by whole cache lines and not.
+/// Lengths below, at and above the threshold for storing past the caches, in whole cache lines and not.
 #[test]
 fn messages_of_slates_are_the_same_whatever_way_they_are_copied() {
     use crate::slate::{End, Put, Slate};

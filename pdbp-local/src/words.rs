@@ -1,8 +1,8 @@
 //! Long copies of bytes, into words and into bytes, that another processor reads or writes next.
 //!
-//! What is copied into a slot was read by the other processor before: an ordinary store has to take each line away from its cache first, and
-//! the reader then fetches it out of this one's. Between processors that share no cache both cost more than the way through memory, by
-//! a factor of 4 to 8 in benches; between those that share one, less.
+//! The other processor has read the slot's previous contents: an ordinary store must first take each line away from its cache, and the reader
+//! then fetches it out of this one's. Between processors that share no cache both together cost 4 to 8 times as much in benches as the way
+//! through memory; between those that share one, less.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::sync::AtomicU64;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINE: usize = 64;
 
-/// With what whole cache lines are stored.
+/// How whole cache lines are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stores {
     /// Past the caches, to memory.
@@ -21,35 +21,35 @@ pub(crate) enum Stores {
     Cached,
 }
 
-/// Whether there are two kinds of stores.
+/// Whether this platform has both kinds of stores.
 pub(crate) const CHOICE: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
-/// Copies bytes, whole cache lines of them past the caches. They are visible before anything that is stored later.
+/// Copies bytes; whole cache lines go past the caches. They are visible before anything that is stored later.
 ///
 /// # Panics
-/// When the lengths differ.
+/// Panics if the lengths differ.
 pub fn copy_lines(into: &mut [u8], from: &[u8]) {
     let lines = store_past(into, from);
     into[..lines.start].copy_from_slice(&from[..lines.start]);
     into[lines.end..].copy_from_slice(&from[lines.end..]);
 }
 
-/// Returns which bytes; the others are left as they are.
+/// Stores the whole cache lines. Returns which bytes; the others are left as they are.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn store_past(into: &mut [u8], from: &[u8]) -> Range<usize> {
     let first = into.as_ptr().align_offset(LINE).min(into.len());
     let (Some(into), Some(from)) = (into.get_mut(first..), from.get(first..)) else { return 0..0 };
     let length = into.len().min(from.len()) / LINE * LINE;
     if length > 0 {
-        // SAFETY: both have so many bytes, a multiple of 64 and not 0, of which nobody else has those that are written; they begin on a
+        // SAFETY: both have `length` bytes, a multiple of 64 and not 0, and those that are written are exclusively borrowed; they begin on a
         // multiple of 64.
         unsafe { store(Stores::NonTemporal, into.as_mut_ptr(), from.as_ptr(), length) };
     }
     first..first + length
 }
 
-/// Stores most of `from` into words, whole cache lines of them. Returns which words; the others are left as they are. They are visible before
-/// anything that is stored later.
+/// Stores the whole cache lines of `from` into words. Returns which words; the others are left as they are. They are visible before anything
+/// that is stored later.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) fn store_lines(stores: Stores, into: &[AtomicU64], from: &[u8]) -> Range<usize> {
     const WORD: usize = size_of::<AtomicU64>();
@@ -59,8 +59,8 @@ pub(crate) fn store_lines(stores: Stores, into: &[AtomicU64], from: &[u8]) -> Ra
     if length == 0 {
         return 0..0;
     }
-    // SAFETY: both have so many bytes, a multiple of 64 and not 0; the words begin on a multiple of 64. They may be changed through a shared
-    // reference and by others at the same time, as atomics.
+    // SAFETY: both have `length` bytes, a multiple of 64 and not 0; the words begin on a multiple of 64. As atomics, they may be changed through
+    // a shared reference and by others at the same time.
     unsafe { store(stores, words.as_ptr().cast_mut().cast(), bytes.as_ptr(), length) };
     first..first + length / WORD
 }
@@ -68,18 +68,18 @@ pub(crate) fn store_lines(stores: Stores, into: &[AtomicU64], from: &[u8]) -> Ra
 /// Stores `length` bytes.
 ///
 /// # Safety
-/// `length` is a multiple of 64 and not 0, and `into` one of 64. There are so many bytes at `from` to be read, and at `into` to be written; they
-/// do not overlap.
+/// `length` must be a multiple of 64 and not 0, and `into` a multiple of 64. `length` bytes must be readable at `from` and writable at `into`,
+/// and must not overlap.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn store(stores: Stores, into: *mut u8, from: *const u8, length: usize) {
     use std::arch::asm;
 
     macro_rules! store {
         ($store:literal, $end:literal) => {
-            // SAFETY: reads and writes `length` bytes, 64 in each turn, where the caller says that they may be read and written, and nothing
-            // else. The compiler takes the block for one that reads and writes memory, and moves no access across it. The processor makes
-            // ordinary stores in their order, and may delay those past the caches beyond later ones: `sfence` rules that out, so that
-            // whoever sees a `Release` store made after this sees these, too.
+            // SAFETY: reads and writes `length` bytes, 64 per iteration, which the caller guarantees to be readable and writable, and nothing
+            // else. The compiler assumes that the block reads and writes memory, and moves no access across it. The processor makes ordinary
+            // stores in order, and may delay non-temporal ones beyond later stores: `sfence` rules that out, so a thread that sees a `Release`
+            // store made after this sees these, too.
             unsafe {
                 asm!(
                     "2:",
@@ -94,7 +94,7 @@ unsafe fn store(stores: Stores, into: *mut u8, from: *const u8, length: usize) {
                     "add {at}, 64",
                     "jnz 2b",
                     $end,
-                    // Both ends, from which `at` counts up to zero.
+                    // Both ends; `at` counts up to zero from their beginnings.
                     from = in(reg) from.wrapping_add(length),
                     into = in(reg) into.wrapping_add(length),
                     at = inout(reg) length.wrapping_neg() => _,
@@ -113,7 +113,7 @@ unsafe fn store(stores: Stores, into: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// Loads whole cache lines of `into` from words, 16 bytes at a time. Returns how many words.
+/// Loads whole cache lines of `into` from words, 16 bytes at a time. Returns the number of words.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) fn load_lines(from: &[AtomicU64], into: &mut [u8]) -> usize {
     use std::arch::asm;
@@ -122,9 +122,9 @@ pub(crate) fn load_lines(from: &[AtomicU64], into: &mut [u8]) -> usize {
     if length == 0 {
         return 0;
     }
-    // SAFETY: reads and writes `length` bytes, a multiple of the 64 of each turn and not 0, within both slices, and nothing else; nothing needs
-    // to be aligned. Words that others write at the same time give bytes of either value. These are ordinary loads, which the processor does
-    // not make before an earlier load: an `Acquire` load before this orders them.
+    // SAFETY: reads and writes `length` bytes, a multiple of the 64 of each iteration and not 0, within both slices, and nothing else; no
+    // alignment is needed. Words that others write at the same time give bytes of either value. These are ordinary loads, which the processor
+    // does not make before an earlier load: an `Acquire` load before this orders them.
     unsafe {
         asm!(
             "2:",

@@ -1,33 +1,33 @@
-//! Barriers: each member writes into a line of its own to which one it has come, and reads those of the others.
+//! Barriers: each member writes the barrier that it has reached into a line of its own, and reads the lines of the others.
 //!
-//! A line has two words, of the last two barriers, so that who has passed one and comes to the next leaves what others have yet to read:
-//! nobody gets to the one after that before all have come to the next, and so have passed this one. Each is the number of the barrier, and what
-//! [notes](super::notes) its member has counted before.
+//! A line has two words, for the last two barriers, so a member that has passed one and reaches the next leaves intact what others have yet to
+//! read: no member reaches the barrier after that before all have reached the next, and so have passed this one. Each word is the number of the
+//! barrier, and a checksum of the calls by [notes](super::notes) that its member has begun before.
 
 use super::super::sync::{AtomicU64, Ordering, fence, spin_loop};
 use super::{End, LINE, MOST_MEMBERS};
 
 const _: () = assert!(MOST_MEMBERS == u64::BITS as usize);
 
-/// Who has come to a barrier.
+/// The state of a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Met {
-    /// All.
+    /// All members have reached it.
     All,
-    /// Not this member, nor perhaps others.
+    /// This member has not, nor perhaps have others.
     Missing(usize),
-    /// This member has come to one that has another number: it has called something else in between.
+    /// This member has reached one with another number: it has called something else in between.
     Another {
-        /// The member.
+        /// The member's rank.
         rank: usize,
-        /// The number.
+        /// The number of its barrier.
         number: u32,
     },
-    /// This member has come to it by other [notes](End::begin_note) than this one.
+    /// This member has reached it with a different history of [notes](End::begin_note).
     Parted(usize),
 }
 
-/// Members that slept while this one came to a barrier as the last: whoever gets them wakes them, and nobody else does.
+/// Members that slept while this one was the last to reach a barrier. The caller must wake them; no other member does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "nobody else wakes them"]
 pub struct Sleepers(pub(super) u64);
@@ -37,21 +37,21 @@ impl Iterator for Sleepers {
 
     fn next(&mut self) -> Option<usize> {
         let rank = self.0.trailing_zeros();
-        // Without its lowest bit; of 0 there is none.
+        // Clears the lowest bit; does nothing to 0.
         self.0 &= self.0.wrapping_sub(1);
         (rank < u64::BITS).then_some(rank as usize)
     }
 }
 
-/// What a member knows of barriers.
+/// A member's state in barriers.
 pub(super) struct Barriers {
-    /// The numbers of the last two that this member has come to, as they stand in its line: the last one was the first, third, …, or the
-    /// second, fourth, ….
+    /// The numbers of the last two barriers that this member has reached, as they stand in its line: the first, third, … in one place, and the
+    /// second, fourth, … in the other.
     numbers: [u32; 2],
     is_odd: bool,
-    /// The number that stands at the place of the last in lines of members that have not come to it.
+    /// The number that stands in the last barrier's place in the lines of members that have not reached it.
     before: u32,
-    /// All below have come to the last one. As many as there are members: it has been passed.
+    /// All members below have reached the last barrier. Equals the number of members once it has been passed.
     first_missing: usize,
 }
 
@@ -66,10 +66,10 @@ impl Barriers {
 }
 
 impl End {
-    /// Comes to the next barrier, which has the same number at all members, and another than the two before: who comes to one of another
-    /// number is [told apart](Met::Another). Also says whom to wake.
+    /// Arrives at the next barrier. Its number must be the same at all members, and differ from those of the two before; a member that arrives
+    /// at a barrier with another number is [detected](Met::Another). Also returns whom to wake.
     ///
-    /// What was put before this is there for all that have passed the barrier.
+    /// Everything put before this is visible to all members that have passed the barrier.
     #[inline]
     pub fn arrive(&mut self, number: u32) -> (Met, Sleepers) {
         let barriers = &mut self.barriers;
@@ -82,15 +82,15 @@ impl End {
             // Pairs with the load in `word_of`.
             own.store(word, Ordering::Release);
         }
-        // Pairs with the fence in `doze`, and with that of the others here: of all who come the one whose fence is the last sees all others,
-        // and all that sleep; or who is about to sleep has its fence after that one, and sees that all have come.
+        // Pairs with the fence in `doze`, and with the other members' fences here. Of all who arrive, the one whose fence comes last sees all
+        // others, and all sleepers; or a member about to sleep has its fence after that one, and sees that all have arrived.
         fence(Ordering::SeqCst);
         let met = self.met();
         let others = if met == Met::All { !super::bit(self.rank) } else { 0 };
         (met, Sleepers(self.slate.take_sleepers(others)))
     }
 
-    /// Looks up to so many times who has come to the barrier to which this member has come, and does nothing else.
+    /// Polls the barrier that this member has reached up to `looks` times, and does nothing else.
     #[inline]
     pub fn meet(&mut self, looks: u32) -> Met {
         for _ in 1..looks {
@@ -100,14 +100,14 @@ impl End {
         self.met()
     }
 
-    /// The members that have not come to the barrier to which this one has come.
+    /// The members that have not reached the barrier that this one has reached.
     pub fn missing(&self) -> impl Iterator<Item = usize> {
         let is_there =
             |rank: &usize| *rank == self.rank || self.word_of(*rank) as u32 != self.barriers.before;
         (self.barriers.first_missing..self.slate.members).filter(move |rank| !is_there(rank))
     }
 
-    /// Whether this member waits at a barrier, and needs not: all have come, or one to another.
+    /// Whether this member waits at a barrier and need not: all have reached it, or one has reached another.
     pub(super) fn may_pass(&self) -> bool {
         self.barriers.first_missing < self.slate.members && self.missing().next().is_none()
     }
@@ -132,12 +132,12 @@ impl End {
             }
             self.barriers.first_missing += 1;
         }
-        // All have done what they did before.
+        // All have completed their earlier calls.
         self.notes.are_read();
         Met::All
     }
 
-    /// The word of a member that stands for the last barrier.
+    /// The word of a member for the last barrier.
     #[inline]
     fn barrier(&self, rank: usize) -> Option<&AtomicU64> {
         self.slate.line((1 + rank) * LINE + usize::from(self.barriers.is_odd), 1).first()

@@ -1,10 +1,10 @@
-//! What comes on a slate as messages between members of a group.
+//! The messages on a slate as messages between members of a group.
 
 use pdbp_core::collective::{HEADER, Message, sender};
 
 use super::{End, Incoming};
 
-/// A message, whose header was copied.
+/// A message whose header was copied.
 struct Placed<'p, 'i> {
     header: [u8; HEADER],
     incoming: &'p mut Incoming<'i>,
@@ -33,8 +33,8 @@ impl Message for Placed<'_, '_> {
 }
 
 impl End {
-    /// Takes the next message as one of a member, with a header and data; one that says that it is of another member than the one that has put
-    /// it there is dropped. Returns whether there was one.
+    /// Takes the next message, with a header and data. A message that names a sender other than the member that put it there is dropped.
+    /// Returns whether there was a message.
     #[inline]
     pub fn take_message(&mut self, take: impl FnOnce(&mut dyn Message)) -> bool {
         self.take(|from, incoming| {

@@ -1,20 +1,19 @@
-//! Slates: memory through which the members of a group that are on one host hand each other short messages, without an engine between.
+//! Slates: memory through which the members of a group on one host hand each other short messages, without an engine.
 //!
-//! From each member to each other one leads a ring of [`SLOTS`] slots. A slot begins with a flag: the number of the message that it holds,
-//! and its length. The writer puts the message in, then the flag; the reader looks at nothing but the flag of the next slot, copies the
-//! message out and counts it as taken. So a message costs the writer a copy and the reader a copy and a few cache lines.
+//! A ring of [`SLOTS`] slots leads from each member to each other one. A slot begins with a flag: the number of the message that it holds, and
+//! its length. The writer stores the message, then the flag; the reader polls only the flag of the next slot, copies the message out and counts
+//! it as taken. So a message costs the writer a copy and the reader a copy and a few cache lines.
 //!
-//! A [barrier](End::arrive) takes no message: each member has a line that says which barrier it has come to, and looks at those of the others.
-//! Nor does a short call: members write [notes](End::write_note), which all others read.
+//! A [barrier](End::arrive) takes no message: each member records in a line of its own which barrier it has reached, and polls those of the
+//! others. Nor does a short call: members write [notes](End::write_note), which all others read.
 //!
 //! ```text
 //!                 barriers: one line per member   notes of 0, of 1, …   rings: from 0 to 0, 0 to 1, …
 //!   │ key, asleep │ 0 │ 1 │ …                     │ done │ note 0 │ … │ taken │ slot 0: flag, message │ slot 1 │ … │
 //! ```
 //!
-//! All of it is words that are written and read as atomics, so that a peer that writes nonsense, or dies while it writes, can spoil messages
-//! and no memory. Lengths are checked by who reads. It lies on the heap, for threads, or in a file without a name, for processes of one
-//! host.
+//! All of it is words that are written and read as atomics, so a peer that writes nonsense, or dies while it writes, can spoil messages but no
+//! memory. The reader checks lengths. A slate lies on the heap, for threads, or in an anonymous file, for processes of one host.
 
 mod barrier;
 mod carry;
@@ -33,14 +32,14 @@ pub use barrier::{Met, Sleepers};
 pub use notes::Noted;
 use notes::Notes;
 
-/// Messages that are under way from one member to another, at most.
+/// The most messages in flight from one member to another.
 pub const SLOTS: usize = 16;
-/// Most members of a group with a slate: a member looks at the flags of all others in turn, and each has a bit of the word that says who
-/// sleeps.
+/// The most members of a group with a slate: a member polls the flags of all others in turn, and each member has a bit in the word that records
+/// who sleeps.
 pub const MOST_MEMBERS: usize = 64;
-/// From so many bytes on a message is stored by whole cache lines, by one of two [kinds of stores](super::stores).
+/// The length from which a message is stored by whole cache lines, with one of two [kinds of stores](super::stores).
 const LONG: usize = 4 << 10;
-/// Bytes that are copied out of a slot before they are combined.
+/// Bytes that are copied out of a slot at a time before they are combined.
 const PART: usize = 4 << 10;
 /// Words of a cache line.
 const LINE: usize = 8;
@@ -49,7 +48,7 @@ const WORD: usize = size_of::<u64>();
 /// The memory of a group.
 pub struct Slate {
     memory: Memory,
-    /// The first word that lies on a cache line of its own.
+    /// The first word that begins a cache line.
     first: usize,
     members: usize,
     slot_words: usize,
@@ -61,8 +60,8 @@ enum Memory {
 }
 
 impl Slate {
-    /// A slate on the heap, for messages of up to `longest` bytes; `None` for fewer than 1 or more than [`MOST_MEMBERS`] members,
-    /// and without memory for it.
+    /// Makes a slate on the heap, for messages of up to `longest` bytes. Returns `None` for fewer than 1 or more than [`MOST_MEMBERS`] members,
+    /// or if there is no memory for it.
     pub fn new(members: usize, longest: usize) -> Option<Arc<Self>> {
         let (slot_words, length) = lengths(members, longest)?;
         let words = zeros(length.checked_add(LINE)?)?;
@@ -70,25 +69,26 @@ impl Slate {
         Some(Arc::new(Self { memory: Memory::Heap(words), first, members, slot_words }))
     }
 
-    /// A slate in memory that other processes of the host find by its location, and know by a key. As long as it lives it can be found.
+    /// Makes a slate in memory that other processes of the host find by its location and recognise by a key. It can be found as long as the
+    /// value lives.
     ///
     /// # Errors
-    /// What the system says; [`io::ErrorKind::Unsupported`] on others than Linux; [`io::ErrorKind::InvalidInput`] for a number of members
-    /// that [`new`](Self::new) has none for.
+    /// The system's error; [`io::ErrorKind::Unsupported`] on systems other than Linux; [`io::ErrorKind::InvalidInput`] for a number of members
+    /// that [`new`](Self::new) refuses.
     pub fn shared(members: usize, longest: usize, key: u64) -> io::Result<(Arc<Self>, Location)> {
         let (slot_words, length) = lengths(members, longest).ok_or(io::ErrorKind::InvalidInput)?;
         let (mapping, at) = Mapping::create(length)?;
         let slate = Self { memory: Memory::Mapped(mapping), first: 0, members, slot_words };
-        // Whoever opens it has heard of it by a message.
+        // A process that opens the slate has learnt of it by a message.
         slate.line(0, 1).iter().for_each(|word| word.store(key, Ordering::Release));
         Ok((Arc::new(slate), at))
     }
 
-    /// The slate that a process of this host has made for as many members and as long messages.
+    /// Opens the slate that another process of this host has made, for as many members and as long messages.
     ///
     /// # Errors
-    /// What the system says: the process cannot be seen from here, or is another user's. [`io::ErrorKind::InvalidData`] for memory that is
-    /// not this slate.
+    /// The system's error: the process cannot be seen from here, or is another user's. [`io::ErrorKind::InvalidData`] for memory that is not
+    /// this slate.
     pub fn open(members: usize, longest: usize, key: u64, at: Location) -> io::Result<Arc<Self>> {
         let (slot_words, length) = lengths(members, longest).ok_or(io::ErrorKind::InvalidInput)?;
         let mapping = Mapping::open(at, length)?;
@@ -97,7 +97,7 @@ impl Slate {
         if found == Some(key) { Ok(Arc::new(slate)) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
-    /// How many members it is for.
+    /// The number of members.
     pub fn members(&self) -> usize {
         self.members
     }
@@ -108,7 +108,7 @@ impl Slate {
 
     #[inline]
     fn line(&self, at: usize, length: usize) -> &[AtomicU64] {
-        // Places are computed from ranks below `members`.
+        // Offsets are computed from ranks below `members`.
         let words = match &self.memory {
             Memory::Heap(words) => words,
             Memory::Mapped(mapping) => mapping.words(),
@@ -116,23 +116,23 @@ impl Slate {
         words.get(self.first + at..self.first + at + length).unwrap_or(&[])
     }
 
-    /// Who sleeps: a bit for each member.
+    /// The members that sleep, one bit each.
     #[inline]
     fn asleep(&self) -> Option<&AtomicU64> {
         self.line(1, 1).first()
     }
 
-    /// Whether any of those members sleeps.
+    /// Whether any of these members sleeps.
     #[inline]
     fn has_sleepers(&self, members: u64) -> bool {
         self.asleep().is_some_and(|asleep| asleep.load(Ordering::Relaxed) & members != 0)
     }
 
-    /// Of those members, who slept until now: whoever gets a member from this wakes it, and nobody else does.
+    /// Returns which of these members sleep, and clears their bits. The caller must wake them; no other member does.
     #[inline]
     fn take_sleepers(&self, members: u64) -> u64 {
         match self.asleep() {
-            // Seldom, so that the line stays in the caches of all.
+            // Rarely writes, so the line stays in all caches.
             Some(asleep) if asleep.load(Ordering::Relaxed) & members != 0 => {
                 asleep.fetch_and(!members, Ordering::Relaxed) & members
             }
@@ -144,7 +144,7 @@ impl Slate {
         self.notes(self.members) + (from * self.members + to) * ring_words(self.slot_words)
     }
 
-    /// How many messages the reader of a ring has taken.
+    /// The number of messages that the reader of a ring has taken.
     fn taken(&self, from: usize, to: usize) -> Option<&AtomicU64> {
         self.line(self.ring(from, to), 1).first()
     }
@@ -161,7 +161,7 @@ fn ring_words(slot_words: usize) -> usize {
     LINE + SLOTS * slot_words
 }
 
-/// Words of a slot, and of all.
+/// Words of a slot, and of the whole slate.
 fn lengths(members: usize, longest: usize) -> Option<(usize, usize)> {
     let slot_words = (1 + longest.div_ceil(WORD)).checked_next_multiple_of(LINE)?;
     let rings = members.checked_mul(members)?.checked_mul(ring_words(slot_words))?;
@@ -170,28 +170,28 @@ fn lengths(members: usize, longest: usize) -> Option<(usize, usize)> {
     (1..=MOST_MEMBERS).contains(&members).then_some((slot_words, length))
 }
 
-/// What has become of a message that was to be put on a slate.
+/// The outcome of putting a message on a slate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// It can be read.
+    /// The message can be read.
     Done,
-    /// It can be read, and the reader sleeps: whoever gets this wakes it, and nobody else does.
+    /// The message can be read, and the reader sleeps. The caller must wake it; no other member does.
     Wake,
-    /// All slots to that member are taken, or the message is longer than a slot.
+    /// All slots to that member are taken, the message is longer than a slot, or its header is not a multiple of 8 bytes.
     NoRoom,
 }
 
-/// The end of one member.
+/// One member's end.
 pub struct End {
     slate: Arc<Slate>,
     rank: usize,
-    /// For each member: messages put, how many of them it has taken as far as is known, and messages taken from it.
+    /// For each member: messages put, how many of them it is known to have taken, and messages taken from it.
     counts: Box<[Counts]>,
-    /// Who is looked at next.
+    /// The member to poll next.
     turn: usize,
     barriers: Barriers,
     notes: Notes,
-    /// Where a message lies that is used and not only copied.
+    /// Holds a message that is used and not only copied.
     message: Box<[u8]>,
 }
 
@@ -200,7 +200,7 @@ struct Counts {
     put: u64,
     taken_there: u64,
     taken: u64,
-    /// A long message has come from it since one was put there.
+    /// A long message has come from that member since one was put there.
     has_answered: bool,
     store_times: StoreTimes,
 }
@@ -211,7 +211,7 @@ impl Counts {
 }
 
 impl End {
-    /// The end of the member `rank`, of which there is one; `None` for a rank that is none.
+    /// The end of member `rank`, of which there must be only one; `None` if there is no such rank.
     pub fn new(slate: &Arc<Slate>, rank: usize) -> Option<Self> {
         (rank < slate.members).then(|| Self {
             slate: Arc::clone(slate),
@@ -224,7 +224,7 @@ impl End {
         })
     }
 
-    /// Puts a message before a member: a header, of a multiple of 8 bytes, and data.
+    /// Puts a message for a member: a header, whose length must be a multiple of 8 bytes, and data.
     #[inline]
     pub fn put(&mut self, to: usize, header: &[u8], data: &[u8]) -> Put {
         let Some(counts) = self.counts.get_mut(to) else { return Put::NoRoom };
@@ -233,17 +233,17 @@ impl End {
             return Put::NoRoom;
         }
         if counts.put.wrapping_sub(counts.taken_there) >= SLOTS as u64 {
-            // Pairs with the store in `take`: what was read there is not overwritten before.
+            // Pairs with the store in `take`: the slot is not overwritten before it has been read.
             let taken = self.slate.taken(self.rank, to).map_or(0, |taken| taken.load(Ordering::Acquire));
             counts.taken_there = taken;
-            // A peer that says nonsense gets nothing more.
+            // A peer that reports nonsense gets nothing more.
             if counts.put.wrapping_sub(taken) >= SLOTS as u64 {
                 return Put::NoRoom;
             }
         }
         let Some((flag, body)) = self.slate.slot(self.rank, to, counts.put) else { return Put::NoRoom };
         let (head, body) = body.split_at(header.len() / WORD);
-        // A few words, which is not worth a call.
+        // A few words, not worth a call.
         for (word, bytes) in head.iter().zip(header.as_chunks::<WORD>().0) {
             word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
         }
@@ -261,8 +261,8 @@ impl End {
         if self.slate.take_sleepers(bit(to)) == 0 { Put::Done } else { Put::Wake }
     }
 
-    /// Takes the next message, of any member, and hands it to `take` with the rank of who has put it there; one whose length is nonsense as
-    /// one of no bytes. Returns whether there was one.
+    /// Takes the next message from any member, and passes it to `take` with the rank of its writer. A message with an invalid length is passed
+    /// as empty. Returns whether there was a message.
     #[inline]
     pub fn take(&mut self, take: impl FnOnce(usize, &mut Incoming<'_>)) -> bool {
         for _ in 0..self.slate.members {
@@ -292,7 +292,7 @@ impl End {
         false
     }
 
-    /// Looks up to so many times whether a message of one member has come, and does nothing else. Returns whether it has.
+    /// Polls up to `looks` times whether a message from one member has arrived, and does nothing else. Returns whether it has.
     #[inline]
     pub fn watch(&self, from: usize, looks: u32) -> bool {
         (0..looks).any(|_| {
@@ -314,12 +314,12 @@ impl End {
     fn has_come_from(&self, from: usize) -> bool {
         let Some(counts) = self.counts.get(from) else { return false };
         let slot = self.slate.slot(from, self.rank, counts.taken);
-        // `take` looks again, and orders what it reads.
+        // `take` checks again, and orders what it reads.
         slot.is_some_and(|(flag, _)| flag.load(Ordering::Relaxed) >> 32 == flag_of(counts.taken + 1, 0) >> 32)
     }
 
-    /// Says that this member is about to sleep. Returns whether it may: nothing has come, and neither all to a barrier at which it waits nor all notes for
-    /// which it does. It then has to [`rouse`](Self::rouse) itself.
+    /// Announces that this member is about to sleep. Returns whether it may: no message has arrived, a barrier at which it waits is incomplete,
+    /// and so are the notes for which it waits. If so, it must [`rouse`](Self::rouse) itself afterwards.
     pub fn doze(&self) -> bool {
         if let Some(asleep) = self.slate.asleep() {
             asleep.fetch_or(bit(self.rank), Ordering::Relaxed);
@@ -333,7 +333,7 @@ impl End {
         may_sleep
     }
 
-    /// Says that this member does not sleep any more.
+    /// Announces that this member no longer sleeps.
     pub fn rouse(&self) {
         if let Some(asleep) = self.slate.asleep() {
             asleep.fetch_and(!bit(self.rank), Ordering::Relaxed);
@@ -346,7 +346,7 @@ fn bit(rank: usize) -> u64 {
     1 << (rank % MOST_MEMBERS)
 }
 
-/// A message in its slot. Its writer can change it at any time, if it does what it should not: what is read twice may be two things.
+/// A message in its slot. A misbehaving writer can change it at any time: data that is read twice may differ.
 pub struct Incoming<'m> {
     body: &'m [AtomicU64],
     length: usize,
@@ -354,12 +354,12 @@ pub struct Incoming<'m> {
 }
 
 impl Incoming<'_> {
-    /// How many bytes it has.
+    /// The length in bytes.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Copies what begins at a byte, a multiple of 8, as far as both go.
+    /// Copies the bytes from `at`, a multiple of 8, until the message or `into` ends.
     #[inline]
     pub fn read(&self, at: usize, into: &mut [u8]) {
         let length = self.length.saturating_sub(at).min(into.len());
@@ -371,7 +371,7 @@ impl Incoming<'_> {
         }
     }
 
-    /// What begins at a byte, a multiple of 8, in memory that nobody else sees.
+    /// Returns the bytes from `at`, a multiple of 8, in a private copy.
     pub fn bytes(&mut self, at: usize) -> &[u8] {
         let length = self.length.saturating_sub(at);
         if let (Some(body), Some(copy)) = (self.body.get(at / WORD..), self.copy.get_mut(..length)) {
@@ -380,7 +380,7 @@ impl Incoming<'_> {
         self.copy.get(..length).unwrap_or(&[])
     }
 
-    /// The same part by part, each of which is still in the nearest cache when it is used: where it begins, and its bytes.
+    /// Passes the same bytes to `take` in parts, each still in the nearest cache when it is used: its offset, and its bytes.
     pub fn parts(&mut self, at: usize, take: &mut dyn FnMut(usize, &[u8])) {
         let length = self.length.saturating_sub(at);
         for start in (0..length).step_by(PART) {
@@ -395,7 +395,7 @@ impl Incoming<'_> {
     }
 }
 
-/// The number of a message, from 1, and its length. Zeroed memory holds the number of none.
+/// The number of a message, from 1, and its length. Zeroed memory holds no message's number.
 fn flag_of(number: u64, length: usize) -> u64 {
     (number % (1 << 32)) << 32 | length as u64
 }
