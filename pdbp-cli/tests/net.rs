@@ -96,3 +96,16 @@ fn addresses_that_cannot_be_used_are_named() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(2) && said.contains("join") && said.contains("nowhere"), "{said}");
 }
+
+/// Tries that come to nothing are no secret until the time is over.
+#[test]
+fn who_waits_for_a_founder_is_told_so_meanwhile() {
+    let address = address();
+    let joined =
+        Running::start(pdbp(&["ping", "--set", "timeout_ms=4000"], &[("PDBP_JOIN", &address)])).output();
+    let said = String::from_utf8(joined.stderr).unwrap();
+    let lines: Vec<_> = said.lines().filter(|line| line.contains(&address)).collect();
+    assert!(!joined.status.success() && lines.len() == 2, "{said}");
+    assert!(lines[0].starts_with("pdbp: ") && lines[0].contains("goes on trying"), "{said}");
+    assert!(lines.iter().all(|line| line.contains("refused")), "{said}");
+}

@@ -45,6 +45,9 @@ pub struct Options {
     pub outage: Duration,
     /// How long the start waits for the other processes.
     pub timeout: Duration,
+    /// What is told, once, of a start that nobody has answered for a second and a half, and that goes on trying: where, why, and until when.
+    /// Nothing by default.
+    pub notice: fn(&str),
     /// How long the end waits until peers have taken what was sent to them.
     pub linger: Duration,
 }
@@ -68,6 +71,7 @@ impl Options {
             role: Role::Worker,
             outage: Duration::from_secs(2),
             timeout: Duration::from_secs(30),
+            notice: |_| {},
             linger: Duration::from_secs(1),
         }
     }

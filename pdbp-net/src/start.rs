@@ -146,15 +146,16 @@ impl Net {
         let deadline = after(options.timeout);
         let shared = shared(options)?;
         let tries = if reach == Reach::All { Tries::Again } else { Tries::Once };
-        let (listener, mut roster) = join::join(address, &shared, (deadline, tries), |own| {
-            let listener = match listen {
-                Some(listen) => bind(listen)?,
-                None => TcpListener::bind((own.ip(), 0))
-                    .map_err(|error| StartError::Address { address: own.ip().to_string(), error })?,
-            };
-            protect(&listener, options)?;
-            Ok(listener)
-        })?;
+        let (listener, mut roster) =
+            join::join(address, &shared, (deadline, tries), options.notice, |own| {
+                let listener = match listen {
+                    Some(listen) => bind(listen)?,
+                    None => TcpListener::bind((own.ip(), 0))
+                        .map_err(|error| StartError::Address { address: own.ip().to_string(), error })?,
+                };
+                protect(&listener, options)?;
+                Ok(listener)
+            })?;
         // From now on it is this process that tells others.
         roster.advertises = shared.advertised.is_some();
         if reach == Reach::Founder {

@@ -59,6 +59,7 @@ fn reach(settings: &Settings) -> Result<Net, StartError> {
         if settings.role == Role::Master { pdbp_net::Role::Master } else { pdbp_net::Role::Worker };
     options.outage = settings.outage;
     options.timeout = settings.timeout;
+    options.notice = |text| eprintln!("pdbp: {text}");
     let (join, listen, nodes) = (settings.join.clone(), settings.listen.clone(), settings.nodes);
     let (founds_open, founder_only) = (settings.found, settings.needs_founder_only);
     let joined = node::ask_beside(move || match (join, listen) {

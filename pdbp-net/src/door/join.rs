@@ -20,6 +20,8 @@ use crate::token;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Processes in a row that say where the primary is: they may not agree yet.
 const HOPS: u32 = 3;
+/// How long tries that come to nothing are nobody's business: processes of a cluster start side by side.
+const QUIET: Duration = Duration::from_millis(1500);
 /// How long a try to connect may take.
 const CONNECT: Duration = Duration::from_secs(1);
 /// What an end that expects TLS answers to anything else begins with.
@@ -65,12 +67,14 @@ pub(crate) fn join(
     addresses: &str,
     shared: &Shared,
     (deadline, tries): (Instant, Tries),
+    notice: fn(&str),
     mut listen: impl FnMut(SocketAddr) -> Result<TcpListener, StartError>,
 ) -> Result<(TcpListener, Roster), StartError> {
     let began = Instant::now();
     let named = addresses.split(',').map(str::trim).filter(|address| !address.is_empty());
     let mut turns = named.clone().cycle();
     let (mut hops, mut there) = (0, None);
+    let mut told = false;
     loop {
         let address = there.take().or_else(|| turns.next().map(str::to_owned)).unwrap_or_default();
         let error = match attempt(&address, shared, (began, deadline), &mut listen) {
@@ -84,12 +88,22 @@ pub(crate) fn join(
             Err(Try::Later(error)) => error,
             Err(Try::Again(error)) => StartError::NoFounder { address, waited: began.elapsed(), error },
         };
-        if tries == Tries::Once || Instant::now() + PAUSE >= deadline {
+        let now = Instant::now();
+        if tries == Tries::Once || now + PAUSE >= deadline {
             return Err(error);
+        }
+        if now.duration_since(began) >= QUIET && !std::mem::replace(&mut told, true) {
+            notice(&format!("{error}; this process goes on trying {}", until(deadline - now)));
         }
         hops = 0;
         std::thread::sleep(PAUSE / u32::try_from(named.clone().count().max(1)).unwrap_or(1));
     }
+}
+
+/// For how long something is tried.
+fn until(left: Duration) -> String {
+    const LONG: Duration = Duration::from_secs(1 << 30);
+    if left < LONG { format!("for {left:.0?}") } else { "until it is let in".to_owned() }
 }
 
 fn attempt(
@@ -183,10 +197,10 @@ impl Write for Timed {
     }
 }
 
-fn connect(address: &str) -> io::Result<TcpStream> {
+fn connect(address: &str) -> Result<TcpStream, Try> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
-    for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, CONNECT) {
+    for found in address.to_socket_addrs().map_err(|error| unusable(address, error))? {
+        match TcpStream::connect_timeout(&found, CONNECT) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 return Ok(stream);
@@ -194,7 +208,15 @@ fn connect(address: &str) -> io::Result<TcpStream> {
             Err(error) => last = error,
         }
     }
-    Err(last)
+    Err(last.into())
+}
+
+/// What is no host and port is none later, while a name may become known.
+fn unusable(address: &str, error: io::Error) -> Try {
+    match error.kind() {
+        ErrorKind::InvalidInput => Try::Never(StartError::Address { address: address.to_owned(), error }),
+        _ => Try::Again(error),
+    }
 }
 
 fn greet(

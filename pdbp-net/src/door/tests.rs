@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use pdbp_core::{Completion, Transport};
@@ -384,4 +385,28 @@ fn who_gives_way_to_strangers_is_called_again() {
     let _silent: Vec<_> = (0..PER_ADDRESS).map(|_| dial(net.address())).collect();
     listener.set_nonblocking(true).unwrap();
     until("it is called again", || listener.accept().is_ok());
+}
+
+/// Somebody may be waiting at a terminal. How long it takes does not matter, nor how many tries.
+#[test]
+fn who_joins_where_nobody_answers_is_told_once_where_why_and_until_when() {
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (timeout, notice) = (Duration::from_secs(4), |text: &str| SAID.lock().unwrap().push(text.to_owned()));
+    let late =
+        Net::join(&address, None, &Options { timeout, notice, ..options() }).err().unwrap().to_string();
+    let said = std::mem::take(&mut *SAID.lock().unwrap());
+    let [said] = said.as_slice() else { panic!("{said:?}") };
+    for text in [said, &late] {
+        assert!(text.contains(&address) && text.contains("refused"), "{text}");
+    }
+    assert!(said.contains("goes on trying for"), "{said}");
+    // What is no address is none later.
+    let wrong =
+        Net::join("host-without-port", None, &Options { timeout: SOON, notice, ..options() }).err().unwrap();
+    assert!(
+        matches!(&wrong, StartError::Address { address, .. } if address == "host-without-port"),
+        "{wrong}"
+    );
+    assert_eq!(*SAID.lock().unwrap(), [""; 0]);
 }
