@@ -1,55 +1,55 @@
-//! Notes: what a member gives in a short call it writes once, where all others read it, and nobody passes on anything.
+//! Notes: each member writes its contribution to a short call once, where all others read it, and nothing is passed on.
 //!
-//! Each member has a ring of [`NOTES`] notes. All count the calls that are done by notes alike, and the one with number n lies in place
-//! n mod [`NOTES`] of the rings of those that write in it. A note begins with a flag, which is written last: the number, and a sum over all calls by notes
-//! so far; then come two words that say which call it is, and the data. So whoever reads it sees whether its writer has called the same.
+//! Each member has a ring of [`NOTES`] notes. All members count the calls done by notes alike, and note number n lies in place n mod [`NOTES`]
+//! of the rings of the call's writers. A note begins with a flag, which is written last: the number, and a checksum of all calls by notes so
+//! far; then come two words that describe the call, and the data. So a reader sees whether the writer has called the same.
 //!
 //! ```text
 //!   │ done │ 0: flag, call, data │ 1 │ … │
 //! ```
 //!
-//! A member says in `done` with how many such calls it is done, and writes nothing over before all have said so of the call that was there: it
-//! is at most [`AHEAD`] calls ahead. A call in which all write, and a barrier, say the same of all calls before.
+//! A member records in `done` how many such calls it has finished, and overwrites a note only once all have finished the call that it belonged
+//! to: a member is at most [`AHEAD`] calls ahead. A call in which all write, and a barrier, imply the same for all calls before.
 
 use pdbp_core::collective::Writers;
 
 use super::super::sync::{AtomicU64, Ordering, fence, spin_loop};
 use super::{End, LINE, Slate, Sleepers, WORD, copy_in, copy_out};
 
-/// Words of a note that has room for 512 bytes; less in slates for shorter messages. A broadcast of 1 KiB between two takes 0.94 us so, and 0.81 by a
-/// message.
+/// Words of a note, with room for 512 bytes; fewer in slates for shorter messages. A broadcast of 1 KiB between two members takes 0.94 us in
+/// this way, and 0.81 by a message.
 const MOST_WORDS: usize = (HEAD + 512 / WORD).next_multiple_of(LINE);
-/// Places of a member. Half of them would do; those of the calls before tell in which one members have called different things.
+/// Notes per member. Half of them would do; those of earlier calls tell in which call members differed.
 const NOTES: usize = 16;
 const AHEAD: u64 = NOTES as u64 / 2;
-/// Words in front of the data: one more than are used, so that long loads do not lie across cache lines.
+/// Words in front of the data: one more than is used, so that long loads do not straddle cache lines.
 const HEAD: usize = 4;
 
-/// Who has written its note in the call by notes that was begun last.
+/// Who has written its note in the last call by notes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noted {
-    /// All that write in it.
+    /// All of the call's writers.
     All,
-    /// Not this member, nor perhaps others.
+    /// This member has not, nor perhaps have others.
     Missing(usize),
     /// This member has called something else, now or before.
     Differs(usize),
 }
 
-/// What a member knows of notes.
+/// A member's state in notes.
 pub(super) struct Notes {
-    /// Calls begun, and a sum over them.
+    /// The number of calls begun, and a checksum of them.
     number: u64,
     sum: u32,
-    /// The last ones.
+    /// The last calls.
     calls: [[u64; 2]; NOTES],
-    /// All have done with so many, as far as is known.
+    /// The number of calls that all members are known to have finished.
     done: u64,
     writers: Writers,
-    /// In the last call all of these that write have written; none from the second on does.
+    /// In the last call, all writers below `first_missing` have written; there are none from `end` on.
     first_missing: usize,
     end: usize,
-    /// This member has begun it, and has not ended it.
+    /// This member has begun the last call, and not ended it.
     is_under_way: bool,
 }
 
@@ -68,12 +68,12 @@ impl Notes {
         }
     }
 
-    /// The same at all members that have made the same calls by notes.
+    /// A checksum that is the same at all members that have made the same calls by notes.
     pub(super) fn history(&self) -> u32 {
         self.sum
     }
 
-    /// All have done with all calls.
+    /// All members have finished all calls.
     pub(super) fn are_read(&mut self) {
         self.done = self.number;
     }
@@ -83,7 +83,7 @@ impl Notes {
     }
 }
 
-/// As a flag has it.
+/// The number as stored in a flag.
 fn number_of(number: u64) -> u64 {
     number % (1 << 32)
 }
@@ -92,28 +92,28 @@ fn place(number: u64) -> usize {
     (number % NOTES as u64) as usize
 }
 
-/// The words of all notes of a member, with its `done`, in a slate whose slots have so many.
+/// The words of all notes of a member, with its `done`, in a slate with slots of `slot_words`.
 pub(super) fn member_words(slot_words: usize) -> usize {
     LINE + NOTES * slot_words.min(MOST_WORDS)
 }
 
 impl Slate {
-    /// Where those of a member begin; of one beyond the last, where all end.
+    /// Where the notes of a member begin; for the rank past the last, where all notes end.
     pub(super) fn notes(&self, rank: usize) -> usize {
         (1 + self.members) * LINE + rank * member_words(self.slot_words)
     }
 
-    /// With how many calls a member is done.
+    /// The number of calls that a member has finished.
     fn done(&self, rank: usize) -> Option<&AtomicU64> {
         self.line(self.notes(rank), 1).first()
     }
 
-    /// How often it has said that it goes on.
+    /// How often it has [gone on](End::go_on).
     fn steps(&self, rank: usize) -> Option<&AtomicU64> {
         self.line(self.notes(rank), 2).get(1)
     }
 
-    /// A note: its flag, the words that say which call it is, and its data.
+    /// A note: its flag, the words that describe the call, and its data.
     #[inline]
     fn note(&self, rank: usize, number: u64) -> Option<(&AtomicU64, [&AtomicU64; 2], &[AtomicU64])> {
         let words = self.slot_words.min(MOST_WORDS);
@@ -124,12 +124,12 @@ impl Slate {
 }
 
 impl End {
-    /// The most data of a note.
+    /// The most bytes of data in a note.
     pub fn longest_note(&self) -> usize {
         (self.slate.slot_words.min(MOST_WORDS) - HEAD) * WORD
     }
 
-    /// Whether this member may write in another call. If not a member has to read first what this one has written: this one.
+    /// The member that must first read what this one has written, if any; `None` if this member may write in another call.
     #[inline]
     pub fn unread_by(&mut self) -> Option<usize> {
         if self.notes.number - self.notes.done < AHEAD { None } else { self.last_to_read() }
@@ -138,7 +138,7 @@ impl End {
     fn last_to_read(&mut self) -> Option<usize> {
         let number = self.notes.number;
         let done = |rank| {
-            // Pairs with the store in `end_note`: what was read there is not overwritten before. Others may be further than this one.
+            // Pairs with the store in `end_note`: a note is not overwritten before it has been read. Others may be ahead of this member.
             let done = self.slate.done(rank).map_or(0, |done| done.load(Ordering::Acquire));
             (done.min(number), rank)
         };
@@ -147,7 +147,7 @@ impl End {
         (number - self.notes.done >= AHEAD).then_some(rank)
     }
 
-    /// Begins the next call by notes. All begin the same ones, which `call` describes, in the same order, and do not write before they
+    /// Begins the next call by notes. All members begin the same calls, described by `call`, in the same order, and do not write before they
     /// [may](Self::unread_by).
     #[inline]
     pub fn begin_note(&mut self, call: [u64; 2], writers: Writers) {
@@ -164,7 +164,7 @@ impl End {
         };
     }
 
-    /// Writes what this member gives, which is longer than a note at nobody. Also says whom to wake.
+    /// Writes this member's contribution, which must fit into a note at all members. Also returns whom to wake.
     #[inline]
     pub fn write_note(&mut self, data: &[u8]) -> Sleepers {
         let notes = &self.notes;
@@ -177,15 +177,15 @@ impl End {
             // Pairs with the loads in `noted` and `differing`.
             flag.store(notes.flag(), Ordering::Release);
         }
-        // Pairs with the fence in `doze`, and with that of the others here, as in `arrive`: of all who write the one whose fence is the last sees all
-        // other notes, and all that sleep; or who is about to sleep has its fence after that one, and sees all notes.
+        // Pairs with the fence in `doze`, and with the other members' fences here, as in `arrive`. Of all who write, the one whose fence comes
+        // last sees all other notes, and all sleepers; or a member about to sleep has its fence after that one, and sees all notes.
         fence(Ordering::SeqCst);
         let others = !super::bit(self.rank);
         let is_last = self.slate.has_sleepers(others) && self.noted() == Noted::All;
         Sleepers(if is_last { self.slate.take_sleepers(others) } else { 0 })
     }
 
-    /// Looks up to so many times whether all that write have written, and does nothing else.
+    /// Polls up to `looks` times whether all writers have written, and does nothing else.
     #[inline]
     pub fn look_for_notes(&mut self, looks: u32) -> Noted {
         for _ in 1..looks {
@@ -195,24 +195,24 @@ impl End {
         self.noted()
     }
 
-    /// How many of those that write in the last call have not been found to have written.
+    /// The number of members, among those still to be checked in the last call, that have not been found to have written.
     pub fn notes_to_come(&self) -> usize {
         self.notes.end - self.notes.first_missing
     }
 
-    /// Those that have not written in the last call.
+    /// The writers that have not written in the last call.
     pub fn without_note(&self) -> impl Iterator<Item = usize> {
         let others = (self.notes.first_missing..self.notes.end).filter(|rank| *rank != self.rank);
         let writers = others.filter(|rank| self.notes.writers.contains(*rank));
         writers.filter(|rank| {
             self.slate.note(*rank, self.notes.number).is_none_or(|(flag, ..)| {
-                // Whoever reads the note orders that.
+                // Reading the note orders this.
                 flag.load(Ordering::Relaxed) >> 32 != number_of(self.notes.number)
             })
         })
     }
 
-    /// Whether this member waits for notes, and needs not.
+    /// Whether this member waits for notes and need not.
     pub(super) fn may_read(&self) -> bool {
         self.notes.is_under_way && self.without_note().next().is_none()
     }
@@ -241,7 +241,7 @@ impl End {
         Noted::All
     }
 
-    /// Copies what begins at a byte of the note of a member, as far as it goes. All [have written](Noted::All).
+    /// Copies the bytes of a member's note from `at` on, until the note or `into` ends. All [must have written](Noted::All).
     #[inline]
     pub fn read_note(&self, rank: usize, at: usize, into: &mut [u8]) {
         let Some((.., body)) = self.slate.note(rank, self.notes.number) else { return };
@@ -258,13 +258,13 @@ impl End {
         }
     }
 
-    /// This member is done with the call: it has read all that it reads.
+    /// Ends the call for this member: it has read all that it needs.
     #[inline]
     pub fn end_note(&mut self) {
         let notes = &mut self.notes;
         notes.is_under_way = false;
         if notes.writers == Writers::All {
-            // All have come to this call, so they have done with those before.
+            // All have begun this call, so they have finished those before.
             notes.done = notes.number - 1;
         }
         if let Some(done) = self.slate.done(self.rank) {
@@ -273,16 +273,16 @@ impl End {
         }
     }
 
-    /// Whether the note that a member has written in the last call by notes still stands: it has not [taken it back](Self::take_back). What was read
-    /// before in its memory was as it is then.
+    /// Whether the note that a member wrote in the last call by notes still stands, and was not [taken back](Self::take_back). If so, what was
+    /// read before from the member's memory was valid at the time.
     pub fn stands(&self, rank: usize) -> bool {
-        // Pairs with the fence in `take_back`: if the note stands, what was read before was not written after that.
+        // Pairs with the fence in `take_back`: if the note stands, what was read before had not been overwritten since.
         fence(Ordering::SeqCst);
         let note = self.slate.note(rank, self.notes.number);
         note.is_some_and(|(flag, ..)| flag.load(Ordering::Acquire) == self.notes.flag())
     }
 
-    /// Takes back all notes: what they say where something is does not hold any more. For who gives up a call.
+    /// Takes back all notes: addresses in them are no longer valid. For a member that gives up a call.
     pub fn take_back(&self) {
         for number in 0..NOTES as u64 {
             if let Some((flag, ..)) = self.slate.note(self.rank, number) {
@@ -293,35 +293,37 @@ impl End {
         fence(Ordering::SeqCst);
     }
 
-    /// Says that this member goes on in a call, to those who wait for its next note.
+    /// Tells the members that wait for this one's next note that it makes progress in a call.
     pub fn go_on(&self) {
         if let Some(steps) = self.slate.steps(self.rank) {
-            // Nothing else is told by it.
+            // Publishes nothing else.
             steps.store(steps.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         }
     }
 
-    /// A number that changes when a member [goes on](Self::go_on).
+    /// A number that changes when any member [goes on](Self::go_on).
     pub fn steps(&self) -> u64 {
         let steps = (0..self.slate.members).filter_map(|rank| self.slate.steps(rank));
         steps.fold(0, |sum, steps| sum.wrapping_add(steps.load(Ordering::Relaxed)))
     }
 
-    /// The first one among the last calls by notes in which a member has called something else than this one, which has begun its call
-    /// `number`: the member, and what it has called. Members may be further than this one.
+    /// The first of the last calls by notes in which a member has called something other than this one, which has begun its call `number`: the
+    /// member, and its call. Members may be ahead of this one.
     pub fn differing(&self, number: u32) -> Option<(usize, [u64; 2])> {
         let own = self.notes.number;
         let numbers = own.saturating_sub(AHEAD - 1).max(1)..=own + AHEAD;
         let others = (0..self.slate.members).filter(|rank| *rank != self.rank);
         numbers.flat_map(|at| others.clone().map(move |rank| (at, rank))).find_map(|(at, rank)| {
             let (flag, words, _) = self.slate.note(rank, at)?;
-            // Pairs with the store in `write_note`. It is not overwritten before this member is done with later calls than its own last one.
+            // Pairs with the store in `write_note`. The note is not overwritten before this member has finished calls later than its own last
+            // one.
             if flag.load(Ordering::Acquire) >> 32 != number_of(at) {
                 return None;
             }
             let call = words.map(|word| word.load(Ordering::Relaxed));
             let differs = if at > own {
-                // It makes by notes what this one has made, or makes, by other means; but for a later note of the call that both make.
+                // The member makes by notes a call that this one has made, or makes, by other means; unless it is a later note of the call that
+                // both make.
                 self.notes.calls.get(place(own)) != Some(&call)
                     && number.wrapping_sub(call[0] as u32) as i32 >= 0
             } else {
@@ -332,7 +334,7 @@ impl End {
     }
 }
 
-/// A sum over calls so far, and the next one.
+/// A checksum of the calls so far and the next one.
 fn sum(before: u32, call: [u64; 2]) -> u32 {
     const ODD: [u64; 2] = [0x9E37_79B9_7F4A_7C15, 0xD6E8_FEB8_6659_FD93];
     let both = (u64::from(before) ^ call[0]).wrapping_mul(ODD[0]) ^ call[1];
