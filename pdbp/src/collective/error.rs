@@ -9,7 +9,7 @@ use super::Group;
 use super::join::MOST_MEMBERS;
 use crate::error::{LookupError, RegisterError};
 
-/// Number of ranks that [`GroupError::TimedOut`] lists in `others` at most.
+/// The most ranks that [`GroupError::TimedOut`] lists in `others`.
 pub(super) const MOST_NAMED: usize = 15;
 
 /// Why a call of a group failed.
@@ -18,7 +18,7 @@ pub(super) const MOST_NAMED: usize = 15;
 pub enum GroupError {
     /// The call is invalid. Nothing was sent, it does not count, and the group is as it was.
     Refused(Refused),
-    /// A member or its node is gone: it was dropped before it had made its calls, or has failed.
+    /// A member or its node is gone: it was dropped before it had made its calls, or it has failed.
     Lost {
         /// Its rank.
         rank: usize,
@@ -43,16 +43,16 @@ pub enum GroupError {
         /// The address of this member.
         address: String,
     },
-    /// Nothing has moved for as long as the group's patience.
+    /// Nothing has progressed for as long as the group's patience.
     TimedOut {
         /// The member that this one is waiting for.
         rank: usize,
         /// Its address.
         address: String,
-        /// Other members whose data for this call has not arrived, the first 15 of them. They may be waiting for somebody
+        /// Other members whose data for this call has not arrived, the first 15 of them. They may be waiting for another member
         /// themselves.
         others: Vec<usize>,
-        /// How long this one waited.
+        /// How long this member waited.
         waited: Duration,
         /// The call.
         call: Call,
@@ -66,7 +66,7 @@ pub enum GroupError {
         /// Why.
         cause: Cause,
     },
-    /// This member has ended the group before: it gave up a call or timed out.
+    /// This member has ended the group earlier: it gave up a call or timed out.
     Broken(Fault),
     /// The wait was ended by [`Node::interrupt`](crate::Node::interrupt) or [`interruptible`](crate::interruptible). A call that
     /// was [started](Group::start) can be waited for again; any other is given up.
@@ -155,7 +155,7 @@ pub enum JoinError {
     },
     /// A group has at most 65,536 members.
     TooMany {
-        /// How many the list has.
+        /// How many members the list has.
         members: usize,
     },
     /// A part is in another cluster of a grid.
@@ -169,7 +169,7 @@ pub enum JoinError {
     Register(RegisterError),
     /// Not all members joined in time.
     TimedOut {
-        /// How long this one waited.
+        /// How long this member waited.
         waited: Duration,
         /// Addresses of the members that have not joined.
         missing: Vec<String>,
@@ -185,7 +185,7 @@ pub enum JoinError {
         /// Bytes of a piece there and here.
         piece: (u32, u32),
     },
-    /// The node of a member has failed, or the member gave up joining when all others were there.
+    /// The node of a member has failed, or the member gave up joining after all others had arrived.
     Lost {
         /// Its rank.
         rank: usize,

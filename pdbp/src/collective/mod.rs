@@ -35,42 +35,44 @@
 //! * A call gives the same bits at all members, and in every run of a group of the same size: the order in which values are
 //!   combined depends on ranks alone. Min and Max order −0 below +0, and NaN wins.
 //! * A call returns when this member has done its part: after a broadcast the root may go on while others still receive. As with
-//!   all messages, what has not been received when the cluster is dropped is lost: end with [`Node::quiesce`](crate::Node::quiesce)
-//!   and [`Node::barrier`](crate::Node::barrier).
+//!   all messages, data that has not been received when the cluster is dropped is lost: end with
+//!   [`Node::quiesce`](crate::Node::quiesce) and [`Node::barrier`](crate::Node::barrier).
 //! * **If a member dies, the call fails at all others with an error that names it** ([`GroupError::Lost`]). After that, and after
 //!   every other error except [`GroupError::Refused`], the group is broken: every call returns the error, and the data of the
-//!   failed call is undefined. Make a new group of the members that are left. ([`GroupError::Interrupted`] leaves a call that was
+//!   failed call is undefined. Make a new group of the remaining members. ([`GroupError::Interrupted`] leaves a call that was
 //!   [started](Group::start) intact.) A killed process is detected on its own host by its process number, and on other hosts by
 //!   connections kept open for this, over MPI too. Where a firewall prevents those, calls time out.
 //! * Groups of the same name may follow each other without further synchronisation: a member that is ahead joins the next group
 //!   once all others have joined and left this one. A member that gives up joining may join again; members that may already have
 //!   joined with it get [`JoinError::Lost`], or an error from their first call.
-//! * Nobody waits forever: a call in which nothing moves for as long as the group's patience ends with [`GroupError::TimedOut`],
-//!   which names the member it waited for, and the others whose data is missing.
+//! * No call waits forever: if nothing progresses for as long as the group's patience, it ends with [`GroupError::TimedOut`], which
+//!   names the member that it waited for, and the others whose data is missing.
 //! * Up to 64 members that all share memory (threads of one process, MPI processes of one host on Linux) exchange data through
 //!   flags and slots there: a *slate* ([`group_shared_memory`](crate::Settings::group_shared_memory)). Calls of up to 512 bytes
 //!   need no messages: each member writes its input once, and all that need it read it ([`Call::writers`]). Results have the same
 //!   bits with and without a slate.
 //! * Where the system lets each of them read the others' memory, as a debugger would, such members read long blocks of scatter, and
-//!   with five members or more of all_gather and all_to_all, directly from where they are, so that each is copied once
+//!   with five members or more of all_gather and all_to_all, directly from the sender's memory, so each block is copied once
 //!   ([`Call::reads`], [`group_reads`](crate::Settings::group_reads), [`pdbp_local::reading`]). If a started call is
 //!   [forgotten](std::mem::forget), the others do not learn that its data may have changed, and take what they read for valid.
 //! * Members on nodes of a [fabric](crate::Settings::fabric), one on each, let its switches carry out what they can: barrier,
 //!   broadcast, reduce and all_reduce with the operations defined here, scatter and gather of blocks up to 125 bytes
 //!   ([`Call::fits_switches`], [`group_switches`](crate::Settings::group_switches)). Switches combine in the order of their ports,
-//!   so that floats may have other bits than with messages; they are still the same at all members and in every run on the same
+//!   so floats may have other bits than with messages; the bits are still the same at all members and in every run on the same
 //!   fabric.
-//! * [`Group::local`] makes the group of the members on this one's host or board, and [`Group::split`] divides a group by a colour.
-//! * Each member is a part of its own, so that its messages never mix with the program's. A group runs one call at a time; to
-//!   overlap two calls make two groups. Between two members at most four pieces ([`WINDOW`]) of calls and as many of tagged
-//!   messages are in flight, so that a group cannot use up the space of all others. A piece fills a block (`block_bytes`, up to 60
-//!   KiB) or a slot of the slate (up to 32 KiB).
+//! * [`Group::local`] makes the group of the members on this member's host or board, and [`Group::split`] divides a group by a
+//!   colour.
+//! * Each member is a part of its own, so its messages never mix with the program's. A group runs one call at a time; to overlap
+//!   two calls make two groups. Between two members at most four pieces ([`WINDOW`]) of calls and as many of tagged messages are in
+//!   flight, so a group cannot use up the space of all others. A piece fills a block (`block_bytes`, up to 60 KiB) or a slot of the
+//!   slate (up to 32 KiB).
 //!
+//! The algorithms and their cost are described in [`pdbp_core::collective`], which implements them.
 //! The algorithms and their cost are described in [`pdbp_core::collective`], which implements them.
 //!
 //! # What is left out
 //! * **A setting that selects an algorithm.** Members with different values would deadlock, and the best algorithm follows from the
-//!   kind and length of the call. To compare algorithms run them by [`Steps::by`](pdbp_core::collective::Steps::by) over any
+//!   kind and length of the call. To compare algorithms, run them by [`Steps::by`](pdbp_core::collective::Steps::by) over any
 //!   carrier, as `pdbp rapidio scale` does.
 //! * **Leaders that communicate for their hosts** in groups that span several. Unless all members share memory, all send messages.
 //!   Launchers number the ranks of a host consecutively, and the trees here then send little between hosts; no measurement has
@@ -108,14 +110,15 @@ pub use value::{Number, Operation, With};
 
 /// A member of a group. See the [module](self).
 ///
-/// It belongs to the thread that made it. Dropping it tells the others that it has left, which may wait up to a second for room.
+/// A group belongs to the thread that made it. Dropping it tells the others that this member has left, which may wait up to a
+/// second for room.
 pub struct Group {
     line: Line,
     member: Member<'static>,
     patience: Duration,
     name: String,
     made: Made,
-    /// Before that, others can only know that this member is joining.
+    /// Until it has joined, others can only know that this member is joining.
     has_joined: bool,
 }
 
@@ -146,24 +149,23 @@ impl Group {
         self.line.reads_memory()
     }
 
-    /// Whether the switches of a fabric carry out what they can of the calls; the same at all members. [`Stats::in_switches`]
-    /// counts the calls that they did.
+    /// Whether the switches of a fabric carry out the calls that they can; the same at all members. [`Stats::in_switches`] counts
+    /// the calls that they did.
     pub fn has_switches(&self) -> bool {
         self.line.switches().is_some()
     }
 
-    /// How long a call waits while nothing moves.
+    /// How long a call waits without progress.
     pub fn patience(&self) -> Duration {
         self.patience
     }
 
-    /// Sets how long a call waits while nothing moves. Members may differ in this.
+    /// Sets how long a call waits without progress. Members may differ in this.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
 
-    /// Begins a call and returns it; it ends when [`Started`] reports that it is done. Others see nothing of it before its first
-    /// poll.
+    /// Begins a call, which is done once [`Started`] reports so. Other members see nothing of the call before its first poll.
     ///
     /// # Errors
     /// [`GroupError::Refused`], which leaves the group as it was; otherwise the error that broke the group earlier.
@@ -184,10 +186,11 @@ impl Group {
             _ => None,
         };
         match noted {
-            // Members share memory and called it at nearly the same time.
+            // Members share memory and made the call at nearly the same time.
             Some(true) => Ok(()),
             Some(false) => Started::noted(self, request)?.wait(patience),
-            // Not by `start`, whose lifetime is longer: this call ends here. It is large, so it is waited for where it was built.
+            // Not by `start`, whose lifetime is longer: this call ends here. `Started` is large, so the wait happens where it was
+            // built.
             None => match &mut Started::begin(self, request) {
                 Ok(started) => started.wait(patience),
                 Err(error) => Err(error.clone()),
@@ -195,7 +198,7 @@ impl Group {
         }
     }
 
-    /// Returns when all members have called it.
+    /// Waits until all members have called it.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -293,7 +296,7 @@ impl Group {
         Ok(data.get_mut(start..start + each + usize::from(rank < more)).unwrap_or_default())
     }
 
-    /// Exchanges a block between each two members: block `i` of `give` goes to member `i`, and `get` receives one block from each,
+    /// Exchanges a block between every two members: block `i` of `give` goes to member `i`, and `get` receives one block from each,
     /// in rank order.
     ///
     /// # Errors
@@ -302,9 +305,9 @@ impl Group {
         self.call(Request::all_to_all(give, get))
     }
 
-    /// Sends `data` to one member, which receives it by its tag. Returns when it is in flight: up to three messages that fit in a
-    /// block may be sent before any is received. **If all members of a ring first send a longer message, all wait for each other**:
-    /// use [`send_recv`](Self::send_recv).
+    /// Sends `data` to one member, which receives it by its tag. Returns when the data is in flight: up to three messages that fit
+    /// in a block may be sent before any is received. **If all members of a ring first send a longer message, all wait for each
+    /// other**: use [`send_recv`](Self::send_recv).
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -312,7 +315,7 @@ impl Group {
         self.call(Request::send(to, tag, data))
     }
 
-    /// Receives the first message from a member that has this tag. It must have as many bytes as `data`.
+    /// Receives the first message from a member with this tag. It must have as many bytes as `data`.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -320,7 +323,7 @@ impl Group {
         self.call(Request::recv(from, tag, data))
     }
 
-    /// Sends to one member and receives from another at the same time, with the same tag, so that a ring cannot deadlock.
+    /// Sends to one member and receives from another at the same time, with the same tag, so a ring cannot deadlock.
     ///
     /// # Errors
     /// See [`GroupError`].

@@ -6,8 +6,8 @@ use pdbp_core::collective::{Call, Data, Kind, Member, Op, Refused, Running, Star
 use super::value::{Fold, parts};
 use super::{Number, Operation};
 
-/// A call of a group and its data. The methods of [`Group`](super::Group) with the same names describe each call, and wait for its
-/// end.
+/// A call of a group and its data. The methods of [`Group`](super::Group) with the same names describe each call, and wait until
+/// it is done.
 #[must_use = "a group has to start it"]
 pub struct Request<'d> {
     what: What,
@@ -70,14 +70,14 @@ impl<'d> Request<'d> {
         Self::reducing(Kind::AllReduce, 0, data, op)
     }
 
-    /// See [`Group::reduce_scatter`](super::Group::reduce_scatter), which also returns where this member's share is.
+    /// See [`Group::reduce_scatter`](super::Group::reduce_scatter), which also returns this member's share.
     pub fn reduce_scatter<T: Number>(data: &'d mut [T], op: impl Operation<T> + 'd) -> Self {
         Self::reducing(Kind::ReduceScatter, 0, data, op)
     }
 
     /// See [`Group::all_to_all`](super::Group::all_to_all).
     pub fn all_to_all<T: Pod>(give: &'d [T], get: &'d mut [T]) -> Self {
-        // Only the group knows how long a block is.
+        // Only the group can tell the length of a block.
         Self::moving(Kind::AllToAll, 0, size_of_val(give), cast_slice(give), cast_slice_mut(get))
     }
 
@@ -110,7 +110,7 @@ impl<'d> Request<'d> {
         }
     }
 
-    /// The call, completed with what only the group knows.
+    /// Returns the call, completed with what only the group knows.
     #[inline]
     pub(super) fn resolve(&mut self, member: &Member<'_>) -> Result<What, Refused> {
         if let What::Call(call) = &mut self.what {
@@ -136,14 +136,14 @@ impl<'d> Request<'d> {
         Ok(self.what)
     }
 
-    /// Its data.
+    /// The call's data.
     #[inline]
     pub(super) fn data(&mut self) -> Data<'_, '_> {
         let fold = self.fold.as_mut().map(|fold| &mut **fold as _);
         Data { input: self.input, output: &mut *self.output, fold }
     }
 
-    /// Begins it.
+    /// Begins the call.
     #[inline]
     pub(super) fn start(&mut self, member: &mut Member<'_>) -> Result<Running, StartError> {
         match self.resolve(member)? {

@@ -1,8 +1,8 @@
 //! Which groups have a slate, and how their members come to share it.
 //!
-//! When all have greeted each other, and all can share memory, member 0 makes the slate and tells the others its key. Each of them
-//! looks for it and tells all others whether it found it. So all know the same, and if one has not found it, the group uses
-//! messages.
+//! When all members have greeted each other, and all can share memory, member 0 makes the slate and tells the others its key. Each
+//! of them looks for it and tells all others whether it found it. So all members reach the same conclusion: if one has not found
+//! the slate, the group uses messages.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -19,7 +19,8 @@ use crate::node::Node;
 
 /// Maximum bytes of a slate. With more members its slots are shorter.
 const MEMORY: usize = 32 << 20;
-/// Maximum data of a slot. Longer ones gain a tenth where both members write, but take longer to fill before the first can be read.
+/// Maximum data of a slot. Longer slots gain a tenth where both members write, but take longer to fill before the first can be
+/// read.
 const LONGEST: usize = 32 << 10;
 
 /// The slates of this process, by their keys.
@@ -60,7 +61,7 @@ pub(super) fn slot_piece(members: usize, piece: usize) -> Option<usize> {
     Some(most / GRAIN * GRAIN).filter(|most| *most > 0)
 }
 
-/// Makes a slate for threads of this process, or for several processes. Others find it by the key and place returned, as long as
+/// Makes a slate for threads of this process, or for several processes. Others find it by the returned key and place, as long as
 /// the end lives.
 pub(super) fn make(members: usize, piece: usize, spans_processes: bool) -> Option<(NonZeroU64, u64, End)> {
     let key = random();
@@ -75,7 +76,7 @@ pub(super) fn make(members: usize, piece: usize, spans_processes: bool) -> Optio
     Some((key, 0, End::new(&slate, 0)?))
 }
 
-/// The end of member `rank` of a slate that another member has made.
+/// Returns member `rank`'s end of a slate that another member has made.
 pub(super) fn find(key: NonZeroU64, at: u64, (rank, members): (usize, usize), piece: usize) -> Option<End> {
     if at != 0 {
         let at = Location::from_bits(at);

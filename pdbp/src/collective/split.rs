@@ -6,7 +6,7 @@ use super::join::{join, sum};
 use super::switches::Switches;
 use super::{Group, JoinError};
 
-/// How many groups were made from this one: by `local`, which members elsewhere need not call as often, and by `split`.
+/// How many groups were made from this one: by `local`, which members elsewhere need not call equally often, and by `split`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Made {
     local: u32,
@@ -14,12 +14,12 @@ pub(super) struct Made {
 }
 
 impl Group {
-    /// The group of the members near this one, in the order of their ranks here: those whose nodes share memory with this one's
-    /// (threads of a process, MPI processes of one host on Linux) and, on a [fabric](crate::Settings::fabric), those on its board.
-    /// A member with nobody near it, or connected by sockets, is in a group with those on its own node only.
+    /// Makes the group of the members near this one, in the order of their ranks here: those whose nodes share memory with this
+    /// one's (threads of a process, MPI processes of one host on Linux) and, on a [fabric](crate::Settings::fabric), those on its
+    /// board. A member without neighbours, or connected by sockets, is in a group with those on its own node only.
     ///
-    /// Collective: all members there call it, and wait for each other as long as this group's [patience](Self::patience). This
-    /// group stays as it is. It may be called again: each new group gets names of its own.
+    /// Collective: all those members must call it, and wait for each other as long as this group's [patience](Self::patience).
+    /// This group is unaffected. It may be called again: each new group gets names of its own.
     ///
     /// ```
     /// use pdbp::{Cluster, collective::{Group, Sum}};
@@ -52,7 +52,7 @@ impl Group {
     }
 
     /// Splits the group: members that pass the same colour form a new group, in the order of their ranks here. Collective: all
-    /// members call it. This group stays as it is; the new one inherits its [patience](Self::patience).
+    /// members must call it. This group is unaffected; the new one inherits its [patience](Self::patience).
     ///
     /// # Errors
     /// See [`JoinError`]; [`JoinError::Call`] if the colours could not be exchanged, as in a broken group, and
@@ -70,14 +70,14 @@ impl Group {
         nodes.filter(|(rank, node)| is_member(*rank, **node)).map(|(rank, _)| rank).collect()
     }
 
-    /// The group of the members with these ranks, of which this is one; all pass the same list.
+    /// Makes the group of the members with these ranks, of which this is one; all must pass the same list.
     fn of_ranks(&self, ranks: &[usize], name: &str) -> Result<Self, JoinError> {
         let node = self.line.part().node();
         let nodes: Vec<_> = ranks.iter().filter_map(|rank| self.line.nodes().get(*rank).copied()).collect();
         let own = self.rank();
         let rank = ranks.iter().position(|rank| *rank == own);
         let rank = rank.ok_or_else(|| JoinError::NotInList { part: self.line.part().name().to_owned() })?;
-        // Its number distinguishes it from groups made before and after, its first member from those made at the same time.
+        // Its number distinguishes it from groups made before and after, its first member from groups made at the same time.
         let name = format!("{name}.{}", ranks.first().unwrap_or(&0));
         join(node, &name, &nodes, rank, sum(ranks.iter().map(|rank| *rank as u64)), self.patience)
     }

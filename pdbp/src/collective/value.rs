@@ -17,7 +17,7 @@ mod sealed {
     }
 
     pub trait Operation<T> {
-        /// The operation as others are told it, and the function if it is the program's.
+        /// The operation as sent to the others, and the function if it is the program's.
         fn parts<'d>(self) -> (Op, Option<Fold<'d>>)
         where
             Self: 'd;
@@ -48,7 +48,7 @@ impl<T: Number> sealed::Operation<T> for Op {
 }
 
 /// Combines values with a function, which must be associative and commutative and the same at all members. The left argument comes
-/// from the lower rank; in rings, ranks count from some member on.
+/// from the lower rank; in rings, ranks are counted from some member on.
 ///
 /// ```
 /// use pdbp::{Cluster, collective::{Group, With}};

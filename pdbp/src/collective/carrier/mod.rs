@@ -15,25 +15,27 @@ use super::switches::Switches;
 use crate::error::{RecvError, SendError};
 use crate::part::{Interest, Message, Part, Target};
 
-/// How long a member that leaves waits for room to say so.
+/// How long a member that leaves waits for room to announce it.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// With a slate, the part is polled only this often: it receives wake-ups and news of members that gave up joining.
+/// With a slate, only every `LOOKS`th attempt to receive polls the part, which receives wake-ups and news of members that gave up
+/// joining.
 const LOOKS: u32 = 64;
-/// Looks at the flag of the member waited for between two polls that find nothing: a poll takes some 590 instructions, a look five.
+/// Polls of the flag of the member waited for, between two full polls that find nothing: a full poll takes some 590 instructions, a
+/// flag five.
 const WATCH: u32 = 16;
-/// Looks at a barrier, and for the notes of a short call, before anything else is done.
+/// Polls at a barrier, and for the notes of a short call, before anything else is done.
 const FIRST_WATCH: u32 = 200;
 /// Polls in a row that find nothing before a member yields, if there is a processor for each member.
 const SPINS: u32 = 200;
-/// The same for a process with a single processor, which a launcher may have bound it to, as it has the others to theirs. A member
+/// The same for a process with a single processor, to which a launcher may have bound it, as it has the others to theirs. A member
 /// that shares several processors with more members yields at once.
 const BOUND_SPINS: u32 = 4;
 /// How often it then yields before it sleeps.
 const YIELDS: u32 = 100;
-/// How long a member sleeps that waits for a free slot: taking a message wakes nobody.
+/// How long a member that waits for a free slot sleeps: taking a message does not wake the sender.
 pub(super) const NAP: Duration = Duration::from_millis(1);
 
-/// What a waiting member looks at.
+/// What a waiting member polls for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watch {
     Message,
@@ -46,12 +48,12 @@ pub(super) enum Watch {
 /// A member's part and the addresses of the others.
 pub(super) struct Line {
     part: Part,
-    /// `None` until the member is known.
+    /// `None` until the member's part is known.
     targets: Vec<Option<Target>>,
     /// Addresses and nodes of the members, by rank.
     addresses: Vec<String>,
     nodes: Vec<NodeId>,
-    /// Carries messages if all members share memory; short calls combine their values in `scratch` then.
+    /// Carries messages if all members share memory; short calls then combine their values in `scratch`.
     slate: Option<End>,
     scratch: Box<[u8]>,
     /// Process numbers of all members, if each can read the memory of the others.
@@ -76,13 +78,13 @@ impl Line {
         Self { part, targets, addresses, nodes, slate, scratch, processes, switches, polls, spins }
     }
 
-    /// From now on messages go through a slate. With `processes`, long data is read directly from the memory of the others.
+    /// Sends messages through a slate from now on. With `processes`, long data is read directly from the memory of the others.
     pub(super) fn set_slate(&mut self, end: End, processes: Option<Vec<u32>>) {
         self.scratch = vec![0; Call::scratch(self.addresses.len(), end.longest_note())].into();
         (self.slate, self.processes) = (Some(end), processes);
     }
 
-    /// From now on switches carry out what they can.
+    /// Lets switches carry out what they can from now on.
     pub(super) fn set_switches(&mut self, mut switches: Switches) {
         switches.attach(&self.part);
         self.switches = Some(switches);
@@ -125,11 +127,11 @@ impl Line {
     }
 
     /// Enters a barrier through flags in shared memory and waits for the others as long as that is cheaper than anything else.
-    /// Returns whether all have arrived; `None` if this member has not entered it: there is no slate, or there are messages to read
-    /// first.
+    /// Returns whether all have arrived; `None` if this member has not entered the barrier, because there is no slate, or there are
+    /// messages to read first.
     #[inline]
     pub(super) fn try_barrier(&mut self, member: &mut Member<'_>) -> Option<bool> {
-        // Messages that are here already belong to earlier calls: nobody has passed this barrier.
+        // Messages that have arrived already belong to earlier calls: no member has passed this barrier.
         let end = self.slate.as_mut().filter(|end| !end.has_come())?;
         let (mut met, sleepers) = end.arrive(member.enter_barrier()?);
         if self.spins == SPINS && met != Met::All {
@@ -151,12 +153,12 @@ impl Line {
         }
     }
 
-    /// Who has arrived at it.
+    /// Polls the barrier once.
     pub(super) fn meet(&mut self) -> Met {
         self.slate.as_mut().map_or(Met::All, |end| end.meet(1))
     }
 
-    /// The members that have not.
+    /// The members that have not arrived at it.
     pub(super) fn missing(&self) -> impl Iterator<Item = usize> {
         self.slate.iter().flat_map(End::missing)
     }
@@ -165,13 +167,13 @@ impl Line {
         sleepers.for_each(|rank| self.wake(rank));
     }
 
-    /// As [`linger`](Self::linger), for a call that switches carry out.
+    /// Like [`linger`](Self::linger), for a call that switches carry out.
     pub(super) fn linger_for_switches(&self, idle: u32) -> bool {
         if idle <= YIELDS {
             std::thread::yield_now();
             return true;
         }
-        // Looks once more, so that whatever completes the call from now on wakes this member.
+        // Checks once more, so that whatever completes the call from now on wakes this member.
         self.switches.as_ref().is_some_and(|switches| !switches.will_sleep())
     }
 
@@ -208,7 +210,7 @@ impl Line {
         Ok(())
     }
 
-    /// Anybody who knows the name of the part can open streams to it; unread, they would hold their blocks and end every wait.
+    /// Any part that knows this part's name can open streams to it; unread, they would hold their blocks and end every wait.
     fn refuse_streams(&self) {
         while let Ok(Some(stream)) = self.part.try_accept_stream() {
             drop(stream);
@@ -261,16 +263,16 @@ impl Line {
         self.target(rank).is_some_and(|target| !self.part.shared().engine().has_part(target))
     }
 
-    /// Whether a message comes from the member it names. Others are dropped: the part has a name, and anybody can send to it.
+    /// Whether a message comes from the member that it names. Others are dropped: the part has a name, and any part can send to it.
     pub(super) fn is_of_member(&self, message: &Message) -> bool {
         sender(message).and_then(|rank| self.target(rank)).is_some_and(|target| target == message.source())
     }
 
-    /// Repeats `tell` until all others have been told, for a second at most.
+    /// Repeats `tell` until it reports that all others have been told, for a second at most.
     pub(super) fn tell(&mut self, mut tell: impl FnMut(&mut Self) -> bool) {
         let began = Instant::now();
         while !tell(self) && began.elapsed() < FAREWELL {
-            // A member without room for it may be waiting for room itself.
+            // A member that has no room for the news may be waiting for room itself.
             while self.part.try_recv().is_some() {}
             while self.slate.as_mut().is_some_and(|end| end.take(|_, _| ())) {}
             let _ = self.wait(Interest::Recv, Duration::from_millis(2));
@@ -302,7 +304,7 @@ impl Carrier for Line {
                 Sent::Done
             }
             Err(SendError::WouldBlock) => Sent::NoRoom,
-            // The node or the part is gone: a piece fits in a block, and nothing else takes loans of this part.
+            // The node or the part is gone: a piece fits in a block, and no other code takes loans of this part.
             Err(_) => Sent::Gone,
         }
     }

@@ -6,15 +6,16 @@ use pdbp_local::slate::{End, Noted, Sleepers};
 use super::{FIRST_WATCH, Line, SPINS};
 
 impl Line {
-    /// Who writes in a call by notes, the same at all members; `None` if the call is not done by notes.
+    /// The members that write in a call by notes, the same at all members; `None` if the call is not done by notes.
     #[inline]
     pub(in crate::collective) fn writers(&self, call: &Call) -> Option<Writers> {
         let end = self.slate.as_ref()?;
         call.writers(self.addresses.len(), end.longest_note())
     }
 
-    /// Does a call by notes and waits for those of others as long as that is cheaper than anything else. Returns whether it is
-    /// done; `None` if it was not begun: it is not done by notes, is invalid, or there are messages to read first.
+    /// Does a call by notes and waits for those of others as long as that is cheaper than anything else. Returns whether the
+    /// call is done; `None` if it was not begun, because it is not done by notes, is invalid, or there are messages to read
+    /// first.
     #[inline]
     pub(in crate::collective) fn try_notes(
         &mut self,
@@ -24,7 +25,7 @@ impl Line {
     ) -> Option<bool> {
         let writers = self.writers(call)?;
         let (rank, members) = (member.rank(), member.members());
-        // Messages that are here already belong to earlier calls.
+        // Messages that have arrived already belong to earlier calls.
         let end = self.slate.as_mut().filter(|end| !end.has_come())?;
         if writers.contains(rank) && end.unread_by().is_some() {
             return None;
@@ -39,7 +40,7 @@ impl Line {
     }
 
     /// Writes this member's input to the last call begun, or to a round of it. Returns the member that must first read what was
-    /// written before, if any; then try again.
+    /// written before, if any; the caller must then try again.
     pub(in crate::collective) fn begin_notes(
         &mut self,
         member: &Member<'_>,
@@ -65,7 +66,7 @@ impl Line {
         }
     }
 
-    /// Reads them. Returns whether they were valid.
+    /// Reads the notes. Returns whether they were valid.
     #[inline]
     pub(in crate::collective) fn read_notes(
         &mut self,
@@ -92,12 +93,12 @@ impl Line {
         self.slate.as_ref().map_or(0, End::notes_to_come)
     }
 
-    /// A member that must read what this one has written before it may write again.
+    /// The member that must read what this one has written before it may write again, if any.
     pub(in crate::collective) fn unread_by(&mut self) -> Option<usize> {
         self.slate.as_mut().and_then(End::unread_by)
     }
 
-    /// A member whose notes belong to other calls than this one's, which has begun its calls up to `number`.
+    /// A member whose notes belong to calls other than this one's, which has begun its calls up to `number`.
     pub(in crate::collective) fn differing(&self, number: u32) -> Option<(usize, [u64; 2])> {
         self.slate.as_ref().and_then(|end| end.differing(number))
     }

@@ -8,7 +8,8 @@ use pdbp_local::slate::End;
 
 use super::Line;
 
-/// The note that says where input is. Exposes the address, so that what was written there before is visible when the note is read.
+/// The note that tells where the input is. Exposes the address, so that everything written there before is visible when the note
+/// is read.
 pub(in crate::collective) fn note(data: &Data<'_, '_>) -> [u8; size_of::<u64>()] {
     (data.input.as_ptr().expose_provenance() as u64).to_ne_bytes()
 }
@@ -48,7 +49,7 @@ impl Line {
         is_read
     }
 
-    /// A writer of this round that has withdrawn its note: it has given up the call, and what was read is invalid.
+    /// A writer of this round that has withdrawn its note, if any: it has given up the call, and the data read from it is invalid.
     pub(in crate::collective) fn taken_back(&self, rank: usize, writers: Writers) -> Option<usize> {
         let mut others = (0..self.addresses.len()).filter(|other| *other != rank && writers.contains(*other));
         others.find(|other| self.slate.as_ref().is_some_and(|end| !end.stands(*other)))

@@ -2,13 +2,13 @@
 //!
 //! Each member registers a part of its own, `name#rank`, on its node, looks up those of the others, and greets them with a hash
 //! over the list, the number of members and the length of pieces. It sends to the parts that greeted it, not to those in the
-//! tables, which may still hold a part of an older group of that name. When all others have greeted it, it tells all of them which
-//! parts it takes for the members, by a hash. **A member has joined when all others have told it the hash that it told them**, so
-//! that all agree on the parts.
+//! tables, which may still hold a part of an older group of that name. When all others have greeted it, it sends each of them a
+//! hash of the parts that it takes for the members. **A member has joined when all others have sent it the hash that it sent
+//! them**, so that all agree on the parts.
 //!
-//! A member that gives up joining says so, and may join again with another part, which replaces the first as long as nobody can
-//! have joined with that. A member that was told the hash may have joined, made its calls and left; a new greeting from it is for
-//! the *next* group of this name, and is ignored until this member has left, too.
+//! A member that gives up joining announces this, and may join again with another part, which replaces the first as long as no
+//! member can have joined with that. A member that was sent the hash may have joined, made its calls and left; a new greeting from
+//! it is for the *next* group of this name, and is ignored until this member has left, too.
 
 mod greeting;
 
@@ -32,10 +32,10 @@ use crate::part::{Interest, Part, Target};
 
 /// Maximum bytes kept for messages that arrive early; with more members, pieces are shorter.
 const EARLY: usize = 64 << 20;
-/// The longest piece, so that its block has 60 KiB with all headers: MPI sends longer ones between hosts by rendezvous, and then
-/// two that send to each other get half of the link each way.
+/// The longest piece; its block then has 60 KiB with all headers. MPI sends longer blocks between hosts by rendezvous, and two that
+/// send to each other then get half of the link each way.
 const LONGEST: usize = (60 << 10) - 256;
-/// Messages have room for ranks below this.
+/// Messages carry ranks below this.
 pub(super) const MOST_MEMBERS: usize = 1 << 16;
 /// The length of a piece is a multiple of this.
 pub(super) const GRAIN: usize = 64;
@@ -43,9 +43,10 @@ pub(super) const GRAIN: usize = 64;
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Group {
-    /// A group of one part on each node of the cluster, ranked by node index. Collective: each node calls it, with the same name.
+    /// Makes a group of one part on each node of the cluster, ranked by node index. Collective: each node must call it, with the
+    /// same name.
     ///
-    /// `patience` is how long this call, and later the calls of the group, wait while nothing moves.
+    /// `patience` is how long this call, and later the calls of the group, wait without progress.
     ///
     /// # Errors
     /// See [`JoinError`].
@@ -55,9 +56,9 @@ impl Group {
         join(node, name, &nodes, node.id().index(), list, patience)
     }
 
-    /// A group of the named parts, ranked by their place in the list. Collective: each of them calls it, with the same list and
-    /// name. `part` is the caller; it receives nothing of the group itself. Several members may be on one node, each on its own
-    /// thread.
+    /// Makes a group of the named parts, ranked by their place in the list. Collective: each of them must call it, with the same
+    /// list and name. `part` is the caller; it receives nothing of the group itself. Several members may be on one node, each on
+    /// its own thread.
     ///
     /// # Errors
     /// See [`JoinError`].
@@ -148,25 +149,25 @@ pub(super) fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
     bytes.fold(0xCBF2_9CE4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
 }
 
-/// What members share to exchange data without messages.
+/// How members exchange data without messages.
 enum Shared {
     Slate(Box<End>),
     Switches(Switches),
 }
 
-/// What a joining member knows of another.
+/// A joining member's record of another.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peer {
     /// What it was told last, and at which address.
     told: Option<(Target, Greeting)>,
-    /// What it said last.
+    /// What it told this member last.
     said: Option<Greeting>,
     /// Whether it has given up joining.
     has_withdrawn: bool,
 }
 
 impl Peer {
-    /// Whether it was told the hash over all parts: from then on it may have joined.
+    /// Whether it was sent the hash over all parts: from then on it may have joined.
     fn may_have_joined(&self) -> bool {
         self.told.is_some_and(|(_, told)| told.parts.is_some())
     }
@@ -177,7 +178,7 @@ struct Joining {
     group: Group,
     greeting: Greeting,
     peers: Vec<Peer>,
-    /// This member's end of what the group shares.
+    /// This member's end of the slate or the switches.
     end: Option<Shared>,
 }
 
@@ -228,7 +229,7 @@ impl Joining {
         self.peer(rank).said
     }
 
-    /// Whether a member has greeted this one. A member that gave up counts as long as others are missing: it may join again.
+    /// Whether a member has greeted this one. A member that gave up counts while others are missing: it may join again.
     fn is_there(&self, rank: usize) -> bool {
         self.said(rank).is_some()
     }
@@ -237,7 +238,7 @@ impl Joining {
         JoinError::Lost { rank, address: self.group.line.address(rank) }
     }
 
-    /// Members that could not be told this member's current greeting, or whose hash differs.
+    /// Members that have not been sent this member's current greeting, or whose hash differs.
     fn unsettled(&self) -> Vec<usize> {
         let is_told = |rank| {
             let target = self.group.line.target(rank);
@@ -267,7 +268,7 @@ impl Joining {
         self.unsettled().is_empty()
     }
 
-    /// Whether this member has found out if it shares memory or switches with all others, which all could.
+    /// Whether this member has found out whether it shares memory or switches with all others, once all offer to.
     fn has_answered(&mut self) -> bool {
         if self.greeting.answer.is_some() {
             return true;
@@ -293,14 +294,14 @@ impl Joining {
         true
     }
 
-    /// Tries to read the memory of all others, which have all greeted this member.
+    /// Tests whether this member can read the memory of all others, which have all greeted it.
     fn can_read_all(&self) -> bool {
         let can_read =
             |rank| self.said(rank).is_some_and(|said: Greeting| slate::is_process(said.number, said.place));
         self.group.line.part().node().settings().group_reads && self.others().all(can_read)
     }
 
-    /// Makes what all will share, which others find by the key and the place returned.
+    /// Makes the slate or the switches for all members. The others find it by the returned key and place.
     fn make(&self, spans_processes: bool) -> Option<(NonZeroU64, u64, Shared)> {
         let (node, nodes) = (self.group.line.part().node(), self.group.line.nodes());
         if Switches::are_offered(node, nodes) {
@@ -334,7 +335,7 @@ impl Joining {
             Shared::Switches(switches) => self.group.line.set_switches(switches),
             Shared::Slate(end) => {
                 if let Some(piece) = slate::slot_piece(members, self.greeting.piece as usize)
-                    // No call has come yet: members that settled earlier use the slate.
+                    // No call has arrived yet: members that settled earlier use the slate.
                     && let Ok(member) = Member::new(rank, members, piece, MemberStorage::allocate(members, piece))
                 {
                     let numbers = self.processes();
@@ -354,7 +355,7 @@ impl Joining {
         all.map(|said| said.filter(|said| said.reads).map(|said| said.number.process)).collect()
     }
 
-    /// Sends a member this one's greeting, if it is found and has not had it. Returns whether that is done.
+    /// Sends a member this one's greeting, if its part is known and has not had the greeting. Returns whether it has it now.
     fn greet(&mut self, rank: usize) -> bool {
         let line = &mut self.group.line;
         let Some(peer) = self.peers.get_mut(rank) else { return false };
@@ -381,7 +382,7 @@ impl Joining {
         let own = self.group.rank();
         while let Some(message) = self.group.line.part().try_recv() {
             let from = message.source();
-            // Parts of groups of the same name elsewhere may mistake this one for their member.
+            // Parts of groups of the same name elsewhere may take this one for their member.
             let is_of =
                 |rank: &usize| *rank != own && self.group.line.nodes().get(*rank) == Some(&from.node());
             let Some(rank) = sender(&message).filter(is_of) else { continue };
@@ -392,7 +393,7 @@ impl Joining {
                 if is_withdrawal(&message) {
                     self.withdrawn(rank)?;
                 }
-                // From a member that has joined and begun. The first call will meet the same fault again.
+                // From a member that has joined and begun a call. The first call here will meet the same fault again.
                 let _ = self.group.member.accept(&mut &message[..]);
             }
         }
@@ -404,8 +405,8 @@ impl Joining {
         let Peer { said, has_withdrawn, .. } = self.peer(rank);
         if said.is_some() && self.group.line.target(rank) != Some(from) {
             if !has_withdrawn && self.peer(rank).may_have_joined() {
-                // It has joined and left. This greets the next group of this name, for which this member must first have joined and
-                // left, too.
+                // It has joined and left. This greets the next group of this name, which this member can join only after it has
+                // joined and left this one.
                 return Ok(());
             }
             // It gave up joining and joins again.
@@ -438,7 +439,7 @@ impl Joining {
         if theirs.agrees(&ours) {
             return Ok(());
         }
-        // So that it learns of the difference, too.
+        // Lets the member learn of the difference, too.
         self.greet(rank);
         self.group.line.part().flush();
         let address = self.group.line.address(rank);

@@ -14,7 +14,7 @@ fn pieces_of_long_blocks_do_not_fill_them() {
     assert_eq!((piece(GRAIN + HEADER - 1, 2), piece(1, 2)), (None, None));
 }
 
-/// A part that tells member 0, a real one, what another member would. Everything that those on one node say arrives in order.
+/// A part that tells member 0, a real member, what another member would. Messages of actors on one node arrive in order.
 struct Actor {
     part: Part,
     to: Target,
@@ -37,7 +37,7 @@ impl Actor {
         self.part.flush();
     }
 
-    /// Waits until member 0 has said of itself what is wanted.
+    /// Waits for a greeting of member 0 that meets `is_wanted`.
     fn hear(&mut self, is_wanted: impl Fn(&Greeting) -> bool) -> Greeting {
         loop {
             if let Some(heard) = self.heard.filter(&is_wanted) {
@@ -55,13 +55,13 @@ impl Actor {
         self.say(&[&self.member().greeting()[..], bytemuck::bytes_of(&greeting.to_words())].concat());
     }
 
-    /// Greets as a member of the same group that has no memory to share and knows nobody else yet.
+    /// Greets as a member of the same group that has no memory to share and knows no other member yet.
     fn come(&mut self) {
         let heard = self.hear(|_| true);
         self.greet(Greeting { place: None, parts: None, ..heard });
     }
 
-    /// Tells member 0 the same hash over all that it has told.
+    /// Sends member 0 the hash over all parts that it has sent.
     fn agree(&mut self) {
         let heard = self.hear(|heard| heard.parts.is_some());
         self.greet(Greeting { place: None, ..heard });
@@ -100,7 +100,7 @@ impl Carrier for Actor {
     fn flush(&mut self) {}
 }
 
-/// Runs member 0 of a group with this many others on other nodes, and what the others do meanwhile, on one thread.
+/// Runs member 0 of a group, whose members are on `nodes`, and meanwhile `others`, which plays the other members, on one thread.
 fn beside<R: Send>(
     nodes: &[usize],
     member: impl FnOnce(Result<Group, JoinError>) -> R + Send,
@@ -117,7 +117,7 @@ fn beside<R: Send>(
     })
 }
 
-/// Member 1 greets, learns of the slate, and gives up instead of saying whether it has it.
+/// Member 1 greets, learns of the slate, and gives up instead of answering whether it has it.
 #[test]
 fn who_leaves_before_it_has_answered_is_lost_and_not_waited_for() {
     let error = beside(
@@ -125,7 +125,7 @@ fn who_leaves_before_it_has_answered_is_lost_and_not_waited_for() {
         |group| group.unwrap_err(),
         |nodes| {
             let mut one = Actor::new(&nodes[1], 1, 2);
-            // What the other says of itself is valid for a member of the same process.
+            // What member 0 reports of itself is valid for a member in the same process.
             let heard = one.hear(|_| true);
             one.greet(heard);
             one.hear(|heard| heard.answer.is_some());
@@ -135,7 +135,7 @@ fn who_leaves_before_it_has_answered_is_lost_and_not_waited_for() {
     assert_eq!(error, JoinError::Lost { rank: 1, address: "all#1@node1".to_owned() });
 }
 
-/// Member 1 greets and gives up while member 2 is missing, and joins again: it is there.
+/// Member 1 greets and gives up while member 2 is missing, and joins again: it is a member.
 #[test]
 fn who_gives_up_and_joins_again_is_a_member() {
     let has_left = beside(
@@ -146,7 +146,7 @@ fn who_gives_up_and_joins_again_is_a_member() {
             one.come();
             let heard = one.heard;
             one.end(Member::withdraw);
-            // It is not looked up any more, and greets first.
+            // Member 0 no longer looks it up, so it greets first.
             let mut one = Actor { heard, ..Actor::new(&nodes[1], 1, 3) };
             one.come();
             let mut two = Actor::new(&nodes[2], 2, 3);
@@ -158,7 +158,7 @@ fn who_gives_up_and_joins_again_is_a_member() {
     assert!(!has_left);
 }
 
-/// Member 1 has joined, made its call and left, and joins the next group of this name while this member still waits for member 2.
+/// Member 1 has joined, made its call and left, and joins the next group of this name while member 0 still waits for member 2.
 #[test]
 fn what_a_member_has_sent_before_it_left_is_not_taken_from_who_joins_after_it() {
     let (data, error) = beside(
@@ -176,7 +176,7 @@ fn what_a_member_has_sent_before_it_left_is_not_taken_from_who_joins_after_it() 
             one.broadcast(7);
             one.end(Member::leave);
             let mut next = Actor::new(&nodes[1], 1, 3);
-            // Nobody answers this one, so it learns from another what to say.
+            // This one gets no answer, so it learns from another what to send.
             let heard = two.hear(|heard| heard.parts.is_some());
             next.greet(Greeting { place: None, ..heard });
             next.broadcast(8);
@@ -187,7 +187,7 @@ fn what_a_member_has_sent_before_it_left_is_not_taken_from_who_joins_after_it() 
     assert_eq!(error, Err(GroupError::Lost { rank: 1, address: "all#1@node1".to_owned() }));
 }
 
-/// Members 0 and 1 may have joined when member 2 gives up: it can only join again in a new group of all.
+/// Members 0 and 1 may have joined when member 2 gives up: it can join again only in a new group of all.
 #[test]
 fn who_gives_up_after_others_may_have_joined_ends_it() {
     let error = beside(
@@ -205,7 +205,7 @@ fn who_gives_up_after_others_may_have_joined_ends_it() {
     assert_eq!(error, JoinError::Lost { rank: 2, address: "all#2@node1".to_owned() });
 }
 
-/// The one that gives up and its replacement may be heard at once.
+/// The part that gives up and its replacement may be heard at once.
 #[test]
 fn a_place_is_taken_again_only_while_nobody_can_have_joined_with_who_had_it() {
     let node = Cluster::local(1).unwrap().node(0).unwrap();
@@ -229,7 +229,7 @@ fn a_place_is_taken_again_only_while_nobody_can_have_joined_with_who_had_it() {
     assert_eq!(joining.hear(2, first, greeting), lost);
 }
 
-/// Somebody on another node claims to be member 1, of other members.
+/// A part on another node claims to be member 1, with other members.
 #[test]
 fn a_member_is_on_its_node() {
     let group = beside(
@@ -273,7 +273,7 @@ fn parts_of_other_clusters_are_refused_as_that() {
     assert_eq!(error, JoinError::Elsewhere { address });
 }
 
-/// All others have lost the link to it, and one tells it before it notices by itself.
+/// All others have lost the link to a member, and one tells it before it notices by itself.
 #[test]
 fn a_member_that_others_have_lost_is_told_so() {
     let error = beside(

@@ -40,7 +40,7 @@ enum By {
     /// A long call by reads of each other's memory; this member has not written its note for the round yet.
     RoundFirst(Reads),
     Round(Reads),
-    /// A call in the switches, which have not been given it yet.
+    /// A call in the switches, which have not received it yet.
     SwitchesFirst,
     Switches,
 }
@@ -78,9 +78,9 @@ impl<'g> Started<'g> {
                 Ok(Self { group, request, running, by, is_done: false })
             }
             Err(e) => {
-                // There may be room by now for members that do not know yet what ended the group.
+                // By now there may be room for members that do not know yet what ended the group.
                 group.member.tell_fault(&mut group.line);
-                // A member that calls nothing else still moves what was told.
+                // A member that calls nothing else still sends the news on its way.
                 group.line.part().node().poll();
                 Err(GroupError::from_start(e, group))
             }
@@ -113,7 +113,7 @@ impl<'g> Started<'g> {
         }
     }
 
-    /// Advances the call as far as possible without waiting. Returns whether it is done.
+    /// Advances the call as far as possible without waiting. Returns whether the call is done.
     ///
     /// # Errors
     /// See [`GroupError`]; never [`GroupError::TimedOut`].
@@ -124,19 +124,19 @@ impl<'g> Started<'g> {
                 let Group { line, member, .. } = &mut *self.group;
                 let fault = member.fail(fault);
                 line.take_back();
-                // Members that have no room now are told with the next call, or when the group is dropped.
+                // Members without room now are told with the next call, or when the group is dropped.
                 member.tell_fault(line);
                 Err(GroupError::from_fault(fault, self.group))
             }
         }
     }
 
-    /// Waits until the call is done; times out when nothing moves for as long as `patience`.
+    /// Waits until the call is done; times out when nothing progresses for as long as `patience`.
     ///
     /// # Errors
     /// See [`GroupError`]. After [`GroupError::Interrupted`] it may be called again.
     pub fn wait(&mut self, patience: Duration) -> Result<(), GroupError> {
-        // When nothing was first seen to move, and when the reason was last looked for.
+        // When progress was first seen to stop, and when the reason was last looked for.
         let mut since = None;
         let mut moved = self.moved();
         let (mut is_shown, mut idle) = (false, 0);
@@ -170,7 +170,7 @@ impl<'g> Started<'g> {
                 return Err(self.time_out(rank, patience));
             }
             let Group { line, member, .. } = &mut *self.group;
-            // A member that made no call where this one waits is ahead, and nobody has told it: ask soon.
+            // A member that made no call where this one waits is ahead, and has not been told: ask soon.
             let is_soon = self.by.is_switches() && !is_shown && line.is_behind(member.number());
             let time = if is_soon { NAP } else { LOOK }.min(patience.saturating_sub(waited));
             let slept = match self.by {
@@ -180,7 +180,7 @@ impl<'g> Started<'g> {
             if let Err(RecvError::Interrupted) = slept {
                 return Err(GroupError::Interrupted);
             }
-            // Also when something foreign to the group has kept waking it.
+            // Also when unrelated events have kept waking it.
             if slept.is_err() || looked.elapsed() >= time {
                 *looked = Instant::now();
                 if !is_shown {
@@ -216,17 +216,17 @@ impl<'g> Started<'g> {
         Ok(polled)
     }
 
-    /// As [`advance`](Self::advance), for a barrier of members that share memory.
+    /// Like [`advance`](Self::advance), for a barrier of members that share memory.
     fn advance_at_flags(&mut self) -> Result<Polled, Fault> {
         let Group { line, member, .. } = &mut *self.group;
         if self.by == By::FlagsFirst {
-            // Messages that are here already belong to earlier calls.
+            // Messages that have arrived already belong to earlier calls.
             self.running.attend(member, line)?;
             line.arrive(member.number());
             self.by = By::Flags;
         }
         if line.meet() != Met::All {
-            // What another member sent before it came to another barrier, or left, says more.
+            // Messages that another member sent before it came to another barrier, or left, tell more.
             self.running.attend(member, line)?;
         }
         match line.meet() {
@@ -248,7 +248,7 @@ impl<'g> Started<'g> {
         }
     }
 
-    /// As [`advance`](Self::advance), in the switches: waits for members that have not begun the call.
+    /// Like [`advance`](Self::advance), in the switches: waits for members that have not begun the call.
     fn advance_in_switches(&mut self) -> Result<Polled, Fault> {
         let Self { group, request, running, .. } = self;
         let Group { line, member, .. } = &mut **group;
@@ -271,7 +271,7 @@ impl<'g> Started<'g> {
                 None => {}
             }
         }
-        // A member that began the call before it left is not needed any more.
+        // A member that began the call before it left is no longer needed.
         let lost = switches.missing(number).find(|rank| member.has_left(*rank));
         // If none is missing, some have made a different call with the same number.
         let others = (0..member.members()).filter(|rank| *rank != member.rank());
@@ -316,7 +316,7 @@ impl<'g> Started<'g> {
         are_all_shown
     }
 
-    /// Whether a member that shares memory has made a different call by notes than this one has.
+    /// Ends the group if a member that shares memory has made a different call by notes than this one.
     fn look_for_other_calls(&mut self) -> Result<(), GroupError> {
         let Group { line, member, .. } = &mut *self.group;
         // Notes of others for a call that this member has yet to begin are correct.
@@ -327,7 +327,8 @@ impl<'g> Started<'g> {
         Err(self.end(fault))
     }
 
-    /// Whether the node of the member waited for has failed. What it sent before has been taken by then, or is taken now.
+    /// Ends the group if the node of the member waited for has failed. What that member sent before has been taken by then, or
+    /// is taken now.
     fn look_for(&mut self, rank: usize) -> Result<(), GroupError> {
         if self.by.is_switches() {
             return self.look_for_missing();
@@ -344,7 +345,7 @@ impl<'g> Started<'g> {
         }
     }
 
-    /// The same in the switches: a failed node has begun the call already, or never will.
+    /// Like `look_for`, in the switches: a failed node has begun the call already, or never will.
     fn look_for_missing(&mut self) -> Result<(), GroupError> {
         let Group { line, member, .. } = &*self.group;
         let number = member.number();
@@ -358,7 +359,7 @@ impl<'g> Started<'g> {
         }
     }
 
-    /// Members other than `rank` and this one that have not done their part, as far as is known.
+    /// Members other than `rank` and this one that are not known to have done their part.
     fn missing_but(&self, rank: usize) -> Vec<usize> {
         let Group { line, member, .. } = &*self.group;
         let missing: &mut dyn Iterator<Item = usize> = match self.by {
@@ -384,7 +385,7 @@ impl<'g> Started<'g> {
 
     fn time_out(&mut self, rank: usize, waited: Duration) -> GroupError {
         let (call, others) = (self.what(), self.missing_but(rank));
-        // It had no room to say that it left.
+        // The member had no room to announce that it left.
         let is_gone = self.group.line.is_gone(rank);
         let fault = if is_gone { Fault::Lost { rank } } else { Fault::TimedOut { rank } };
         match fail(self.group, fault) {

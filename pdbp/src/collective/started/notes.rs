@@ -7,7 +7,7 @@ use super::super::Group;
 use super::super::carrier::{Line, note};
 use super::{By, Started};
 
-/// Pieces read before anything else is looked at.
+/// Pieces to read before polling anything else.
 const PIECES: usize = 8;
 
 impl Group {
@@ -42,7 +42,7 @@ impl Started<'_> {
         Ok(Polled::Done)
     }
 
-    /// Advances a long one, in which members read each other's memory.
+    /// Advances a long call, in which members read each other's memory.
     pub(super) fn advance_by_reads(&mut self, mut reads: Reads) -> Result<Polled, Fault> {
         let mut pieces = 0;
         while let Some(writers) = reads.writers() {
@@ -65,9 +65,10 @@ impl Started<'_> {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(fault) => {
-                        // A member that has given up says more.
+                        // A message from a member that has given up tells more.
                         running.attend(member, line)?;
-                        // Its node will soon be found to have failed; a member that ends before may wait for it when MPI ends.
+                        // Its node will soon be found to have failed; a member that ends before then might wait for it when
+                        // MPI is finalised.
                         let Fault::Lost { rank } = fault else { return Err(fault) };
                         return Ok(Polled::Waits(rank));
                     }
@@ -81,7 +82,7 @@ impl Started<'_> {
             if reads.is_first_round()
                 && let Some(rank) = line.taken_back(rank, writers)
             {
-                // It tells all why before it makes another call or is dropped.
+                // It tells all others why before it makes another call or is dropped.
                 running.attend(member, line)?;
                 return Ok(Polled::Waits(rank));
             }
@@ -94,7 +95,7 @@ impl Started<'_> {
         Ok(Polled::Done)
     }
 
-    /// Writes this member's note for the next call, if it may; if not, returns whom it waits for.
+    /// Writes this member's note for the next call, if it may; otherwise returns the member that it waits for.
     fn begin_notes(
         &mut self,
         writers: Writers,
@@ -103,8 +104,8 @@ impl Started<'_> {
         let Self { group, request, running, .. } = self;
         let Group { line, member, .. } = &mut **group;
         let rank = member.rank();
-        // Messages that are here already belong to earlier calls, or say that a member will not read what this one is about to
-        // write.
+        // Messages that have arrived already belong to earlier calls, or announce that a member will not read what this one is
+        // about to write.
         running.attend(member, line)?;
         let is_lost = |other: &usize| *other != rank && writers.has_reader(*other) && member.has_left(*other);
         if writers.contains(rank)
@@ -115,13 +116,13 @@ impl Started<'_> {
         Ok(begin(running.call(), line, member, &mut request.data()).map(Polled::Full))
     }
 
-    /// Whether the notes that this member needs have been written; if not, returns whom it waits for.
+    /// Checks whether the notes that this member needs have been written; if not, returns the member that it waits for.
     fn look_for_notes(&mut self, writers: Writers) -> Result<Option<Polled>, Fault> {
         let Self { group, running, .. } = self;
         let Group { line, member, .. } = &mut **group;
         let rank = member.rank();
         if let Noted::Missing(_) = line.look_for_notes(rank, writers) {
-            // What another member sent before it made another call, or left, says more.
+            // Messages that another member sent before it made another call, or left, tell more.
             running.attend(member, line)?;
         }
         match line.look_for_notes(rank, writers) {

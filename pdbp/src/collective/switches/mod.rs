@@ -1,8 +1,8 @@
-//! Groups on a fabric whose switches carry out what they can of their calls.
+//! Groups on a fabric whose switches carry out the calls that they can.
 //!
-//! A group uses the switches if each member is on a node of its own, none has the setting `group_switches` off, and the switches
-//! between them have a mask free for one more group. Members come to share it as they do a slate: member 0 makes it and tells the
-//! others its key.
+//! A group uses the switches if each member is on a node of its own, no node has turned the setting `group_switches` off, and the
+//! switches between them have a mask free for one more group. Members come to share the switches as they do a slate: member 0
+//! makes the group there and tells the others its key.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Switches {
         node.shared.fabric.as_ref()?.network().board(of.raw())
     }
 
-    /// Makes the group; returns its key and the end of member 0.
+    /// Makes the group in the switches; returns its key and the end of member 0.
     pub(in crate::collective) fn make(node: &Node, nodes: &[NodeId]) -> Option<(NonZeroU64, Self)> {
         let fabric = node.shared.fabric.clone()?;
         let (key, end) = fabric.network().open_group(&raw(nodes))?;
@@ -48,7 +48,7 @@ impl Switches {
         Some((NonZeroU64::new(key.to_bits())?, switches))
     }
 
-    /// The end of another member.
+    /// Returns the end of another member.
     pub(in crate::collective) fn find(
         node: &Node,
         nodes: &[NodeId],
@@ -68,7 +68,7 @@ impl Switches {
         }
     }
 
-    /// Announces that this member will sleep; returns whether it has looked at its call since it announced that.
+    /// Announces that this member will sleep; returns whether it has polled its call since it announced that.
     pub(in crate::collective) fn will_sleep(&self) -> bool {
         self.sleeper.as_ref().is_none_or(|sleeper| sleeper.will_sleep())
     }
@@ -91,11 +91,11 @@ impl Switches {
     }
 
     pub(in crate::collective) fn start(&self, number: u32, call: &Call, input: &[u8], output: &[u8]) {
-        // Valid: that was checked when the call was begun.
+        // Cannot fail: the call was checked when it was begun.
         let _ = self.end.start(number, call, input, output);
     }
 
-    /// The result of a call, its output in place; `None` while it is in progress.
+    /// Returns the result of a call, with its output in place; `None` while the call is in progress.
     pub(in crate::collective) fn poll(
         &self,
         number: u32,
@@ -119,7 +119,7 @@ impl Switches {
         (0..self.members).filter(move |rank| *rank != self.rank && !self.end.has_begun(*rank, number))
     }
 
-    /// Members to tell what this one has called: those that have not begun it or, if all have begun something, all.
+    /// Members to tell what this one has called: those that have not begun the call or, if all have begun one, all.
     pub(in crate::collective) fn to_show(&self, number: u32) -> Vec<usize> {
         let missing: Vec<usize> = self.missing(number).collect();
         let others = || (0..self.members).filter(|rank| *rank != self.rank).collect();
@@ -132,7 +132,7 @@ impl Switches {
         self.end.state(number).wrapping_mul(self.members as u64 + 1).wrapping_add(missing)
     }
 
-    /// This member's view of two that have made different calls: it may be one of them.
+    /// This member's view of two members that have made different calls: it may be one of them.
     fn fault(&self, own_number: u32, ours: &Call, CallFault { number, between }: CallFault) -> Fault {
         let Some([one, other]) = between else { return Fault::Garbled { rank: self.rank } };
         let (own, (rank, theirs)) = match (one, other) {
