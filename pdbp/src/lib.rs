@@ -1,4 +1,4 @@
-//! Parts of a cluster that send messages and streams to each other by name.
+//! Parts of a cluster send messages and streams to each other by name.
 //!
 //! ```
 //! use pdbp::{Cluster, PartKind};
@@ -19,32 +19,33 @@
 //! ```
 //!
 //! # The map
-//! * [`Cluster`] and [`Builder`] start the nodes; [`config`] says what can be set, and where.
-//! * [`Node`] is a node of this process: it registers parts, looks names up, and has `barrier`, `quiesce` and `stats`.
-//! * [`collective`] has groups of parts that call the same things together: broadcast, reduce, gather and the like.
-//! * With the feature `metrics` the module `monitor` has the figures of a running cluster: from any node by `Node::observe`, over HTTP,
-//!   in `pdbp top`.
-//! * [`Part`] sends and receives: messages ([`Part::send`], [`Part::recv`]), plain values, sets of destinations and streams
-//!   ([`Part::open_stream`], [`Part::accept_stream`]; [`Part::streams`] reads all together). [`Part::sender`] has the rest:
-//!   timeouts, commands, trains of equal messages ([`Part::try_recv_batch`] reads them), and [loans](Sender::loan) filled in
-//!   place. A part stays on its thread, unless it is [registered](Node::register_shared) to be shared; [`Node::wait_any`] waits
-//!   for several, and [`Node::interrupt`] ends calls that wait. Where all parts send and receive at the same time,
-//!   [`Part::advance`] ends the loop everywhere (the examples `histogram` and `gather`), and [`Part::quiesce`] and
-//!   [`Part::send_or`] take in what comes meanwhile. As a task a part waits by [`Part::recv_async`], [`Part::send_async`] and
-//!   the `poll_` calls beside them, on any executor; [`WakeFd`] is for loops over descriptors, and the feature `futures-io`
-//!   gives streams the traits of that crate. With the feature `cuda` it also sends from and receives into the memory of CUDA
-//!   devices: whole messages of any length (`Part::send_device`, `Part::recv_into_device`), many small ones
-//!   (`Part::send_device_each`, `Part::recv_each_into_device`), and streams (`StreamWriter::write_device`,
-//!   `StreamReader::read_device`).
+//! * [`Cluster`] and [`Builder`] start the nodes; [`config`] lists the settings and where they are read from.
+//! * [`Node`] is one node of this process: it registers parts, looks up names, and has `barrier`, `quiesce` and `stats`.
+//! * [`collective`] has groups of parts that make the same calls together: broadcast, reduce, gather and so on.
+//! * With the feature `metrics`, the module `monitor` gives the figures of a running cluster: from any node by `Node::observe`, over
+//!   HTTP, and in `pdbp top`.
+//! * [`Part`] sends and receives messages ([`Part::send`], [`Part::recv`]), plain values and streams ([`Part::open_stream`],
+//!   [`Part::accept_stream`]; [`Part::streams`] reads all of them together). It also sends to sets of destinations.
+//!   * [`Part::sender`] has the rest: timeouts, commands, trains of equal messages ([`Part::try_recv_batch`] reads them), and
+//!     [loans](Sender::loan) filled in place.
+//!   * A part stays on its thread unless it is [registered](Node::register_shared) to be shared. [`Node::wait_any`] waits for several
+//!     parts, and [`Node::interrupt`] ends calls that wait.
+//!   * If all parts send and receive at the same time, [`Part::advance`] ends the loop everywhere (the examples `histogram` and
+//!     `gather`), and [`Part::quiesce`] and [`Part::send_or`] take in what arrives meanwhile.
+//!   * In a task, a part waits with [`Part::recv_async`], [`Part::send_async`] and the corresponding `poll_` calls, on any executor.
+//!     [`WakeFd`] is for loops over descriptors, and the feature `futures-io` gives streams the traits of that crate.
+//!   * With the feature `cuda`, a part also sends from and receives into the memory of CUDA devices: whole messages of any length
+//!     (`Part::send_device`, `Part::recv_into_device`), many small ones (`Part::send_device_each`, `Part::recv_each_into_device`), and
+//!     streams (`StreamWriter::write_device`, `StreamReader::read_device`).
 //!
-//! The calls of the documents' programming interface (CPI, S1) are `prcsReg` = [`Node::register`], `prcsApplyPipe` = the same or
-//! [`Part::apply_pipe`], `sendData` = [`Part::send`], `recvData` = [`Part::recv`], `prcsReleasePipe` = [`Part::release_pipe`] or
-//! drop, `prcsFree` = drop.
+//! The calls of the programming interface in the documents (CPI, S1) correspond to: `prcsReg` = [`Node::register`], `prcsApplyPipe` =
+//! the same or [`Part::apply_pipe`], `sendData` = [`Part::send`], `recvData` = [`Part::recv`], `prcsReleasePipe` =
+//! [`Part::release_pipe`] or drop, `prcsFree` = drop.
 //!
-//! # What is where
-//! Underneath runs [`pdbp_core`], one engine per node; the in-process transport is [`pdbp_local`]. A part packs its messages
-//! into one open block per destination node without taking any lock of the node, exchanges a full block for an empty one
-//! under the engine's lock, and reads what arrives in place.
+//! # Underneath
+//! Each node runs one engine, from [`pdbp_core`]; the in-process transport is [`pdbp_local`]. A part packs its messages into one open
+//! block per destination node without taking any lock of the node, exchanges a full block for an empty one under the engine's lock, and
+//! reads what arrives in place.
 #![deny(unsafe_code)]
 
 pub mod collective;
@@ -84,8 +85,8 @@ mod trace;
 #[cfg(unix)]
 mod wake_fd;
 
-/// The traits of plain values, for [`Part::send_value`], [`Message::value`] and [groups](collective), in the version that is meant. With
-/// the feature `derive` a program derives them without `bytemuck` among its own dependencies:
+/// The traits of plain values, for [`Part::send_value`], [`Message::value`] and [groups](collective), in the version that this crate uses. With
+/// the feature `derive`, a program can derive them without depending on `bytemuck` itself:
 ///
 /// ```
 /// # #[cfg(feature = "derive")]

@@ -17,7 +17,7 @@ pub(crate) type Inbox<S> = pdbp_core::inbox::Inbox<'static, Pointer<S>, Buffer>;
 /// The hold of messages on their bytes.
 pub(crate) type Pointer<S> = Counted<Run, Count<S>>;
 
-/// How the holders are counted.
+/// How holders are counted.
 pub(crate) type Count<S> = <S as sealed::Share>::Count;
 
 /// Streams of an inbox beyond those that the stream pipes of a node allow: a reader may keep some that have ended.
@@ -33,7 +33,7 @@ pub(crate) fn inbox<H>(settings: &Settings) -> pdbp_core::inbox::Inbox<'static, 
     ))
 }
 
-/// Minimum number of deliveries that are sorted and unread: more than a pipe holds, so that a stream is found behind messages.
+/// Minimum capacity for sorted, unread deliveries: more than a pipe holds, so that a stream is found behind messages.
 const ENTRIES: usize = 1024;
 
 /// The pipe of a part, as its inbox sees it.
@@ -52,7 +52,7 @@ impl<S: Share> Arrivals for Source<'_, S> {
     #[inline]
     #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     fn pull_command(&mut self) -> Option<Delivery> {
-        // SAFETY: this is the part that has the pipe, which is on one thread at a time.
+        // SAFETY: only this part reads its pipe, and it is on one thread at a time.
         unsafe { self.pipe()?.pull_command() }
     }
 

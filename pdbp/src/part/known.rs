@@ -1,4 +1,4 @@
-//! Whether a target is still the same part.
+//! Checks whether a target is still the same part.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use super::{Part, Share, Target};
 use crate::error::SendError;
 use crate::node::NodeEngine;
 
-/// What the engine has said about reused part numbers, for threads that send without its lock. See
+/// What the engine has reported about reused part numbers, for threads that send without its lock. See
 /// [`Engine::recurrence`](pdbp_core::Engine::recurrence).
 #[derive(Default)]
 pub(crate) struct Recurrence {
@@ -16,18 +16,18 @@ pub(crate) struct Recurrence {
     /// 0 while targets need no check; otherwise a number that changes each time they have to be checked again.
     looks: AtomicU64,
     times: AtomicU64,
-    /// How often parts were forgotten.
+    /// Number of times that parts were forgotten.
     forgotten: AtomicU64,
 }
 
 impl Recurrence {
-    /// Parts were forgotten. The engine reports this before it confirms that this node has forgotten a part, and so before the number
-    /// can be another's. Called under the engine's lock.
+    /// Records that parts were forgotten. The engine reports this before it confirms that this node has forgotten a part, and so
+    /// before another part can get the number. Called under the engine's lock.
     pub(crate) fn note(&self, recurrence: u64) {
         let forgotten = self.forgotten.load(Ordering::Relaxed) + 1;
         self.forgotten.store(forgotten, Ordering::Relaxed);
         if recurrence != 0 {
-            // Relaxed: what a reader of this sends next leaves in a block submitted under the engine's lock.
+            // Relaxed: whatever a reader sends next leaves in a block that is submitted under the engine's lock.
             self.recurrence.store(recurrence, Ordering::Relaxed);
             self.look();
         }
@@ -38,14 +38,15 @@ impl Recurrence {
         self.recurrence.load(Ordering::Relaxed)
     }
 
-    /// From now on targets are checked again. Called under the engine's lock.
+    /// Makes senders check targets again. Called under the engine's lock.
     pub(crate) fn look(&self) {
         let times = self.times.load(Ordering::Relaxed) + 1;
         self.times.store(times, Ordering::Relaxed);
         self.looks.store(times, Ordering::Relaxed);
     }
 
-    /// From now on targets need no check, unless their numbers are reused: then returns `false`. Called under the engine's lock.
+    /// Lets senders skip the check of targets. Returns `false`, and changes nothing, if part numbers have been reused. Called under
+    /// the engine's lock.
     #[cfg(feature = "net")]
     pub(crate) fn rest(&self) -> bool {
         let may = self.now() == 0;
@@ -60,7 +61,7 @@ impl Recurrence {
         self.looks.load(Ordering::Relaxed)
     }
 
-    /// Changes whenever a target that was there may no longer be.
+    /// Changes whenever a target that existed may no longer exist.
     #[inline(always)]
     fn version(&self) -> (u64, u64) {
         (self.looks(), self.forgotten.load(Ordering::Relaxed))
@@ -95,23 +96,23 @@ impl Known {
 }
 
 impl<S: Share> Part<S> {
-    /// Whether a target is known to be no other part, without a look at the tables. It may be gone.
+    /// Whether a target is known not to be another part by now, without consulting the tables. It may be gone.
     #[inline(always)]
     pub(crate) fn knows_target(&self, to: Target) -> bool {
         let recurrence = &self.shared().recurrence;
-        // While both are 0, no number has been reused and nobody is to wait: the usual case.
+        // While both are 0, no number has been reused and no sender has to wait: the usual case.
         u64::from(to.generation()) | recurrence.looks() == 0 || self.known.has(to, recurrence.version())
     }
 
-    /// Whether a target is known to be still there, too.
+    /// Whether a target is known to be the same part and to exist still.
     #[inline(always)]
     fn has_target(&self, to: Target) -> bool {
         let (looks, forgotten) = self.shared().recurrence.version();
         u64::from(to.generation()) | looks | forgotten == 0 || self.known.has(to, (looks, forgotten))
     }
 
-    /// Refuses a target that is gone, whose number may be another part's by now; [`SendError::WouldBlock`] for one that nothing may be
-    /// sent to now.
+    /// Refuses a target that is gone, whose number may be another part's by now. Returns [`SendError::WouldBlock`] for a target that
+    /// nothing may be sent to now.
     #[inline(always)]
     pub(crate) fn check_target(&self, to: Target) -> Result<(), SendError> {
         if self.has_target(to) { Ok(()) } else { self.look_for_target(to) }
@@ -158,7 +159,7 @@ impl<S: Share> Part<S> {
             return Err(SendError::NoSuchNode(to.node()));
         }
         if to.node() != self.shared().id && engine.has_failed(to.node()) {
-            // While no number is another's, the block is refused or comes back, as ever.
+            // As long as no number has been reused, the block is refused or comes back as usual.
             let is_new = u64::from(to.generation()) | self.shared().recurrence.looks() == 0;
             return if is_new { Ok(()) } else { Err(failed(engine, to.node())) };
         }

@@ -1,6 +1,6 @@
 //! Where a part packs its messages: in an outbox with one lane for each destination node.
 //!
-//! The part owns it. If another thread polls the node, that thread may flush it.
+//! The part owns the outbox. Another thread that polls the node may flush it.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::sync::{Owner, Visitor, Windowed};
 /// No block is open.
 const NOTHING: u64 = u64::MAX;
 
-/// Lower bound on when the oldest open block was opened. Visitors read it before they disturb the owner. It is written under the lock;
-/// a visitor may read a stale value, which is no worse than coming late.
+/// Lower bound on when the oldest open block was opened. Visitors read it before they disturb the owner. It is written under the lock; a
+/// visitor may read a stale value, which is no worse than visiting late.
 #[derive(Clone)]
 struct Oldest(Arc<AtomicU64>);
 
@@ -103,7 +103,7 @@ impl Lanes {
         }
     }
 
-    /// The part's owner flushes all that it leaves open, so nobody else need be woken.
+    /// The part's owner flushes everything it leaves open, so no other thread need be woken.
     #[cfg(feature = "net")]
     pub(crate) fn silence(&mut self) {
         self.bell = None;
@@ -145,7 +145,8 @@ impl Lanes {
         unsafe { self.outbox.with_window(pack) }
     }
 
-    /// Packs up to `most` adjacent messages of `length` bytes each, as far as the open block for their node has room. Returns how many.
+    /// Packs adjacent messages of `length` bytes each: up to `most`, or as many as the open block for their node has room for. Returns
+    /// how many.
     #[expect(unsafe_code, reason = "the promise that packing does nothing else")]
     pub(crate) fn push_each(
         &self,
@@ -169,7 +170,7 @@ impl Lanes {
 
     /// Takes the open block for a node.
     pub(crate) fn take(&self, node: NodeId) -> Option<OpenBlock> {
-        // If it says that nothing is open, that is so: it is reset when the last block has been flushed, and only this part opens blocks.
+        // `NOTHING` is reliable here: it is set once the last block has been flushed, and only this part opens blocks.
         self.oldest.time()?;
         self.with(|outbox| outbox.take(node.index())).map(|(block, _)| block)
     }
@@ -210,7 +211,7 @@ impl Lanes {
         self.flush_due(engine, Due::All)
     }
 
-    /// Submits the open blocks that are due, or all of them if the request to flush number `asked` is new. Returns how many.
+    /// Submits the open blocks that are due, or all of them if flush request number `asked` is new. Returns how many.
     #[inline]
     pub(crate) fn follow(&self, engine: &mut NodeEngine, asked: u64, due: Due) -> u32 {
         let all = self.followed.replace(asked) != asked;
@@ -234,12 +235,12 @@ impl SharedLanes {
         self.outbox.is_alive()
     }
 
-    /// From now on the part checks the target of each message.
+    /// Makes the part check the target of each message from now on.
     pub(crate) fn disturb(&self) {
         self.outbox.disturb();
     }
 
-    /// The part need not check the target of each message any more.
+    /// Lets the part stop checking the target of each message.
     #[cfg(feature = "net")]
     pub(crate) fn settle(&self) {
         self.outbox.settle();
@@ -255,7 +256,7 @@ impl SharedLanes {
         if !self.oldest.may_be_due(due, self.flush_after) {
             return 0;
         }
-        // If the part is using its lanes at this moment, they can wait for the next time.
+        // If the part is using its lanes at this moment, its blocks can wait for the next visit.
         self.outbox.visit(|outbox| flush(outbox, &self.oldest, engine, due)).unwrap_or(0)
     }
 }

@@ -20,18 +20,18 @@ use crate::sync::{Chain, Last, Shareable};
 /// The memory that messages lie in: a piece of an arrived block, which goes back to the engine when the last message in it is
 /// dropped, or a long message reassembled from its segments.
 ///
-/// When a run itself is dropped, other than as a shared one that has ended, it holds no delivery any more.
+/// A run that is dropped as itself, rather than as a shared one that has ended, holds no delivery any more.
 #[derive(Default)]
 pub(crate) struct Run {
     delivery: Option<Delivery>,
-    /// Where the delivery goes back to, while it is out.
+    /// Where to return the delivery, while the run holds it.
     shared: Option<Arc<Shared>>,
     /// A long message.
     assembled: Option<Box<Buffer>>,
 }
 
 impl Run {
-    /// Holds a delivery to be read, and where it goes back to.
+    /// Puts a delivery to be read into the run, with the node to return it to.
     #[inline]
     pub(crate) fn hold(&mut self, delivery: Delivery, shared: &Arc<Shared>) {
         debug_assert!(self.delivery.is_none() && self.shared.is_none());
@@ -54,7 +54,7 @@ impl Run {
         self.delivery.take()
     }
 
-    /// The part that has the address now, which sent these bytes.
+    /// The part that sent these bytes: the one that has the address now.
     #[inline]
     fn sender(&self, address: Address) -> Target {
         match (&self.shared, &self.assembled) {
@@ -81,14 +81,14 @@ impl Run {
 
 impl Shareable for Run {
     fn end(mut last: Last<Self>) {
-        // Kept until the delivery is on its way: the node may end with it.
+        // Kept until the delivery is on its way back: the node may end with this reference.
         if let Some(shared) = last.shared.take() {
             shared.give_back(last);
         }
     }
 }
 
-/// Memory of ended runs, for reuse by the part that polled when they came back.
+/// Memory of ended runs, reused by the part that polled when they came back.
 #[derive(Default)]
 pub(crate) struct Runs {
     chain: Cell<Chain<Run>>,
@@ -96,7 +96,7 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Number kept at most.
+    /// Most runs kept.
     const MOST: usize = 64;
 
     /// An empty run.
@@ -153,14 +153,14 @@ impl Drop for Buffer {
     }
 }
 
-/// Memory of the last long message, for the next: allocating new memory costs more than moving the bytes through it.
+/// Memory of the last long message, kept for the next one: allocating new memory costs more than moving the bytes through it.
 #[derive(Default)]
 pub(crate) struct Spare(Mutex<Vec<u8>>);
 
 impl Spare {
-    /// Bytes kept at most.
+    /// Most bytes kept.
     const MOST: usize = 8 << 20;
-    /// Bytes allocated before it is known that a message is as long as its first segment says.
+    /// Most bytes allocated before it is known that a message is as long as its first segment claims.
     const TRUSTED: usize = 1 << 20;
 
     /// An empty buffer for a message announced with `total` bytes.
@@ -199,7 +199,7 @@ impl<S: Share> Message<S> {
     pub(crate) fn new(message: inbox::Message<Pointer<S>>) -> Self {
         let (start, length, info) = (message.start(), message.length(), message.info());
         let run = message.into_hold();
-        // SAFETY: they stay together: nothing is moved out of a message.
+        // SAFETY: the bytes and their run stay together: nothing is moved out of a message.
         let bytes = unsafe { Bytes::of(&run, start, length) };
         Self { run, bytes, info }
     }

@@ -62,19 +62,21 @@ const FREEING: Duration = Duration::from_secs(1);
 
 /// An endpoint of a node, [registered](Node::register) under a name or [attached](Node::attach) without one. It sends to parts of
 /// any node and receives from its private pipe. It stays on the thread that registered it, unless it is
-/// [shared](Node::register_shared). Dropping it sends what it has packed and frees its pipe and name (`prcsReleasePipe`,
-/// `prcsFree`). What arrives for it later is discarded and counted at its node ([`Event::Unroutable`](crate::Event::Unroutable)).
-/// Senders get [`SendError::NoSuchPart`](crate::SendError::NoSuchPart) from the first block on that they begin after their node has
-/// heard of it; of a part without a name no node hears.
+/// [shared](Node::register_shared).
+///
+/// Dropping it sends what it has packed and frees its pipe and name (`prcsReleasePipe`, `prcsFree`). What arrives for it later is
+/// discarded and counted at its node ([`Event::Unroutable`](crate::Event::Unroutable)). Senders get
+/// [`SendError::NoSuchPart`](crate::SendError::NoSuchPart) from the first block that they begin after their node has learnt that
+/// the part is gone; nodes never learn this of a part without a name.
 ///
 /// The parts of a node share its buffers to and from each other node, `row_blocks` blocks each way. A block is free again once all
-/// messages in it have been read and dropped. Short messages do not use up the buffers, even if each arrives in a block of its own:
-/// while more than half of the blocks from a node are unread, what arrives in at most a sixteenth of a block (a message of up to
-/// 8,000 bytes) is copied to a free block of the receiving node, and its own block is returned. Up to 8 blocks (1 MiB) hold copies,
-/// each 1,024 messages of up to 48 bytes, or 16 of 8,000. These limits remain:
+/// messages in it have been read and dropped. Short messages do not use up the buffers, even if each arrives in its own block:
+/// while more than half of the blocks from a node are unread, anything that takes up at most a sixteenth of a block (a message of
+/// up to 8,000 bytes) is copied to a free block of the receiving node, and its own block is returned. Up to 8 blocks (1 MiB) hold
+/// copies, each 1,024 messages of up to 48 bytes, or 16 of 8,000. These limits remain:
 ///
-/// * 8 longer unread messages in separate blocks stop everything else that comes from their node. So do short ones if there is no
-///   room for copies, and a part whose pipe is full (`pipe_depth`, 64 unread deliveries).
+/// * 8 unread messages longer than that, in separate blocks, stop everything else from their node. So do short ones if there is no
+///   room for copies, and so does a part whose pipe is full (`pipe_depth`, 64 unread deliveries).
 /// * A part that blocks in [`send`](Self::send) does not read meanwhile, and may be waiting for itself. A part that receives while
 ///   it sends should use [`send_or`](Self::send_or), or [`try_send`](Self::try_send) and [`wait`](Self::wait).
 pub struct Part<S: Share = Local> {
@@ -89,26 +91,26 @@ pub struct Part<S: Share = Local> {
     train: Train<S>,
     /// Memory for what is received.
     runs: Runs,
-    /// Memory of the last long message, for the next.
+    /// Memory of the last long message, kept for the next one.
     spare: Arc<Spare>,
     pipe: Cell<Option<PipeId>>,
     /// Number of the next message longer than a block.
     next_message: Cell<u32>,
     is_sending_long: Cell<bool>,
-    /// By node: when a send last found no room, and the retries since.
+    /// Per node: when a send last found no room, and the retries since.
     stalled: Box<[Cell<Stall>]>,
-    /// Polls in a row that found nothing; reset when that made the part yield.
+    /// Consecutive polls that found nothing; reset when they made the part yield.
     idle: Cell<u32>,
     /// Whether it has polled since its last flush.
     polled: Cell<bool>,
-    /// For a waiting task: until when it polls before it sleeps.
+    /// For a waiting task: how long it keeps polling before it sleeps.
     polls_until: Cell<Option<Instant>>,
     superstep: Superstep,
-    /// By node: how long messages are copied.
+    /// Per node: how long messages are copied.
     copiers: Box<[Cell<Copier>]>,
-    /// The node that a loan is outstanding for.
+    /// The destination node of the outstanding loan, if any.
     loaned: Cell<Option<NodeId>>,
-    /// Memory of the last loan that was copied, for the next.
+    /// Memory of the last loan that was copied, kept for the next one.
     lent: Cell<Vec<u8>>,
 }
 
@@ -150,7 +152,7 @@ impl<S: Share> Part<S> {
         pipe.and(confirmed)
     }
 
-    /// The owner flushes all that it sends, so nobody has to be woken to look after it.
+    /// The owner flushes everything it sends, so the progress thread need not be woken to do it.
     #[cfg(feature = "net")]
     pub(crate) fn flushed_by_owner(mut self) -> Self {
         self.lanes.silence();
@@ -307,29 +309,29 @@ impl<S: Share> Part<S> {
         self.pipe.get().and_then(|p| self.shared().pipes.get(usize::from(p.0)))
     }
 
-    /// Returns what is left in a former pipe of this part.
+    /// Releases the deliveries left in a former pipe of this part.
     #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     fn drain(&self, pipe: PipeId, engine: &mut NodeEngine) {
         if let Some(pipe) = self.shared().pipes.get(usize::from(pipe.0)) {
-            // SAFETY: this part was the pipe's, and nobody else gets it under the engine's lock.
+            // SAFETY: the pipe was this part's, and no other part can be given it while the engine's lock is held.
             while let Some(delivery) = unsafe { pipe.next_delivery() } {
                 engine.release(delivery);
             }
             pipe.forget_notices();
-            // They learn that there is no pipe.
+            // Wakes the waiting tasks, which then find no pipe.
             self.shared().tasks.come(&pipe.tasks);
         }
     }
 }
 
-/// Number of parts of programs in the cluster, less those of this node that are being dropped.
+/// Number of the programs' parts in the cluster, without those of this node that are being dropped.
 fn parts_there_are(engine: &NodeEngine) -> usize {
     let node = engine.config().node;
     let stays = |id: Target| id.node() != node || engine.local_part(id.local()) != LocalPart::Leaving;
     engine.parts().filter(|part| !is_nodes_own(part.name.as_str()) && stays(part.id)).count()
 }
 
-/// Whether the part belongs to a node itself, beyond what the settings count.
+/// Whether the part belongs to a node itself, which the settings do not count.
 fn is_nodes_own(name: &str) -> bool {
     #[cfg(feature = "net")]
     if name == crate::grid::FLOW {
@@ -338,7 +340,7 @@ fn is_nodes_own(name: &str) -> bool {
     name == crate::monitor::NAME
 }
 
-/// Binds a pipe, emptied of what its previous part left.
+/// Binds a pipe, cleared of what its previous part left.
 fn bind(engine: &mut NodeEngine, shared: &node::Shared, id: Target) -> Result<PipeId, RegisterError> {
     let pipe = engine.bind_pipe(id).map_err(RegisterError::Pipe)?;
     if let Some(pipe) = shared.pipes.get(usize::from(pipe.0)) {

@@ -1,14 +1,14 @@
-//! Decides whether a part writes blocks for a reader on another processor of this host beside themselves and copies them past the caches:
-//! it does if that takes less time from one block to the next. See `benches/figures/shared-memory.md`.
+//! Decides whether a part stages blocks for a reader on another processor of this host in separate memory and copies them past the
+//! caches: it does if that takes less time from one block to the next. See `benches/figures/shared-memory.md`.
 
 use std::time::Instant;
 
 use pdbp_core::outbox::{Beside, Windows};
 use pdbp_local::{Copier, StoreChoice, copy_past_caches};
 
-/// Bytes of a stage. They fit the first-level cache.
+/// Bytes of a stage. They fit in the first-level cache.
 pub(super) const STAGE: usize = 16 << 10;
-/// Fewer bytes are copied through the caches: they are not worth the way to memory and back.
+/// Copies of fewer bytes go through the caches: they are not worth the trip to memory and back.
 const FEW: usize = 1 << 10;
 
 /// The windows of a part's lanes.

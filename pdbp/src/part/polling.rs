@@ -25,13 +25,13 @@ impl NobodyPolls for SendError {
     const ERROR: Self = Self::NobodyPolls;
 }
 
-/// When a task is to look again.
+/// What wakes a waiting task to look again.
 #[derive(Clone, Copy)]
 struct Until {
     awaited: Awaited,
-    /// When something has arrived in the part's pipe.
+    /// An arrival in the part's pipe.
     arrival: bool,
-    /// When anything has happened at the node.
+    /// Anything that happens at the node.
     progress: bool,
 }
 
@@ -45,7 +45,7 @@ impl Until {
     }
 }
 
-/// Retries until there is a result or the task has to wait for one. The last attempt before waiting is told so.
+/// Retries until there is a result or the task has to wait for one. `attempt` gets `true` on the last try before waiting.
 fn poll_until<T, S: Share, R, E: NobodyPolls>(
     waits: &mut T,
     part: fn(&T) -> &Part<S>,
@@ -91,16 +91,16 @@ fn poll_or_wait<T, S: Share, R, E: NobodyPolls>(
 }
 
 /// Async calls, for any executor: they use nothing but [`std::task`]. Each does what the call without `poll_` or `_async` does, on the calling
-/// thread; only the waiting is left to the executor. If two tasks wait for the same event of a part, only the last one is woken. A call that
-/// has to wait first flushes what the part has packed.
+/// thread; only the waiting is left to the executor. If two tasks wait for the same event of a part, only the last one is woken. A call that has
+/// to wait first flushes what the part has packed.
 ///
-/// A part that moves between threads must be [`Shared`](super::Shared). The futures borrow it exclusively, so that they may move to another
-/// thread, too. To receive and send concurrently, use two parts, or the `poll_` calls, which borrow the part shared.
+/// A part that moves between threads must be [`Shared`](super::Shared). The futures borrow it exclusively, so that they can move to another
+/// thread too. To receive and send concurrently, use two parts, or the `poll_` calls, which take the part by shared reference.
 ///
 /// Tasks are woken by the thread that polls the node: with [`Progress::Thread`] its progress thread, with [`Progress::Host`] the program's loop,
-/// which must keep running while tasks wait. With [`Progress::Inline`] there is none, and a call that would have to wait returns the error
-/// `NobodyPolls`. Starting a cluster, registering, look-ups, dropping a part, barriers, collective operations and device
-/// operations block: call them before there are tasks, or on a thread that may block.
+/// which must keep running while tasks wait. With [`Progress::Inline`] there is no such thread, and a call that would have to wait returns the
+/// error `NobodyPolls`. Starting a cluster, registering, look-ups, dropping a part, barriers, collective operations and device operations block:
+/// call them before there are tasks, or on a thread that may block.
 ///
 /// ```
 /// use pdbp::{Cluster, PartKind};
@@ -112,7 +112,7 @@ fn poll_or_wait<T, S: Share, R, E: NobodyPolls>(
 /// let serving = async move {
 ///     let request = server.recv_async().await?;
 ///     server.send_async(request.source(), &request.to_ascii_uppercase()).await.unwrap();
-///     server.flush(); // as ever, where nothing that waits follows
+///     server.flush(); // as usual when no waiting call follows
 ///     Ok::<_, pdbp::RecvError>(())
 /// };
 /// let asking = async move {
@@ -129,9 +129,8 @@ fn poll_or_wait<T, S: Share, R, E: NobodyPolls>(
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 impl<S: Share> Part<S> {
-    /// Returns the next message, as [`recv`](Self::recv). More messages may be taken with [`try_recv`](Self::try_recv) before this is
-    /// called again; the task is woken only after this has returned `Pending`. No message is lost when a waiting task is dropped: the next
-    /// call returns it.
+    /// Returns the next message, as [`recv`](Self::recv). More messages may be taken with [`try_recv`](Self::try_recv) before the next call; the
+    /// task is woken only after this has returned `Pending`. Dropping a waiting task loses no message: the next call returns it.
     ///
     /// # Errors
     /// [`RecvError::NobodyLeft`], [`RecvError::NoPipe`] and [`RecvError::NobodyPolls`].
@@ -214,8 +213,8 @@ impl<S: Share> Part<S> {
         )
     }
 
-    /// Sends a message of any length, as [`send`](Self::send) but without a timeout. If the task is dropped while it waits, a
-    /// message that fits in a block has not been sent; a longer one is given up, and its receiver discards what has arrived of it.
+    /// Sends a message of any length, as [`send`](Self::send) but without a timeout. If the task is dropped while it waits, a message that fits
+    /// in a block has not been sent; a longer one is given up, and its receiver discards the segments that have arrived.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -263,7 +262,7 @@ impl<S: Share> Part<S> {
         poll_fn(move |cx| StreamReader::poll_accept(&mut part, cx)).await
     }
 
-    /// What `take` finds of the streams to this part.
+    /// Polls `take` until it finds something in the streams to this part.
     pub(super) fn poll_streams<R>(
         &self,
         cx: &mut Context<'_>,
@@ -290,8 +289,8 @@ impl<S: Share> Part<S> {
         self.poll_with(&mut engine);
     }
 
-    /// Whether a waiting task is to poll once more, after the other tasks of its executor, before it sleeps: for as long as a
-    /// waiting thread would, since waking takes longer than most answers.
+    /// Whether a waiting task should poll once more, after the other tasks of its executor, before it sleeps. It polls as long as a waiting
+    /// thread would, since waking takes longer than most answers.
     fn polls_on(&self) -> bool {
         let now = Instant::now();
         let until = self.polls_until.get().unwrap_or_else(|| now + self.shared().polling(now));

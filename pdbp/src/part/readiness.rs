@@ -68,7 +68,7 @@ impl<S: Share> Part<S> {
         }
         self.flush();
         let peers = interest.target().map(|t| t.node()).into_iter().collect();
-        // When nothing is to be received, unread messages are no reason to look again at once.
+        // If the caller does not want to receive, unread messages are no reason to look again at once.
         let pipe = self.pipe().ok().filter(|_| interest.wants_recv());
         let in_vain = |part: &Self| interest == Interest::Recv && part.is_alone();
         self.wait_on(pipe, in_vain, timeout, peers, "made room or sent anything", ready)
@@ -92,13 +92,13 @@ impl<S: Share> Part<S> {
         )
     }
 
-    /// The handle that others wake this part with.
+    /// The handle by which others wake this part.
     #[cfg(feature = "rapidio")]
     pub(crate) fn sleeper(&self) -> Option<Sleeper> {
         Some(Sleeper::new(Arc::downgrade(self.shared()), self.pipe.get()?))
     }
 
-    /// What is ready now.
+    /// Returns what is ready now.
     pub(super) fn look(&self, interest: Interest) -> Result<Ready, RecvError> {
         let (recv, stream) = if interest.wants_recv() {
             self.pipe()?;
@@ -184,7 +184,7 @@ impl Node {
             if !std::mem::replace(&mut flushed, true) {
                 parts.iter().for_each(|(part, _)| part.flush());
             }
-            // Each flushes what it has packed when that is due.
+            // Each poll flushes what its part has packed, once that is due.
             let worked = parts.iter().map(|(part, _)| part.poll()).sum::<u32>();
             if worked > 0 {
                 waiter.worked(self);

@@ -11,13 +11,13 @@ use crate::node::Pipe;
 impl<S: Share> Part<S> {
     /// Returns the next message if one has arrived, commands first. Does not wait, but lets the node make progress.
     ///
-    /// A part that has released its pipe receives nothing; [`recv`](Self::recv) says so.
+    /// A part that has released its pipe receives nothing; [`recv`](Self::recv) reports this as an error.
     #[inline]
     #[expect(clippy::map_identity, reason = "it keeps a message in registers, see below")]
     pub fn try_recv(&self) -> Option<Message<S>> {
         match self.train.next() {
             Some(message) => Some(message),
-            // Field by field: a message that is there from the call on would be in memory, either way.
+            // Field by field; otherwise messages would pass through memory on both paths.
             None => self.try_recv_slow().map(|Message { run, bytes, info }| Message { run, bytes, info }),
         }
     }
@@ -37,7 +37,7 @@ impl<S: Share> Part<S> {
 
     #[inline]
     pub(super) fn next_message(&self) -> Option<Message<S>> {
-        // Checked first, since a part that waits finds this again and again.
+        // Checked first, since a waiting part finds nothing over and over.
         if self.has_nothing() { None } else { self.take_message() }
     }
 
@@ -68,7 +68,7 @@ impl<S: Share> Part<S> {
         self.inbox().next_batch(&mut Source(self)).map(Batch::new)
     }
 
-    /// Waits for the next message, until there is one or none can arrive any more. First flushes what this part has packed.
+    /// Waits until a message arrives, or until none can arrive any more. First flushes what this part has packed.
     ///
     /// # Errors
     /// [`RecvError::NobodyLeft`] if every other node has failed or left and this node has no other part (a cluster of one node

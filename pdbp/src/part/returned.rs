@@ -68,16 +68,16 @@ impl<S: Share> fmt::Debug for Returned<S> {
 }
 
 impl<S: Share> Part<S> {
-    /// The next message of this part that was not delivered because its target's node failed. Messages come in the order sent to
-    /// that node, except those that a live process may have been reading when its link failed: these come once they have been given
-    /// back. Does not wait, but lets the node make progress.
+    /// Returns the next message of this part that was not delivered because its target's node failed. Messages come in the order
+    /// sent to that node, except those that a live process may have been reading when its link failed: these come once they have
+    /// been given back. Does not wait, but lets the node make progress.
     ///
-    /// Until they are dropped, the messages keep their blocks, up to all of the row to the failed node. **A program that survives
-    /// failed nodes whose places are taken by others must call this now and then**, even if it needs none of the messages (`while
-    /// part.try_returned()?.is_some() {}`); otherwise nothing can be sent to the next process in that place.
+    /// Until they are dropped, the messages keep their blocks, up to all blocks of the row to the failed node. **A program that
+    /// survives failed nodes whose places are taken by others must call this now and then**, even if it needs none of the messages
+    /// (`while part.try_returned()?.is_some() {}`); otherwise nothing can be sent to the next process in that place.
     ///
-    /// Messages that had left this node are with the transport. Between processes of one host, undelivered ones come back too;
-    /// between hosts this cannot be known, and [`RowStats::in_doubt`](crate::RowStats::in_doubt) counts their blocks.
+    /// Messages that had left this node are with the transport. Between processes of one host, undelivered ones come back too.
+    /// Between hosts this cannot be known, and [`RowStats::in_doubt`](crate::RowStats::in_doubt) counts their blocks.
     ///
     /// # Errors
     /// [`RecvError::NoPipe`].

@@ -8,14 +8,15 @@ use pdbp_core::id::PartId;
 use super::{Part, Share};
 use crate::node::Shared;
 
-/// The share of the setting `assembly_bytes` that one message takes. Returned when it is dropped.
+/// The share of the setting `assembly_bytes` that one message takes. Dropping it returns the share.
 pub(crate) struct Room {
     token: Option<RoomToken>,
     shared: Arc<Shared>,
 }
 
 impl Room {
-    /// What was reserved when the sender asked; `None` if it has not asked, or asked for less.
+    /// Takes the room that was reserved when the sender asked; `None` if the sender has not asked, or asked
+    /// for less.
     pub(crate) fn take<S: Share>(part: &Part<S>, source: PartId, message: u32, total: u32) -> Option<Self> {
         let token = part.shared().engine_within().take_room(part.id(), source, message, u64::from(total))?;
         Some(Self { token: Some(token), shared: Arc::clone(part.shared()) })

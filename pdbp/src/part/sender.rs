@@ -1,4 +1,4 @@
-//! The ways to send to a part: a target, with options that the calls of `Part` leave at their defaults.
+//! All ways to send to a part: a target, with options that the calls of `Part` leave at their defaults.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use crate::error::SendError;
 /// let to = part.sender(counter.id());
 /// to.send_each(&[1u32, 2, 3]).unwrap(); // three messages
 /// to.send_slice(&[1.5f32, 2.5]).unwrap(); // one message
-/// let mut loan = to.loan(4).unwrap(); // room in the block that leaves
+/// let mut loan = to.loan(4).unwrap(); // space in the outgoing block
 /// loan.copy_from_slice(b"four");
 /// loan.send();
 /// to.command(7).send(b"now").unwrap(); // ahead of what was sent before
@@ -79,9 +79,9 @@ impl<'p, S: Share> Sender<'p, S> {
         Self { patience: Patience::None, ..self }
     }
 
-    /// Sends commands, with a number that the receiver reads with [`Message::command`](super::Message::command). A command leaves
-    /// at once, overtakes waiting messages and streams, and is received before them. It must fit in a block ([`Part::longest`]).
-    /// There are only these two priorities.
+    /// Sends commands, with a number that the receiver reads with [`Message::command`](super::Message::command). A command leaves at
+    /// once, overtakes waiting messages and streams, and is received before them. It must fit in a block ([`Part::longest`]).
+    /// Commands and messages are the only two priorities.
     #[inline(always)]
     pub fn command(self, number: u16) -> Self {
         Self { command: Some(number), ..self }
@@ -116,18 +116,18 @@ impl<'p, S: Share> Sender<'p, S> {
         self.send(bytemuck::cast_slice(values))
     }
 
-    /// Sends each value as a message of its own: the cheapest way to send many small values. Returns how many were sent, counted from
-    /// the first: all of them, unless [`no_wait`](Self::no_wait) was set.
+    /// Sends each value as its own message: the cheapest way to send many small values. Returns how many were sent, counted from the
+    /// first: all of them, unless [`no_wait`](Self::no_wait) was set.
     ///
     /// # Errors
-    /// As [`send`](Self::send), except that instead of [`SendError::WouldBlock`] fewer are sent. Values before the failed one have
-    /// been sent.
+    /// As [`send`](Self::send), except that it sends fewer values instead of returning [`SendError::WouldBlock`]. Values before the
+    /// failed one have been sent.
     pub fn send_each<T: NoUninit>(&self, values: &[T]) -> Result<usize, SendError> {
         self.send_many(bytemuck::cast_slice(values), size_of::<T>(), values.len())
     }
 
     /// As [`send_each`](Self::send_each), for messages of `length` bytes each, stored one after the other in `bytes`. A remainder
-    /// shorter than `length` is not sent. With `length` 0 nothing is sent.
+    /// shorter than `length` is not sent, and a `length` of 0 sends nothing.
     ///
     /// # Errors
     /// As [`send_each`](Self::send_each).
@@ -162,19 +162,19 @@ impl<'p, S: Share> Sender<'p, S> {
         self.part.lanes.push_each((self.to, route), bytes, length, count)
     }
 
-    /// Lends space for a message of `length` bytes, to be filled in place. Its initial content is arbitrary. Waits for room like
+    /// Lends space for a message of `length` bytes, to be filled in place. Its initial contents are arbitrary. Waits for room like
     /// [`send`](Self::send).
     ///
     /// Until the loan is sent or dropped, other messages of the part to that node, and further loans, are refused
     /// ([`SendError::Loaned`]), and messages packed before it in the same block wait, even at [`flush`](Self::flush). Commands and
-    /// streams are not affected; commands cannot be lent.
+    /// streams are not affected. A command cannot be sent as a loan.
     ///
     /// # Copies
-    /// The space is in the outgoing block, with one exception: a loan of 8 KiB or more to a part on another processor of this host
-    /// is a buffer of the sending part, which is copied when it is sent. The receiver reads the block itself, and its cache still
-    /// holds what it read there last, so a program that stores into the block fetches each line from that cache. On two processors
-    /// of an AMD EPYC, writing 128 KiB in place takes 11.7 µs; writing them into a buffer and copying that past the caches takes
-    /// 7.1 µs.
+    /// The space is in the outgoing block, with one exception: a loan of 8 KiB or more to a part on another processor of this host is
+    /// a buffer of the sending part, which is copied to the block when the loan is sent. The receiver reads the block itself, and its
+    /// cache still holds what it last read there, so a program that stores into the block has to fetch each line from that cache. On
+    /// two processors of an AMD EPYC, writing 128 KiB in place takes 11.7 µs; writing them into a buffer and copying that past the
+    /// caches takes 7.1 µs.
     ///
     /// # Errors
     /// [`SendError::LoanTooLong`] if it does not fit in a block ([`Part::longest`]); otherwise as `send`.

@@ -18,7 +18,7 @@ use crate::node::{NodeEngine, Turn, Waiter};
 /// How long a call may wait for room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Patience {
-    /// As long as the setting `timeout_ms` says.
+    /// For the time of the setting `timeout_ms`.
     Set,
     None,
     For(Duration),
@@ -37,7 +37,7 @@ impl Patience {
     }
 }
 
-/// A message longer than a block, in progress. A part has one at a time; dropping it before the end gives it up.
+/// A message longer than a block, in progress. A part sends one at a time; dropping this before the end gives the message up.
 pub(super) struct Long<'m, P: HoldsPart> {
     part: P,
     sending: LongSend<&'m [u8]>,
@@ -63,8 +63,8 @@ impl<'m, P: HoldsPart> Long<'m, P> {
         self.part.part()
     }
 
-    /// Sends its segments, once the receiver has room for the whole, until all are sent; what arrives meanwhile is passed to
-    /// `receive`, if given.
+    /// Once the receiver has room for the whole message, sends its segments until all are sent. Messages that arrive meanwhile are
+    /// passed to `receive`, if given.
     pub(super) fn advance(
         &mut self,
         patience: Patience,
@@ -108,7 +108,7 @@ impl<S: Share> Part<S> {
     ///
     /// # Errors
     /// See [`SendError`]. [`SendError::NoSuchPart`] may come late: see [`Part`].
-    // Inlined, so that copies of a length known at the call need no loop.
+    // Inlined, so that a copy whose length is known at the call needs no loop.
     #[inline(always)]
     pub fn send(&self, to: Target, message: &[u8]) -> Result<(), SendError> {
         if self.lanes.push_next(to, message) { Ok(()) } else { self.send_waiting(to, message) }
@@ -140,7 +140,7 @@ impl<S: Share> Part<S> {
         self.send_other(to, message, Patience::None)
     }
 
-    /// A message to another part than the last one, or of another length.
+    /// Sends a message to another part than the last one, or of another length.
     #[inline]
     fn send_other(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
         if self.lanes.are_open() && self.knows_target(to) {
@@ -243,7 +243,7 @@ impl<S: Share> Part<S> {
     #[inline(never)]
     fn send_slow(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
         let route = self.route(to, CduClass::ShortMessage, 0);
-        // At least once a block: whoever has gone is named.
+        // Checked at least once per block, so that the error names a part that has gone.
         let is_known = self.knows_target(to);
         self.await_target(to, patience)?;
         if !is_known && self.push(to, route, message).is_ok() {
@@ -269,15 +269,15 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// Packs a message when no block is open: the first or only one since the last flush. `false`: nothing was done.
+    /// Packs a message when no block is open: the first or only one since the last flush. Returns `false` if it did nothing.
     fn send_first(&self, node: NodeId, route: Route, message: &[u8]) -> bool {
         if self.lanes.are_open() || message.len() >= Copier::LONG || self.loaned.get() == Some(node) {
             return false;
         }
         let shared = self.shared();
         let mut engine = shared.engine();
-        // A part that answers has just polled, and the clock takes a tenth of the way of its answer. Where that was long ago the block
-        // counts as old, and leaves with the next poll.
+        // The time of the last poll will do: a part that answers has just polled, and reading the clock takes a tenth of the time that
+        // its answer takes one way. If that poll was long ago, the block counts as old and leaves with the next one.
         let now = engine.last_poll();
         let (hop, outgoing) = (Hop::to_node(node), Outgoing::message(route, message));
         self.lanes.send(now, |outbox| outbox.send_anew(&mut *engine, now, hop, &outgoing)).is_ok()
@@ -295,7 +295,7 @@ impl<S: Share> Part<S> {
         })
     }
 
-    /// Calls `f` with the way to copy this many bytes for a node.
+    /// Calls `f` with the way in which to copy this many bytes for a node.
     pub(super) fn copying<R>(&self, node: NodeId, bytes: usize, f: impl FnOnce(CopyBy<'_>) -> R) -> R {
         let is_choice = bytes >= Copier::LONG && self.shared().is_read_elsewhere(node);
         let Some(cell) = self.copiers.get(node.index()).filter(|_| is_choice) else {
@@ -312,7 +312,7 @@ impl<S: Share> Part<S> {
         SendError::NeedsWaiting { bytes: message.len(), limit: self.longest() }
     }
 
-    /// Sends a message longer than a block; what arrives meanwhile is passed to `receive`, if given.
+    /// Sends a message longer than a block. Messages that arrive meanwhile are passed to `receive`, if given.
     pub(super) fn send_long(
         &self,
         to: Target,
@@ -336,7 +336,7 @@ impl<S: Share> Part<S> {
         self.pack_anew(node, outgoing, patience)
     }
 
-    /// Packs into a new block to a node: the open one has no room, or there is none.
+    /// Packs into a new block to a node: the open one has no room, or none is open.
     fn pack_anew(&self, node: NodeId, outgoing: &Outgoing<'_>, patience: Patience) -> Result<(), SendError> {
         if self.loaned.get() == Some(node) {
             return Err(SendError::Loaned(node));
@@ -347,7 +347,7 @@ impl<S: Share> Part<S> {
         Ok(())
     }
 
-    /// A vacant block to a node, and the time. Submits first what this part has packed for the node.
+    /// Returns a vacant block to a node, and the time. First submits what this part has packed for the node.
     pub(crate) fn open_block(
         &self,
         node: NodeId,
@@ -357,7 +357,7 @@ impl<S: Share> Part<S> {
     }
 
     /// Submits what this part has packed for a node. Then repeats `attempt`, which needs room for a message of `bytes` bytes there,
-    /// until it succeeds; what arrives meanwhile is passed to `receive`, if given.
+    /// until it succeeds. Messages that arrive meanwhile are passed to `receive`, if given.
     pub(super) fn when_room<R>(
         &self,
         (node, bytes): (NodeId, usize),
@@ -368,7 +368,7 @@ impl<S: Share> Part<S> {
         let shared = self.shared();
         let full = self.lanes.take(node);
         let mut engine = shared.engine();
-        // If nothing was sent before that needs attention, the message need not wait for a poll.
+        // If no earlier block had to be submitted, the message need not wait for a poll.
         let mut polled = full.is_some();
         let mut turn = match full {
             Some(full) => {
@@ -471,7 +471,7 @@ impl<S: Share> Part<S> {
     }
 }
 
-/// What peers have not done, when there was no room for the whole wait.
+/// What the peers failed to do, if there was no room for the whole wait.
 fn missing(engine: &NodeEngine, node: NodeId, error: outbox::SendError) -> &'static str {
     if error == outbox::SendError::AwaitsRoom {
         "got room for a long message: those before it have not been read (`assembly_bytes`)"

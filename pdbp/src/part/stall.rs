@@ -17,7 +17,7 @@ pub(super) struct Stall {
     row: Option<u32>,
     /// Turn of the node.
     turn: u64,
-    /// Polls by parts of the node, as last seen, and the retries since.
+    /// Polls by parts of the node, as last seen, and the retries since then.
     polls: u64,
     tries: u32,
 }
@@ -28,36 +28,35 @@ impl Stall {
 }
 
 impl<S: Share> Part<S> {
-    /// Whether a send to the node found no room and there has been none since. A part that retries again and again is refused at
-    /// once, without the engine's lock. Every [`RETRY`]th time it looks anyway, unless its row is full and parts have polled
-    /// meanwhile.
+    /// Whether a send to the node found no room and none has appeared since. A part that keeps retrying is refused at once,
+    /// without the engine's lock. Every [`RETRY`]th try looks anyway, unless its row is full and parts have polled meanwhile.
     pub(super) fn is_stalled(&self, node: NodeId) -> bool {
         let Some(cell) = self.stalled.get(node.index()) else { return false };
         let (stall, shared) = (cell.get(), self.shared());
         let is_over = match stall.row {
             Some(_) => stall.row != shared.full_rows.turn(node),
-            // Something else is missing, which any event at this node may bring.
+            // Something else is missing, and any event at this node may bring it.
             None => stall.turn != shared.turns.load(Ordering::Relaxed),
         };
         if is_over || self.lanes.with(|outbox| outbox.room(node.index())).is_some() {
             return false;
         }
         let polls = shared.polls.load(Ordering::Relaxed);
-        // Whoever polls checks full rows.
+        // Every poll checks full rows.
         let is_watched = stall.row.is_some() && polls != stall.polls;
         let tries = if is_watched { 0 } else { stall.tries.wrapping_add(1) };
         cell.set(Stall { polls, tries, ..stall });
         tries % RETRY != RETRY - 1
     }
 
-    /// The next attempt to send to the node looks for room, whether or not anything has happened.
+    /// Makes the next attempt to send to the node look for room, whether or not anything has happened.
     pub(super) fn look_again(&self, node: NodeId) {
         if let Some(stalled) = self.stalled.get(node.index()) {
             stalled.set(Stall::NONE);
         }
     }
 
-    /// Records that there was no room, so that nobody looks again until there may be some.
+    /// Records that there was no room, so that the part does not look again until there may be some.
     pub(super) fn stall(&self, engine: &NodeEngine, node: NodeId) {
         if let Some(stalled) = self.stalled.get(node.index()) {
             let shared = self.shared();

@@ -1,4 +1,4 @@
-//! Streams: data of any length from one part to another, in order, in blocks of their own.
+//! Streams: data of any length from one part to another, in order, in its own blocks.
 
 #[cfg(feature = "mpi")]
 mod announced;
@@ -40,12 +40,15 @@ const SEGMENT: u16 = 0;
 ///
 /// [`io::Write`] fills blocks and sends each when it is full; [`loan`](Self::loan) lends space in a block to fill in place. A
 /// segment in progress holds one of the `row_blocks` blocks of its destination node until it is full or
-/// [flushed](Self::flush_segment), so no more streams than that can be in the middle of a segment. Dropping the writer without
-/// [`finish`](Self::finish) gives up the stream: the reader gets an error after what was sent, and if nothing was sent it never
-/// learns of the stream. A reader that gives up, or whose part is dropped, is no error for the writer: the rest is discarded.
+/// [flushed](Self::flush_segment), so no more streams than that can be in the middle of a segment.
+///
+/// Dropping the writer without [`finish`](Self::finish) gives up the stream: the reader gets an error after what was sent, and if
+/// nothing was sent it never learns of the stream. If the reader gives up, or its part is dropped, the writer gets no error: the
+/// rest is discarded.
 ///
 /// To a node without a link the stream goes through a relay, which forwards at most `stream_pipes` streams to one node at a time.
-/// It has no room for more: the writer gets [`SendError::StreamStopped`] and, if it was dropped before that, nothing arrives.
+/// If there are more, the relay has no room: the writer gets [`SendError::StreamStopped`] and, if it was dropped before that,
+/// nothing arrives.
 pub struct StreamWriter<P: HoldsPart> {
     pub(super) part: P,
     out: StreamOut,
@@ -62,18 +65,18 @@ pub struct StreamWriter<P: HoldsPart> {
 }
 
 impl<S: Share> Part<S> {
-    /// Opens a stream to a part. Its first block creates the mapping tuple in the receiver's MTA. To open one in a task that may
-    /// move to another thread use [`StreamWriter::open(&mut part, to)`](StreamWriter::open).
+    /// Opens a stream to a part. Its first block creates the mapping tuple in the receiver's MTA. In a task that may move to
+    /// another thread, use [`StreamWriter::open(&mut part, to)`](StreamWriter::open).
     ///
     /// # Errors
     /// [`PipeError::NoneIdle`] if as many streams are open as the setting `stream_pipes` allows; a writer dropped before its end
-    /// counts until its reader could be told.
+    /// counts until its reader could be notified.
     pub fn open_stream(&self, to: Target) -> Result<StreamWriter<&Self>, PipeError> {
         StreamWriter::open(self, to)
     }
 
-    /// Waits up to `timeout` for the next stream opened to this part. Who gets several streams at a time reads them all, each in a
-    /// task of its own, or [together](Self::streams): one that is not read stops the others of its node ([`StreamReader`]).
+    /// Waits up to `timeout` for the next stream opened to this part. A part that gets several streams at a time must read them
+    /// all, each in its own task, or [together](Self::streams): an unread stream stops the others of its node ([`StreamReader`]).
     ///
     /// # Errors
     /// As [`recv_timeout`](Self::recv_timeout).
@@ -109,7 +112,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         let beside = part.part().shared().is_read_elsewhere(to.node()).then(Box::default);
         #[cfg(feature = "net")]
         let cluster = {
-            // The writer is to be told if the reader's cluster becomes unreachable.
+            // With this the writer learns if the reader's cluster becomes unreachable.
             let node = part.part().node();
             if node.settings().grid.is_some() { node.cluster_of(to) } else { None }
         };
@@ -135,7 +138,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         self.part.part().shared().longest_to(self.out.dest().node())
     }
 
-    /// Sets how long calls wait each time they need a block. `None`, the default, stands for the setting `timeout_ms`, which
+    /// Sets how long calls wait each time they need a block. `None`, the default, means the setting `timeout_ms`, which
     /// [`finish`](Self::finish) always uses to wait for a relay.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.patience = timeout.map_or(Patience::Set, Patience::For);
@@ -159,9 +162,10 @@ impl<P: HoldsPart> StreamWriter<P> {
     /// least one unless `length` is 0. Then call [`advance`](Self::advance) with the number of bytes filled. Waits for room as
     /// [`Part::send`] does.
     ///
-    /// Meant for data that is produced, received or gathered here; contiguous data goes faster by [`write_some`](Self::write_some).
-    /// If the reader is on another processor of this host, the space is a buffer of the writer, of up to a segment, which is copied
-    /// past the caches where that takes less time than writing in place: see [`Sender::loan`](super::Sender::loan).
+    /// Meant for data that is produced, received or gathered in this process; contiguous data goes faster through
+    /// [`write_some`](Self::write_some). If the reader is on another processor of this host, the space is a buffer of the writer,
+    /// of up to a segment, which is copied past the caches where that takes less time than writing in place: see
+    /// [`Sender::loan`](super::Sender::loan).
     ///
     /// # Errors
     /// See [`SendError`].
@@ -291,7 +295,7 @@ impl<P: HoldsPart> StreamWriter<P> {
 
     fn send_segment(&mut self, kind: u16, ending: Ending) -> Result<(), SendError> {
         if self.out.segments() == 0 {
-            // The others go by the same route as the first.
+            // Later segments take the same route as the first.
             self.await_reader()?;
         }
         if !self.out.has_block() {

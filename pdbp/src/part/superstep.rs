@@ -29,16 +29,15 @@ impl From<SuperstepError> for RecvError {
 }
 
 impl<S: Share> Part<S> {
-    /// Drives a loop in which one part of each node sends and receives: `while part.advance(done)? { … }`. `done` says that this part
-    /// has nothing more to send on its own initiative. The loop ends on all nodes once all parts are done and have received everything that
-    /// was sent before. In the loop, call [`try_recv`](Self::try_recv) or [`try_recv_batch`](Self::try_recv_batch) until it returns `None`,
-    /// to make room for others: while a part leaves a message of the superstep unread, `advance` returns true there for as long as it is
-    /// called, and the loops of the others do not end. A call returns at once, except that it waits briefly if this part is done and there is
-    /// nothing to receive.
+    /// Drives a loop in which one part of each node sends and receives: `while part.advance(done)? { … }`. `done` means that this part has
+    /// nothing more to send on its own initiative. The loop ends on all nodes once all parts are done and have received everything that was
+    /// sent before. In the loop, call [`try_recv`](Self::try_recv) or [`try_recv_batch`](Self::try_recv_batch) until it returns `None`, to make
+    /// room for others: while a part leaves a message of the superstep unread, its `advance` keeps returning true, and the loops of the others
+    /// do not end. A call returns at once, except that it waits briefly if this part is done and has nothing to receive.
     ///
     /// Messages sent after `done`, such as answers to requests, arrive in this superstep or the next, so a program of requests and answers
-    /// needs two loops, the second with `advance(true)`. Messages of the next superstep are not received in this one. Streams are not part
-    /// of supersteps.
+    /// needs two loops, the second with `advance(true)`. Messages of the next superstep are not received in this one. Streams are not part of
+    /// supersteps.
     ///
     /// ```
     /// use pdbp::{Cluster, PartKind, SendError};
@@ -95,7 +94,7 @@ impl<S: Share> Part<S> {
         let mut waits = waiter.unwrap_or_else(|| Waiter::new(timeout, self.shared()));
         let is_over = waits.is_over();
         if !is_over && worked == 0 {
-            // Nothing is borrowed here: it may call the program, which may use the part.
+            // Nothing is borrowed here: `pause` may call the program, which may use the part.
             waits.pause(&self.node, &[pipe]);
         }
         let late = is_over.then(|| {
@@ -108,7 +107,7 @@ impl<S: Share> Part<S> {
         Err(late.into())
     }
 
-    /// Whether the superstep can go on: nothing of it is left to read, and the part is `done`, now or before.
+    /// Whether the superstep can go on: nothing of it is left to read, and the part is `done`, now or earlier.
     fn may_advance(&self, stage: engine::Superstep, done: bool) -> bool {
         stage.may_advance(done, self.inbox().look(&mut Source(self)))
     }
@@ -128,10 +127,9 @@ impl<S: Share> Part<S> {
         stage
     }
 
-    /// As [`Node::quiesce`](crate::Node::quiesce), but passes messages that arrive for this part meanwhile to `receive`, so that no sender
-    /// waits for it. Returns once everything that any part sent before has arrived, and this part has received all its messages. It does
-    /// not wait for other parts to call it, so they may send more. To wait until all have sent everything, use
-    /// [`advance(true)`](Self::advance).
+    /// As [`Node::quiesce`](crate::Node::quiesce), but passes messages that meanwhile arrive for this part to `receive`, so that no sender
+    /// waits for it. Returns once everything that any part sent before has arrived and this part has received all its messages. It does not
+    /// wait for other parts to call it, so they may send more. To wait until all have sent everything, use [`advance(true)`](Self::advance).
     ///
     /// # Errors
     /// [`RecvError::Timeout`] if some other part does not read, does not flush or does not stop sending; [`RecvError::NoPipe`].

@@ -13,7 +13,7 @@ use super::message::{Message, Run};
 use super::{Local, Share};
 use crate::sync::{Counted, Inner};
 
-/// Bytes of a run that the holder of this value has a share of.
+/// Bytes of a run, a share of which is held with this value.
 ///
 /// **Invariant.** The holder has a share of the run for as long as this value lives. Nobody writes the bytes.
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ pub(super) struct Bytes {
     length: usize,
 }
 
-// SAFETY: they are only read.
+// SAFETY: the bytes are only read.
 unsafe impl Send for Bytes {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Bytes {}
@@ -31,7 +31,7 @@ impl Bytes {
     /// A range of the bytes of a run; empty if it does not exist.
     ///
     /// # Safety
-    /// The caller keeps the value no longer than a share of the run.
+    /// The caller must not keep the value longer than a share of the run.
     #[inline]
     pub(super) unsafe fn of(run: &Run, start: usize, length: usize) -> Self {
         let bytes = run.bytes().get(start..start.saturating_add(length)).unwrap_or(&[]);
@@ -40,7 +40,8 @@ impl Bytes {
 
     #[inline(always)]
     pub(super) fn get(&self) -> &[u8] {
-        // SAFETY: a run's bytes stay where they are, and nobody writes them, as long as it lives; it does (invariant).
+        // SAFETY: while a run lives, its bytes stay where they are and nobody writes them; it lives as long as this value
+        // (invariant).
         unsafe { slice::from_raw_parts(self.at.as_ptr(), self.length) }
     }
 }
@@ -61,7 +62,7 @@ pub(super) struct Train<S: Share = Local> {
     shares: PhantomData<S>,
 }
 
-// SAFETY: as `Pointer<Shared>`, of which it has shares, and bytes that are only read.
+// SAFETY: as for `Pointer<Shared>`, of which it holds shares; its bytes are only read.
 unsafe impl Send for Train<super::Shared> {}
 
 impl<S: Share> Default for Train<S> {
@@ -86,7 +87,8 @@ impl<S: Share> Train<S> {
         let left = self.left.get().checked_sub(1)?;
         self.left.set(left);
         let (at, length) = (self.at.get(), self.length.get());
-        // SAFETY: the end of bytes in the run, or of the run.
+        // SAFETY: at least one message was left, so this is the end of bytes that lie in the run (invariant), at most the run's
+        // end.
         self.at.set(unsafe { at.add(length) });
         // SAFETY: `left` was at least 1, so the train still owned a share.
         let run: Pointer<S> = unsafe { Counted::from_counted(self.run.get()) };
@@ -107,7 +109,7 @@ impl<S: Share> Train<S> {
             self.at.set(unsafe { at.add(length) });
             self.left.set(count - 1);
         }
-        // SAFETY: this was a message that may follow in another train, of which the train had a share (invariant).
+        // SAFETY: this was a message that may follow in another train, for which the train had a share (invariant).
         let run: Pointer<S> = unsafe { Counted::from_counted(self.run.get()) };
         Some(Message { run, bytes: Bytes { at, length }, info })
     }
@@ -124,7 +126,7 @@ impl<S: Share> Train<S> {
         debug_assert!(self.ahead().is_none() && self.left.get() == 0);
         if let Some((run, ahead)) = inbox.ahead() {
             let (start, length) = (ahead.start(), ahead.length());
-            // SAFETY: beside the shares that are counted here.
+            // SAFETY: the bytes are kept with the shares that are counted below.
             let bytes = unsafe { Bytes::of(run, 0, run.bytes().len()) };
             let Some(messages) = bytes.get().get(start..start + length * ahead.count() as usize) else {
                 // Unreachable: the inbox returns only ranges within its delivery.
@@ -148,8 +150,8 @@ impl<S: Share> Train<S> {
         }
     }
 
-    /// The way ahead, to be changed in place: copying it took as long as a message. The borrow ends before anything else is called
-    /// here.
+    /// The way ahead, to be changed in place: copying it took as long as a message. No function here calls another while it holds
+    /// the borrow.
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "it is on one thread, and is used at once")]
     fn ahead(&self) -> &mut Option<Ahead> {
@@ -157,13 +159,13 @@ impl<S: Share> Train<S> {
         unsafe { &mut *self.ahead.get() }
     }
 
-    /// Closes the train; returns how far it has come, and how many messages of the open train are left.
+    /// Closes the train. Returns how far it has come, and how many messages of the open train are left.
     fn close(&self) -> Option<(Ahead, u32)> {
         let ahead = self.ahead().take()?;
         let left = self.left.replace(0);
         let shares = left + ahead.unlooked();
         if shares > 0 {
-            // SAFETY: of these it has shares (invariant), and now none.
+            // SAFETY: the train had these shares (invariant), and has none from now on.
             unsafe { Pointer::<S>::give_back(self.run.get(), shares) }
         }
         Some((ahead, left))

@@ -9,8 +9,8 @@ use super::{Part, Share, Target, is_nodes_own};
 use crate::error::RecvError;
 use crate::node::{NodeEngine, Own, Pipe, Turn, Waiter, When};
 
-/// Polls in a row that find nothing, after which a part yields if there are more nodes than processors. Measured with 4 and 8 nodes
-/// on 2 cores: with 1, all wait for the scheduler (n↔n 20 to 30 % slower, 1→n and n→1 by half), with and without progress threads.
+/// Consecutive polls that find nothing, after which a part yields if there are more nodes than processors. Measured with 4 and 8 nodes on
+/// 2 cores: with 1, all wait for the scheduler (n↔n 20 to 30 % slower, 1→n and n→1 by half), with and without progress threads.
 const IDLE_POLLS: u32 = 6;
 
 impl<S: Share> Part<S> {
@@ -54,12 +54,12 @@ impl<S: Share> Part<S> {
         shared.poll_of(engine, Some(own), when)
     }
 
-    /// Sends what this part has packed without waiting for its blocks to fill. A block with an outstanding
-    /// [loan](super::Sender::loan) waits for that.
+    /// Sends what this part has packed without waiting for its blocks to fill. A block with an outstanding [loan](super::Sender::loan)
+    /// leaves only after the loan has ended.
     pub fn flush(&self) {
         let mut engine = self.shared().engine();
         let flushed = self.lanes.flush(&mut engine);
-        // A part that receives between flushes polls then, for everything but what it sends.
+        // A part that receives between flushes polls as it receives; that does everything but send its blocks.
         let polled = self.polled.replace(false);
         if flushed > 0 && !(polled && self.shared().has_sent(&engine)) {
             self.poll_with(&mut engine);
@@ -67,8 +67,8 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// As [`flush`](Self::flush), for callers that poll themselves, or need not now: on a link between hosts a poll takes as long
-    /// as sending.
+    /// As [`flush`](Self::flush), for callers that poll themselves or need no poll now: on a link between hosts, a poll takes as long as a
+    /// send.
     pub(crate) fn flush_only(&self) {
         self.lanes.flush(&mut self.shared().engine());
     }
@@ -86,7 +86,7 @@ impl<S: Share> Part<S> {
         self.note_poll(worked);
     }
 
-    /// What `attempt` finds, now or later: see [`await_by`](Self::await_by).
+    /// Returns what `attempt` finds, now or later: see [`await_by`](Self::await_by).
     pub(super) fn receive_by<'p, R>(
         &'p self,
         timeout: Duration,
@@ -99,7 +99,7 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// Flushes, and waits for what others have to send: until there is something, or nobody is left who could send it.
+    /// Flushes, then waits until `attempt` finds what others have sent, or until nobody is left who could send it.
     pub(super) fn await_by<'p, R>(
         &'p self,
         timeout: Duration,
@@ -133,7 +133,7 @@ impl<S: Share> Part<S> {
             }
             let is_over = waiter.is_over();
             if (is_over || waiter.sleeps()) && !waiter.is_interrupted() && in_vain(self) {
-                // The last message may have arrived since it was looked for.
+                // The last message may have arrived since the attempt above.
                 return attempt(self)?.ok_or(RecvError::NobodyLeft);
             }
             if is_over {
@@ -147,12 +147,12 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// What `look` finds, or an error if that is nothing, and nobody is left who could send it.
+    /// Returns what `look` finds, or an error if it finds nothing and nobody is left who could send it.
     pub(super) fn unless_alone<R>(
         &self,
         look: impl Fn() -> Result<Option<R>, RecvError>,
     ) -> Result<Option<R>, RecvError> {
-        // Looks last: what was sent before everybody left has arrived by then.
+        // Looks last: by then, whatever the others sent before they left has arrived.
         let is_alone = self.is_alone();
         match look()? {
             None if is_alone => Err(RecvError::NobodyLeft),

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!  sender                            receiver
-//!  stream: announcement ───────────▶ takes it, or says no: then the stream goes on through blocks
-//!          ◀──────────── MPI: answer posts its receives, says yes
+//!  stream: announcement ───────────▶ takes it, or declines: then the stream goes on through blocks
+//!          ◀──────────── MPI: answer posts its receives, accepts
 //!  MPI: the bytes ═════════════════▶ device memory
 //!  stream: end ────────────────────▶ done when both are here
 //! ```
-//! Neither end starts before its device has finished with the memory: MPI knows nothing of streams and events. Once MPI has the
-//! bytes, the message will be delivered, even if the sender is dropped.
+//! Neither end starts before its device has finished with the memory: MPI knows nothing of CUDA streams and events. Once MPI
+//! has the bytes, the message will be delivered, even if the sender is dropped.
 
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::{RecvMemory as _, SendMemory as _};
@@ -32,7 +32,7 @@ pub(super) struct DirectSend<D: Device> {
 enum Sending<D: Device> {
     Announcing(Question),
     Asked(Question),
-    /// For the device to finish with the memory.
+    /// Until the device has finished with the memory.
     Waiting(Option<D::Event>),
     Begun {
         transfer: Transfer,
@@ -41,7 +41,7 @@ enum Sending<D: Device> {
 }
 
 impl<D: Device> DirectSend<D> {
-    /// `None` if it goes through blocks.
+    /// Returns `None` if the message goes through blocks.
     pub(super) fn begin<S: Share, B: VacantBlock>(
         part: &Part<S>,
         to: Target,
@@ -63,7 +63,7 @@ impl<D: Device> DirectSend<D> {
         matches!(self.state, Sending::Begun { .. })
     }
 
-    /// `None` if the receiver wants it through blocks.
+    /// Returns `Ok(None)` if the receiver wants the message through blocks.
     pub(super) fn poll<P: HoldsPart + Clone, B: VacantBlock>(
         &mut self,
         flow: &Outflow<D, B>,
@@ -134,13 +134,13 @@ pub(super) struct DirectRecv<D: Device> {
 }
 
 enum Receiving<D: Device> {
-    /// For the device to finish with the buffer; the question is not answered yet.
+    /// Until the device has finished with the buffer; the question is not answered yet.
     Waiting(Option<D::Event>, RecvBuffer<D>),
     Begun {
         transfer: Transfer,
         ended: bool,
     },
-    /// All that was to come is in the buffer, or nothing will come.
+    /// Everything that was to come is in the buffer, or nothing will come.
     Over,
 }
 
@@ -221,7 +221,7 @@ impl<D: Device> DirectRecv<D> {
 impl<D: Device> Drop for DirectRecv<D> {
     fn drop(&mut self) {
         if matches!(self.state, Receiving::Waiting(..)) {
-            // Declined: nobody wants the message; what comes through blocks is discarded.
+            // Declines: the message is no longer wanted, and what comes through blocks is discarded.
             let _ = self.direct.link.answer(self.node, self.number, false);
         }
     }

@@ -27,9 +27,9 @@ use crate::part::{HoldsPart, Part, Share, Target};
 /// A kernel gathers as many as fit in a block, so that one copy brings them to the host; several blocks are in flight at a time.
 /// Only `wait` blocks.
 ///
-/// Each part receives them in the order given, after everything that this part sent it before. What this part sends before they
-/// have left may overtake them. A block being filled by the device counts against the row of its node: if a row has no more blocks
-/// than the copier keeps in flight, nothing else can be sent there until they have left.
+/// Each part receives them in the order given, after everything that this part sent it before. Messages that this part sends before
+/// they have left may overtake them. A block being filled by the device counts against the row of its node: if a row has no more
+/// blocks than the copier keeps in flight, nothing else can be sent to that node until they have left.
 pub struct DeviceSendEach<P: HoldsPart + Clone, D: Device> {
     flow: Gather<D, Lent<OpenBlock, OpenHome>>,
     packing: Packing<P>,
@@ -126,7 +126,7 @@ impl<S: Share> Part<S> {
     ///
     /// # Errors
     /// Returns the slice, with [`DeviceError::OutOfBounds`] if a piece does not lie in the slice, [`SendError::LongerThanBlock`],
-    /// or the device's error. Nothing is sent then.
+    /// or the device's error. Nothing has been sent then.
     pub fn send_device_each<D: Device>(
         &self,
         copier: &Rc<Copier<D>>,
@@ -390,8 +390,8 @@ fn lay_out(
     (count, next, begin.unwrap_or(0))
 }
 
-/// Packs at most `most` messages, from `first` on, as many as there is room for; returns their number and the next one. `reserve`
-/// makes room for a train and returns its offset and how many messages of it fit; `place` is told which messages go where, and
+/// Packs as many messages as there is room for, from `first` on, at most `most`; returns their number and the next one. `reserve`
+/// makes room for a train and returns its offset and how many of its messages fit; `place` is passed which messages go where, and
 /// returns how many of them it takes.
 fn pack(
     part: &Part<impl Share>,
@@ -428,7 +428,7 @@ fn pack(
     (packed, next)
 }
 
-/// How many messages in a row, at most `most`, have the target and length of the first.
+/// Number of consecutive messages, at most `most`, that have the target and length of the first.
 fn alike(runs: &[Run], first: Mark, most: usize) -> usize {
     let rest = runs.get(first.run..).unwrap_or(&[]);
     let Some(run) = rest.first() else { return 0 };

@@ -8,7 +8,7 @@ use pdbp_cuda::flow::Home;
 
 use crate::node::Shared;
 
-/// Takes back blocks that a flow has not sent.
+/// Takes back blocks that a flow did not send.
 pub(super) struct OpenHome(pub(super) Arc<Shared>);
 
 impl Home<OpenBlock> for OpenHome {

@@ -1,5 +1,5 @@
-//! Messages from and to device memory (the documents' SGP): of any length, each as its own stream (this module), many small ones
-//! that share blocks ([`each`], [`slots`]), and streams of many slices ([`stream`]).
+//! Messages from and to device memory (the documents' SGP): of any length, each as its own stream (this module); many small ones
+//! that share blocks ([`each`], [`slots`]); and streams of many slices ([`stream`]).
 
 #[cfg_attr(not(feature = "mpi"), path = "blocks_only.rs")]
 mod direct;
@@ -32,10 +32,9 @@ pub use stream::{DeviceRead, DeviceWrite};
 /// A message being sent from device memory. Dropping it gives the message up: if any of it was sent, the receiver gets an error,
 /// otherwise nothing.
 ///
-/// Each message is a stream of its own. The device copies into outgoing blocks and out of arriving ones, several at a time, at full
-/// speed if block memory is pinned (the setting `pin_memory`). With the setting `mpi_device_bytes`, long messages are carried by
-/// MPI from device memory to device memory where it can. Only `wait` blocks. To stream many slices use
-/// [`StreamWriter::write_device`].
+/// Each message is its own stream. The device copies into outgoing blocks and out of arriving ones, several at a time, at full
+/// speed if block memory is pinned (the setting `pin_memory`). With the setting `mpi_device_bytes`, MPI carries long messages from
+/// device memory to device memory where it can. Only `wait` blocks. To stream many slices, use [`StreamWriter::write_device`].
 ///
 /// ```
 /// use std::{num::NonZeroUsize, rc::Rc, time::Duration};
@@ -60,7 +59,7 @@ pub use stream::{DeviceRead, DeviceWrite};
 ///         // A kernel that writes the buffer, and an event for its end. With CUDA: `device.end_of(&stream)`.
 ///         let kernel = device.work(Duration::from_micros(100));
 ///         let mut sending = part.send_device(&copier, buffer.into_slice(), Some(&kernel), to).unwrap();
-///         // Anything else, with a `sending.poll()` now and then; in the end:
+///         // Do anything else, with a `sending.poll()` now and then; in the end:
 ///         sending.wait(patience).unwrap();
 ///         let _reused = sending.into_slice().into_buffer().unwrap();
 ///         node.barrier(patience).unwrap();
@@ -78,7 +77,7 @@ pub use stream::{DeviceRead, DeviceWrite};
 pub struct DeviceSend<P: HoldsPart + Clone, D: Device> {
     part: P,
     to: Target,
-    /// Set if MPI carries it, as far as is known.
+    /// Set as long as MPI is expected to carry it.
     direct: Option<DirectSend<D>>,
     /// Dropped first, so that blocks whose copies have completed are back when the writer needs one to report that it gives up.
     flow: Outflow<D, Lent<OpenBlock, StreamHome>>,
@@ -193,13 +192,13 @@ impl<P: HoldsPart + Clone, D: Device> DeviceSend<P, D> {
         wait(self, part.part(), timeout)
     }
 
-    /// Bytes sent. A message that MPI carries counts as a whole, once it has started.
+    /// Bytes sent. A message that MPI carries counts in full once it has started.
     pub fn sent(&self) -> usize {
         let moving = self.direct.as_ref().is_some_and(DirectSend::is_moving);
         if moving { self.flow.source().1.bytes() } else { self.flow.sent() }
     }
 
-    /// Returns the slice. A message not sent completely is given up.
+    /// Returns the slice. A message that was not sent completely is given up.
     pub fn into_slice(self) -> Slice<D> {
         self.flow.into_slice()
     }
@@ -297,17 +296,17 @@ trait Steps {
     /// Waits for the device to complete what is in flight; `None` if nothing is.
     fn wait_for_copy(&self) -> Option<Result<(), DeviceError>>;
 
-    /// Whether nobody wakes the waiter when it can go on.
+    /// Whether nothing wakes the waiter when it can go on.
     fn is_silent(&self) -> bool {
         false
     }
 
-    /// The pipe that wakes the waiter, if any, after a flush of what peers may be waiting for.
+    /// The pipe that wakes the waiter, if any. First flushes what peers may be waiting for.
     fn pipe(&self) -> Result<Option<&Pipe>, Self::Error> {
         Ok(None)
     }
 
-    /// The peers it waits for, and what they have not done.
+    /// The peers it waits for, and what they have failed to do.
     fn missing(&self) -> (Vec<NodeId>, &'static str);
 }
 

@@ -21,8 +21,8 @@ use crate::part::{HoldsPart, Part, Share, Target};
 
 /// Messages being received into device memory, each into the next slot of a buffer.
 ///
-/// Those in one block reach the device by one copy, and a kernel scatters them to their slots; several blocks are in flight at a
-/// time. Only `wait` blocks.
+/// The messages of one block reach the device by one copy, and a kernel scatters them to their slots; several blocks are in flight
+/// at a time. Only `wait` blocks.
 ///
 /// If this is dropped or fails, or the buffer is taken, messages in flight to the buffer are lost.
 pub struct DeviceRecvEach<P: HoldsPart + Clone, D: Device> {
@@ -156,7 +156,7 @@ impl<P: HoldsPart + Clone, D: Device> DeviceRecvEach<P, D> {
         wait(self, part.part(), timeout)
     }
 
-    /// Takes no more messages: only those taken so far will arrive, and `wait` waits for the device alone.
+    /// Takes no more messages: only those taken so far will arrive, and `wait` waits only for the device.
     pub fn stop(&mut self) {
         self.slots.count = self.slots.taken.len();
     }
@@ -166,8 +166,8 @@ impl<P: HoldsPart + Clone, D: Device> DeviceRecvEach<P, D> {
         self.slots.taken.get(..self.flow.received()).unwrap_or(&[])
     }
 
-    /// Returns the buffer. `None` while anything is in flight to it ([`Scatter::take_buffer`]); that is lost. To receive what was
-    /// taken, call [`stop`](Self::stop) and [`wait`](Self::wait) first.
+    /// Returns the buffer; whatever is in flight to it is lost, and until that has ended this returns `None`
+    /// ([`Scatter::take_buffer`]). To receive what was taken, call [`stop`](Self::stop) and [`wait`](Self::wait) first.
     pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
         self.flow.take_buffer()
     }
@@ -226,7 +226,7 @@ impl<P: HoldsPart + Clone> Slots<P> {
         let taken = part.inbox().take_pieces(&mut Source(part), take);
         match taken {
             Some(Ok(run)) => {
-                // The device reads asynchronously, so it gets a delivery of its own.
+                // The device reads asynchronously, so it gets its own delivery.
                 let delivery = run.delivery().and_then(|delivery| part.shared().engine().share(delivery));
                 Ok(delivery)
             }

@@ -18,8 +18,8 @@ use crate::node::Pipe;
 use crate::part::stream::device::StreamHome;
 use crate::part::{HoldsPart, StreamReader, StreamWriter};
 
-/// A slice of device memory being written to a stream. Dropping it before its end gives up the stream, since nobody could tell what
-/// is missing.
+/// A slice of device memory being written to a stream. Dropping it before its end gives up the stream, since the reader could not
+/// tell what is missing.
 pub struct DeviceWrite<'w, P: HoldsPart + Clone, D: Device> {
     /// Dropped first, as in [`DeviceSend`](super::DeviceSend).
     flow: Outflow<D, Lent<OpenBlock, StreamHome>>,
@@ -27,15 +27,16 @@ pub struct DeviceWrite<'w, P: HoldsPart + Clone, D: Device> {
     done: bool,
 }
 
-/// Device memory that a stream is being read into. Dropping it loses what was taken out of the stream and has not arrived.
+/// Device memory that a stream is being read into. Dropping it loses what was taken out of the stream and has not reached the
+/// memory.
 pub struct DeviceRead<'r, P: HoldsPart + Clone, D: Device> {
     flow: Inflow<D, Lent<Delivery, ReadHome>>,
     reader: &'r mut StreamReader<P>,
 }
 
 impl<P: HoldsPart + Clone> StreamWriter<P> {
-    /// Begins to write a slice of device memory, once `after`, the event of the work that writes it, has completed. It follows what
-    /// was written before, from the host or a device.
+    /// Begins to write a slice of device memory, once `after`, the event of the work that writes that memory, has completed. The
+    /// slice follows what was written before, from the host or a device.
     ///
     /// ```
     /// use std::{io::Read, io::Write, num::NonZeroUsize, rc::Rc, time::Duration};
@@ -96,8 +97,8 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
 }
 
 impl<P: HoldsPart + Clone> StreamReader<P> {
-    /// Begins to read into a range of a buffer, once `after`, the event of the work that used the buffer before, has completed. It
-    /// is done when the range is full or the stream has ended; what follows is left in the stream. Example:
+    /// Begins to read into a range of a buffer, once `after`, the event of the work that used the buffer before, has completed. The
+    /// read is done when the range is full or the stream has ended; anything after that stays in the stream. Example:
     /// [`write_device`](StreamWriter::write_device).
     ///
     /// # Errors
@@ -145,7 +146,7 @@ impl<P: HoldsPart + Clone, D: Device> DeviceWrite<'_, P, D> {
         self.flow.sent()
     }
 
-    /// Returns the slice. A stream to which it was not written completely is given up.
+    /// Returns the slice. If it was not written completely, the stream is given up.
     pub fn into_slice(self) -> Slice<D> {
         self.flow.source().1.clone()
     }
@@ -222,7 +223,7 @@ impl<P: HoldsPart + Clone, D: Device> Steps for DeviceRead<'_, P, D> {
 
     fn pipe(&self) -> Result<Option<&Pipe>, RecvError> {
         let part = self.reader.part();
-        // Something that the peer waits for may be packed here.
+        // The peer may be waiting for something that is packed here.
         part.flush();
         part.pipe().map(Some)
     }

@@ -9,7 +9,7 @@ use super::*;
 use crate::part::sending::Patience;
 use crate::{Cluster, Part, PartKind, Progress};
 
-/// Writes all blocks that may be beside themselves.
+/// Stages every block that may be staged.
 #[derive(Default)]
 struct Always(Pace);
 

@@ -31,7 +31,7 @@ pub(super) fn refuse(shared: &Shared, source: NodeId, [number, _]: [u64; 2]) {
 
 #[cfg(feature = "cuda")]
 impl<P: HoldsPart + Clone> StreamWriter<P> {
-    /// Sends an announcement; `false` when there is no room now.
+    /// Sends an announcement. Returns `false` if there is no room now.
     pub(crate) fn announce(&mut self, words: [u64; 2]) -> Result<bool, SendError> {
         if !self.has_block()? {
             return Ok(false);

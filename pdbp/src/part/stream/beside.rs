@@ -1,12 +1,12 @@
-//! How the bytes of a stream get into blocks that the reader reads in this node's memory on another processor: past the caches,
-//! where that takes less time.
+//! Moves the bytes of a stream into blocks in this node's memory that a reader on another processor reads there: past the
+//! caches, where that takes less time.
 
 use pdbp_core::outbox::{Beside as _, Stage, StreamOut};
 use pdbp_local::Copier;
 
 use crate::part::pace::{Pace, STAGE};
 
-/// The state of a stream's writer for this.
+/// The staging state of a stream's writer.
 #[derive(Default)]
 pub(super) struct Beside {
     /// For long data, which is written to the block at once.
@@ -15,7 +15,7 @@ pub(super) struct Beside {
     stage: Stage<Pace>,
     /// Whether the current segment is staged.
     is_on: bool,
-    /// Bytes of it written by loans and short data.
+    /// Bytes of the segment written by loans and short data.
     written: usize,
 }
 
@@ -72,7 +72,7 @@ impl Beside {
         self.is_on = false;
     }
 
-    /// The segment is written by other means: nothing is staged.
+    /// Stages nothing: the segment is written by other means.
     #[cfg(feature = "cuda")]
     pub(super) fn leave(&mut self) {
         self.is_on = false;

@@ -37,7 +37,7 @@ impl Away {
     }
 }
 
-/// Takes back blocks of a stream that a flow has not sent.
+/// Takes back blocks of a stream that a flow did not send.
 pub struct StreamHome {
     shared: Arc<Shared>,
     away: Away,
@@ -77,7 +77,7 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
         part.poll_with(&mut engine);
     }
 
-    /// Whether the stream has a block; takes one if there is any.
+    /// Takes a block for the stream if it has none and one is vacant. Returns whether it has one.
     pub(super) fn has_block(&mut self) -> Result<bool, SendError> {
         if !self.out.has_block()
             && let Some(block) = self.try_open()?
@@ -97,8 +97,8 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
         }
     }
 
-    /// A block for a flow. The writer keeps another if it can: if the flow fails while all its blocks are being copied to, the
-    /// writer tells the reader with that one.
+    /// Returns a block for a flow. The writer keeps another if it can: if the flow fails while all its blocks are being copied to,
+    /// the writer notifies the reader with that one.
     fn block_to_lend(&mut self) -> Result<Option<OpenBlock>, SendError> {
         if !self.has_block()? {
             return Ok(None);
@@ -110,7 +110,7 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
     }
 }
 
-/// Segments filled by a device: several may be open at a time; they leave in the order in which they are sent.
+/// Segments filled by a device: several may be open at a time, and they leave in the order in which they are sent.
 impl<P: HoldsPart + Clone> Outlet for StreamWriter<P> {
     type Block = Lent<OpenBlock, StreamHome>;
     type Error = SendError;

@@ -13,7 +13,8 @@ use crate::part::sending::{Patience, failed};
 use crate::part::{Part, Share, Target};
 
 impl<S: Share> Part<S> {
-    /// Begins a message longer than a block. The part forwards one at a time, and sends none by other calls.
+    /// Begins a message longer than a block. The part forwards one such message at a time, and sends none by
+    /// other calls.
     pub(crate) fn begin_passing(&self, to: Target, message: Vec<u8>) -> LongSend<Vec<u8>> {
         let number = self.next_message.get();
         self.next_message.set(number.wrapping_add(1));
@@ -21,7 +22,7 @@ impl<S: Share> Part<S> {
         LongSend::new((self.id(), to), number, message, most)
     }
 
-    /// Sends as much of it as there is room for.
+    /// Sends as much of the message as there is room for.
     ///
     /// # Errors
     /// [`SendError::WouldBlock`] if some is left.
@@ -32,7 +33,7 @@ impl<S: Share> Part<S> {
         })
     }
 
-    /// Ends it: all of it was sent, or it is given up.
+    /// Ends the message: all of it was sent, or it is given up.
     pub(crate) fn end_passing(&self, long: &LongSend<Vec<u8>>, sent: bool) {
         long.end(&mut self.shared().engine(), sent);
     }
@@ -45,7 +46,7 @@ impl<S: Share> Part<S> {
     /// The next segment of a stream; `Some(None)` at its end.
     ///
     /// # Errors
-    /// [`RecvError::StreamBroken`] if it was given up.
+    /// [`RecvError::StreamBroken`] if the stream was given up.
     pub(crate) fn passing_segment(&self, key: StreamKey) -> Result<Option<Option<Segment<S>>>, RecvError> {
         let mut reader = StreamReader::of(self, Accepted { key, source: self.id() });
         let taken = reader.take();
@@ -115,7 +116,7 @@ impl<S: Share> Part<S> {
         Err(SendError::WouldBlock)
     }
 
-    /// Closes the stream; if it has not ended, its reader is told.
+    /// Closes the stream. If it has not ended, its reader is notified.
     pub(crate) fn close_passing(&self, mut out: StreamOut) {
         let mut engine = self.shared().engine();
         // Taken in `open_passing` and returned only here.

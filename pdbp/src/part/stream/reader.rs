@@ -15,12 +15,11 @@ use crate::node::Waiter;
 use crate::part::inbox::{Pointer, Source};
 use crate::part::{HoldsPart, Part, Share, Target};
 
-/// The reading end of a stream. If it is dropped before the end, what has arrived of the rest is discarded at once, as far as the part has
-/// room to set aside the messages that lie between; what comes later is discarded by the node as it arrives, whether or not the part
-/// receives.
+/// The reading end of a stream. Dropping it before the end discards what has already arrived of the rest, as much as the part has room to
+/// set aside the messages that lie between. What comes later is discarded by the node as it arrives, whether or not the part receives.
 ///
-/// Unread segments hold their blocks, and with them the credit of the node they came from. So a part that gets several streams from
-/// one node, or through one relay, must read them concurrently, and its messages too; [`Streams`](super::Streams) reads all on one
+/// Unread segments hold their blocks, and with them the credit of the node they came from. So a part that gets several streams from one
+/// node, or through one relay, must read them concurrently, along with its messages; [`Streams`](super::Streams) reads them all on one
 /// thread.
 pub struct StreamReader<P: HoldsPart> {
     pub(in crate::part) part: P,
@@ -34,7 +33,7 @@ pub struct StreamReader<P: HoldsPart> {
     broken: bool,
     #[cfg(feature = "mpi")]
     pub(super) takes_announcements: bool,
-    /// Number and length of an announced transfer that nobody has taken.
+    /// Number and length of an announced transfer that has not been taken.
     #[cfg(feature = "mpi")]
     pub(super) announced: Option<[u64; 2]>,
 }
@@ -108,7 +107,7 @@ impl<P: HoldsPart> StreamReader<P> {
                 Waiter::new(timeout, self.part.part().shared())
             });
             let worked = self.part.part().poll();
-            // Also in a call that may not wait.
+            // Even in a call that may not wait.
             if worked > 0
                 && let Some(found) = self.take()?
             {
@@ -226,7 +225,7 @@ impl<P: HoldsPart> Drop for StreamReader<P> {
 /// Discards what has arrived of a stream, and the rest as it arrives, whether or not the part receives then.
 pub(super) fn give_up<S: Share>(part: &Part<S>, key: StreamKey) {
     part.shared().engine().ignore_stream(key.source(), key.number());
-    // No borrow is live here: those that read end their own before they return.
+    // No borrow is live here: every function that reads ends its own before it returns.
     let mut inbox = part.inbox();
     #[cfg(feature = "mpi")]
     if let Some(announced) = inbox.waiting_segment(key).and_then(|run| announced::announcement(run)) {

@@ -17,7 +17,7 @@ use crate::error::RecvError;
 use crate::part::inbox::Source;
 use crate::part::{HoldsPart, Local, Part, Share, Target};
 
-/// Identifies a stream among those that [`Streams`] reads: no other has the same, even after its end.
+/// Identifies a stream among those that [`Streams`] reads: no other stream has the same one, even after its end.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamId {
     key: StreamKey,
@@ -50,19 +50,19 @@ impl Hash for StreamId {
     }
 }
 
-/// What a stream has next.
+/// The next piece of a stream.
 pub enum Piece<S: Share = Local> {
     /// A segment, whole and in place. The last one may be empty.
     Data(Segment<S>),
-    /// The end. Nothing more comes of the stream.
+    /// The end. Nothing more comes from the stream.
     End,
-    /// The stream ended before its last segment: its writer gave it up, or failed. Nothing more comes of it.
+    /// The stream ended before its last segment: its writer gave it up, or failed. Nothing more comes from it.
     Broken,
 }
 
-/// Reads all streams that are opened to a part, on one thread: each call returns the next piece of any of them, and those that have
-/// something take turns. Streams that [`accept_stream`](Part::accept_stream) has returned are left to their readers. When it is dropped,
-/// it gives up the streams that it has begun to read.
+/// Reads all streams that are opened to a part, on one thread: each call returns the next piece of any of them, and streams that have
+/// something take turns. Streams that [`accept_stream`](Part::accept_stream) has returned are left to their readers. Dropping it gives
+/// up the streams that it has begun to read.
 ///
 /// ```
 /// use pdbp::{Cluster, PartKind, Piece};
@@ -107,8 +107,8 @@ pub struct Streams<P: HoldsPart> {
 type Found<P> = (StreamId, Piece<<P as HoldsPart>::Share>);
 
 impl<S: Share> Part<S> {
-    /// Reads all streams that are opened to this part together. For a task that may move to another thread use
-    /// [`Streams::of(&mut part)`](Streams::of).
+    /// Reads all streams that are opened to this part together. In a task that may move to another thread, use [`Streams::of(&mut
+    /// part)`](Streams::of).
     pub fn streams(&self) -> Streams<&Self> {
         Streams::of(self)
     }
@@ -165,7 +165,7 @@ impl<P: HoldsPart> Streams<P> {
 impl<P: HoldsPart> Drop for Streams<P> {
     fn drop(&mut self) {
         let part = self.part.part();
-        // The borrow ends with the statement: giving up takes its own.
+        // The borrow ends with this expression: giving up takes its own.
         while let Some(key) = { part.inbox().read_together() } {
             give_up(part, key);
         }
@@ -196,7 +196,7 @@ fn take<S: Share>(part: &Part<S>) -> Option<(StreamId, Piece<S>)> {
             Next::Data(run) => {
                 #[cfg(feature = "mpi")]
                 if let Some(announced) = announced::announcement(&run) {
-                    // What MPI would carry comes in blocks then.
+                    // The data that MPI would carry then comes in blocks.
                     announced::refuse(part.shared(), stream.key.source(), announced);
                     continue;
                 }
@@ -204,7 +204,7 @@ fn take<S: Share>(part: &Part<S>) -> Option<(StreamId, Piece<S>)> {
             }
             Next::End => Piece::End,
             Next::Broken => Piece::Broken,
-            // Never: those that take turns have something.
+            // Never: only streams that have something take turns.
             Next::Nothing | Next::Unknown => return None,
         };
         let source = part.shared().resolve(stream.source.address());
