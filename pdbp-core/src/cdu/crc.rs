@@ -1,10 +1,10 @@
-//! CRC-32 with a table of 64 bytes, four bits at a time, for the feature `small-crc`. `crc32fast`, which takes many bytes at a
-//! time, has tables of 16 KiB.
+//! CRC-32 with a table of 64 bytes, four bits at a time, for the feature `small-crc`. `crc32fast` processes many bytes at a time
+//! but needs tables of 16 KiB.
 
 /// The polynomial of IEEE 802.3, lowest power first.
 const POLYNOMIAL: u32 = 0xEDB8_8320;
 
-/// Remainders of four bits.
+/// Remainders of all four-bit values.
 const TABLE: [u32; 16] = [
     left(0),
     left(1),
@@ -51,7 +51,7 @@ impl Hasher {
 }
 
 fn four_bits(crc: u32) -> u32 {
-    // The index is below 16: the entry exists.
+    // The index is below 16, so the entry exists.
     crc >> 4 ^ TABLE.get((crc & 15) as usize).copied().unwrap_or(0)
 }
 

@@ -26,7 +26,7 @@ const _: () = assert!(size_of::<SegmentHeader>() == 16);
 const _: () = assert!(size_of::<SetHeader>() == 8);
 const _: () = assert!(size_of::<ViaHeader>() == VIA_HEADER);
 
-/// What a block carries; decides how it is routed.
+/// What a block carries, which decides how it is routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum BlockClass {
@@ -49,12 +49,12 @@ pub enum BlockClass {
 /// 32 window   36 flags  38 part         40 stream    44 segment
 /// 48 checksum 52 messages               56 group     58 data     62 wanted
 /// ```
-/// `session` is the number of the link's session, on which both ends agree (see the module [`transport`](crate::transport)): a
-/// block of an earlier session is never mistaken for one of this, whatever its other numbers. `sequence` counts all blocks of the
-/// session, `data` only those that need credit: from the two a receiver knows what it missed when blocks before this one were
-/// unreadable. `wanted` is the credit that the sender could use: blocks in flight or with their readers, this one included, and
-/// those waiting; 65535 stands for more. In a control block `stream` is its round: whatever an earlier round said is void, see the
-/// module `engine::round`.
+/// `session` is the number of the link's session, on which both ends agree (see the module [`transport`](crate::transport)). A
+/// block of an earlier session is never mistaken for one of this session, whatever its other numbers. `sequence` counts all blocks
+/// of the session, `data` only those that need credit; from the two, a receiver knows what it missed when blocks before this one
+/// were unreadable. `wanted` is the credit that the sender could use: the number of blocks in flight or held by their readers,
+/// including this one, plus those waiting; 65535 means that many or more. In a control block, `stream` is its round: everything
+/// sent in an earlier round is void, see the module `engine::round`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct BlockHeader {
@@ -82,7 +82,7 @@ pub struct BlockHeader {
 /// Bits of a block header's flags.
 #[allow(missing_docs)]
 pub mod flag {
-    /// Every CDU of the block goes to the part named in the header.
+    /// Every CDU of the block goes to the part given in the header.
     pub const UNIFORM: u16 = 1;
     /// The checksum field holds the CRC-32 of header and body.
     pub const CHECKSUM: u16 = 2;
@@ -90,18 +90,18 @@ pub mod flag {
     pub const FIRST: u16 = 4;
     /// Last block of its stream: removes the mapping tuple.
     pub const LAST: u16 = 8;
-    /// The block overtakes others that wait for the same link.
+    /// The block overtakes others waiting for the same link.
     pub const URGENT: u16 = 16;
-    /// The stream was given up by its writer; set with `LAST`.
+    /// The writer aborted the stream; set together with `LAST`.
     pub const ABORTED: u16 = 32;
     pub(crate) const ALL: u16 = 63;
 }
 
-/// Why a block was refused. No part receives any of its bytes.
+/// Why a block was refused. No part receives any byte of a refused block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// Shorter than a header, or than its header says.
+    /// Shorter than a header, or than its header claims.
     Truncated,
     /// Does not begin with the two magic bytes.
     Magic,
@@ -109,7 +109,7 @@ pub enum Malformed {
     Version(u8),
     /// A class, type or flag that this version does not define, or a reserved byte of a CDU that is not zero.
     Field,
-    /// Source or destination is not at the ends of this link.
+    /// Source and destination are not the ends of this link.
     Address,
     /// The checksum differs.
     Checksum,
@@ -117,11 +117,12 @@ pub enum Malformed {
     Length,
     /// An empty or unreadable destination set, segment or relay extension.
     Extension,
-    /// A CDU to be forwarded by this node, which is not the relay of that pair, or that came from a node which is not.
+    /// A CDU to be forwarded by this node, which is not the relay for that pair of nodes, or one that came from a node that is not
+    /// its relay.
     Relay,
-    /// The peer sent more blocks than it had credit for.
+    /// The peer sent more blocks than its credit allows.
     Overrun,
-    /// The block's numbers do not follow those of earlier blocks.
+    /// The block's numbers do not continue those of earlier blocks.
     Sequence,
 }
 
@@ -149,7 +150,7 @@ impl core::error::Error for Malformed {}
 
 impl BlockHeader {
     /// Copies and checks the header of `block` (header and body): magic, version, class, flags, lengths and, if its flag is set,
-    /// the checksum. The body's CDUs are checked by [`Cdus::validate`](super::Cdus::validate).
+    /// the checksum. [`Cdus::validate`](super::Cdus::validate) checks the body's CDUs.
     ///
     /// # Errors
     /// The first error found.
@@ -177,7 +178,7 @@ impl BlockHeader {
         }
         let length = self.length.get() as usize;
         let body = body.get(..length).ok_or(Malformed::Truncated)?;
-        // Without the flag the field is zero, so that a corrupted flag does not pass for a block without checksum.
+        // Without the flag the field must be zero, so a corrupted flag does not make a block pass as one without checksum.
         let sum = if self.has(flag::CHECKSUM) { checksum(self, body) } else { 0 };
         if self.checksum.get() == sum { Ok(()) } else { Err(Malformed::Checksum) }
     }
@@ -204,7 +205,7 @@ impl BlockHeader {
         NodeId::new(self.dest.get())
     }
 
-    /// The session of the link, as its sender sees it.
+    /// The session of the link, as the sender sees it.
     #[inline]
     pub fn session(&self) -> u32 {
         self.session.get()
@@ -227,20 +228,20 @@ impl BlockHeader {
         self.stream.get()
     }
 
-    /// Messages in the block, as counted by its sender.
+    /// Number of messages in the block, as counted by its sender.
     #[inline]
     pub fn messages(&self) -> u32 {
         self.messages.get()
     }
 
-    /// Whether every one of the flag's bits is set.
+    /// Whether all of these flag bits are set.
     #[inline]
     pub fn has(&self, flags: u16) -> bool {
         self.flags.get() & flags == flags
     }
 }
 
-/// CRC-32 over the header, its checksum field taken as zero, and the body.
+/// CRC-32 over the header, with its checksum field taken as zero, and the body.
 pub(crate) fn checksum(header: &BlockHeader, body: &[u8]) -> u32 {
     let mut clean = *header;
     clean.checksum.set(0);
@@ -256,7 +257,7 @@ pub(crate) fn checksum(header: &BlockHeader, body: &[u8]) -> u32 {
 pub enum CduClass {
     /// A short message between parts.
     ShortMessage = 0,
-    /// A command: overtakes messages and streams.
+    /// A command; overtakes messages and streams.
     Command = 1,
     /// A segment of a stream.
     Stream = 2,
@@ -292,10 +293,11 @@ pub(crate) const HAS_SET: u8 = 0x20;
 /// In [`CduHeader::class`]: a relay extension follows.
 pub(crate) const HAS_VIA: u8 = 0x40;
 
-/// Maximum empty messages in one train: they take no room, so this bounds the work that a block can cause its reader.
+/// Maximum number of empty messages in one train. They take no room, so this bounds the work that a block can cause its reader.
 pub(crate) const MOST_EMPTY: u32 = 256;
 
-/// Extension of relayed messages: the block's nodes are those of one link on the route, these are its ends.
+/// Extension of relayed messages. The nodes in the block header are the ends of one link on the route; these are the ends of the
+/// route.
 ///
 /// ```text
 ///  0        2        4        8
@@ -338,7 +340,7 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// Segment number that says that the message was given up. Such a segment has no bytes.
+    /// Segment number of a message that was abandoned. Such a segment has no bytes.
     pub(crate) const GIVEN_UP: u32 = u32::MAX;
 
     /// Segment number `segment` of message `message` of its source part, which has `total` bytes.

@@ -1,7 +1,7 @@
 //! The CDU, the unit of all transfer, and its layered wire format (S0; SPEC §1, MESP in §2).
 //!
 //! The documents define the ten-tuple `CDU(id, Sno, Segno, SourceN, SourceP, DestNS, DestPS, type, COM, DATA)`. On the wire its
-//! fields are spread over layers so that each is sent as rarely as possible; [`Cdu`] presents them as one again.
+//! fields are spread over layers, so each is sent as rarely as possible; [`Cdu`] presents them as one value again.
 //!
 //! ```text
 //!  block:  | block header 64 | train | train | … |          nodes, link sequence, session, stream: once per block
@@ -9,12 +9,12 @@
 //!  m:      | data |                                          nothing but the user's bytes
 //! ```
 //!
-//! All numbers are little-endian; CDU headers are aligned to 8 bytes from the block's beginning. The wire format has a version;
-//! blocks of another version are refused.
+//! All numbers are little-endian. CDU headers are aligned to 8 bytes, counted from the start of the block. The wire format has a
+//! version number; blocks of any other version are refused.
 //!
 //! Consecutive messages with the same parts, class, command and length form a *train* and share one header. Messages that go
-//! through a [relay](crate::routing) carry the end nodes of their route in an extension, and are copied from block to block there.
-//! A message to several parts carries the whole set of destinations, once per destination *node*.
+//! through a [relay](crate::routing) carry the end nodes of their route in an extension, and the relay copies them from block to
+//! block. A message to several parts carries the whole set of destinations, once per destination *node*.
 
 #[cfg(any(test, feature = "small-crc"))]
 mod crc;
@@ -37,7 +37,7 @@ use crate::id::{NodeId, PartId, StreamNo};
 
 /// The identifier of a CDU: its link, the number of its block on that link, and its index in the block.
 ///
-/// Sender and receiver derive the same value, so that a sender can be told which CDUs a failed peer did not receive.
+/// Sender and receiver derive the same value, so a sender can learn which CDUs a failed peer did not receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CduId {
     /// The sending node.
@@ -81,7 +81,7 @@ pub enum Destinations<'a> {
 }
 
 impl<'a> Destinations<'a> {
-    /// `DestPS`: all destination parts, in the order the sender gave.
+    /// `DestPS`: all destination parts, in the sender's order.
     pub fn parts(&self) -> impl Iterator<Item = PartId> + Clone + use<'a> {
         let (one, set) = match *self {
             Self::One(part) => (Some(part), &[][..]),
@@ -134,17 +134,17 @@ impl<'a> Train<'a> {
         self.header.source_part.get()
     }
 
-    /// The receiving part's index on the block's destination node; `None` when there is a set of them.
+    /// The receiving part's index on the block's destination node; `None` if there is a destination set.
     pub fn dest_part(&self) -> Option<u16> {
         if self.set.is_empty() { Some(self.header.dest_part.get()) } else { None }
     }
 
-    /// The ends of the route if the messages were relayed: then these are the nodes of the parts, not the block's.
+    /// The ends of the route if the messages were relayed: these, rather than the block's nodes, then host the parts.
     pub fn via(&self) -> Option<Via> {
         self.via
     }
 
-    /// The route, unless it has a segment number or a destination set.
+    /// The route, unless the train has a segment number or a destination set.
     pub(crate) fn plain_route(&self) -> Option<Route> {
         let CduHeader { class, .. } = self.header;
         let plain = self.segment.is_none() && self.set.is_empty();
@@ -173,7 +173,7 @@ impl<'a> Train<'a> {
         self.header.count.get()
     }
 
-    /// The bytes of all messages, one after the other.
+    /// The bytes of all messages, back to back.
     pub fn data(&self) -> &'a [u8] {
         self.data
     }
@@ -184,7 +184,7 @@ impl<'a> Train<'a> {
         (0..self.count() as usize).map(move |i| data.get(i * length..(i + 1) * length).unwrap_or(&[]))
     }
 
-    /// The CDUs of this train, whose first message is number `first` of the block with header `block`.
+    /// The CDUs of this train, given the block's header and the index `first` of the train's first message in the block.
     pub fn cdus(&self, block: &BlockHeader, first: u32) -> Option<impl Iterator<Item = Cdu<'a>> + use<'a>> {
         let (node, dest_node) = (block.source()?, block.dest()?);
         let Via { origin, dest } = self.via.unwrap_or(Via { origin: node, dest: dest_node });
@@ -213,7 +213,7 @@ impl<'a> Train<'a> {
     }
 }
 
-/// Sender and kind of a train without extensions, as most are: the first word of a valid header.
+/// Sender and kind of a train without extensions, the common case: the first word of a valid header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlainRoute {
     pub(crate) class: CduClass,
@@ -222,10 +222,10 @@ pub(crate) struct PlainRoute {
 }
 
 impl PlainRoute {
-    /// `None` if it is not such a train, or is invalid; [`Cdus`] tells which.
+    /// `None` for any other train, or an invalid one; [`Cdus`] distinguishes the two.
     #[inline]
     pub(crate) fn read(word: u64) -> Option<Self> {
-        // The class, and a byte that is zero.
+        // The class, and a byte that must be zero.
         let class = match word as u16 {
             0 => CduClass::ShortMessage,
             1 => CduClass::Command,
@@ -251,7 +251,7 @@ impl PlainRun {
     #[inline]
     pub(crate) fn read(word: u64) -> Option<Self> {
         let (length, count) = (word as u32, (word >> 32) as u32);
-        // Padding included, this fits in a u64.
+        // This fits in a `u64`, even with padding.
         let bytes = u64::from(length) * u64::from(count);
         (bytes > 0).then_some(Self { length, count, size: (bytes + 7) & !7 })
     }
@@ -265,8 +265,8 @@ pub(crate) fn header_words(rest: &[u8]) -> Option<(u64, u64, &[u8])> {
     Some((header as u64, (header >> 64) as u64, rest))
 }
 
-/// The trains of a block body, from an untrusted source: arbitrary bytes cause errors, never a panic and never bytes from outside
-/// the body.
+/// Iterates over the trains of a block body from an untrusted source. Arbitrary bytes cause errors, but never a panic or access to
+/// bytes outside the body.
 #[derive(Clone, Debug)]
 pub struct Cdus<'a> {
     rest: &'a [u8],
@@ -297,7 +297,7 @@ impl<'a> Cdus<'a> {
 
     #[inline]
     fn read(&mut self) -> Result<Train<'a>, Malformed> {
-        // A copy, so that what is checked is what is used, even if somebody can write to the block.
+        // A copy, so that the checked values are the ones used, even if somebody can write to the block.
         let (header, rest) = CduHeader::read_from_prefix(self.rest).map_err(|_| Malformed::Truncated)?;
         if header.class > CduClass::Stream as u8 {
             return self.read_extended(header, rest);
@@ -344,7 +344,7 @@ impl<'a> Cdus<'a> {
         self.finish(header, via, segment, set, rest)
     }
 
-    /// The part common to all trains: `count` messages of `length` bytes, padded.
+    /// Reads what all trains have in common: `count` messages of `length` bytes, padded.
     #[inline]
     fn finish(
         &mut self,
@@ -362,7 +362,7 @@ impl<'a> Cdus<'a> {
         {
             return Err(Malformed::Field);
         }
-        // Two u32 never overflow a u64.
+        // The product of two `u32` never overflows a `u64`.
         let bytes = usize::try_from(length * count).map_err(|_| Malformed::Length)?;
         let data = rest.get(..bytes).ok_or(Malformed::Length)?;
         self.rest = rest.get(padded(bytes)..).ok_or(Malformed::Length)?;
@@ -373,7 +373,7 @@ impl<'a> Cdus<'a> {
 impl<'a> Iterator for Cdus<'a> {
     type Item = Result<Train<'a>, Malformed>;
 
-    /// The next train; after an error there is nothing more.
+    /// Returns the next train. After an error, returns `None`.
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {

@@ -1,4 +1,4 @@
-//! Packs CDUs one after the other into the body of a block.
+//! Packs CDUs back to back into the body of a block.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -8,15 +8,15 @@ use super::header::{
 };
 use crate::id::PartId;
 
-/// Sender, receiver, class and command of a message: the fields shared by the messages of a train, in wire format, so that "same
-/// train as before" is a single comparison.
+/// Sender, receiver, class and command of a message: the fields that all messages of a train share. Kept in wire format, so
+/// checking for "same train as before" is a single comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route(u64);
 
 impl Route {
     const NONE: Self = Self(u64::MAX);
 
-    /// A message of class `class` with command number `command` from `source` to `dest`.
+    /// The route of messages of class `class` with command number `command` from `source` to `dest`.
     #[inline]
     pub const fn new(class: CduClass, command: u16, source: PartId, dest: PartId) -> Self {
         Self::raw(class as u8, command, source.local(), dest.local())
@@ -30,30 +30,29 @@ impl Route {
         (self.0 >> 48) as u16
     }
 
-    /// The header of a train of one message of `length` bytes, built from three adjacent numbers. The number of messages is [at its
-    /// end](COUNT_AT).
+    /// Returns the header of a train of one message of `length` bytes. The number of messages is its [last field](COUNT_AT).
     #[inline]
     pub const fn header(self, length: u32) -> [u8; CDU_HEADER] {
         (self.0 as u128 | (length as u128) << 64 | 1 << 96).to_le_bytes()
     }
 }
 
-/// Offset of the number of messages in a [header](Route::header), as four bytes.
+/// Offset of the message count in a [header](Route::header), four bytes long.
 pub const COUNT_AT: usize = core::mem::offset_of!(CduHeader, count);
 
-/// What a packer [lends](Packer::lend).
+/// Room that a packer [lends](Packer::lend).
 #[derive(Debug)]
 pub struct Lent<'b> {
-    /// The open train from its header on, and the rest of the body: a multiple of 8 bytes.
+    /// The open train, starting at its header, and the rest of the body: a multiple of 8 bytes.
     pub room: &'b mut [u8],
-    /// Bytes of it in use.
+    /// Number of these bytes in use.
     pub written: usize,
-    /// Whether other trains may follow, each with a [header](Route::header) of its own, aligned to 8 bytes; otherwise only messages
-    /// of the open one.
+    /// Whether other trains may follow, each with its own [header](Route::header), aligned to 8 bytes. Otherwise only messages of
+    /// the open train may.
     pub is_straight: bool,
 }
 
-/// What was packed into [lent](Lent) room. All trains but the last must have their number of messages in the header, and zero
+/// Describes what was packed into [lent](Lent) room. Every train but the last must have its message count in the header, and zero
 /// padding.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed {
@@ -63,11 +62,11 @@ pub struct Packed {
     pub route: Route,
     /// Bytes of each of them.
     pub length: usize,
-    /// Its end.
+    /// End of the last train in the room.
     pub end: usize,
     /// Number of messages in the trains before it.
     pub before: u32,
-    /// Whether all messages are for the same single part as those packed before.
+    /// Whether all messages go to the same single part as those packed before.
     pub only_one_part: bool,
 }
 
@@ -75,7 +74,7 @@ pub struct Packed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// The state of packing one block body. `Copy`, so that a reservation is undone by restoring the value from before.
+/// The state of packing one block body. `Copy`, so a reservation can be undone by restoring the earlier value.
 ///
 /// ```
 /// use pdbp_core::cdu::{CduClass, Cdus, Packer, Route};
@@ -114,7 +113,7 @@ pub struct Packer {
     via: u64,
 }
 
-/// No node number produces it.
+/// No pair of node numbers produces this value.
 const STRAIGHT: u64 = u64::MAX;
 const NOTHING: u32 = u32::MAX;
 const MIXED: u32 = u32::MAX - 1;
@@ -131,7 +130,7 @@ impl Default for Packer {
 }
 
 impl Packer {
-    /// An empty body.
+    /// The state for an empty body.
     #[inline]
     pub const fn new() -> Self {
         Self {
@@ -147,7 +146,7 @@ impl Packer {
         }
     }
 
-    /// Bytes that [`finish`](Self::finish) would return now, less padding.
+    /// Bytes that [`finish`](Self::finish) would return now, without the final padding.
     #[inline]
     pub const fn written(&self) -> usize {
         self.written
@@ -159,22 +158,23 @@ impl Packer {
         self.closed.saturating_add(self.count)
     }
 
-    /// The longest message that an empty body of `room` bytes takes without segmentation.
+    /// The longest message that fits, unsegmented, into an empty body of `room` bytes.
     pub const fn longest(room: usize) -> usize {
         room.saturating_sub(CDU_HEADER) & !7
     }
 
-    /// Messages from now on go through a relay, between these ends; with `None`, by the block's own link.
+    /// Sends the following messages through a relay, between the given ends of their route, or with `None` over the block's own
+    /// link.
     pub fn turn(&mut self, via: Option<Via>) {
         let raw = via.map_or(STRAIGHT, |v| u64::from(v.origin.raw()) | u64::from(v.dest.raw()) << 16);
         if raw != self.via {
             self.via = raw;
-            // The open train, if any, is closed.
+            // This closes the open train, if any.
             self.route = Route::NONE;
         }
     }
 
-    /// The state at `mark`, with the current relay extension.
+    /// The state at `mark`, but with the current relay extension.
     pub(crate) const fn rewound(self, mark: Self) -> Self {
         Self { via: self.via, ..mark }
     }
@@ -201,7 +201,7 @@ impl Packer {
         Ok(())
     }
 
-    /// Makes room for one message of `length` bytes and returns it to be filled. Its initial content is arbitrary.
+    /// Reserves room for one message of `length` bytes and returns it to be filled. Its initial contents are arbitrary.
     ///
     /// # Errors
     /// [`Full`] if there is no room; nothing was written.
@@ -213,7 +213,7 @@ impl Packer {
         length: usize,
     ) -> Result<&'b mut [u8], Full> {
         if route == self.route && length == self.length && self.count < self.most {
-            // The padding after the train must fit too.
+            // The padding after the train must fit too: `usable` is a multiple of 8.
             let end = self.written + length;
             if end > usable(body) {
                 return Err(Full);
@@ -226,8 +226,9 @@ impl Packer {
         self.start(body, route, length)
     }
 
-    /// The open train, from its header on, and the rest of the body: for a sender that packs by itself, and reports that by
-    /// [`take_back`](Self::take_back) before anything else is done with the body. `None`: no message can follow in this train.
+    /// Lends the open train, starting at its header, and the rest of the body to a sender that packs by itself. The sender must
+    /// report what it packed through [`take_back`](Self::take_back) before anything else is done with the body. `None` if no
+    /// message can follow in this train.
     #[inline]
     pub fn lend<'b>(&self, body: &'b mut [u8]) -> Option<Lent<'b>> {
         if self.count == 0 || self.route == Route::NONE || self.length == 0 {
@@ -238,7 +239,7 @@ impl Packer {
         Some(Lent { room, written: self.written - self.header_at, is_straight: self.via == STRAIGHT })
     }
 
-    /// Takes note of what was packed into lent room. Impossible lengths or ends are ignored.
+    /// Records what was packed into lent room. Impossible lengths or ends are ignored.
     #[inline]
     pub fn take_back(&mut self, body: &[u8], packed: Packed) {
         let Packed { last_train, route, length, end, before, only_one_part } = packed;
@@ -257,7 +258,7 @@ impl Packer {
         }
     }
 
-    /// Makes room for up to `most` messages of `length` bytes each in one train, side by side: as many as fit, at least one.
+    /// Reserves adjacent room for up to `most` messages of `length` bytes each in one train: as many as fit, at least one.
     ///
     /// # Errors
     /// [`Full`] if there is no room for one; nothing was written.
@@ -280,7 +281,7 @@ impl Packer {
         Ok((body.get_mut(start..self.written).ok_or(Full)?, more + 1))
     }
 
-    /// Makes room for segment `segment` of a message longer than a block.
+    /// Reserves room for segment `segment` of a message longer than a block.
     ///
     /// # Errors
     /// [`Full`] if there is no room; nothing was written.
@@ -296,8 +297,8 @@ impl Packer {
         Ok(room)
     }
 
-    /// Makes room for a message to every part of `set`, received by those on the block's destination node. `segment` is set for a
-    /// segment of a longer message.
+    /// Reserves room for a message to every part of `set`; the parts on the block's destination node receive it. `segment` is set
+    /// for a segment of a longer message.
     ///
     /// # Errors
     /// [`Full`] if there is no room, or if the set is empty or has more than 65,535 parts; nothing was written.
@@ -319,7 +320,7 @@ impl Packer {
         Ok(room)
     }
 
-    /// Maximum bytes that a message to `parts` destinations takes besides its data (header, extensions, padding).
+    /// Maximum number of bytes that a message to `parts` destinations takes in addition to its data (header, extensions, padding).
     pub const fn overhead(parts: usize) -> usize {
         CDU_HEADER + VIA_HEADER + 16 + 8 + padded(4 * parts) + 8 + 8
     }
@@ -331,7 +332,7 @@ impl Packer {
         self.written
     }
 
-    /// The only part that all messages are for, if there is just one.
+    /// The single part that all messages go to, if there is one.
     #[inline]
     pub(crate) const fn only_part(&self) -> Option<u16> {
         if self.only > u16::MAX as u32 { None } else { Some(self.only as u16) }
@@ -342,7 +343,7 @@ impl Packer {
     fn start<'b>(&mut self, body: &'b mut [u8], route: Route, length: usize) -> Result<&'b mut [u8], Full> {
         let header_at = padded(self.written);
         let end = (header_at + CDU_HEADER).saturating_add(length);
-        // The unusual cases, and those without room.
+        // The unusual cases, including a full block.
         if self.via != STRAIGHT || length == 0 || length > u32::MAX as usize || end > usable(body) {
             return self.start_extended(body, route, length, None, &[]);
         }
@@ -352,7 +353,7 @@ impl Packer {
         self.close(packed);
         *to = route.header(length as u32);
         self.open(route, length, header_at, end);
-        // `MIXED` stays, since no part has its number.
+        // `MIXED` stays, since no part has that number.
         let dest = u32::from(route.dest());
         if self.only != dest {
             self.only = if self.only == NOTHING { dest } else { MIXED };
@@ -360,7 +361,7 @@ impl Packer {
         Ok(data)
     }
 
-    /// The train whose header is at `header_at` is open and holds one message.
+    /// Records an open train with its header at `header_at` that holds one message.
     fn open(&mut self, route: Route, length: usize, header_at: usize, end: usize) {
         self.route = route;
         self.length = length;
@@ -447,7 +448,7 @@ impl Packer {
         }
     }
 
-    /// Writes the count of the open train and pads it. Idempotent, so that restoring an earlier state is safe.
+    /// Writes the count of the open train and pads it. Idempotent, so restoring an earlier state is safe.
     #[inline(always)]
     fn close(&mut self, body: &mut [u8]) {
         if self.count == 0 {
@@ -458,7 +459,7 @@ impl Packer {
             *count = self.count.to_le_bytes();
         }
         if !self.written.is_multiple_of(8) {
-            // Padding is zero, so that no data of an earlier use of the block leaks.
+            // Padding is zero, so no data from an earlier use of the block leaks.
             let word_at = self.written & !7;
             if let Some(word) = body.get_mut(word_at..).and_then(<[u8]>::first_chunk_mut::<8>) {
                 let kept = (1u64 << (8 * (self.written - word_at))) - 1;

@@ -1,4 +1,4 @@
-//! The token of a writer.
+//! The writer's token.
 
 use super::block::{RawBlock, SealedBlock, Token};
 use crate::cdu::{BLOCK_HEADER, Full, Lent, Packed, Packer, Route, SegmentHeader};
@@ -16,11 +16,11 @@ pub struct StreamTag {
     pub segment: u32,
     /// The receiving part.
     pub dest: PartId,
-    /// Marks the first or last segment, or a stream given up: bits of [`flag`](crate::cdu::flag).
+    /// Marks the first or last segment, or an aborted stream: bits of [`flag`](crate::cdu::flag).
     pub flags: u16,
 }
 
-/// A block that its holder fills with CDUs. Send it with [`Engine::submit`](crate::Engine::submit).
+/// A block being filled with CDUs by its holder. Send it with [`Engine::submit`](crate::Engine::submit).
 #[derive(Debug)]
 #[must_use = "a block that is not submitted is lost to the pool"]
 pub struct OpenBlock {
@@ -28,12 +28,13 @@ pub struct OpenBlock {
     pub(crate) packer: Packer,
     pub(crate) dest: NodeId,
     pub(crate) row: LinkId,
-    /// The link's session when the block was opened. Messages never travel in a later one: what was sent before them may be lost.
+    /// The link's session when the block was opened. Its messages never travel in a later session: earlier messages may have been
+    /// lost.
     pub(crate) session: u32,
     pub(crate) load: Load,
 }
 
-// A larger one would be moved by a call of `memcpy`.
+// A larger value would be moved by calling `memcpy`.
 const _: () = assert!(size_of::<OpenBlock>() <= 128);
 
 /// What a block carries.
@@ -71,7 +72,7 @@ impl OpenBlock {
         self.raw.room as usize - BLOCK_HEADER
     }
 
-    /// Limits the block to `room` bytes of CDUs, so that it leaves earlier. Nothing already packed is lost.
+    /// Limits the block to `room` bytes of CDUs, so that it leaves sooner. Everything already packed stays.
     #[inline]
     pub fn limit(&mut self, room: usize) {
         let least = (self.packer.written() + 7) & !7;
@@ -93,7 +94,7 @@ impl OpenBlock {
         Ok(())
     }
 
-    /// Makes room for one message; see [`Packer::reserve`].
+    /// Reserves room for one message; see [`Packer::reserve`].
     ///
     /// # Errors
     /// [`Full`]; nothing was written.
@@ -103,21 +104,21 @@ impl OpenBlock {
         packer.reserve(raw.body_mut(), route, length)
     }
 
-    /// The open train and the room after it, to be packed by the caller; see [`Packer::lend`].
+    /// Lends the open train and the room after it to a caller that packs by itself; see [`Packer::lend`].
     #[inline]
     pub fn lend_room(&mut self) -> Option<Lent<'_>> {
         let Self { raw, packer, .. } = self;
         packer.lend(raw.body_mut())
     }
 
-    /// Takes what was packed into [lent room](Self::lend_room); see [`Packer::take_back`].
+    /// Records what was packed into [lent room](Self::lend_room); see [`Packer::take_back`].
     #[inline]
     pub fn take_back(&mut self, packed: Packed) {
         let Self { raw, packer, .. } = self;
         packer.take_back(raw.body_mut(), packed);
     }
 
-    /// Makes room for several messages of one length; see [`Packer::reserve_train`].
+    /// Reserves room for several messages of one length; see [`Packer::reserve_train`].
     ///
     /// # Errors
     /// [`Full`]; nothing was written.
@@ -131,7 +132,7 @@ impl OpenBlock {
         packer.reserve_train(raw.body_mut(), route, length, most)
     }
 
-    /// Makes room for a segment of a long message; see [`Packer::reserve_segment`].
+    /// Reserves room for a segment of a long message; see [`Packer::reserve_segment`].
     ///
     /// # Errors
     /// [`Full`]; nothing was written.
@@ -145,7 +146,7 @@ impl OpenBlock {
         packer.reserve_segment(raw.body_mut(), route, segment, length)
     }
 
-    /// Makes room for a message to several parts; see [`Packer::reserve_set`].
+    /// Reserves room for a message to several parts; see [`Packer::reserve_set`].
     ///
     /// # Errors
     /// [`Full`]; nothing was written.
@@ -160,8 +161,8 @@ impl OpenBlock {
         packer.reserve_set(raw.body_mut(), route, set, segment, length)
     }
 
-    /// Makes the block overtake others waiting for the same node. No effect on a segment of a stream, which would overtake earlier
-    /// segments.
+    /// Makes the block overtake others waiting for the same node. Has no effect on a segment of a stream, which would otherwise
+    /// overtake earlier segments.
     pub fn into_urgent(self) -> Self {
         match self.load {
             Load::Segment(_) => self,
@@ -169,33 +170,33 @@ impl OpenBlock {
         }
     }
 
-    /// The last `length` bytes packed: the most recent reservation.
+    /// The last `length` bytes packed, that is, the most recent reservation.
     pub fn last_reserved(&self, length: usize) -> &[u8] {
         let end = BLOCK_HEADER + self.packer.written();
         self.raw.bytes().get(end.saturating_sub(length)..end).unwrap_or(&[])
     }
 
-    /// The current packing state, to undo reservations with [`rewind`](Self::rewind).
+    /// The current packing state. Pass it to [`rewind`](Self::rewind) to undo later reservations.
     pub fn mark(&self) -> Packer {
         self.packer
     }
 
-    /// Undoes all reservations since `mark` was taken; with a new [`Packer`], all of them. A mark ahead of what is packed belongs
-    /// to another block, and is ignored.
+    /// Undoes all reservations made since `mark` was taken, or all of them if `mark` is a new [`Packer`]. A mark beyond what is
+    /// packed belongs to another block and is ignored.
     pub fn rewind(&mut self, mark: Packer) {
         if mark.written() <= self.packer.written() {
             self.packer = self.packer.rewound(mark);
         }
     }
 
-    /// Closes the last train; returns the length of header and body.
+    /// Closes the last train and returns the length of header and body.
     #[inline]
     pub(crate) fn finish(&mut self) -> u32 {
         let Self { raw, packer, .. } = self;
         (BLOCK_HEADER + packer.finish(raw.body_mut())) as u32
     }
 
-    /// The block as it travels, its header not written yet; `length` counts header and body.
+    /// Converts to the block as it travels, with its header yet to be written; `length` counts header and body.
     #[inline]
     pub(crate) fn into_sealed(self, length: u32) -> SealedBlock {
         SealedBlock::new(self.raw, length as usize)
