@@ -1,4 +1,4 @@
-//! The tokens that own a block in the stages of its travel.
+//! The tokens that own a block at each stage of its journey.
 
 use core::ptr::NonNull;
 use core::slice;
@@ -7,25 +7,25 @@ use super::home::Home;
 use crate::cdu::BLOCK_HEADER;
 use crate::id::BlockId;
 
-/// Address, room and identity of a block. Owning the value is owning the block. If it is dropped, that is counted at its home, and
-/// its block is not reused.
+/// Address, room and identity of a block. Owning the value means owning the block. If the value is dropped, its home counts that,
+/// and the block is not reused.
 #[derive(Debug)]
 pub(crate) struct RawBlock {
     pub(super) home: Home,
     pub(super) base: NonNull<u8>,
     pub(super) id: BlockId,
-    /// Bytes from `base` on: those of header and body, or fewer if the block is limited, sealed or filled. The next time it is lent
-    /// it has all of them again.
+    /// Accessible bytes from `base` on: header and body, or fewer if the block is limited, sealed or filled. The next time the
+    /// block is lent, the room is the full length again.
     pub(super) room: u32,
 }
 
 const _: () = assert!(size_of::<RawBlock>() <= 32);
 
-// SAFETY: the value is the only right to its block, and the block's memory is plain bytes that stay where they are.
+// SAFETY: the value is the only access to its block, and the block's memory is plain bytes that stay where they are.
 unsafe impl Send for RawBlock {}
 
 impl RawBlock {
-    /// Consumes the token without counting it as dropped: its owner has taken it back.
+    /// Consumes the token without counting it as dropped, because its owner has taken the block back.
     #[inline]
     pub(super) fn forget(self) {
         core::mem::forget(self);
@@ -63,18 +63,18 @@ impl RawBlock {
 impl Drop for RawBlock {
     #[cold]
     fn drop(&mut self) {
-        // SAFETY: a home is freed when no token of it is left.
+        // SAFETY: a home is freed only when no token of it remains.
         unsafe { self.home.note_dropped() }
     }
 }
 
-/// What owns a block.
+/// A value that owns a block.
 pub(crate) trait Token {
     fn raw(&self) -> &RawBlock;
     fn into_raw(self) -> RawBlock;
 }
 
-/// A block ready to travel: header and body are final. The transport owns it until the completion returns it.
+/// A block ready to travel, with final header and body. The transport owns it until the completion returns it.
 #[derive(Debug)]
 #[must_use = "a block that is not given back is lost to the pool"]
 pub struct SealedBlock {
@@ -82,7 +82,7 @@ pub struct SealedBlock {
 }
 
 impl SealedBlock {
-    /// Header and body are the first `length` bytes, limited to the room of the block.
+    /// A block whose header and body are its first `length` bytes, limited to its room.
     #[inline]
     pub(crate) fn new(raw: RawBlock, length: usize) -> Self {
         Self { raw: raw.cut(length) }
@@ -106,14 +106,14 @@ impl SealedBlock {
         header.get_mut(..BLOCK_HEADER).unwrap_or(&mut [])
     }
 
-    /// The block as it arrives at a part of the same node.
+    /// Converts to the block as it arrives at a part of the same node.
     #[inline]
     pub(crate) fn into_arrived(self) -> ArrivedBlock {
         ArrivedBlock { raw: self.raw }
     }
 }
 
-/// An empty block of ours, given to a transport to receive into.
+/// An empty block of this node, given to a transport to receive into.
 #[derive(Debug)]
 #[must_use = "a block that is not given back is lost to the pool"]
 pub struct VacantBlock {
@@ -133,14 +133,14 @@ impl VacantBlock {
         self.raw.bytes_mut()
     }
 
-    /// The block now holds what a peer sent: `length` bytes of header and body, limited to its room.
+    /// Converts to a block that holds what a peer sent: `length` bytes of header and body, limited to the block's room.
     #[inline]
     pub fn into_arrived(self, length: usize) -> ArrivedBlock {
         ArrivedBlock { raw: self.raw.cut(length) }
     }
 }
 
-/// A block received from a peer: one of our own, filled by the transport, or the peer's, read in place.
+/// A block received from a peer: either this node's own block, filled by the transport, or the peer's block, read in place.
 #[derive(Debug)]
 #[must_use = "a block that is not given back is lost to its owner's pool"]
 pub struct ArrivedBlock {
@@ -160,7 +160,7 @@ impl ArrivedBlock {
         self.raw.bytes()
     }
 
-    /// Consumes the token without counting it as dropped: it counts as outstanding forever.
+    /// Consumes the token without counting it as dropped, so it counts as outstanding forever.
     #[inline]
     pub(super) fn forget(self) {
         self.raw.forget();

@@ -1,7 +1,7 @@
-//! Copies of short pieces, in blocks of this node, for readers that do not keep up: the original blocks are returned unread.
+//! Copies of short pieces, in this node's own blocks, for readers that fall behind. The original blocks are returned unread.
 //!
-//! A copy block is divided into up to [`GRANULES`] granules. A copy is a block header and a body, as in a block of its own, in adjacent
-//! granules. Granules are reused one by one, so an unread copy keeps no more memory than it needs.
+//! A copy block is divided into up to [`GRANULES`] granules. A copy consists of a block header and a body in adjacent granules,
+//! laid out as in a block of its own. Granules are reused one by one, so an unread copy ties up no more memory than it needs.
 
 use core::ptr;
 
@@ -17,7 +17,7 @@ use crate::routing::LinkId;
 
 /// Maximum number of granules per block.
 const GRANULES: usize = 1024;
-/// Granules per word of the bit map. A copy lies within one word's granules.
+/// Granules per word of the bit map. A copy lies within the granules of one word.
 const WORD: usize = u64::BITS as usize;
 
 /// A block that holds copies, or a free place for one.
@@ -26,9 +26,9 @@ pub(crate) struct CopyBlock {
     block: Option<RawBlock>,
     /// A bit for each granule: set if it is part of a copy, or does not exist.
     used: [u64; GRANULES / WORD],
-    /// For the first granule of each copy: the number of its deliveries that are out.
+    /// For the first granule of each copy: the number of outstanding deliveries of that copy.
     readers: [u32; GRANULES],
-    /// Copies that are out.
+    /// Number of copies that have deliveries outstanding.
     copies: u32,
 }
 
@@ -43,14 +43,14 @@ impl Drop for CopyBlock {
         if self.copies > 0
             && let Some(block) = self.block.take()
         {
-            // It stays out for ever, so its owner leaves the memory in place.
+            // The block counts as out forever, so its owner leaves the memory in place.
             block.forget();
         }
     }
 }
 
 impl CopyBlock {
-    /// Takes adjacent granules; returns the first.
+    /// Takes `count` adjacent granules and returns the first.
     fn take(&mut self, count: usize) -> Option<usize> {
         for (word, used) in self.used.iter_mut().enumerate() {
             if let Some(bit) = first_run(!*used, count) {
@@ -68,14 +68,14 @@ impl CopyBlock {
     }
 }
 
-/// The lowest `count` bits, 1 to [`WORD`].
+/// A mask of the lowest `count` bits, 1 to [`WORD`].
 const fn mask(count: usize) -> u64 {
     u64::MAX >> (WORD - count)
 }
 
-/// Where the lowest run of `count` set bits begins, 1 to [`WORD`].
+/// The position of the lowest run of `count` set bits, 1 to [`WORD`].
 fn first_run(bits: u64, count: usize) -> Option<usize> {
-    // A bit is set if a run of `have` bits begins there.
+    // In `runs`, a bit is set if a run of `have` bits begins there.
     let (mut runs, mut have) = (bits, 1);
     while have < count {
         let more = have.min(count - have);
@@ -97,14 +97,16 @@ pub(crate) struct Copies<'a> {
 }
 
 impl<'a> Copies<'a> {
-    /// Begins without blocks. Those given later have `room` bytes of header and body; the length of the table is their maximum number.
+    /// Starts without blocks. Blocks given later have `room` bytes of header and body; the length of the table is their maximum
+    /// number.
     pub(crate) fn new(mut blocks: ManagedSlice<'a, CopyBlock>, room: usize) -> Self {
         blocks.iter_mut().for_each(|block| *block = CopyBlock::default());
         let granule = ((room / GRANULES) & !7).max(8);
         Self { blocks, granule, count: (room / granule).min(GRANULES), held: 0 }
     }
 
-    /// The longest piece that is copied: with its header a sixteenth of a block, or a word's granules if that is less.
+    /// Length of the longest piece that is copied. Together with its header it takes a sixteenth of a block, or the granules of one
+    /// word if the block has fewer.
     pub(crate) fn longest(&self) -> usize {
         if self.blocks.is_empty() {
             0
@@ -113,20 +115,20 @@ impl<'a> Copies<'a> {
         }
     }
 
-    /// Blocks held.
+    /// Number of blocks held.
     pub(crate) fn held(&self) -> u32 {
         self.held
     }
 
-    /// Whether there is a place for another block.
+    /// Whether there is room in the table for another block.
     pub(crate) fn has_place(&self) -> bool {
         (self.held as usize) < self.blocks.len()
     }
 
-    /// Takes a block of this node to copy to.
+    /// Takes a block of this node to copy into.
     ///
     /// # Errors
-    /// The block, if there is no place for it.
+    /// Hands the block back if the table has no room for it.
     pub(crate) fn give_block(&mut self, block: RawBlock) -> Result<(), RawBlock> {
         let Some(place) = self.blocks.iter_mut().find(|place| place.block.is_none()) else {
             return Err(block);
@@ -142,7 +144,8 @@ impl<'a> Copies<'a> {
         Ok(())
     }
 
-    /// A delivery of a copy of bytes `start..end` of a block's body, and of its header. `None` if there is no such piece, or no room.
+    /// Copies bytes `start..end` of a block's body, and its header, and returns a delivery of the copy. `None` if there is no such
+    /// piece, or no room.
     pub(crate) fn copy(
         &mut self,
         block: &SharedBlock,
@@ -161,8 +164,9 @@ impl<'a> Copies<'a> {
         let at = first * self.granule;
         // SAFETY: the granules are inside the block, by `give_block`.
         let at = unsafe { base.add(at) };
-        // SAFETY: the granules have room for a header and the piece. The block's token is here, so only readers of copies access its
-        // bytes, and these granules belonged to no copy. The source lies in another block, whose token somebody else has.
+        // SAFETY: the granules have room for a header and the piece. The block's token is held here, so only readers of copies
+        // access its bytes, and these granules belonged to no copy. The source lies in another block, whose token somebody else
+        // holds.
         unsafe { ptr::copy_nonoverlapping(header.as_ptr(), at.as_ptr(), BLOCK_HEADER) };
         let cut = usize::from(!piece.is_empty() && Flaw::CutsCopy.strikes());
         // SAFETY: as above.
@@ -180,7 +184,7 @@ impl<'a> Copies<'a> {
         Some(Delivery::new(at, (0, piece.len()), (LinkId::NONE, element), source, kind))
     }
 
-    /// A second delivery of a copy; `None` if `delivery` is not one of a copy.
+    /// Makes a second delivery of a copy; `None` if `delivery` is not one of a copy.
     pub(crate) fn share(&mut self, delivery: &Delivery) -> Option<Delivery> {
         let (place, first) = self.find(delivery)?;
         let readers = place.readers.get_mut(first)?;
@@ -188,10 +192,10 @@ impl<'a> Copies<'a> {
         Some(delivery.again())
     }
 
-    /// Takes back a delivery of a copy. With the last one in a block, returns the block.
+    /// Takes back a delivery of a copy. If it was the last one in its block, returns the block.
     ///
     /// # Errors
-    /// The delivery, if it is not one of a copy.
+    /// Hands the delivery back if it is not one of a copy.
     pub(crate) fn take_back(&mut self, delivery: Delivery) -> Result<Option<RawBlock>, Delivery> {
         let granules = (BLOCK_HEADER + delivery.bytes().len()).div_ceil(self.granule);
         let Some((place, first)) = self.find(&delivery) else { return Err(delivery) };
@@ -223,7 +227,7 @@ impl<'a> Copies<'a> {
         (place.0 == LinkId::NONE && is_it).then_some((found, first))
     }
 
-    /// Drops all blocks, when the engine ends. Blocks with copies that are out stay in place.
+    /// Drops all blocks when the engine shuts down. Blocks with outstanding copies stay in place.
     pub(crate) fn clear(&mut self) {
         self.blocks.iter_mut().for_each(|block| *block = CopyBlock::default());
         self.held = 0;
@@ -252,7 +256,7 @@ mod tests {
         Some(index)
     }
 
-    /// With places for that many blocks.
+    /// Copies with room for that many blocks.
     fn copies(blocks: usize, body: usize) -> Copies<'static> {
         let blocks: Vec<_> = (0..blocks).map(|_| CopyBlock::default()).collect();
         Copies::new(ManagedSlice::Owned(blocks), BLOCK_HEADER + body)
@@ -274,7 +278,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Copies are what they are copies of, until the last who reads them has given them back; and then all memory is free.
+        /// A copy keeps its bytes until its last reader has given it back; once all copies are back, all memory is free.
         #[test]
         fn copies_keep_their_bytes_and_give_back_their_blocks(
             body in prop_oneof![Just(256_usize), Just(2000), Just(70_000), Just((128 << 10) + 64)],
@@ -282,7 +286,7 @@ mod tests {
             operations in vec((0_u8..4, any::<u16>()), 0..400),
         ) {
             let (mut umb, mut copies) = (umb(body, places + 1), copies(places, body));
-            // The block that is copied from, as long as can be copied.
+            // The block to copy from, as long as the longest piece that can be copied.
             let source = take(&mut umb).unwrap();
             let mut arrived: VacantBlock = umb.lend_vacant(source).unwrap();
             let longest = copies.longest();

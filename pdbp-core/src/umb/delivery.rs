@@ -1,4 +1,4 @@
-//! The token of a reader.
+//! The reader's token.
 
 use core::ptr::NonNull;
 use core::slice;
@@ -11,7 +11,7 @@ use crate::routing::LinkId;
 /// The kind of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryKind {
-    /// Messages; all CDUs of the piece are for the part that it is delivered to.
+    /// Messages. All CDUs of the piece are for the receiving part.
     Messages {
         /// Whether they overtake other messages (commands).
         urgent: bool,
@@ -24,19 +24,18 @@ pub enum DeliveryKind {
         segment: u32,
         /// Whether no segment follows.
         last: bool,
-        /// Whether the stream was given up, by its writer or because a segment was lost.
+        /// Whether the stream was aborted, by its writer or because a segment was lost.
         aborted: bool,
     },
     /// Messages or a segment of a stream that this part sent and that were not delivered because the link to [`Delivery::source`]
-    /// has failed, in the order sent. All CDUs of the piece are this part's.
+    /// has failed. They are returned in the order sent. All CDUs of the piece are this part's own.
     Returned {
-        /// For a segment: the stream's number, and the segment's.
+        /// For a segment: the numbers of the stream and of the segment.
         stream: Option<(crate::id::StreamNo, u32)>,
     },
 }
 
-/// The right of one part to read one piece of an arrived block in place. Return it with
-/// [`Engine::release`](crate::Engine::release).
+/// One part's right to read one piece of an arrived block in place. Return it with [`Engine::release`](crate::Engine::release).
 ///
 /// The bytes stay valid as long as the value lives: if the holder of the block is dropped before all deliveries have come back, it
 /// leaves the block in place forever.
@@ -52,14 +51,14 @@ pub struct Delivery {
     kind: DeliveryKind,
 }
 
-// SAFETY: the value gives shared access to bytes that nobody writes while it lives; that is safe from any thread.
+// SAFETY: the value gives shared access to bytes that nobody writes while it lives, which is safe from any thread.
 unsafe impl Send for Delivery {}
 // SAFETY: as for `Send`; `&Delivery` only reads.
 unsafe impl Sync for Delivery {}
 
 impl Delivery {
-    /// A piece, `start..end` after the header, of the block at `block`, which is held at `place`. The caller counts it, and leaves
-    /// the block unchanged until it has come back.
+    /// A delivery of a piece, `start..end` after the header, of the block at `block`, which the engine holds at `place`. The caller
+    /// must count the delivery, and leave the block unchanged until it has come back.
     #[inline]
     pub(super) fn new(
         block: NonNull<u8>,
@@ -71,31 +70,31 @@ impl Delivery {
         Self { block, start: start as u32, end: end as u32, row: row.raw(), source, element, kind }
     }
 
-    /// The same piece again; the caller counts it.
+    /// A second delivery of the same piece; the caller must count it.
     #[inline]
     pub(super) fn again(&self) -> Self {
         let Self { block, start, end, row, source, element, kind } = *self;
         Self { block, start, end, row, source, element, kind }
     }
 
-    /// Where the engine that made it holds its block.
+    /// The place where the engine that made this delivery holds the block.
     #[inline]
     pub(crate) fn place(&self) -> Place {
         (LinkId::from_raw(self.row), self.element)
     }
 
-    /// Whether it is the piece from `start` on of the block held at `place`.
+    /// Whether this piece belongs to the block held at `place` and begins at `start`.
     #[inline]
     pub(crate) fn begins_at(&self, place: Place, start: usize) -> bool {
         self.place() == place && self.start as usize == start
     }
 
-    /// The node that sent it; for a returned one, the node that it was for.
+    /// The node that sent the piece; for a returned one, the node it was addressed to.
     pub fn source(&self) -> NodeId {
         self.source
     }
 
-    /// Whether it is a piece of the block at `block`, as held at `place`.
+    /// Whether this is a piece of the block at `block`, held at `place`.
     #[inline]
     pub(super) fn is_at(&self, block: NonNull<u8>, place: Place) -> bool {
         self.block == block && self.place() == place
@@ -107,16 +106,16 @@ impl Delivery {
         self.kind
     }
 
-    /// The header of the block that it lies in.
+    /// The header of the block that contains the piece.
     pub fn block(&self) -> &crate::cdu::BlockHeader {
-        // SAFETY: the block has room for a header, of alignment 1, and stays as it is until this value has come back, both by
-        // `SharedBlock`, `Umb::lend_piece` or `Copies`, which made it.
+        // SAFETY: the block has room for a header, of alignment 1, and stays unchanged until this value has come back; both are
+        // ensured by its maker: `SharedBlock`, `Umb::lend_piece` or `Copies`.
         unsafe { self.block.cast().as_ref() }
     }
 
     /// The bytes of its CDUs.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: those who call `new` give a range inside the block.
+        // SAFETY: the callers of `new` pass a range inside the block.
         let at = unsafe { self.block.add(BLOCK_HEADER + self.start as usize) };
         // SAFETY: as above; nobody writes the block until this value has come back.
         unsafe { slice::from_raw_parts(at.as_ptr(), (self.end - self.start) as usize) }

@@ -1,6 +1,6 @@
 //! Values that must outlive their owner.
 
-/// A value that can be left in place when its owner is dropped.
+/// A value that can be left in place (leaked) when its owner is dropped.
 pub(crate) struct Held<T> {
     value: core::mem::ManuallyDrop<T>,
     /// Whether the value must outlive its owner.

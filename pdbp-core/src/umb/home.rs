@@ -1,4 +1,4 @@
-//! The home of a token: where it must be returned to.
+//! A token's home: where it must be returned.
 
 #[cfg(feature = "alloc")]
 pub(super) use counted::Home;
@@ -13,11 +13,11 @@ mod counted {
     use core::sync::atomic::{AtomicUsize, Ordering};
 
     /// Identifies the maker of a token, and counts its dropped tokens. No two makers with outstanding tokens are equal, so a token
-    /// of another region with the same number is told apart.
+    /// from another region with the same block number is recognised.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(in crate::umb) struct Home(NonNull<AtomicUsize>);
 
-    // SAFETY: the address of an atomic.
+    // SAFETY: the value is the address of an atomic.
     unsafe impl Send for Home {}
     // SAFETY: as for `Send`.
     unsafe impl Sync for Home {}
@@ -34,7 +34,7 @@ mod counted {
         pub(in crate::umb) unsafe fn note_dropped(self) {
             // SAFETY: made in `new`, and not freed.
             let dropped = unsafe { self.0.as_ref() };
-            // Pairs with the load in `dropped`: who sees the count sees all that was done with the token.
+            // Pairs with the load in `dropped`: a thread that sees the count also sees everything done with the token.
             dropped.fetch_add(1, Ordering::Release);
         }
 
@@ -50,15 +50,15 @@ mod counted {
         }
 
         /// # Safety
-        /// Called once, when no token is left.
+        /// Call this once, when no token is left.
         pub(in crate::umb) unsafe fn free(self) {
-            // SAFETY: it was a box in `new`; nobody uses it any more.
+            // SAFETY: `new` made it from a box, and nobody uses it any more.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         }
     }
 }
 
-/// Without a heap: nothing is counted, and a region with missing tokens stays. It is static memory, which stays anyway.
+/// Without a heap, nothing is counted and a region with missing tokens stays in place. It is static memory, which stays anyway.
 #[cfg(not(feature = "alloc"))]
 mod uncounted {
     use core::ptr::NonNull;
@@ -67,7 +67,7 @@ mod uncounted {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(in crate::umb) struct Home(NonNull<u8>);
 
-    // SAFETY: an address that nobody uses as such.
+    // SAFETY: the value is an address that is never dereferenced.
     unsafe impl Send for Home {}
     // SAFETY: as for `Send`.
     unsafe impl Sync for Home {}
@@ -78,17 +78,17 @@ mod uncounted {
         }
 
         /// # Safety
-        /// None is needed; as with a heap.
+        /// No requirement; the signature matches the version with a heap.
         pub(in crate::umb) unsafe fn note_dropped(self) {}
 
         /// # Safety
-        /// None is needed; as with a heap.
+        /// No requirement; the signature matches the version with a heap.
         pub(in crate::umb) unsafe fn dropped(self) -> usize {
             0
         }
 
         /// # Safety
-        /// None is needed; as with a heap.
+        /// No requirement; the signature matches the version with a heap.
         pub(in crate::umb) unsafe fn free(self) {}
     }
 }

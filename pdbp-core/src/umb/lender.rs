@@ -7,8 +7,8 @@ use super::home::Home;
 use crate::id::BlockId;
 
 /// Makes the tokens of blocks that a transport lets its user read in place, and takes them back: for one link, or for anything that
-/// shares blocks. It tells its own tokens from others', and counts those outstanding, so that a transport that ends before its
-/// readers can leave their blocks where they are.
+/// shares blocks. A lender distinguishes its own tokens from others', and counts outstanding tokens, so that a transport that shuts
+/// down before its readers finish can leave their blocks in place.
 ///
 /// ```
 /// use std::ptr::NonNull;
@@ -40,12 +40,12 @@ impl Lender {
         Self { home: Home::new(NonNull::dangling()), out: 0 }
     }
 
-    /// A token for a block in foreign memory, to be read in place.
+    /// Makes a token for a block in foreign memory, to be read in place.
     ///
     /// # Safety
-    /// `base` is aligned to 8 bytes and valid for reads of `length` bytes, which nobody writes, until
-    /// [`take_back`](Self::take_back) has taken the token or [`outstanding`](Self::outstanding) has said that no token is left;
-    /// if neither happens before this value is dropped, forever.
+    /// `base` must be aligned to 8 bytes and valid for reads of `length` bytes, which nobody writes, until
+    /// [`take_back`](Self::take_back) has taken the token or [`outstanding`](Self::outstanding) has reported that no token is left.
+    /// If neither happens before this value is dropped, this must hold forever.
     #[inline]
     pub unsafe fn lend(&mut self, id: BlockId, base: NonNull<u8>, length: u32) -> ArrivedBlock {
         self.out += 1;
@@ -55,7 +55,7 @@ impl Lender {
     /// Takes a token back; its block may be written from now on.
     ///
     /// # Errors
-    /// The token, if it is not from this lender.
+    /// Hands the token back if it is not from this lender.
     #[inline]
     pub fn take_back(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
         if block.raw.home != self.home {
@@ -66,9 +66,9 @@ impl Lender {
         Ok(())
     }
 
-    /// Number of tokens neither taken back nor dropped: somebody may be reading their blocks.
+    /// Number of tokens neither taken back nor dropped, whose blocks may still be read.
     pub fn outstanding(&self) -> usize {
-        // SAFETY: only `drop` frees it.
+        // SAFETY: only `drop` frees the home.
         self.out - unsafe { self.home.dropped() }
     }
 }
@@ -82,7 +82,7 @@ impl Default for Lender {
 impl Drop for Lender {
     fn drop(&mut self) {
         if self.outstanding() == 0 {
-            // SAFETY: no token is left, and the lender ends.
+            // SAFETY: no token is outstanding, and the lender makes no more.
             unsafe { self.home.free() }
         }
     }

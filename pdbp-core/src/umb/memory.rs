@@ -1,13 +1,13 @@
-//! The memory that blocks are in.
+//! The memory that holds the blocks.
 
 use core::ptr::NonNull;
 
-/// The kind of memory that blocks are in.
+/// The kind of memory that holds the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
     /// Ordinary memory of the host.
     Host,
-    /// Page-locked host memory, which a device can copy from and to.
+    /// Page-locked host memory, which a device can copy to and from.
     Pinned,
     /// Memory of a device.
     Device,
@@ -16,9 +16,9 @@ pub enum Space {
 /// The region that a UMB divides into blocks.
 ///
 /// # Safety
-/// `base()..base() + len()` is initialised, valid for reads and writes, aligned to 64 bytes, and stays at that address until
-/// the value is dropped (forever, if it never is); nothing but the holder of the value and the tokens made of it accesses
-/// it. `base` and `len` return the same values each time.
+/// `base()..base() + len()` is initialised, valid for reads and writes, aligned to 64 bytes, and stays at that address until the
+/// value is dropped (forever, if it never is). Only the holder of the value and the tokens made from it access this memory. `base`
+/// and `len` return the same values each time.
 pub unsafe trait BlockMemory: 'static {
     /// First byte.
     fn base(&self) -> NonNull<u8>;
@@ -32,16 +32,16 @@ pub unsafe trait BlockMemory: 'static {
     fn space(&self) -> Space {
         Space::Host
     }
-    /// Visits memory of other nodes that is mapped here, since their blocks are read in place: for devices, which copy faster from
-    /// memory that was registered with them. It stays mapped until the value is dropped.
+    /// Visits the memory of other nodes that is mapped into this process, whose blocks are read in place. For devices, which copy
+    /// faster from memory that is registered with them. The memory stays mapped until the value is dropped.
     fn visit_neighbours(&self, _visit: &mut dyn FnMut(NonNull<[u8]>)) {}
 }
 
-/// Bytes outside the blocks, of the host or of a device, that a capable transport sends directly from.
+/// Bytes outside the blocks, in host or device memory, that a capable transport sends from directly.
 ///
 /// # Safety
-/// [`bytes`](Self::bytes) gives the same bytes at each call, however the value is moved. They are initialised, and nobody writes or
-/// frees them until the value is dropped.
+/// [`bytes`](Self::bytes) returns the same bytes at each call, wherever the value is moved. They are initialised, and nobody writes
+/// or frees them until the value is dropped.
 pub unsafe trait SendMemory: Send + 'static {
     /// The bytes.
     fn bytes(&self) -> NonNull<[u8]>;
@@ -49,10 +49,10 @@ pub unsafe trait SendMemory: Send + 'static {
     fn space(&self) -> Space;
 }
 
-/// Bytes outside the blocks, of the host or of a device, that a capable transport receives directly into.
+/// Bytes outside the blocks, in host or device memory, that a capable transport receives into directly.
 ///
 /// # Safety
-/// As for [`SendMemory`], and nobody reads them either.
+/// As for [`SendMemory`]; in addition, nobody reads the bytes.
 pub unsafe trait RecvMemory: Send + 'static {
     /// The bytes.
     fn bytes(&mut self) -> NonNull<[u8]>;
@@ -60,8 +60,8 @@ pub unsafe trait RecvMemory: Send + 'static {
     fn space(&self) -> Space;
 }
 
-/// A region on the heap, freed when it and all its [keepers](Self::keeper) are gone. Regions of 2 MiB and more are aligned to that,
-/// so that the operating system can back them with huge pages.
+/// A region on the heap, freed once it and all its [keepers](Self::keeper) are gone. Regions of 2 MiB and more are aligned to 2
+/// MiB, so that the operating system can back them with huge pages.
 #[cfg(feature = "alloc")]
 #[derive(Debug)]
 pub struct HeapMemory(alloc::sync::Arc<HeapRegion>);
@@ -75,7 +75,7 @@ struct HeapRegion {
 
 #[cfg(feature = "alloc")]
 impl HeapMemory {
-    /// `bytes` zeroed bytes; `None` if there is not enough memory, or `bytes` is 0.
+    /// Allocates `bytes` zeroed bytes. `None` if there is not enough memory, or `bytes` is 0.
     pub fn new(bytes: usize) -> Option<Self> {
         const HUGE: usize = 2 << 20;
         let align = if bytes >= HUGE { HUGE } else { 64 };
@@ -85,13 +85,13 @@ impl HeapMemory {
         Some(Self(alloc::sync::Arc::new(HeapRegion { base, layout })))
     }
 
-    /// Keeps the region in place, without a right to its bytes: for a transport whose peers read them.
+    /// Returns a value that keeps the region in place but gives no access to its bytes: for a transport whose peers read them.
     pub fn keeper(&self) -> MemoryKeeper {
         MemoryKeeper(alloc::sync::Arc::clone(&self.0))
     }
 }
 
-/// Keeps the region of a [`HeapMemory`] in place as long as it lives.
+/// Keeps the region of a [`HeapMemory`] in place while it lives.
 #[cfg(feature = "alloc")]
 #[derive(Clone, Debug)]
 pub struct MemoryKeeper(alloc::sync::Arc<HeapRegion>);
@@ -114,14 +114,14 @@ impl Drop for HeapRegion {
     }
 }
 
-// SAFETY: the value is an address and a layout; what lies there is reached through block tokens only.
+// SAFETY: the value is an address and a layout; the memory behind it is reached only through block tokens.
 #[cfg(feature = "alloc")]
 unsafe impl Send for HeapRegion {}
 // SAFETY: as for `Send`.
 #[cfg(feature = "alloc")]
 unsafe impl Sync for HeapRegion {}
 
-// SAFETY: `alloc_zeroed` gives initialised memory, aligned to 64 at least, which is freed when the last clone is dropped.
+// SAFETY: `alloc_zeroed` returns initialised memory, aligned to at least 64 bytes, which is freed when the last clone is dropped.
 #[cfg(feature = "alloc")]
 unsafe impl BlockMemory for HeapMemory {
     fn base(&self) -> NonNull<u8> {
@@ -132,7 +132,7 @@ unsafe impl BlockMemory for HeapMemory {
     }
 }
 
-// SAFETY: the box forwards to what it holds, which keeps the contract wherever the box itself is moved.
+// SAFETY: the box forwards to its contents, which keep the contract wherever the box itself is moved.
 #[cfg(feature = "alloc")]
 unsafe impl<M: BlockMemory + ?Sized> BlockMemory for alloc::boxed::Box<M> {
     fn base(&self) -> NonNull<u8> {
@@ -149,23 +149,23 @@ unsafe impl<M: BlockMemory + ?Sized> BlockMemory for alloc::boxed::Box<M> {
     }
 }
 
-/// A region in a `static` or otherwise never freed.
+/// A region in a `static`, or one that is otherwise never freed.
 #[derive(Debug)]
 pub struct StaticMemory(NonNull<u8>, usize);
 
-/// Bytes aligned as blocks need; the contents of a [`StaticMemory`].
+/// Bytes aligned as blocks require; the contents of a [`StaticMemory`].
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Aligned<const BYTES: usize>(pub [u8; BYTES]);
 
 impl StaticMemory {
-    /// Takes the bytes for good.
+    /// Takes the bytes permanently.
     pub fn new<const BYTES: usize>(bytes: &'static mut Aligned<BYTES>) -> Self {
         Self(NonNull::from(bytes).cast(), BYTES)
     }
 }
 
-// SAFETY: the value is the only right to its bytes (`new` took the exclusive reference).
+// SAFETY: the value is the only access to its bytes (`new` took the exclusive reference).
 unsafe impl Send for StaticMemory {}
 
 // SAFETY: the bytes were borrowed exclusively and forever, and are aligned to 64 by their type.

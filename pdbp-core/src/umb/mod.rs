@@ -1,7 +1,7 @@
 //! UMB, the user memory blocks: equal-sized blocks of one memory region, and the tokens that own them (S1 §2.4).
 //!
-//! A block has exactly one owner at a time. Only the holder of its token may touch its bytes, because tokens are not `Copy`, cannot
-//! be made outside this crate without `unsafe`, and every operation that hands a block on consumes the token:
+//! A block has exactly one owner at a time. Only the holder of its token may touch its bytes: tokens are not `Copy`, cannot be made
+//! outside this crate without `unsafe`, and every operation that passes a block on consumes the token:
 //!
 //! ```text
 //!            open              submit              Op::Send             Completion::Sent
@@ -12,12 +12,12 @@
 //!          Op::Return               when the last is given back
 //! ```
 //!
-//! A token knows its home. The maker of tokens, for a region or for lending foreign blocks (`Lender`, with the feature `alloc`),
-//! takes back only its own, never makes a second token of a block while one is out, and counts those that were dropped. So whatever
-//! a host, a transport or another engine does with tokens, a block has one owner; and the memory of a token stays in place until
-//! each token has come back or was dropped, or forever.
+//! A token knows its home: the maker of tokens for a region, or for lending foreign blocks (`Lender`, with the feature `alloc`). A
+//! home takes back only its own tokens, never makes a second token for a block while one is out, and counts dropped tokens. So
+//! whatever a host, a transport or another engine does with tokens, a block has one owner. The memory behind a token stays in place
+//! until each token has come back or was dropped; if neither happens, it stays forever.
 //!
-//! Giving a block a second owner does not compile. After a block has been submitted, its writer has nothing left:
+//! Giving a block a second owner does not compile. Once a block has been submitted, its writer can no longer use it:
 //!
 //! ```compile_fail,E0382
 //! # use pdbp_core::{BlockMemory, Engine, OpenBlock, Transport, policy::SpacePolicy};
@@ -26,7 +26,7 @@
 //! block.written(); // error: borrow of moved value
 //! # }
 //! ```
-//! the same holds for a block handed to the transport,
+//! The same holds for a block handed to the transport,
 //! ```compile_fail,E0382
 //! # use pdbp_core::{Op, SealedBlock, Transport, id::NodeId};
 //! # fn f(transport: &mut impl Transport, peer: NodeId, block: SealedBlock) {
@@ -34,7 +34,7 @@
 //! block.bytes(); // error: borrow of moved value
 //! # }
 //! ```
-//! for a delivery that was returned,
+//! for a delivery that was released,
 //! ```compile_fail,E0505
 //! # use pdbp_core::{BlockMemory, Delivery, Engine, Transport, policy::SpacePolicy};
 //! # fn f<T: Transport, M: BlockMemory, P: SpacePolicy>(engine: &mut Engine<'_, T, M, P>, delivery: Delivery) {

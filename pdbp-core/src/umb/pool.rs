@@ -1,4 +1,4 @@
-//! A pool of blocks for use without an engine.
+//! A block pool for use without an engine.
 
 use alloc::vec::Vec;
 
@@ -10,10 +10,10 @@ use super::{
 };
 use crate::id::NodeId;
 
-/// Blocks of one memory region, for code that drives a [`Transport`](crate::Transport) itself: the conformance suite, wrappers that
-/// deliver their own blocks, tests of a backend.
+/// A pool of blocks in one memory region, for code that drives a [`Transport`](crate::Transport) itself: the conformance suite,
+/// wrappers that deliver their own blocks, tests of a backend.
 ///
-/// A pool that is dropped while blocks of it are out leaks its memory instead of freeing it, so that no token ever dangles. A
+/// If a pool is dropped while any of its blocks are out, it leaks its memory instead of freeing it, so no token ever dangles. A
 /// dropped token is counted, and its block is not reused.
 ///
 /// ```
@@ -35,7 +35,7 @@ pub struct BlockPool<M: BlockMemory> {
 }
 
 impl<M: BlockMemory> BlockPool<M> {
-    /// Divides `memory` into as many blocks with bodies of `body` bytes as fit, identified as blocks of node `segment`.
+    /// Divides `memory` into as many blocks with bodies of `body` bytes as fit. Their ids name the node `segment`.
     pub fn new(memory: M, segment: NodeId, body: usize) -> Self {
         let count = memory.len() / layout(body).1;
         let info = (0..count).map(|_| BlockInfo::default()).collect::<Vec<_>>();
@@ -68,31 +68,31 @@ impl<M: BlockMemory> BlockPool<M> {
         self.umb.lend_vacant(index)
     }
 
-    /// Makes a block ready to travel. `length` counts header and body, and is limited to the room of the block.
+    /// Makes a block ready to travel. `length` counts header and body, and is capped at the room of the block.
     pub fn seal(&self, block: VacantBlock, length: usize) -> SealedBlock {
         SealedBlock::new(block.raw, length)
     }
 
-    /// Takes a block back.
+    /// Returns an unused block to the pool.
     ///
     /// # Errors
-    /// The block, if it is not from this pool.
+    /// Hands the block back if it is not from this pool.
     pub fn give_vacant(&mut self, block: VacantBlock) -> Result<(), VacantBlock> {
         self.give(block)
     }
 
-    /// Takes back a block that was sent.
+    /// Returns to the pool a block that was sent.
     ///
     /// # Errors
-    /// The block, if it is not from this pool.
+    /// Hands the block back if it is not from this pool.
     pub fn give_sealed(&mut self, block: SealedBlock) -> Result<(), SealedBlock> {
         self.give(block)
     }
 
-    /// Takes back a block that was posted, filled and read.
+    /// Returns to the pool a block that was posted, filled and read.
     ///
     /// # Errors
-    /// The block, if it is not from this pool.
+    /// Hands the block back if it is not from this pool.
     pub fn give_arrived(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
         self.give(block)
     }

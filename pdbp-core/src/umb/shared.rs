@@ -9,8 +9,8 @@ use crate::routing::LinkId;
 /// Where the engine holds a delivered block: a row, and the element or block in it.
 pub(crate) type Place = (LinkId, u32);
 
-/// An arrived block shared by readers, or none. It cannot be taken out before all its deliveries have come back; if the value is
-/// dropped before that, the block stays where it is.
+/// An arrived block shared by readers, or empty. The block cannot be taken out before all its deliveries have come back; if the
+/// value is dropped before that, the block's memory stays in place.
 #[derive(Debug, Default)]
 pub(crate) struct SharedBlock {
     block: Option<ArrivedBlock>,
@@ -19,7 +19,7 @@ pub(crate) struct SharedBlock {
 }
 
 impl SharedBlock {
-    /// A block without deliveries. None, if it is shorter than its header.
+    /// Wraps a block that has no deliveries yet. Empty if the block is shorter than its header.
     #[inline]
     pub(crate) fn new(block: ArrivedBlock) -> Self {
         Self { block: (block.bytes().len() >= BLOCK_HEADER).then_some(block), readers: 0 }
@@ -30,7 +30,7 @@ impl SharedBlock {
         self.block.as_ref().map(ArrivedBlock::bytes)
     }
 
-    /// A delivery of a piece, `start..end` after the header. `None` if there is no such piece.
+    /// Lends a piece, `start..end` after the header. `None` if there is no such piece.
     #[inline]
     pub(crate) fn lend(
         &mut self,
@@ -48,20 +48,20 @@ impl SharedBlock {
         Some(Delivery::new(block.raw.base, (start, end), place, source, kind))
     }
 
-    /// A delivery of the whole block, for routing.
+    /// Lends the whole block, for routing.
     #[inline]
     pub(crate) fn lend_whole(&mut self, place: Place, source: NodeId) -> Option<Delivery> {
         let length = self.block.as_ref()?.bytes().len() - BLOCK_HEADER;
         self.lend((0, length), place, source, DeliveryKind::Messages { urgent: false })
     }
 
-    /// Whether a delivery is of this block, held at `place`.
+    /// Whether the delivery is of this block, held at `place`.
     #[inline]
     pub(crate) fn has_lent(&self, delivery: &Delivery, place: Place) -> bool {
         self.block.as_ref().is_some_and(|block| delivery.is_at(block.raw.base, place))
     }
 
-    /// A second delivery of the same piece.
+    /// Lends the same piece again.
     pub(crate) fn lend_again(&mut self, delivery: &Delivery, place: Place) -> Option<Delivery> {
         if !self.has_lent(delivery, place) {
             return None;
@@ -73,24 +73,24 @@ impl SharedBlock {
     /// Takes a delivery back.
     ///
     /// # Errors
-    /// The delivery, if it is not of this block.
+    /// Hands the delivery back if it is not of this block.
     #[inline]
     pub(crate) fn take_back(&mut self, delivery: Delivery, place: Place) -> Result<(), Delivery> {
         if !self.has_lent(&delivery, place) {
             return Err(delivery);
         }
-        // Its block is here, so it was lent and counted.
+        // The delivery matches this block, so it was lent and counted here.
         self.readers -= 1;
         Ok(())
     }
 
-    /// Whether any deliveries are out.
+    /// Whether any deliveries are outstanding.
     #[inline]
     pub(crate) fn is_read(&self) -> bool {
         self.readers > 0
     }
 
-    /// Takes the block out, if no delivery of it is out.
+    /// Takes the block out if no delivery of it is outstanding.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<ArrivedBlock> {
         if self.is_read() { None } else { self.block.take() }
@@ -103,7 +103,7 @@ impl Drop for SharedBlock {
         if self.is_read()
             && let Some(block) = self.block.take()
         {
-            // It is out forever, so its owner leaves its memory in place.
+            // The block counts as out forever, so its owner leaves the memory in place.
             block.forget();
         }
     }

@@ -14,13 +14,13 @@ use super::shared::Place;
 use crate::cdu::BLOCK_HEADER;
 use crate::id::{BlockId, NodeId};
 
-/// State of a block: a column of UMBInfo-Tab.
+/// State of a block, a column of UMBInfo-Tab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum BlockState {
     /// In the pool.
     #[default]
     Free,
-    /// A real element of a row, without data.
+    /// An element of a row that has its block but no data.
     Vacant,
     /// Being filled by a writer.
     Open,
@@ -28,9 +28,9 @@ pub enum BlockState {
     Queued,
     /// With the transport, to be sent, or with parts of this node that are reading it.
     InFlight,
-    /// With the transport, to receive into, or received and not completely read.
+    /// With the transport, to receive into, or received but not completely read.
     Posted,
-    /// Being returned to the parts that wrote it, since its peer has failed.
+    /// Being returned to the parts that wrote it, because its peer has failed.
     Returned,
     /// Returned to the parts that wrote it.
     Reread,
@@ -40,24 +40,24 @@ pub enum BlockState {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BlockInfo {
     used: BlockUse,
-    /// [`OUT`], or the number of deliveries that are out.
+    /// [`OUT`], or the number of outstanding deliveries.
     claims: u32,
 }
 
-/// In [`BlockInfo`]: the block's token is out, or there is no such block.
+/// In [`BlockInfo`]: the block's token is out, or the block does not exist.
 const OUT: u32 = u32::MAX;
 
 /// How the engine uses a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BlockUse {
     pub(crate) state: BlockState,
-    /// Node whose row the block serves.
+    /// The node whose row the block serves.
     pub(crate) row: u16,
     /// The element of the row that holds the block.
     pub(crate) slot: u32,
-    /// The next block of the list that the block is in (free list or send queue).
+    /// The next block in the list that contains this one (free list or send queue).
     pub(crate) next: u32,
-    /// Length of header and body once sealed.
+    /// Length of header and body, once sealed.
     pub(crate) length: u32,
 }
 
@@ -70,15 +70,16 @@ pub const fn stride(body: usize) -> usize {
     (BLOCK_HEADER + body + 63) & !63
 }
 
-/// Length of a block, header and body, and the distance between blocks. Lengths too long for either fit in no memory.
+/// Length of a block (header and body), and the distance between blocks. Lengths too large for either yield blocks that fit in no
+/// memory.
 pub(super) fn layout(body: usize) -> (u32, usize) {
     let room = BLOCK_HEADER.checked_add(body).and_then(|room| u32::try_from(room).ok());
     let layout = room.and_then(|room| Some((room, (room as usize).checked_next_multiple_of(64)?)));
     layout.unwrap_or((0, usize::MAX))
 }
 
-/// The blocks of one node. A block's token is made only while the block is here, and not again before it has come back; and if the
-/// value is dropped while a token or delivery is out, the memory stays where it is. So whatever the engine, its host and its
+/// The blocks of one node. A block's token is made only while the block is here, and not again until it has come back. If the value
+/// is dropped while a token or delivery is outstanding, the memory stays in place. So whatever the engine, its host and its
 /// transport do with block numbers and tokens, no byte has two owners.
 pub(crate) struct Umb<'a, M> {
     memory: Held<M>,
@@ -97,7 +98,7 @@ pub(crate) struct Umb<'a, M> {
 }
 
 impl<'a, M: BlockMemory> Umb<'a, M> {
-    /// Divides `memory` into as many blocks of `body` bytes as it and `info` have room for.
+    /// Divides `memory` into blocks with bodies of `body` bytes: as many as `memory` and `info` have room for.
     pub(crate) fn new(
         memory: M,
         segment: NodeId,
@@ -127,7 +128,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         self.room as usize
     }
 
-    /// Takes the block freed last: it is the most likely to be in a cache.
+    /// Takes the most recently freed block, which is the most likely to be in a cache.
     pub(crate) fn take(&mut self) -> Option<u32> {
         let index = self.free_head;
         let entry = self.entry(index)?;
@@ -147,7 +148,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         }
     }
 
-    /// The uses of all blocks.
+    /// Iterates over the uses of all blocks.
     pub(crate) fn uses(&self) -> impl Iterator<Item = &BlockUse> {
         self.info.iter().map(|entry| &entry.used)
     }
@@ -157,7 +158,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         self.info.get_mut(index as usize).map(|entry| &mut entry.used)
     }
 
-    /// The token of a block. `None` if there is no such block, or it is out.
+    /// Makes the token of a block. `None` if there is no such block, or it is out.
     #[inline(always)]
     pub(crate) fn lend(&mut self, index: u32) -> Option<RawBlock> {
         let entry = self.info.get_mut(index as usize).filter(|entry| entry.claims == 0)?;
@@ -179,10 +180,10 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         self.lend(index).map(|raw| VacantBlock { raw })
     }
 
-    /// Takes a token back; returns the block's number.
+    /// Takes a token back and returns the block's number.
     ///
     /// # Errors
-    /// The token, if it belongs to another region.
+    /// Hands the token back if it belongs to another region.
     #[inline]
     pub(crate) fn take_back<B: Token>(&mut self, block: B) -> Result<u32, B> {
         let Some(index) = self.index_of(&block) else { return Err(block) };
@@ -194,24 +195,24 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         Ok(index)
     }
 
-    /// The number of a block, from its token; `None` if that belongs to another region, whatever its id says.
+    /// The number of a block, from its token; `None` if the token belongs to another region, whatever its id says.
     #[inline]
     pub(crate) fn index_of(&self, block: &impl Token) -> Option<u32> {
         let raw = block.raw();
         (raw.home == self.home).then_some(raw.id.index)
     }
 
-    /// Header and body of a block, as far as they are sealed. `None` if there is no such block, or its token is out.
+    /// The sealed bytes of a block (header and body). `None` if there is no such block, or its token is out.
     pub(crate) fn sealed(&self, index: u32) -> Option<&[u8]> {
         let entry = self.info.get(index as usize).filter(|entry| entry.claims != OUT)?;
         let length = self.room().min(entry.used.length as usize);
-        // SAFETY: inside the block, which is initialised (contract of `BlockMemory`), and nobody writes it: there is no token, and
-        // none is made while the value is borrowed.
+        // SAFETY: the range is inside the block, which is initialised (contract of `BlockMemory`), and nobody writes it: no token
+        // is out, and none is made while `self` is borrowed.
         Some(unsafe { slice::from_raw_parts(self.place(index).as_ptr(), length) })
     }
 
-    /// A delivery of a piece, `start..end` after the header, of a sealed block that is here; no token of the block is made until it
-    /// has come back. `None` if there is no such piece.
+    /// Lends a piece, `start..end` after the header, of a sealed block that is here. No token of the block is made until the
+    /// delivery has come back. `None` if there is no such piece.
     pub(crate) fn lend_piece(
         &mut self,
         (start, end): (usize, usize),
@@ -230,13 +231,13 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         Some(Delivery::new(self.place(index), (start, end), place, source, kind))
     }
 
-    /// As [`lend_piece`](Self::lend_piece), for the whole block, for routing.
+    /// As [`lend_piece`](Self::lend_piece), but lends the whole block, for routing.
     pub(crate) fn lend_whole(&mut self, place: Place, source: NodeId) -> Option<Delivery> {
         let length = self.sealed(place.1)?.len().checked_sub(BLOCK_HEADER)?;
         self.lend_piece((0, length), place, source, DeliveryKind::Returned { stream: None })
     }
 
-    /// A second delivery of a piece made by [`lend_piece`](Self::lend_piece). `None` if it was not made there.
+    /// Lends a piece again that [`lend_piece`](Self::lend_piece) has lent. `None` if it was not lent there.
     pub(crate) fn lend_again(&mut self, delivery: &Delivery) -> Option<Delivery> {
         let place = delivery.place();
         let block = self.lent_at(place)?;
@@ -246,7 +247,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         Some(delivery.again())
     }
 
-    /// Address of a block that has deliveries out.
+    /// Address of a block that has outstanding deliveries.
     fn lent_at(&self, place: Place) -> Option<NonNull<u8>> {
         let entry = self.info.get(place.1 as usize)?;
         (entry.claims != 0 && entry.claims != OUT).then(|| self.place(place.1))
@@ -255,7 +256,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
     /// Takes back a delivery made by [`lend_piece`](Self::lend_piece).
     ///
     /// # Errors
-    /// The delivery, if it was not made there.
+    /// Hands the delivery back if it was not made there.
     pub(crate) fn take_piece(&mut self, delivery: Delivery) -> Result<(), Delivery> {
         let place = delivery.place();
         if !self.lent_at(place).is_some_and(|block| delivery.is_at(block, place)) {
@@ -268,13 +269,13 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         Ok(())
     }
 
-    /// Whether nobody has the token of a block or deliveries of it.
+    /// Whether neither the token of a block nor any delivery of it is out.
     pub(crate) fn is_here(&self, index: u32) -> bool {
         self.info.get(index as usize).is_some_and(|entry| entry.claims == 0)
     }
 
-    /// Address of a block. Within the region: the callers have found its entry, and [`new`](Self::new) leaves entries past the
-    /// region marked as out forever.
+    /// Address of a block. It lies within the region: the callers have found the block's entry, and [`new`](Self::new) marks
+    /// entries past the region as out forever.
     fn place(&self, index: u32) -> NonNull<u8> {
         let at = self.stride * index as usize;
         debug_assert!(at + self.stride <= self.memory.len());
@@ -284,9 +285,9 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
 }
 
 impl<M> Umb<'_, M> {
-    /// Whether any tokens are out.
+    /// Whether any tokens are outstanding.
     fn has_lent(&self) -> bool {
-        // SAFETY: only `drop` frees it.
+        // SAFETY: only `drop` frees the home.
         let dropped = unsafe { self.home.dropped() };
         self.out != dropped
     }
@@ -297,7 +298,7 @@ impl<M> Drop for Umb<'_, M> {
         let lent = self.has_lent();
         self.memory.leak = lent || self.readers > 0;
         if !lent {
-            // SAFETY: nobody has a token, and none is made any more.
+            // SAFETY: no token is outstanding, and none will be made.
             unsafe { self.home.free() }
         }
     }
