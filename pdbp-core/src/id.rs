@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// A compute node: its row in NTA (the column `Nid`), and its index in every matrix row.
+/// A compute node: its row in NTA (the column `Nid`), and its index in all matrix rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u16);
 
@@ -10,7 +10,7 @@ impl NodeId {
     /// The largest number of nodes in one communication domain.
     pub const MAX_NODES: usize = 0xFFFF;
 
-    /// The node with index `index`; every `u16` but the last is valid.
+    /// Returns the node with this index; every `u16` but the last is valid.
     #[inline]
     pub const fn new(index: u16) -> Option<Self> {
         if index == u16::MAX { None } else { Some(Self(index)) }
@@ -39,31 +39,31 @@ impl fmt::Display for NodeId {
 }
 
 /// A part (generalised process) of the cluster (`Pid` in PTA): the node that hosts it, its number there, and the generation of that
-/// number. This is the target of messages: a look-up returns it, and a message names its sender by it.
+/// number. Messages are addressed to it; a look-up returns it, and a message identifies its sender by it.
 ///
 /// # An old id does not lead to a new part
 /// A node counts the parts that it registers. The lower 16 bits of the count are the part's *number*, the only part of the id that
-/// travels with messages; the upper 32 bits are its *generation*, which PTA holds. The lowest bits of the number are the part's
+/// travels with messages. The upper 32 bits are its *generation*, which PTA records. The lowest bits of the number are the part's
 /// slot in the tables of its node, whose size *c* is [`Config::local_parts`](crate::Config::local_parts) rounded up to a power of
-/// two. So a slot that is reused gets a different number, until 65,536 / *c* parts have used it.
+/// two. So each reuse of a slot comes with a different number, until 65,536 / *c* parts have used it.
 ///
-/// * **Messages in flight** to a part that is gone find its slot empty, or with another number, and are unroutable. (The exception:
-///   while a message is in flight, its slot is reused so often that the number recurs; a larger *c* than needed makes that more
-///   likely.)
-/// * **Ids that somebody holds** are compared in full with the replica of PTA before anything is sent ([`Engine::has_part`]). A
-///   part is gone from the replicas of all live nodes before its slot is reused. So a node that still has the part in its replica
-///   sends to that part or to nobody, and a node that no longer has it refuses the id, whatever has become of its number.
-/// * **A node that was out meanwhile** and holds old ids neither sends nor receives until it is a member again, and it gets a new
-///   PTA before that. What it sent before belongs to sessions of links that are over.
-/// * **A restarted node** has lost its count: its host gives it a generation that it has not used before
+/// * **Messages in flight** to a part that is gone find its slot empty, or occupied by another number, and are unroutable. (The
+///   exception: while a message is in flight, its slot is reused so often that the number recurs. A *c* larger than needed makes
+///   this more likely.)
+/// * **Ids held by programs** are compared in full with the replica of PTA before anything is sent ([`Engine::has_part`]). A part
+///   is gone from the replicas of all live nodes before its slot is reused. So a node that still has the part in its replica sends
+///   to that part or to nobody, and a node that no longer has it refuses the id, whatever has become of its number.
+/// * **A node that was cut off meanwhile** and holds old ids neither sends nor receives until it is a member again, and it gets a
+///   new PTA before that. Anything it sent earlier belongs to link sessions that are over.
+/// * **A restarted node** has lost its count, so its host must give it a generation that it has not used before
 ///   ([`Engine::begin_generation`]).
 ///
-/// * **Parts without a name** ([`Engine::attach`]) have the last quarter of the numbers, each once per generation of their own:
-///   that of the row of PTA which says that the node has such parts. A new generation, with another row, begins when its numbers
-///   are used up and no such part is left; all nodes have the row before the first part of the generation exists.
+/// * **Parts without a name** ([`Engine::attach`]) use the last quarter of the numbers, each once per generation. Their generations
+///   are separate: that of the PTA row which announces that the node has such parts. A new generation, with another row, begins
+///   when its numbers are used up and no such part is left; all nodes have the row before the first part of the generation exists.
 ///
-/// The comparison costs a search, and while no number can have recurred it finds nothing that the number does not show.
-/// [`Engine::recurrence`] says from when on it is needed.
+/// The comparison costs a search, and while no number can have recurred it finds nothing that the number alone does not show.
+/// [`Engine::recurrence`] reports from when on it is needed.
 ///
 /// [`Engine::attach`]: crate::Engine::attach
 /// [`Engine::has_part`]: crate::Engine::has_part
@@ -81,10 +81,10 @@ impl PartId {
     /// The number that means "the set in the extension" in a CDU header.
     pub(crate) const MANY: u16 = u16::MAX;
 
-    /// The number that means the node itself rather than a part: what is sent to it is for the engine.
+    /// The number that means the node itself rather than a part; messages to it are for the engine.
     pub(crate) const NODE: u16 = u16::MAX - 1;
 
-    /// From here up to [`NODE`](Self::NODE) are the numbers of parts without a name.
+    /// The numbers from here up to, but not including, [`NODE`](Self::NODE) are those of parts without a name.
     pub(crate) const NAMELESS: u16 = 0xC000;
 
     /// Number `local` of `node`, in generation 0; `None` for the reserved numbers.
@@ -105,7 +105,7 @@ impl PartId {
         }
     }
 
-    /// Stands for a node among parts.
+    /// The id that stands for a node among parts.
     pub(crate) const fn node_itself(node: NodeId) -> Self {
         Self::from_checked((node.0 as u32) << 16 | Self::NODE as u32)
     }
@@ -129,7 +129,7 @@ impl PartId {
         (self.0 >> 32) as u16
     }
 
-    /// Whether it is a part without a name ([`Engine::attach`](crate::Engine::attach)), which is not in the tables.
+    /// Whether this is a part without a name ([`Engine::attach`](crate::Engine::attach)), which is not in the tables.
     #[inline]
     pub const fn is_nameless(self) -> bool {
         Self::NAMELESS <= self.local() && self.local() < Self::NODE
@@ -142,12 +142,12 @@ impl PartId {
     }
 
     /// How often the node's numbers have wrapped around. 0 for an id taken from a message, which carries only the number;
-    /// [`Engine::resolve`](crate::Engine::resolve) finds it.
+    /// [`Engine::resolve`](crate::Engine::resolve) finds the full id.
     pub const fn generation(self) -> u32 {
         self.0 as u32
     }
 
-    /// The form used in messages: node in the upper, number in the lower 16 bits, without the generation.
+    /// The form used in messages: the node in the upper 16 bits, the number in the lower 16, without the generation.
     #[inline]
     pub const fn raw(self) -> u32 {
         (self.0 >> 32) as u32
@@ -168,13 +168,14 @@ impl PartId {
         }
     }
 
-    /// The id as a plain value, to be stored or passed on: generation in the upper 32 bits, then node and number with 16 bits each.
+    /// The id as a plain value, to be stored or passed on: the generation in the upper 32 bits, then node and number with 16 bits
+    /// each.
     #[inline]
     pub const fn to_bits(self) -> u64 {
         self.0.rotate_left(32)
     }
 
-    /// Parses a plain value; `None` for reserved ones. Whether the part exists is checked when something is sent to it.
+    /// Parses a plain value; `None` for reserved ones. Whether the part exists is checked only when something is sent to it.
     #[inline]
     pub const fn from_bits(bits: u64) -> Option<Self> {
         match Self::from_raw(bits as u32) {
@@ -184,7 +185,7 @@ impl PartId {
     }
 }
 
-/// A part as messages name it: node and number, without the generation.
+/// A part as it appears in messages: node and number, without the generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     node: NodeId,
@@ -207,7 +208,7 @@ impl Address {
         self.local
     }
 
-    /// The part with this number in a generation.
+    /// The part with this number in the given generation.
     #[inline]
     pub const fn in_generation(self, generation: u32) -> PartId {
         PartId::from_checked((self.node.0 as u32) << 16 | self.local as u32).in_generation(generation)
@@ -236,7 +237,7 @@ impl fmt::Debug for PartId {
     }
 }
 
-/// A block of some node's UMB: its memory segment (one per node) and its index there.
+/// A block of some node's UMB: its memory segment (one per node) and its index in that segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockId {
     /// The node whose UMB holds the block.
@@ -245,7 +246,7 @@ pub struct BlockId {
     pub index: u32,
 }
 
-/// The number of a stream (`Sno`), unique among the streams that one node has opened.
+/// The number of a stream (`Sno`), unique among the streams that one node opens.
 #[derive(Default, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamNo(pub u32);
 
@@ -257,7 +258,7 @@ pub struct Epoch(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PipeId(pub u16);
 
-/// A point in time in nanoseconds since an origin that the host chooses. The core has no clock of its own.
+/// A point in time, in nanoseconds since an origin that the host chooses. The core has no clock of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub u64);
 
@@ -268,7 +269,7 @@ impl Time {
         Self(self.0.saturating_add(nanos))
     }
 
-    /// Nanoseconds since `earlier`, or 0 if that is in the future.
+    /// Nanoseconds since `earlier`, or 0 if `earlier` is later than `self`.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -285,7 +286,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Plain values and ids map one to one, except those with a reserved node or number.
+        /// Plain values map one to one to ids, except those with a reserved node or number.
         #[test]
         fn ids_are_plain_values_and_back(bits in any::<u64>()) {
             let reserved = bits as u16 == u16::MAX || (bits >> 16) as u16 == u16::MAX;
@@ -298,7 +299,7 @@ mod tests {
             prop_assert_eq!(PartId::from_raw(part.raw()), Some(part.in_generation(0)));
         }
 
-        /// Different counts give different ids, and equal numbers are whole wraps apart.
+        /// Different counts give different ids, and equal numbers are a multiple of 65,536 counts apart.
         #[test]
         fn no_two_parts_of_a_node_have_one_id(node in 0..u16::MAX, count in 0..1u64 << 47, later in 1..1u64 << 20) {
             let part = |count| PartId::counted(NodeId(node), count);

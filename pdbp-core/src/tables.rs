@@ -1,7 +1,7 @@
 //! NTA and PTA, the tables of nodes and parts, replicated on every node (S0; SPEC §1).
 //!
-//! The primary master puts their changes in order and distributes them; a change is confirmed to the node that requested it once
-//! every live node has applied it (see [`agreement`](crate::agreement)).
+//! The primary master orders and distributes their changes. A change is confirmed to the node that requested it once every live
+//! node has applied it (see [`agreement`](crate::agreement)).
 
 use managed::ManagedSlice;
 
@@ -21,7 +21,7 @@ pub struct Name(heapless::String<NAME>);
 pub enum NameError {
     /// It is empty.
     Empty,
-    /// It has more than [`NAME`] bytes; this many.
+    /// It has more than [`NAME`] bytes; the number is its length.
     TooLong(usize),
     /// It contains an `@`, which separates part and node.
     At,
@@ -64,7 +64,7 @@ impl Name {
         name.try_into().map(Self).map_err(|_| NameError::TooLong(name.len()))
     }
 
-    /// The default name of a node: `node3`.
+    /// The default name of a node, such as `node3`.
     pub fn of_node(node: NodeId) -> Self {
         let mut name = heapless::String::new();
         // "node" and five digits fit.
@@ -99,7 +99,7 @@ pub enum NodeKind {
     Master,
 }
 
-/// A row of NTA. (The address `Nip` is the transport's business, which knows nodes by their index.)
+/// A row of NTA. (The address `Nip` is left to the transport, which knows nodes by their index.)
 #[derive(Clone, Debug)]
 pub struct NodeEntry {
     /// `Nid`.
@@ -110,17 +110,17 @@ pub struct NodeEntry {
     pub kind: NodeKind,
     /// Whether its link has failed.
     pub failed: bool,
-    /// The process in the node's place: of two that have had it, the later has the greater number. 0 if a place belongs to one
-    /// process for good.
+    /// Identifies the process in the node's place: of two successive processes, the later has the greater number. 0 if a place
+    /// belongs to one process permanently.
     pub life: u64,
 }
 
-/// `Ptype` of PTA: shown to others in the tables. It does not affect how the part is served.
+/// `Ptype` of PTA, which other nodes see in the tables. It does not affect how the part is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartKind {
     /// A normal part (NGP).
     Cpu,
-    /// A part that works on a GPU (SGP).
+    /// A part that uses a GPU (SGP).
     Gpu,
     /// A part that serves communication.
     Communication,
@@ -137,7 +137,7 @@ pub struct PartEntry {
     pub kind: PartKind,
 }
 
-/// The name of a row of PTA that is no part: it tells all nodes that a node has parts without a name, and their generation
+/// The name of a PTA row that is no part. It tells all nodes that a node has parts without a name, and their generation
 /// ([`Engine::attach`](crate::Engine::attach)). Its number is that of the node itself.
 pub(crate) const NODE_ROW: &str = "pdbp.nameless";
 
@@ -145,17 +145,17 @@ pub(crate) const NODE_ROW: &str = "pdbp.nameless";
 pub(crate) struct Tables<'a> {
     pub(crate) nodes: ManagedSlice<'a, Option<NodeEntry>>,
     pub(crate) parts: ManagedSlice<'a, Option<PartEntry>>,
-    /// Whether a number may lead to a different part than it once did.
+    /// Whether a number may refer to a different part than it once did.
     recurring: bool,
     /// How often parts were forgotten.
     pub(crate) forgotten: u64,
 }
 
-/// A part with this number or a higher one shows that its node's numbers are about to wrap around: all nodes know such a part
-/// before they do.
+/// A part with this number or a higher one shows that its node's numbers are about to wrap around. All nodes know such a part
+/// before the numbers do wrap.
 pub(crate) const LATE: u16 = 1 << 15;
 
-/// Whether knowing this part means that its node's numbers have wrapped around, or are about to.
+/// Whether the existence of this part means that its node's numbers have wrapped around, or are about to.
 pub(crate) const fn recurs(part: PartId) -> bool {
     part.generation() > 0 || (LATE <= part.local() && part.local() < PartId::NODE)
 }
@@ -168,7 +168,8 @@ impl<'a> Tables<'a> {
         Self { nodes, parts, recurring: false, forgotten: 0 }
     }
 
-    /// 0 while no number leads to a different part than it once did; otherwise a number that grows whenever parts are forgotten.
+    /// Returns 0 while no number refers to a different part than it once did; otherwise, a number that grows whenever parts are
+    /// forgotten.
     #[inline]
     pub(crate) fn recurrence(&self) -> u64 {
         if self.recurring { 1 + self.forgotten } else { 0 }
@@ -234,7 +235,7 @@ impl Replica for Tables<'_> {
             Change::Nothing => {}
             Change::NodeUp(entry) => {
                 if let Some(slot) = self.nodes.get_mut(entry.id.index()) {
-                    // It may have been restarted.
+                    // The node may have been restarted.
                     self.recurring |= slot.as_ref().is_some_and(|before| before.failed);
                     *slot = Some(entry.clone());
                 }
@@ -304,7 +305,7 @@ impl Replica for Tables<'_> {
 
     fn clear(&mut self) {
         self.forgotten += 1;
-        // What happens until the tables are sent again is not seen.
+        // Changes made until the tables are sent again are not seen here.
         self.recurring |= self.parts.iter().any(Option::is_some) || self.nodes.iter().any(Option::is_some);
         self.nodes.iter_mut().for_each(|slot| *slot = None);
         self.parts.iter_mut().for_each(|slot| *slot = None);

@@ -2,8 +2,8 @@
 //!
 //! `DPP(ID, CPS, PPS, PipeM)`: public pipes in two groups, message (CPSM) and stream (CPSS), and private pipes (PPS). All are
 //! unidirectional and carry blocks, not bytes. A part gets a message pipe when it is registered, a stream pipe for the life of each
-//! stream that it sends, and a private pipe when it applies for one; each is returned when no longer needed. PipeM, which routes
-//! arrived blocks by these tables, is part of the [engine](crate::engine).
+//! stream that it sends, and a private pipe when it applies for one; it returns each pipe when it no longer needs it. PipeM, which
+//! routes arrived blocks by these tables, is part of the [engine](crate::engine).
 
 mod streams;
 
@@ -40,7 +40,7 @@ pub(crate) struct PipeEntry {
     dest: Option<NodeId>,
     state: StreamState,
     sent: Sent,
-    /// The holder has returned it. It becomes idle once nobody needs to be told any more that the stream has ended.
+    /// The holder has returned the pipe. It becomes idle once nobody remains to be told that the stream has ended.
     ending: bool,
 }
 
@@ -50,18 +50,18 @@ impl PipeEntry {
     }
 }
 
-/// What has been submitted of a stream of this node.
+/// How much of a stream of this node has been submitted.
 #[derive(Clone, Copy, Debug, Default)]
 enum Sent {
     #[default]
     Nothing,
-    /// All segments before `next`, to the part with this number.
+    /// All segments before `next`, to the part with number `part`.
     Some { part: u16, next: u32 },
-    /// The last segment too.
+    /// Everything, including the last segment.
     All,
 }
 
-/// The end of a stream that was given up, to be reported to its reader.
+/// The end of an aborted stream, to be reported to its reader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamEnd {
     pub(crate) number: StreamNo,
@@ -74,15 +74,15 @@ pub(crate) struct StreamEnd {
 /// State of an outgoing stream's route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum StreamState {
-    /// It has a route: a link, or a relay with room for it.
+    /// The stream has a route: a link, or a relay with room for it.
     #[default]
     Taken,
-    /// Its relay has not said yet whether it has room.
+    /// The relay has not yet reported whether it has room.
     Asked,
-    /// The relay has no room for it, or has lost its link to the destination. What it did not forward is lost.
+    /// The relay has no room for the stream, or has lost its link to the destination. Whatever it did not forward is lost.
     Stopped,
-    /// The link by which it leaves has failed since it began, or its peer there was not a member: the reader has lost the stream,
-    /// even if the link is up again.
+    /// The link that the stream leaves by has failed since the stream began, or the peer there was not a member. The reader has
+    /// lost the stream, even if the link is up again.
     Cut,
 }
 
@@ -90,13 +90,13 @@ pub enum StreamState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PipeError {
-    /// All pipes of the kind are in use; `0` is their number.
+    /// All pipes of this kind are in use; the number is how many there are.
     NoneIdle(PipeKind, u16),
-    /// The pipe is not bound: it was released before, or never bound.
+    /// The pipe is not bound: it was released earlier, or never bound.
     NotBound(PipeId),
     /// The part has a private pipe already.
     AlreadyBound(PipeId),
-    /// There is no such part on this node.
+    /// This node has no such part.
     NoSuchPart(u16),
 }
 
@@ -127,8 +127,8 @@ impl core::fmt::Display for PipeError {
 
 impl core::error::Error for PipeError {}
 
-/// The slots of a node's parts in its tables: the lowest bits of their numbers. A reused slot holds a part with another number, so
-/// look-ups compare whole numbers.
+/// Maps a node's parts to slots in its tables: the lowest bits of a part's number. A reused slot holds a part with another number,
+/// so look-ups compare whole numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
     mask: u16,
@@ -145,7 +145,7 @@ impl Places {
         u64::from(self.mask) + 1
     }
 
-    /// The slot of a part.
+    /// Returns the slot of a part.
     #[inline]
     pub(crate) fn of(self, number: u16) -> usize {
         usize::from(number & self.mask)
@@ -162,10 +162,10 @@ pub(crate) struct Binding {
 /// Pipe-Tab and GP-Pipe-Bind-Tab of a node.
 pub(crate) struct PipePool<'a> {
     pipes: ManagedSlice<'a, PipeEntry>,
-    /// By the slots of parts.
+    /// Indexed by the slots of parts.
     bound: ManagedSlice<'a, Option<Binding>>,
     places: Places,
-    /// Number of the first public stream pipe: used for each segment.
+    /// Number of the first public stream pipe. Cached because each segment needs it.
     stream_base: u16,
 }
 
@@ -203,7 +203,7 @@ impl<'a> PipePool<'a> {
         Err(PipeError::NoneIdle(kind, number))
     }
 
-    /// Records the stream that a stream pipe was taken for, and its destination node.
+    /// Records the stream that a stream pipe was taken for, with its destination node and the state of its route.
     pub(crate) fn begin_stream(
         &mut self,
         pipe: PipeId,
@@ -216,7 +216,7 @@ impl<'a> PipePool<'a> {
         }
     }
 
-    /// A segment of a stream of this node was submitted.
+    /// Records that a segment of a stream of this node was submitted.
     pub(crate) fn note_segment(&mut self, pipe: PipeId, tag: &StreamTag) {
         let entry = self.pipes.get_mut(pipe.0 as usize);
         if let Some(entry) = entry.filter(|entry| entry.holder.is_some() && entry.number == tag.number) {
@@ -225,7 +225,7 @@ impl<'a> PipePool<'a> {
         }
     }
 
-    /// The holder of a stream pipe returns it.
+    /// Records that the holder of a stream pipe returns it.
     pub(crate) fn close_stream(&mut self, pipe: PipeId) -> Result<(), PipeError> {
         let entry = self.pipes.get_mut(pipe.0 as usize).filter(|entry| entry.kind == PipeKind::Stream);
         let entry = entry.filter(|entry| entry.holder.is_some() && !entry.ending);
@@ -233,13 +233,13 @@ impl<'a> PipePool<'a> {
         Ok(())
     }
 
-    /// Whether a stream pipe was returned and is not idle yet.
+    /// Whether a stream pipe was returned but is not idle yet.
     pub(crate) fn is_ending(&self, pipe: PipeId) -> bool {
         self.pipes.get(pipe.0 as usize).is_some_and(|entry| entry.ending)
     }
 
-    /// What to tell the reader of a stream whose pipe was returned. If there is nothing to tell, the pipe becomes idle: nothing of
-    /// the stream was sent, its last segment was, or its reader has lost it.
+    /// Returns what to tell the reader of a stream whose pipe was returned. If nothing of the stream was sent, its last segment was
+    /// sent, or its reader has lost it, there is nothing to tell, and the pipe becomes idle.
     pub(crate) fn ending(&mut self, pipe: PipeId) -> Option<StreamEnd> {
         let entry = self.pipes.get_mut(pipe.0 as usize).filter(|entry| entry.ending)?;
         if let Sent::Some { part, next } = entry.sent
@@ -253,7 +253,7 @@ impl<'a> PipePool<'a> {
         None
     }
 
-    /// For a stream still open: its sender's number, its destination node, and the state of its route.
+    /// For a stream that is still open: its sender's number, its destination node, and the state of its route.
     pub(crate) fn stream(
         &mut self,
         pipe: PipeId,
@@ -264,7 +264,7 @@ impl<'a> PipePool<'a> {
         Some((entry.holder?, entry.dest?, &mut entry.state))
     }
 
-    /// The link by which streams leave for some nodes has failed.
+    /// Records that the link by which streams leave for some nodes has failed.
     pub(crate) fn cut_streams(&mut self, to: impl Fn(NodeId) -> bool) {
         for entry in self.pipes.iter_mut().filter(|entry| entry.kind == PipeKind::Stream) {
             if entry.dest.is_some_and(&to) && entry.state != StreamState::Stopped {
@@ -284,7 +284,7 @@ impl<'a> PipePool<'a> {
         Ok(())
     }
 
-    /// Takes back all pipes of a part; those of its streams once their readers have been told.
+    /// Takes back all pipes of a part. Its stream pipes follow once their readers have been told.
     pub(crate) fn give_all(&mut self, part: u16) {
         for pipe in self.pipes.iter_mut().filter(|p| p.holder == Some(part)) {
             match pipe.kind {

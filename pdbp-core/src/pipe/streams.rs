@@ -1,4 +1,4 @@
-//! MTA: streams that arrive, and those that a relay forwards.
+//! MTA: streams that arrive here, and streams that a relay forwards.
 
 use managed::ManagedSlice;
 
@@ -10,7 +10,7 @@ use crate::routing::LinkId;
 pub struct StreamMapping {
     /// The source node.
     pub source: NodeId,
-    /// The stream pipe at the source; for a relayed stream its circuit on the link, which is not a pipe number.
+    /// The stream pipe at the source. For a relayed stream, its circuit on the link, which is not a pipe number.
     pub group: u16,
     /// `sno`, the number of the stream.
     pub number: StreamNo,
@@ -20,15 +20,15 @@ pub struct StreamMapping {
     pub pipe: PipeId,
     /// Number of the next segment.
     pub segment: u32,
-    /// Nobody reads it any more: of what comes only the end is delivered.
+    /// Whether nobody reads the stream any more. Of what still arrives, only the end is delivered.
     pub ignored: bool,
 }
 
-/// A stream of another node that this one forwards as relay.
+/// A stream of another node that this node forwards as a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Relayed {
     pub(crate) number: StreamNo,
-    /// The link to its destination, and its circuit there.
+    /// The link towards its destination, and its circuit there.
     pub(crate) next: LinkId,
     pub(crate) circuit: u16,
     /// Numbers of the parts at its ends.
@@ -37,7 +37,7 @@ pub(crate) struct Relayed {
     /// Number of the next segment.
     pub(crate) segment: u32,
     pub(crate) stage: Stage,
-    /// What its source is still to be told, and what it was told: whether the stream has its circuit.
+    /// Whether the stream has its circuit: the answer still owed to its source, and the last answer sent.
     pub(crate) answer: Option<bool>,
     pub(crate) told: Option<bool>,
 }
@@ -49,13 +49,13 @@ pub(crate) enum Stage {
     Open,
     /// No more of it will come, which its destination is still to be told. It keeps its circuit until then.
     Broken,
-    /// It goes no further; whatever still arrives of it is lost.
+    /// The stream goes no further; whatever still arrives of it is lost.
     Stopped,
     /// Its last segment has been sent.
     Over,
 }
 
-/// What a stream pipe of a peer, or a circuit of its link, carries.
+/// What a peer's stream pipe, or a circuit of its link, carries.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Carried {
     #[default]
@@ -64,7 +64,7 @@ pub(crate) enum Carried {
     Local(StreamMapping),
     /// A stream being forwarded.
     Relayed(Relayed),
-    /// A past stream: what its source was told, which is repeated if it was lost.
+    /// A past stream, and what its source was told, which is repeated if it was lost.
     Ended { number: StreamNo, told: bool, owed: bool },
 }
 
@@ -78,14 +78,14 @@ pub(crate) struct StreamEntry {
 
 const _: () = assert!(size_of::<StreamEntry>() == 28);
 
-/// MTA as one node needs it: the streams that arrive over each link, so that a block of a stream finds its private pipe, or its
-/// onward route, in one step. A row has an entry for each stream pipe of the peer and, where there are relays, one for each circuit
-/// of the link, on which the peer forwards streams of others. So a table of rows × pipes suffices for streams of all nodes.
+/// The part of MTA that one node needs: the streams that arrive over each link. A block of a stream finds its private pipe, or its
+/// onward route, in one step. A row has an entry for each stream pipe of the peer and, where relays exist, one for each circuit of
+/// the link, on which the peer forwards other nodes' streams. So a table of rows × pipes suffices for the streams of all nodes.
 pub(crate) struct StreamMap<'a> {
     entries: ManagedSlice<'a, StreamEntry>,
-    /// Stream pipes of a node.
+    /// Number of stream pipes of a node.
     groups: usize,
-    /// Circuits of a link.
+    /// Number of circuits of a link.
     circuits: usize,
 }
 
@@ -94,12 +94,12 @@ impl<'a> StreamMap<'a> {
         Self { entries, groups, circuits }
     }
 
-    /// Whether a number is a circuit's.
+    /// Whether `group` is the number of a circuit.
     pub(crate) fn is_circuit(&self, group: u16) -> bool {
         group as usize >= self.groups
     }
 
-    /// What stream pipe or circuit `group` of the link `row` carries; `None` if there is no such number.
+    /// Returns what stream pipe or circuit `group` of the link `row` carries; `None` if there is no such number.
     #[inline]
     pub(crate) fn entry(&mut self, row: LinkId, group: u16) -> Option<&mut Carried> {
         let each = self.groups + self.circuits;
@@ -138,7 +138,7 @@ impl<'a> StreamMap<'a> {
         }
     }
 
-    /// Frees all circuits on the link to a peer: it starts over.
+    /// Frees all circuits on the link to a peer, because the link starts over.
     pub(crate) fn take_back_all(&mut self, to: LinkId) {
         self.row(to).iter_mut().for_each(|entry| entry.lent = false);
     }
@@ -165,7 +165,7 @@ impl<'a> StreamMap<'a> {
         })
     }
 
-    /// The forwarded streams, with the link by which each arrives.
+    /// Iterates over the forwarded streams, with the link by which each arrives.
     pub(crate) fn all_relayed(&mut self) -> impl Iterator<Item = (LinkId, &mut Relayed)> {
         let each = self.groups + self.circuits;
         self.entries.iter_mut().enumerate().filter_map(move |(i, entry)| match &mut entry.carried {
@@ -174,7 +174,7 @@ impl<'a> StreamMap<'a> {
         })
     }
 
-    /// Removes the tuples of a part or pipe that no longer exists.
+    /// Removes the tuples for which `gone` returns true, because their part or pipe no longer exists.
     pub(crate) fn remove_if(&mut self, gone: impl Fn(&StreamMapping) -> bool) {
         for entry in self.entries.iter_mut() {
             if let Carried::Local(mapping) = &entry.carried

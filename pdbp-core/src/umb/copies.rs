@@ -105,8 +105,8 @@ impl<'a> Copies<'a> {
         Self { blocks, granule, count: (room / granule).min(GRANULES), held: 0 }
     }
 
-    /// Length of the longest piece that is copied. Together with its header it takes a sixteenth of a block, or the granules of one
-    /// word if the block has fewer.
+    /// Length of the longest piece that is copied. With its header it fits in the granules of one word: 512 bytes, or up to a
+    /// sixteenth of a block of more than 8 KiB, or all of a block shorter than 512 bytes.
     pub(crate) fn longest(&self) -> usize {
         if self.blocks.is_empty() {
             0
