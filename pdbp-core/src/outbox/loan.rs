@@ -6,8 +6,8 @@ use crate::id::Time;
 use crate::umb::OpenBlock;
 
 impl Outbox<'_> {
-    /// Lends room for one message in the open block of a lane, to be filled in place; `None` if there is no room or no open block. The lane
-    /// has no open block until the loan [ends](Self::end_loan).
+    /// Lends room for one message in the open block of a lane, to be filled in place. `None` if there is no room or no open
+    /// block. The lane has no open block until the loan [ends](Self::end_loan).
     pub fn lend(&mut self, hop: Hop, route: Route, length: usize) -> Option<Loan> {
         let block = self.block(hop).ok()?;
         let before = block.mark();
@@ -16,7 +16,7 @@ impl Outbox<'_> {
         Some(Loan { block, before, route, length, lane: hop.lane, since })
     }
 
-    /// As [`lend`](Self::lend). If there is no room, the open block is submitted and a vacant one takes its place.
+    /// As [`lend`](Self::lend), but if there is no room, submits the open block and opens another in its place.
     ///
     /// # Errors
     /// See [`SendError`]; nothing was lent.
@@ -42,7 +42,8 @@ impl Outbox<'_> {
         Ok(Loan { block, before, route, length, lane: hop.lane, since: now })
     }
 
-    /// Ends a loan: its block is the lane's open block again, with or without the message. Returns the block that the lane had meanwhile.
+    /// Ends a loan: makes its block the lane's open block again, with or without the message. Returns the block that the lane
+    /// acquired in the meantime, if any.
     #[must_use = "a block that is not submitted is lost to the pool"]
     pub fn end_loan(&mut self, loan: Loan, outcome: Outcome) -> Option<OpenBlock> {
         let Loan { mut block, before, lane, since, .. } = loan;
@@ -87,7 +88,7 @@ impl Loan {
 
     /// The bytes of the message, to be filled in.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // Makes the same reservation again, at the same place; bytes already written stay.
+        // Repeats the reservation at the same place; bytes already written stay.
         self.block.rewind(self.before);
         self.block.reserve(self.route, self.length).unwrap_or(&mut [])
     }

@@ -5,8 +5,8 @@ use core::ops::Range;
 use crate::cdu::SegmentHeader;
 use crate::flaw::Flaw;
 
-/// Progress of a message that is sent in segments. The sender keeps the bytes, so it can continue later from the same place if there is
-/// no room now.
+/// The progress of a message that is sent in segments. The sender keeps the bytes, so if there is no room now it can continue
+/// later from the same place.
 ///
 /// ```
 /// use pdbp_core::outbox::LongMessage;
@@ -41,7 +41,7 @@ pub struct Piece {
 }
 
 impl LongMessage {
-    /// A message of `bytes` bytes in segments of `most` bytes (at least 1). `number` is its number at the part that sends it.
+    /// Creates a message of `bytes` bytes in segments of `most` bytes (at least 1). `number` is its number at the sending part.
     pub fn new(number: u32, bytes: usize, most: usize) -> Self {
         Self { number, bytes, most: most.max(1), segment: 0, at: 0 }
     }
@@ -56,7 +56,7 @@ impl LongMessage {
         Some(Piece { header, range: self.at..self.end() - cut })
     }
 
-    /// Advances past the next segment, once that has been packed.
+    /// Advances past the next segment once that has been packed.
     pub fn advance(&mut self) {
         let next = u32::from(!Flaw::RepeatsSegment.strikes());
         (self.at, self.segment) = (self.end(), self.segment.wrapping_add(next));

@@ -1,9 +1,9 @@
-//! The open blocks of a sender, and the rule by which they leave.
+//! The open blocks of a sender, and the rule that decides when they leave.
 //!
-//! An [`Outbox`] has *lanes*, each with at most one open block. A sender packs messages into the open block of a lane. A block that is
-//! full, flushed or [due](Due) goes to the engine. The owner chooses what a lane stands for ([`Hop`]):
+//! An [`Outbox`] has *lanes*, each with at most one open block. A sender packs messages into the open block of a lane. Once the
+//! block is full, flushed or [due](Due), it goes to the engine. The owner chooses what a lane stands for ([`Hop`]):
 //!
-//! * A destination node, if the owner packs without asking the engine for each message, such as a part with a thread of its own.
+//! * A destination node, if the owner packs without consulting the engine for each message, like a part with its own thread.
 //! * A link, if the owner has its engine at hand. Messages for all nodes behind a relay share blocks on their first hop.
 //!
 //! ```text
@@ -12,13 +12,13 @@
 //!                 └────────── Blocks::open ◀── place ◀────────┘
 //! ```
 //!
-//! **The rule.** A block leaves when it is full, when it is flushed, when it has been open for [`Rule::flush_after`] and its peer has
-//! read everything sent before, or when it has been open [`PATIENCE`] times as long. While its peer still has blocks to read, sending
-//! gains nothing: the block would queue behind the others, half empty, and take the place of a full one. An owner whose poll finds
-//! nothing to do may send blocks sooner ([`Due::Idle`]); an [endpoint](crate::Endpoint) does. An owner with calls that wait, such as a
-//! part with a thread of its own, flushes there instead.
+//! **The rule.** A block leaves when it is full, when it is flushed, when it has been open for [`Rule::flush_after`] and its peer
+//! has read everything sent before, or when it has been open [`PATIENCE`] times as long. While the peer still has blocks to read,
+//! sending gains nothing: the block would queue behind the others, half empty, in the place of a full one. An owner whose poll
+//! finds nothing to do may send blocks sooner ([`Due::Idle`]); an [endpoint](crate::Endpoint) does. An owner with blocking calls,
+//! like a part with its own thread, flushes in those instead.
 //!
-//! An outbox has no clock and no lock, and uses only the memory that it is given, so it works without a heap.
+//! An outbox has no clock and no lock, and uses only the memory it is given, so it works without a heap.
 
 mod loan;
 mod long;
@@ -50,7 +50,7 @@ pub use stage::{Beside, InPlace, Stage};
 pub use stream::{Ending, Missing, StreamError, StreamOut};
 pub use window::Windows;
 
-/// Where an outbox gets its blocks from and submits them to: an engine.
+/// The source of an outbox's blocks, and the place it submits them to: an engine.
 pub trait Blocks {
     /// Returns a vacant block for messages to a node, set up for the route to it.
     ///
@@ -71,11 +71,11 @@ pub trait Blocks {
     /// Takes a block back and sends it. A block without messages just becomes vacant.
     fn submit(&mut self, block: OpenBlock);
 
-    /// Number of blocks that were submitted to the node, or to its relay, and have not been read.
+    /// Returns the number of blocks submitted to the node, or to its relay, and not yet read.
     fn backlog(&self, dest: NodeId) -> u32;
 }
 
-/// Where messages for a node are packed: in which lane, and how they are addressed.
+/// Where messages for a node are packed: the lane, and the addressing within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
     lane: usize,
@@ -83,17 +83,17 @@ pub struct Hop {
     addressing: Addressing,
 }
 
-/// How messages are routed from the other end of the link.
+/// How messages are routed from the far end of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Addressing {
     /// As set when the block was opened: all its messages are for one node.
     Opened,
-    /// Through this relay, or through none: the lane has messages for several nodes.
+    /// Through this relay, or through none: the lane carries messages for several nodes.
     Own(Option<Via>),
 }
 
 impl Hop {
-    /// The lane for messages to this node only; its index is that of the node.
+    /// The lane for messages to this node alone; its index is that of the node.
     #[inline]
     pub const fn to_node(dest: NodeId) -> Self {
         Self { lane: dest.index(), dest, addressing: Addressing::Opened }
@@ -104,7 +104,7 @@ impl Hop {
         Self { lane, dest, addressing: Addressing::Own(via) }
     }
 
-    /// The node that the messages are for.
+    /// The node the messages are for.
     #[inline]
     pub const fn dest(&self) -> NodeId {
         self.dest
@@ -117,7 +117,7 @@ impl Hop {
     }
 }
 
-/// The open block of a lane, if there is one.
+/// A lane and its open block, if it has one.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     block: Option<OpenBlock>,
@@ -185,27 +185,28 @@ pub struct Outbox<'a> {
 }
 
 impl<'a> Outbox<'a> {
-    /// An outbox with these lanes, which are reset.
+    /// Creates an outbox with these lanes, which are reset.
     pub(crate) fn new(mut lanes: ManagedSlice<'a, Lane>, rule: Rule) -> Self {
         lanes.iter_mut().for_each(|lane| *lane = Lane::default());
         Self { lanes, rule, open: 0 }
     }
 
-    /// An outbox with this many lanes, allocated on the heap.
+    /// Creates an outbox with this many lanes on the heap.
     #[cfg(feature = "alloc")]
     pub fn allocate(lanes: usize, rule: Rule) -> Self {
         let lanes: alloc::vec::Vec<_> = (0..lanes).map(|_| Lane::default()).collect();
         Self::new(ManagedSlice::Owned(lanes), rule)
     }
 
-    /// Sets the size at which a lane's blocks of more than one message leave, in bytes of CDUs: the size that the link carries best.
+    /// Sets the size, in bytes of CDUs, at which a lane's blocks of more than one message leave: the size that the link carries
+    /// best.
     pub fn set_body(&mut self, lane: usize, body: usize) {
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.body = body;
         }
     }
 
-    /// Sets whether another processor reads a lane's blocks in place. If so, they may be written by way of a [stage](Beside).
+    /// Sets whether another processor reads a lane's blocks in place. If so, they may be written through a [stage](Beside).
     pub fn set_read_elsewhere(&mut self, lane: usize, is_read_elsewhere: bool) {
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.is_read_elsewhere = is_read_elsewhere;
@@ -222,7 +223,7 @@ impl<'a> Outbox<'a> {
         self.open
     }
 
-    /// Bytes left in the open block of a lane; `None` if it has no open block.
+    /// Returns the bytes left in the open block of a lane; `None` if it has no open block.
     pub fn room(&self, lane: usize) -> Option<usize> {
         let block = self.lanes.get(lane)?.block.as_ref()?;
         Some(block.room().saturating_sub(block.written()))
@@ -237,15 +238,15 @@ impl<'a> Outbox<'a> {
         self.block(hop)?.push(route, data)
     }
 
-    /// Lends the open train of a lane and the rest of its block, to be packed by a [window](Windows). Also returns whether the block is
-    /// read by another processor.
+    /// Lends a [window](Windows) the open train of a lane and the rest of its block. Also returns whether another processor reads
+    /// the block.
     #[inline]
     fn lend_room(&mut self, lane: usize) -> Option<(Lent<'_>, bool)> {
         let Lane { block, is_read_elsewhere, .. } = self.lanes.get_mut(lane)?;
         Some((block.as_mut()?.lend_room()?, *is_read_elsewhere))
     }
 
-    /// Takes back [lent room](Self::lend_room), with what was packed into it.
+    /// Takes back [lent room](Self::lend_room) along with what was packed into it.
     #[inline]
     fn take_back(&mut self, lane: usize, packed: Packed) {
         if let Some(block) = self.lanes.get_mut(lane).and_then(|lane| lane.block.as_mut()) {
@@ -253,7 +254,7 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    /// Reserves room for one message, to be filled by the caller. The bytes are not cleared.
+    /// Reserves room for one message, which the caller fills. The bytes are not cleared.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -262,7 +263,7 @@ impl<'a> Outbox<'a> {
         self.block(hop)?.reserve(route, length)
     }
 
-    /// Packs a message or a segment of one.
+    /// Packs a message, or a segment of one.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -283,8 +284,8 @@ impl<'a> Outbox<'a> {
 
     /// Packs the first message into the open block of a lane.
     ///
-    /// A block of short messages is limited to [`Rule::pack`] bytes of CDUs, other blocks to the size that the link carries best, so that
-    /// they leave earlier. Blocks for segments of a long message are not limited.
+    /// A block of short messages is limited to [`Rule::pack`] bytes of CDUs, and other blocks to the size that the link carries
+    /// best, so that they leave earlier. Blocks for segments of a long message are not limited.
     ///
     /// # Errors
     /// [`Full`] if the message does not fit an empty block.
@@ -304,7 +305,8 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
-    /// Sends a message or a segment of one: packs it into the open block of its lane; if it does not fit, submits that and begins another.
+    /// Sends a message, or a segment of one. Packs it into the open block of its lane; if it does not fit, submits that block and
+    /// opens another.
     ///
     /// # Errors
     /// See [`SendError`]; the message was not taken.
@@ -318,7 +320,7 @@ impl<'a> Outbox<'a> {
         if self.pack(hop, outgoing).is_ok() { Ok(()) } else { self.send_anew(blocks, now, hop, outgoing) }
     }
 
-    /// As [`send`](Self::send), for a lane that has no open block, or none with room.
+    /// As [`send`](Self::send), for a lane whose open block has no room, or that has none.
     ///
     /// # Errors
     /// See [`SendError`]; the lane's open block, if any, was submitted.
@@ -351,7 +353,7 @@ impl<'a> Outbox<'a> {
         Err(SendError::TooLong)
     }
 
-    /// Sends a command: in a block of its own, which leaves at once and overtakes others that wait for the same link.
+    /// Sends a command in a block of its own, which leaves at once and overtakes others that wait for the same link.
     ///
     /// # Errors
     /// See [`SendError`]; the command was not taken.
@@ -383,7 +385,7 @@ impl<'a> Outbox<'a> {
         self.open = 0;
     }
 
-    /// Takes the open block of a lane, and returns it with the time at which it was opened.
+    /// Takes the open block of a lane, along with the time at which it was opened.
     #[inline]
     pub fn take(&mut self, lane: usize) -> Option<(OpenBlock, Time)> {
         let lane = self.lanes.get_mut(lane)?;
@@ -392,8 +394,8 @@ impl<'a> Outbox<'a> {
         Some((block, lane.since))
     }
 
-    /// Makes `block`, opened at `since`, the open block of a lane. Returns the lane's previous open block, or `block` itself if there is no
-    /// such lane.
+    /// Makes `block`, opened at `since`, the open block of a lane. Returns the lane's previous open block, or `block` itself if
+    /// there is no such lane.
     #[must_use = "a block that is not submitted is lost to the pool"]
     #[inline]
     pub fn put(&mut self, lane: usize, block: OpenBlock, since: Time) -> Option<OpenBlock> {

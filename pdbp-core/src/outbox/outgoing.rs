@@ -1,4 +1,4 @@
-//! What is packed: messages and segments of messages.
+//! What is packed: messages, and segments of messages.
 
 use super::Piece;
 use crate::cdu::{Full, Packer, Route, SegmentHeader};
@@ -23,7 +23,7 @@ impl<'m> CopyBy<'m> {
     /// Copies bytes into a slice of the same length.
     ///
     /// # Panics
-    /// If the lengths differ; a host's function may do something else then.
+    /// If the lengths differ. A host's function may behave differently.
     pub fn copy(self, into: &mut [u8], from: &[u8]) {
         match self.0 {
             Some(function) => function(into, from),
@@ -38,7 +38,7 @@ impl core::fmt::Debug for CopyBy<'_> {
     }
 }
 
-/// Something to be packed: a message or a segment of one.
+/// A message, or a segment of one, to be packed.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'m> {
     route: Route,
@@ -55,24 +55,24 @@ impl<'m> Outgoing<'m> {
         Self { route, data, set: &[], segment: None, copy: CopyBy(None) }
     }
 
-    /// A message to a set of parts, of which those on the destination node receive it.
+    /// A message to a set of parts, received by those on the destination node.
     pub const fn to_set(route: Route, set: &'m [PartId], data: &'m [u8]) -> Self {
         Self { route, data, set, segment: None, copy: CopyBy(None) }
     }
 
-    /// The same, as a segment of a longer message.
+    /// The same message as a segment of a longer one.
     #[must_use]
     pub const fn segment(self, header: SegmentHeader) -> Self {
         Self { segment: Some(header), ..self }
     }
 
-    /// The same, copied as `copy` says.
+    /// The same message, copied as `copy` specifies.
     #[must_use]
     pub const fn copied(self, copy: CopyBy<'m>) -> Self {
         Self { copy, ..self }
     }
 
-    /// The same, with other bytes.
+    /// The same message with other bytes.
     #[must_use]
     pub const fn with_bytes<'n>(self, data: &'n [u8]) -> Outgoing<'n>
     where
@@ -98,7 +98,7 @@ impl<'m> Outgoing<'m> {
         self.segment.is_some()
     }
 
-    /// Size in bytes, which decides how early its block leaves.
+    /// Size in bytes; determines how early its block leaves.
     pub(super) const fn length(&self) -> usize {
         self.data.len() + if self.set.is_empty() { 0 } else { Packer::overhead(self.set.len()) }
     }

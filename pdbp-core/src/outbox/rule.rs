@@ -9,7 +9,7 @@ use crate::umb::OpenBlock;
 /// A block waits at most this many times [`Rule::flush_after`] for its peer to read everything sent before.
 pub const PATIENCE: u64 = 50;
 
-/// The constants of an outbox.
+/// The parameters of an outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Nanoseconds after which a block leaves even if it is not full, provided that its peer has read everything sent before.
@@ -18,14 +18,14 @@ pub struct Rule {
     pub pack: usize,
 }
 
-/// Which open blocks are to leave.
+/// Which open blocks leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// All of them.
     All,
     /// Those whose deadline has passed at this time.
     Past(Time),
-    /// The same, and also those whose peer has read everything sent before: the owner has nothing else to do.
+    /// Those, plus any whose peer has read everything sent before: the owner has nothing else to do.
     Idle(Time),
 }
 
@@ -39,7 +39,7 @@ pub struct Flushed {
 }
 
 impl Rule {
-    /// When a block opened at `since` leaves, if `backlog` blocks before it have not been read.
+    /// When a block opened at `since` leaves if `backlog` earlier blocks have not been read.
     fn deadline(&self, since: Time, backlog: u32) -> Time {
         let times = if backlog == 0 { 1 } else { PATIENCE };
         since.after(self.flush_after.saturating_mul(times))
@@ -82,7 +82,7 @@ impl Outbox<'_> {
         let Self { lanes, rule, open } = self;
         let mut flushed = 0;
         for lane in lanes.iter_mut() {
-            // Not taken before it is known to be due, because moving a block's token is costly.
+            // Taken only once it is known to be due, because moving a block's token is costly.
             if lane.is_due(rule, due, |dest| blocks.backlog(dest))
                 && let Some(mut block) = lane.block.take()
             {
@@ -99,7 +99,7 @@ impl Outbox<'_> {
         Flushed { blocks: flushed, left: self.oldest() }
     }
 
-    /// Takes the next block that is due, starting at lane number `at`, which is set to the lane after it.
+    /// Takes the next block that is due, starting at lane `at`, and sets `at` to the lane after it.
     #[inline(always)]
     pub(crate) fn next_due(
         &mut self,
@@ -111,7 +111,7 @@ impl Outbox<'_> {
             return None;
         }
         let Self { lanes, rule, open } = self;
-        // Not taken before it is known to be due, because moving a block's token is costly.
+        // Taken only once it is known to be due, because moving a block's token is costly.
         while let Some(lane) = lanes.get_mut(*at) {
             *at += 1;
             if lane.is_due(rule, due, &backlog) {
@@ -122,8 +122,8 @@ impl Outbox<'_> {
         None
     }
 
-    /// When the first open block leaves, as far as is known now; `None` if none is open. A block that waits for its peer leaves earlier
-    /// if the peer reads meanwhile.
+    /// Returns when the first open block leaves, given the current backlogs; `None` if none is open. A block that waits for its
+    /// peer leaves earlier if the peer reads in the meantime.
     pub fn deadline(&self, backlog: impl Fn(NodeId) -> u32) -> Option<Time> {
         let open = self.open_lanes().filter_map(|lane| Some((lane.since, lane.block.as_ref()?)));
         open.map(|(since, block)| self.rule.deadline(since, backlog(block.dest()))).min()

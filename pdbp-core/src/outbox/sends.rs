@@ -1,4 +1,4 @@
-//! Messages that are sent step by step: those longer than a block, and those for parts on several nodes.
+//! Messages sent step by step: those longer than a block, and those for parts on several nodes.
 
 use super::{CopyBy, Hop, LongMessage, Outbox, Outgoing, SendError};
 use crate::cdu::{CduClass, Route};
@@ -9,8 +9,8 @@ use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// A message of any length in progress: [poll](Self::poll) it until it has been sent, then [end](Self::end) it. Its bytes can be borrowed
-/// or owned: `&[u8]`, `Vec<u8>`, `Arc<[u8]>`.
+/// A message of any length in progress: [poll](Self::poll) it until it has been sent, then [end](Self::end) it. Its bytes may be
+/// borrowed or owned: `&[u8]`, `Vec<u8>`, `Arc<[u8]>`.
 #[derive(Debug)]
 #[must_use = "a message is sent by polling, or given up"]
 pub struct LongSend<B> {
@@ -22,12 +22,12 @@ pub struct LongSend<B> {
 }
 
 impl<B> LongSend<B> {
-    /// The part that sends it.
+    /// The part that sends the message.
     pub fn source(&self) -> PartId {
         self.from
     }
 
-    /// The part that it is for.
+    /// The part it is for.
     pub fn dest(&self) -> PartId {
         self.to
     }
@@ -37,15 +37,15 @@ impl<B> LongSend<B> {
         &self.message
     }
 
-    /// Returns the message, after it was sent or refused, or has failed.
+    /// Returns the message after it was sent or refused, or has failed.
     pub fn into_message(self) -> B {
         self.message
     }
 }
 
 impl<B: AsRef<[u8]>> LongSend<B> {
-    /// A message from a part of this node to another part. A part sends one at a time, with increasing numbers that wrap around. A message
-    /// that does not fit a block is cut into segments of `most` bytes.
+    /// Creates a message from a part of this node to another part. A part sends one at a time, with increasing numbers that wrap
+    /// around. A message that does not fit a block is cut into segments of `most` bytes.
     pub fn new((from, to): (PartId, PartId), number: u32, message: B, most: usize) -> Self {
         let pieces = LongMessage::new(number, message.as_ref().len(), most);
         Self { from, to, number, message, pieces }
@@ -56,8 +56,9 @@ impl<B: AsRef<[u8]>> LongSend<B> {
         self.pieces.sent()
     }
 
-    /// Sends as much as there is room for through the lane of `hop`. A message that fits a block is sent like any other. For a longer one, the
-    /// destination's node is asked for room first, then the segments are sent. `Ok` if all of it was sent.
+    /// Sends as much as there is room for through the lane of `hop`. A message that fits a block is sent like any other. For a
+    /// longer one, the destination's node is first asked for room; then the segments are sent. Returns `Ok` once all of it has
+    /// been sent.
     ///
     /// # Errors
     /// See [`SendError`]. If it is [transient](SendError::is_transient), call again after a poll; otherwise the message has failed.
@@ -71,7 +72,7 @@ impl<B: AsRef<[u8]>> LongSend<B> {
         self.poll_copied(outbox, engine, now, hop, CopyBy::default())
     }
 
-    /// As [`poll`](Self::poll), copying the bytes as `copy` says.
+    /// As [`poll`](Self::poll), copying the bytes as `copy` specifies.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -104,7 +105,7 @@ impl<B: AsRef<[u8]>> LongSend<B> {
         Ok(())
     }
 
-    /// Ends the message. If it was not `sent`, it is given up, and its receiver discards the segments that have arrived.
+    /// Ends the message. Unless it was `sent`, it is given up, and its receiver discards the segments that have arrived.
     pub fn end<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &self,
         engine: &mut Engine<'_, T, M, P>,
@@ -116,8 +117,8 @@ impl<B: AsRef<[u8]>> LongSend<B> {
     }
 }
 
-/// A message to several parts in progress. Each of their nodes gets one copy: while there is a [next node](Self::next_node), send it
-/// [the message](Self::outgoing) and [advance](Self::advance).
+/// A message to several parts in progress, one copy per node. While there is a [next node](Self::next_node), send it [the
+/// message](Self::outgoing) and [advance](Self::advance).
 ///
 /// ```
 /// use pdbp_core::id::{NodeId, PartId};
@@ -147,8 +148,8 @@ pub struct SetSend<S, B> {
 }
 
 impl<S: AsRef<[PartId]>, B: AsRef<[u8]>> SetSend<S, B> {
-    /// A message from a part of this node to the parts in `set`, which is in ascending order without duplicates. Both can be borrowed or
-    /// owned: `&[PartId]`, `Vec<PartId>`, `Arc<[PartId]>`.
+    /// Creates a message from a part of this node to the parts in `set`, which must be in ascending order without duplicates.
+    /// Both may be borrowed or owned: `&[PartId]`, `Vec<PartId>`, `Arc<[PartId]>`.
     ///
     /// # Errors
     /// The first part that is out of order or a duplicate.
@@ -187,7 +188,7 @@ impl<S: AsRef<[PartId]>, B: AsRef<[u8]>> SetSend<S, B> {
         left.get(..count).unwrap_or(&[])
     }
 
-    /// Goes on to the next node, once this one has been sent the message or has failed.
+    /// Advances to the next node, once the current one has been sent the message or has failed.
     pub fn advance(&mut self) {
         self.done += self.next_parts().len();
     }

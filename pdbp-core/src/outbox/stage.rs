@@ -1,34 +1,36 @@
-//! Stages: bytes of a block that are first written beside it, to memory that stays in the writer's cache, and then copied to the block in the
-//! host's way: past the caches, for a reader on another processor.
+//! Stages for writing blocks. A stage holds bytes of a block that are first written beside it, to memory that stays in the
+//! writer's cache, and then copied to the block in the host's way: past the caches, for a reader on another processor.
 //!
-//! A block that is reused is still in its reader's cache, so each of its lines must be fetched from there before it can be written. That
-//! limits the rate of short messages that are written in place.
+//! A reused block is still in its reader's cache, and each line must be fetched from there before it can be written. This limits
+//! the rate of short messages written in place.
 
 use crate::flaw::Flaw;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// A host's decisions about stages: whether a block is written beside itself, in which memory, and how the bytes are copied to the block. One
-/// value serves one destination, or one stream.
+/// A host's decisions about stages: whether to write a block beside itself, in which memory, and how to copy the bytes to the
+/// block. One value serves one destination or one stream.
 ///
 /// # Safety
-/// The bytes returned by [`memory`](Self::memory) stay valid and in place until it is called again, even if the value is moved.
+/// The bytes returned by [`memory`](Self::memory) must stay valid and in place until it is called again, even if the value is
+/// moved.
 pub unsafe trait Beside: Default {
-    /// A block may be written beside itself only if at least this many bytes of short messages were written to the one before. A message of
-    /// this many bytes or more is not packed through a [window](super::Windows).
+    /// A block may be written beside itself only if at least this many bytes of short messages were written to the one before.
+    /// Messages of this many bytes or more are not packed through a [window](super::Windows).
     const LONG: usize;
 
-    /// A block begins; `written` bytes were written to the one before. Returns whether it is written beside itself.
+    /// A block begins, and `written` bytes were written to the one before. Returns whether the new block is to be written beside
+    /// itself.
     fn next(&mut self, written: usize) -> bool;
 
-    /// The sender did something else: the time until the next block begins says nothing about writing.
+    /// The sender did something else, so the time until the next block begins does not indicate how fast it writes.
     fn pause(&mut self);
 
-    /// The memory to write to: all there is, at least `least` bytes unless it cannot grow. Its contents stay.
+    /// Returns the memory to write to, all of it: at least `least` bytes unless it cannot grow. Its contents are kept.
     fn memory(&mut self, least: usize) -> &mut [u8];
 
-    /// Copies bytes from that memory to a block; both have the same length.
+    /// Copies bytes from that memory to a block; both slices have the same length.
     fn copy(into: &mut [u8], from: &[u8]);
 }
 
@@ -36,7 +38,7 @@ pub unsafe trait Beside: Default {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InPlace;
 
-// SAFETY: there is no memory.
+// SAFETY: `memory` returns an empty slice, so no bytes have to stay valid.
 unsafe impl Beside for InPlace {
     const LONG: usize = usize::MAX;
 
@@ -55,7 +57,7 @@ unsafe impl Beside for InPlace {
     }
 }
 
-/// Bytes written one after the other for the room of a block, and not yet copied to it. Offsets are relative to the start of that room.
+/// Bytes written back to back for the room of a block and not yet copied to it. Offsets are relative to the start of that room.
 #[derive(Debug, Default)]
 pub struct Stage<B> {
     by: B,
@@ -71,7 +73,7 @@ impl<B: Beside> Stage<B> {
         &mut self.by
     }
 
-    /// Begins a stage for what is written from offset `at` on.
+    /// Begins a stage for bytes from offset `at` on.
     pub fn begin(&mut self, at: usize) {
         (self.origin, self.done) = (at, at);
     }
@@ -81,12 +83,12 @@ impl<B: Beside> Stage<B> {
         self.origin
     }
 
-    /// The bytes from [`origin`](Self::origin) on: at least `least`, if there is memory for so many.
+    /// The bytes from [`origin`](Self::origin) on: at least `least`, if the memory can hold that many.
     pub fn room(&mut self, least: usize) -> &mut [u8] {
         self.by.memory(least)
     }
 
-    /// Copies what ends at offset `end` to the block, whose room is `room`.
+    /// Copies the staged bytes up to offset `end` to the block, whose room is `room`.
     pub fn settle(&mut self, room: &mut [u8], end: usize) {
         let Self { by, origin, done } = self;
         let (Some(into), Some(from)) =
@@ -101,7 +103,7 @@ impl<B: Beside> Stage<B> {
         *done = end;
     }
 
-    /// Copies whole cache lines of what ends at offset `end` to the block, to make room for more.
+    /// Copies the staged bytes before offset `end` to the block, in whole cache lines, to make room for more.
     pub fn advance(&mut self, room: &mut [u8], end: usize) {
         let over = (room.as_ptr().addr() + end) % LINE;
         let whole = end.saturating_sub(over).max(self.done);

@@ -9,14 +9,14 @@ use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, OpenBlock, StreamTag};
 
-/// What follows a segment of a stream.
+/// Whether more segments follow a segment of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// More segments.
+    /// More segments follow.
     Open,
-    /// Nothing: it is the last one.
+    /// It is the last one.
     Last,
-    /// Nothing, although the data has not ended: the stream is given up.
+    /// It is the last one although the data has not ended: the stream is given up.
     Aborted,
 }
 
@@ -30,7 +30,7 @@ impl Ending {
     }
 }
 
-/// What a writer needs before it can go on.
+/// What a writer needs before it can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// A block to fill ([`StreamOut::give_block`]).
@@ -41,7 +41,7 @@ pub enum Missing {
     Stream,
 }
 
-/// Why submitted data does not arrive.
+/// Errors that prevent the delivery of submitted data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamError {
@@ -62,8 +62,8 @@ impl core::fmt::Display for StreamError {
 
 impl core::error::Error for StreamError {}
 
-/// The writing end of a stream (SINFO in the documents): its pipe, its segments and their numbers. It never blocks. Its owner either
-/// writes with `poll_write`, `flush` and `poll_finish`, or gives it blocks and submits them once they are sealed.
+/// The writing end of a stream (SINFO in the documents): its pipe, its segments and their numbers. It never blocks. The owner
+/// either writes with `poll_write`, `flush` and `poll_finish`, or gives it blocks and submits them once they are sealed.
 ///
 /// ```text
 ///  open ─▶ [ poll_write … ─▶ flush ] … ─▶ poll_finish ─▶ close
@@ -80,7 +80,7 @@ pub struct StreamOut {
     segment: u32,
     block: Option<OpenBlock>,
     filled: usize,
-    /// Bytes of the last loan that have not been marked as filled.
+    /// Bytes of the last loan not yet marked as filled.
     lent: usize,
     over: bool,
     /// The data has left by other means, so closing the stream no longer aborts it.
@@ -88,7 +88,7 @@ pub struct StreamOut {
 }
 
 impl StreamOut {
-    /// Opens a stream from a part of this node. Its first segment creates the mapping tuple at the receiver.
+    /// Opens a stream from a part of this node. The first segment creates the mapping tuple at the receiver.
     ///
     /// # Errors
     /// As [`Engine::open_stream`].
@@ -132,7 +132,7 @@ impl StreamOut {
         self.filled
     }
 
-    /// Whether its last segment was sealed.
+    /// Whether its last segment has been sealed.
     pub fn is_over(&self) -> bool {
         self.over
     }
@@ -142,7 +142,7 @@ impl StreamOut {
         self.block.is_some()
     }
 
-    /// The route of its segments; `kind` is the command number, 0 for data.
+    /// The route of its segments; `kind` is the command number, or 0 for data.
     pub fn route(&self, kind: u16) -> Route {
         Route::new(CduClass::Stream, kind, self.from, self.to)
     }
@@ -160,16 +160,16 @@ impl StreamOut {
         self.block.replace(block)
     }
 
-    /// Takes its block, with whatever was written into it.
+    /// Takes its block, including anything written into it.
     pub fn take_block(&mut self) -> Option<OpenBlock> {
         self.block.take()
     }
 
-    /// Lends room for the next `length` bytes, or for what is left of a segment of `whole` bytes, to be filled in place. Then call
-    /// [`advance`](Self::advance) with the number of bytes filled.
+    /// Lends room for the next `length` bytes, or for the rest of a segment of `whole` bytes if that is less, to be filled in
+    /// place. Afterwards call [`advance`](Self::advance) with the number of bytes filled.
     ///
     /// # Errors
-    /// What is needed first.
+    /// What is missing.
     pub fn loan(&mut self, whole: usize, length: usize) -> Result<&mut [u8], Missing> {
         if self.over {
             return Err(Missing::Stream);
@@ -184,14 +184,14 @@ impl StreamOut {
         Ok(bytes.get_mut(filled..end).unwrap_or(&mut []))
     }
 
-    /// The room of a whole segment of `whole` bytes, including the bytes already filled; empty if there is no block.
+    /// The room of a whole segment of `whole` bytes, including the bytes already filled. Empty if there is no block.
     pub fn room(&mut self, whole: usize) -> &mut [u8] {
         let route = self.route(0);
         self.block.as_mut().map_or(&mut [], |block| room(block, route, whole))
     }
 
-    /// Marks the first `bytes` bytes of the last loan as filled, or all of it if it was shorter: what lies behind it is stale data of other
-    /// messages.
+    /// Marks the first `bytes` bytes of the last loan as filled, or all of it if it was shorter. Bytes beyond it are stale data
+    /// of other messages.
     pub fn advance(&mut self, bytes: usize) {
         let taken = bytes.min(self.lent);
         self.lent -= taken;
@@ -201,7 +201,7 @@ impl StreamOut {
     /// Copies as much of the data as fits a segment of `whole` bytes. Returns the number of bytes copied.
     ///
     /// # Errors
-    /// What is needed first.
+    /// What is missing.
     pub fn write(&mut self, whole: usize, data: &[u8]) -> Result<usize, Missing> {
         let room = self.loan(whole, data.len())?;
         let taken = room.len();
@@ -210,8 +210,8 @@ impl StreamOut {
         Ok(taken - usize::from(taken > 0 && Flaw::CountsWriteShort.strikes()))
     }
 
-    /// Writes as much of the data as there is room for, in segments of `whole` bytes, which leave when full. Returns the number of bytes
-    /// written.
+    /// Writes as much of the data as there is room for, in segments of `whole` bytes that leave when full. Returns the number of
+    /// bytes written.
     ///
     /// # Errors
     /// See [`StreamError`].
@@ -234,15 +234,16 @@ impl StreamOut {
         Ok(written)
     }
 
-    /// Sends what was written.
+    /// Sends everything written so far.
     pub fn flush<T: Transport, M: BlockMemory, P: SpacePolicy>(&mut self, engine: &mut Engine<'_, T, M, P>) {
         if self.filled > 0 && !Flaw::KeepsWritten.strikes() {
             self.submit(engine, Ending::Open);
         }
     }
 
-    /// Sends what was written as the last segment. Returns whether the stream is over; through a relay, once the relay has taken it.
-    /// If `false`, there is no block or no answer yet: call again after a poll.
+    /// Sends the rest of the data as the last segment. Returns whether the stream is over: once the segment has been submitted
+    /// or, through a relay, once the relay has accepted the stream. `false` if there is no block or no answer yet: call again
+    /// after a poll.
     ///
     /// # Errors
     /// See [`StreamError`].
@@ -260,7 +261,7 @@ impl StreamOut {
         self.poll_taken(engine).map_or(Ok(false), |taken| taken.map(|()| true))
     }
 
-    /// Gets a block from the engine unless it has one. `false` if none is available now.
+    /// Gets a block from the engine unless the stream has one. Returns `false` if none is available now.
     fn open_block<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &mut self,
         engine: &mut Engine<'_, T, M, P>,
@@ -284,7 +285,7 @@ impl StreamOut {
         self.seal(0, ending).into_iter().for_each(|block| engine.submit(block));
     }
 
-    /// Completes the segment and returns its block, to be submitted; `None` if there is no block.
+    /// Completes the segment and returns its block for submission; `None` if there is no block.
     pub fn seal(&mut self, kind: u16, ending: Ending) -> Option<OpenBlock> {
         let mut block = self.block.take()?;
         block.rewind(Packer::new());
@@ -304,8 +305,8 @@ impl StreamOut {
         Some(block)
     }
 
-    /// Replaces the contents of the segment with these bytes, which are not data, as `kind` says. `false` if they do not fit or there is no
-    /// block.
+    /// Replaces the contents of the segment with these bytes, which are not data but of the given `kind`. Returns `false` if they
+    /// do not fit or there is no block.
     pub fn fill(&mut self, kind: u16, bytes: &[u8]) -> bool {
         let route = self.route(kind);
         let Some(block) = &mut self.block else { return false };
@@ -316,12 +317,12 @@ impl StreamOut {
         true
     }
 
-    /// Tells the stream that its data is on its way by other means: if it is abandoned after this, it ends normally.
+    /// Notes that the data is on its way by other means: if the stream is abandoned after this, it ends normally.
     pub fn deliver(&mut self) {
         self.delivered = true;
     }
 
-    /// The state of the stream's route.
+    /// Returns the state of the stream's route.
     pub fn state<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &self,
         engine: &Engine<'_, T, M, P>,
@@ -329,7 +330,7 @@ impl StreamOut {
         engine.stream_state(self.group)
     }
 
-    /// Checks that nothing prevents the delivery of submitted data.
+    /// Checks that nothing prevents delivery of submitted data.
     ///
     /// # Errors
     /// See [`StreamError`].
@@ -346,8 +347,8 @@ impl StreamOut {
         }
     }
 
-    /// Whether the stream's relay, if it has one, has taken it. `None` until the relay has answered. Call it once the last segment was
-    /// submitted.
+    /// Returns whether the stream's relay, if any, has accepted the stream; `None` until the relay has answered. Call this once
+    /// the last segment has been submitted.
     pub fn poll_taken<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &self,
         engine: &Engine<'_, T, M, P>,
@@ -356,16 +357,16 @@ impl StreamOut {
         (!asked).then(|| self.check(engine))
     }
 
-    /// Tells the reader that the stream is aborted, or that it has ended if it was [delivered](Self::deliver).
+    /// Notifies the reader that the stream is aborted or, if it was [delivered](Self::deliver), that it has ended.
     pub fn give_up<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &mut self,
         engine: &mut Engine<'_, T, M, P>,
     ) {
-        // A reader that has lost the stream would not know which one is meant.
+        // A reader that has lost the stream could not tell which stream is meant.
         let is_known = self.state(engine) != StreamState::Cut;
         if is_known && (self.segment > 0 || self.filled > 0) {
             self.filled = 0;
-            // Tried once: if there is no block, the engine tells the receiver when it has the pipe and a block.
+            // Tried once. If there is no block, the engine notifies the receiver when it has the pipe and a block.
             self.block = self.block.take().or_else(|| engine.open(self.to.node()).ok());
             let ending = if self.delivered { Ending::Last } else { Ending::Aborted };
             if let Some(block) = self.seal(0, ending) {
@@ -379,8 +380,8 @@ impl StreamOut {
         self.over = true;
     }
 
-    /// Returns the pipe. If the stream is not [over](Self::is_over) it is given up, and its pipe stays busy until the reader has been told.
-    /// Call this once.
+    /// Returns the pipe. A stream that is not [over](Self::is_over) is given up, and its pipe stays busy until the reader has
+    /// been notified. Call this once.
     ///
     /// # Errors
     /// As [`Engine::close_stream`].

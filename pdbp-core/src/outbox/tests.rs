@@ -1,4 +1,4 @@
-//! The outbox against an oracle that knows what lies in which block.
+//! The outbox against an oracle that knows which messages lie in which block.
 
 use std::collections::VecDeque;
 use std::vec;
@@ -34,13 +34,13 @@ fn route_to(to: PartId) -> Route {
     Route::new(CduClass::ShortMessage, 0, part(0, 0), to)
 }
 
-/// Blocks without an engine: what is submitted is read at once, and counts as unread until it is told otherwise.
+/// Blocks without an engine. Submitted blocks are read at once, but count as unread until `read` is called.
 struct TestBlocks {
     umb: Umb<'static, HeapMemory>,
     vacant: Vec<u32>,
-    /// By destination: the messages of the blocks that nobody has read.
+    /// By destination: the messages of blocks not yet read.
     unread: Vec<VecDeque<Vec<Vec<u8>>>>,
-    /// All messages submitted, by destination; segments with their number.
+    /// All messages submitted, by destination; segments with their numbers.
     sent: Vec<Vec<(Option<u32>, Vec<u8>)>>,
     /// The parts that they are for.
     parts: Vec<Vec<Option<u16>>>,
@@ -128,7 +128,7 @@ fn a_block_leaves_after_its_time_when_its_peer_has_read_all() {
     );
     assert_eq!(outbox.flush(&mut blocks, Due::Past(Time(1_100))), Flushed { blocks: 1, left: None });
     assert_eq!(deadline(&outbox, &blocks), None);
-    // The first is not read, so that the second waits, but not for ever.
+    // The first has not been read, so the second waits, but not forever.
     send(&mut outbox, &mut blocks, 2_000, 1, b"second");
     assert_eq!(deadline(&outbox, &blocks), Some(Time(2_000 + 100 * PATIENCE)));
     assert_eq!(outbox.flush(&mut blocks, Due::Past(Time(2_100))).blocks, 0);
@@ -153,7 +153,7 @@ fn blocks_of_short_messages_leave_early_and_those_of_longer_ones_when_the_link_l
     outbox.flush(&mut blocks, Due::All);
     // A header of 16 bytes, and 9 messages of 16.
     assert_eq!(blocks.lengths[1][..4], [160; 4]);
-    // 2 messages in all that there is.
+    // Two messages, in all the room that there is.
     assert_eq!(blocks.lengths[2][..4], [16 + 200; 4]);
     for _ in 0..4 {
         send(&mut outbox, &mut blocks, 0, 1, &[1; 90]);

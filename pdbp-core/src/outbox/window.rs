@@ -1,8 +1,8 @@
-//! Windows: a sender packs further messages to a node behind the last one, without going through the outbox. A message joins the open train
-//! if it has the train's route and length; otherwise it gets a header of its own.
+//! Windows let a sender pack further messages to a node right behind the last one, without going through the outbox. A message
+//! joins the open train if it has the train's route and length; otherwise it gets its own header.
 //!
-//! If the reader is on another processor of this host and reads the block in place, a run of messages can be written to a [stage](Stage)
-//! first, and be copied to the block from there. The host decides ([`Beside`]).
+//! If the reader is on another processor of this host and reads the block in place, a run of messages can first be written to a
+//! [stage](Stage) and copied to the block from there. The host decides ([`Beside`]).
 
 use core::{array, mem, ptr};
 
@@ -11,15 +11,15 @@ use crate::cdu::{CDU_HEADER, COUNT_AT, CduClass, Full, Lent, Packed, Route};
 use crate::flaw::Flaw;
 use crate::id::PartId;
 
-/// The windows of an outbox, one each for up to `N` destination nodes; `N` is at most 32. A sender that alternates between more nodes
-/// message by message gains nothing from them.
+/// The windows of an outbox: one each for up to `N` destination nodes, where `N` is at most 32. A sender that alternates between
+/// more nodes with every message gains nothing from them.
 #[derive(Debug)]
 pub struct Windows<B, const N: usize> {
-    /// A node's window is at its number modulo `N`.
+    /// A node's window is at the index of the node modulo `N`.
     places: [Window; N],
-    /// One bit for each that is open.
+    /// One bit for each open window.
     open: u32,
-    /// One bit for each through which many bytes were written the last time it was open.
+    /// One bit for each window through which many bytes were written the last time it was open.
     streams: u32,
     besides: [Staged<B>; N],
 }
@@ -34,26 +34,26 @@ struct Staged<B> {
 
 /// The open train of a lane, and the room behind it for the messages that follow.
 ///
-/// While the window is open it owns the bytes of the lane's block, from the header of the train that was open when the window was opened.
-/// It writes bytes `origin` to `end` of that room, at `base` plus their offset: in the block itself, or in a stage. What has been packed
+/// While open, the window owns the bytes of the lane's block from the header of the train that was open at the time. It writes
+/// bytes `origin` to `end` of that room, at `base` plus their offset: in the block itself, or in a stage. What has been packed
 /// ends at `at`; `last` is the last address at which one more message of the open train fits. Nothing fits in a closed window.
 // Its size is a power of 2, so that indexing takes a shift.
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Window {
-    /// Whom the open train is for.
+    /// The part that the open train is for.
     to: PartId,
-    /// Where the next message goes, and the last place where one has room.
+    /// Where the next message goes, and the last place where one still fits.
     at: *mut u8,
     last: *mut u8,
     base: *mut u8,
-    /// Place of the header of the open train.
+    /// Offset of the open train's header.
     header_at: u32,
-    /// Bytes of its messages.
+    /// Length of each of its messages, in bytes.
     length: u32,
-    /// Where trains that begin here have to end; 0 where none may.
+    /// Where trains that begin here have to end; 0 if none may begin.
     room: u32,
-    /// Messages of the trains before the open one.
+    /// Number of messages in the trains before the open one.
     before: u32,
     route: Route,
     /// Whether all messages are for one part.
@@ -62,7 +62,7 @@ struct Window {
     is_staged: bool,
     origin: u32,
     end: u32,
-    /// Place of the number of messages of a train that has ended, and that number: to be written in the block, before `origin`.
+    /// Where the message count of an ended train belongs, and that count: still to be written to the block, before `origin`.
     ended: Option<(u32, u32)>,
 }
 
@@ -70,14 +70,14 @@ const _: () = assert!(size_of::<Window>() == 128);
 
 const NOBODY: PartId = PartId::from_checked(0);
 
-// SAFETY: the bytes are the window's own (see there), and may be written by any thread.
+// SAFETY: the bytes belong to the window alone (see its docs), and any thread may write them.
 unsafe impl Send for Window {}
 
 impl Default for Window {
     fn default() -> Self {
         Self {
             to: NOBODY,
-            // Behind the last place.
+            // Beyond `last`.
             at: ptr::without_provenance_mut(1),
             last: ptr::null_mut(),
             base: ptr::null_mut(),
@@ -96,21 +96,22 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Packs a message that has the route of the train, if it is for that part and of that length, and has room.
+    /// Packs a message with the route of the train, if it has the train's part and length and there is room.
     #[inline(always)]
     fn push(&mut self, to: PartId, message: &[u8]) -> Option<()> {
         let at = self.at;
         if to != self.to || message.len() != self.length as usize || at > self.last {
             return None;
         }
-        // SAFETY: the `length` bytes from `at` on are the window's own, since `at` is not behind `last`; so `message` is elsewhere.
+        // SAFETY: the `length` bytes from `at` on belong to the window, since `at` is not beyond `last`; so `message` lies
+        // elsewhere.
         unsafe { ptr::copy_nonoverlapping(message.as_ptr(), at, message.len()) }
-        // SAFETY: the end of bytes of the window is in the block, or its end.
+        // SAFETY: the window's bytes end within the block or stage, or at its end.
         self.at = unsafe { at.add(message.len()) };
         Some(())
     }
 
-    /// As [`push`](Self::push), as many of `most` messages of `length` bytes each that lie side by side; how many.
+    /// As [`push`](Self::push), for up to `most` adjacent messages of `length` bytes each. Returns the number packed.
     fn push_each(&mut self, to: PartId, messages: &[u8], length: usize, most: usize) -> usize {
         let at = self.at;
         if to != self.to || length != self.length as usize || at > self.last {
@@ -119,14 +120,14 @@ impl Window {
         let room = (self.last.addr() - at.addr()).checked_div(length).unwrap_or(0) + 1;
         let count = room.min(most);
         let Some(messages) = messages.get(..count * length) else { return 0 };
-        // SAFETY: the bytes from `at` to `last`, and `length` more, are the window's own; so `messages` are elsewhere.
+        // SAFETY: the bytes from `at` to `last`, and `length` more, belong to the window; so `messages` lie elsewhere.
         unsafe { ptr::copy_nonoverlapping(messages.as_ptr(), at, messages.len()) }
         // SAFETY: as in `push`.
         self.at = unsafe { at.add(messages.len()) };
         count
     }
 
-    /// Packs a message to a part of the same node, if it has room, as the first of a train.
+    /// Packs a message to a part of the same node as the first of a train, if there is room.
     #[inline]
     fn push_to<B: Beside>(&mut self, to: PartId, route: Route, message: &[u8]) -> Option<()> {
         if to.node() != self.to.node() {
@@ -142,7 +143,7 @@ impl Window {
         packed
     }
 
-    /// Packs a message, if it has room, as the first of a train.
+    /// Packs a message as the first of a train, if there is room.
     #[inline]
     fn push_first<B: Beside>(&mut self, message: &[u8]) -> Option<()> {
         let length = message.len();
@@ -150,25 +151,25 @@ impl Window {
         // On the grid of headers, which begins at `base`.
         let header_at = written.next_multiple_of(8);
         let end = header_at + CDU_HEADER + length;
-        // Long ones are copied in a way of their own, and those without bytes cannot be told from none.
+        // Long messages are copied by another path, and empty ones cannot be told from no message at all.
         if end > self.room as usize || length.wrapping_sub(1) >= B::LONG - 1 {
             return None;
         }
         self.end_train(written);
         let header = self.base.wrapping_add(header_at);
         let bytes = self.route.header(length as u32);
-        // SAFETY: up to `end`, which is within `room`, the bytes are the window's own, and nothing is packed from `written` on.
+        // SAFETY: the bytes up to `end`, which is within `room`, belong to the window, and nothing is packed from `written` on.
         unsafe { header.cast::<[u8; CDU_HEADER]>().write_unaligned(bytes) }
         (self.header_at, self.length) = (header_at as u32, length as u32);
         self.last = self.base.wrapping_add(self.room as usize - length);
         self.at = self.base.wrapping_add(end);
         let data = header.wrapping_add(CDU_HEADER);
-        // SAFETY: as for the header; and `message` is elsewhere.
+        // SAFETY: as for the header; and `message` lies elsewhere.
         unsafe { ptr::copy_nonoverlapping(message.as_ptr(), data, length) }
         Some(())
     }
 
-    /// Ends the open train, which ends at `written`: with the number of its messages, and with padding. The header that follows has room.
+    /// Ends the open train, which ends at `written`, by writing its message count and the padding. The next header has room.
     #[inline(always)]
     fn end_train(&mut self, written: usize) {
         let data = (written - CDU_HEADER) as u32 - self.header_at;
@@ -178,19 +179,19 @@ impl Window {
             let count_at = self.header_at + COUNT_AT as u32;
             if count_at >= self.origin {
                 let number = self.base.wrapping_add(count_at as usize);
-                // SAFETY: the open train has its header there, and what is not before `origin` the window writes.
+                // SAFETY: the header of the open train is there, and the window writes the bytes from `origin` on.
                 unsafe { number.cast::<[u8; 4]>().write_unaligned(count.to_le_bytes()) }
             } else {
                 self.ended = Some((count_at, count));
             }
         }
         self.before += count;
-        // SAFETY: padding and the header are longer, and nothing is packed there.
+        // SAFETY: the padding and the next header are longer than this, and nothing is packed there.
         unsafe { self.at.cast::<[u8; 8]>().write_unaligned([0; 8]) }
     }
 
-    /// Becomes the window behind the open train of a lane, which is for `to`; whether it can. The caller leaves the train alone until the window is
-    /// closed.
+    /// Becomes the window behind the open train of a lane, which is for `to`. Returns whether it could. The caller leaves the
+    /// train alone until the window is closed.
     #[inline]
     fn open(&mut self, to: PartId, route: Route, length: usize, lent: Lent<'_>) -> bool {
         let Lent { room, written, is_straight } = lent;
@@ -210,12 +211,12 @@ impl Window {
         true
     }
 
-    /// Writes into the stage from now on, as far as that goes.
+    /// Writes into the stage from now on, as far as the stage extends.
     fn turn_to<B: Beside>(&mut self, stage: &mut Stage<B>) {
         let (written, origin) = (self.written(), stage.origin());
         let bytes = stage.room(0);
         let end = (self.end as usize).min(origin + bytes.len());
-        // Where the block's room would begin if all of it were staged: nothing before `origin` is looked for there.
+        // Where the block's room would begin if all of it were staged; nothing accesses bytes before `origin` there.
         self.base = bytes.as_mut_ptr().wrapping_sub(origin);
         self.at = self.base.wrapping_add(written);
         self.last = self.base.wrapping_add(end.saturating_sub(self.length as usize));
@@ -223,7 +224,7 @@ impl Window {
         (self.is_staged, self.origin) = (true, origin as u32);
     }
 
-    /// Puts what is missing into the room of the block: what is staged, or whole lines of it where more is to follow.
+    /// Completes the room of the block: copies everything staged, or only its whole lines if more is to follow.
     fn settle<B: Beside>(&mut self, stage: &mut Stage<B>, room: &mut [u8], follows: bool) {
         let end = self.written();
         if follows {
@@ -238,7 +239,7 @@ impl Window {
         }
     }
 
-    /// What was packed since it was opened, and before in that train.
+    /// Returns what was packed since the window was opened, including the part of that train packed before.
     fn close(&mut self) -> Packed {
         let packed = Packed {
             last_train: self.header_at as usize,
@@ -252,12 +253,12 @@ impl Window {
         packed
     }
 
-    /// The lane that its block is the open one of.
+    /// The lane that has its block as the open one.
     fn lane(&self) -> usize {
         Hop::to_node(self.to.node()).lane()
     }
 
-    /// Bytes from `base` on that are packed.
+    /// Number of bytes packed from `base` on.
     fn written(&self) -> usize {
         self.at.addr().wrapping_sub(self.base.addr())
     }
@@ -276,19 +277,19 @@ impl<B: Beside, const N: usize> Default for Windows<B, N> {
 }
 
 impl<B: Beside, const N: usize> Windows<B, N> {
-    /// Whether one is open.
+    /// Whether any window is open.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.open != 0
     }
 
-    /// Packs a message that has the route of the last one to that part, if it fits the train of an open window.
+    /// Packs a message with the same route as the last one to that part, if it fits the train of an open window.
     #[inline(always)]
     pub fn push(&mut self, to: PartId, message: &[u8]) -> Option<()> {
         self.places.get_mut(Self::place(to))?.push(to, message)
     }
 
-    /// Packs a message that has the route of the last one to that part as the first of a train, if it fits an open window.
+    /// Packs a message with the same route as the last one to that part as the first of a train, if it fits an open window.
     // Not inlined, so that messages of one length keep their registers.
     #[inline(never)]
     pub fn push_first(&mut self, to: PartId, message: &[u8]) -> Option<()> {
@@ -296,7 +297,7 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         if to == window.to { window.push_first::<B>(message) } else { None }
     }
 
-    /// Packs a message of any route as the first of a train, if it fits an open window for its node.
+    /// Packs a message with any route as the first of a train, if it fits an open window for its node.
     #[inline(always)]
     pub fn push_first_by(&mut self, to: PartId, route: Route, message: &[u8]) -> Option<()> {
         if self.open & (1 << Self::place(to)) == 0 { None } else { self.push_to(to, route, message) }
@@ -314,7 +315,7 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         if route == window.route { window.push(to, message) } else { None }
     }
 
-    /// Packs a message into the open block of the [lane of its node](Hop::to_node), and opens a window behind it.
+    /// Packs a message into the open block of its [node's lane](Hop::to_node), and opens a window behind it.
     ///
     /// # Errors
     /// [`Full`] if there is no room or no open block; nothing was written.
@@ -357,8 +358,8 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         Ok(())
     }
 
-    /// Packs up to `most` messages of `length` bytes each, which are adjacent in `messages`, as far as the open block to their node has room.
-    /// Returns how many.
+    /// Packs up to `most` messages of `length` bytes each, adjacent in `messages`, as long as the open block to their node has
+    /// room. Returns the number packed.
     ///
     /// # Safety
     /// As for [`pack`](Self::pack).
@@ -389,7 +390,7 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         packed - usize::from(packed > 1 && Flaw::CountsTrainShort.strikes())
     }
 
-    /// Closes all windows, and tells their outbox what was packed.
+    /// Closes all windows, and reports to their outbox what was packed.
     #[inline]
     pub fn close(&mut self, outbox: &mut Outbox<'_>) {
         while self.open != 0 {
@@ -407,7 +408,7 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         Some((self.places.get_mut(place)?, self.besides.get_mut(place)?))
     }
 
-    /// Many bytes were written through this window before: from now on it writes beside the block, if the host decides so.
+    /// Begins a stage if the host so decides: many bytes were written through this window the last time.
     #[cold]
     fn begin_stream(&mut self, place: usize) {
         let Some((window, Staged { stage, written })) = self.at(place) else { return };
@@ -417,7 +418,7 @@ impl<B: Beside, const N: usize> Windows<B, N> {
         }
     }
 
-    /// Makes room in the stage of a window. Returns `false` if the block has no more.
+    /// Makes room in the stage of a window. Returns `false` if the block has no more room.
     #[cold]
     fn renew(&mut self, outbox: &mut Outbox<'_>, place: usize) -> bool {
         let Some((window, Staged { stage, .. })) = self.at(place) else { return false };

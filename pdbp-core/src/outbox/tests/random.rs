@@ -1,4 +1,4 @@
-//! Operations in random order, with windows, against a model of what was taken.
+//! Random operations, with windows, against a model of what the outbox has accepted.
 
 use std::vec;
 use std::vec::Vec;
@@ -16,7 +16,7 @@ struct EverySecond {
 }
 
 std::thread_local! {
-    /// Bytes that were copied into blocks beside which they were written.
+    /// Bytes copied from stages into their blocks.
     static COPIED: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
 }
 
@@ -102,14 +102,14 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// An outbox, its blocks, and by destination the messages that it has taken and that have not left.
+/// An outbox, its blocks, and by destination the messages that it has accepted and that have not left.
 struct Model {
     outbox: Outbox<'static>,
     windows: Windows<EverySecond, 2>,
     blocks: TestBlocks,
     now: Time,
     taken: Vec<Vec<Vec<u8>>>,
-    /// The parts of those that were for one.
+    /// The parts of those that were for a single part.
     parts: Vec<Vec<Option<u16>>>,
     serial: u8,
 }
@@ -151,7 +151,7 @@ impl Model {
             let rest = &data[at * length..];
             #[allow(unsafe_code, reason = "the promise that the outbox is used with closed windows")]
             let packed = if is_train {
-                // SAFETY: all else goes by `outbox`.
+                // SAFETY: everything else uses `outbox`.
                 unsafe { self.windows.pack_each(&mut self.outbox, (to, route), rest, length, messages - at) }
             } else {
                 // SAFETY: as above.
@@ -209,7 +209,7 @@ impl Model {
                 let data = self.bytes(length);
                 let whole = Outgoing::message(route(to), &data);
                 let mut long = LongMessage::new(1, length, Packer::longest(BODY) - 16);
-                // What finds no room would go on later; here it is left.
+                // A message that finds no room would continue later; here it is abandoned.
                 while let Some(piece) = long.piece()
                     && self.send(to, &whole.piece(&piece))
                 {
@@ -226,7 +226,7 @@ impl Model {
             Operation::Loan { to, length, outcome } => self.loan(to, length, outcome),
             Operation::Urgent { to, length } => {
                 let data = self.bytes(length);
-                // It overtakes what is open, so the oracle lets that leave first.
+                // It overtakes open blocks, so the oracle first lets those leave.
                 self.windows.close(&mut self.outbox);
                 self.outbox.flush(&mut self.blocks, Due::All);
                 if Outbox::send_urgent(&mut self.blocks, node(to), route(to), &data).is_ok() {
@@ -312,7 +312,7 @@ proptest! {
         for number in 0.. {
             let Some(piece) = long.piece() else { break };
             if number == stop {
-                // It found no room, and is tried again.
+                // It found no room and is retried.
                 prop_assert_eq!(long.piece(), Some(piece.clone()));
             }
             let header = (piece.header.message(), piece.header.segment(), piece.header.total());
