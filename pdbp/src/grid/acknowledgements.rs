@@ -1,4 +1,4 @@
-//! Acknowledgements to the other gateway: what was handed on here, or is being returned, which makes room for more.
+//! Acknowledgements to the other gateway of messages handed on here, or being returned, which make room for more.
 //!
 //! A frame of its own costs both gateways as much as a message, so small acknowledgements wait for a frame that goes there anyway.
 
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::wire::{Head, Kind};
 
-/// How long one waits at most; gateways check every [`LOOK`](super::gate::LOOK).
+/// The longest time that one waits; gateways check every [`LOOK`](super::gate::LOOK).
 const PATIENCE: Duration = Duration::from_millis(5);
-/// An acknowledgement of this fraction of a window is not small any more.
+/// An acknowledgement of this fraction of a window is no longer small.
 const PART: u64 = 16;
 
 /// Pending acknowledgements, by destination part.
@@ -32,7 +32,7 @@ impl Acknowledgements {
         self.parts.is_empty()
     }
 
-    /// Messages for a part were taken.
+    /// Records messages taken for a part.
     pub(super) fn note(&mut self, part: u64, bytes: u64, messages: u64) {
         self.since.get_or_insert_with(Instant::now);
         self.bytes += bytes;
@@ -41,12 +41,12 @@ impl Acknowledgements {
         taken.messages += messages;
     }
 
-    /// Whether they cannot wait for another frame.
+    /// Whether the acknowledgements can no longer wait for another frame.
     pub(super) fn is_due(&self, window: u64) -> bool {
         self.bytes >= window / PART || self.since.is_some_and(|since| since.elapsed() >= PATIENCE)
     }
 
-    /// The frames that send them all.
+    /// Returns the frames that send them all.
     pub(super) fn take(&mut self) -> Vec<Head> {
         let mut heads = Vec::new();
         for (dest, Taken { bytes, mut messages }) in std::mem::take(self).parts {
@@ -80,7 +80,7 @@ mod tests {
         assert!(!acknowledgements.is_due(1600) && acknowledgements.is_empty());
         acknowledgements.note(7, 60, 1);
         acknowledgements.note(9, 39, 2);
-        // It may have waited too long by now on a busy machine.
+        // On a busy machine it may have waited too long by now.
         assert!(!acknowledgements.is_due(1600) || acknowledgements.since.unwrap().elapsed() >= PATIENCE);
         acknowledgements.note(7, 1, 1);
         assert!(acknowledgements.is_due(1600));

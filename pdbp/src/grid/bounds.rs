@@ -1,7 +1,7 @@
-//! Bounds on what a gateway accepts from another one, which has proven that it knows the token and is trusted no further.
+//! Bounds on what this gateway accepts from another one, which has proven only that it knows the token.
 //!
 //! A correct gateway never comes near these bounds. If one exceeds them, its session ends as if it had disconnected, and look-ups
-//! say why ([`LookupError::NoTrunk`](crate::LookupError::NoTrunk)).
+//! report why ([`LookupError::NoTrunk`](crate::LookupError::NoTrunk)).
 //!
 //! | what a gateway could do | bound |
 //! |---|---|
@@ -10,10 +10,10 @@
 //! | return what was never sent | the same amount again, of data that waits for its senders |
 //! | ask, and read no answers | [`QUESTIONS`] waiting, and bytes waiting for the line |
 //! | send empty messages, any number of which fit in a frame | [`EMPTY`] per frame |
-//! | send to parts that it was never told of, such as those of the runtime | they come back |
+//! | send to parts that it was never told of, such as those of the runtime | the messages come back |
 //! | invent senders, each of which takes up a part | half of the free parts |
 //! | give an endless answer | [`LISTED`] bytes |
-//! | use several names | the first one counts, if it is a valid name of a cluster |
+//! | use several names | the first one counts, if it is a valid cluster name |
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,11 +22,11 @@ use super::proxy::Delivery;
 use super::wire::{HEAD, Head, Kind, MORE};
 use crate::node::Node;
 
-/// Room that every gateway has, until it has stated its own.
+/// Room that every gateway has, assumed until the gateway has stated its own.
 pub(super) const LEAST: u64 = 2 << 20;
 /// Maximum unanswered questions of the other gateway.
 pub(super) const QUESTIONS: usize = 16_384;
-/// Frames waiting for the line beyond which no question is answered.
+/// No question is answered while more frames than this wait for the line.
 pub(super) const ANSWERS: usize = 64;
 /// Maximum bytes of all addresses in the other cluster.
 pub(super) const LISTED: usize = 8 << 20;
@@ -35,7 +35,7 @@ pub(super) const TEXT: usize = 512;
 /// Maximum empty messages in a frame: as many as a block holds.
 const EMPTY: u32 = 256;
 
-/// What no correct gateway does.
+/// A violation that no correct gateway commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Breach {
     Frame,
@@ -77,7 +77,7 @@ pub(super) enum Joined {
     Pieces(Vec<u8>),
 }
 
-/// Checks the other gateway against the bounds.
+/// Holds the other gateway to the bounds.
 pub(super) struct Bounds {
     /// Bytes that this end holds in either direction.
     room: u64,
@@ -96,32 +96,32 @@ impl Bounds {
         Self { room, longest: longest.div_ceil(1024) * 1024, owed: 0, asked: VecDeque::new(), partial: None }
     }
 
-    /// The limits that the other gateway is told.
+    /// The limits to announce to the other gateway.
     pub(super) fn says(&self) -> Head {
         let [room, longest] = [self.room, self.longest].map(kib);
         Head { length: room, count: longest, ..Head::new(Kind::Room) }
     }
 
-    /// Maximum bytes received and not handed on.
+    /// The most bytes that may have been received and not handed on.
     fn most(&self) -> u64 {
         2 * self.room + self.longest
     }
 
-    /// Maximum bytes of frames waiting for the line: sent, returned, and acknowledgements.
+    /// The most bytes of frames that may wait for the line: sent, returned, and acknowledgements.
     pub(super) fn most_waiting(&self) -> u64 {
         3 * self.most() + LEAST
     }
 
-    /// Checks the bytes that were returned and wait for their senders.
+    /// Checks the number of bytes that were returned and wait for their senders.
     pub(super) fn check_returned(&self, returned: u64) -> Result<(), Breach> {
         let most = 2 * self.most();
         if returned > most { Err(Breach::Returned(most)) } else { Ok(()) }
     }
 
-    /// Takes a frame of a message whose pieces have a head each; returns the message with its last piece.
+    /// Takes a frame of a message in which each piece has a head; returns the message with its last piece.
     ///
     /// # Errors
-    /// No correct gateway sends this.
+    /// The frame breaks a bound; no correct gateway sends such a frame.
     pub(super) fn join(&mut self, head: Head, bytes: &[u8]) -> Result<Option<Joined>, Breach> {
         let all = length(&head);
         let most = if head.kind == Kind::Stream { self.most() } else { self.longest.max(self.room) };
@@ -155,19 +155,19 @@ impl Bounds {
         Ok(None)
     }
 
-    /// Something arrived that this end owes an acknowledgement for.
+    /// Counts data that this end must acknowledge.
     pub(super) fn take(&mut self, delivery: &Delivery) -> Result<(), Breach> {
         self.owed += delivery.weight();
         let most = self.most() + HEAD as u64;
         if self.owed > most { Err(Breach::Window(most)) } else { Ok(()) }
     }
 
-    /// This much was handed on or returned.
+    /// Counts data that was handed on or returned.
     pub(super) fn settle(&mut self, bytes: u64) {
         self.owed = self.owed.saturating_sub(bytes);
     }
 
-    /// The other gateway asks a question.
+    /// Queues a question of the other gateway.
     pub(super) fn ask(&mut self, number: u32, address: Option<&[u8]>) -> Result<(), Breach> {
         if address.is_some_and(|address| address.len() > TEXT) {
             return Err(Breach::Frame);

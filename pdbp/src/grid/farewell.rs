@@ -1,4 +1,4 @@
-//! The end of a session: the farewell if one of the two gateways shuts down in order, and what becomes of data in flight.
+//! The end of a session: the farewell, if one of the two gateways shuts down in order, and what happens to data in flight.
 //!
 //! ```text
 //!  gateway that ends                                      the other
@@ -9,8 +9,8 @@
 //!      ◀───────────────────────────────── Bye 4: known ───
 //!   is dropped                                                 gives back what it holds, when the link has ended
 //! ```
-//! A trunk preserves the order of frames, so each step confirms that everything before it has arrived. If both leave at once, each
-//! goes through all steps.
+//! A trunk preserves the order of frames, so each step confirms that everything before it has arrived. If both gateways leave at
+//! once, each goes through all steps.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use super::wire::{Head, Kind, bye};
 use crate::node::Node;
 use crate::part::{Part, Shared};
 
-/// Pause between attempts to hand on what there is no room for.
+/// Pause between attempts to hand on messages without room.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// State of a session's farewell.
@@ -34,7 +34,7 @@ pub(super) struct Farewell {
     has_all: bool,
     /// Whether this end has dealt with everything received.
     is_done: bool,
-    /// Whether the other end has.
+    /// Whether the other end has dealt with everything that it received.
     is_done_there: bool,
     /// Whether the other end knows that this end has.
     is_known: bool,
@@ -48,8 +48,8 @@ impl Farewell {
 }
 
 impl Session {
-    /// This gateway is about to end. Returns whether the farewell is complete. `is_handed_on`: nothing waits in this node's rows.
-    /// With `hurries`, what cannot be handed on is returned.
+    /// Advances the farewell of this gateway, which is about to end. Returns whether the farewell is complete. `is_handed_on`:
+    /// nothing waits in this node's rows. With `hurries`, what cannot be handed on is returned.
     pub(super) fn leave(&mut self, out: &Part<Shared>, is_handed_on: bool, hurries: bool) -> bool {
         if !std::mem::replace(&mut self.farewell.leaves, true) {
             self.say(out, bye::LEAVES);
@@ -69,7 +69,7 @@ impl Session {
         is_known && (!is_left || is_done_there) && self.line.waiting() == 0
     }
 
-    /// A step of the farewell has arrived.
+    /// Takes a step of the farewell from the other end.
     pub(super) fn take_farewell(&mut self, step: u32, out: &Part<Shared>) {
         match step {
             bye::LEAVES if !self.farewell.is_left => {
@@ -98,9 +98,9 @@ impl Session {
         stuck.iter().for_each(|delivery| self.give_back(delivery));
     }
 
-    /// The session is over. Whatever this end still holds for the other gateway goes back to its senders; what failed links gave
-    /// back went to [`Session::undo`] before. Returns the number of messages that the other gateway took without reporting what
-    /// became of them. [`Session::advance_end`] hands on what had been received.
+    /// Ends the session. Data that this end still holds for the other gateway goes back to its senders; data that failed links
+    /// gave back went to [`Session::undo`] before. Returns the number of messages that the other gateway took without reporting
+    /// their outcome. [`Session::advance_end`] hands on the data received.
     pub(super) fn end(&mut self) -> u64 {
         for frame in self.line.take_waiting() {
             if let Some((head, bytes)) = Head::read(&frame) {
@@ -114,13 +114,13 @@ impl Session {
                 }
             }
         }
-        // Another session may take the name.
+        // Lets another session take the name.
         self.gate = None;
         self.proxies.values().map(|proxy| proxy.unconfirmed).sum()
     }
 
-    /// Returns a frame that the other gateway did not get to its sender. Returns whether it belonged to this session and held
-    /// messages.
+    /// Returns a frame that did not reach the other gateway to its sender. Returns whether the frame belonged to this session and
+    /// held messages.
     pub(super) fn undo(&mut self, head: &Head, bytes: &[u8]) -> bool {
         if head.kind != Kind::Data {
             return false;
@@ -131,12 +131,12 @@ impl Session {
         true
     }
 
-    /// Hands on what had been received, and gives back what still comes for parts of the other cluster.
+    /// Hands on data received earlier, and gives back what still arrives for parts of the other cluster.
     pub(super) fn advance_end(&mut self) -> Progress {
         let (mut taken, mut refused) = (Vec::new(), Vec::new());
         let mut progress = Progress::default();
         for proxy in self.proxies.values_mut() {
-            // No more than its sender takes back.
+            // Takes no more than its sender takes back.
             while !proxy.has_returns()
                 && let Some(batch) = proxy.part.try_recv_batch()
             {
@@ -151,7 +151,7 @@ impl Session {
         self.proxies.retain(|_, proxy| {
             let is_over = proxy.deliveries.is_empty() && proxy.is_read();
             if is_over {
-                // After what had been received of it.
+                // After the data received from it.
                 proxy.end_streams();
                 proxy.hold.end(proxy.part.node(), &proxy.part);
             }
@@ -160,8 +160,8 @@ impl Session {
         progress
     }
 
-    /// Hands on what had been received, until all is done or a part has not read for too long; with `hurries`, waits as little as
-    /// possible.
+    /// Hands on data received earlier, until everything is done or a part has not read for too long; with `hurries`, waits as
+    /// little as possible.
     pub(super) fn finish(mut self, node: &Node, hurries: impl Fn() -> bool) {
         let (most, least) = (node.settings().timeout, node.settings().farewell);
         let (mut handed_on, mut worked) = (Instant::now(), Instant::now());
@@ -174,7 +174,8 @@ impl Session {
                 handed_on = Instant::now();
             }
             let patience = if hurries() { most.min(least) } else { most };
-            // Senders that keep sending, and getting messages back, would never come to an end, whether others read or not.
+            // Without this, senders that keep sending and getting messages back would keep this going for ever, whether others
+            // read or not.
             if worked.elapsed() >= patience || handed_on.elapsed() >= most {
                 break;
             }

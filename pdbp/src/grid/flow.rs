@@ -1,9 +1,9 @@
 //! Flow control between a gateway and the nodes of its cluster: which parts of other clusters nothing may be sent to for now.
 //!
-//! A gateway always takes what comes for other clusters. Otherwise a part there that does not read, or a line that is cut, would
+//! A gateway always takes messages for other clusters. Otherwise a part there that does not read, or a line that is cut, would
 //! fill its pipes, and then the links of every sender. So when it holds much for one part, it pauses that part's senders, wherever
-//! they are, and nobody else. Every node of a cluster with a name has a part for this, [`NAME`], without a thread: whoever polls
-//! the node handles what has arrived. While nobody is paused, sending costs the same as without a gateway.
+//! they are, and no others. Every node of a cluster with a name has a part for this, [`NAME`], without a thread: the thread that
+//! polls the node handles what has arrived. While no sender is paused, sending costs the same as without a gateway.
 //!
 //! ```text
 //!  gate of node 0 ──Command 4: part──▶ poll of node i: its parts look before they send
@@ -31,7 +31,7 @@ pub(crate) const NAME: &str = "pdbp.flow";
 pub(crate) struct Flow {
     part: PartId,
     pipe: PipeId,
-    /// Whether there is a reply to send. Only a hint, set under the lock of `state`.
+    /// Whether any reply is to be sent. Only a hint, set under the lock of `state`.
     wanted: AtomicBool,
     state: Mutex<State>,
 }
@@ -45,18 +45,18 @@ struct State {
 }
 
 impl Flow {
-    /// Registers the node's part. Others know it some polls later; nobody waits for that.
+    /// Registers the node's part. Other nodes know of it some polls later; nothing waits for that.
     pub(crate) fn start(engine: &mut NodeEngine) -> Option<Self> {
         let part = engine.register(NAME, PartKind::Communication).ok()?;
         let pipe = engine.bind_pipe(part).ok()?;
         Some(Self { part, pipe, wanted: AtomicBool::new(false), state: Mutex::default() })
     }
 
-    /// Returns unread deliveries: the node is dropped.
+    /// Returns unread deliveries when the node is dropped.
     #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     pub(crate) fn leave(&self, pipes: &[Pipe], engine: &mut NodeEngine) {
         let Some(pipe) = pipes.get(usize::from(self.pipe.0)) else { return };
-        // SAFETY: the pipe belongs to this alone, which reads it under the engine's lock.
+        // SAFETY: the pipe belongs to this value alone, which reads it under the engine's lock.
         while let Some(delivery) = unsafe { pipe.next_delivery() } {
             engine.release(delivery);
         }
@@ -67,7 +67,7 @@ impl Flow {
         self.state().stopped.contains(&part)
     }
 
-    /// Handles what has arrived, after a poll. Returns the number of blocks submitted.
+    /// Handles commands that have arrived, after a poll. Returns the number of blocks submitted.
     #[inline]
     pub(crate) fn advance(&self, shared: &Shared, engine: &mut NodeEngine) -> u32 {
         let arrived = shared.pipes.get(usize::from(self.pipe.0)).is_some_and(|pipe| !pipe.is_empty());
@@ -84,7 +84,7 @@ impl Flow {
     fn work(&self, shared: &Shared, engine: &mut NodeEngine) -> u32 {
         let mut state = self.state();
         let Some(pipe) = shared.pipes.get(usize::from(self.pipe.0)) else { return 0 };
-        // SAFETY: the pipe belongs to this alone, which reads it under the engine's lock.
+        // SAFETY: the pipe belongs to this value alone, which reads it under the engine's lock.
         while let Some(delivery) = unsafe { pipe.next_delivery() } {
             let source = delivery.source();
             for train in delivery.cdus().flatten().filter(|train| train.class() == CduClass::Command) {
@@ -95,7 +95,7 @@ impl Flow {
                 };
                 match train.command() {
                     command::STOP => {
-                        // From a gateway that has gone without a farewell.
+                        // Entries left by a gateway that has gone without a farewell.
                         state.stopped.retain(|part| engine.has_part(*part));
                         state.stopped.insert(part);
                         shared.look_before_sending();

@@ -1,4 +1,4 @@
-//! A gateway that sends anything, and what this end makes of it.
+//! A gateway that sends anything, and how this end handles it.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::error::SendError;
 use crate::node::Node;
 use crate::part::{Message, Part, Shared};
 
-/// Bytes that this end holds, and the longest message.
+/// Bytes that this end may hold, and the longest message.
 const ROOM: u64 = 64 << 10;
 const LONGEST: u64 = 8 << 10;
 const SOON: Duration = Duration::from_secs(60);
@@ -23,9 +23,9 @@ const FRAMES: usize = 400;
 pub(super) struct Stage {
     // Before the cluster.
     out: Part<Shared>,
-    /// Where frames go to, and who takes them.
+    /// Where this end's frames go, and the part that takes them.
     there: Part<Shared>,
-    /// Where they come from.
+    /// Where the other gateway's frames arrive.
     inbox: Part<Shared>,
     here: Part<Shared>,
     full: Part<Shared>,
@@ -35,7 +35,7 @@ pub(super) struct Stage {
 
 impl Stage {
     /// # Errors
-    /// There is no memory for it.
+    /// Fails if there is no memory for the cluster.
     pub(super) fn new() -> Result<Self, Box<dyn std::error::Error>> {
         // Unread messages stay in the blocks that they arrived in: here those of the row that the next frame needs, so there must
         // be room for all.
@@ -53,10 +53,10 @@ impl Stage {
         Session::new("south", self.there.id(), ROOM, LONGEST)
     }
 
-    /// Delivers a frame. Returns whether the other gateway is still listened to.
+    /// Delivers a frame. Returns whether the other gateway is not being ignored.
     ///
     /// # Panics
-    /// If it does not arrive.
+    /// Panics if the frame does not arrive.
     pub(super) fn say(&self, session: &mut Session, frame: &[u8]) -> bool {
         let began = Instant::now();
         while self.out.try_send(self.inbox.id(), frame) == Err(SendError::WouldBlock) {
@@ -70,7 +70,8 @@ impl Stage {
         session.take_in(&self.node, &self.out, frame).is_ok() && session.is_silent().is_none()
     }
 
-    /// The next frame. Parts on the same node read what earlier frames brought them, which would hold it up.
+    /// Takes the next frame, if it has arrived. Parts on the same node read what earlier frames brought them, which would hold up
+    /// this frame.
     fn hear(&self, began: Instant) -> Option<Message<Shared>> {
         self.out.flush();
         while self.here.try_recv().is_some() {}
@@ -88,7 +89,7 @@ impl Stage {
         session.turn(&self.node, &self.out);
         self.out.flush();
         while self.here.try_recv().is_some() {}
-        // They would keep their blocks.
+        // Unread streams would keep their blocks.
         for part in [&self.here, &self.inbox, &self.full] {
             while let Ok(Some(stream)) = part.try_accept_stream() {
                 drop(stream);
@@ -96,7 +97,7 @@ impl Stage {
         }
     }
 
-    /// The other gateway takes what was sent to it.
+    /// Takes what was sent to the other gateway. Returns the number of frames.
     pub(super) fn listen(&self) -> usize {
         std::iter::from_fn(|| self.there.try_recv()).count()
     }
@@ -106,10 +107,10 @@ impl Stage {
         [&self.here, &self.full, &self.inbox].map(|part| part.id().to_bits())
     }
 
-    /// Does what `bytes` say, as far as a gateway can, and ends.
+    /// Runs the script in `bytes`, as much as a gateway can do, and ends.
     ///
     /// # Panics
-    /// If this end holds more than it may.
+    /// Panics if this end holds more than it may.
     fn play(&self, mut bytes: &[u8]) {
         let mut session = self.session();
         let mut listens = true;
@@ -126,7 +127,7 @@ impl Stage {
                     listens &= self.say(&mut session, frame);
                 }
                 4 => {
-                    // Somebody looks for a part there.
+                    // A part here looks for a part there.
                     let gate = session.gate.as_ref().map(Part::id);
                     if let Some(gate) = gate {
                         let number = if two % 2 == 0 { 1 } else { 7 };
@@ -183,7 +184,7 @@ impl Stage {
 /// Lets a gateway send anything.
 ///
 /// # Panics
-/// If this end holds more than it may.
+/// Panics if this end holds more than it may.
 pub(crate) fn gateway(bytes: &[u8]) {
     thread_local! {
         static STAGE: Option<Stage> = Stage::new().ok();

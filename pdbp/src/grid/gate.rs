@@ -1,7 +1,7 @@
-//! The threads of a gateway: what its proxies receive leaves in frames, and what arrives in frames is sent by proxies.
+//! The threads of a gateway. They send what its proxies receive as frames, and let proxies send what arrives in frames.
 //!
-//! One thread sleeps where messages of its cluster arrive, the other where frames do, and whichever wakes does all there is to do.
-//! So there is one thread between a part and the line, each way.
+//! One thread sleeps where messages of its cluster arrive, the other where frames do; whichever wakes does all pending work. So
+//! only one thread stands between a part and the line, in each direction.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,16 +21,16 @@ use crate::error::StartError;
 use crate::node::{Node, NodeEngine};
 use crate::part::{Message, Part, Shared, Target};
 
-/// Interval between checks of who is connected.
+/// Interval between checks of which gateways are connected.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 /// How long a gateway that ends tries to hand on what it has received; the rest is returned.
 const LINGER: Duration = Duration::from_secs(1);
-/// Turns after which everything taken back out of rows has reached its sender.
+/// Turns after which all messages taken back out of rows have reached their senders.
 const TURNS: u32 = 2;
 /// Pause between attempts to send when there was no room.
 const RETRY: Duration = Duration::from_micros(200);
 
-/// Carries trunks until the gateway ends. `open` opens the next domain when one has ended; `None` ends the thread.
+/// Carries trunks until the gateway ends. `open` opens the next domain when one has ended, or returns `None` to end the thread.
 pub(super) fn run(common: &Arc<Common>, mut open: impl FnMut(&Arc<Common>) -> Option<Gate>) {
     while let Some(gate) = open(common) {
         let here = Arc::downgrade(&gate.domain.node.shared);
@@ -62,8 +62,8 @@ pub(super) fn parts(node: &Node) -> Result<[Part<Shared>; 2], StartError> {
     Ok([register("trunk")?, register("waker")?])
 }
 
-/// Whether everything that had arrived when `since` rounds had ended is in the queue by now: the round in progress may have checked
-/// before.
+/// Whether everything that had arrived when `since` rounds had ended is in the queue by now: the round then in progress may have
+/// checked before.
 fn has_all(since: u64, rounds: u64) -> bool {
     rounds >= since + 2
 }
@@ -75,7 +75,7 @@ fn session_of(sessions: &mut [Session], from: NodeId, begins: bool) -> Option<&m
     if begins { its.find(|session| !session.has_begun()) } else { its.rfind(|session| session.has_begun()) }
 }
 
-/// Whether nothing in a node's rows waits for room at others.
+/// Whether nothing in a node's rows waits for room at other nodes.
 pub(super) fn has_left(engine: &NodeEngine) -> bool {
     let peers = (0..engine.config().nodes).filter_map(NodeId::new);
     let mut rows = peers.filter(|peer| !engine.has_failed(*peer)).filter_map(|peer| engine.send_row(peer));
@@ -107,7 +107,7 @@ fn carry(common: &Arc<Common>, gate: Gate) {
     }
 }
 
-/// A thread that panicked leaves nothing half done.
+/// A thread that panicked leaves nothing half-done.
 fn lock(gate: &Mutex<Gate>) -> MutexGuard<'_, Gate> {
     gate.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -137,7 +137,7 @@ enum Next {
 struct Waits {
     /// Pipes in which messages may arrive.
     pipes: Vec<PipeId>,
-    /// Waits for room as well, so only for a moment.
+    /// Also waits for room, so only for a moment.
     hurries: bool,
 }
 
@@ -152,7 +152,7 @@ impl Waits {
     }
 }
 
-/// State of that thread.
+/// The state of the thread in [`carry`].
 #[derive(Default)]
 struct Progress {
     looked: Option<Instant>,
@@ -168,9 +168,9 @@ pub(super) struct Gate {
     bell: Part<Shared>,
     /// Sends those messages.
     waker: Part<Shared>,
-    /// What that thread waits for, if it sleeps.
+    /// What that thread waits for, while it sleeps.
     sleeps: Option<Waits>,
-    /// Rounds: how often all frames that had arrived were taken in.
+    /// How often all frames that had arrived were taken in.
     rounds: Arc<AtomicU64>,
     domain: Domain,
     node: Node,
@@ -178,8 +178,8 @@ pub(super) struct Gate {
     room: u64,
     /// Maximum bytes of a message.
     longest: u64,
-    /// Sessions whose gateway has gone, by its part, with the round at which that was seen; they end when all that it sent is
-    /// there.
+    /// Sessions whose gateway has gone, by its part, with the round in which that was noticed; they end when all that the gateway
+    /// sent has been taken in.
     ending: Vec<(Target, u64)>,
     /// Gateways that are ignored.
     refused: Vec<Target>,
@@ -188,7 +188,7 @@ pub(super) struct Gate {
 /// The shutdown of a gateway.
 struct Ending {
     since: Instant,
-    /// Turns since what waited in rows was taken back.
+    /// Turns since messages that waited in rows were taken back.
     turns: Option<u32>,
 }
 
@@ -216,7 +216,7 @@ impl Gate {
 
     /// How often all frames that had arrived were taken in.
     fn rounds(&self) -> u64 {
-        // Pairs with the addition by the thread that takes them.
+        // Pairs with the addition by the receiving thread.
         self.rounds.load(Ordering::Acquire)
     }
 
@@ -235,7 +235,7 @@ impl Gate {
         }
         self.end_sessions(common, rounds);
         if self.sessions.is_empty() && !self.refused.is_empty() && self.domain.expected.is_some() {
-            // It is dialled again.
+            // The gateway is dialled again.
             return Next::End;
         }
         if self.domain.is_over() && has_all(*progress.over.get_or_insert_with(|| self.rounds()), rounds) {
@@ -250,7 +250,7 @@ impl Gate {
         Next::Sleep(waits)
     }
 
-    /// Does what there is to do. Returns whether there was anything.
+    /// Does all pending work. Returns whether there was any.
     fn turn(&mut self) -> bool {
         let mut worked = false;
         for session in &mut self.sessions {
@@ -265,7 +265,7 @@ impl Gate {
         Waits { pipes, hurries: self.sessions.iter().any(Session::has_waiting) }
     }
 
-    /// Wakes the thread in [`carry`], if it sleeps without waiting for all there is to wait for now.
+    /// Wakes the thread in [`carry`], if it sleeps without waiting for everything there is to wait for now.
     fn wake(&mut self) {
         if let Some(sleeps) = &self.sleeps
             && sleeps.is_too_long(&self.waits())
@@ -276,13 +276,13 @@ impl Gate {
         }
     }
 
-    /// Gives a frame to its session.
+    /// Passes a frame to its session.
     fn take_in(&mut self, common: &Arc<Common>, frame: Message<Shared>) {
         let from = frame.source().node();
         let begins = Head::read(&frame).is_some_and(|(head, _)| head.kind == Kind::Room);
         let is_refused = self.refused.iter().any(|target| target.node() == from);
         if session_of(&mut self.sessions, from, begins).is_none() && (begins || !is_refused) {
-            // It knows of this end before this end has checked.
+            // The sender knows of this end before this end has noticed it.
             self.look(common);
         }
         if let Some(session) = session_of(&mut self.sessions, from, begins)
@@ -293,7 +293,7 @@ impl Gate {
         }
     }
 
-    /// Ignores a gateway from now on that has exceeded a bound.
+    /// Ignores a gateway that has exceeded a bound from now on.
     #[cold]
     fn break_off(&mut self, common: &Common, target: Target, breach: Breach) {
         let rounds = self.rounds();
@@ -307,17 +307,18 @@ impl Gate {
         self.ending.push((target, rounds));
     }
 
-    /// Returns to its senders what failed links have given back, of whichever session.
+    /// Returns frames that failed links have given back to their senders, whatever their session.
     fn take_returned(&mut self) {
         while let Ok(Some(frame)) = self.domain.out.try_returned() {
             let Some((head, bytes)) = Head::read(&frame) else { continue };
             let is_to = |session: &Session| frame.targets().iter().any(|part| part.node() == session.peer());
-            // Two sessions with one node may exist for a moment: one that ends, and one with its successor.
+            // For a moment, two sessions with one node may exist: one that is ending, and one with its successor.
             self.sessions.iter_mut().any(|session| is_to(session) && session.undo(&head, bytes));
         }
     }
 
-    /// Ends sessions whose gateway has gone, once all that it sent has been taken in; `rounds` had ended before frames were taken.
+    /// Ends sessions whose gateway has gone, once everything that it sent has been taken in; `rounds` had ended before frames were
+    /// taken.
     fn end_sessions(&mut self, common: &Arc<Common>, rounds: u64) {
         let is_over = |(_, since): &mut (Target, u64)| has_all(*since, rounds);
         let ended: Vec<_> = self.ending.extract_if(.., is_over).map(|(target, _)| target).collect();
@@ -331,7 +332,7 @@ impl Gate {
         }
     }
 
-    /// Shuts down: says farewell. Returns whether that is over, or impossible.
+    /// Shuts down by saying farewell. Returns whether the farewell is over, or impossible.
     fn leave(&mut self, ending: &mut Ending) -> bool {
         let waited = ending.since.elapsed();
         let hurries = waited >= LINGER;
@@ -359,7 +360,7 @@ impl Gate {
         is_over
     }
 
-    /// A session is over. What had been received is handed on by a thread of its own, unless that is done at once.
+    /// Ends a session. A thread of its own hands on the data received, unless that is done at once.
     fn end(&self, common: &Arc<Common>, mut session: Session) {
         common.end_session(session.cluster());
         let in_doubt = session.end();

@@ -1,4 +1,4 @@
-//! Frames that a gateway holds for a part of another cluster, and whether its senders must wait.
+//! Frames that a gateway holds for a part of another cluster, and whether the part's senders must wait.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,8 +12,8 @@ use crate::part::{Part, Shared, Target};
 
 /// Frames for a part that do not fit in the other gateway's window.
 ///
-/// **The rule.** A part may use at most as much of the gateway's space as is still free, so that some is left however many parts do
-/// not read. Beyond that its senders wait, until only a quarter is left. What arrives before all nodes have confirmed is still
+/// **The rule.** A part may use at most as much of the gateway's space as is still free, so some is left however many parts do not
+/// read. Beyond that its senders wait, until only a quarter is left. Frames that arrive before all nodes have confirmed are still
 /// taken.
 #[derive(Default)]
 pub(super) struct Hold {
@@ -27,7 +27,7 @@ pub(super) struct Hold {
 struct Stop {
     /// Nodes that have been told to stop.
     told: BTreeSet<NodeId>,
-    /// Those of them that have not confirmed.
+    /// Those told that have not confirmed.
     awaited: BTreeSet<NodeId>,
     /// Whether nodes are still to be told to go on.
     goes: bool,
@@ -57,14 +57,14 @@ impl Hold {
         self.frames.iter().any(|(head, _)| head.origin == origin)
     }
 
-    /// A node confirms that nothing for the part leaves it any more.
+    /// Records a node's confirmation that nothing for the part leaves it any more.
     pub(super) fn note_stopped(&mut self, node: NodeId) {
         if let Some(stop) = &mut self.stop {
             stop.awaited.remove(&node);
         }
     }
 
-    /// Tells nodes what they do not know yet. Returns whether there was anything to say.
+    /// Tells nodes what they do not know yet. Returns whether there was anything to tell.
     pub(super) fn advance(&mut self, node: &Node, gate: &Part<Shared>, part: Target, line: &Line) -> bool {
         let free = line.room.saturating_sub(line.held);
         match &mut self.stop {
@@ -97,7 +97,7 @@ impl Hold {
         worked
     }
 
-    /// The part has gone: waiting senders notice when they check.
+    /// Releases the senders when the part has gone: they notice when they check.
     pub(super) fn end(&mut self, node: &Node, part: &Part<Shared>) {
         for node_of in self.stop.take().into_iter().flat_map(|stop| stop.told) {
             tell(node, part, node_of, command::GO, &part.id().to_bits().to_le_bytes());
@@ -112,7 +112,7 @@ fn nodes(node: &Node) -> Vec<NodeId> {
     parts.map(|part| part.id.node()).filter(|node| !engine.has_failed(*node)).collect()
 }
 
-/// Whether the node was told, or has gone.
+/// Tells a node. Returns whether the node was told, or has gone.
 fn tell(node: &Node, gate: &Part<Shared>, to: NodeId, number: u16, bits: &[u8]) -> bool {
     let part = node.shared.engine().lookup(to, flow::NAME).map(|part| part.id);
     let Some(part) = part else { return true };

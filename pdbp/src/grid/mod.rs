@@ -7,24 +7,23 @@
 //!  part ──▶ pdbp.gate.west ────────┘   frames                               └─ pdbp.gate.east
 //! ```
 //! * The process with node 0 of a cluster is its *gateway*. A *trunk* is a link of [`pdbp_net`] to another gateway: it survives its
-//!   connections, and nothing on it is lost or duplicated as long as an outage is shorter than `outage_ms` (60 s here, unless it is
-//!   set).
+//!   connections, and nothing on it is lost or duplicated as long as an outage is shorter than `outage_ms` (60 s here, unless set).
 //! * **A part of another cluster is represented by a part of this one**, its *proxy*, which the gateway registers when the part is
 //!   looked up or sends its first message. So messages to and from it are ordinary ones: headers are unchanged, and messages within
-//!   the cluster cost what they did. The proxy is freed when the part has gone.
-//! * **A gateway trusts another no further than that it knows the token.** Memory and time spent on it are bounded ([`bounds`]): a
-//!   gateway that goes on without end, or sends more than it was granted, is ignored from then on, and look-ups say why. It can
-//!   reach only parts that it was told of, and none of the runtime's. A message longer than what the other cluster takes
-//!   (`assembly_bytes` there) comes back at once.
-//! * Clusters share nothing: each has its own tables, master, settings and programs. A part `pdbp.gate.west` in the tables says
+//!   the cluster cost the same as without a gateway. The proxy is freed when the part has gone.
+//! * **A gateway trusts another no further than its knowledge of the token.** Memory and time spent on it are bounded ([`bounds`]):
+//!   a gateway that sends without end, or more than it was granted, is ignored from then on, and look-ups report why. It can reach
+//!   only parts that it was told of, and none of the runtime's. A message longer than the other cluster takes (`assembly_bytes`
+//!   there) comes back at once.
+//! * Clusters share nothing: each has its own tables, master, settings and programs. A part `pdbp.gate.west` in the tables shows
 //!   that the cluster west is reachable; look-ups go there as commands, and are answered through the tables.
-//! * A gateway hands on what arrives over a trunk, and queues per pair of parts what finds no room. So a part that does not read
-//!   holds up others of its node, as it does within a cluster, but neither the trunk nor other nodes; except that a remote sender
-//!   has only one message longer than a block in flight at a time. How much a gateway may have to queue is bounded by a window, the
-//!   smaller half of both ends' [`Settings::trunk_bytes`], which opens again when messages have been handed on.
-//! * **A gateway always takes** what its own cluster sends to the other, up to the other half of `trunk_bytes`, so that a remote
-//!   part that does not read, or a line that is cut, does not fill the links of this cluster. Before that half is full, it tells
-//!   all nodes which parts nothing may be sent to for now (`flow`); senders to those wait, and nobody else.
+//! * A gateway hands on what arrives over a trunk, and queues messages without room per pair of parts. So a part that does not read
+//!   holds up others of its node, as it does within a cluster, but neither the trunk nor other nodes. The one exception: a remote
+//!   sender has only one message longer than a block in flight at a time. A window bounds what a gateway may have to queue: the
+//!   smaller half of both ends' [`Settings::trunk_bytes`]. It opens again when messages have been handed on.
+//! * **A gateway always takes** what its own cluster sends to the other, up to the other half of `trunk_bytes`, so a remote part
+//!   that does not read, or a line that is cut, does not fill the links of this cluster. Before that half is full, the gateway
+//!   tells all nodes which parts nothing may be sent to for now (`flow`); only senders to those parts wait.
 //! * One part may use at most as much of either half as is still free in it: however many do not read, some is left for others. A
 //!   full gateway holds `trunk_bytes` for each trunk, and what was in flight when it told the nodes, which is no more than links
 //!   have room for.
@@ -32,22 +31,22 @@
 //!   in commands with the number [`RETURNED`].
 //! * **A gateway that shuts down loses nothing of others.** It says farewell ([`farewell`]): for a second it hands on what it has
 //!   received, and returns the rest to the other cluster, which gives it back to the senders. What it has sent is handed on after
-//!   it has gone, as long as parts read it (it is given up `timeout_ms` after they last read). Both may shut down at once. Lost is
-//!   only what comes back to parts of the very cluster that shuts down, if they do not read it for [`Settings::farewell`]; pieces
-//!   of messages longer than a block, and of streams, that were in rows within the cluster; and, if the line is cut at that moment
-//!   and for a second more, what the gateway had received and not handed on. If its peer is connected but silent (a suspended
-//!   process), a gateway waits for it for `timeout_ms` before it ends.
+//!   it has gone, as long as parts read it (it is given up `timeout_ms` after they last read). Both may shut down at once. Three
+//!   things are lost: what comes back to parts of the very cluster that shuts down, if they do not read it for
+//!   [`Settings::farewell`]; pieces of messages longer than a block, and of streams, that were in rows within the cluster; and, if
+//!   the line is cut at that moment and for a second more, what the gateway had received and not handed on. If its peer is
+//!   connected but silent (a suspended process), a gateway waits for it for `timeout_ms` before it ends.
 //! * A message sent to a part of another cluster at the moment that part goes has no receiver, as within a cluster, and does not
 //!   come back.
 //! * **Other losses are counted.** When a gateway has gone without a farewell, killed or unreachable for longer than `outage_ms`,
-//!   [`Event::ClusterDown`](crate::Event::ClusterDown) says how many messages it had received without reporting that they were
-//!   handed on; it reports that with the next frame, or after 5 to 15 ms. These do not come back; what it had not acknowledged
-//!   does. The last of those may have arrived all the same, since a line that is cut takes acknowledgements with it.
-//! * A gateway that is killed says nothing: until `outage_ms` is over it looks like a line that is cut, and where it had dialled
-//!   neither its replacement nor others are let in. One that shuts down is known at once.
+//!   [`Event::ClusterDown`](crate::Event::ClusterDown) tells how many messages it had received without reporting that they were
+//!   handed on; it reports that with the next frame, or after 5 to 15 ms. These do not come back; those that it had not
+//!   acknowledged do. The last of those may have arrived nevertheless, since a line that is cut takes acknowledgements with it.
+//! * A gateway that is killed gives no sign: until `outage_ms` is over it looks like a line that is cut, and a gateway that it had
+//!   dialled lets in neither its replacement nor others. One that shuts down is noticed at once.
 //! * **Streams** are three in a row: to the proxy, over the trunk, and from the writer's proxy to the part that reads. Each waits
-//!   for the next, so that a slow reader slows its writer. If the trunk goes down, the writer is told the cluster's name
-//!   ([`SendError::ClusterGone`](crate::SendError::ClusterGone)), and the reader that the stream is broken.
+//!   for the next, so a slow reader slows its writer. If the trunk goes down, the writer gets an error with the cluster's name
+//!   ([`SendError::ClusterGone`](crate::SendError::ClusterGone)), and the reader learns that the stream is broken.
 //!
 //! Measured by `cargo run --release -p pdbp --features net --example trunk` on two cores with nothing else on the machine, `chrt -r
 //! 1`, five runs: messages of 128 KiB cross at 1,063 to 1,469 MB/s, **0.31 to 0.55 of what one link over sockets carries, where 0.5
@@ -59,9 +58,9 @@
 //!
 //! Behind the trunks is an [open cluster](crate::Settings::found) of gateways, founded by the one that listens, in which each
 //! gateway is a node. When a node has gone, the session with its cluster is over. Clusters that dial the same gateway are
-//! independent, and need not reach each other: each has a link to the gateway that listens and to no other
-//! ([`pdbp_net::Net::dial`]), so its open port is enough for all. An attempt to dial takes up to `timeout_ms`; a round trip may
-//! take seconds. If two clusters dial each other, one trunk comes up first, and while it is up the other cluster does not dial.
+//! independent, and need not reach each other: each has a link only to the gateway that listens ([`pdbp_net::Net::dial`]), so that
+//! gateway's open port is enough for all. An attempt to dial takes up to `timeout_ms`; a round trip may take seconds. If two
+//! clusters dial each other, one trunk comes up first, and while it is up the other cluster does not dial.
 
 mod acknowledgements;
 mod bounds;
@@ -100,12 +99,12 @@ use crate::error::{LookupError, SendError, StartError};
 use crate::node::{Node, NodeEngine, Shared};
 use crate::part::Target;
 
-/// Prefix of the name of the part that says that a cluster is reachable.
+/// Prefix of the name of the part that marks a cluster as reachable.
 const GATE: &str = "pdbp.gate.";
 /// Prefix of the names of proxies, before that of their cluster.
 const PROXY: &str = "pdbp.far.";
 
-/// The name of the part that says that a cluster is reachable.
+/// The name of the part that marks a cluster as reachable.
 fn gate_of(cluster: &str) -> String {
     format!("{GATE}{cluster}")
 }
@@ -124,7 +123,7 @@ pub(crate) fn check_remote(engine: &NodeEngine, part: Target, cluster: &str) -> 
     Err(if is_there { SendError::NoSuchPart(part) } else { SendError::ClusterGone { cluster } })
 }
 
-/// The gateway of a cluster. Dropping it ends it.
+/// The gateway of a cluster. Dropping it shuts it down.
 pub(crate) struct Gateway {
     common: Arc<Common>,
     address: Option<SocketAddr>,
@@ -143,16 +142,16 @@ pub(crate) struct Common {
     domains: Mutex<Vec<Weak<Shared>>>,
     /// Why a cluster's trunk is down.
     errors: Mutex<HashMap<String, String>>,
-    /// The clusters that there are sessions with, one entry per session.
+    /// The clusters with which sessions exist, one entry per session.
     sessions: Mutex<Vec<String>>,
     /// Answers given in sessions that have ended.
     notices: Mutex<Notices>,
-    /// Threads that hand on what had been received from clusters that have gone.
+    /// Threads that hand on messages received from clusters that have gone.
     remains: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Common {
-    /// Whether the gateway is to end.
+    /// Whether the gateway must end.
     fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -164,7 +163,7 @@ impl Common {
     /// Calls `each` for each domain with the statistics of its links, and the cluster names of its nodes where known.
     #[cfg_attr(not(feature = "metrics"), allow(dead_code))]
     pub(crate) fn each_domain(&self, mut each: impl FnMut(&pdbp_net::Stats, &[(u16, String)])) {
-        // Not under the lock: an engine may be busy.
+        // Without holding the lock: an engine may be busy.
         let domains: Vec<_> = self.domains().iter().filter_map(Weak::upgrade).collect();
         for domain in domains {
             let (stats, names) = {
@@ -196,7 +195,7 @@ impl Common {
         let thread = std::thread::Builder::new().name("pdbp-remains".to_owned()).spawn(work);
         let mut remains = self.remains.lock().unwrap_or_else(PoisonError::into_inner);
         remains.retain(|thread| !thread.is_finished());
-        // Without a thread it is given up.
+        // If no thread can be started, the work is dropped.
         remains.extend(thread);
     }
 
@@ -208,7 +207,7 @@ impl Common {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// There is a trunk to the cluster: clears the reason why there was none.
+    /// Records a trunk to the cluster, and clears the reason why there was none.
     fn begin_session(&self, cluster: &str) {
         self.sessions().push(cluster.to_owned());
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
@@ -221,7 +220,7 @@ impl Common {
         }
     }
 
-    /// Whether there is a trunk to the cluster, whichever end dialled.
+    /// Whether a trunk to the cluster exists, whichever end dialled.
     fn has_session(&self, cluster: &str) -> bool {
         self.sessions().iter().any(|session| session == cluster)
     }
@@ -232,7 +231,7 @@ impl Common {
 }
 
 impl Gateway {
-    /// Opens the trunks that the settings name, on the node that carries them: listens before it returns, and dials afterwards.
+    /// Opens the trunks named in the settings, on the node that carries them: listens before it returns, and dials afterwards.
     pub(crate) fn start(node: &Node, settings: &Settings) -> Result<Option<Self>, StartError> {
         let Some(own) = settings.grid.clone() else { return Ok(None) };
         let common = Arc::new(Common {
@@ -262,7 +261,8 @@ impl Gateway {
         Ok(Some(gateway))
     }
 
-    /// Starts a thread for the trunks of one domain; `open` is called again when the domain has ended, and `None` ends the thread.
+    /// Starts a thread for the trunks of one domain; `open` is called again when the domain has ended, and returns `None` to end
+    /// the thread.
     fn spawn(
         &mut self,
         open: impl FnMut(&Arc<Common>) -> Option<gate::Gate> + Send + 'static,
@@ -274,7 +274,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// The address it listens at.
+    /// The address at which the gateway listens.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.address
     }
@@ -297,7 +297,7 @@ impl Drop for Gateway {
         for thread in remains() {
             let _ = thread.join();
         }
-        // What was given back to parts of other nodes leaves before the node does, if they read.
+        // Messages given back to parts of other nodes leave before the node does, if those parts read.
         let has_left = |engine: &mut NodeEngine| gate::has_left(engine).then_some(());
         let patience = self.node.settings().farewell;
         let _ = self.node.wait_for(patience, "taken what comes back", has_left, |_| Vec::new());
@@ -305,7 +305,7 @@ impl Drop for Gateway {
 }
 
 impl Node {
-    /// Names of the clusters that trunks lead to. Needs the feature `net`.
+    /// The names of the clusters that trunks lead to. Needs the feature `net`.
     pub fn clusters(&self) -> Vec<String> {
         let engine = self.shared.engine();
         let names = engine.parts().filter_map(|part| part.name.as_str().strip_prefix(GATE));
@@ -314,14 +314,14 @@ impl Node {
         names
     }
 
-    /// Addresses of all parts of a cluster that a trunk leads to, as its gateway knows them, in no particular order:
-    /// `"worker@node1.west"`, which [`find`](Self::find) takes. With the name of this cluster, those of its own parts. Waits for
-    /// the answer up to the setting `timeout_ms`. Needs the feature `net`.
+    /// Returns the addresses of all parts of a cluster that a trunk leads to, as its gateway knows them, in no particular order:
+    /// `"worker@node1.west"`, which [`find`](Self::find) takes. For the name of this cluster, returns those of its own parts. Waits
+    /// for the answer up to the setting `timeout_ms`. Needs the feature `net`.
     ///
     /// # Errors
-    /// [`LookupError::NoTrunk`] names the clusters that are reachable; [`LookupError::NoAnswer`]: the cluster is silent, for
-    /// example because its line is cut; [`LookupError::Remote`]: this node has no room for a part that asks;
-    /// [`LookupError::Interrupted`].
+    /// [`LookupError::NoTrunk`] names the clusters that are reachable; [`LookupError::NoAnswer`] if the cluster is silent, for
+    /// example because its line is cut; [`LookupError::NoRoom`] if this node has no room for a part that asks, or the list is too
+    /// long; [`LookupError::Interrupted`].
     pub fn parts_of(&self, cluster: &str) -> Result<Vec<String>, LookupError> {
         if self.settings().grid.as_deref() == Some(cluster) {
             return Ok(self.parts().into_iter().map(|part| format!("{part}.{cluster}")).collect());
@@ -330,7 +330,7 @@ impl Node {
         Remote::all(cluster).list(self)
     }
 
-    /// The cluster that a part belongs to; `None` for a part of this cluster. Needs the feature `net`.
+    /// Returns the cluster that a part belongs to; `None` for a part of this cluster. Needs the feature `net`.
     pub fn cluster_of(&self, part: Target) -> Option<String> {
         let engine = self.shared.engine();
         let entry = engine.parts().find(|entry| entry.id == part)?;

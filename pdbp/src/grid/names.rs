@@ -11,7 +11,7 @@ use crate::node::{Late, Node, NodeEngine, names};
 use crate::part::{Part, Target};
 use pdbp_core::tables::PartKind;
 
-/// Interval between questions for a part that is not there yet.
+/// Interval between questions for a part that does not exist yet.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// An address in another cluster.
@@ -44,7 +44,7 @@ impl<'a> Remote<'a> {
     /// Repeats the question until the part exists.
     pub(crate) fn find(&self, node: &Node, timeout: Duration) -> Result<Target, LookupError> {
         let began = Instant::now();
-        // One part for all questions: ids of parts are reused.
+        // One part for all questions: part ids are reused.
         let mut asker = None;
         loop {
             let (found, known) = match self.gate(node) {
@@ -65,7 +65,7 @@ impl<'a> Remote<'a> {
             if !again || left.is_zero() {
                 return found;
             }
-            // A trunk is visible in the tables; a part must be asked for.
+            // A trunk shows in the tables; a part must be asked for.
             let name = gate_of(self.cluster);
             let wait = if known { AGAIN.min(left) } else { left };
             let waited = node.wait_for(
@@ -171,7 +171,7 @@ impl<'a> Remote<'a> {
                 Ok(some) => {
                     text.push_str(&String::from_utf8_lossy(&some));
                     if some.command() == command::LISTED {
-                        // What nobody can look up is no part.
+                        // An address that cannot be looked up is not a part.
                         let parts = text.lines().filter(|part| names::check(part).is_ok());
                         return Ok(parts.map(|part| format!("{part}.{}", self.cluster)).collect());
                     }
@@ -200,12 +200,12 @@ struct Notice {
     part: Target,
     asker: Target,
     since: Instant,
-    /// The asker was seen in the tables; once it is gone from there, it has read this.
+    /// Whether the asker has been seen in the tables; once it has gone from there, it has read this.
     is_known: bool,
 }
 
 impl Notices {
-    /// How long an answer stays whose asker has not been seen.
+    /// How long an answer stays if its asker has not been seen.
     const STAYS: Duration = Duration::from_secs(2);
 
     fn name(asker: Target) -> String {
@@ -239,7 +239,7 @@ impl Notices {
             let is_there = engine.has_part(notice.asker);
             notice.is_known |= is_there;
             let is_read = !is_there && (notice.is_known || notice.since.elapsed() >= Self::STAYS);
-            // Later, if requests still wait for the master.
+            // Freed later if requests still wait for the master.
             !(is_read && engine.free(notice.part).is_ok())
         });
     }
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
     use crate::Cluster;
 
-    /// More than may wait for the master at a time.
+    /// Uses more parts than may wait for the master at a time.
     #[test]
     fn answers_that_have_been_read_make_room_however_many() {
         const COUNT: u64 = 100;

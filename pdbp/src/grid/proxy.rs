@@ -1,4 +1,4 @@
-//! A proxy: stands in for a part of another cluster.
+//! Proxies: stand-ins for parts of another cluster.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -23,29 +23,29 @@ const TURN: usize = 16;
 /// A stand-in for a part of the other cluster.
 pub(super) struct Proxy {
     pub(super) part: Part<Shared>,
-    /// What it has to hand on, by destination and stream (0: messages).
+    /// Deliveries to hand on, by destination and stream (0: messages).
     pub(super) deliveries: BTreeMap<(Target, u32), Queue>,
-    /// The destination of the message longer than a block that it is sending; it sends one at a time.
+    /// The destination of the message longer than a block that the proxy is sending; it sends one at a time.
     long: Option<Target>,
-    /// Frames for it that exceed the window.
+    /// Frames for the part that exceed the window.
     pub(super) hold: Hold,
-    /// Bytes sent to it and not yet handed on there.
+    /// Bytes sent to the part and not yet handed on there.
     pub(super) in_flight: u64,
-    /// Messages sent to it whose outcome the other gateway has not reported.
+    /// Messages sent to the part whose outcome the other gateway has not reported.
     pub(super) unconfirmed: u64,
     pub(super) streams: Streams,
-    /// The last turn after which it had nothing left to read.
+    /// The last turn after which the proxy had nothing left to read.
     pub(super) emptied: u64,
     /// Whether the part has gone.
     pub(super) is_leaving: bool,
-    /// Whether somebody here has asked for it.
+    /// Whether a part of this cluster has asked for it.
     pub(super) is_asked: bool,
 }
 
-/// What is to be handed on to a part, or on a stream, in order.
+/// Deliveries to be handed on to a part, or on a stream, in order.
 pub(super) struct Queue {
     deliveries: VecDeque<Delivery>,
-    /// When anything of it was last taken.
+    /// When any of them was last taken.
     since: Instant,
 }
 
@@ -53,11 +53,11 @@ pub(super) struct Queue {
 pub(super) struct Delivery {
     pub(super) head: Head,
     pub(super) bytes: Bytes,
-    /// Messages that have been handed on.
+    /// The number of messages handed on.
     done: usize,
-    /// Whether they go back to their sender; then the other gateway waits for nothing.
+    /// Whether the messages go back to their sender; then the other gateway waits for nothing.
     pub(super) is_return: bool,
-    /// For a stream: bytes written so far.
+    /// For a stream: the bytes written so far.
     pub(super) written: usize,
 }
 
@@ -86,7 +86,7 @@ impl Delivery {
         }
     }
 
-    /// Copies it out of the block that it arrived in, and releases that.
+    /// Copies the bytes out of the block that they arrived in, and releases the block.
     pub(super) fn keep(&mut self) {
         if let Bytes::InPlace(_) = self.bytes {
             self.bytes = Bytes::Kept(self.bytes().to_vec());
@@ -101,12 +101,12 @@ impl Delivery {
         }
     }
 
-    /// Number of messages handed on.
+    /// The number of messages handed on.
     pub(super) fn done(&self) -> usize {
         self.done
     }
 
-    /// How far it has got, for a long message or a stream too.
+    /// A measure of progress, also for a long message or a stream.
     fn progress(&self) -> usize {
         if let Bytes::Leaving(long) = &self.bytes { long.sent() } else { self.done + self.written }
     }
@@ -116,28 +116,28 @@ impl Delivery {
         self.bytes().get(self.done * self.head.length as usize..).unwrap_or(&[])
     }
 
-    /// Message `i`; `None` past the last.
+    /// Message `i`; empty past the last.
     pub(super) fn message(&self, i: usize) -> &[u8] {
         let length = self.head.length as usize;
         self.bytes().get(i * length..(i + 1) * length).unwrap_or(&[])
     }
 
-    /// Its queue: the destination and the stream.
+    /// The key of its queue: the destination and the stream.
     pub(super) fn key(&self, dest: Target) -> (Target, u32) {
         (dest, if self.head.kind == Kind::Stream { self.head.count } else { 0 })
     }
 
-    /// Bytes that it takes of a window.
+    /// The bytes that it takes of a window.
     pub(super) fn weight(&self) -> u64 {
         weight(self.bytes().len())
     }
 }
 
-/// What has been done.
+/// What a round of handing on has done.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Progress {
     pub(super) worked: bool,
-    /// With data from the other cluster, not only with returns.
+    /// With data from the other cluster, not only returns.
     pub(super) has_handed_on: bool,
 }
 
@@ -166,7 +166,8 @@ impl Proxy {
         }
     }
 
-    /// Whether it may take more: always, unless nodes ignore what they are told, or parts do not read what comes back to them.
+    /// Whether the proxy may take more: always, unless nodes ignore what they are told, or parts do not read what comes back to
+    /// them.
     pub(super) fn may_read(line: &Line) -> bool {
         line.held + line.returned < 2 * line.room
     }
@@ -176,7 +177,7 @@ impl Proxy {
         !line.is_closed && line.in_flight < line.window && self.in_flight < line.window - line.in_flight
     }
 
-    /// Sends what parts of this cluster have sent to it, as far as the window allows, and holds the rest.
+    /// Sends what parts of this cluster have sent to the part, as much as the window allows, and holds the rest.
     pub(super) fn read(&mut self, remote: u64, line: &mut Line, out: &Part<Shared>, told: &mut Told) -> bool {
         let mut worked = false;
         while self.may_send(line)
@@ -196,7 +197,7 @@ impl Proxy {
         worked
     }
 
-    /// Sends a frame, or holds what exceeds the window. A message longer than the other gateway takes comes back.
+    /// Sends a frame, or holds one that exceeds the window. Returns a message longer than the other gateway takes to its sender.
     pub(super) fn pass(&mut self, line: &mut Line, out: &Part<Shared>, head: Head, bytes: &[u8]) {
         if u64::from(head.length) > line.longest && head.kind == Kind::Data {
             line.returned += self.give_back(&head, bytes);
@@ -214,7 +215,7 @@ impl Proxy {
         line.send(out, head, bytes);
     }
 
-    /// Hands on everything that waits.
+    /// Hands on everything that waits, as much as there is room for.
     pub(super) fn hand_on_all(&mut self, taken: &mut Vec<Delivery>, refused: &mut Vec<Delivery>) -> Progress {
         let mut progress = Progress::default();
         let keys: Vec<(Target, u32)> = self.deliveries.keys().copied().collect();
@@ -244,7 +245,7 @@ impl Proxy {
         progress
     }
 
-    /// Hands on messages as far as there is room.
+    /// Hands on messages as long as there is room.
     pub(super) fn hand_on(&mut self, dest: Target, delivery: &mut Delivery) -> Handed {
         if delivery.head.kind == Kind::Stream {
             return self.hand_on_stream(dest, delivery);
@@ -272,7 +273,7 @@ impl Proxy {
         Handed::All
     }
 
-    /// Sends a message longer than a block as its receiver gets room.
+    /// Sends a message longer than a block, as its receiver gets room.
     fn send_long(&mut self, dest: Target, delivery: &mut Delivery) -> Handed {
         if self.long.is_some_and(|busy| busy != dest) {
             return Handed::Later;
@@ -293,7 +294,7 @@ impl Proxy {
         if sent.is_ok() { Handed::All } else { Handed::Refused }
     }
 
-    /// Gives up a message that is being sent in segments: the session has ended.
+    /// Gives up a message that is being sent in segments, when the session has ended.
     pub(super) fn end_long(&mut self) {
         for delivery in self.deliveries.values().flat_map(|queue| &queue.deliveries) {
             if let Bytes::Leaving(long) = &delivery.bytes {
@@ -319,7 +320,8 @@ impl Proxy {
         self.deliveries.values().flat_map(|queue| &queue.deliveries).any(|delivery| delivery.is_return)
     }
 
-    /// Takes out messages to be returned: those for parts that have taken nothing for `patience`; for streams only if that is zero.
+    /// Takes out messages to be returned: those for parts that have taken nothing for `patience`; those of streams only if that is
+    /// zero.
     pub(super) fn take_stuck(&mut self, patience: Duration, stuck: &mut Vec<Delivery>) {
         for ((_, stream), queue) in &mut self.deliveries {
             if (*stream != 0 && patience > Duration::ZERO) || queue.since.elapsed() < patience {
@@ -341,7 +343,7 @@ impl Proxy {
         self.deliveries.retain(|_, queue| !queue.deliveries.is_empty());
     }
 
-    /// Takes what it handed on to a node that failed before it arrived, in the form it came from the other gateway.
+    /// Takes messages handed on to a node that failed before they arrived, in the form in which the other gateway sent them.
     pub(super) fn take_returned(&self, remote: u64, returns: &mut VecDeque<(Head, Vec<u8>)>) -> bool {
         let before = returns.len();
         while let Ok(Some(message)) = self.part.try_returned() {
@@ -365,8 +367,8 @@ impl Proxy {
         returns.len() > before
     }
 
-    /// Returns messages for its part to their senders, as commands; those longer than a block in pieces. Returns the bytes that now
-    /// wait for that.
+    /// Returns messages for the part to their senders, as commands; those longer than a block in pieces. Returns the number of
+    /// bytes that now wait for that.
     pub(super) fn give_back(&mut self, head: &Head, bytes: &[u8]) -> u64 {
         let Some(origin) = Target::from_bits(head.origin) else { return 0 };
         let most = self.part.longest().max(1);
@@ -386,35 +388,35 @@ impl Proxy {
         all
     }
 
-    /// Whether it holds anything sent by this part of this cluster.
+    /// Whether the proxy holds anything sent by this part of this cluster.
     pub(super) fn holds_of(&self, origin: u64) -> bool {
         self.hold.has_of(origin)
     }
 
-    /// Bytes that wait here.
+    /// The bytes that wait here.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn weight(&self) -> u64 {
         self.deliveries.values().flat_map(|queue| &queue.deliveries).map(Delivery::weight).sum()
     }
 
-    /// Ends its streams: its part or the trunk has gone.
+    /// Ends the proxy's streams: its part or the trunk has gone.
     pub(super) fn end_streams(&mut self) {
         self.streams.end(&self.part);
     }
 
-    /// Whether all that has arrived for it has been read.
+    /// Whether everything that has arrived for the proxy has been read.
     pub(super) fn is_read(&self) -> bool {
         self.part.pipe().is_ok_and(Pipe::is_empty)
     }
 
-    /// Whether its part has gone and nothing is left to do: messages in flight go back to their senders through this proxy.
+    /// Whether the part has gone and nothing remains to be done: messages in flight go back to their senders through this proxy.
     pub(super) fn is_done(&self) -> bool {
         let is_over = self.deliveries.is_empty() && self.hold.is_empty() && self.in_flight == 0;
         self.is_leaving && is_over && self.is_read()
     }
 }
 
-/// Messages that a frame counts for: of the frames of a long message, the last one counts.
+/// The messages that a frame counts for: of a long message's frames, only the last counts.
 pub(super) fn messages(head: &Head) -> u64 {
     if head.kind == Kind::Data && head.flags & MORE == 0 { u64::from(head.count) } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! Look-ups: questions of parts to the other cluster, and its answers.
+//! Look-ups: questions from parts to the other cluster, and its answers.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const MOST: usize = 2 * PIECE;
 /// How long after its question a part may still be unknown to this node.
 const UNSEEN: Duration = Duration::from_secs(1);
 
-/// A question of a part.
+/// A part's question.
 pub(super) struct Question {
     asker: Target,
     since: Instant,
@@ -27,7 +27,7 @@ pub(super) struct Question {
 }
 
 impl Question {
-    /// Whether the asker still exists. A new one may not be in the tables of this node yet.
+    /// Whether the asker still exists. A new asker may not be in this node's tables yet.
     pub(super) fn is_open(&self, engine: &NodeEngine) -> bool {
         self.since.elapsed() <= UNSEEN || engine.has_part(self.asker)
     }
@@ -57,7 +57,7 @@ impl Session {
         worked
     }
 
-    /// The other cluster asks for a part of this one.
+    /// Answers the other cluster's question for a part of this one.
     fn answer(&mut self, node: &Node, number: u32, address: &str) {
         let found = crate::node::find_for_others(node, address);
         let (head, bytes) = match &found {
@@ -65,7 +65,7 @@ impl Session {
                 self.told.insert(part.to_bits());
                 (Head { dest: part.to_bits(), ..Head::new(Kind::Found) }, &[][..])
             }
-            // It repeats the address asked for, which may be of any length.
+            // The error repeats the requested address, which may be of any length.
             Err(error) => {
                 let end = (0..=TEXT.min(error.len())).rfind(|end| error.is_char_boundary(*end));
                 (Head::new(Kind::Unknown), error.as_bytes().get(..end.unwrap_or(0)).unwrap_or(&[]))
@@ -74,7 +74,7 @@ impl Session {
         self.line.put(&Head { length: number, ..head }.to_bytes(), bytes);
     }
 
-    /// The other cluster has answered a question.
+    /// Takes the other cluster's answer to a question.
     pub(super) fn tell(&mut self, node: &Node, head: &Head, bytes: &[u8]) {
         let Some(Question { asker, .. }) = self.questions.remove(&head.length) else { return };
         let (number, bytes) = match head.kind {
@@ -87,7 +87,7 @@ impl Session {
         self.push_answer(asker, number, bytes);
     }
 
-    /// The other cluster asks for all parts.
+    /// Answers the other cluster's question for all parts.
     fn list(&mut self, node: &Node, number: u32) {
         for (piece, flags) in pieces(&node.parts()) {
             let head = Head { flags, length: number, ..Head::new(Kind::Listed) };
@@ -95,7 +95,7 @@ impl Session {
         }
     }
 
-    /// The other cluster has named parts.
+    /// Takes some of the addresses in the other cluster.
     pub(super) fn tell_some(&mut self, head: &Head, bytes: &[u8]) {
         let Some(question) = self.questions.get_mut(&head.length) else { return };
         question.listed += bytes.len();
@@ -115,7 +115,7 @@ impl Session {
         self.answers.push_back(Answer { asker, number, bytes, since: Instant::now() });
     }
 
-    /// Passes answers on to their askers. One without room does not hold up the others.
+    /// Passes answers on to their askers. An asker without room does not hold up the others.
     pub(super) fn pass_answers(&mut self) -> bool {
         let Some(gate) = &self.gate else { return false };
         let (before, mut stuck) = (self.answers.len(), BTreeSet::new());
@@ -130,7 +130,7 @@ impl Session {
                 // An asker that has gone needs no answer.
                 gate.sender(*asker).no_wait().command(*number).send(bytes) != Err(SendError::WouldBlock)
             };
-            // A new one may not be in the tables of this node yet.
+            // A new asker may not be in this node's tables yet.
             let has_gone = || since.elapsed() > UNSEEN && !gate.shared().engine().has_part(*asker);
             let is_done = passed || has_gone();
             if !is_done {
@@ -141,7 +141,7 @@ impl Session {
         self.answers.len() < before
     }
 
-    /// Passes questions on.
+    /// Passes questions on to the other gateway.
     pub(super) fn ask(&mut self, out: &Part<Shared>) -> bool {
         let mut worked = false;
         while let Some(question) = self.gate.as_ref().and_then(Part::try_recv) {

@@ -20,14 +20,15 @@ use super::{PROXY, gate_of};
 use crate::node::Node;
 use crate::part::{Message, Part, Shared, Target};
 
-/// How long a gateway waits for its cluster to register one part, and then does not try another: all trunks wait meanwhile.
+/// How long a gateway waits for its cluster to register one part, and how long after a failure it tries no other: all trunks
+/// wait meanwhile.
 const PLACE: Duration = Duration::from_secs(2);
 
 /// A session with a gateway of another cluster; it ends when either of them does.
 pub(super) struct Session {
     cluster: String,
     pub(super) line: Line,
-    /// Its name tells others that the cluster is reachable. `None` if another session has that name already.
+    /// Its name shows others that the cluster is reachable. `None` if another session has that name already.
     pub(super) gate: Option<Part<Shared>>,
     /// Parts of the other cluster, by their bits there.
     pub(super) proxies: BTreeMap<u64, Proxy>,
@@ -35,9 +36,9 @@ pub(super) struct Session {
     asks_at: Option<Instant>,
     /// Parts of this cluster that the other has heard of.
     pub(super) told: Told,
-    /// Those of them that have gone, of which the other is still to be told, and the turn in which that was seen.
+    /// Those of them that have gone, of which the other must still be told, and the turn in which that was noticed.
     gone: BTreeMap<u64, u64>,
-    /// Number of turns so far.
+    /// The number of turns so far.
     turns: u64,
     /// Questions asked, by number.
     pub(super) questions: BTreeMap<u32, Question>,
@@ -69,19 +70,19 @@ pub(super) struct Line {
     pub(super) in_flight: u64,
     /// Bytes that proxies hold because they exceed a window.
     pub(super) held: u64,
-    /// Maximum of those.
+    /// The maximum of `held`.
     pub(super) room: u64,
-    /// Bytes that may be in flight: what both ends have room for.
+    /// Bytes that may be in flight: as many as both ends have room for.
     pub(super) window: u64,
-    /// Whether nothing new may be sent, since one of the two gateways ends.
+    /// Whether nothing new may be sent, since one of the two gateways is ending.
     pub(super) is_closed: bool,
-    /// Number of streams begun by this end.
+    /// The number of streams begun by this end.
     pub(super) streams: u32,
     /// Whether a frame was sent in this turn.
     has_sent: bool,
 }
 
-/// Bytes of a window that `bytes` take, head included.
+/// The bytes of a window that `bytes` bytes take, head included.
 pub(super) fn weight(bytes: usize) -> u64 {
     (bytes + HEAD) as u64
 }
@@ -108,7 +109,7 @@ impl Line {
             to_bytes.copy_from_slice(bytes);
             return loan.send();
         }
-        // If the other gateway has gone the session ends soon, and what waits with it.
+        // If the other gateway has gone, the session ends soon, and waiting frames with it.
         self.put(head, bytes);
     }
 
@@ -118,12 +119,12 @@ impl Line {
         self.waiting.push_back([&head[..], bytes].concat());
     }
 
-    /// Number of waiting frames.
+    /// The number of waiting frames.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// The waiting frames of a session that is over.
+    /// Takes the waiting frames of a session that is over.
     pub(super) fn take_waiting(&mut self) -> VecDeque<Vec<u8>> {
         self.waiting_bytes = 0;
         std::mem::take(&mut self.waiting)
@@ -200,19 +201,19 @@ impl Session {
         self.line.to
     }
 
-    /// The other gateway's first frame has arrived: it has room for `room` KiB, and takes messages of up to `longest` KiB.
+    /// Takes the other gateway's first frame: it has room for `room` KiB, and takes messages of up to `longest` KiB.
     pub(super) fn begin(&mut self, room: u32, longest: u32) {
         self.has_begun = true;
         self.line.window = self.line.room.min(u64::from(room) * 1024);
         self.line.longest = u64::from(longest) * 1024;
     }
 
-    /// Whether that has arrived.
+    /// Whether the other gateway's first frame has arrived.
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun
     }
 
-    /// The pipes to read from, as far as the window allows.
+    /// The pipes to read from, as much as the window allows.
     pub(super) fn pipes(&self) -> impl Iterator<Item = PipeId> {
         let line = &self.line;
         let open = self.proxies.values().filter(|_| Proxy::may_read(line));
@@ -228,7 +229,7 @@ impl Session {
             || self.proxies.values().any(busy)
     }
 
-    /// Whether nothing is in flight in either direction, and nothing is to be sent.
+    /// Whether nothing is in flight in either direction, and nothing remains to be sent.
     pub(super) fn is_idle(&self) -> bool {
         let has_sent = |proxy: &Proxy| self.line.is_closed || (proxy.is_read() && proxy.hold.is_empty());
         let is_done = |proxy: &Proxy| has_sent(proxy) && proxy.deliveries.is_empty();
@@ -254,7 +255,7 @@ impl Session {
         let gone = self.told.gone(&engine, node.settings().timeout);
         self.gone = gone.map(|part| (part, before.remove(&part).unwrap_or(self.turns))).collect();
         drop(engine);
-        // What a part sent goes first: all of it was there when the part had gone.
+        // Messages of a part go first: all of them had arrived when the part had gone.
         let emptied = self.proxies.values().map(|proxy| proxy.emptied).min().unwrap_or(u64::MAX);
         let is_held = |part: &u64| self.proxies.values().any(|proxy| proxy.holds_of(*part));
         let sent: Vec<u64> =
@@ -266,10 +267,10 @@ impl Session {
         }
     }
 
-    /// Takes a frame. Returns whether this end keeps listening.
+    /// Takes a frame, unless the other gateway is being ignored.
     ///
     /// # Errors
-    /// The reason why not, once.
+    /// The reason to ignore the other gateway from now on, once.
     pub(super) fn take_in(
         &mut self,
         node: &Node,
@@ -334,8 +335,8 @@ impl Session {
         Ok(())
     }
 
-    /// The proxy of a part of the other cluster: either somebody here has asked for it, or the other gateway has named it of its
-    /// own accord. The latter may be invented, so there are never more of them than free places.
+    /// Returns the proxy of a part of the other cluster, which either a part here has asked for, or the other gateway has named
+    /// of its own accord. The latter may be invented, so there are never more of them than free places.
     pub(super) fn proxy(&mut self, node: &Node, remote: u64, is_asked: bool) -> Result<&mut Proxy, String> {
         static PROXIES: AtomicU64 = AtomicU64::new(0);
         if !is_asked && !self.proxies.contains_key(&remote) {
@@ -356,7 +357,7 @@ impl Session {
         Ok(proxy)
     }
 
-    /// Messages have arrived for a part.
+    /// Delivers messages that have arrived for a part.
     fn deliver(&mut self, node: &Node, mut delivery: Delivery) {
         let (origin, dest) = (delivery.head.origin, Target::from_bits(delivery.head.dest));
         // The other cluster can know only parts that this end has told it of.
@@ -383,14 +384,14 @@ impl Session {
         self.acknowledgements.note(delivery.head.dest, delivery.weight(), messages(&delivery.head));
     }
 
-    /// Messages cannot be handed on: the rest of them goes back.
+    /// Returns messages that cannot be handed on, as many as remain.
     pub(super) fn give_back(&mut self, delivery: &Delivery) {
         self.note_taken(delivery);
         if delivery.is_return {
             return;
         }
         if delivery.head.kind == Kind::Stream {
-            // As within a cluster: what a stream's reader has not received is lost.
+            // As within a cluster: data that a stream's reader has not received is lost.
             return self
                 .returns
                 .push_back((Head { length: 0, kind: Kind::Stop, ..delivery.head }, Vec::new()));
@@ -400,11 +401,11 @@ impl Session {
         self.returns.push_back((Head { kind: Kind::Return, count, ..delivery.head }, bytes.to_vec()));
     }
 
-    /// Messages of this cluster could not be handed on: their senders get them back.
+    /// Returns messages of this cluster that could not be handed on to their senders.
     fn take_back(&mut self, node: &Node, delivery: &Delivery) {
         let is_known = self.proxies.contains_key(&delivery.head.dest);
         let Ok(proxy) = self.proxy(node, delivery.head.dest, false) else { return };
-        // A part that has gone meanwhile is removed again.
+        // The proxy of a part that has gone in the meantime is removed again.
         proxy.is_leaving |= !is_known;
         self.line.returned += proxy.give_back(&delivery.head, delivery.bytes());
     }
@@ -416,7 +417,7 @@ impl Session {
         is_silent.then_some(Breach::Silent(most))
     }
 
-    /// Does what can be done now. Returns whether there was anything.
+    /// Does all pending work. Returns whether there was any.
     pub(super) fn turn(&mut self, node: &Node, out: &Part<Shared>) -> bool {
         self.turns += 1;
         self.line.has_sent = false;
@@ -463,14 +464,14 @@ impl Session {
 
 #[cfg(any(test, feature = "fuzzing"))]
 impl Session {
-    /// Bytes that it holds.
+    /// The bytes that the session holds.
     pub(super) fn holds(&self) -> u64 {
         let deliveries: u64 = self.proxies.values().map(Proxy::weight).sum();
         deliveries + self.line.waiting_bytes + self.line.held + self.bounds.holds()
     }
 }
 
-/// Registers a part of the gateway, unless the cluster does not answer in time, or did not a moment ago.
+/// Registers a part of the gateway, unless the cluster does not answer in time, or has recently failed to.
 fn register(node: &Node, name: &str, asks_at: &mut Option<Instant>) -> Result<Part<Shared>, String> {
     let began = Instant::now();
     if asks_at.is_some_and(|at| began < at) {

@@ -38,7 +38,8 @@ struct Reading {
 }
 
 impl Streams {
-    /// The part or the trunk has gone: readers of its streams are told, and what is written to it is discarded.
+    /// Ends all streams when the part or the trunk has gone: readers of its streams are told, and what is written to it is
+    /// discarded.
     pub(super) fn end(&mut self, part: &Part<Shared>) {
         for (_, out) in std::mem::take(&mut self.written) {
             part.close_passing(out);
@@ -46,13 +47,13 @@ impl Streams {
         self.read.drain(..).for_each(|reading| part.forget_passing(reading.key));
     }
 
-    /// Nobody reads a stream in the other cluster.
+    /// Ends a stream that is no longer read in the other cluster.
     pub(super) fn stop(&mut self, part: &Part<Shared>, number: u32) {
         let is_it = |reading: &mut Reading| reading.number == number;
         self.read.extract_if(.., is_it).for_each(|reading| part.forget_passing(reading.key));
     }
 
-    /// The next frame of a stream of this cluster; `None` if there is none yet.
+    /// The next frame of a stream of this cluster; `None` if it has not arrived yet.
     fn next(&mut self, at: usize, part: &Part<Shared>, dest: u64) -> Option<(Head, Option<Segment<Shared>>)> {
         let reading = self.read.get_mut(at)?;
         let (segment, end) = loop {
@@ -121,7 +122,7 @@ impl Proxy {
         worked
     }
 
-    /// Writes received data of a stream, as far as there is room.
+    /// Writes received data of a stream, as much as there is room for.
     pub(super) fn hand_on_stream(&mut self, dest: Target, delivery: &mut Delivery) -> Handed {
         let part = &self.part;
         let number = delivery.head.count;
@@ -136,7 +137,7 @@ impl Proxy {
                 Err(_) => return Handed::Refused,
             };
         }
-        // The rest of a stream that was refused before is discarded.
+        // The rest of a stream that was refused earlier is discarded.
         let Some(mut out) = written.remove(&number) else { return Handed::All };
         match write(part, &mut out, delivery) {
             Ok(false) => {
@@ -167,7 +168,7 @@ fn write(part: &Part<Shared>, out: &mut StreamOut, delivery: &mut Delivery) -> R
         delivery.written += part.write_passing(out, left)?;
     }
     if delivery.head.flags & BROKEN != 0 {
-        // It is to be given up.
+        // The caller gives the stream up.
         return Ok(true);
     }
     if delivery.head.flags & LAST == 0 {

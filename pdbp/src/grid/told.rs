@@ -10,12 +10,12 @@ use crate::node::NodeEngine;
 /// See the [module](self).
 #[derive(Default)]
 pub(super) struct Told {
-    /// Each with the time of its last message.
+    /// The time of each part's last message.
     parts: BTreeMap<u64, Instant>,
 }
 
 impl Told {
-    /// A part has sent something there.
+    /// Records that the other cluster has heard of a part, or from it.
     pub(super) fn insert(&mut self, part: u64) {
         self.parts.insert(part, Instant::now());
     }
@@ -33,8 +33,8 @@ impl Told {
         self.parts.len()
     }
 
-    /// Parts that have gone. Nobody is told when a part without a name goes: one that has sent nothing for `patience` counts as
-    /// gone, until it sends again.
+    /// Parts that have gone. A nameless part goes without notice: one that has sent nothing for `patience` counts as gone,
+    /// until it sends again.
     pub(super) fn gone<'a>(
         &'a self,
         engine: &'a NodeEngine,

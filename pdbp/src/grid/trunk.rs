@@ -1,7 +1,7 @@
 //! A trunk's domain: an open cluster over sockets in which each gateway is a node with two parts.
 //!
-//! **A trunk concerns two gateways**: the one that listens, which founds the domain, and one that has dialled. Those that have
-//! dialled are independent and need not reach each other: one open port, the founder's, is enough for all.
+//! **A trunk concerns two gateways**: the one that listens, which founds the domain, and one that has dialled it. Gateways that
+//! have dialled are independent and need not reach each other: the founder's open port is enough for all.
 //!
 //! `gate.NAME` receives, on its own thread, which also polls; the gateway sends through the other part.
 
@@ -29,17 +29,17 @@ const BLOCK: usize = 132 << 10;
 const PLACES: u16 = 16;
 /// Prefix of the names of gateways' parts.
 pub(super) const NAME: &str = "gate.";
-/// How long a gateway that has dialled waits to be let in before it asks again: lines may be slow, and links lose nothing. Only the
-/// founder votes, so no election waits for this.
+/// How long a gateway that has dialled waits for admission before it asks again: lines may be slow, and links lose nothing. Only
+/// the founder votes, so no election waits for this.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause between attempts to dial.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Frames that the receiver takes in before the other direction has its turn.
+/// Frames that the receiver takes before the other direction gets its turn.
 const FRAMES: usize = 32;
-/// Longest sleep of the receiver before it checks whether it is to end.
+/// Longest sleep of the receiver before it checks whether it must end.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Dials until the gateway is reached, or this one is to end.
+/// Dials until the gateway is reached, or this one must end.
 pub(super) fn dial(
     trunk: &Trunk,
     node: &Node,
@@ -49,7 +49,7 @@ pub(super) fn dial(
 ) -> Option<Gate> {
     while !common.is_over() {
         if common.has_session(&trunk.cluster) {
-            // It has dialled this one.
+            // The other gateway has dialled this one.
             std::thread::sleep(PAUSE);
             continue;
         }
@@ -71,7 +71,7 @@ pub(super) fn dial(
     None
 }
 
-/// Begins with the gateway reached. While there is no room for this gateway's own parts, it keeps the connection and reports that.
+/// Begins with the gateway reached. While there is no room for this gateway's own parts, keeps the connection and reports that.
 fn begin(
     domain: Domain,
     trunk: &Trunk,
@@ -85,7 +85,7 @@ fn begin(
             Err(error) if common.is_over() || domain.is_over() => return Err(error),
             Err(error) => common.note(&trunk.cluster, error.to_string()),
         }
-        // Nobody else polls it yet.
+        // No other thread polls it yet.
         domain.node.poll();
         std::thread::sleep(PAUSE);
     }
@@ -96,12 +96,12 @@ pub(super) struct Domain {
     pub(super) node: Node,
     /// Sends frames.
     pub(super) out: Part<Shared>,
-    /// Receives them, until the receiver takes it over.
+    /// Receives frames, until the receiver takes it over.
     receiver: Option<Part<Shared>>,
     pub(super) own: String,
     /// Set if this end has dialled.
     founder: Option<NodeId>,
-    /// The cluster that it meant to reach.
+    /// The cluster that this end meant to reach.
     pub(super) expected: Option<String>,
 }
 
@@ -118,7 +118,7 @@ impl Domain {
         let node = cluster.into_nodes().pop().ok_or(StartError::NoAddress)?;
         let founder = NodeId::new(0).filter(|_| dialled.is_some());
         let expected = dialled.map(|(trunk, _)| trunk.cluster.clone());
-        // Before the other knows of this one.
+        // Before the other gateway knows of this one.
         if let Some(((trunk, common), founder)) = dialled.zip(founder) {
             let name = name_of(&node, founder)?;
             if name != trunk.cluster {
@@ -129,7 +129,7 @@ impl Domain {
                 return Err(StartError::Sockets(says.into()));
             }
             if common.has_session(&name) {
-                // It has dialled this one meanwhile.
+                // The other gateway has dialled this one in the meantime.
                 return Err(StartError::Interrupted);
             }
         }
@@ -139,8 +139,8 @@ impl Domain {
         Ok(Self { node, out, receiver, own: own.to_owned(), founder, expected })
     }
 
-    /// Reachable gateways: their clusters' names, and the parts that take frames. A gateway that has dialled reaches only the one
-    /// that listens.
+    /// The reachable gateways: their clusters' names, and the parts that take frames. A gateway that has dialled reaches only the
+    /// one that listens.
     pub(super) fn peers(&self) -> Vec<(String, Target)> {
         let engine = self.node.shared.engine();
         let me = engine.config().node;
@@ -163,7 +163,7 @@ impl Domain {
         links.get(peer.index()).is_some_and(|link| link.state == pdbp_net::LinkState::Up)
     }
 
-    /// Whether the gateway that listens has gone; one that has dialled then starts over.
+    /// Whether the gateway that listens has gone; this one, if it has dialled, then starts over.
     pub(super) fn is_over(&self) -> bool {
         let engine = self.node.shared.engine();
         self.founder.is_some_and(|founder| engine.has_failed(founder))
@@ -188,7 +188,7 @@ impl Domain {
                         take(&mut std::iter::once(first).chain(std::iter::from_fn(next)).take(FRAMES));
                     }
                     Err(RecvError::Timeout(_)) => {}
-                    // The other gateway is gone, until this one is told to stop.
+                    // The other gateway is gone; wait until this one is told to stop.
                     Err(_) => std::thread::sleep(NAP),
                 }
                 if is_empty.get() {
@@ -201,7 +201,7 @@ impl Domain {
     }
 }
 
-/// The cluster of a gateway; waits until the gateway has named it.
+/// Returns the cluster of a gateway, once the gateway has named it.
 fn name_of(node: &Node, gateway: NodeId) -> Result<String, StartError> {
     let name = |engine: &mut NodeEngine| {
         let mut its = engine.parts().filter(|part| part.id.node() == gateway);
@@ -225,7 +225,7 @@ fn builder(settings: &Settings) -> Builder {
     (of.local_parts, of.private_pipes, of.parts) = (8, 8, 8 * usize::from(PLACES));
     (of.block_bytes, of.progress, of.lease) = (BLOCK, Progress::Inline, Duration::ZERO);
     of.needs_founder_only = true;
-    // The founder need not be asked which framing it takes.
+    // The founder need not be asked which framing it accepts.
     Builder::from(of).nodes(PLACES).transport(TransportKind::Net).row_blocks(16)
 }
 
@@ -237,7 +237,7 @@ fn by_scheme(builder: Builder, trunk: &Trunk, settings: &Settings) -> Builder {
     if needs_tls && settings.tls == Tls::Off { builder.tls(Tls::Token) } else { builder }
 }
 
-/// The receiving end of a domain. Dropping it ends it.
+/// The receiving thread of a domain. Dropping this ends the thread.
 pub(super) struct Receiver {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

@@ -6,29 +6,29 @@
 pub(crate) enum Kind {
     /// A train of messages of one length from one part to another.
     Data = 1,
-    /// Acknowledges bytes (`length`) and messages for a part of the other cluster, handed on or returned.
+    /// Acknowledges bytes (`length`) and messages (`count`) for a part of the other cluster, handed on or returned.
     Taken = 2,
     /// Asks for a part by its address; the question has a number.
     Find = 3,
     /// Answers with the part.
     Found = 4,
-    /// Answers that there is none, and why.
+    /// Answers that no such part exists, and why.
     Unknown = 5,
     /// A part that the other cluster has heard of has gone.
     Gone = 6,
-    /// Messages that could not be handed on; `Data` as received.
+    /// Messages that could not be handed on; the rest of the `Data` frame received.
     Return = 7,
     /// The next piece of a stream.
     Stream = 8,
-    /// Nobody reads a stream any more.
+    /// A stream is no longer read.
     Stop = 9,
-    /// What this end has room for, in KiB (`length`), and its longest message, in KiB (`count`).
+    /// The room at this end, in KiB (`length`), and its longest message, in KiB (`count`).
     Room = 10,
     /// A step of a farewell, [`bye`].
     Bye = 11,
     /// Asks for the addresses of all parts; the question has a number.
     List = 12,
-    /// Addresses, each followed by a newline; with `MORE` others follow.
+    /// Addresses, each followed by a newline; with `MORE`, further ones follow.
     Listed = 13,
 }
 
@@ -55,7 +55,7 @@ impl Kind {
 
 /// In [`Head::flags`]: sent as a command.
 pub(crate) const COMMAND: u8 = 1;
-/// In [`Head::flags`]: more bytes of this come in the next frame.
+/// In [`Head::flags`]: more bytes of this message come in the next frame.
 pub(crate) const MORE: u8 = 2;
 /// In [`Head::flags`]: the stream ends after this, finished by its writer.
 pub(crate) const LAST: u8 = 4;
@@ -80,11 +80,11 @@ pub(crate) struct Head {
     pub(crate) command: u16,
     /// Bytes of each message; of `Taken`, bytes taken; of questions and answers, their number.
     pub(crate) length: u32,
-    /// Number of messages; of a stream, its number on the trunk, as counted by the end that writes it; of a farewell, its step.
+    /// Number of messages; of a stream, its number on the trunk, counted by the end that writes it; of a farewell, its step.
     pub(crate) count: u32,
-    /// The sending part, as its own cluster knows it.
+    /// The sending part, as known in its own cluster.
     pub(crate) origin: u64,
-    /// The destination part, as its own cluster knows it.
+    /// The destination part, as known in its own cluster.
     pub(crate) dest: u64,
 }
 
@@ -108,7 +108,7 @@ impl Head {
         bytes
     }
 
-    /// A frame's head and content; `None` if it is not a frame of this version.
+    /// Reads a frame's head and content; `None` if it is not a frame of this version.
     pub(crate) fn read(frame: &[u8]) -> Option<(Self, &[u8])> {
         let (head, bytes) = frame.split_first_chunk::<HEAD>()?;
         let (words, _) = head.as_chunks::<8>();
@@ -127,7 +127,7 @@ impl Head {
     }
 }
 
-/// The steps of a farewell: [`Head::count`] of `Bye`. Each follows everything that its end has said before.
+/// The steps of a farewell: [`Head::count`] of `Bye`. Each follows everything that its end has sent before.
 pub(crate) mod bye {
     /// This end is about to end: send it nothing new.
     pub(crate) const LEAVES: u32 = 1;
@@ -147,11 +147,11 @@ pub(crate) mod command {
     pub(crate) const FOUND: u16 = 2;
     /// From the gateway: why there is no such part.
     pub(crate) const UNKNOWN: u16 = 3;
-    /// To a node: nothing may be sent to this proxy.
+    /// To a node: send nothing to this proxy.
     pub(crate) const STOP: u16 = 4;
-    /// To a node: it may be sent to again.
+    /// To a node: sending to this proxy is allowed again.
     pub(crate) const GO: u16 = 5;
-    /// From a node: nothing for the proxy leaves any more.
+    /// From a node: it no longer sends anything to the proxy.
     pub(crate) const STOPPED: u16 = 6;
     /// To the gateway: asks for the addresses of all parts of its cluster.
     pub(crate) const LIST: u16 = 7;

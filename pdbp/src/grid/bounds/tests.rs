@@ -1,4 +1,4 @@
-//! Gateways that have proven who they are and misbehave.
+//! Gateways that have proven who they are, and misbehave.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,8 @@ fn frame(head: Head, bytes: &[u8]) -> Vec<u8> {
     [&head.to_bytes()[..], bytes].concat()
 }
 
-/// To the part that reads, and to the one that does not, once the other gateway knows both.
+/// Data for the part that reads (`to` is 0), or for the one that does not (1), once the other gateway knows
+/// both.
 fn data(stage: &Stage, to: usize, bytes: &[u8]) -> Vec<u8> {
     let length = bytes.len() as u32;
     frame(Head { length, count: 1, origin: 7, dest: stage.known()[to], ..Head::new(Kind::Data) }, bytes)
@@ -31,7 +32,7 @@ fn begun(stage: &Stage) -> super::super::session::Session {
     session
 }
 
-/// Waits until the other gateway has received this many frames, and no more.
+/// Waits until the other gateway has received exactly this many frames.
 fn hears(stage: &Stage, session: &mut super::super::session::Session, frames: usize) {
     let (mut heard, began) = (0, Instant::now());
     while heard < frames {
@@ -145,12 +146,12 @@ fn a_frame_has_no_more_messages_without_bytes_than_a_block() {
 fn who_takes_nothing_is_given_up_when_much_waits_for_it() {
     let stage = Stage::new().unwrap();
     let mut session = begun(&stage);
-    // All of it is returned, since there is no such part, and is acknowledged.
+    // All of it is returned, since no such part exists, and is acknowledged.
     let head = Head { length: 3000, count: 1, origin: 7, dest: 12_345, ..Head::new(Kind::Data) };
     until_broken(&stage, &mut session, &frame(head, &[0; 3000]), true);
 }
 
-/// Parts of the runtime obey anybody who knows them.
+/// Parts of the runtime obey anyone who knows them.
 #[test]
 fn parts_that_the_other_cluster_was_not_told_of_get_nothing_from_it() {
     let stage = Stage::new().unwrap();
@@ -165,7 +166,7 @@ fn parts_that_the_other_cluster_was_not_told_of_get_nothing_from_it() {
     assert_eq!(session.told.len(), 3);
 }
 
-/// There are 64 places, five of them taken.
+/// The node has 64 places, five of them taken.
 #[test]
 fn senders_that_are_invented_leave_places_free() {
     let stage = Stage::new().unwrap();
@@ -181,7 +182,7 @@ fn senders_that_are_invented_leave_places_free() {
     }
     let count = session.proxies.len();
     assert!((20..=32).contains(&count), "{count}");
-    // Those that are known go on.
+    // Known senders continue.
     assert!(stage.say(&mut session, &from(100)));
     assert_eq!(session.proxies.len(), count);
 }

@@ -18,7 +18,7 @@ fn frames_of_a_gateway_that_was_started_anew_are_of_its_own_session() {
     assert_eq!((of(&mut sessions, false), of(&mut sessions, true)), (None, Some(0)));
     sessions[0].begin(2048, 64);
     assert_eq!((of(&mut sessions, false), of(&mut sessions, true)), (Some(0), None));
-    // The first has gone, and not all that it sent has been taken in.
+    // The first gateway has gone, and not all that it sent has been taken in.
     sessions.push(session(1));
     assert_eq!((of(&mut sessions, false), of(&mut sessions, true)), (Some(0), Some(1)));
     sessions[1].begin(2048, 64);
