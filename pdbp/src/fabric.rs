@@ -1,7 +1,7 @@
 //! Nodes of this process on a simulated fabric of switches, in virtual time.
 //!
-//! Time advances with polls: a node that finds nothing processes the next event, and **nobody sleeps while anything is in flight**.
-//! So what was sent arrives as soon as any node is idle; the order of events follows the order in which threads get there.
+//! Time advances with polls: a node whose poll finds nothing processes the next event, and **no node sleeps while anything is in
+//! flight**. So data sent arrives as soon as any node is idle; the order of events follows the order in which threads get there.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::node::{Backend, Memory, Sleeper};
 /// Virtual time within which a live node has answered, however long its threads are descheduled.
 const GIVE_UP: u64 = s(1 << 20);
 
-/// A fabric, and what its nodes sleep on.
+/// A fabric, and the bells that its nodes sleep on.
 #[derive(Debug)]
 pub(crate) struct Fabric {
     network: Network,
@@ -30,19 +30,19 @@ pub(crate) struct Fabric {
     sleepers: Vec<Mutex<Vec<Weak<Sleeper>>>>,
 }
 
-/// A node's end.
+/// A node's end of the fabric.
 pub(crate) struct End {
     port: Port,
     fabric: Arc<Fabric>,
 }
 
-/// What a node sleeps on.
+/// The bell that a node sleeps on.
 struct NodeBell {
     node: usize,
     fabric: Arc<Fabric>,
 }
 
-/// The ends of all nodes: as many as the settings say, or as there are endpoints.
+/// Returns the ends of all nodes: as many as the settings request, or as there are endpoints.
 pub(crate) fn ends(settings: &mut Settings) -> Result<Vec<End>, StartError> {
     let Some(text) = settings.fabric.clone() else { return Err(StartError::NoFabric) };
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
@@ -104,7 +104,7 @@ impl Fabric {
         &self.network
     }
 
-    /// From now on a sleeping part of the node is woken by what happens there.
+    /// Makes events at the node wake a sleeping part of it from now on.
     pub(crate) fn add_sleeper(&self, node: NodeId, sleeper: &Arc<Sleeper>) {
         if let Some(sleepers) = self.sleepers.get(node.index()) {
             sleepers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(sleeper));
@@ -184,7 +184,7 @@ impl Transport for End {
             _ => None,
         };
         self.port.submit(op)?;
-        // So that somebody lets time advance if this node does not.
+        // Wakes the peer, so that time advances even if this node does not poll.
         self.fabric.ring(to.as_slice());
         Ok(())
     }
@@ -208,7 +208,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(200);
 
-    /// One member looks, finds nothing, and announces that it will sleep; meanwhile the others end its call.
+    /// One member polls, finds nothing, and announces that it will sleep; meanwhile the others end its call.
     #[test]
     fn who_sleeps_in_a_call_in_switches_is_woken_by_its_end() {
         let builder = Cluster::builder().set("transport", "rapidio").set("fabric", "boards=1").nodes(2);
@@ -237,7 +237,7 @@ mod tests {
         });
     }
 
-    /// Without a word from its program, which never calls again.
+    /// The node's program dies silently, and never calls again.
     #[test]
     fn a_node_that_dies_ends_a_call_at_all_others_with_its_name() {
         [true, false].into_iter().for_each(a_node_dies);

@@ -2,17 +2,17 @@
 
 use crate::config::TransportKind;
 
-/// What the launcher of an MPI job (`mpirun`, `mpiexec`, `srun`) has put into this process's environment.
+/// The place of this process in an MPI job, which the launcher (`mpirun`, `mpiexec`, `srun`) has put into the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Rank of this process.
+    /// The rank of this process.
     pub rank: usize,
-    /// Number of processes in the job.
+    /// The number of processes in the job.
     pub ranks: usize,
 }
 
 impl Launch {
-    /// Reads the environment; `None` for a process that no launcher has started. MPI need not be initialised.
+    /// Reads the environment; returns `None` if no launcher has started this process. MPI need not be initialised.
     pub fn find() -> Option<Self> {
         Self::read(|name| std::env::var(name).ok())
     }
@@ -28,8 +28,9 @@ impl Launch {
         NAMES.into_iter().find_map(|(rank, ranks)| Some(Self { rank: number(rank)?, ranks: number(ranks)? }))
     }
 
-    /// The job that a cluster with this setting of `transport` spans, one node per process, by rank. `None` if all nodes are in
-    /// this process: it was started without a launcher, or as the only process of a job, or the setting says so.
+    /// Returns the job that a cluster with this setting of `transport` spans, one node per process, by rank. `None` if all
+    /// nodes are in this process: it was started without a launcher, or as the only process of a job, or the setting selects
+    /// that.
     pub fn spanned(transport: TransportKind) -> Option<Self> {
         match transport {
             TransportKind::Local | TransportKind::Net | TransportKind::Rapidio => None,

@@ -10,7 +10,7 @@ use crate::config::{Codec, Framing, Role, Settings, Tls};
 use crate::error::StartError;
 use crate::node;
 
-/// Founds or joins a cluster. Returns when all its processes are there or, for an open cluster, when this process has a place.
+/// Founds or joins a cluster. Returns when all its processes have joined or, for an open cluster, when this process has a place.
 /// Applies the defaults that differ over sockets, and the founder's settings.
 pub(crate) fn connect(settings: &mut Settings) -> Result<Net, StartError> {
     if settings.found && settings.join.is_some() {
@@ -78,9 +78,9 @@ fn failed(error: impl Error + Send + Sync + 'static) -> StartError {
 
 impl StartError {
     /// Whether trying again with the same settings may succeed, since the cause lies with other processes: they may still start, or
-    /// be replaced. Errors in this process's settings remain, and so does connecting without TLS to one that encrypts. A missing
-    /// token may appear, since the founder writes it. A token that seems wrong may be right as well: a founder that shuts down just
-    /// then looks the same.
+    /// be replaced. Errors in this process's settings do not pass, nor does connecting without TLS to a process that encrypts. A
+    /// missing token may appear, since the founder writes it. A token that seems wrong may be right as well: a founder that shuts
+    /// down at that moment looks the same.
     pub fn may_pass(&self) -> bool {
         use pdbp_net::{Refusal, StartError as Why, TokenError};
         match self {

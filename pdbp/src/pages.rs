@@ -34,7 +34,7 @@ pub struct Page {
 
 /// Serves pages over HTTP on its own thread, until it is dropped.
 ///
-/// It answers only `GET` and `HEAD`, without authentication: let it listen where only those who may see the pages can connect. As
+/// It answers only `GET` and `HEAD`, without authentication: let it listen only where all who can connect may see the pages. As
 /// with [`Endpoint`](crate::monitor::Endpoint), slow clients do not hold up others, 16 are served at a time, and requests must be
 /// addressed to an IP address, to `localhost` or to the host in `address`. The pages' headers forbid them to load anything from
 /// elsewhere.
@@ -52,17 +52,17 @@ pub struct Pages(Service);
 
 impl Pages {
     /// Listens at `address`, such as `127.0.0.1:8080`; port 0 picks any free port. `page` returns the page for a path, or `None` if
-    /// there is none; all clients wait while it runs.
+    /// no such page exists; all clients wait while it runs.
     ///
     /// # Errors
-    /// The address cannot be listened at, or no thread can be started.
+    /// The address cannot be bound, or no thread can be started.
     pub fn serve(address: &str, page: impl FnMut(&str) -> Option<Page> + Send + 'static) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let hosts = Hosts::new(address.rsplit_once(':').map(|(host, _)| host).into_iter());
         Service::start(listener, LIMITS, hosts, None, "pdbp-pages".to_owned(), |_| Shown(page)).map(Self)
     }
 
-    /// The address it listens at.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }

@@ -1,4 +1,4 @@
-//! What a node serves over HTTP to clients outside the cluster: its figures, and the desk.
+//! A node's HTTP services for clients outside the cluster: its figures, and the desk.
 
 use std::io;
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use crate::error::StartError;
 use crate::monitor::Endpoint;
 use crate::node::Node;
 
-/// The addresses that nodes of this process serve, bound before there is anything to serve.
+/// The addresses that nodes of this process serve, bound before anything can be served.
 #[derive(Default)]
 pub(crate) struct Listeners {
     metrics: Option<TcpListener>,
@@ -47,7 +47,7 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// Starts what the node is to serve.
+    /// Starts the services of the node.
     pub(crate) fn serve(&mut self, node: &mut Node) -> io::Result<()> {
         let (index, settings) = (node.id().raw(), node.settings());
         let (figures, desk) = (settings.metrics_node == index, settings.desk_node == index);

@@ -15,10 +15,10 @@ const LOOK: Duration = Duration::from_micros(200);
 
 impl Node {
     /// Asks all nodes for their figures, by messages. Nodes that have not answered within `timeout` are reported as silent, with
-    /// their last known figures; so are all others if the setting `monitor` is off. Any thread may call it.
+    /// their last known figures; so are all others if the setting `monitor` is off. May be called from any thread.
     ///
     /// With [`Progress::Thread`](crate::Progress::Thread) nodes answer at once. With the other kinds they answer when their parts
-    /// or their host poll; this call polls the nodes of this process that are not over MPI.
+    /// or their host poll; this call polls this process's nodes that do not use MPI.
     pub fn observe(&self, timeout: Duration) -> ClusterFigures {
         self.shared.observe(timeout)
     }
@@ -66,7 +66,7 @@ impl Shared {
 }
 
 impl Monitor {
-    /// Asks all live nodes but this one. Returns by node whether it has answered, and its last answer.
+    /// Asks all live nodes except this one. Returns by node whether it has answered, and its last answer.
     fn ask_all(
         &self,
         shared: &Shared,
@@ -105,7 +105,7 @@ impl Monitor {
                 state = self.state();
             }
         }
-        // Later answers are neither waited nor asked for.
+        // Later answers are neither awaited nor requested.
         state.ask.clear();
         let answers = state.answers.iter();
         answers.map(|a| a.as_ref().map_or((false, None), |(of, f)| (*of == round, Some(f.clone())))).collect()

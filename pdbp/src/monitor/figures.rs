@@ -27,7 +27,7 @@ pub struct ClusterFigures {
 pub enum NodeState {
     /// It has answered.
     Up,
-    /// It has not answered in time: nobody polls it, it has no monitor, or its pipe is full.
+    /// It has not answered in time: it is not polled, it has no monitor, or its pipe is full.
     Silent,
     /// Its link has failed.
     Failed,
@@ -54,12 +54,12 @@ pub struct NodeReport {
     pub name: String,
     /// Its state.
     pub state: NodeState,
-    /// Its answer; for a node that has not answered this time, its last one.
+    /// Its answer, or the last one if it has not answered this time.
     pub figures: Option<NodeFigures>,
 }
 
-/// The figures of a node. Counters start with the node. They exclude what monitors send each other, except where a relay has
-/// forwarded it.
+/// The figures of a node. Counters start with the node. They exclude messages between monitors, except those that a relay
+/// has forwarded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -136,7 +136,7 @@ pub struct LinkFigures {
 }
 
 impl LinkFigures {
-    /// The fraction of the compressed blocks' bytes that did not have to travel; 0 if none was compressed.
+    /// The fraction of the compressed blocks' bytes that compression saved; 0 if none was compressed.
     pub fn saved(&self) -> f64 {
         if self.plain_bytes == 0 { 0.0 } else { 1.0 - self.packed_bytes as f64 / self.plain_bytes as f64 }
     }

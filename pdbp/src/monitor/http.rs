@@ -34,29 +34,31 @@ PDBP cluster
 /cluster.json  the same as JSON; what `pdbp top` shows
 ";
 
-/// Serves the cluster's figures over HTTP from one of its nodes, as the setting `metrics` says. Read-only. Without the setting
-/// `client_token_file` there is no authentication: let it listen where only those who may see the figures can connect. With it,
-/// clients send the secret in that file as bearer token (`Authorization: Bearer SECRET`); others get status 401.
+/// Serves the cluster's figures over HTTP from one of its nodes, at the address in the setting `metrics`. Read-only. Without the
+/// setting `client_token_file` there is no authentication: let it listen only where all who can connect may see the figures. With
+/// the setting, clients must send the secret in that file as bearer token (`Authorization: Bearer SECRET`); others get status
+/// 401.
 ///
-/// **Clients.** None waits for another, and nothing waits for them: one thread serves up to 16 at a time on non-blocking sockets,
-/// and answers more with status 503. A request has at most 8 KiB and 64 headers and must be complete within 5 seconds; the client
-/// has 10 seconds to take the whole answer, however small its reads. Simultaneous requests share one query of the cluster.
+/// **Clients.** Clients do not wait for each other, and nothing waits for them: one thread serves up to 16 at a time on
+/// non-blocking sockets, and answers more with status 503. A request has at most 8 KiB and 64 headers and must be complete within
+/// 5 seconds; the client has 10 seconds to take the whole answer, however small its reads. Simultaneous requests share one query
+/// of the cluster.
 ///
-/// **Hosts.** A page of another site can have its name resolve to this address (DNS rebinding), and a browser would then let it
+/// **Hosts.** A page of another site can make its name resolve to this address (DNS rebinding), and a browser would then let it
 /// read the figures. So requests must be addressed to an IP address, to `localhost`, to the host in the setting `metrics`, or to
 /// one in the setting `metrics_hosts`; all others get status 421. Such an attack needs a name, so any IP address is accepted, and
 /// any port: behind a tunnel or in a container they differ from those listened on. HTTP/1.0 may omit the host.
 ///
 /// The thread ends with the last handle to the node, without waiting for clients.
 ///
-/// A program adds figures of its own by [`show`](Self::show).
+/// A program adds figures of its own with [`show`](Self::show).
 pub struct Endpoint {
     service: Service,
     pub(super) sections: Arc<Sections>,
 }
 
 impl Endpoint {
-    /// Binds the address, before there is anything to serve.
+    /// Binds the address, before anything can be served.
     pub(crate) fn bind(address: &str, settings: &Settings) -> io::Result<TcpListener> {
         Secret::read(settings.client_token_file.as_deref())?;
         TcpListener::bind(address)
@@ -73,7 +75,7 @@ impl Endpoint {
         Ok(Self { service, sections })
     }
 
-    /// The address it listens at; for port 0 in the setting, with the actual port.
+    /// The address at which it listens; for port 0 in the setting, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.service.address()
     }
@@ -129,7 +131,7 @@ impl Figures {
 }
 
 impl Figures {
-    /// A section of the program; `None` if there is none of this name.
+    /// A section of the program; `None` if no section has this name.
     fn section(&mut self, name: &str) -> Option<Arc<Result<Section, String>>> {
         if !self.sections.contains_key(name) {
             self.sections.insert(name.to_owned(), Arc::new(self.of_program.look(name)?));

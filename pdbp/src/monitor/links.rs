@@ -32,7 +32,7 @@ pub(super) fn of(shared: &Shared, engine: &NodeEngine) -> (Vec<LinkFigures>, Str
     (links, strangers)
 }
 
-/// Without sockets there are none.
+/// Empty without sockets.
 #[cfg(not(feature = "net"))]
 pub(super) fn of(_: &Shared, _: &NodeEngine) -> (Vec<LinkFigures>, Strangers) {
     Default::default()

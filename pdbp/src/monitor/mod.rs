@@ -1,16 +1,16 @@
 //! Figures of a running cluster, available from any of its nodes.
 //!
 //! With the setting `monitor` every node has a part, [`NAME`], that answers requests for the node's figures. It needs no thread:
-//! whoever polls the node answers what has arrived. While nobody asks, the cost is one look at an empty pipe per poll. A node that
-//! nobody polls does not answer.
+//! the thread that polls the node answers requests that have arrived. Without requests, the cost is one check of an empty pipe per
+//! poll. A node that is not polled does not answer.
 //!
 //! ```text
 //!  Node::observe ──ask──▶ poll of node 0 ──Command 1: round──▶ poll of node i: figures as JSON
 //!  ClusterFigures ◀─all, or time is up── poll of node 0 ◀──Command 2: round, piece, pieces, bytes──┘
 //! ```
 //!
-//! The part appears in no listing and counts towards no limit, and messages between monitors count in no row's figures. They are
-//! commands, which never wait behind others, and take one block each, which may be as short as 256 bytes.
+//! The part appears in no listing and counts towards no limit, and messages between monitors are not counted in any row's figures.
+//! They are commands, which never wait behind other messages, and take one block each, which may be as short as 256 bytes.
 //!
 //! ```
 //! let cluster = pdbp::Cluster::builder().nodes(3).monitor(pdbp::MonitorKind::On).start()?;
@@ -112,7 +112,7 @@ enum Sent {
 }
 
 impl Monitor {
-    /// Registers the monitor's part. Other nodes know it some polls later; nobody waits for that.
+    /// Registers the monitor's part. Other nodes know of it some polls later; nothing waits for that.
     pub(crate) fn start(engine: &mut NodeEngine) -> Result<Self, RegisterError> {
         let part = engine.register(NAME, PartKind::Communication).map_err(RegisterError::Refused)?;
         let pipe = engine.bind_pipe(part).map_err(RegisterError::Pipe)?;
@@ -134,11 +134,11 @@ impl Monitor {
         })
     }
 
-    /// Returns unread deliveries: the node is dropped.
+    /// Returns unread deliveries when the node is dropped.
     #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     pub(crate) fn leave(&self, pipes: &[Pipe], engine: &mut NodeEngine) {
         let Some(pipe) = pipes.get(usize::from(self.pipe.0)) else { return };
-        // SAFETY: the pipe belongs to this alone, which reads it under the engine's lock.
+        // SAFETY: the pipe belongs to this value alone, which reads it under the engine's lock.
         while let Some(delivery) = unsafe { pipe.next_delivery() } {
             engine.release(delivery);
         }
@@ -178,17 +178,17 @@ impl Monitor {
         blocks
     }
 
-    /// Reads what has arrived, and releases it.
+    /// Reads the messages that have arrived, and releases them.
     #[expect(unsafe_code, reason = "the promise that nobody else reads the pipe")]
     fn take_in(&self, shared: &Shared, engine: &mut NodeEngine, state: &mut State) {
         let Some(pipe) = shared.pipes.get(usize::from(self.pipe.0)) else { return };
-        // SAFETY: the pipe belongs to this alone, which reads it under the engine's lock.
+        // SAFETY: the pipe belongs to this value alone, which reads it under the engine's lock.
         while let Some(delivery) = unsafe { pipe.next_delivery() } {
             let source = delivery.source();
-            // The row it came through: the node's, or the relay's.
+            // The row that it came through: the node's, or the relay's.
             let hop = delivery.block().source().map_or(source.index(), NodeId::index);
             if let DeliveryKind::Returned { .. } = delivery.kind() {
-                // Nothing of the program is lost.
+                // No message of the program is lost.
                 state.undelivered +=
                     delivery.cdus().flatten().map(|train| u64::from(train.count())).sum::<u64>();
                 engine.release(delivery);
@@ -229,7 +229,7 @@ impl Monitor {
         }
     }
 
-    /// Sends pieces of an answer as long as there is room. Returns whether some are left.
+    /// Sends pieces of an answer as long as there is room. Returns whether any are left.
     fn send_pieces(
         &self,
         engine: &mut NodeEngine,
@@ -264,7 +264,7 @@ impl Monitor {
         let node = to.node();
         let hop = engine.relay_to(node).unwrap_or(node);
         let Some(before) = engine.send_row(hop) else { return Sent::Never };
-        // A full row would count a stall for each attempt.
+        // On a full row, each attempt would count as a stall.
         if before.space.vacant() == 0 && before.space.used() > 0 && !engine.has_failed(node) {
             return Sent::Later;
         }
@@ -276,7 +276,7 @@ impl Monitor {
         let route = Route::new(CduClass::Command, command, self.part, to);
         let bytes = pieces.concat();
         let fits = block.push(route, &bytes).is_ok();
-        // Without a message in it, it just becomes vacant again.
+        // A block without a message just becomes vacant again.
         engine.submit(block);
         if let (Some(row), Some(traffic)) = (engine.send_row(hop), state.sent.get_mut(hop.index())) {
             traffic.blocks += row.blocks - before.blocks;

@@ -13,9 +13,9 @@ use prometheus_client::registry::{Registry, Unit};
 use super::sections::Section;
 use super::{ClusterFigures, Family, LinkFigures, NodeFigures, NodeReport, NodeState, RowFigures};
 
-/// All metrics. They have the label `node`; those of rows also `peer`, and those that both kinds of rows have also `row`, which is
-/// `send` (SCBP) or `recv` (RCBP); those of links (`pdbp_link_…`) have `peer`, those of trunks `cluster` instead. Sections of the
-/// program have labels of their own.
+/// Writes all metrics. They have the label `node`; those of rows also `peer`, and those that both kinds of rows have also `row`,
+/// which is `send` (SCBP) or `recv` (RCBP); those of links (`pdbp_link_…`) have `peer`, those of trunks `cluster` instead.
+/// Sections of the program have labels of their own.
 pub(super) fn text(figures: ClusterFigures, sections: Sections) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Figures(figures, sections)));
@@ -219,7 +219,7 @@ impl Figures {
         vec![("node", escaped(&node.name)), ("cluster", escaped(&link.cluster))]
     }
 
-    /// The nodes that have answered. Last known figures of others are left out, so that they are not taken for current ones.
+    /// The nodes that have answered. Others' last known figures are left out, so that they are not taken for current ones.
     fn up(&self) -> impl Iterator<Item = (&NodeReport, &NodeFigures)> {
         let up = self.0.nodes.iter().filter(|node| node.state == NodeState::Up);
         up.filter_map(|node| Some((node, node.figures.as_ref()?)))
@@ -278,7 +278,7 @@ fn gauge(
     values: Vec<(Labels, f64)>,
 ) -> fmt::Result {
     if values.is_empty() {
-        // Not every reader accepts families without values.
+        // Some readers reject families without values.
         return Ok(());
     }
     let kind = ConstGauge::new(0.0f64).metric_type();

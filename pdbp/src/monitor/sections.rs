@@ -61,7 +61,7 @@ impl Section {
     }
 
     /// # Errors
-    /// What cannot be shown, and why.
+    /// The reason why the section cannot be shown.
     fn check(self) -> Result<Self, String> {
         let bytes =
             self.json.as_ref().map_err(|error| format!("its page cannot be written as JSON: {error}"))?.len();
@@ -92,7 +92,7 @@ impl Section {
     }
 }
 
-/// Figures of one name and meaning, for Prometheus. The section's name comes before the family's, and the unit after it: the
+/// Figures with one name and meaning, for Prometheus. The section's name comes before the family's, and the unit after it: the
 /// counter `sold` with the unit `bytes` of the section `shop` is `pdbp_shop_sold_bytes_total`.
 #[derive(Debug)]
 pub struct Family {
@@ -115,13 +115,13 @@ impl Family {
         Self { counts: true, ..Self::gauge(name, help) }
     }
 
-    /// Sets the unit, such as `seconds` or `bytes`; Prometheus wants base units without prefixes.
+    /// Sets the unit, such as `seconds` or `bytes`; Prometheus expects base units without prefixes.
     pub fn unit(mut self, unit: &'static str) -> Self {
         self.unit = Some(unit);
         self
     }
 
-    /// Sets its only value.
+    /// Sets the family's only value.
     pub fn value(self, value: f64) -> Self {
         self.labelled([], value)
     }
@@ -174,7 +174,7 @@ impl fmt::Display for NotShown {
 
 impl std::error::Error for NotShown {}
 
-/// Keeps a section visible until it is dropped. Clients that asked before may see it a moment longer.
+/// Keeps a section visible until it is dropped. Clients that asked before that may see the section a moment longer.
 #[derive(Debug)]
 #[must_use = "the section is gone with it"]
 pub struct Showing {
@@ -227,9 +227,9 @@ impl Sections {
         Ok(Showing { sections: Arc::clone(self), name: name.to_owned() })
     }
 
-    /// The current content of a section; `None` if there is none of this name.
+    /// The current content of a section; `None` if no section has this name.
     pub(super) fn look(&self, name: &str) -> Option<Result<Section, String>> {
-        // Without the lock: it may take a while, and may end its own section.
+        // Called without the lock: it may take a while, and may end its own section.
         let look = self.all().iter().find(|(known, _)| known == name).map(|(_, look)| Arc::clone(look))?;
         let section = catch_unwind(AssertUnwindSafe(|| look()));
         Some(section.map_err(|_| "the program panicked while making it".to_owned()).and_then(Section::check))
@@ -239,8 +239,8 @@ impl Sections {
 impl Endpoint {
     /// Shows the program's own figures: a page `/name.json`, and its families in `/metrics`, as `pdbp_name_…`. `look` is called on
     /// the endpoint's thread whenever clients ask, once for all that ask together; all clients wait meanwhile, so it should return
-    /// quickly. The cluster's rules apply to these figures too: the secret of `client_token_file`, if there is one, the hosts and
-    /// the limits.
+    /// quickly. The cluster's rules also apply to these figures: the secret of `client_token_file`, if any, the hosts and the
+    /// limits.
     ///
     /// If a section cannot be shown (`look` has panicked, a name is invalid, two figures have the same name, a page has more than 4
     /// MiB, there are more than 10,000 values), it is left out: its page gives the reason, with status 500, and `pdbp_section_up`
@@ -280,8 +280,8 @@ impl Endpoint {
     /// ```
     ///
     /// # Errors
-    /// See [`NotShown`]: a name is a single word that no figures of the runtime and no other section begin with. There are at most
-    /// 16 sections.
+    /// See [`NotShown`]: `name` must be a valid name whose first word (up to `_`) begins neither the runtime's figures nor another
+    /// section. An endpoint has at most 16 sections.
     pub fn show(
         &self,
         name: &str,

@@ -28,7 +28,7 @@ pub(super) struct Piece<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// `None` for anything that no monitor sends.
+    /// Returns `None` for anything that no monitor sends.
     pub(super) fn read(command: u16, data: &'a [u8]) -> Option<Self> {
         let (round, rest) = number(data)?;
         match command {
@@ -80,7 +80,7 @@ impl Assembly {
         }
         let fits = self.bytes.len() + piece.bytes.len() <= LONGEST;
         if piece.round != self.round || piece.number != self.next || !fits {
-            // The rest of an answer that began in another round, or that is too long.
+            // The rest of an answer that began in another round, or of one that is too long.
             self.next = u32::MAX;
             return None;
         }

@@ -10,11 +10,11 @@ use std::time::Duration;
 use super::Ring;
 use super::record::{Micros, Track, quoted};
 
-/// Interval between two writes: the most that a killed program loses. If it is killed in the middle of a write, the array lacks its
-/// end, which viewers accept.
+/// Interval between two writes, and so the most that a killed program loses. If it is killed in the middle of a write, the array
+/// lacks its end, which viewers accept.
 const WRITES: Duration = Duration::from_millis(50);
 
-/// The writing thread. Dropping it writes what is left.
+/// The writing thread. Dropping this writes the remaining events.
 pub(super) struct Writer {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
@@ -55,7 +55,7 @@ struct Output {
     file: Option<File>,
     /// Where the next event goes: the offset of the array's end.
     end: u64,
-    /// Number of events that the file still takes.
+    /// The number of events that the file still takes.
     left: usize,
     dropped: u64,
 }
@@ -91,7 +91,7 @@ impl Output {
         Ok(Self { path: path.to_path_buf(), file: Some(file), end, left: most, dropped: 0 })
     }
 
-    /// Overwrites the end of the array with what the rings hold, followed by the end, in one write.
+    /// Overwrites the end of the array with the rings' events, followed by a new end, in one write.
     fn write(&mut self, rings: &[Arc<Ring>]) {
         let (mut text, mut dropped) = (String::new(), 0);
         for ring in rings {

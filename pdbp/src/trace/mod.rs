@@ -1,9 +1,9 @@
-//! A trace of what a node does, as a file for <https://ui.perfetto.dev> (Chrome's trace events, JSON).
+//! A trace of a node's activity, as a file for <https://ui.perfetto.dev> (Chrome's trace events, JSON).
 //!
 //! With the setting `trace` each node keeps a ring of the latest events, and one thread of the process writes them to the file
 //! several times per second. The file is a complete JSON array after each write, so it can be opened however the program ended;
-//! only what happened since the last write is missing. The rings bound memory and `trace_events` bounds the file; events that found
-//! no room are counted, and the count is the last entry of the file.
+//! only events since the last write are missing. The rings bound memory and `trace_events` bounds the file; events without room are
+//! counted, and the count is the last entry of the file.
 //!
 //! Every node is a process of the trace, with these tracks:
 //! * *polls* that did work;
@@ -12,7 +12,7 @@
 //! * *rows*: growing and shrinking of their real space (`curSize`), stalls;
 //! * *events*: parts registered and freed, peers failed and restored, blocks refused.
 //!
-//! Without the setting a poll has one branch more, and the path of a message none: the transport is wrapped only if there is
+//! Without the setting a poll has one more branch, and the path of a message none: the transport is wrapped only if there is
 //! something to record ([`wrap`](NodeTrace::wrap)).
 
 mod backend;
@@ -40,7 +40,7 @@ pub(crate) use backend::Traced;
 const RINGS: usize = 1 << 18;
 const RING: (usize, usize) = (1 << 12, 1 << 16);
 
-/// The trace of the nodes of this process. Dropping the last handle writes what is left.
+/// The trace of the nodes of this process. Dropping the last handle writes the remaining events.
 pub(crate) struct Trace {
     rings: Vec<Arc<Ring>>,
     /// Kept for its destructor.
@@ -138,7 +138,7 @@ impl Trace {
     }
 }
 
-/// A process that hosts one node of several writes `trace.node2.json` if `trace.json` is requested.
+/// The path of the file: a process that hosts one node of several writes `trace.node2.json` if `trace.json` is requested.
 fn file_of(path: &Path, nodes: &[NodeId], all: u16) -> PathBuf {
     match nodes.first() {
         Some(first) if nodes.len() < usize::from(all) => path.with_extension(format!("{first}.json")),
@@ -146,7 +146,7 @@ fn file_of(path: &Path, nodes: &[NodeId], all: u16) -> PathBuf {
     }
 }
 
-/// What is recorded of a node.
+/// The recorder of one node.
 pub(crate) struct NodeTrace {
     ring: Arc<Ring>,
     seen: Mutex<Seen>,
@@ -163,7 +163,7 @@ struct Seen {
 }
 
 impl NodeTrace {
-    /// Wraps a transport so that it is recorded.
+    /// Wraps a transport so that its blocks are recorded.
     pub(crate) fn wrap(&self, backend: Backend) -> Backend {
         backend.traced(Arc::clone(&self.ring))
     }
@@ -173,7 +173,7 @@ impl NodeTrace {
         self.ring.now()
     }
 
-    /// A poll that began at `began` has ended.
+    /// Records a poll that began at `began` and has ended.
     pub(crate) fn polled(&self, engine: &NodeEngine, began: u64, worked: u32) {
         let now = self.ring.now();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

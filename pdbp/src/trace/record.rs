@@ -118,13 +118,13 @@ pub(super) enum What {
         peer: NodeId,
         stream: u32,
     },
-    /// A stream of this node was stopped by a relay.
+    /// A relay stopped a stream of this node.
     Stopped {
         relay: NodeId,
         dest: NodeId,
         stream: u32,
     },
-    /// This node could not forward something as relay of two others.
+    /// As relay of two other nodes, this one could not forward something.
     NotPassedOn {
         source: NodeId,
         dest: NodeId,
@@ -132,7 +132,7 @@ pub(super) enum What {
     },
 }
 
-/// What happened, and when: nanoseconds since midnight.
+/// What happened, and when, in nanoseconds since midnight.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Record {
     pub(super) at: u64,
@@ -163,12 +163,12 @@ pub(super) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Id of an arrow: the block's sequence number on its link. Hexadecimal, as Perfetto reads it.
+/// The id of an arrow: the block's sequence number on its link. Hexadecimal, as Perfetto reads it.
 fn arrow(from: NodeId, to: NodeId, sequence: u64) -> String {
     format!("0x{:04x}{:04x}{:08x}", from.raw(), to.raw(), sequence as u32)
 }
 
-/// Id of the time for which a block is away or held.
+/// The id of the time for which a block is away or held.
 fn holding(id: BlockId) -> String {
     format!("0x{:04x}{:08x}", id.segment.raw(), id.index)
 }

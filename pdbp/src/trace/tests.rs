@@ -12,7 +12,7 @@ fn node(index: u16) -> NodeId {
     NodeId::new(index).unwrap()
 }
 
-/// Long enough for a loaded machine; a test that waits so long has failed.
+/// Long enough for a loaded machine; a test that waits this long has failed.
 const SOON: Duration = Duration::from_secs(60);
 
 fn try_read(path: &Path) -> Option<Vec<Value>> {
