@@ -25,7 +25,7 @@ pub(super) fn sent(version: Version) -> Answer {
     answer(version, "200 OK", "<d:SendResponse/>")
 }
 
-/// The answer of a part.
+/// The reply of a part.
 pub(super) fn called(version: Version, content: &[u8]) -> Answer {
     let mut body = String::with_capacity(content.len() / 3 * 4 + 64);
     body.push_str("<d:CallResponse><d:Content>");
@@ -44,7 +44,7 @@ pub(super) fn parts(version: Version, parts: &[String]) -> Answer {
     answer(version, "200 OK", &body)
 }
 
-/// A fault. After a fault for a client that does not speak SOAP, and may be sending anything, the connection is closed.
+/// A fault. After one for a client that does not speak SOAP, and may be sending anything, the connection is closed.
 pub(super) fn fault(version: Version, fault: &Fault) -> Answer {
     let (code, reason, message) = (fault.code.name(version), fault.reason.name(), text(&fault.message));
     let detail =

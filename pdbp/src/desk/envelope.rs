@@ -46,7 +46,7 @@ impl Version {
     }
 }
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Send { to: String, content: Vec<u8> },
@@ -84,7 +84,7 @@ enum Item {
 struct Element {
     namespace: String,
     name: String,
-    /// For a header: whether a receiver that does not know it must report that.
+    /// For a header: whether a receiver that does not know the header must report that.
     is_required: bool,
 }
 
@@ -95,7 +95,7 @@ impl Element {
 }
 
 impl Reader<'_> {
-    /// The start of the envelope.
+    /// Parses the start of the envelope.
     fn envelope(&mut self) -> Result<Version, Fault> {
         let Some(element) = self.element("an Envelope")? else {
             return Err(Fault::malformed("there is no Envelope"));
@@ -111,7 +111,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The rest of the envelope.
+    /// Parses the rest of the envelope, and returns the operation.
     fn rest(&mut self, version: Version) -> Result<Operation, Fault> {
         let of_soap = version.namespace();
         let mut element = self.element("a Body")?;
@@ -166,7 +166,7 @@ impl Reader<'_> {
             )));
         }
         let mut fields: [Option<String>; 3] = [const { None }; 3];
-        // The schema has them in this order; any other order is accepted too.
+        // The schema has them in this order; any other order is accepted as well.
         while let Some(field) = self.element("a field")? {
             let place = known.iter().position(|name| field.is(DESK, name));
             let place = place.and_then(|place| fields.get_mut(place)).filter(|place| place.is_none());
@@ -191,7 +191,7 @@ impl Reader<'_> {
         Ok(Operation::Call { to, content, timeout: timeout.as_deref().map(milliseconds).transpose()? })
     }
 
-    /// The next element, or `None` at the end of the enclosing one. Only white space may come before it.
+    /// The next element, or `None` at the end of the enclosing one. Only white space may precede it.
     fn element(&mut self, expected: &str) -> Result<Option<Element>, Fault> {
         loop {
             match self.next()? {

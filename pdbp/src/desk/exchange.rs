@@ -1,9 +1,9 @@
 //! Exchanges between clients and parts.
 //!
 //! To a part of the cluster, a call is a message from one of the desk's own parts; it replies to the source as usual. Each of the
-//! desk's parts carries one call at a time, so that its next message from the called part is the reply. If a call was given up, a
-//! late reply may still come, so its part is replaced by a new one. A message that is no call may be replied to as well, at any
-//! time, so a part that has sent one carries no calls from then on.
+//! desk's parts carries one call at a time, so its next message from the called part is the reply. If a call was given up, a late
+//! reply may still arrive, so its part is replaced by a new one. A message that is not a call may also get a reply, at any time,
+//! so a part that has sent one carries no calls from then on.
 //!
 //! Registering and freeing a part needs the cluster's agreement, which takes time, so a separate thread does both.
 
@@ -29,14 +29,14 @@ use crate::part::{Part, Shared, Target};
 
 /// Prefix of the names of the desk's own parts.
 const NAME: &str = "pdbp.desk";
-/// How long a message waits for room before the client is told that the part is busy.
+/// How long a message waits for room before the client learns that the part is busy.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long an idle part of the desk is kept.
 const IDLE: Duration = Duration::from_secs(60);
-/// How often to check whether a called part still exists.
+/// Interval between checks whether a called part still exists.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Result of an exchange: the reply of a called part, or none if a message was only sent.
+/// The result of an exchange: the reply of a called part, or `None` if a message was only sent.
 pub(super) type Outcome = Result<Option<Vec<u8>>, Fault>;
 
 /// A request of a client to a part.
@@ -45,7 +45,7 @@ pub(super) struct Order {
     /// The address as the client wrote it.
     pub(super) address: String,
     pub(super) content: Vec<u8>,
-    /// How long to wait for a reply, if one is wanted.
+    /// How long to wait for a reply, if the client wants one.
     pub(super) answer: Option<Duration>,
 }
 
@@ -69,9 +69,9 @@ struct Exchange {
 /// One of the desk's parts, between exchanges.
 struct Idle {
     part: Part<Shared>,
-    /// Since when, if it has been used.
+    /// When it became idle, if it has been used.
     since: Option<Instant>,
-    /// Whether it has sent messages that are no calls.
+    /// Whether it has sent messages that are not calls.
     has_sent: bool,
 }
 
@@ -107,7 +107,7 @@ pub(super) struct Bell {
 }
 
 impl Bell {
-    /// Something other than a message has arrived.
+    /// Rings for an event other than a message.
     pub(super) fn ring(self: &Arc<Self>) {
         self.wake_by_ref();
     }
@@ -119,7 +119,7 @@ impl Wake for Bell {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Pairs with the swap of the server, which then checks all exchanges.
+        // Pairs with the server's swap, after which it checks all exchanges.
         if !self.rung.swap(true, Ordering::AcqRel) {
             // Fails once the server is gone.
             let _ = self.waker.wake();
@@ -140,7 +140,7 @@ impl Exchanges {
                     Task::Free(run) => drop(run),
                     Task::Register(number) => {
                         let part = registrar.register_shared(&format!("{NAME}.{number}"), PartKind::Cpu);
-                        // Once the server is gone nobody takes the part, and it is freed.
+                        // Once the server is gone, the part is not taken, and is freed.
                         let _ = done.send(part.map_err(|error| error.to_string()));
                         wakes.wake_by_ref();
                     }
@@ -169,11 +169,11 @@ impl Exchanges {
         &self.node
     }
 
-    /// Starts an exchange once its target is known and one of the desk's parts is free. There are at most as many as clients being
-    /// served.
+    /// Starts an exchange once its target is known and one of the desk's parts is free. At most as many exchanges exist as clients
+    /// are being served.
     ///
     /// # Errors
-    /// The target does not exist.
+    /// The target does not exist, or too many lookups are in progress.
     pub(super) fn find(&mut self, order: Order) -> Result<(), Fault> {
         if let Some((order, to)) = self.remote.find(&self.node, &self.bell, order)? {
             self.orders.push_back((order, to, Instant::now()));
@@ -181,7 +181,7 @@ impl Exchanges {
         Ok(())
     }
 
-    /// Gives up an exchange that nobody waits for. A message that was sent stays sent.
+    /// Gives up an exchange whose client has gone. A message that was sent stays sent.
     pub(super) fn abandon(&mut self, ticket: Ticket) {
         self.remote.abandon(ticket);
         self.orders.retain(|(order, ..)| order.ticket != ticket);
@@ -190,10 +190,10 @@ impl Exchanges {
         }
     }
 
-    /// Advances all exchanges. Returns when to be called again if nothing arrives before.
+    /// Advances all exchanges. Returns when it must be called again if nothing arrives before.
     pub(super) fn advance(&mut self, done: &mut Vec<(Ticket, Outcome)>) -> Option<Instant> {
         let now = Instant::now();
-        // Pairs with the swap of the bell, and precedes all checks: whatever arrives from now on rings again.
+        // Pairs with the swap of the bell, and precedes all checks: anything that arrives from now on rings again.
         let mut is_due = self.bell.rung.swap(false, Ordering::AcqRel);
         while let Ok(registered) = self.registered.try_recv() {
             self.coming -= 1;
@@ -237,11 +237,11 @@ impl Exchanges {
     fn register(&mut self) {
         self.count += 1;
         self.coming += 1;
-        // The thread lives as long as this.
+        // The thread lives as long as this value.
         let _ = self.tasks.send(Task::Register(self.count));
     }
 
-    /// An idle part for a call, or for a message that is none.
+    /// Takes an idle part for a call, or for a message that is not a call.
     fn take_idle(&mut self, is_call: bool) -> Option<Idle> {
         let of = |has_sent: bool| self.idle.iter().position(|idle| idle.has_sent == has_sent);
         let at = if is_call { of(false)? } else { of(true).unwrap_or(0) };
@@ -286,8 +286,8 @@ impl Exchanges {
         }
     }
 
-    /// Reads what still arrives for idle parts, so that it does not block others of their nodes, and frees parts that have been
-    /// idle for long.
+    /// Reads messages that still arrive for idle parts, so that they do not block others on their nodes, and frees parts that have
+    /// been idle for long.
     fn tend_idle(&mut self, now: Instant) {
         if self.looked != now {
             return;
@@ -331,7 +331,7 @@ impl Exchanges {
         }
     }
 
-    /// Tells the client that has waited longest for a part of the desk that there will be none.
+    /// Tells the client that has waited longest for a part of the desk that it will not get one.
     fn refuse(&mut self, why: &str, done: &mut Vec<(Ticket, Outcome)>) {
         if let Some((order, ..)) = self.orders.pop_front() {
             let why = format!("nothing was sent to {}: {why}; try again", order.address);
@@ -341,7 +341,7 @@ impl Exchanges {
 }
 
 impl Exchange {
-    /// When it times out.
+    /// When the exchange times out.
     fn end(&self) -> Instant {
         self.began + if self.sent.load(Ordering::Relaxed) { self.timeout } else { self.patience }
     }

@@ -3,7 +3,7 @@
 use super::answer;
 use super::envelope::{CONTENT, Operation, Version, read};
 
-/// Reads an envelope; what is accepted is within the limits, and what is not gets a fault.
+/// Reads an envelope; checks that an accepted one is within the limits, and that a refused one gets a fault.
 pub(crate) fn envelope(bytes: &[u8]) -> bool {
     match read(bytes, Version::V11) {
         Ok((_, Operation::Parts)) => true,

@@ -13,9 +13,9 @@
 //! | `Call(To, Content, TimeoutMs?)` | the same, and returns the first message that the part sends back |
 //! | `Parts()` | the addresses of all parts |
 //!
-//! `http://HOST:PORT/pdbp?wsdl` describes them (WSDL 1.1 with the schema; `?xsd` returns the schema alone). Called parts know
-//! nothing of SOAP: they reply to [`Message::source`](crate::Message::source) as to any part, once to each call. A second reply is discarded
-//! if it comes before the next call of the same part, and else taken for the reply to that.
+//! `http://HOST:PORT/pdbp?wsdl` describes them (WSDL 1.1 with the schema; `?xsd` returns the schema alone). Called parts know nothing of SOAP:
+//! they reply to [`Message::source`](crate::Message::source) as to any part, once per call. A second reply is discarded if it comes before the
+//! next call of the same part, and otherwise taken for the reply to that call.
 //!
 //! The detail of a fault is a `Failure` with one of these reasons:
 //!
@@ -75,28 +75,27 @@ PDBP desk: the parts of a cluster, by SOAP 1.1 and 1.2
 /pdbp?xsd   the schema of their bodies
 ";
 
-/// Serves clients outside the cluster from one of its nodes, as the setting `desk` says: `Send`, `Call` and `Parts` by SOAP 1.1 and
+/// Serves clients outside the cluster from one of its nodes, at the address in the setting `desk`: `Send`, `Call` and `Parts` by SOAP 1.1 and
 /// 1.2, described at `http://HOST:PORT/pdbp?wsdl`.
 ///
-/// **Clients.** One thread serves up to 64 clients at a time, at most 56 of them from one address, and blocks on none of them.
-/// Connections are kept open as long as requests come. If all places are taken, a new client gets that of a client that left
-/// without waiting for its reply, or of the one silent for longest; if there is none, it gets status 503. The head of a request may
-/// have 8 KiB and 64 fields and must arrive within 5 seconds; bodies and replies may take as long as they advance by 160 KiB every
-/// 10 seconds; a connection without a request is closed after 60 seconds. A message has at most 4 MiB, all bodies and replies
-/// together 64 MiB.
+/// **Clients.** One thread serves up to 64 clients at a time, at most 56 of them from one address, and never blocks on a client. Connections are
+/// kept open while requests arrive. If all places are taken, a new client gets the place of a client that left without waiting for its reply, or
+/// of the one silent for longest; if no client gives way, it gets status 503. The head of a request may have 8 KiB and 64 fields and must arrive
+/// within 5 seconds; bodies and replies may take as long as they advance by 160 KiB every 10 seconds; a connection without a request is closed
+/// after 60 seconds. A message has at most 4 MiB, all bodies and replies together 64 MiB.
 ///
-/// **Access.** If the desk listens on a loopback address, anybody on this host may use it. With the setting `client_token_file`
-/// clients must send the secret in that file as bearer token (`Authorization: Bearer SECRET`). Any other address requires that
-/// setting, and either `desk_tls`, a folder with the certificate for TLS 1.3 (plain connections are then refused), or `plain`,
-/// which lets the secret travel unencrypted. As for the figures, requests must be addressed to an IP address, to `localhost`, to
-/// the host in the setting `desk`, or to one in `metrics_hosts`.
+/// **Access.** If the desk listens on a loopback address, any process on this host may use it. With the setting `client_token_file` clients must
+/// send the secret in that file as bearer token (`Authorization: Bearer SECRET`). Any other address requires that setting, and either
+/// `desk_tls`, a folder with the certificate for TLS 1.3 (plain connections are then refused), or `plain`, which lets the secret travel
+/// unencrypted. As for the figures, requests must be addressed to an IP address, to `localhost`, to the host in the setting `desk`, or to one in
+/// `metrics_hosts`.
 pub struct Desk {
     service: Service,
     done: Arc<Done>,
 }
 
 impl Desk {
-    /// Binds the address, before there is anything to serve.
+    /// Binds the address, before anything can be served.
     pub(crate) fn bind(address: &str, settings: &Settings) -> io::Result<TcpListener> {
         let refused = |why: &str| Err(io::Error::other(why.to_owned()));
         if settings.progress == Progress::Inline {
@@ -124,7 +123,7 @@ impl Desk {
         Ok(listener)
     }
 
-    /// `node` must not own what this returns.
+    /// Starts the desk. `node` must not own the result.
     pub(crate) fn start(listener: TcpListener, node: Node) -> io::Result<Self> {
         let settings = node.settings();
         let secret = Secret::read(settings.client_token_file.as_deref())?;
@@ -155,12 +154,12 @@ impl Desk {
         }
     }
 
-    /// The address it listens at; for port 0 in the setting, with the actual port.
+    /// The address at which it listens; for port 0 in the setting, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.service.address()
     }
 
-    /// Counters of what clients have got so far.
+    /// Returns counters of the replies to clients so far.
     pub fn stats(&self) -> DeskStats {
         self.done.stats(self.service.counts())
     }
@@ -173,7 +172,7 @@ fn certificate(settings: &Settings) -> io::Result<Option<Certificate>> {
 
 /// Answers the requests of clients.
 struct Counter {
-    /// `None` if the start failed; then nobody asks.
+    /// `None` if the start failed; then no client asks.
     exchanges: Option<Exchanges>,
     secret: Secret,
     scheme: &'static str,

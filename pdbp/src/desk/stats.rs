@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::fault::Reason;
 use crate::http::{Count, Counts};
 
-/// What clients have got from a [`Desk`](super::Desk) since it started.
+/// Counters of the replies of a [`Desk`](super::Desk) since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeskStats {
     /// Connections accepted.
     pub connections: u64,
-    /// Requests refused with an HTTP status before there was an envelope: malformed, without the secret, no free place, too large,
-    /// or too slow.
+    /// Requests refused with an HTTP status before their envelope was read: malformed, without the secret, no free place, too
+    /// large, or too slow.
     pub refused: u64,
     /// Connections closed because they made no progress in time, or had no request for too long.
     pub expired: u64,
