@@ -15,7 +15,7 @@ use crate::http::Ticket;
 use crate::node::{Node, names};
 use crate::part::Target;
 
-/// Maximum lookups in progress. Those of clients that have gone count.
+/// Maximum lookups in progress, including those of clients that have gone.
 const QUESTIONS: usize = 64;
 /// Maximum addresses kept.
 const KEPT: usize = 1024;
@@ -38,10 +38,10 @@ impl Remote {
         Self { known: HashMap::new(), orders: Vec::new(), asked, answered, under_way: 0 }
     }
 
-    /// The target of a request, with the request, if it is known.
+    /// Returns the target of a request, with the request, if the target is known.
     ///
     /// # Errors
-    /// There is no such part, or too many lookups are in progress.
+    /// The part does not exist, or too many lookups are in progress.
     pub(super) fn find(
         &mut self,
         node: &Node,
@@ -68,7 +68,7 @@ impl Remote {
         let thread = std::thread::Builder::new().name("pdbp-desk-remote".to_owned());
         let thread = thread.spawn(move || {
             let found = asker.lookup_within(&address, timeout);
-            // Nobody takes it once the server is gone.
+            // The result is discarded once the server is gone.
             let _ = asked.send((ticket, found));
             bell.ring();
         });
@@ -82,7 +82,7 @@ impl Remote {
         Ok(None)
     }
 
-    /// Nobody waits for this lookup any more.
+    /// Gives up a lookup whose client has gone.
     pub(super) fn abandon(&mut self, ticket: Ticket) {
         self.orders.retain(|order| order.ticket != ticket);
     }

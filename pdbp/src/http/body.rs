@@ -5,7 +5,7 @@ use super::request::{Refused, has_whole_lines};
 /// Longest line before a chunk: its length, and extensions, which are ignored.
 const LINE: usize = 256;
 
-/// What is still to come of a body.
+/// The rest of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Body {
     /// This many bytes.
@@ -26,7 +26,8 @@ impl Body {
         *self == Self::Bytes(0)
     }
 
-    /// Takes the body's bytes out of `bytes`, up to a total of `most` in `to`. Returns how many bytes were used.
+    /// Moves the body's bytes out of `bytes` into `to`, up to a total of `most`. Returns how many bytes of
+    /// `bytes` were used.
     pub(super) fn take(&mut self, bytes: &[u8], to: &mut Vec<u8>, most: usize) -> Result<usize, Refused> {
         let mut used = 0;
         while !self.is_whole() {
@@ -44,7 +45,7 @@ impl Body {
                     }
                     here
                 }
-                // httparse takes an empty line for a 0.
+                // httparse takes an empty line for a length of 0.
                 Self::Size if rest.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) => return Err(bad()),
                 Self::Size => match httparse::parse_chunk_size(rest) {
                     Ok(httparse::Status::Complete((length, _))) if length > LINE => return Err(bad()),
@@ -130,7 +131,7 @@ mod tests {
             "-1\r\n",
             "11111111111111111\r\n",
             "\r\n",
-            // A proxy that takes this for the end of the line sees another body.
+            // A proxy that takes this for the end of the line sees a different body.
             "4;\nab\r\nwiki\r\n0\r\n\r\n",
             "4;a\nb\r\n",
             &long,

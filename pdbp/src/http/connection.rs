@@ -33,18 +33,18 @@ pub(super) struct Connection {
     is_ready: bool,
     /// Whether the client has closed its sending side.
     is_ending: bool,
-    /// The address that its place counts for.
+    /// The address that its place is counted under.
     pub(super) address: IpAddr,
-    /// Whether it takes up a place.
+    /// Whether it occupies a place.
     pub(super) is_served: bool,
-    /// Whether the last read took all there was, so that another would find nothing.
+    /// Whether the last read took everything available, so that another would find nothing.
     is_drained: bool,
     /// Whether it ended while the site had its request.
     is_abandoned: bool,
     stage: Stage,
     /// Bytes received and not used yet.
     input: Vec<u8>,
-    /// When the stage must have ended or advanced; `None` while the site has the request.
+    /// When the stage must have ended or progressed; `None` while the site has the request.
     deadline: Option<Instant>,
     /// The progress when the deadline was set.
     before: usize,
@@ -53,7 +53,7 @@ pub(super) struct Connection {
 }
 
 enum Stage {
-    /// Waiting for the head. `fresh`: what has arrived has not been parsed yet.
+    /// Waiting for the head. `fresh`: the input received has not been parsed yet.
     Asking {
         fresh: bool,
     },
@@ -70,19 +70,19 @@ enum Stage {
     },
     /// Holds the reply back until the deadline.
     Delaying(Box<Answer>),
-    /// Sending the reply, with how much of it has been sent.
+    /// Sending the reply; `written` bytes have been sent.
     Answering {
         head: String,
         body: Arc<str>,
         written: usize,
         is_kept: bool,
     },
-    /// Discarding input: if it were closed with bytes unread, the client would lose the reply.
+    /// Discarding input: if the connection were closed with bytes unread, the client would lose the reply.
     Closing,
     Over,
 }
 
-/// Whether there is a place for another connection.
+/// Whether a place is free for another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Free,
@@ -92,7 +92,7 @@ pub(super) enum Place {
     OfAddress,
 }
 
-/// What counts as one address: with IPv6 a whole network, which has any number of them.
+/// What counts as one address: for IPv6 a whole network, since it has any number of them.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 64 << 64).into()),
@@ -101,7 +101,7 @@ pub(super) fn network(address: IpAddr) -> IpAddr {
 }
 
 impl Connection {
-    /// `place`: whether it has a place, and the address that it counts for.
+    /// `address` is the address to count the place under, and `place` whether it has one.
     pub(super) fn new<S>(
         stream: Stream,
         id: Ticket,
@@ -135,7 +135,7 @@ impl Connection {
         connection
     }
 
-    /// The socket may be read or written; whether the client has closed its sending side, and whether it is gone.
+    /// Handles an event of the socket: whether the client has closed its sending side, and whether it is gone.
     pub(super) fn has_event(&mut self, is_ending: bool, is_gone: bool) {
         self.is_ready = true;
         self.is_drained = false;
@@ -155,13 +155,14 @@ impl Connection {
         matches!(self.stage, Stage::Over)
     }
 
-    /// Whether another client may take its place: none of its next request has arrived, or it ended while the site had one.
+    /// Whether another client may take its place: nothing of its next request has arrived, or it ended while the site had
+    /// one.
     pub(super) fn gives_way(&self) -> bool {
         let is_idle = matches!(self.stage, Stage::Asking { .. }) && self.input.is_empty();
         self.is_served && (is_idle || self.is_waiting() && self.is_ending)
     }
 
-    /// Whether it is over while the site still has its request. Returns that once.
+    /// Whether it is over while the site still has its request. True only once.
     pub(super) fn takes_back(&mut self) -> bool {
         std::mem::take(&mut self.is_abandoned)
     }
@@ -175,7 +176,7 @@ impl Connection {
         self.stage = Stage::Over;
     }
 
-    /// Bytes held of bodies and replies.
+    /// Bytes of bodies and replies that it holds.
     pub(super) fn held(&self) -> usize {
         self.weight
             + match &self.stage {
@@ -185,7 +186,7 @@ impl Connection {
             }
     }
 
-    /// Does what can be done now. Returns whether there may be more.
+    /// Does all pending work. Returns whether there may be more.
     pub(super) fn advance<S: Site>(&mut self, context: &mut Context<S>) -> bool {
         let is_late = |deadline: Option<Instant>| deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if !self.is_ready && !is_late(self.deadline) {
@@ -223,7 +224,7 @@ impl Connection {
         }
     }
 
-    /// The deadline has passed. Returns whether there is more to do.
+    /// Handles a deadline that has passed. Returns whether there is more to do.
     fn expire<S>(&mut self, context: &Context<S>) -> bool {
         let limits = &context.limits;
         let done = match &mut self.stage {
@@ -264,7 +265,7 @@ impl Connection {
         false
     }
 
-    /// Takes what has arrived of the head, and goes on when it is complete.
+    /// Takes the input that has arrived of the head, and continues when the head is complete.
     fn ask<S: Site>(&mut self, context: &mut Context<S>) -> io::Result<usize> {
         let Stage::Asking { fresh } = &mut self.stage else { return Ok(0) };
         let read = if std::mem::take(fresh) { 0 } else { self.read()? };
@@ -288,7 +289,7 @@ impl Connection {
         Ok(read)
     }
 
-    /// The head is complete: the client may send a body now, if it is admitted.
+    /// Handles a complete head: the client may now send a body, if it is admitted.
     fn admit<S: Site>(&mut self, mut request: Request, context: &mut Context<S>) -> io::Result<()> {
         let most = match context.site.admit(&request) {
             Ok(most) => most,
@@ -303,7 +304,7 @@ impl Connection {
             self.refuse(status, &why, context);
             return Ok(());
         }
-        // A client that did not wait is not told.
+        // A client that did not wait gets no 100 Continue.
         if std::mem::take(&mut request.waits) && !request.body.is_whole() && self.input.is_empty() {
             // There is room: everything written before has been sent.
             self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
@@ -314,7 +315,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes what has arrived of the body, and passes the request on when it is complete.
+    /// Takes the input that has arrived of the body, and passes the request on when the body is complete.
     fn take_body<S: Site>(&mut self, context: &mut Context<S>) -> io::Result<usize> {
         let read = self.read()?;
         self.use_body(context);
@@ -348,7 +349,7 @@ impl Connection {
         }
     }
 
-    /// The site replies to a request.
+    /// Takes the site's reply to a request.
     pub(super) fn reply<S>(&mut self, answer: Answer, context: &mut Context<S>) {
         let Stage::Waiting { method, is_kept } = self.stage else { return };
         context.held += answer.body.len();
@@ -415,9 +416,9 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Reads some of what has arrived.
+    /// Reads some of the available input.
     fn read(&mut self) -> io::Result<usize> {
-        // Whatever arrives later causes another event.
+        // Data that arrives later causes another event.
         if std::mem::take(&mut self.is_drained) && !self.is_ending {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -439,7 +440,7 @@ fn head(answer: &Answer, is_kept: bool) -> String {
     )
 }
 
-/// Reads some bytes; the end of the stream is an error.
+/// Reads some bytes; returns an error at the end of the stream.
 fn read(stream: &mut Stream, some: &mut [u8]) -> io::Result<usize> {
     match stream.read(some) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),

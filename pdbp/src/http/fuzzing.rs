@@ -1,4 +1,4 @@
-//! Requests of any bytes: a head, and what follows it.
+//! Requests made of arbitrary bytes: a head, and what follows it.
 
 use super::Hosts;
 use super::request::Request;
@@ -6,7 +6,8 @@ use super::request::Request;
 /// Maximum bytes of a head, and of a body.
 const MOST: usize = 8 << 10;
 
-/// Reads a request that arrives in pieces of this many bytes; returns its type and body, if it is complete.
+/// Reads a request that arrives in pieces of `piece` bytes; returns its type and body, if the request is
+/// complete.
 fn read(bytes: &[u8], piece: usize) -> Option<(String, Vec<u8>)> {
     let (mut waiting, mut body) = (Vec::new(), Vec::new());
     let mut request: Option<Request> = None;
@@ -32,7 +33,7 @@ fn read(bytes: &[u8], piece: usize) -> Option<(String, Vec<u8>)> {
     None
 }
 
-/// However a request is cut, it parses the same. Returns its body.
+/// Checks that a request parses the same however it is cut. Returns its body.
 pub(crate) fn request(bytes: &[u8]) -> Option<Vec<u8>> {
     let whole = read(bytes, bytes.len().max(1));
     let size = bytes.last().map_or(1, |last| usize::from(*last) + 1);

@@ -8,11 +8,11 @@
 //!                        └── body: what comes after the head
 //! ```
 //!
-//! The server is our own and small because its task is small: requests one after the other on a connection, replies at once or
-//! later, and limits on everything that a client controls. Of the maintained servers, tiny_http has no deadlines on its sockets, so
-//! a silent client keeps a thread forever; and hyper brings an async runtime into every program with a cluster, while limits on
-//! heads, bodies, rates and places would still be our own code. mio (sockets) and httparse (requests) are what those servers build
-//! on. `benches/figures/sockets.md` has the figures of both.
+//! The server is our own, and small because its task is small: requests one after the other on a connection, replies at once or
+//! later, and limits on everything that a client controls. Of the maintained servers, tiny_http has no deadlines on its
+//! sockets, so a silent client keeps a thread forever; and hyper brings an async runtime into every program with a cluster,
+//! while limits on heads, bodies, rates and places would still be our own code. mio (sockets) and httparse (requests) are what
+//! those servers build on. `benches/figures/sockets.md` has the figures of both.
 
 mod body;
 mod connection;
@@ -49,7 +49,7 @@ const SHORTEST_SECRET: usize = 32;
 /// Limits for clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Clients served at a time. As many again may be being refused; others wait to be accepted.
+    /// Clients served at a time. As many more may be in the process of being refused; others wait to be accepted.
     pub(crate) clients: usize,
     /// Of those, clients of one address; for IPv6, of one /64.
     pub(crate) per_address: usize,
@@ -61,7 +61,7 @@ pub(crate) struct Limits {
     pub(crate) pace: Duration,
     /// See `pace`. With `usize::MAX`, `pace` limits the whole.
     pub(crate) least: usize,
-    /// How long a connection is kept open for the next request; `None`: it carries one.
+    /// How long a connection is kept open for the next request; `None`: it carries only one request.
     pub(crate) idle: Option<Duration>,
     /// How long the client has to close the connection after the last reply.
     pub(crate) close: Duration,
@@ -75,12 +75,12 @@ pub(crate) struct Answer {
     pub(crate) status: &'static str,
     /// The type of the body.
     pub(crate) kind: &'static str,
-    /// Further lines of the head, each with its line end.
+    /// Further header lines, each with its line end.
     pub(crate) more: &'static str,
     pub(crate) body: Arc<str>,
-    /// Whether the connection ends after it.
+    /// Whether the connection ends after the answer.
     pub(crate) closes: bool,
-    /// How long it is held back.
+    /// How long the answer is held back.
     pub(crate) delay: Duration,
 }
 
@@ -109,18 +109,18 @@ pub(crate) trait Site {
     /// Begins a turn: answers from now on must not be older.
     fn renew(&mut self) {}
 
-    /// The head of a request is complete. Returns the maximum bytes of its body.
+    /// Decides on a request whose head is complete. Returns the maximum bytes of its body.
     fn admit(&mut self, request: &Request) -> Result<usize, Answer>;
 
-    /// A request is complete. `None`: `advance` will answer it.
+    /// Handles a complete request. With `None`, `advance` will answer it.
     fn ask(&mut self, ticket: Ticket, request: &Request, body: Vec<u8>) -> Option<Answer>;
 
-    /// Nobody waits for this reply any more.
+    /// Gives up a reply whose client has gone.
     fn abandon(&mut self, ticket: Ticket) {
         let _ = ticket;
     }
 
-    /// Advances pending replies. Returns when it wants to be called again even if nothing wakes it.
+    /// Advances pending replies. Returns when it must be called again even if nothing wakes the server.
     fn advance(&mut self, answers: &mut Vec<(Ticket, Answer)>) -> Option<Instant> {
         let _ = answers;
         None
@@ -140,7 +140,7 @@ pub(crate) struct Counts {
     pub(crate) displaced: Count,
 }
 
-/// A counter that the server increments and anybody may read.
+/// A counter that the server increments and any thread may read.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -197,7 +197,7 @@ impl Service {
         &self.counts
     }
 
-    /// The address it listens at; for port 0 in the setting, with the actual port.
+    /// The address at which it listens; for port 0 in the setting, with the actual port.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -211,7 +211,7 @@ impl Drop for Service {
             && self.waker.wake().is_ok()
             && thread.thread().id() != thread::current().id()
         {
-            // Takes no longer than a call of the site. A thread that panicked has reported it on stderr.
+            // Takes no longer than one call of the site. A thread that panicked has reported it on stderr.
             let _ = thread.join();
         }
     }

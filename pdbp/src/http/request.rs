@@ -65,7 +65,8 @@ impl Refused {
 }
 
 impl Request {
-    /// The request and the length of its head, at most `most` bytes. `None` while the head is incomplete.
+    /// Returns the request and the length of its head, at most `most` bytes; `None` while the head is
+    /// incomplete.
     pub(super) fn read(bytes: &[u8], most: usize) -> Result<Option<(Self, usize)>, Refused> {
         let bad = |why: &str| Refused::new("400 Bad Request", why);
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
@@ -136,7 +137,7 @@ struct Fields<'a>(&'a [httparse::Header<'a>]);
 impl Fields<'_> {
     fn all(&self, name: &str) -> impl Iterator<Item = String> {
         let named = self.0.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
-        // Not `str::trim`: a no-break space is part of the value, and to a proxy in front it is, too.
+        // Not `str::trim`: a no-break space is part of the value, to a proxy in front as well.
         named.map(|header| String::from_utf8_lossy(header.value.trim_ascii()).into_owned())
     }
 
@@ -175,11 +176,11 @@ impl Fields<'_> {
     }
 }
 
-/// Whether all lines end with CR LF. httparse also takes a bare LF for an end, which a proxy in front may take for something else, and then
-/// the two see different requests (RFC 9112 sections 2.2 and 11.2).
+/// Whether all lines end with CR LF. httparse also accepts a bare LF as an end, which a proxy in front may
+/// interpret differently; the two then see different requests (RFC 9112 sections 2.2 and 11.2).
 pub(super) fn has_whole_lines(bytes: &[u8]) -> bool {
     let mut lines = bytes.split(|byte| *byte == b'\n');
-    // What follows the last end.
+    // The rest after the last end.
     lines.next_back();
     lines.all(|line| line.ends_with(b"\r"))
 }
@@ -189,7 +190,7 @@ fn has_word(list: &str, word: &str) -> bool {
     list.split(',').any(|one| one.trim().eq_ignore_ascii_case(word))
 }
 
-/// The host names that a server answers to, besides IP addresses and `localhost`.
+/// The host names that a server answers to, in addition to IP addresses and `localhost`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hosts(Vec<String>);
 
@@ -198,7 +199,7 @@ impl Hosts {
         Self(names.map(plain).collect())
     }
 
-    /// Refuses a request that is not for this server.
+    /// Refuses a request that is not meant for this server.
     pub(super) fn check(&self, request: &Request) -> Result<(), Refused> {
         let Some(authority) = &request.authority else { return Ok(()) };
         let shown: String = authority.chars().take(REPEATED).flat_map(char::escape_default).collect();
@@ -231,7 +232,7 @@ fn plain(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-/// The host, without the port if there is one.
+/// The host, without the port, if any.
 fn host(authority: &str) -> Option<&str> {
     let (host, port) = match authority.rfind(']') {
         Some(end) => authority.split_at(end + 1),

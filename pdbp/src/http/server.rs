@@ -1,7 +1,7 @@
 //! A single-threaded server that never blocks on a client.
 //!
-//! Every connection has a deadline for what it is doing, and every turn of the loop does a bounded amount of work for each, so that
-//! none holds up the others or the shutdown of the server.
+//! Every connection has a deadline for its current stage, and every turn of the loop does a bounded amount of work for each, so
+//! that none holds up the others or the shutdown of the server.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use super::connection::{Connection, Context, Place, network};
 use super::stream::Stream;
 use super::{Answer, Certificate, Hosts, Limits, Site, Ticket};
 
-/// Pause before accepting again after the system refused a connection, for example for lack of file descriptors. That may pass.
+/// Pause before accepting again after the system refused a connection, for example for lack of file descriptors, which may pass.
 const RETRY: Duration = Duration::from_millis(50);
 
 const WOKEN: Token = Token(0);
@@ -33,14 +33,14 @@ pub(super) struct Server<S> {
     may_accept: bool,
     certificate: Option<Certificate>,
     connections: Vec<Connection>,
-    /// Number of connections so far.
+    /// The number of connections so far.
     count: usize,
     context: Context<S>,
     answers: Vec<(Ticket, Answer)>,
 }
 
 impl<S: Site> Server<S> {
-    /// A server and its waker. It ends when it is woken and `stop` is set.
+    /// Makes a server and its waker. The server ends when it is woken and `stop` is set.
     pub(super) fn new(
         listener: std::net::TcpListener,
         limits: Limits,
@@ -81,7 +81,7 @@ impl<S: Site> Server<S> {
         let mut events = Events::with_capacity(64);
         loop {
             let pause = self.turn();
-            // Pairs with the store by the thread that stops it.
+            // Pairs with the store by the thread that stops the server.
             if self.stop.load(Ordering::Acquire) {
                 return;
             }
@@ -101,8 +101,7 @@ impl<S: Site> Server<S> {
         }
     }
 
-    /// Accepts new clients and advances all connections that have something to do. Returns how long there will be nothing to do
-    /// without an event.
+    /// Accepts new clients and advances all connections with pending work. Returns how long to wait for an event.
     fn turn(&mut self) -> Option<Duration> {
         self.context.site.renew();
         self.context.held = self.connections.iter().map(Connection::held).sum();
@@ -121,7 +120,7 @@ impl<S: Site> Server<S> {
                     goes_on |= connection.advance(&mut self.context);
                 }
             }
-            // Such a connection's next request may have arrived already. Replies made now are sent in the next turn.
+            // The next request of such a connection may have arrived already. Replies made now are sent in the next turn.
             wanted = self.context.site.advance(&mut self.answers);
             goes_on |= !self.answers.is_empty();
         }
@@ -133,7 +132,7 @@ impl<S: Site> Server<S> {
         let before = self.connections.len();
         self.connections.retain(|connection| !connection.is_over());
         let (ended, count) = (self.connections.len() < before, self.count);
-        // Last, since a client whose request has arrived meanwhile is no longer silent and keeps its place.
+        // Last, since a client whose request has arrived in the meantime is no longer silent and keeps its place.
         let retry = self.accept().map(|pause| Instant::now() + pause);
         // New connections are served next; and another client may be waiting to be accepted.
         if goes_on || ended || self.count != count {
@@ -144,7 +143,7 @@ impl<S: Site> Server<S> {
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns when to try again, if the system refused.
+    /// Accepts waiting clients. Returns the pause before trying again, if the system refused.
     fn accept(&mut self) -> Option<Duration> {
         while self.may_accept && self.connections.len() < 2 * self.context.limits.clients {
             let (mut stream, address) = match self.listener.accept() {
@@ -154,14 +153,14 @@ impl<S: Site> Server<S> {
                         self.may_accept = false;
                         return None;
                     }
-                    // The client has gone again.
+                    // The client has already gone.
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
                     _ => return Some(RETRY),
                 },
             };
             let place = self.place_for(address);
             let interest = Interest::READABLE | Interest::WRITABLE;
-            // Without its events it would be forgotten.
+            // Without its events the connection would be forgotten.
             if self.poll.registry().register(&mut stream, Token(CONNECTIONS + self.count), interest).is_ok()
                 && let Ok(stream) = Stream::new(stream, self.certificate.as_ref())
             {
@@ -174,8 +173,8 @@ impl<S: Site> Server<S> {
         None
     }
 
-    /// Whether there is a place for another client, if need be that of the client silent for longest; from the same address, if
-    /// that has used up its share.
+    /// Whether another client gets a place, if necessary that of the client silent for longest; from the same address, if that
+    /// address has used up its share.
     fn place_for(&mut self, address: IpAddr) -> Place {
         let limits = &self.context.limits;
         let is_served = |one: &&Connection| one.is_served && !one.is_over();

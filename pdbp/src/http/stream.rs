@@ -1,4 +1,4 @@
-//! The socket of a client, with TLS or without.
+//! A client's socket, with or without TLS.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -19,19 +19,19 @@ pub(super) struct Stream {
 
 impl Stream {
     pub(super) fn new(socket: TcpStream, certificate: Option<&Certificate>) -> io::Result<Self> {
-        // Replies are written whole, and a client that asks again waits for the last bytes of the one before.
+        // Replies are written whole, and a client must have the last bytes of one before it asks again.
         socket.set_nodelay(true)?;
         let session = certificate.map(Certificate::begin).transpose()?;
         Ok(Self { socket, session, has_begun: false })
     }
 
-    /// Whether a short read means that everything was taken.
+    /// Whether a short read means that everything available was taken.
     pub(super) fn is_drained_by_short_reads(&self) -> bool {
         // Except on Unix, only a read that finds nothing re-arms the event.
         self.session.is_none() && cfg!(unix)
     }
 
-    /// Whether the client sends plain text where TLS is required. From now on the reply is plain text, too.
+    /// Whether the client sends plain text where TLS is required. From then on the reply is plain text, too.
     pub(super) fn gives_up_tls(&mut self, error: &io::Error) -> bool {
         error.kind() == io::ErrorKind::Unsupported && self.session.take().is_some()
     }

@@ -7,9 +7,9 @@ use super::*;
 
 /// Longer than any test takes. A test that waits this long fails.
 const NEVER: Duration = Duration::from_secs(3600);
-/// Long enough for a loaded machine; a test that waits so long has failed.
+/// Long enough for a loaded machine; a test that waits this long has failed.
 const SOON: Duration = Duration::from_secs(60);
-/// More than the system buffers for a connection that nobody reads.
+/// More than the system buffers for a connection that is not read.
 const LONG: usize = 64 << 20;
 
 /// A long page and a short one.
@@ -28,7 +28,7 @@ impl Site for TwoPages {
     }
 }
 
-/// No limit of time, and room for two.
+/// No time limits, and room for two.
 const PATIENT: Limits = Limits {
     clients: 2,
     per_address: usize::MAX,
@@ -59,7 +59,8 @@ fn ask(address: SocketAddr, path: &str) -> TcpStream {
     stream
 }
 
-/// Everything that still arrives, until the server has finished; `None` if it breaks off without a word.
+/// Everything that still arrives, until the server has finished; `None` if it closes the connection without a
+/// reply.
 fn rest(mut stream: TcpStream) -> Option<String> {
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
@@ -119,7 +120,7 @@ fn a_client_that_does_not_take_its_answer_keeps_nobody_waiting() {
 #[test]
 fn a_client_that_does_not_close_keeps_nobody_waiting() {
     let server = serve(PATIENT);
-    // The places belong to those being served; these have got what they wanted.
+    // The places belong to clients being served; these have got their replies.
     let mut done: Vec<_> = (0..2).map(|_| ask(server.address(), "/")).collect();
     for stream in &mut done {
         let mut answer = String::new();
@@ -229,11 +230,11 @@ fn addresses_of_a_network_of_ipv6_count_as_one() {
 fn more_clients_than_can_be_refused_at_a_time_wait_for_their_turn() {
     let server = serve(PATIENT);
     let places: Vec<_> = (0..2).map(|_| connect(server.address())).collect();
-    // These do not close when they have been refused.
+    // These clients do not close after they have been refused.
     let refused: Vec<_> = (0..2).map(|_| connect(server.address())).collect();
     refused.iter().for_each(|client| assert_eq!(status(client.try_clone().unwrap()), "503"));
     let waiting = ask(server.address(), "/");
-    // Not the others: the server could see them gone first, and have no place yet.
+    // Not the others: the server could see them leave first, and have no place yet.
     drop(places);
     assert_eq!(status(waiting), "200");
     drop(refused);
@@ -243,7 +244,7 @@ fn more_clients_than_can_be_refused_at_a_time_wait_for_their_turn() {
 fn a_request_that_does_not_end_is_refused_at_its_limit() {
     let server = serve(PATIENT);
     let mut talker = connect(server.address());
-    // Complete before the reply is read, and longer than what the server takes at a time.
+    // Complete before the reply is read, and longer than the server takes at a time.
     talker.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n", server.address()).as_bytes()).unwrap();
     talker.write_all("X: y\r\n".repeat(20_000).as_bytes()).unwrap();
     talker.shutdown(std::net::Shutdown::Write).unwrap();
@@ -285,7 +286,7 @@ fn a_request_for_another_host_is_refused_with_a_remedy() {
     );
 }
 
-/// Sends back what is posted to it, and keeps the connection: at once, or at `/later` when it has been asked twice.
+/// Echoes what is posted to it, and keeps the connection: at once, or at `/later` once it has been asked twice.
 #[derive(Default)]
 struct Echo {
     later: Vec<(Ticket, Vec<u8>)>,
@@ -357,7 +358,7 @@ fn a_connection_is_kept_and_answers_that_come_later_go_to_who_asked() {
     post(&mut a, "/later", 1, "a");
     post(&mut b, "/later", 1, "b");
     assert_eq!((next(&mut a), next(&mut b)), (ok("a"), ok("b")));
-    // Several requests at once, of which the second has to wait for somebody else.
+    // Several requests at once, the second of which has to wait for another client.
     let text =
         |path, body| format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n{body}");
     a.write_all([text("/", "1"), text("/later", "2"), text("/", "3")].concat().as_bytes()).unwrap();
@@ -380,7 +381,7 @@ fn a_body_that_trickles_is_refused_and_one_that_gets_on_is_not() {
     assert_eq!(next(&mut trickling).0, "408");
     trickling.shutdown(std::net::Shutdown::Both).unwrap();
     writer.join().unwrap();
-    // If the machine delays this thread any longer it is refused as well, and tries again.
+    // If the machine delays this thread any longer, it is refused as well, and tries again.
     let began = Instant::now();
     loop {
         let mut steady = connect(server.address());

@@ -47,14 +47,14 @@ impl Certificate {
 pub(super) struct Session(Box<ServerConnection>);
 
 impl Session {
-    /// As [`Read::read`] of the stream. Also performs the handshake.
+    /// Like [`Read::read`] of the stream. Also performs the handshake.
     pub(super) fn read(&mut self, stream: &mut (impl Read + Write), room: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.0.reader().read(room) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 read => return read,
             }
-            // Sends handshake data. If the stream does not take it, it may still have something to read.
+            // Sends handshake data. A stream that does not take it may still have something to read.
             match self.flush(stream) {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
                 _ => {}
@@ -63,14 +63,14 @@ impl Session {
                 return Ok(0);
             }
             if let Err(error) = self.0.process_new_packets() {
-                // Tells the client why, if it listens.
+                // Tells the client why, if it still reads.
                 let _ = self.flush(stream);
                 return Err(invalid(error));
             }
         }
     }
 
-    /// As [`Write::write`] of the stream: takes what there is room for.
+    /// Like [`Write::write`] of the stream: takes as much as there is room for.
     pub(super) fn write(&mut self, stream: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
         self.flush(stream)?;
         let taken = self.0.writer().write(bytes)?;
@@ -80,7 +80,7 @@ impl Session {
         }
     }
 
-    /// Writes out what the stream has not taken yet.
+    /// Writes out data that the stream has not taken yet.
     pub(super) fn flush(&mut self, stream: &mut impl Write) -> io::Result<()> {
         while self.0.wants_write() {
             if self.0.write_tls(stream)? == 0 {
@@ -90,10 +90,10 @@ impl Session {
         Ok(())
     }
 
-    /// Announces that nothing more will come.
+    /// Announces the end of the data.
     pub(super) fn close(&mut self, stream: &mut impl Write) {
         self.0.send_close_notify();
-        // If the peer does not take it, it sees the end of the stream.
+        // A peer that does not take the notice sees the end of the stream.
         let _ = self.flush(stream);
     }
 }
