@@ -1,4 +1,4 @@
-//! The cluster: which nodes there are and what connects them.
+//! The cluster: its nodes and what connects them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::served::Listeners;
 use crate::trace::Trace;
 
 /// The nodes of a running cluster that this process hosts. A node stops once the cluster, all its [`Node`] handles and its parts
-/// have been dropped. Messages it sent that have not yet arrived are then lost; call [`Node::quiesce`] first to wait for them.
+/// have been dropped. Messages it sent that have not yet arrived are then lost; to wait for them, call [`Node::quiesce`] first.
 pub struct Cluster {
     nodes: Vec<Node>,
     settings: Settings,
@@ -35,7 +35,8 @@ impl Cluster {
     }
 
     /// Starts the cluster that the environment and the configuration file describe, as `Builder::from_env()?.start()`. Under a
-    /// launcher such as `mpirun` each process hosts one node; otherwise this process hosts as many as the setting `nodes` says.
+    /// launcher such as `mpirun`, each process hosts one node; otherwise this process hosts all nodes, the number given by the
+    /// setting `nodes`.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -49,19 +50,19 @@ impl Cluster {
     }
 
     /// Number of nodes in the whole cluster. In an open cluster (the setting `found`) this is the number of places;
-    /// [`Node::members`] says which are taken.
+    /// [`Node::members`] lists those that are taken.
     pub fn size(&self) -> usize {
         usize::from(self.settings.nodes)
     }
 
-    /// Address at which the cluster's gateway accepts trunks, if the gateway is in this process: the setting `listen` of a cluster
-    /// with a name (`grid`). Needs the feature `net`.
+    /// The address at which the cluster's gateway accepts trunks, if the gateway is in this process: the setting `listen` of a
+    /// cluster with a name (`grid`). Needs the feature `net`.
     #[cfg(feature = "net")]
     pub fn address(&self) -> Option<std::net::SocketAddr> {
         self.nodes.iter().find_map(|node| node.gateway.as_ref()?.address())
     }
 
-    /// The settings in effect; prints as a TOML file with the origin of each value.
+    /// The settings in effect; they print as a TOML file with the origin of each value.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -80,7 +81,7 @@ impl Cluster {
         &self.nodes
     }
 
-    /// Returns the nodes by value. A node that is dropped, with all its clones and parts, stops, and its peers see it fail.
+    /// Returns the nodes by value. Once a node and all its clones and parts have been dropped, it stops, and its peers see it fail.
     pub fn into_nodes(self) -> Vec<Node> {
         self.nodes
     }
@@ -88,7 +89,7 @@ impl Cluster {
     /// Runs a function once for every node that this process hosts, each on its own thread, and returns the results in node order.
     ///
     /// # Panics
-    /// If one call panics, the others' blocking calls return the error `Interrupted`, as in
+    /// If one call panics, the blocking calls of the others return the error `Interrupted`, as in
     /// [`interruptible`](crate::interruptible), since what they wait for may never come. The first panic resumes once all threads
     /// have returned.
     pub fn run<R: Send>(&self, program: impl Fn(Node) -> R + Sync) -> Vec<R> {
@@ -114,8 +115,8 @@ impl Cluster {
 }
 
 impl Builder {
-    /// Starts the nodes that this process hosts and returns once all nodes of the cluster know each other. The setting `transport`
-    /// says how they are connected. By default that is MPI under a launcher such as `mpirun`, sockets if `listen` or `join` is set
+    /// Starts the nodes that this process hosts, and returns once all nodes of the cluster know each other. The setting `transport`
+    /// selects what connects them. By default that is MPI under a launcher such as `mpirun`, sockets if `listen` or `join` is set
     /// (both with one node per process), and threads of this process otherwise.
     ///
     /// # Errors
@@ -204,7 +205,7 @@ impl Builder {
     /// that initialise and finalise MPI themselves. Collective: every process of the communicator must call it. Needs the feature
     /// `mpi`; communicators of the crate `mpi` (rsmpi) need `mpi-linked`.
     ///
-    /// With a progress thread MPI must have been initialised with `MPI_THREAD_MULTIPLE`, since the program may call it at the same
+    /// With a progress thread, MPI must have been initialised with `MPI_THREAD_MULTIPLE`, since the program may call it at the same
     /// time; otherwise `MPI_THREAD_SERIALIZED` is enough.
     ///
     /// # Errors
@@ -262,10 +263,10 @@ impl Builder {
     }
 
     /// Starts nodes on the given transports and block memories, and returns once they and all other nodes of the cluster know each
-    /// other. This lets a program choose its backend: a process of an MPI job gives its one node (`Backend::over_mpi`), tests give
-    /// several. The number of transports is the number of nodes, and `memory_bytes` is ignored: block memory is as long as it is.
-    /// Nodes of other processes need the same values of the settings that must agree ([`Setting`](pdbp_core::engine::Setting)); if
-    /// they differ, both sides report which.
+    /// other. This lets a program choose its backend: a process of an MPI job passes its one node (`Backend::over_mpi`), tests pass
+    /// several. The transports determine the number of nodes, and each memory its own size: `memory_bytes` is ignored. Nodes of
+    /// other processes need the same values of the settings that must agree ([`Setting`](pdbp_core::engine::Setting)); if values
+    /// differ, both sides report which.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -347,7 +348,7 @@ impl Builder {
     }
 }
 
-/// In an open cluster: the members that this node needs a link to and has none yet.
+/// In an open cluster: the members to which this node needs a link and has none yet.
 fn unlinked(engine: &NodeEngine, settings: &Settings) -> impl Iterator<Item = NodeId> {
     let (me, is_open) = (engine.config().node, engine.config().is_open());
     let is_needed = move |node: NodeId| !settings.needs_founder_only || node.index() == 0;

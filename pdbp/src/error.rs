@@ -83,7 +83,7 @@ macro_rules! from_late {
 
 from_late!(WaitError SendError RecvError RegisterError);
 
-/// Two nodes were given different values of a setting that must be the same on all. They cannot talk to each other.
+/// Two nodes were given different values of a setting that must be the same on all nodes. They cannot talk to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsDiffer {
     /// The other node.
@@ -106,11 +106,11 @@ impl SettingsDiffer {
             Setting::Voters => ("found", |value, _| format!("with {value} voters")),
             Setting::Lease => ("lease_ms", |value, _| (value as f64 / 1e6).to_string()),
             Setting::Routing => ("routing", |value, _| if value == 0 { "direct" } else { "grid" }.to_owned()),
-            // The engine's figure includes rows that each node may take for itself, besides those of parts.
+            // The engine's figure includes the rows that each node may take for itself, in addition to those of parts.
             Setting::Parts => {
                 ("parts", |value, nodes| value.saturating_sub(OWN_ROWS as u64 * u64::from(nodes)).to_string())
             }
-            // Not a program's setting: another version of this library.
+            // Not a setting of programs: the peer runs another version of this library.
             _ => ("version", |value, _| format!("with another value inside ({value})")),
         };
         Self { peer: found.peer, setting, own: show(found.own, nodes), theirs: show(found.theirs, nodes) }
@@ -129,7 +129,7 @@ impl fmt::Display for SettingsDiffer {
 
 impl std::error::Error for SettingsDiffer {}
 
-/// Why a message or stream segment was not sent. Nothing of it is under way, except for segments of a message longer than a block, which
+/// Why a message or stream segment was not sent. No part of it is in flight, except for segments of a message longer than a block, which
 /// the receiver then discards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -165,13 +165,12 @@ pub enum SendError {
     },
     /// A task waits while nobody polls the node, as with [`Progress::Inline`](crate::Progress::Inline).
     NobodyPolls,
-    /// The part no longer exists. This is noticed when a block is begun for it: messages that were packed into an open block before, or
-    /// that were sent before this node had heard of it, are discarded at the part's node, without an error here (see
-    /// [`Part`](crate::Part)).
+    /// The part no longer exists. This is noticed when a block is begun for it. Messages that were packed into a block already open, or
+    /// sent before this node had learnt of it, are discarded at the part's node, without an error here (see [`Part`](crate::Part)).
     NoSuchPart(Target),
-    /// The target is a part of a node that the cluster does not have: it is from another cluster, or no target.
+    /// The target names a node that the cluster does not have: it comes from another cluster, or is no target at all.
     NoSuchNode(NodeId),
-    /// The message is longer than a receiver reassembles.
+    /// The message is longer than what a receiver reassembles.
     TooLong {
         /// Its length.
         bytes: usize,
@@ -185,7 +184,7 @@ pub enum SendError {
         /// The longest message that travels in one block.
         limit: usize,
     },
-    /// A command, or one of many small messages of a device, does not fit in a block, and must travel in one.
+    /// A command, or one of many small messages of a device, does not fit in a block. These cannot be split.
     LongerThanBlock {
         /// Its length.
         bytes: usize,
@@ -321,7 +320,7 @@ pub enum RecvError {
     PeerFailed(NodeId),
     /// Another part of this node is in a superstep.
     SuperstepTaken,
-    /// A node was asked to wait for a part of another node.
+    /// A node was asked to wait for a part that belongs to another node.
     OtherNode {
         /// The part.
         part: Target,

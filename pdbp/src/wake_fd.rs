@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 
-/// A file descriptor that becomes readable when something has arrived that a part was polled for: for event loops over `poll`,
-/// `epoll` or `kqueue`. It can serve any number of parts and streams. It is the reading end of a pipe that holds at most one byte,
-/// which nobody else may read.
+/// A file descriptor that becomes readable when something that a part was polled for has arrived: for event loops over `poll`,
+/// `epoll` or `kqueue`. It can serve any number of parts and streams. It is the reading end of a pipe that holds at most one byte.
+/// Nobody else may read from it.
 ///
 /// Clear it, poll with its [`context`](Self::context) until everything is pending, and then wait for it: whatever arrives after a
-/// call returned pending makes it readable, even before the wait has begun. See [`Part::poll_recv`](crate::Part::poll_recv) for the
-/// calls, and for who must poll the node.
+/// call has returned pending makes it readable, even before the wait has begun. See [`Part::poll_recv`](crate::Part::poll_recv) for
+/// the calls, and for which thread must poll the node.
 ///
 /// ```
 /// use pdbp::{Cluster, PartKind, WakeFd};
@@ -46,7 +46,7 @@ pub struct WakeFd {
 struct PipeBell {
     reader: PipeReader,
     writer: PipeWriter,
-    /// Whether there is a byte in the pipe, or about to be.
+    /// Whether a byte is in the pipe, or about to be.
     rung: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ impl WakeFd {
         Ok(Self { waker: Waker::from(Arc::clone(&bell)), bell })
     }
 
-    /// The context to poll with, for calls that are to make it readable.
+    /// The context for polls that are to make the descriptor readable.
     pub fn context(&self) -> Context<'_> {
         Context::from_waker(&self.waker)
     }
@@ -71,14 +71,14 @@ impl WakeFd {
         self.bell.rung.load(Ordering::Acquire)
     }
 
-    /// Makes it unreadable; call it before polling. Returns whether anything had arrived.
+    /// Makes the descriptor unreadable; call this before polling. Returns whether anything had arrived.
     pub fn clear(&self) -> bool {
         let rung = self.is_rung();
-        // Not reset before the byte is out, so there is never a second one.
+        // Reset only after the byte has been read, so there is never a second one.
         if rung {
             let mut byte = [0];
-            // Whoever has set it writes the byte at once. With both ends of the pipe here, the only error is an interrupt, after
-            // which this reads again.
+            // The waker that set `rung` writes the byte at once. With both ends of the pipe here, the only possible error is an
+            // interrupt, after which this reads again.
             while let Err(error) = (&self.bell.reader).read(&mut byte)
                 && error.kind() == io::ErrorKind::Interrupted
             {}
@@ -106,9 +106,9 @@ impl Wake for PipeBell {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Acquire: the byte before this one has been read.
+        // Acquire: the previous byte has been read.
         if !self.rung.swap(true, Ordering::AcqRel) {
-            // As for reading. An empty pipe has room.
+            // Retried after an interrupt, as in `clear`. An empty pipe has room.
             while let Err(error) = (&self.writer).write(&[1])
                 && error.kind() == io::ErrorKind::Interrupted
             {}

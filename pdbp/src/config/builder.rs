@@ -1,4 +1,4 @@
-//! What a program sets: one method for each setting.
+//! The settings that a program makes: one method for each.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -125,15 +125,15 @@ impl Builder {
         Self::default()
     }
 
-    /// Begins with the file that `PDBP_CONFIG` names and the environment; see the [module](super).
+    /// Begins with the environment and the file that `PDBP_CONFIG` names; see the [module](super).
     ///
     /// # Errors
-    /// [`ConfigError`] for a setting there that cannot be used.
+    /// [`ConfigError`] for a setting in them that cannot be used.
     pub fn from_env() -> Result<Self, ConfigError> {
         Settings::load(None).map(Self::from)
     }
 
-    /// As [`from_env`](Self::from_env), as if `PDBP_CONFIG` named this file.
+    /// As [`from_env`](Self::from_env), with this file in place of the one that `PDBP_CONFIG` names.
     ///
     /// # Errors
     /// See [`ConfigError`].
@@ -142,7 +142,7 @@ impl Builder {
     }
 
     /// Adds a trunk to another cluster, `cluster`, whose gateway listens at `address`: host and port, or a URL such as
-    /// `https://host:7210`. Adds to [`Settings::trunks`]. This cluster needs a name of its own, [`grid`](Self::grid).
+    /// `https://host:7210`. Adds to [`Settings::trunks`]. This cluster needs its own name, [`grid`](Self::grid).
     #[must_use]
     pub fn trunk(self, cluster: &str, address: impl std::fmt::Display) -> Self {
         let known = self.settings.trunks.iter().map(|trunk| trunk.to_string());

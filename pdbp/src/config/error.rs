@@ -11,7 +11,7 @@ use super::{KEYS, Origin, Settings};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// There is no such key.
+    /// The key does not exist.
     UnknownKey {
         /// The key.
         key: String,
@@ -49,13 +49,13 @@ pub enum ConfigError {
     },
     /// The values contradict each other.
     Engine(pdbp_core::ConfigError),
-    /// `memory_bytes` is too little for what each row of blocks, and control messages, have from the start.
+    /// `memory_bytes` is too small for the blocks that each row, and control messages, have from the start.
     TooLittleMemory {
         /// The setting.
         bytes: usize,
         /// Where it was set.
         origin: Origin,
-        /// The least that would do, with the other settings as they are.
+        /// The smallest value that would do, with the other settings as they are.
         least: usize,
     },
     /// The block memory of a node could not be allocated.
@@ -103,7 +103,7 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl ConfigError {
-    /// What the engine says of settings, by the names that users know.
+    /// Translates what the engine reports about settings into the names that users know.
     pub(crate) fn of(settings: &Settings, error: pdbp_core::ConfigError) -> Self {
         let mut entries = settings.entries();
         match (error, entries.find(|entry| entry.key == "memory_bytes" && settings.memory_bytes != 0)) {

@@ -5,18 +5,18 @@ use std::path::PathBuf;
 
 /// Who drives progress on a node.
 ///
-/// In every mode a part that waits polls for 50 to 400 µs and then sleeps until a peer wakes it, so that an idle node costs next to
+/// In every mode a part that waits polls for 50 to 400 µs and then sleeps until a peer wakes it, so an idle node costs next to
 /// nothing. While it polls it yields to other programs. If those compute all the time, it polls for at most 50 µs and does not
 /// yield, since it would get its processor back only a time slice later. Most round trips then still take microseconds; some take a
 /// time slice or more. `pdbp ping` shows both, next to two threads over a channel of the standard library in the same run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// A thread of the node, which steps in when no part calls into PDBP.
+    /// A thread of the node, which steps in while no part calls into PDBP.
     Thread,
     /// The parts, in every call. The last messages of a part that makes no more calls stay in their block: call
     /// [`flush`](crate::Part::flush). Fastest for small messages.
     Inline,
-    /// The host's event loop, by [`Node::poll`](crate::Node::poll), in addition to the parts.
+    /// The host's event loop, through [`Node::poll`](crate::Node::poll), in addition to the parts.
     Host,
 }
 
@@ -46,7 +46,7 @@ pub enum TransportKind {
     /// join ([`Settings::join`](super::Settings::join)). Needs the feature `net`.
     Net,
     /// Threads of this process on a simulated [fabric of switches](super::Settings::fabric), in virtual time, which advances
-    /// whenever a node is idle. Events follow the order of the threads, so that runs do not repeat exactly. Needs the feature
+    /// whenever a node is idle. Events follow the order in which the threads run, so runs do not repeat exactly. Needs the feature
     /// `rapidio`.
     Rapidio,
 }
@@ -106,7 +106,7 @@ impl From<&MpiLibrary> for pdbp_mpi::Library {
 pub enum Tls {
     /// Not at all.
     Off,
-    /// With self-signed certificates that each process makes when it starts and nobody verifies. Both ends prove by the
+    /// With self-signed certificates that each process makes when it starts and nobody verifies. Both ends prove with the
     /// [token](super::Settings::token_file) that they belong to the cluster and that nobody is in between.
     Token,
     /// As with `Token`, and with certificates from a folder: `cert.pem` and `key.pem` of this process, for the name `pdbp`, and
@@ -126,11 +126,11 @@ pub enum Framing {
 /// How a trunk is opened: the scheme of the URL in [`trunks`](super::Settings::trunks).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// PDBP's frames, encrypted if [`tls`](super::Settings::tls) says so.
+    /// PDBP's frames, encrypted if [`tls`](super::Settings::tls) is on.
     Tcp,
-    /// PDBP's frames, always encrypted: as by [`Tls::Token`] if `tls` is off.
+    /// PDBP's frames, always encrypted: with [`Tls::Token`] if `tls` is off.
     Tls,
-    /// SOAP ([`Framing::Soap`]), encrypted if `tls` says so.
+    /// SOAP ([`Framing::Soap`]), encrypted if `tls` is on.
     Http,
     /// SOAP, always encrypted, as with `tls://`.
     Https,
@@ -151,9 +151,9 @@ impl fmt::Display for Scheme {
 /// How a process compresses the blocks that it sends over sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
-    /// No compression: the right choice if the network is faster than a codec, that is, from a few Gb/s.
+    /// No compression: the right choice if the network is faster than a codec, that is, from a few Gb/s upwards.
     None,
-    /// Per link, whichever carries the most, found by trying: none, LZ4 or Zstandard.
+    /// Per link, whichever of none, LZ4 and Zstandard carries the most, found by trying.
     Auto,
     /// LZ4.
     Lz4,
@@ -190,7 +190,7 @@ pub enum PinMemory {
     Off,
     /// If there is a device and locking succeeds.
     Auto,
-    /// In the context of the device with this number, which makes it so for all devices.
+    /// In the context of the device with this number, which locks it for all devices.
     Device(u16),
 }
 

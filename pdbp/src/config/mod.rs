@@ -1,10 +1,10 @@
 //! Configuration: builder over environment over file over default.
 //!
 //! Every setting has one name. In a TOML file it is a key (`block_bytes = 65536`), in the environment a variable
-//! (`PDBP_BLOCK_BYTES=65536`), on the [`Builder`] a method or [`set`](Builder::set). File and environment count for a builder made by
-//! [`Builder::from_env`] or [`Builder::file`], and for [`Cluster::from_env`](crate::Cluster::from_env); not for [`Builder::new`] and
-//! [`Cluster::local`](crate::Cluster::local). The file is named by `PDBP_CONFIG`. A key that does not exist, or a value out of range, is
-//! an error that names it and where it came from. [`Settings`] prints as a TOML file that says where each value came from.
+//! (`PDBP_BLOCK_BYTES=65536`), on the [`Builder`] a method or [`set`](Builder::set). File and environment apply to a builder made by
+//! [`Builder::from_env`] or [`Builder::file`], and to [`Cluster::from_env`](crate::Cluster::from_env), but not to [`Builder::new`] and
+//! [`Cluster::local`](crate::Cluster::local). `PDBP_CONFIG` names the file. An unknown key, or a value out of range, is an error that
+//! names it and where it was set. [`Settings`] prints as a TOML file that notes where each value came from.
 
 mod builder;
 mod error;
@@ -54,7 +54,7 @@ pub struct Entry<'a> {
     pub key: &'static str,
     /// The environment variable that sets it.
     pub variable: String,
-    /// Its value, as `set` takes it.
+    /// Its value, as `set` accepts it.
     pub value: String,
     /// Where the value came from.
     pub origin: &'a Origin,
@@ -64,13 +64,13 @@ pub struct Entry<'a> {
 
 /// All settings with their effective values.
 ///
-/// Nodes must agree on `block_bytes`, `routing`, `masters`, `lease`, `parts` and `stream_pipes`: a node that finds different values
-/// at another when it starts reports it ([`SettingsDiffer`](crate::SettingsDiffer)). All other settings may differ from node to
-/// node; over MPI the processes also compare `row_blocks` and `mpi_shared_memory`.
+/// Nodes must agree on `block_bytes`, `routing`, `masters`, `lease`, `parts` and `stream_pipes`: a starting node that finds a different
+/// value on another reports it ([`SettingsDiffer`](crate::SettingsDiffer)). All other settings may differ from node to node; over MPI
+/// the processes also compare `row_blocks` and `mpi_shared_memory`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Number of nodes. Over sockets, the number of processes that the founder waits for, itself included; those that join learn it
-    /// from the founder. Over MPI the number of processes counts instead.
+    /// Number of nodes. Over sockets, the number of processes that the founder waits for, itself included; those that join learn it from
+    /// the founder. Over MPI, the number of processes counts instead.
     pub nodes: u16,
     /// What carries blocks between nodes.
     pub transport: TransportKind,
@@ -84,17 +84,16 @@ pub struct Settings {
     pub listen: Option<String>,
     /// Over sockets: the address at which others reach this process, as host and port, if that is neither where it
     /// [listens](Self::listen) nor the address its connections come from: behind a router that forwards a port. All others use it,
-    /// those in its own network too.
+    /// including those in its own network.
     pub advertise: Option<String>,
     /// Over sockets: the address of the founder of the cluster that this process joins. To join an open cluster, the address of any
-    /// member will do, and there may be several, separated by commas, which are tried in turn.
+    /// member will do; several addresses, separated by commas, are tried in turn.
     pub join: Option<String>,
     /// Over sockets: whether this process, alone, founds an *open* cluster of [`nodes`](Self::nodes) places (16 by default), which
-    /// others [`join`](Self::join) and leave at any time. With one of [`masters`](Self::masters), the default here, the cluster
-    /// ends with this process. With three, any one of them may die, this one included. A master that is restarted while the others
-    /// live rejoins as a master: it waits three seconds for them at its [`listen`](Self::listen) address, which it needs for that.
-    /// If none of them reached it in that time it would found a second cluster; a [`founding_file`](Self::founding_file) prevents
-    /// that.
+    /// others [`join`](Self::join) and leave at any time. With one of [`masters`](Self::masters), the default here, the cluster ends
+    /// with this process. With three, any one of them may die, this one included. A master that is restarted while the others live
+    /// rejoins as a master: it waits three seconds for them at its [`listen`](Self::listen) address, which must be set for that. If none
+    /// of them reached it in that time, it would found a second cluster; a [`founding_file`](Self::founding_file) prevents that.
     pub found: bool,
     /// A file that a process writes when it [`founds`](Self::found) a cluster of several masters. If the file exists already, the
     /// process founds no cluster: it waits up to [`timeout`](Self::timeout) to be contacted by the masters of the earlier one and
@@ -105,14 +104,14 @@ pub struct Settings {
     /// The name of this cluster among those it has trunks to: a letter, then letters, digits, `-` and `_`, 16 characters at most.
     /// The process with node 0 is the gateway and accepts trunks at [`listen`](Self::listen). Needs the feature `net`.
     pub grid: Option<String>,
-    /// The clusters that this one opens trunks to, with the address of each one's gateway. This one needs a name too,
+    /// The clusters to which this one opens trunks, with the address of each one's gateway. This cluster needs a name too,
     /// [`grid`](Self::grid).
     pub trunks: Vec<Trunk>,
     /// Bytes that a gateway buffers for each trunk, half of them outbound and half inbound. One part may take as much of a half as
     /// is still free in it. Beyond that, senders wait.
     pub trunk_bytes: usize,
-    /// How long a gateway that shuts down waits for parts of its own cluster that do not read what comes back to them. What is
-    /// unread after that is lost.
+    /// How long a gateway that shuts down waits for parts of its own cluster that do not read the replies sent to them. Anything unread
+    /// after that is lost.
     pub farewell: Duration,
     /// A file with a secret that all processes of a cluster over sockets share: 32 characters or more. A founder creates it if it
     /// does not exist.
@@ -123,12 +122,11 @@ pub struct Settings {
     /// Over sockets: permits unencrypted connections between hosts, which anybody in between can read and change; see
     /// [`tls`](Self::tls).
     pub plain: bool,
-    /// Over sockets: the framing of the connections that this process opens; it accepts either. For trunks,
-    /// [`trunks`](Self::trunks) says it.
+    /// Over sockets: the framing of the connections that this process opens; it accepts either. For trunks, [`trunks`](Self::trunks)
+    /// determines it.
     pub framing: Framing,
-    /// Over sockets: how this process compresses the blocks that it sends, to nodes of its cluster and over trunks alike. The
-    /// default is [`Codec::None`] within the cluster and [`Codec::Auto`] over trunks. Received blocks are expanded whatever this
-    /// says.
+    /// Over sockets: how this process compresses the blocks that it sends, to nodes of its cluster and over trunks alike. The default is
+    /// [`Codec::None`] within the cluster and [`Codec::Auto`] over trunks. Received blocks are decompressed regardless of this setting.
     pub codec: Codec,
     /// Over sockets: how long a link may be without a connection before it counts as failed. Until then nothing is lost or
     /// duplicated.
@@ -137,7 +135,7 @@ pub struct Settings {
     /// [`Routing::Grid`] a node needs memory for about 2·√M of M peers, and two hops take twice as long; see
     /// [`pdbp_core::routing`]. Up to a few hundred nodes [`Routing::Direct`] is the better choice.
     pub routing: Routing,
-    /// Over MPI: which library to load. A process loads one, once.
+    /// Over MPI: which library to load. A process loads only one, once.
     pub mpi: MpiLibrary,
     /// Over MPI: whether processes of one host read each other's blocks in shared memory.
     pub mpi_shared_memory: bool,
@@ -152,21 +150,21 @@ pub struct Settings {
     /// [group](crate::collective::Group) that has one member on each of several nodes. If one member has it off, the whole group
     /// does without.
     pub group_switches: bool,
-    /// Device messages of at least this many bytes are carried by MPI itself, from device memory to device memory, between ranks
-    /// whose MPI is CUDA-aware; 0: all go through blocks. Needs the features `cuda` and `mpi`.
+    /// MPI itself carries device messages of at least this many bytes, from device memory to device memory, between ranks whose MPI is
+    /// CUDA-aware; with 0, all go through blocks. Needs the features `cuda` and `mpi`.
     pub mpi_device_bytes: usize,
     /// Payload bytes of a block, its header excluded. A longer message travels in segments. The same on all nodes.
     pub block_bytes: usize,
     /// Bytes at which a block of short messages is sent. Less than a block costs throughput where each node has its own cores, and
     /// may gain some where they share a small cache.
     pub pack_bytes: usize,
-    /// Bytes of the UMB of each node. It never grows. 0 stands for 8 MiB, or twice what all rows need at the start if that is more:
-    /// little enough to stay in a cache. In addition, a part that sends much to other nodes of its host has 16 KiB for each of
-    /// them, 32 nodes at most, and a stream or a loan to them up to a block.
+    /// Bytes of the UMB of each node. It never grows. 0 means 8 MiB, or twice what all rows need at the start if that is more: little
+    /// enough to stay in a cache. In addition, a part that sends much to other nodes of its host has 16 KiB for each of them, for at
+    /// most 32 nodes, and a stream or a loan to them has up to a block.
     pub memory_bytes: usize,
-    /// Whether the blocks of all nodes of this process, and those of other processes of the host that are read in place, are
-    /// page-locked for CUDA devices. This makes starting slower, and locked memory cannot be swapped out; without it the driver
-    /// copies through a buffer of its own, which is slower. Needs the feature `cuda`.
+    /// Whether the blocks of all nodes of this process, and those of other processes of the host that are read in place, are page-locked
+    /// for CUDA devices. This makes starting slower, and locked memory cannot be swapped out; without it the driver copies through its
+    /// own buffer, which is slower. Needs the feature `cuda`.
     pub pin_memory: PinMemory,
     /// N, the maximum number of elements in a row.
     pub row_blocks: u32,
@@ -176,7 +174,7 @@ pub struct Settings {
     pub policy: PolicyKind,
     /// The value of SU above which rows grow, in thousandths.
     pub threshold: Threshold,
-    /// How long a message waits at least in a block that is not full. With a progress thread it may take half a millisecond more (4
+    /// Minimum time for which a message waits in a block that is not full. With a progress thread it may take half a millisecond more (4
     /// ms if there are more nodes than processors), and up to 50 times as long while the destination has not read what it was sent
     /// before. [`flush`](crate::Part::flush) sends at once.
     pub flush_after: Duration,
@@ -188,13 +186,13 @@ pub struct Settings {
     /// ([`found`](Self::found)) this many of its places, fewer than [`nodes`](Self::nodes), are for processes with the
     /// [`role`](Self::role) of a master; there the default is 1, and processes that join learn it.
     pub masters: u16,
-    /// A node that gives no sign of life for this long is declared down; zero: only when its transport reports that it has failed.
-    /// All nodes must poll more often than that, so with [`Progress::Inline`] a program must keep calling. The same on all nodes.
-    /// Over sockets with progress threads the default is 2 s, since nothing else detects that a host has gone.
+    /// A node that gives no sign of life for this long is declared down; with zero, only when its transport reports that it has failed.
+    /// All nodes must poll more often than that, so with [`Progress::Inline`] a program must keep calling. The same on all nodes. Over
+    /// sockets with progress threads the default is 2 s, since nothing else detects that a host has gone.
     pub lease: Duration,
     /// Who drives progress.
     pub progress: Progress,
-    /// How long calls wait that have no timeout of their own.
+    /// How long a call waits if it takes no timeout.
     pub timeout: Duration,
     /// Maximum number of parts in the whole cluster (PTA). The same on all nodes.
     pub parts: usize,
@@ -206,37 +204,36 @@ pub struct Settings {
     pub stream_pipes: u16,
     /// Number of deliveries that a private pipe holds.
     pub pipe_depth: usize,
-    /// Bytes that reassembly may hold at a time, on one node, for messages longer than a block, counted until they are dropped. A
-    /// sender waits until there is room for its message; a message longer than this is refused at its sender.
+    /// Bytes that reassembly may hold at a time, on one node, for messages longer than a block; they count until the messages are
+    /// dropped. A sender waits until there is room for its message; a message longer than this is refused at its sender.
     pub assembly_bytes: usize,
     /// Whether nodes answer requests for their figures.
     pub monitor: MonitorKind,
     /// Where the figures of all nodes are served over HTTP, as host and port; port 0 picks any free port. Needs the feature
     /// `metrics`.
     pub metrics: Option<String>,
-    /// Host names that `metrics` and `desk` answer to, besides those in these settings, `localhost` and any IP address; see
+    /// Host names that `metrics` and `desk` answer to, in addition to those in these settings, `localhost` and any IP address; see
     /// `monitor::Endpoint`.
     pub metrics_hosts: Vec<String>,
     /// Index of the node that serves `metrics`.
     pub metrics_node: u16,
-    /// Where programs without PDBP reach parts through SOAP, as host and port; port 0 picks any free port. An address that other
-    /// hosts can reach needs a [`client_token_file`](Self::client_token_file), and [`desk_tls`](Self::desk_tls) or
-    /// [`plain`](Self::plain). Needs the feature `desk`, and [`progress`](Self::progress) that does not depend on the program's
-    /// calls.
+    /// Where programs without PDBP reach parts through SOAP, as host and port; port 0 picks any free port. An address that other hosts
+    /// can reach needs a [`client_token_file`](Self::client_token_file), and [`desk_tls`](Self::desk_tls) or [`plain`](Self::plain).
+    /// Needs the feature `desk`, and a [`progress`](Self::progress) mode that does not depend on the program's calls.
     pub desk: Option<String>,
     /// Index of the node that serves `desk`.
     pub desk_node: u16,
-    /// A folder with the certificate chain `cert.pem` and its key `key.pem`: with it [`desk`](Self::desk) uses TLS 1.3. Needs the
+    /// A folder with the certificate chain `cert.pem` and its key `key.pem`, with which [`desk`](Self::desk) uses TLS 1.3. Needs the
     /// feature `tls`.
     pub desk_tls: Option<PathBuf>,
-    /// A file with the secret that clients of `desk` and `metrics` send as bearer token. Not the one in
-    /// [`token_file`](Self::token_file): a client may ask, but not join.
+    /// A file with the secret that clients of `desk` and `metrics` send as a bearer token. Not the one in
+    /// [`token_file`](Self::token_file): a client may make requests, but not join.
     pub client_token_file: Option<PathBuf>,
-    /// The file to write a trace of what the nodes do to.
+    /// The file that a trace of the nodes' activity is written to.
     pub trace: Option<PathBuf>,
     /// Maximum number of events in a trace.
     pub trace_events: usize,
-    /// How long masters wait for each other's messages, and a process that joins for an answer: several times a round trip.
+    /// How long masters wait for each other's messages, and a joining process for an answer: several times a round trip.
     pub(crate) patience: Duration,
     origins: Vec<Origin>,
     /// In an open cluster, a node that joins links to the founder only and starts once that link is up: short-lived nodes do not
@@ -304,9 +301,9 @@ impl Default for Settings {
             client_token_file: None,
             trace: None,
             trace_events: 1_000_000,
-            // Long enough where there are more nodes than processors.
+            // Long enough even with more nodes than processors.
             patience: Duration::from_millis(100),
-            // One by one: of a copied enum valgrind says that a program looks at what nobody wrote.
+            // One by one: for a copied enum, valgrind reports a read of uninitialised memory.
             origins: KEYS.iter().map(|_| Origin::Default).collect(),
             needs_founder_only: false,
         }
@@ -348,7 +345,7 @@ impl Settings {
         self.masters.clamp(1, self.nodes.max(1))
     }
 
-    /// How blocks arrive between two nodes of this process; `None` when they have no link.
+    /// How blocks arrive between two nodes of this process; `None` if they have no link.
     pub(crate) fn local_link(&self, from: usize, to: usize) -> Option<Arrival> {
         let node = |i: usize| u16::try_from(i).ok().and_then(NodeId::new);
         let relay = self.routing.relay(self.nodes, self.masters_there_are(), node(from)?, node(to)?);
@@ -379,8 +376,8 @@ impl Settings {
         self.row_blocks as usize + CONTROL_BLOCKS
     }
 
-    /// The transport to use, where the setting `transport` leaves it open; `in_job` says whether an MPI launcher has started this
-    /// process as one of several.
+    /// The transport to use if the setting `transport` leaves it open. `in_job`: whether an MPI launcher has started this process as one
+    /// of several.
     pub(crate) fn transport_here(&self, in_job: bool) -> TransportKind {
         match self.transport {
             TransportKind::Auto if self.join.is_some() || self.found => TransportKind::Net,
@@ -400,7 +397,7 @@ impl Settings {
         }
     }
 
-    /// Sets one setting by name; `origin` records who set it.
+    /// Sets one setting by name; `origin` records where the value came from.
     ///
     /// # Errors
     /// [`ConfigError::UnknownKey`] and [`ConfigError::Value`].
@@ -462,7 +459,7 @@ impl Settings {
             }
             // Both ends of a trunk need a name.
             let unnamed = known.name == "trunks" && !self.trunks.is_empty() && self.grid.is_none();
-            // A port that is forwarded to any free port leads nowhere.
+            // A port that is forwarded to an arbitrary free port leads nowhere.
             let unreachable = known.name == "advertise" && self.advertise.is_some() && self.listen.is_none();
             if unnamed || unreachable || (known.set)(&mut self.clone(), &value).is_none() {
                 let (origin, expected) = (origin.clone(), known.expected);

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{Codec, ConfigError, Origin, Progress, Settings, TransportKind, position};
 
 impl Settings {
-    /// Whether `listen` is for the gateway's trunks; over sockets it is where other processes join.
+    /// Whether `listen` is for the gateway's trunks; with the transport over sockets it is where other
+    /// processes join.
     pub(crate) fn is_gateway_listening(&self) -> bool {
         self.grid.is_some() && self.transport != TransportKind::Net
     }
@@ -34,7 +35,7 @@ impl Settings {
     /// Applies the defaults that differ in an open cluster that this process founds.
     ///
     /// # Errors
-    /// When all places would be for masters.
+    /// If all places would be for masters.
     pub(crate) fn prepare_for_open(&mut self) -> Result<(), ConfigError> {
         if self.masters == Self::default().masters && !self.is_set("masters") {
             self.masters = 1;

@@ -17,7 +17,8 @@ impl Settings {
         if let Some(path) = file.map(Path::to_path_buf).or(named) {
             settings.read_file(&path)?;
         }
-        // Lossy: a foreign variable that is not UTF-8 does not concern us, and one of ours is refused by its value.
+        // Lossy: another program's variable that is not UTF-8 does not matter, and one of ours is refused for its
+        // value.
         let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
         settings.read_environment(std::env::vars_os().map(|(name, value)| (text(name), text(value))))?;
         Ok(settings)

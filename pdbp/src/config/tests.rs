@@ -213,7 +213,7 @@ fn trunks_find_out_what_carries_the_most_if_nothing_is_set() {
     assert_eq!(settings.trunk_codec(), Codec::None);
 }
 
-/// What the environment says about other processes does not concern a cluster within this one.
+/// Variables of the environment about other processes do not concern a cluster within this one.
 #[test]
 fn a_cluster_within_a_process_is_one_wherever_others_would_listen() {
     let start = || crate::Cluster::builder().nodes(2).set("listen", "127.0.0.1:0").set("join", "127.0.0.1:1");

@@ -27,7 +27,7 @@ impl fmt::Display for BackendError {
 
 impl Error for BackendError {}
 
-/// A transport, with what else is known of it.
+/// A transport, with further information about it.
 trait Carrier: Transport<Error = BackendError> + Send {
     /// Statistics of its links, if it uses sockets.
     #[cfg(feature = "net")]
@@ -91,7 +91,8 @@ impl Direct {
 }
 
 impl Backend {
-    /// Wraps a transport. `bell` is rung by whoever puts something in; if nobody rings, the transport is polled at intervals.
+    /// Wraps a transport. Whatever puts something into the transport rings `bell`; if nothing rings it, the transport is polled at
+    /// intervals.
     pub fn new<T>(transport: T, bell: Arc<dyn Bell>) -> Self
     where
         T: Transport + Send + 'static,
@@ -164,8 +165,8 @@ impl Backend {
         }
     }
 
-    /// States that this host has more nodes than processors. A node that finds nothing to do then yields, since what it waits for
-    /// may need its processor.
+    /// Sets whether this host has more nodes than processors. If so, a node that finds nothing to do yields, since what it waits
+    /// for may need its processor.
     #[must_use]
     pub fn crowded(self, crowded: bool) -> Self {
         Self { crowded, ..self }
@@ -324,7 +325,7 @@ const SLOW_LINE: Duration = Duration::from_secs(2);
 const COPY_BLOCKS: u16 = 8;
 
 /// Configuration of a node's engine, from the settings. The monitor and the part that takes requests from gateways each need a part
-/// and a pipe besides the program's.
+/// and a pipe in addition to the program's.
 pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings, backend: &Backend) -> Config {
     let own = u16::from(settings.is_monitored()) + u16::from(settings.has_flow());
     let mut config = Config::new(id, nodes);
@@ -356,13 +357,13 @@ pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings, backend: &Back
 /// Properties of blocks to a node.
 #[derive(Clone, Copy)]
 pub(crate) struct Body {
-    /// The longest body that travels there at full speed.
+    /// The longest body that travels to the node at full speed.
     pub(crate) length: usize,
-    /// The part of it reserved for relays.
+    /// The bytes of it reserved for relays.
     pub(crate) relay: usize,
     /// Whether another node reads the blocks in this node's memory, and finds them without a poll by this one.
     pub(crate) in_place: bool,
-    /// The same, on another processor.
+    /// As `in_place`, with the reader on another processor.
     pub(crate) read_elsewhere: bool,
 }
 
@@ -390,7 +391,8 @@ pub(crate) fn policy(settings: &Settings) -> Choice {
     }
 }
 
-/// Default of m: the most, from 2 to 4, that leaves half of the blocks for rows to grow into, and those for control messages.
+/// Default of m: the largest value from 2 to 4 that leaves half of the blocks for rows to grow into, and those for control
+/// messages.
 pub(crate) fn initial_blocks(config: &Config, backend: &Backend, blocks: usize) -> u32 {
     let peers = (0..config.nodes).filter_map(NodeId::new).filter(|n| *n != config.node);
     let linked = peers.filter(|peer| config.relay_to(*peer).is_none());

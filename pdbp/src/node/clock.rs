@@ -14,7 +14,7 @@ pub(crate) enum When {
     Again,
 }
 
-/// Shows the time since it was made. It is monotonic.
+/// Counts the time since it was started. It is monotonic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(imp::Moment);
 

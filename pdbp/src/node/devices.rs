@@ -7,10 +7,10 @@ use super::Memory;
 use crate::config::PinMemory;
 use crate::error::StartError;
 
-/// Pins the memory of this process's nodes, as the setting says.
+/// Pins the memory of this process's nodes, as the setting requests.
 ///
 /// # Errors
-/// [`StartError::Pin`], if the setting names a device.
+/// [`StartError::Pin`] if the setting names a device.
 #[cfg(feature = "cuda")]
 pub(crate) fn pin(setting: PinMemory, memories: Vec<Memory>) -> Result<Vec<Memory>, StartError> {
     use pdbp_cuda::Registered;
@@ -44,12 +44,12 @@ pub(crate) fn pin(setting: PinMemory, memories: Vec<Memory>) -> Result<Vec<Memor
     }
 }
 
-/// Whether MPI supports device memory: it says so, and a transfer from this node to itself succeeds.
+/// Whether MPI supports device memory: it claims to, and a transfer from this node to itself succeeds.
 #[cfg(all(feature = "mpi", feature = "cuda"))]
 pub(crate) fn knows_devices(link: &pdbp_mpi::Direct, node: Option<NodeId>) -> bool {
     use pdbp_cuda::device::Cuda;
 
-    // Asked first: a library without that support would read device addresses as the host's.
+    // Asked first: a library without that support would take device addresses for host addresses.
     let Some(node) = node.filter(|_| link.says_it_knows_devices()) else { return false };
     Cuda::in_use_or_first().is_ok_and(|device| goes_round(link, node, &device).unwrap_or(false))
 }

@@ -10,8 +10,8 @@ use pdbp_core::id::NodeId;
 
 use super::NodeEngine;
 
-/// For each node whether its row was full, and how often it has stopped being full. Written only under the engine's lock; outside
-/// it the values are hints, so relaxed ordering is enough.
+/// Per node: whether its row was full, and how often it has stopped being full. Written only under the engine's lock; outside it
+/// the values are hints, so relaxed ordering is enough.
 pub(crate) struct FullRows {
     any: AtomicBool,
     rows: Box<[FullRow]>,
@@ -28,14 +28,15 @@ impl FullRows {
         Self { any: AtomicBool::new(false), rows: (0..nodes).map(|_| FullRow::default()).collect() }
     }
 
-    /// How often the row was full and got room again. While this equals what [`note`](Self::note) returned, there is still no room.
+    /// Number of times that the row was full and got room again. While this equals what [`note`](Self::note) returned, there is
+    /// still no room.
     #[inline]
     pub(crate) fn turn(&self, node: NodeId) -> Option<u32> {
         self.rows.get(node.index()).map(|row| row.turn.load(Ordering::Relaxed))
     }
 
-    /// Records that there was no room on the way to the node. `None` if it is not the node's row that is full; then room may appear
-    /// at any time.
+    /// Records that there was no room on the way to the node. Returns `None` if it is not the node's row that is full; room may
+    /// then appear at any time.
     pub(crate) fn note(&self, engine: &NodeEngine, node: NodeId) -> Option<u32> {
         let row = self.rows.get(node.index()).filter(|_| !engine.may_open(node))?;
         row.is_full.store(true, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use crate::config::Progress;
 use crate::part::{Lanes, SharedLanes};
 
 impl Shared {
-    /// Submits open blocks of parts that let others flush: overdue ones, or all. Returns their number.
+    /// Submits open blocks of parts that let others flush: overdue ones, or all. Returns the number of blocks.
     #[inline(always)]
     pub(super) fn flush_lanes(
         &self,
@@ -40,8 +40,8 @@ impl Shared {
         others.map(|lanes| lanes.flush(engine, due)).sum()
     }
 
-    /// How long nobody need poll after this turn if nothing happens; `None`: until something happens. Parts that open a block ring
-    /// the bell.
+    /// How long no thread need poll after this turn if nothing happens; `None` means until something happens. Parts that open a
+    /// block ring the bell.
     pub(super) fn due(&self, turn: &Turn) -> Option<Duration> {
         let after = self.settings.flush_after.as_nanos() as u64;
         let opened = match self.settings.progress {
@@ -51,7 +51,7 @@ impl Shared {
                 lanes.iter().filter_map(SharedLanes::oldest).min()
             }
         };
-        // If it is overdue, its part is using it.
+        // An overdue block is in use by its part.
         let flush = opened.map(|since| Some(since.after(after)).filter(|due| *due > turn.now));
         let flush = flush.map(|due| due.unwrap_or(turn.now.after(after)));
         let next = [turn.next, flush].into_iter().flatten().min()?;
@@ -64,26 +64,26 @@ impl Shared {
             lanes.retain(SharedLanes::is_alive);
             lanes.push(shared);
         }
-        // If it is not seen yet, `disturb_lanes` takes the lock later and finds them.
+        // If the new value is not visible yet, `disturb_lanes` takes the lock later and finds these lanes.
         if self.recurrence.looks() != 0 {
             self.disturb_lanes();
         }
     }
 
-    /// From now on every part checks [`Recurrence`] before each message.
+    /// Makes every part check [`Recurrence`] before each message from now on.
     pub(super) fn disturb_lanes(&self) {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.iter().for_each(SharedLanes::disturb);
     }
 
-    /// From now on every part checks its targets before it sends: somebody is to wait. Called under the engine's lock.
+    /// Makes every part check its targets before it sends from now on: some sender must wait. Called under the engine's lock.
     #[cfg(feature = "net")]
     pub(crate) fn look_before_sending(&self) {
         self.recurrence.look();
         self.disturb_lanes();
     }
 
-    /// Nobody is to wait any more. Called under the engine's lock.
+    /// Lets parts send without that check: no sender must wait any more. Called under the engine's lock.
     #[cfg(feature = "net")]
     pub(crate) fn send_at_once(&self) {
         if self.recurrence.rest() {

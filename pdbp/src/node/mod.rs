@@ -48,8 +48,8 @@ use crate::error::{LookupError, RegisterError, Timeout, WaitError};
 use crate::monitor::Endpoint;
 use crate::part::{self, Part, Target};
 
-/// Looks up a part of this cluster for another one, to which parts of the runtime are invisible. The error is what the other
-/// cluster is told.
+/// Looks up a part of this cluster for another cluster, to which the runtime's own parts are invisible. The error is reported to that
+/// cluster.
 #[cfg(feature = "net")]
 pub(crate) fn find_for_others(node: &Node, address: &str) -> Result<Target, String> {
     let engine = node.shared.engine();
@@ -98,7 +98,7 @@ impl Clone for Node {
 pub struct Polled {
     /// Whether the poll did anything. If so, there may be more to do.
     pub worked: bool,
-    /// How long the loop may wait before it polls again if nothing happens; `None`: until something happens.
+    /// How long the loop may wait before it polls again if nothing happens; `None` means until something happens.
     pub next: Option<Duration>,
 }
 
@@ -108,14 +108,14 @@ pub struct Polled {
 pub struct NodeStats {
     /// The node.
     pub node: NodeId,
-    /// SCBP rows in peer order, including this node's own row (messages between its parts). A node without a link has no row: what
-    /// is sent there is in the row of its relay.
+    /// SCBP rows in peer order, including this node's own row (messages between its parts). A node without a link has no row: what is sent
+    /// there is in the row of its relay.
     pub send: Vec<RowStats>,
     /// RCBP rows, in the same order.
     pub recv: Vec<RowStats>,
     /// Counters since the start.
     pub counters: Counters,
-    /// Blocks of the UMB that are in no row.
+    /// Blocks of the UMB that belong to no row.
     pub free_blocks: u32,
     /// Private, message and stream pipes.
     pub pipes: [PipeUse; 3],
@@ -132,32 +132,32 @@ impl Node {
         self.shared.id.to_string()
     }
 
-    /// The settings it runs with.
+    /// The settings that the node runs with.
     pub fn settings(&self) -> &Settings {
         &self.shared.settings
     }
 
-    /// Where programs without PDBP reach parts, if this is the node that serves them (the settings `desk` and `desk_node`).
+    /// The desk at which programs without PDBP reach parts, if this is the node that serves them (the settings `desk` and `desk_node`).
     #[cfg(feature = "desk")]
     pub fn desk(&self) -> Option<&Desk> {
         self.desk.as_deref()
     }
 
-    /// The kind of memory its blocks are in: [`Space::Pinned`] if CUDA devices copy from and to them at full speed (the setting
+    /// The kind of memory that holds the node's blocks: [`Space::Pinned`] if CUDA devices copy from and to them at full speed (the setting
     /// `pin_memory`).
     pub fn memory_space(&self) -> Space {
         self.shared.space
     }
 
-    /// Whether this process's MPI supports device memory: it says so, and a test transfer has succeeded. Tested if the setting
+    /// Whether this process's MPI supports device memory: it claims to, and a test transfer has succeeded. Tested only if the setting
     /// `mpi_device_bytes` is not 0.
     #[cfg(feature = "mpi")]
     pub fn mpi_knows_devices(&self) -> bool {
         self.shared.direct.as_ref().is_some_and(|direct| direct.knows_devices)
     }
 
-    /// Registers a part and binds a private pipe to it (`prcsReg`, `prcsApplyPipe`). Returns when every node knows the name, which
-    /// has at most 40 bytes, no `@` and no control characters. The part stays on the calling thread; dropping it frees its name and pipe.
+    /// Registers a part and binds a private pipe to it (`prcsReg`, `prcsApplyPipe`). Returns when every node knows the name, which has at
+    /// most 40 bytes and no `@`. The part stays on the calling thread; dropping it frees its name and pipe.
     ///
     /// # Errors
     /// See [`RegisterError`].
@@ -187,11 +187,11 @@ impl Node {
         Part::register(self, name, kind)
     }
 
-    /// Adds a part without a name, for short-lived parts such as clients that ask one question. Others reach it by its
-    /// [`id`](Part::id), which receivers of its messages get from [`Message::source`](crate::Message::source). It cannot be looked
-    /// up and is in no table. So, while registering a part takes a round trip through all nodes, attaching takes one only for the
-    /// first of every 16,382 parts of a node (or for every part while one of the previous 16,382 still exists). It counts towards
-    /// the setting `local_parts`, not `parts`. Otherwise it is like any other part. Dropping it frees its place at once.
+    /// Adds a part without a name, for short-lived parts such as clients that ask one question. Others reach it by its [`id`](Part::id),
+    /// which receivers of its messages get from [`Message::source`](crate::Message::source). It cannot be looked up and is in no table.
+    /// While registering a part takes a round trip through all nodes, attaching therefore takes one only for the first of every 16,382
+    /// parts of a node (or for every part while one of the previous 16,382 still exists). It counts towards the setting `local_parts`, not
+    /// `parts`. Otherwise it is like any other part. Dropping it frees its place at once.
     ///
     /// ```
     /// use pdbp::{Cluster, PartKind};
@@ -281,7 +281,7 @@ impl Node {
     /// `true` *afterwards*, since the process may be suspended between the two calls.
     pub fn is_current(&self) -> bool {
         let engine = self.shared.engine();
-        // Read after taking the lock, which a thread may wait long for.
+        // The clock is read after taking the lock, which a thread may wait long for.
         engine.is_current(self.shared.now())
     }
 
@@ -321,15 +321,14 @@ impl Node {
         Ok(arrived?)
     }
 
-    /// Waits until everything that any part of any node has sent so far is in its receiver's private pipe, where a receive finds it
-    /// without waiting. Any number of nodes may call it at the same time. It is not a barrier: a slower node may send more a moment
-    /// later. To make sure that all nodes have sent everything, call [`barrier`](Self::barrier) first, or use
-    /// [`Part::advance`](crate::Part::advance).
+    /// Waits until everything that any part of any node has sent so far is in its receiver's private pipe, where a receive finds it without
+    /// waiting. Any number of nodes may call it at the same time. It is not a barrier: a slower node may send more a moment later. To make
+    /// sure that all nodes have sent everything, call [`barrier`](Self::barrier) first, or use [`Part::advance`](crate::Part::advance).
     ///
     /// Call it when senders pause: while any part keeps sending, there may be no moment at which everything has arrived. With
-    /// [`Progress::Inline`](crate::Progress::Inline) every part must [flush](crate::Part::flush) first, including those of the
-    /// calling thread; the other modes do that for them. A [`StreamWriter`](crate::StreamWriter) in the middle of a segment, and a
-    /// [`Loan`](crate::Loan), count as not sent yet.
+    /// [`Progress::Inline`](crate::Progress::Inline) every part must [flush](crate::Part::flush) first, including those of the calling
+    /// thread; the other modes do that for them. A [`StreamWriter`](crate::StreamWriter) in the middle of a segment, and a
+    /// [`Loan`](crate::Loan), count as not yet sent.
     ///
     /// # Errors
     /// [`WaitError::Timeout`]: some part does not read, does not flush, or does not stop sending; or the primary master, which it names, is
@@ -362,9 +361,9 @@ impl Node {
         Late::Timeout(Timeout { peers, missing, ..timeout })
     }
 
-    /// Ends one waiting call of each part of this node, and of each clone of this handle, with the error `Interrupted`; if none is
-    /// waiting, the next one that would. Does not end tasks (`recv_async` and the like): drop them. For shutting down threads, and
-    /// for signal handlers: it only increments a counter.
+    /// Ends one waiting call of each part of this node, and of each clone of this handle, with the error `Interrupted`; if none is waiting,
+    /// the next call that would wait. Does not end tasks (`recv_async` and the like): drop them instead. For shutting down threads, and for
+    /// signal handlers: it only increments a counter.
     ///
     /// ```
     /// use pdbp::{Cluster, PartKind, RecvError};
@@ -443,10 +442,10 @@ impl Node {
         names::parts(&self.shared.engine())
     }
 
-    /// The members of the cluster, as far as this node knows, itself included, in index order. A node that ends or fails is
-    /// declared down by the others and is no longer a member ([`Event::NodeDown`](crate::Event::NodeDown)); one that was only
-    /// silent is readmitted when it returns ([`Event::NodeUp`](crate::Event::NodeUp)). A node that is not a member itself
-    /// ([`Event::Expelled`](crate::Event::Expelled)) lists those it knew last.
+    /// The members of the cluster that this node knows of, itself included, in index order. A node that ends or fails is declared down by
+    /// the others and is no longer a member ([`Event::NodeDown`](crate::Event::NodeDown)); one that was only silent is readmitted when it
+    /// returns ([`Event::NodeUp`](crate::Event::NodeUp)). A node that is not a member itself ([`Event::Expelled`](crate::Event::Expelled))
+    /// lists the members it last knew.
     ///
     /// ```
     /// use pdbp::{Cluster, Event};

@@ -25,7 +25,7 @@ pub(crate) struct Pipe {
     /// Deliveries, put in under the engine's lock and taken out by the part: commands, and everything else.
     urgent: Ring<Delivery>,
     normal: Ring<Delivery>,
-    /// Notices for the part, each due after a number of deliveries; `has_notices` says whether there are any.
+    /// Notices for the part, each due after a number of deliveries; `has_notices` is set while there are any.
     notices: Mutex<VecDeque<(usize, Notice)>>,
     has_notices: AtomicBool,
     /// Set when something else that the part waits for has completed.
@@ -80,7 +80,8 @@ impl Pipe {
     /// The next arrival other than a command.
     ///
     /// # Safety
-    /// The caller is the part that owns the pipe, or acts for it; nobody else takes anything out of it meanwhile.
+    /// The caller must be the part that owns the pipe, or act for it, and nobody else may take anything out of the pipe
+    /// meanwhile.
     #[inline]
     pub(crate) unsafe fn pull(&self) -> Option<Arrival> {
         if self.has_notices.load(Ordering::Relaxed)
@@ -136,8 +137,8 @@ impl Pipe {
     /// Wakes the part that reads the pipe, after something was put in.
     fn ring(&self, shared: &Shared) {
         self.bell.ring();
-        // Pairs with the store in `sleep` by the fences of the bells: that of the ring above stands between what was put in
-        // and this load, that of the sleeper between its store and its last look into the pipe.
+        // Pairs with the store in `sleep` through the fences of the bells: the fence of the ring above lies between what was
+        // put in and this load, and that of the sleeper between its store and its last look into the pipe.
         match self.sleeps_on.load(Ordering::Relaxed) {
             Self::NODES_BELL => shared.bell.ring(),
             Self::SEVERALS_BELL => shared.several.ring(),
@@ -161,7 +162,7 @@ impl Pipe {
     /// Whether the part was woken since the last call by something outside its pipe.
     #[cfg(feature = "rapidio")]
     pub(crate) fn take_nudge(&self) -> bool {
-        // Pairs with the store of whoever wakes it.
+        // Pairs with the store in `Sleeper::wake`.
         self.nudged.load(Ordering::Relaxed) && self.nudged.swap(false, Ordering::Acquire)
     }
 }
@@ -171,7 +172,7 @@ impl Pipe {
 pub(crate) struct Sleeper {
     shared: Weak<Shared>,
     pipe: PipeId,
-    /// Set while it sleeps or is about to. While this is `false`, it will look once more before it sleeps.
+    /// Set while the part sleeps or is about to. While this is `false`, the part will look once more before it sleeps.
     sleeps: AtomicBool,
 }
 
@@ -181,7 +182,7 @@ impl Sleeper {
         Self { shared, pipe, sleeps: AtomicBool::new(false) }
     }
 
-    /// Announces that it will sleep, after one more look; returns whether that was announced before.
+    /// Announces that the part will sleep after one more look. Returns whether that was announced before.
     pub(crate) fn will_sleep(&self) -> bool {
         // The look takes a lock that a waker has held before it calls `wake`, so one of the two sees the other.
         self.sleeps.swap(true, Ordering::Relaxed)
@@ -191,7 +192,7 @@ impl Sleeper {
         self.sleeps.store(false, Ordering::Relaxed);
     }
 
-    /// Wakes it if it sleeps: what it waits for has happened.
+    /// Wakes the part if it sleeps: what it waits for has happened.
     pub(crate) fn wake(&self) {
         if self.sleeps.load(Ordering::Relaxed)
             && let Some(shared) = self.shared.upgrade()
@@ -206,7 +207,7 @@ impl Sleeper {
 /// The node's pipes as the engine sees them, and what is left to do after a poll.
 pub(crate) struct Sink<'a> {
     pub(super) shared: &'a Shared,
-    /// The pipe of the polling part, which looks into it next.
+    /// The pipe of the polling part, which checks the pipe next.
     pub(super) own: Option<&'a Pipe>,
     pub(super) flush_wanted: bool,
 }
@@ -266,13 +267,14 @@ impl PrivatePipes for Sink<'_> {
 }
 
 impl Sink<'_> {
-    /// A part or node has gone, or come: tasks that wait for a message check whether anybody is left to send one.
+    /// Wakes the tasks that wait for a message, since a part or node has come or gone: they check whether anybody is left to
+    /// send one.
     fn look_around(&self) {
-        // They check under the engine's lock, so no fence is needed.
+        // The tasks check under the engine's lock, so no fence is needed.
         self.shared.pipes.iter().for_each(|pipe| self.shared.tasks.come(&pipe.tasks));
     }
 
-    /// Nothing more comes from a node, nor from those behind it if it is a relay.
+    /// Notifies all pipes that nothing more comes from a node, nor from the nodes behind it if it is a relay.
     fn failed(&self, node: NodeId) {
         let (settings, me) = (&self.shared.settings, self.shared.id);
         let relay = |from| settings.routing.relay(settings.nodes, settings.masters_there_are(), from, me);

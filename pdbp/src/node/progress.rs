@@ -2,9 +2,9 @@
 //!
 //! Parts poll in every call, and while they [wait](super::waiting). The first part of a node that goes to sleep becomes the
 //! *leader*: it sleeps on the node's bell, which peers ring, and polls for all when it wakes. The others sleep on the bells of
-//! their pipes. A progress thread takes the leader's place when there is none: every [`TICK`] it checks whether anybody else polls,
-//! and stays out of the way if so. While a part sleeps as the leader the progress thread sleeps too, and is called when that part's
-//! wait has ended. Parts that wait as tasks do not poll; for them the progress thread stays the leader, or replaces one that
+//! their pipes. A progress thread takes the leader's place when there is none: every [`TICK`] it checks whether another thread
+//! polls, and stays out of the way if so. While a part sleeps as the leader, the progress thread sleeps too, and is woken when that
+//! part's wait has ended. Parts that wait as tasks do not poll; for them the progress thread stays the leader, or replaces one that
 //! leaves.
 
 use std::cell::Cell;
@@ -19,10 +19,10 @@ use super::waiting::{Naps, lead};
 
 /// How often the progress thread checks whether it is needed.
 const TICK: Duration = Duration::from_micros(500);
-/// The same with more nodes than processors: a part that has not polled for less than this may just be waiting for its time slice,
-/// and each check takes the processor from one that computes. About a time slice: from 256 bytes on, eight nodes on two processors
-/// send 1.25 to 2 times as much as with `TICK` (`benches/figures/shared-memory.md`); several slices were slower where other
-/// programs compute.
+/// As [`TICK`], with more nodes than processors: a part that has not polled for less than this may just be waiting for its time
+/// slice, and each check takes the processor from one that computes. About a time slice: from 256 bytes on, eight nodes on two
+/// processors send 1.25 to 2 times as much as with `TICK` (`benches/figures/shared-memory.md`); several slices were slower where
+/// other programs compute.
 const CROWDED_TICK: Duration = Duration::from_millis(4);
 
 /// The progress thread of a node. It ends when the last handle to the node is dropped.
@@ -38,7 +38,7 @@ impl Driver {
         let (weak, stopped) = (Arc::downgrade(shared), Arc::clone(&stop));
         let thread =
             thread::Builder::new().name(format!("pdbp-{}", shared.id)).spawn(move || run(&weak, &stopped))?;
-        // A node has one.
+        // A node has only one.
         let _ = shared.driver.set(thread.thread().clone());
         Ok(Self { shared: Arc::downgrade(shared), stop, thread: Mutex::new(Some(thread)) })
     }
@@ -47,7 +47,7 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // It sleeps on the bell, or by itself.
+        // The thread sleeps on the bell, or is parked.
         if let Some(shared) = self.shared.upgrade() {
             shared.bell.ring();
             shared.summon();
@@ -71,7 +71,7 @@ thread_local! {
 
 /// Number of ticks for which a leader has slept before the progress thread sleeps as well.
 const WATCHES: u32 = 8;
-/// Longest sleep of a progress thread that a leader will call.
+/// Longest sleep of a progress thread that a leader will wake.
 const OFF_DUTY: Duration = Duration::from_millis(100);
 
 fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
@@ -80,7 +80,7 @@ fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         let Some(shared) = shared.upgrade() else { return };
         let seen = shared.polls.load(Ordering::Relaxed);
-        // Do not count polls of a leader that keeps going back to sleep without calling.
+        // Do not count polls of a leader that keeps going back to sleep without waking this thread.
         let is_left = shared.off_duty.load(Ordering::Relaxed);
         let busy = std::mem::replace(&mut polls, seen) != seen && !is_left;
         if !busy || shared.tasks.any() {
@@ -94,7 +94,7 @@ fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
         } else {
             watched = 0;
         }
-        // Somebody else polls; only overdue blocks may need help.
+        // Another thread polls; only overdue blocks may need help.
         shared.poll();
         let mut tick = if shared.crowded { CROWDED_TICK } else { TICK };
         if watched > WATCHES && shared.leave_to_leader() {
@@ -116,10 +116,11 @@ fn drive(shared: &Shared, stop: &AtomicBool, polls: u64) {
 }
 
 impl Shared {
-    /// Asks the part that sleeps as the leader to call the progress thread when its wait ends. Returns whether there is a leader.
+    /// Asks the part that sleeps as the leader to wake the progress thread when its wait ends. Returns whether there is a leader.
     fn leave_to_leader(&self) -> bool {
         self.off_duty.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `call_driver`: either the leader is still there, or it sees that it has to call.
+        // Pairs with the fence in `call_driver`: either the leader still holds its lock, or it sees that it must wake the progress
+        // thread.
         fence(Ordering::SeqCst);
         let is_led = self.leader.try_lock().is_err();
         if !is_led {

@@ -1,4 +1,4 @@
-//! What readers have released, on its way back to the engine.
+//! Deliveries and space that readers have released, on their way back to the engine.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use super::{NodeEngine, Shared};
 use crate::part::{Run, Runs};
 use crate::sync::{Last, Stack};
 
-/// Deliveries without readers, in the memory of those that read them.
+/// Deliveries that have no readers left, in the memory of the runs that held them.
 #[derive(Default)]
 pub(super) struct Released(Stack<Run>);
 
@@ -38,13 +38,13 @@ impl Released {
 }
 
 impl Shared {
-    /// Takes a delivery from its last reader, for the engine.
+    /// Takes back a delivery from its last reader, for the engine.
     pub(crate) fn give_back(&self, run: Last<Run>) {
         self.released.0.push(run);
         self.disturb_nap();
     }
 
-    /// Takes an unshared delivery, for the engine.
+    /// Takes back an unshared delivery, for the engine.
     #[cfg(feature = "cuda")]
     pub(crate) fn release(&self, delivery: Delivery) {
         self.give_back(Last::new(Run::returning(delivery)));
@@ -58,8 +58,8 @@ impl Shared {
         self.disturb_nap();
     }
 
-    /// Shortens a long nap, since something waits for the next poll and nobody who knows of it may poll soon. No fence: if this is
-    /// missed, it waits for one nap at most.
+    /// Cuts a long nap short, since something waits for the next poll and no thread that knows of it may poll soon. No fence: if
+    /// the sleeper misses this, the wait is one nap at most.
     fn disturb_nap(&self) {
         if self.naps.load(Ordering::Relaxed) {
             self.bell.ring();

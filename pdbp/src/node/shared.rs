@@ -34,7 +34,7 @@ use crate::trace::NodeTrace;
 pub(crate) type NodeEngine = Engine<'static, Backend, Memory, Choice>;
 
 /// Rows of PTA per node beyond the setting `parts`. Counted whether or not a node has a monitor, trunks or parts without a name,
-/// since the table is the same on all.
+/// since the table is the same on all nodes.
 pub(crate) const OWN_ROWS: usize = 3;
 
 /// What a poll did, and when.
@@ -56,12 +56,12 @@ impl Turn {
 #[derive(Clone, Copy)]
 pub(crate) struct Own<'p> {
     pub(crate) lanes: &'p Lanes,
-    /// Takes the memory of what was read.
+    /// Takes back the memory of what was read.
     pub(crate) runs: &'p Runs,
     pub(crate) pipe: Option<&'p Pipe>,
 }
 
-/// The engine under its lock. Wakes tasks that are due when the lock is released.
+/// The engine under its lock. Releasing the lock wakes the tasks that are due.
 pub(crate) struct Locked<'s> {
     // In this order: fields are dropped from first to last.
     engine: MutexGuard<'s, NodeEngine>,
@@ -95,7 +95,7 @@ impl Drop for Wakes<'_> {
 /// A waiting task: its part, and what it waits for.
 pub(crate) type TaskKey = (Target, Awaited);
 
-/// What a task waits for. Tasks of one part that wait for the same thing count as one, and the last waker counts.
+/// What a task waits for. Tasks of one part that wait for the same thing count as one: only the last one is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
     Message,
@@ -119,7 +119,7 @@ pub(crate) struct Shared {
     pub(crate) fabric: Option<Arc<crate::fabric::Fabric>>,
     pub(crate) settings: Settings,
     engine: Mutex<NodeEngine>,
-    /// By node.
+    /// Per node.
     bodies: Box<[Body]>,
     /// Whether blocks for all other nodes leave when they are submitted.
     leaves_at_once: bool,
@@ -136,15 +136,15 @@ pub(crate) struct Shared {
     /// Rung when something is put into a pipe of a thread that waits for several.
     pub(crate) several: Doorbell,
     pub(crate) tasks: Tasks,
-    /// Tasks waiting for anything to happen at this node: there may be room then.
+    /// Tasks waiting for anything to happen at this node, since that may make room.
     senders: Waiting<TaskKey>,
     /// The progress thread, if there is one.
     pub(super) driver: OnceLock<Thread>,
     /// Held by the thread that sleeps on the node's bell.
     pub(crate) leader: Mutex<()>,
-    /// Whether that thread is to call the progress thread when its wait ends.
+    /// Whether that thread must wake the progress thread when its wait ends.
     pub(super) off_duty: AtomicBool,
-    /// Whether that thread takes a long nap.
+    /// Whether that thread is taking a long nap.
     pub(super) naps: AtomicBool,
     /// Polls by parts; shows the progress thread whether it is needed.
     pub(crate) polls: AtomicU64,
@@ -155,7 +155,7 @@ pub(crate) struct Shared {
     pub(crate) flushes: AtomicU64,
     /// Counts the calls of [`Node::interrupt`](super::Node::interrupt).
     pub(crate) interrupts: AtomicU64,
-    /// Says when targets must be looked up again before anything is sent to them.
+    /// Records when targets must be looked up again before anything is sent to them.
     pub(crate) recurrence: Recurrence,
     pub(super) lanes: Mutex<Vec<SharedLanes>>,
     /// When lanes were last scanned, in nanoseconds.
@@ -207,7 +207,7 @@ impl Shared {
         let mut engine = engine.map_err(|error| ConfigError::of(&settings, error))?;
         engine.limit_assembly(settings.assembly_bytes as u64);
         engine.begin_generation(generation.unwrap_or(0));
-        // A new engine has room for a part and a pipe. If not, the node would just not answer.
+        // A new engine has room for a part and a pipe. If it had none, the node would merely not answer.
         let monitor = settings.is_monitored().then(|| Monitor::start(&mut engine).ok()).flatten();
         // The same holds here.
         #[cfg(feature = "net")]
@@ -257,12 +257,12 @@ impl Shared {
         })
     }
 
-    /// Body bytes of blocks to a node that are to hold several messages.
+    /// Body bytes of blocks to a node, for blocks that are to hold several messages.
     pub(crate) fn body(&self, node: NodeId) -> usize {
         self.bodies.get(node.index()).map_or(self.settings.block_bytes, |body| body.length)
     }
 
-    /// The longest message that travels to a node in a block of that length.
+    /// The longest message that travels to a node in a block of that size.
     pub(crate) fn longest_to(&self, node: NodeId) -> usize {
         let relay = self.bodies.get(node.index()).map_or(0, |body| body.relay);
         Packer::longest(self.body(node)) - relay
@@ -297,7 +297,7 @@ impl Shared {
         self.clock.now()
     }
 
-    /// The engine. A part takes this lock once per block, never per message. No borrow of a part may outlive it.
+    /// Locks the engine. A part takes this lock once per block, never per message. No borrow of a part may outlive the lock.
     #[inline]
     pub(crate) fn engine(&self) -> Locked<'_> {
         Locked { engine: self.engine_within(), _then: Wakes(&self.tasks) }
@@ -313,14 +313,14 @@ impl Shared {
         Some(Locked { engine, _then: Wakes(&self.tasks) })
     }
 
-    /// The engine, for calls during which a part's inbox may be borrowed: wakes no task. Not for polling.
+    /// Locks the engine for calls during which a part's inbox may be borrowed: wakes no task. Not for polling.
     pub(crate) fn engine_within(&self) -> MutexGuard<'_, NodeEngine> {
         // A poisoned lock is safe to use: the engine is made of values, and a panic cannot leave it in an unsafe state.
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a task that waits for something in a pipe, for room (anything that happens at this node), or both. It has to look
-    /// once more afterwards.
+    /// Registers a task that waits for something in a pipe, for room (anything that happens at this node), or both. The task must
+    /// look once more afterwards.
     pub(crate) fn wait_as_task(&self, pipe: Option<&Pipe>, room: bool, key: TaskKey, waker: &Waker) {
         let pipe = pipe.map(|pipe| &pipe.tasks);
         let mut first = false;
@@ -339,7 +339,7 @@ impl Shared {
         }
     }
 
-    /// The part that has this address now; if there is none, a target that every use refuses.
+    /// The part that has this address now; if no part has it, a target that every use refuses.
     #[inline]
     pub(crate) fn resolve(&self, address: Address) -> Target {
         if self.recurrence.now() == 0 { address.in_generation(0) } else { self.resolve_recurring(address) }
@@ -350,7 +350,7 @@ impl Shared {
         self.engine().resolve(address).unwrap_or(address.in_generation(u32::MAX))
     }
 
-    /// Polls the engine; returns how much it did, and when it wants to be polled again.
+    /// Polls the engine. Returns how much it did, and when it wants to be polled again.
     pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Turn {
         self.poll_of(engine, None, When::Now)
     }
@@ -383,7 +383,7 @@ impl Shared {
         }
         let mut flushed = self.flush_lanes(engine, now, all, own.map(|own| own.lanes));
         if let Some(Own { lanes: own, .. }) = own {
-            // Pairs with the addition above, by whoever was asked for all blocks.
+            // Pairs with the addition above, in the poll that was asked for all blocks.
             flushed += own.follow(engine, self.flushes.load(Ordering::Acquire), Due::Past(now));
         }
         if let Some(monitor) = &self.monitor {
@@ -405,7 +405,7 @@ impl Shared {
             // A task that waits for room looks once more under the engine's lock, so no fence is needed.
             self.tasks.come(&self.senders);
         }
-        // Released blocks are room as well, but do not count as something done.
+        // Released blocks make room as well, but do not count as something done.
         self.full_rows.look(engine);
         Turn { worked: progress.worked, next: progress.next, now }
     }
@@ -434,8 +434,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Returns what readers released since the last poll: an engine that misses deliveries leaks its transport, and its peers
-        // then do not see that the node is gone.
+        // Returns what readers have released since the last poll: an engine that misses deliveries leaks its transport, and its
+        // peers then do not see that the node is gone.
         let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.released.release(engine, None);
         if let Some(monitor) = &self.monitor {
@@ -445,7 +445,7 @@ impl Drop for Shared {
         if let Some(flow) = &self.flow {
             flow.leave(&self.pipes, engine);
         }
-        // The master may know that all are at a barrier while others do not yet.
+        // The master may know that all nodes are at a barrier before the others do.
         let began = Instant::now();
         while engine.has_news() && began.elapsed() < LAST_WORDS {
             let now = self.clock.now();
@@ -456,8 +456,8 @@ impl Drop for Shared {
     }
 }
 
-/// How long a dropped node tries to send what it still has to say. That takes microseconds, unless its link is busy or others have
-/// the processor.
+/// How long a dropped node tries to send its last news. That takes microseconds, unless its link is busy or others have the
+/// processor.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The pipes of a node that is gone: they take nothing in.

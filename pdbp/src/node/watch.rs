@@ -26,7 +26,7 @@ impl Queue {
     }
 }
 
-/// Never held while foreign code runs, so a panic cannot have left it half changed.
+/// Locks a queue. No lock is held while foreign code runs, so a panic cannot have left it half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -75,7 +75,7 @@ impl Watch {
 
 impl Node {
     /// Returns a watch that gets each event of this node from now on, without taking it from [`take_events`](Self::take_events) or
-    /// other watches. A library can thus follow nodes that come and go, while the program still gets its events.
+    /// other watches. A library can thus follow nodes that come and go while the program still gets its events.
     ///
     /// ```
     /// use pdbp::{Cluster, Event};

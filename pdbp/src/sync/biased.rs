@@ -1,7 +1,7 @@
 //! A lock that costs its owner only plain loads and stores.
 //!
-//! One thread, the *owner*, takes it for every message. *Visitors* take it now and then, and bear the cost for both: they ask for
-//! it, and come back later if the owner is inside.
+//! One thread, the *owner*, takes the lock for every message. *Visitors* take it occasionally, and bear the cost for both: they ask for it,
+//! and come back later if the owner is inside.
 //!
 //! ```text
 //!  owner                        visitor
@@ -19,13 +19,12 @@
 //! comes first, the owner sees `asked`, or a later `false`, which likewise pairs with its acquire load, and steps aside as long as
 //! it is set. The owner sets `busy` again before it looks again, so the same holds each time it enters.
 //!
-//! **Progress.** A visitor does not wait. The owner waits for a visitor that is inside, which must therefore not wait for the
-//! owner.
+//! **Progress.** A visitor does not wait. The owner waits for a visitor that is inside, so a visitor must not wait for the owner.
 //!
 //! **The window** is the state that the owner uses most, kept apart from the value so that the owner need not enter the lock for it
-//! ([`Owner::quick`]). Before anybody uses the value the window is closed, which tells the value what was done through it; only a
-//! holder of both may leave it open, or open it ([`Owner::with_window`]). Where light barriers cost something, or after
-//! [`Visitor::disturb`], the owner always takes the long way.
+//! ([`Owner::quick`]). Before anybody uses the value the window is closed, which tells the value what was done through it; only a holder of
+//! both may leave it open, or open it ([`Owner::with_window`]). If light barriers cost something, or after [`Visitor::disturb`], the owner
+//! always takes the long way.
 #![allow(unsafe_code, reason = "the value of a lock")]
 
 use std::cell::Cell;
@@ -59,16 +58,16 @@ struct Biased<T: Windowed> {
     value: UnsafeCell<T>,
 }
 
-/// In [`Biased::attention`]: a visitor asks.
+/// In [`Biased::attention`]: a visitor asks for the lock.
 const ASKED: u8 = 1;
-/// In [`Biased::attention`]: the window must not be used. Always set where light barriers cost something.
+/// In [`Biased::attention`]: the window must not be used. Always set if light barriers cost something.
 const LONG_WAY: u8 = 2;
 
-// SAFETY: `Owner::with`, `Owner::with_window`, `Owner::quick` and `Visitor::visit`, the only ways to value and window, are never both inside (see the module),
-// and there is one owner, on one thread at a time, and one visitor at a time inside. So they are used by one thread at a time. `inside` is
-// the owner's.
+// SAFETY: value and window are reached only through `Owner::with`, `Owner::with_window`, `Owner::quick` and `Visitor::visit`. Owner and
+// visitor are never both inside (see the module); the one owner is on one thread at a time, and one visitor at a time is inside. So value and
+// window are used by one thread at a time. `inside` is used by the owner only.
 unsafe impl<T: Windowed<Window: Send> + Send> Sync for Biased<T> {}
-// SAFETY: as above; cells of values that may move.
+// SAFETY: as above, and the cells hold values that may move.
 unsafe impl<T: Windowed<Window: Send> + Send> Send for Biased<T> {}
 
 /// The owner's end. It may move between threads, but is on one at a time.
@@ -107,14 +106,15 @@ impl<T: Windowed> Owner<T> {
     #[inline(always)]
     pub(crate) unsafe fn quick<R>(&self, f: impl FnOnce(&mut T::Window) -> Option<R>) -> Option<R> {
         let lock = &*self.lock;
-        // Pairs with the load in `visit`, by the barriers.
+        // Pairs with the load in `visit`, through the barriers.
         lock.busy.store(true, Ordering::Relaxed);
         lock.barriers.light_if_free();
         // Pairs with the store of a visitor that leaves.
         if lock.attention.load(Ordering::Acquire) == 0 {
             let used = lock.window.with_mut(|window| {
                 // SAFETY: no visitor is inside as long as `busy` is set and `ASKED` was not (see the module). Nor has this thread another
-                // reference: `f` of another call of `quick` or `with_window` does not come here, and `with` has none while it calls anything.
+                // reference: `f` of another call of `quick` or `with_window` does not call this, and `with` holds none while it calls
+                // anything.
                 f(unsafe { &mut *window })
             });
             if used.is_some() {
@@ -157,7 +157,7 @@ impl<T: Windowed> Owner<T> {
             // SAFETY: as in `with`.
             let value = unsafe { &mut *value };
             lock.window.with_mut(|window| {
-                // SAFETY: as above; and `f` does not come to `quick` (contract).
+                // SAFETY: as above, and `f` does not call `quick` (contract).
                 f(value, unsafe { &mut *window })
             })
         })
@@ -170,7 +170,7 @@ impl<T: Windowed> Biased<T> {
         if self.inside.replace(true) {
             entered_twice();
         }
-        // Pairs with the load in `visit`, by the barriers.
+        // Pairs with the load in `visit`, through the barriers.
         self.busy.store(true, Ordering::Relaxed);
         self.barriers.light();
         // Pairs with the store of a visitor that leaves.
@@ -198,7 +198,7 @@ impl<T: Windowed> Biased<T> {
     /// Closes the window, and uses the value.
     ///
     /// # Safety
-    /// Nobody else uses either until this returns.
+    /// Nobody else may use either until this returns.
     #[inline(always)]
     unsafe fn use_value<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         self.value.with_mut(|value| {
@@ -222,15 +222,15 @@ impl<T: Windowed> Visitor<T> {
         self.0.strong_count() > 0
     }
 
-    /// From now on the owner always uses the value.
+    /// Makes the owner always go through the value, and not the window, from now on.
     pub(crate) fn disturb(&self) {
         if let Some(lock) = self.0.upgrade() {
-            // Pairs with nothing: the caller's own store is relaxed, too.
+            // Pairs with nothing: the caller's own store is relaxed as well.
             lock.attention.fetch_or(LONG_WAY, Ordering::Relaxed);
         }
     }
 
-    /// The owner may use the window again, where light barriers cost nothing.
+    /// Lets the owner use the window again, if light barriers cost nothing.
     #[cfg(feature = "net")]
     pub(crate) fn settle(&self) {
         if let Some(lock) = self.0.upgrade()
@@ -246,7 +246,7 @@ impl<T: Windowed> Visitor<T> {
     pub(crate) fn visit<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         let lock = self.0.upgrade()?;
         let _alone = try_lock(&lock.visitors)?;
-        // Pairs with the loads in `enter` and `quick`, by the barriers.
+        // Pairs with the loads in `enter` and `quick`, through the barriers.
         lock.attention.fetch_or(ASKED, Ordering::Relaxed);
         let _asked = Asked(&lock.attention);
         if !lock.barriers.heavy() {
@@ -262,7 +262,7 @@ impl<T: Windowed> Visitor<T> {
     }
 }
 
-/// The owner leaves, also after a panic. Whoever sees `busy` unset sees what was done inside.
+/// Lets the owner leave, even after a panic. A thread that sees `busy` unset sees what was done inside.
 struct Leave<'l, T: Windowed>(&'l Biased<T>);
 
 impl<T: Windowed> Drop for Leave<'_, T> {
@@ -273,7 +273,7 @@ impl<T: Windowed> Drop for Leave<'_, T> {
     }
 }
 
-/// A visitor leaves, also after a panic. Whoever sees that it no longer asks sees what was done inside.
+/// Lets a visitor leave, even after a panic. A thread that sees that the visitor no longer asks sees what was done inside.
 struct Asked<'l>(&'l AtomicU8);
 
 impl Drop for Asked<'_> {

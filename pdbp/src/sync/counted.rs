@@ -12,17 +12,18 @@ pub trait Count {
     /// Adds shares.
     ///
     /// # Safety
-    /// Every access to the count is through these functions, on the threads that may use it.
+    /// The count must be accessed only through these functions, and only on threads that may use it.
     unsafe fn add(count: &AtomicUsize, shares: u32);
 
-    /// Subtracts shares. `true`: these were the last, and everything other holders did before they dropped theirs is visible.
+    /// Subtracts shares. Returns `true` if these were the last; everything that other holders did before they dropped theirs is then
+    /// visible.
     ///
     /// # Safety
     /// As [`add`](Self::add).
     unsafe fn sub(count: &AtomicUsize, shares: u32) -> bool;
 }
 
-/// By a single thread, which has all of them.
+/// By a single thread, which holds all shares.
 #[derive(Debug)]
 pub enum OneThread {}
 
@@ -45,7 +46,7 @@ const MOST: usize = isize::MAX as usize;
 impl Count for OneThread {
     #[inline(always)]
     unsafe fn add(count: &AtomicUsize, shares: u32) {
-        // SAFETY: one thread uses it (contract), so that it need not be done by atomic loads and stores, which cannot be one instruction.
+        // SAFETY: only one thread uses the count (contract). Atomic loads and stores are not needed, and could not be one instruction.
         let count = unsafe { &mut *count.as_ptr() };
         let shares = shares as usize;
         if *count > MOST || shares > MOST {
@@ -75,7 +76,7 @@ impl Count for AnyThread {
 
     #[inline(always)]
     unsafe fn sub(count: &AtomicUsize, shares: u32) -> bool {
-        // Whoever ends the value sees what was done with it: pairs with the fence below.
+        // The thread that ends the value sees what was done with it: pairs with the fence below.
         if count.fetch_sub(shares as usize, Ordering::Release) != shares as usize {
             return false;
         }
@@ -111,12 +112,12 @@ impl<T: Shareable, C: Count> Counted<T, C> {
 
     #[inline(always)]
     fn inner(&self) -> &Inner<T> {
-        // SAFETY: it lives, since this is a share; and nobody has it exclusively as long as there is one.
+        // SAFETY: the value lives, since this is a share of it, and nobody has exclusive access as long as a share exists.
         unsafe { self.0.as_ref() }
     }
 
-    /// Counts more shares, and returns the pointer to share. The caller owns them, and gives them out by
-    /// [`from_counted`](Self::from_counted) or back by [`give_back`](Self::give_back).
+    /// Counts more shares, and returns the pointer for them. The caller owns them, and hands them out by
+    /// [`from_counted`](Self::from_counted) or gives them up by [`give_back`](Self::give_back).
     #[inline(always)]
     pub(crate) fn add(&self, shares: u32) -> NonNull<Inner<T>> {
         // SAFETY: all shares are counted in this way, and those of one thread are not sent to another.
@@ -127,7 +128,7 @@ impl<T: Shareable, C: Count> Counted<T, C> {
     /// One of the shares counted by [`add`](Self::add).
     ///
     /// # Safety
-    /// The caller owned a share of this value, and gives it up.
+    /// The caller must own a share of this value, which the returned one replaces.
     #[inline(always)]
     pub(crate) unsafe fn from_counted(inner: NonNull<Inner<T>>) -> Self {
         Self(inner, PhantomData)
@@ -139,7 +140,7 @@ impl<T: Shareable, C: Count> Counted<T, C> {
     /// As [`from_counted`](Self::from_counted), for all of them.
     #[inline(always)]
     pub(crate) unsafe fn give_back(inner: NonNull<Inner<T>>, shares: u32) {
-        // SAFETY: it lives: these are shares (contract).
+        // SAFETY: the value lives: these are shares of it (contract).
         let count = unsafe { &inner.as_ref().count };
         // SAFETY: as in `add`.
         if unsafe { C::sub(count, shares) } {
@@ -152,7 +153,7 @@ impl<T: Shareable, C: Count> Counted<T, C> {
     #[cfg(feature = "cuda")]
     pub(crate) fn into_inner(self) -> Option<T> {
         let inner = std::mem::ManuallyDrop::new(self).0;
-        // SAFETY: it lives: `self` is a share, which nobody drops.
+        // SAFETY: the value lives: `self` is a share of it, and is not dropped.
         let count = unsafe { &inner.as_ref().count };
         // SAFETY: as in `add`.
         let is_last = unsafe { C::sub(count, 1) };
@@ -192,7 +193,7 @@ impl<T: Shareable, C: Count> Drop for Counted<T, C> {
 
 /// A value without shares, with the memory for a count.
 ///
-/// **Invariant.** It was made by a box, and nobody else uses it.
+/// **Invariant.** The pointer came from a box, and nobody else uses the value.
 pub(crate) struct Last<T>(NonNull<Inner<T>>);
 
 // SAFETY: it owns the value.
@@ -202,7 +203,7 @@ impl<T> Inner<T> {
     /// Links another value as the next of a chain.
     ///
     /// # Safety
-    /// It lives, and nobody else uses it.
+    /// The value must live, and nobody else may use it.
     #[inline(always)]
     pub(super) unsafe fn link(inner: NonNull<Self>, next: Option<NonNull<Self>>) {
         // SAFETY: nobody else uses it (contract).
@@ -284,10 +285,11 @@ impl<T> Default for Chain<T> {
 }
 
 impl<T> Chain<T> {
-    /// The chain that begins with this value.
+    /// Returns the chain that begins with this value.
     ///
     /// # Safety
-    /// It, and all that it is [linked](Inner::link) with, came from [`Last::into_inner`], each once, and belong to nobody else.
+    /// This value, and all that it is [linked](Inner::link) with, must have come from [`Last::into_inner`], each once, and belong to
+    /// nobody else.
     #[inline(always)]
     pub(super) unsafe fn of(first: Option<NonNull<Inner<T>>>) -> Self {
         Self { first }

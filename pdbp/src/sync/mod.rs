@@ -18,11 +18,11 @@ pub(crate) use ring::Ring;
 pub(crate) use stack::Stack;
 pub(crate) use tasks::{Tasks, Waiting};
 
-/// One-time setup of the process, for all its clusters. [`Builder::start`](crate::Builder::start) calls it if nobody has.
+/// Sets up the process once, for all its clusters. [`Builder::start`](crate::Builder::start) calls it if nobody has.
 ///
-/// On Linux it tells the kernel that threads of this process will be made to pass a barrier (`membarrier(2)`). That takes a
-/// microsecond while there is one thread, and 7 to 15 ms later. A program that starts threads before its cluster, and must start
-/// quickly, calls it first.
+/// On Linux it registers with the kernel that threads of this process will be made to pass a barrier (`membarrier(2)`). That
+/// takes a microsecond while the process has one thread, and 7 to 15 ms later. A program that starts threads before its cluster,
+/// and must start quickly, calls this first.
 pub fn prepare() {
     is_registered();
 }

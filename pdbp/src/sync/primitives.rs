@@ -21,7 +21,7 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Takes a lock that nobody holds. What a panic has left there does no harm.
+/// Takes a lock if nobody holds it. What a panic has left there does no harm.
 pub(super) fn try_lock(lock: &Mutex<()>) -> Option<std::sync::MutexGuard<'_, ()>> {
     match lock.try_lock() {
         Ok(guard) => Some(guard),
@@ -30,14 +30,14 @@ pub(super) fn try_lock(lock: &Mutex<()>) -> Option<std::sync::MutexGuard<'_, ()>
     }
 }
 
-/// Waits until something is over, which will be soon.
+/// Waits until something is over that will be over soon.
 pub(super) fn wait_while(goes_on: impl Fn() -> bool) {
     while goes_on() {
         std::thread::yield_now();
     }
 }
 
-/// Two barriers that pair like sequentially consistent fences: the light one is free, the heavy one costs a system call. Where the
+/// Two barriers that pair like sequentially consistent fences: the light one is free, the heavy one costs a system call. If the
 /// kernel has none, both are such fences.
 pub(super) struct Barriers {
     asymmetric: bool,
@@ -58,13 +58,13 @@ impl Barriers {
         if self.asymmetric { compiler_fence(Ordering::SeqCst) } else { fence(Ordering::SeqCst) }
     }
 
-    /// A light barrier if it is free; otherwise nothing.
+    /// A light barrier if that is free; otherwise nothing.
     #[inline(always)]
     pub(super) fn light_if_free(&self) {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// `false` if the barrier failed.
+    /// Returns `false` if the barrier failed.
     pub(super) fn heavy(&self) -> bool {
         fence(Ordering::SeqCst);
         !self.asymmetric || is_passed_by_all()

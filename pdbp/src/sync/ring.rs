@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use super::primitives::{AtomicUsize, Ordering, UnsafeCell};
 
-/// A counter on a cache line of its own.
+/// A counter on its own cache line.
 #[repr(align(64))]
 struct Line(AtomicUsize);
 
@@ -22,7 +22,8 @@ pub(crate) struct Ring<T> {
     places: Box<[UnsafeCell<MaybeUninit<T>>]>,
 }
 
-// SAFETY: values go from one thread to another; no place is used by two at a time (invariant, and contracts of `push` and `pop`).
+// SAFETY: values go from one thread to another, and no place is used by two at a time (invariant, and contracts of `push` and
+// `pop`).
 unsafe impl<T: Send> Sync for Ring<T> {}
 // SAFETY: as for `Sync`.
 unsafe impl<T: Send> Send for Ring<T> {}
@@ -56,7 +57,7 @@ impl<T> Ring<T> {
         // Pairs with the store in `pop`, after which the reader does not use the place.
         let length = number.wrapping_sub(self.taken.0.load(Ordering::Acquire));
         let Some(place) = self.place(number).filter(|_| length < self.depth) else { return Err(value) };
-        // SAFETY: the place is not in the queue, so it is the writer's, which this is alone (contract).
+        // SAFETY: the place is not in the queue, so it belongs to the writer, and this is the only one (contract).
         place.with_mut(|place| unsafe { (*place).write(value) });
         // Pairs with the load in `pop`.
         self.put.0.store(number.wrapping_add(1), Ordering::Release);
@@ -70,12 +71,12 @@ impl<T> Ring<T> {
     #[inline]
     pub(crate) unsafe fn pop(&self) -> Option<T> {
         let number = self.taken.0.load(Ordering::Relaxed);
-        // Pairs with the store in `push`, which comes after the value.
+        // Pairs with the store in `push`, which follows the write of the value.
         if number == self.put.0.load(Ordering::Acquire) {
             return None;
         }
         let place = self.place(number)?;
-        // SAFETY: the place is in the queue, so it has a value and is the reader's, which this is alone (contract).
+        // SAFETY: the place is in the queue, so it has a value and belongs to the reader, and this is the only one (contract).
         let value = place.with_mut(|place| unsafe { place.cast::<T>().read() });
         // Pairs with the load in `push`.
         self.taken.0.store(number.wrapping_add(1), Ordering::Release);
@@ -89,12 +90,12 @@ impl<T> Ring<T> {
         self.taken.0.load(Ordering::Relaxed) == self.put.0.load(Ordering::Acquire)
     }
 
-    /// How many values were ever put in, modulo the word size; for the writer.
+    /// Number of values ever put in, modulo the word size; for the writer.
     pub(crate) fn put(&self) -> usize {
         self.put.0.load(Ordering::Relaxed)
     }
 
-    /// How many values were ever taken, modulo the word size; for the reader.
+    /// Number of values ever taken, modulo the word size; for the reader.
     pub(crate) fn taken(&self) -> usize {
         self.taken.0.load(Ordering::Relaxed)
     }

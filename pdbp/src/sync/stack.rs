@@ -6,8 +6,8 @@ use std::ptr::{self, NonNull};
 use super::counted::{Chain, Inner, Last};
 use super::primitives::{AtomicPtr, Ordering};
 
-/// Values that any thread puts in, and any thread takes out, all at once. So none is put in again between reading the first and
-/// removing it (no ABA problem).
+/// Values that any thread pushes and any thread takes, all at once. So no value can be pushed again between reading the first
+/// and removing it (no ABA problem).
 ///
 /// **Invariant.** `first`, and all that follow it, belong to the stack, as to a [`Last`].
 pub(crate) struct Stack<T> {
@@ -30,7 +30,7 @@ impl<T> Stack<T> {
         loop {
             // SAFETY: nobody else uses the value, since it was a `Last`.
             unsafe { Inner::link(inner, NonNull::new(first)) }
-            // Pairs with the swap in `take`: who takes the value sees what was done with it.
+            // Pairs with the swap in `take`: the thread that takes the value sees what was done with it.
             let put =
                 self.first.compare_exchange_weak(first, inner.as_ptr(), Ordering::Release, Ordering::Relaxed);
             match put {
@@ -40,7 +40,7 @@ impl<T> Stack<T> {
         }
     }
 
-    /// Whether there is nothing. Cheaper than to take nothing; what is missed will be there the next time.
+    /// Whether the stack is empty. Cheaper than taking nothing; a value that is missed is found the next time.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.first.load(Ordering::Relaxed).is_null()
@@ -51,7 +51,7 @@ impl<T> Stack<T> {
     pub(crate) fn take(&self) -> Chain<T> {
         // Pairs with the exchange in `push`.
         let first = NonNull::new(self.first.swap(ptr::null_mut(), Ordering::Acquire));
-        // SAFETY: the stack had them, and has them no longer.
+        // SAFETY: the values belonged to the stack (invariant), and no longer do.
         unsafe { Chain::of(first) }
     }
 }

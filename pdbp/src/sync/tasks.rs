@@ -1,12 +1,12 @@
-//! Wakes tasks. Wakers wait on lists until what they wait for arrives, and are then due. Whoever held the engine's lock wakes those
-//! due after releasing it: a waker runs code of an executor, which may end a task, and with it a part.
+//! Wakes tasks. Wakers wait on lists until what they wait for arrives, and are then due. The thread that held the engine's lock
+//! wakes those due after releasing it: a waker runs code of an executor, which may end a task, and with it a part.
 
 use std::task::Waker;
 
 use super::primitives::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError, fence};
 
-/// The wakers waiting for one thing. Each waiter has a key, by which its next waker replaces the previous one, so that repeated
-/// polls take no more room.
+/// The wakers waiting for one thing. Each waiter has a key, by which its next waker replaces the previous one, so repeated polls
+/// take no more room.
 pub(crate) struct Waiting<K> {
     /// Whether there are any.
     any: AtomicBool,
@@ -47,26 +47,27 @@ impl Default for Tasks {
 }
 
 impl Tasks {
-    /// Lets a task wait. What it waits for may have arrived just before, so it has to look once more. Returns whether no other
-    /// waited.
+    /// Registers a waiting task. What it waits for may have arrived just before, so the task must look once more. Returns whether
+    /// no other task was waiting.
     pub(crate) fn wait_on<K: PartialEq>(&self, list: &Waiting<K>, key: K, waker: Waker) -> bool {
         let before = list.put(key, waker);
         let is_first = before.is_none() && self.waiting.fetch_add(1, Ordering::Relaxed) == 0;
-        // Pairs with the fence before `come`: either this task sees what has arrived, or it is seen.
+        // Pairs with the fence before `come`: either this task sees what has arrived, or `come` sees the task.
         fence(Ordering::SeqCst);
-        // It may hold the last reference to its task.
+        // The replaced waker may hold the last reference to its task.
         drop(before);
         is_first
     }
 
-    /// Whether any task waits. Asked by whoever polls for tasks, which do not poll themselves; a late answer costs no more than a
-    /// look.
+    /// Whether any task waits. For threads that poll on behalf of tasks, which do not poll themselves; a late answer costs no more
+    /// than a look.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// What the tasks on a list wait for has arrived, and a fence has been passed since. Called under the engine's lock.
+    /// Makes the tasks on a list due: what they wait for has arrived, and a fence has been passed since. Called under the engine's
+    /// lock.
     #[inline]
     pub(crate) fn come<K>(&self, list: &Waiting<K>) {
         if list.any.load(Ordering::Relaxed) {
@@ -84,7 +85,7 @@ impl Tasks {
         self.is_due.store(true, Ordering::Release);
     }
 
-    /// Wakes those that are due. No lock and no borrow may be held.
+    /// Wakes the tasks that are due. The caller must hold no lock and no borrow.
     #[inline]
     pub(crate) fn wake(&self) {
         if self.is_due.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! Interrupts waiting calls: from another thread or a signal handler, through a counter of the node, or by a check of the thread
-//! itself.
+//! Interrupts waiting calls: from another thread or a signal handler, through a counter of the node, or through a check that the
+//! thread itself makes.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,9 +49,9 @@ thread_local! {
     static CHECK: RefCell<Option<Check>> = const { RefCell::new(None) };
 }
 
-/// Calls `f`. While a call of this crate waits in it, on this thread, it calls `check` from time to time: at most every 50 ms, and
-/// never on a message's hot path. When `check` returns `true` the call ends with the error `Interrupted`. For language runtimes
-/// whose own signal handler must run on Ctrl-C. `check` may use the cluster, but waiting calls inside it are not checked.
+/// Calls `f`. While a call of this crate waits inside `f`, on this thread, it calls `check` from time to time: at most every 50
+/// ms, and never on a message's hot path. When `check` returns `true`, the call ends with the error `Interrupted`. For language
+/// runtimes whose own signal handler must run on Ctrl-C. `check` may use the cluster, but waiting calls inside it are not checked.
 ///
 /// ```
 /// use pdbp::{Cluster, PartKind, RecvError};
@@ -71,7 +71,7 @@ pub fn interruptible<R>(check: impl FnMut() -> bool + 'static, f: impl FnOnce() 
     impl Drop for Before {
         fn drop(&mut self) {
             let ours = CHECK.replace(self.0.take());
-            // After the borrow has ended: the check may have a destructor that waits.
+            // Dropped after the borrow has ended: the check may have a destructor that waits.
             drop(ours);
         }
     }
@@ -81,8 +81,8 @@ pub fn interruptible<R>(check: impl FnMut() -> bool + 'static, f: impl FnOnce() 
     f()
 }
 
-/// Makes a call that waits without checking for interrupts. If this thread has a check, the call runs on a thread of its own;
-/// `None` says that the check has ended the wait. The call then runs to its end, and its result is dropped.
+/// Makes a call that waits without checking for interrupts. If this thread has a check, the call runs on its own thread. Returns
+/// `None` if the check has ended the wait; the call then runs to its end, and its result is dropped.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -94,7 +94,7 @@ pub(crate) fn ask_beside<R: Send + 'static>(
         return Ok(Some(call()));
     }
     let (done, result) = std::sync::mpsc::channel();
-    // By then nobody may be waiting for the result.
+    // By the time it sends, nobody may be waiting for the result.
     let thread =
         std::thread::Builder::new().name("pdbp-start".to_owned()).spawn(move || drop(done.send(call())));
     let thread = thread?;
@@ -136,7 +136,7 @@ impl Waiter {
         self.interrupted |= seen.see_one(shared);
     }
 
-    /// As [`look`](Self::look), and calls the thread's own check. Used now and then, after a pause that took some time.
+    /// As [`look`](Self::look), and calls the thread's own check. Used occasionally, after a pause that took some time.
     pub(super) fn look_around(&mut self, shared: &Shared, seen: &Seen) {
         self.look(shared, seen);
         self.interrupted |= ask(self.now());

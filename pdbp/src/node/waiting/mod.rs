@@ -1,19 +1,17 @@
 //! How a thread waits: it polls a few times, then polls and yields for a while, and then sleeps on a bell.
 //!
-//! How long it polls, and whether it yields, the threads of a node learn from earlier waits ([`policy`]):
-//! * **A sleep that ends soon should have been polling**, so polling gets longer, up to a bound. Otherwise an exchange can stay
-//!   slow: where waking a thread takes longer than threads poll, both ends sleep for each message.
+//! The threads of a node learn from earlier waits how long to poll, and whether to yield ([`policy`]):
+//! * **A sleep that ends soon should have been polling**, so polling gets longer, up to a bound. Otherwise an exchange can stay slow:
+//!   if waking a thread takes longer than threads poll, both ends sleep for each message.
 //! * **A yield that takes as long as a time slice shows that other programs compute here.** A thread that yields to them runs again
-//!   after their time slice; one that sleeps runs soon after it is woken. So threads sleep instead, for a while, and then try
-//!   again. Before they sleep they poll without yielding, if that is any use: it is none while the peer waits for the same
-//!   processor.
+//!   after their time slice; one that sleeps runs soon after it is woken. So threads sleep instead, for a while, and then try yielding
+//!   again. Before they sleep they poll without yielding, unless that is useless because the peer waits for the same processor.
 //!
 //! With more nodes than processors nothing is learned: long yields there mean that peers are at work.
 //!
 //! # Figures
-//! Medians of round trips of 64 bytes on two processors, in µs, the lowest and the highest of several runs of `pdbp ping` and
-//! `mpirun -n 2 pdbp ping`; *busy* means beside two processes of `while :; do :; done`. *Before*, threads yielded 200 times and
-//! then slept.
+//! Medians of round trips of 64 bytes on two processors, in µs, the lowest and the highest of several runs of `pdbp ping` and `mpirun
+//! -n 2 pdbp ping`; *busy* means alongside two processes of `while :; do :; done`. *Before*, threads yielded 200 times and then slept.
 //!
 //! | | before | now | two threads over `std::sync::mpsc`, in the runs of now |
 //! |---|---|---|---|
@@ -23,13 +21,14 @@
 //! | over MPI, busy | 2,690–4,330 | 2.8–2.9 | 5.4–8.9 |
 //! | in process, waking takes 250 µs more | 534 | 3.8 | 527 |
 //!
-//! The machine had other work, which got a hundredth of the weight (`echo -20 > /proc/self/autogroup; nice -n -20 …`), though not
-//! in some of the busy runs of *before*. For the last line, a preloaded library (`LD_PRELOAD`) kept threads busy for that long
-//! after each `futex` wait that a wake had ended, with real-time scheduling (`chrt -f 10`). In 2,200 round trips there were 3,394
-//! more such waits than with the channel before, and 82 and 276 more in runs now.
+//! The machine had other work, which got a hundredth of the weight (`echo -20 > /proc/self/autogroup; nice -n -20 …`), though not in
+//! some of the busy runs of *before*. For the last line, a preloaded library (`LD_PRELOAD`) kept threads busy for that long after each
+//! `futex` wait that a wake had ended, with real-time scheduling (`chrt -f 10`). In 2,200 round trips, there were 3,394 more such
+//! waits than with the channel in the run of *before*, and 82 and 276 more in runs of *now*.
 //!
-//! Long waits cost little: two nodes in one process whose parts waited for a message woke up 4,300 times a second and used 11 % of
-//! a core in a debug build while naps took 2 ms and the progress thread checked every 0.5 ms; now 140 times, and 1 %.
+//! Long waits cost little: two nodes in one process, whose parts waited for a message, woke up 4,300 times a second and used 11 % of a
+//! core in a debug build while naps took 2 ms and the progress thread checked every 0.5 ms; now they wake up 140 times a second and
+//! use 1 %.
 
 mod interrupt;
 mod policy;
@@ -51,12 +50,12 @@ use policy::{Policy, Processors};
 
 /// Longest sleep on a bell after something has happened at the node; see [`Naps`].
 pub(super) const NAP: Duration = Duration::from_millis(2);
-/// Longest sleep of all: anything that rings no bell is late by this much.
+/// Longest sleep of all: anything that rings no bell is noticed at most this much late.
 const LONGEST_NAP: Duration = Duration::from_millis(16);
 /// Shortest sleep of a thread that polls for all, whatever is due.
 const SHORTEST_NAP: Duration = Duration::from_micros(50);
-/// Polls before the first yield. If each node has its own processor, they take longer than most answers do. A yield takes as long
-/// as two polls, and delays what arrives meanwhile.
+/// Polls before the first yield. If each node has its own processor, they take longer than most answers do. A yield takes as long as
+/// two polls, and delays anything that arrives meanwhile.
 const SPINS: u32 = 32;
 const CROWDED_SPINS: u32 = 8;
 /// Of consecutive polls, one in this many reads the clock, which costs a tenth of a poll.
@@ -98,9 +97,9 @@ impl Habits {
     }
 }
 
-/// Longest sleep, in case nobody rings. It doubles as long as nothing happens at the node, so that a program that waits for the
-/// next message costs next to nothing. Without progress threads it does not grow: the thread that polls for all may leave that to
-/// this one, or this one helps the other nodes of its process.
+/// Longest sleep, in case nobody rings. It doubles as long as nothing happens at the node, so that a program that waits for the next
+/// message costs next to nothing. Without progress threads it does not grow: the thread that polls for all may hand that job to this
+/// one, or this one helps the other nodes of its process.
 #[derive(Default)]
 pub(super) struct Naps {
     /// The last nap, and [`Shared::turns`] at that time.
@@ -118,13 +117,12 @@ impl Naps {
     }
 }
 
-/// Sleeps on the node's bell for at most `longest`, and no longer than until something is due, on behalf of all threads of the
-/// node: polls before and after. Returns how much the polls did. Requires [`Shared::leader`]. `is_idle` checks for what a poll does
-/// not find.
+/// Sleeps on the node's bell on behalf of all threads of the node, until something is due but for at most `longest`; polls before and
+/// after. Returns how much the polls did. Requires [`Shared::leader`]. `is_idle` checks for work that a poll does not find.
 pub(super) fn lead(shared: &Shared, longest: Duration, is_idle: impl Fn() -> bool) -> u32 {
     let poll = || {
         let Some(turn) = shared.try_engine().map(|mut engine| shared.poll_with(&mut engine)) else {
-            // Somebody polls at this moment, or packs something that may have to be flushed.
+            // Another thread polls at this moment, or packs something that may have to be flushed.
             return (0, SHORTEST_NAP.min(longest));
         };
         (turn.worked, shared.due(&turn).map_or(longest, |due| due.max(SHORTEST_NAP).min(longest)))
@@ -136,7 +134,7 @@ pub(super) fn lead(shared: &Shared, longest: Duration, is_idle: impl Fn() -> boo
     // What readers release meanwhile must not wait for long.
     shared.naps.store(longest > NAP, Ordering::Relaxed);
     shared.bell.sleep(time, &mut || {
-        // Somebody may have opened a block, and rung, before the bell was armed.
+        // Another thread may have opened a block, and rung, before the bell was armed.
         let (more, left) = poll();
         worked += more;
         worked == 0 && is_idle() && left + SHORTEST_NAP > time
@@ -146,7 +144,7 @@ pub(super) fn lead(shared: &Shared, longest: Duration, is_idle: impl Fn() -> boo
 }
 
 impl Shared {
-    /// How long a thread that begins to wait now polls, yielding in between.
+    /// How long a thread that begins to wait now polls, yielding between its polls.
     pub(crate) fn polling(&self, now: Instant) -> Duration {
         if self.crowded {
             return Duration::ZERO;
@@ -162,9 +160,9 @@ impl Shared {
 /// A waiting thread: how long it has waited, and how.
 pub(crate) struct Waiter {
     timeout: Duration,
-    /// Times, once the clock was read: most waits end before that.
+    /// Set once the clock has been read: most waits end before that.
     clock: Option<Clock>,
-    /// How often it was asked before whether the time is up.
+    /// Calls of `is_over` before the clock was read.
     asked: u32,
     /// Whether there are more nodes than processors.
     crowded: bool,
@@ -184,7 +182,7 @@ pub(crate) struct Waiter {
 
 #[derive(Clone, Copy)]
 struct Clock {
-    /// When it was first read, after [`LOOKS`] looks at most, and last.
+    /// When it was first read, after at most [`LOOKS`] looks, and when last.
     started: Instant,
     now: Instant,
     /// When the thread began to read it between its polls.
@@ -238,7 +236,7 @@ impl Waiter {
         self.clock.get_or_insert_with(Clock::start)
     }
 
-    /// Whether the time is up, or the wait was interrupted. The time counts from the moment when this was asked a few times.
+    /// Whether the time is up, or the wait was interrupted. The time counts from when this has been called a few times.
     pub(crate) fn is_over(&mut self) -> bool {
         if self.interrupted {
             return true;
@@ -257,7 +255,7 @@ impl Waiter {
         self.interrupted
     }
 
-    /// Why it is over: `peers` have not done what is missing in time, or the wait was interrupted.
+    /// Returns why the wait is over: `peers` have not done what is missing in time, or the wait was interrupted.
     pub(crate) fn late(&mut self, peers: Vec<NodeId>, missing: &'static str) -> Late {
         if std::mem::take(&mut self.interrupted) {
             return Late::Interrupted;
@@ -265,7 +263,7 @@ impl Waiter {
         Late::Timeout(Timeout { waited: self.timeout, peers, missing })
     }
 
-    /// There was something to do: start again with short pauses.
+    /// Starts again with short pauses, since there was something to do.
     pub(crate) fn worked(&mut self, node: &Node) {
         self.reset();
         self.look(&node.shared, &node.seen);
@@ -276,8 +274,8 @@ impl Waiter {
         self.sleeps_since = None;
     }
 
-    /// Waits a little, longer each time. `pipes` are those in which the thread expects something. No lock may be held: it may call
-    /// the program.
+    /// Waits a little, longer each time. `pipes` are those in which the thread expects something. The caller must hold no lock: this
+    /// may call the program.
     pub(crate) fn pause(&mut self, node: &Node, pipes: &[&Pipe]) {
         self.pause_on(&node.shared, pipes);
         if self.rounds > self.spins() || self.sleeps_since.is_some() {
@@ -413,7 +411,8 @@ mod tests {
                     assert!(part.recv_timeout(Duration::from_secs(60)).is_err());
                 }
             });
-            // Each nap is two polls or three; it was 500 naps a second. In one of these times the thread is asleep from the beginning.
+            // Each nap is two polls or three; before, there were 500 naps a second. In one of these periods the thread is asleep from
+            // the beginning.
             let seldom = (0..50).any(|_| {
                 let before = node.shared.polls.load(Ordering::Relaxed);
                 thread::sleep(Duration::from_millis(500));

@@ -10,7 +10,7 @@ const SHORTEST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_micros(400);
 /// A yield that takes this long has given the processor to a program that computes.
 pub(super) const LONG_YIELD: Duration = Duration::from_micros(100);
-/// How long threads then stop yielding, at first and at most. Each time they try again costs a time slice.
+/// How long threads then stop yielding, at first and at most. Each new try costs a time slice.
 const FIRST_HOLD: Duration = Duration::from_millis(1);
 const LONGEST_HOLD: Duration = Duration::from_millis(128);
 
@@ -18,10 +18,10 @@ const LONGEST_HOLD: Duration = Duration::from_millis(128);
 const LONGEST_UNYIELDING: Duration = Duration::from_micros(50);
 const BRIEFEST: Duration = Duration::from_micros(1);
 
-/// Who else uses the processors that threads of a node wait on.
+/// What else uses the processors that threads of a node wait on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Processors {
-    /// Nobody for long: a waiting thread yields between its polls and gets its processor back at once.
+    /// Nothing for long: a waiting thread yields between its polls and gets its processor back at once.
     Free,
     /// Other programs that compute: a waiting thread does not yield.
     Contended,
@@ -36,7 +36,7 @@ pub(super) struct Policy {
     pub(super) contended: Duration,
     /// Until when they count as contended.
     pub(super) until: Duration,
-    /// How long they did, or do, after the last long yield.
+    /// How long they counted, or count, as contended after the last long yield.
     pub(super) hold: Duration,
 }
 
@@ -44,12 +44,12 @@ impl Policy {
     pub(super) const NEW: Self =
         Self { free: SHORTEST, contended: LONGEST_UNYIELDING, until: Duration::ZERO, hold: Duration::ZERO };
 
-    /// What a thread that begins to wait now has to expect.
+    /// What a thread that begins to wait now must expect.
     pub(super) fn processors_at(&self, now: Duration) -> Processors {
         if now < self.until { Processors::Contended } else { Processors::Free }
     }
 
-    /// How long it then polls.
+    /// How long such a thread polls.
     pub(super) fn polling(&self, processors: Processors) -> Duration {
         match processors {
             Processors::Free => self.free,
@@ -57,27 +57,27 @@ impl Policy {
         }
     }
 
-    /// A thread polled in vain, and then slept this long until something arrived.
+    /// Learns from a thread that polled in vain and then slept this long until something arrived.
     pub(super) fn slept(&mut self, processors: Processors, slept: Duration) {
         match processors {
-            // It should have polled on. Two ends that sleep for each message keep each other asleep, since neither is woken before
-            // the other has polled in vain.
+            // The thread should have polled on. Two ends that sleep for each message keep each other asleep, since neither is woken
+            // before the other has polled in vain.
             Processors::Free if slept <= LONGEST => self.free = (self.free * 2).min(LONGEST),
             Processors::Free => self.free = (self.free / 2).max(SHORTEST),
-            // What it waited for came as soon as it slept: it needed this processor.
+            // The message came as soon as the thread slept: the sender needed this processor.
             Processors::Contended if slept < LONG_YIELD => {
                 self.contended =
                     Some(self.contended / 2).filter(|half| *half >= BRIEFEST).unwrap_or_default();
             }
-            // It had to wait for its time slice on another processor, where it answers quickly while it has one.
+            // The sender had to wait for its time slice on another processor, where it answers quickly while it has one.
             Processors::Contended => {
                 self.contended = (self.contended * 2).clamp(BRIEFEST, LONGEST_UNYIELDING);
             }
         }
     }
 
-    /// A thread got its processor back now, `took` after it yielded. If that was long, others compute on it: a thread that yields
-    /// to them waits for the end of their time slice, while one that sleeps runs soon after it is woken.
+    /// Learns from a thread that got its processor back now, `took` after it yielded. If that was long, other programs compute on
+    /// it: a thread that yields to them waits for the end of their time slice, while one that sleeps runs soon after it is woken.
     pub(super) fn yielded(&mut self, now: Duration, took: Duration) {
         if took < LONG_YIELD {
             return;
@@ -101,7 +101,7 @@ mod tests {
     fn sleeps_of_an_exchange(wake_up: Duration) -> usize {
         let mut ends = [Policy::NEW; 2];
         let mut sleeps = 0;
-        // How long the receiving end has waited when the message leaves: as long as the hop before took. Both slept.
+        // How long the receiving end has waited when the message leaves: as long as the previous hop took. Both slept.
         let mut waited = wake_up;
         for hop in 0..1000 {
             let end = &mut ends[hop % 2];
