@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let scheme = if cluster.settings().desk_tls.is_some() { "https" } else { "http" };
     println!("{scheme}://{address}/pdbp?wsdl");
 
-    // The part knows nothing of SOAP: it answers whoever asks.
+    // The part knows nothing of SOAP: it answers every sender.
     let worker = cluster.node(1)?.register_shared("worker", PartKind::Cpu)?;
     let worker = std::thread::spawn(move || -> Result<()> {
         loop {

@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if node.id().index() == 0 { hand_out(node, pieces) } else { work(node) }
 }
 
-/// Each piece is with one worker at a time. When a worker is gone, another gets its piece.
+/// Each piece is assigned to one worker at a time. When a worker is gone, another gets its piece.
 fn hand_out(node: &Node, pieces: u64) -> Result<(), Box<dyn Error>> {
     let part = node.register("hub", PartKind::Cpu)?;
     let mut left: VecDeque<u64> = (0..pieces).collect();
@@ -42,7 +42,7 @@ fn hand_out(node: &Node, pieces: u64) -> Result<(), Box<dyn Error>> {
         };
         if let Some((worker, [piece, count])) = message {
             if piece != NONE {
-                // An answer may arrive after its worker was given up: it equals that of the worker that got the piece next.
+                // An answer may arrive after its worker was given up: it equals the answer of the worker that got the piece next.
                 counts[usize::try_from(piece)?] = Some(count);
                 given.remove(&worker);
             }
@@ -59,8 +59,8 @@ fn hand_out(node: &Node, pieces: u64) -> Result<(), Box<dyn Error>> {
                 _ => {}
             }
         }
-        // Messages that came back undelivered are already in `left` again; if kept, they would take the room of the next worker in
-        // that place.
+        // Messages that came back undelivered are in `left` again already; if they were kept, they would take the room of the next worker
+        // in that place.
         while part.try_returned()?.is_some() {}
         while let Some((worker, piece)) = idle.last().copied().zip(left.front().copied()) {
             idle.pop();

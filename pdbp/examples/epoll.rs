@@ -1,4 +1,4 @@
-//! Parts in your own `epoll` loop, beside a socket: a part of another node answers what a client writes.
+//! Parts in your own `epoll` loop, next to a socket: a part of another node answers what a client writes.
 //!
 //! ```text
 //! cargo run --release -p pdbp --example epoll
@@ -32,7 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     epoll::add(&poll, &socket, EventData::new_u64(SOCKET), EventFlags::IN)?;
     let mut line = [0; 256];
     loop {
-        // Cleared before the parts are polled: whatever arrives from here on is either seen by these calls or ends the wait below.
+        // Cleared before the parts are polled: whatever arrives from here on is either found by these calls or ends the wait
+        // below.
         waker.clear();
         while let Poll::Ready(request) = worker.poll_recv(&mut waker.context()) {
             let request = request?;

@@ -1,4 +1,4 @@
-//! Every part reads values of a table that is distributed over the nodes of a cluster, by requests and answers.
+//! Every part reads values of a table that is distributed over the nodes of a cluster, through requests and answers.
 //!
 //! ```text
 //! cargo run --release -p pdbp --example gather                    # two nodes in this process
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use pdbp::{Cluster, Node, PartKind, SendError};
 
 const ROWS: usize = 1000;
-/// A request carries the place for the answer, and the row; an answer carries the place and the value, and this bit.
+/// A request carries the place for the answer and the row; an answer carries the place, the value, and this bit.
 const ANSWER: u64 = 1 << 63;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -51,7 +51,7 @@ fn gather(node: &Node, requests: usize, times: usize) -> Result<(), Box<dyn Erro
         got.fill(u64::MAX);
         let mut asked = 0;
         let mut answers = Vec::new();
-        // First the requests, then the answers that are still on their way when all have asked.
+        // First the requests, then the answers that are still in flight when all parts have sent theirs.
         for last in [false, true] {
             while part.advance(asked == requests && answers.is_empty())? {
                 while let Some((to, answer)) = answers.last() {

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut file = smol::fs::File::open(&path).await?;
         let mut stream = StreamWriter::open(&from, address)?;
         smol::io::copy(&mut file, &mut stream).await?;
-        // Without this, the reader is told that the stream was abandoned.
+        // Without this, the reader gets an error: the stream was abandoned.
         stream.close().await?;
         Ok::<_, Box<dyn Error>>(())
     };

@@ -9,11 +9,11 @@
 //! `numbered OWN OTHER SECONDS LENGTH` registers the part OWN on the last node of this process and sends messages of LENGTH bytes
 //! to OTHER for SECONDS (0: only receives). OWN and OTHER may be lists of equal length, separated by commas: each pair has its own
 //! thread. SECONDS may be `9+1000000`: at least 9 seconds and at least a million messages. Further arguments: `text` sends text
-//! instead of random bytes; `stream` adds a stream of numbers each way for each pair, from the part OWN-out to OTHER-in.
+//! instead of random bytes; `stream` adds, for each pair, a stream of numbers each way, from the part OWN-out to OTHER-in.
 //!
 //! It fails if anything is lost, duplicated, altered or out of order. It reports how much was received, the rate, and the longest
-//! pause between two messages with the time of day at which that ended. Once messages have arrived, it creates the file named by
-//! the variable BEGAN.
+//! pause between two messages, with the time of day at which that pause ended. Once messages have arrived, it creates the file
+//! named by the variable BEGAN.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -61,12 +61,12 @@ fn main() -> Result<(), Failed> {
     })?;
     // The gateway is on node 0, which stays until the others have sent their last messages.
     node.barrier(SOON)?;
-    // The last messages are still on their way.
+    // The last messages are still in flight.
     node.quiesce(SOON)?;
     Ok(())
 }
 
-/// How much to send: until the time is over and the minimum count is sent.
+/// How much to send: until the time is over and the minimum number of messages has been sent.
 struct Amount {
     time: Duration,
     least: u64,
@@ -93,7 +93,7 @@ fn talk(node: &Node, own: &str, other: &str, body: &[u8], amount: &Amount) -> Re
     Ok(())
 }
 
-/// Writes numbers to the part beside OTHER that reads streams.
+/// Writes numbers to OTHER's part that reads streams.
 fn write(node: &Node, own: &str, other: &str, amount: &Amount) -> Result<(), Failed> {
     let part = node.register(&format!("{own}-out"), PartKind::Cpu)?;
     let to = part.find(&other.replacen('@', "-in@", 1), SOON)?;
@@ -110,7 +110,7 @@ fn write(node: &Node, own: &str, other: &str, amount: &Amount) -> Result<(), Fai
     Ok(())
 }
 
-/// Reads the numbers that arrive at the part beside OWN.
+/// Reads the numbers that arrive at OWN's part for streams.
 fn read(node: &Node, own: &str) -> Result<(), Failed> {
     let part = node.register(&format!("{own}-in"), PartKind::Cpu)?;
     let mut stream = part.accept_stream(2 * SOON)?;
@@ -160,7 +160,7 @@ impl Talk<'_> {
                 said = self.tell(ALL)?;
             }
             let interest = if said { Interest::Recv } else { Interest::Either(self.to) };
-            // Whatever ended the wait is found below.
+            // The code below finds out what ended the wait.
             let _ = self.part.wait(interest, Duration::from_millis(20));
             while let Some(message) = self.part.try_recv() {
                 match (message.is_command(), message.command()) {
@@ -177,8 +177,8 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// Sends a command; `false` if there was no room. It does not wait for room: while waiting it would not receive, and the other
-    /// side might be waiting for that.
+    /// Sends a command; returns `false` if there was no room. It does not wait for room: while waiting it would not receive, and
+    /// the other side might be waiting for that.
     fn tell(&self, number: u16) -> Result<bool, Failed> {
         match self.part.sender(self.to).no_wait().command(number).send(&self.sent.to_le_bytes()) {
             Ok(()) => Ok(true),
@@ -187,7 +187,7 @@ impl Talk<'_> {
         }
     }
 
-    /// Sends the next message; `false` if there was no room.
+    /// Sends the next message; returns `false` if there was no room.
     fn send_next(&mut self) -> Result<bool, Failed> {
         let mut loan = match self.part.sender(self.to).no_wait().loan(self.body.len()) {
             Ok(loan) => loan,

@@ -1,4 +1,4 @@
-//! Data-parallel training: every node has its own samples, and the sum of all gradients moves the same weights everywhere.
+//! Data-parallel training: every node has its own samples, and the sum of all gradients updates the same weights everywhere.
 //!
 //! ```text
 //! cargo run --release -p pdbp --example train                     # two nodes in this process
@@ -83,7 +83,7 @@ fn train(node: &Node, samples: usize) -> Result<(), Box<dyn Error>> {
             all.size()
         );
     }
-    // Nothing of the last call is still on its way when the cluster ends.
+    // No message of the last call is still in flight when the cluster ends.
     node.quiesce(Duration::from_secs(10))?;
     Ok(node.barrier(Duration::from_secs(10))?)
 }

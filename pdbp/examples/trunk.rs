@@ -1,4 +1,4 @@
-//! Throughput and latency of a trunk, compared with one link of a cluster over sockets: messages of 128 KiB one way, and round
+//! Throughput and latency of a trunk, compared with a link of a cluster over sockets: messages of 128 KiB one way, and round
 //! trips of 64 bytes, over loopback.
 //!
 //! ```text

@@ -4,7 +4,7 @@
 //! cargo run --release -p pdbp --features net --example two_clusters
 //! ```
 //!
-//! As two programs, each named by the environment, or as two MPI jobs with `mpirun -n 2` before each:
+//! As two programs, each named through the environment, or as two MPI jobs with `mpirun -n 2` in front of each:
 //!
 //! ```text
 //! PDBP_GRID=west PDBP_LISTEN=127.0.0.1:7210 cargo run --release -p pdbp --features net --example two_clusters

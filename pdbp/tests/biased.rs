@@ -15,7 +15,7 @@ mod primitives {
     pub(super) use loom::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
     thread_local! {
-        /// Whether there are barriers. loom runs all threads of a model on the thread that starts it.
+        /// Whether barriers are on. loom runs all threads of a model on the thread that starts it.
         pub(super) static FENCED: Cell<bool> = const { Cell::new(true) };
     }
 
@@ -96,9 +96,9 @@ fn add(owner: &Owner<Sum>) {
     }
 }
 
-/// An owner that adds several times, and `visitors` visitors that add once each. loom finds out when two use the value, or its
-/// window, at the same time. Threads are preempted three times in all, or twice with three threads: that is as much as the check
-/// needs and as long as one can wait.
+/// An owner that adds several times, and `visitors` visitors that add once each. loom detects two threads that use the value, or
+/// its window, at the same time. Threads are preempted three times in all, or twice with three threads: that is as much as the
+/// check needs and as long as one can wait.
 fn enter_and_visit(visitors: usize, each: impl Fn(&Visitor<Sum>) -> i32 + Copy + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(if visitors == 1 { 3 } else { 2 });

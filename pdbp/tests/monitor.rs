@@ -1,4 +1,4 @@
-//! Observing a running cluster: figures by messages, and over HTTP.
+//! Observing a running cluster: figures through messages and over HTTP.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -180,7 +180,7 @@ fn a_dead_node_is_shown_as_failed_and_nobody_waits_for_it() {
     }
 }
 
-/// Two parts that keep each other busy until they are told to stop.
+/// Two parts that keep each other busy until they get the command to stop.
 fn keep_busy(cluster: &Cluster, stop: &AtomicBool, program: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         for node in cluster.nodes() {
@@ -351,7 +351,8 @@ fn clients_that_hold_on_keep_neither_others_nor_the_end_waiting() {
     }
 }
 
-/// An address that was free a moment ago, on a host address of this test's own: ports of the usual one may go to other programs.
+/// An address that was free a moment ago, on a host address that only this test uses: ports of the usual one may go to other
+/// programs.
 fn free(host: &str) -> String {
     TcpListener::bind((host, 0)).unwrap().local_addr().unwrap().to_string()
 }

@@ -1,4 +1,4 @@
-//! A program's own figures at the endpoint of its cluster.
+//! A program's own figures, served at the endpoint of its cluster.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

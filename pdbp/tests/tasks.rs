@@ -1,4 +1,4 @@
-//! Tasks that wait, under loom: in every interleaving the task either sees what arrives or is woken.
+//! Waiting tasks, under loom: in every interleaving the task either sees what arrives or is woken.
 
 #[path = "../src/sync/tasks.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -38,7 +38,7 @@ struct Node {
 }
 
 impl Node {
-    /// Puts something into the pipe, as any thread that polls does.
+    /// Puts something into the pipe, as any polling thread does.
     fn deliver(&self) {
         let engine = self.engine.lock().unwrap();
         self.pipe.fetch_add(1, Ordering::Relaxed);
@@ -84,7 +84,7 @@ fn two_tasks_that_wait_for_one_thing_are_both_woken() {
         let waits = thread::spawn(move || other.wait(1, &second));
         node.deliver();
         let second = waits.join().unwrap();
-        // Nobody polls any more: a task that was not woken and has found nothing would sleep for ever.
+        // No thread polls any more: a task that was not woken and has found nothing would sleep for ever.
         assert!(!first && counts[0].0.load(Ordering::SeqCst) == 1);
         assert!(second || counts[1].0.load(Ordering::SeqCst) == 1);
     });

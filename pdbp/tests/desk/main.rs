@@ -1,4 +1,4 @@
-//! Clients outside the cluster: what they get, and what connections that are no clients get.
+//! Clients outside the cluster: what they get, and what connections get that are not clients.
 
 #[cfg(feature = "net")]
 mod far;

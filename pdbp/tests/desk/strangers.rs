@@ -1,4 +1,5 @@
-//! Connections that are no clients, or do not behave as such: each gets the answer the protocol has for it, and none delays others.
+//! Connections that are not clients, or do not behave like clients: each gets the answer that the protocol prescribes, and none
+//! delays others.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -114,7 +115,7 @@ fn bodies_in_chunks_and_after_a_question_are_taken() {
 fn silent_clients_keep_neither_others_nor_the_end_waiting() {
     let cluster = cluster(&[]);
     let address = address(&cluster);
-    // More than there are places for. The one that has been silent longest is closed.
+    // More than there are places for. The connection that has been silent longest is closed.
     let silent: Vec<_> = (0..100).map(|_| connect(address)).collect();
     for _ in 0..3 {
         assert!(ask(address, &request(&envelope(V12, "<Parts/>"), "")).0.starts_with("HTTP/1.1 200 OK"));
@@ -189,7 +190,7 @@ fn clients_that_do_not_know_the_secret_get_nothing() {
     assert!(error.contains(path) && error.contains("/dev/urandom"), "{error}");
 }
 
-/// A client whose message has arrived. It is refused as long as the places of clients that have gone are not free yet.
+/// A client whose message has arrived. It is refused as long as the places of clients that have left are not free yet.
 fn client_of(part: &Part<Shared>, desk: SocketAddr, request: &str) -> TcpStream {
     let began = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! Clients that speak TLS, and those that should but do not.
+//! Clients that use TLS, and clients that should but do not.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -98,7 +98,7 @@ fn who_speaks_no_tls_is_told_and_gets_nothing() {
     let (head, body) = answer(&mut plain);
     assert!(head.starts_with("HTTP/1.1 400 ") && body.contains("https"), "{head}{body}");
     assert!(is_closed(&mut plain));
-    // A handshake that is none, and one that stalls.
+    // Bytes that are no handshake, and a handshake that stalls.
     let mut wrong = connect(address(&cluster));
     wrong.write_all(b"\x16\x03\x01\x00\x04abcd").unwrap();
     let mut said = Vec::new();

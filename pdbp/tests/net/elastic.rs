@@ -21,7 +21,7 @@ fn work(number: u64) -> u64 {
     (0..500).fold(number, |value, _| value.wrapping_mul(6_364_136_223_846_793_005).rotate_left(17))
 }
 
-/// Takes numbers and sends their results, until it is told to leave or is killed.
+/// Takes numbers and sends their results, until it is asked to leave or is killed.
 #[test]
 #[ignore = "the program of the processes that another test starts"]
 fn worker() {
@@ -39,20 +39,20 @@ fn worker() {
     }
 }
 
-/// Numbers, and which workers have them.
+/// Numbers, and the workers that have them.
 #[derive(Default)]
 struct Pool {
     next: u64,
-    /// Those whose worker has gone.
+    /// Numbers whose worker has gone.
     again: BTreeSet<u64>,
     given: BTreeMap<Target, u64>,
     done: BTreeSet<u64>,
-    /// How often a number was given to another worker.
+    /// Number of times that a number was given to another worker.
     taken_over: usize,
 }
 
 impl Pool {
-    /// Takes a worker's result or request for work; returns its next number if there is to be one.
+    /// Takes a worker's result or request for work. Returns its next number, if it is to get one.
     fn hear(&mut self, worker: Target, [number, worth]: [u64; 2], goes_on: bool) -> Option<u64> {
         if number != WANTS {
             // If the worker was thought to be gone, the number may have been given to another.
@@ -106,14 +106,14 @@ fn eight_processes_come_and_go_and_all_numbered_work_is_done_once() {
             }
         }
         if let Ok(message) = part.recv_timeout(Duration::from_millis(1)) {
-            // The first has joined.
+            // The first worker has joined.
             let began = began.get_or_insert_with(Instant::now);
             let said = message.as_chunks::<8>().0;
             let said = [said[0], said[1]].map(u64::from_le_bytes);
             waiting.insert(message.source());
             if let Some(number) = pool.hear(message.source(), said, began.elapsed() < long) {
                 waiting.remove(&message.source());
-                // If it has gone, its number may have been given up already.
+                // If the worker has gone, its number may have been given up already.
                 if part.send_value(message.source(), &number).is_err() {
                     pool.again.extend(pool.given.remove(&message.source()));
                 }
@@ -130,7 +130,8 @@ fn eight_processes_come_and_go_and_all_numbered_work_is_done_once() {
             let at = (random >> 32) as usize % processes.len();
             let leaves = random.is_multiple_of(3).then(|| pool.given.keys().next().copied()).flatten();
             match leaves {
-                // It leaves in order, with the number that it had; its place here goes to one that is killed later.
+                // It leaves in order, with the number that it had; its place here goes to a worker that is killed
+                // later.
                 Some(worker) => gone[0] += usize::from(part.send(worker, &[]).is_ok()),
                 None => {
                     drop(processes.swap_remove(at));

@@ -83,7 +83,7 @@ impl Got {
     }
 }
 
-/// Returns whether all numbers that `sender` sent to `receiver` are there, on one side or the other. None may be there twice.
+/// Returns whether every number that `sender` sent to `receiver` is on one side or the other. None may be there twice.
 fn is_whole(sender: &Got, receiver: &Got) -> bool {
     assert_eq!(receiver.came.intersection(&sender.returned).count(), 0, "delivered, and returned");
     receiver.came.len() + sender.returned.len() == COUNT as usize
@@ -187,7 +187,7 @@ fn what_waits_too_long_for_a_part_comes_back() {
     assert!(!worker.came.is_empty());
 }
 
-/// Two clusters are cut off at once from the one that they dial: whoever has sent to either gets it back.
+/// Two clusters are cut off at once from the one that they dial: any part that has sent to either gets its messages back.
 #[test]
 fn of_two_clusters_that_are_cut_off_at_once_all_comes_back() {
     let begin = |name| builder(name).outage(Duration::from_millis(200));
@@ -207,7 +207,7 @@ fn of_two_clusters_that_are_cut_off_at_once_all_comes_back() {
         part.flush();
     }
     lines.iter().for_each(Proxy::close);
-    // Both in turn: messages to one part that does not read block those to the other.
+    // To both in turn: messages to one part that does not read block those to the other.
     let mut got = [Got::default(), Got::default()];
     until(|| {
         got.iter_mut().zip(&senders).for_each(|(got, (part, _))| got.read(part));
@@ -215,15 +215,15 @@ fn of_two_clusters_that_are_cut_off_at_once_all_comes_back() {
     });
 }
 
-/// A cluster ends after the other has gone, though one part does not read what has arrived from there, and another resends what
-/// comes back.
+/// A cluster ends after the other has gone, although one part does not read what has arrived from there, and another resends
+/// what comes back.
 #[test]
 fn a_cluster_ends_while_a_part_sends_to_one_that_has_gone() {
     let west = builder("west").nodes(3).listen("127.0.0.1:0".to_owned()).timeout(Duration::from_secs(2));
     let west = west.start().unwrap();
     let east = builder("east").trunk("west", west.address().unwrap()).start().unwrap();
     let mut grid = Grid::of([west, east]);
-    // On another node than the part that does not read, which would block what comes back.
+    // On a different node from the part that does not read, which would block what comes back.
     let sender = grid.clusters[0].as_ref().unwrap().node(2).unwrap();
     let sender = sender.register_shared("sender", PartKind::Cpu).unwrap();
     let to = sender.find("part@node1.east", SOON).unwrap();

@@ -1,4 +1,4 @@
-//! What gateways hold, and who waits meanwhile.
+//! What gateways hold, and which senders wait meanwhile.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ fn trips(part: &Part, to: Target, count: u32) {
 }
 
 /// Two parts of the other cluster do not read, and two of this one send to them until nothing more is accepted; a third part of the
-/// same node sends to others there, and to its own gateway's node, as before.
+/// same node keeps sending to others there, and to its own gateway's node.
 #[test]
 fn parts_far_away_that_do_not_read_have_only_those_wait_that_send_to_them() {
     let clusters = two(|builder| builder.nodes(3).set("trunk_bytes", "4194304"));
@@ -76,11 +76,11 @@ fn parts_far_away_that_do_not_read_have_only_those_wait_that_send_to_them() {
     let in_west = |node: Node| {
         let idle = ["idle0", "idle1"].map(|name| node.register(name, PartKind::Cpu).unwrap());
         echo(&far);
-        // All trips were made: now they read, and are sent to again.
+        // All round trips were made: now the two parts read, and are sent to again.
         let to = idle[0].find("teller@node1.east", SOON).unwrap();
         idle[0].send(to, b"go").unwrap();
         idle[0].flush();
-        // Both in turn, as within a cluster: messages to one part that does not read block those to the other.
+        // To both in turn, as within a cluster: messages to one part that does not read block those to the other.
         let (mut ends, mut left, patience) = ([0u64; 2], 2, Patience::new());
         while left > 0 {
             patience.check();
@@ -106,7 +106,7 @@ fn parts_far_away_that_do_not_read_have_only_those_wait_that_send_to_them() {
             let to = part.find(&format!("idle{i}@node1.west"), SOON).unwrap();
             sent[i] = fill(part, to, 0, || trips(&teller, other, 1));
             assert!(sent[i] > 0);
-            // Nor by any other way.
+            // Other ways of sending are refused as well.
             let short = part.sender(to).timeout(Duration::from_millis(20));
             assert!(matches!(short.send(&[0; LENGTH]), Err(SendError::Timeout(_))));
             assert!(matches!(short.command(7).send(b"now"), Err(SendError::Timeout(_))));
@@ -142,8 +142,8 @@ fn parts_far_away_that_do_not_read_have_only_those_wait_that_send_to_them() {
     assert_eq!(came, sent);
 }
 
-/// What a part on the gateway's own node does not read stays in blocks of that node's memory, through which everything that arrives
-/// over the trunk goes. Parts of other nodes still go on, both ways, and so do streams to them.
+/// Messages that a part on the gateway's own node does not read stay in blocks of that node's memory, through which everything that
+/// arrives over the trunk goes. Parts of other nodes still go on, both ways, and so do streams to them.
 #[test]
 fn a_part_beside_the_gateway_that_does_not_read_stops_no_other_node() {
     let clusters = two(|builder| builder.nodes(3).set("trunk_bytes", "4194304"));

@@ -19,7 +19,7 @@ fn read_all(part: &Part) -> Vec<u8> {
     bytes
 }
 
-/// Several at a time, both ways, across different block sizes; messages go on beside them.
+/// Several streams at a time, both ways, across different block sizes, with messages alongside.
 #[test]
 fn streams_cross_in_order_and_to_their_ends() {
     const LENGTHS: [usize; 5] = [3_000_000, 0, 1, 200_000, 1_000_000];

@@ -27,7 +27,7 @@ fn groups_do_all_that_they_have_to() {
     }
 }
 
-/// The line is cut while data of a call is on its way, and is back before it is given up.
+/// The line is cut while data of a call is in flight, and is back before it is given up.
 #[test]
 fn a_call_goes_on_after_a_cut() {
     let (one, two, proxy) = pair(builder);

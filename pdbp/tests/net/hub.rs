@@ -1,4 +1,4 @@
-//! Several clusters that dial one, and many that ask there.
+//! Several clusters that dial one, and many requests there.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,7 +9,8 @@ use super::SOON;
 use super::grid::{builder, two, until};
 use super::proxy::Proxy;
 
-/// As with clusters behind firewalls that let nobody in: others that dial the same gateway cannot reach them, and need not.
+/// As with clusters behind firewalls that admit no connections: others that dial the same gateway cannot reach them, and
+/// need not.
 #[test]
 fn clusters_that_dial_the_same_one_need_not_reach_each_other() {
     let hub = builder("hub").nodes(1).listen("127.0.0.1:0".to_owned()).start().unwrap();
@@ -128,7 +129,7 @@ fn who_has_no_room_for_an_answer_keeps_no_other_waiting() {
     // More than the pipe and the row of its node hold.
     (0..1_000).for_each(|_| source.send(to, &[7; 2_000]).unwrap());
     source.flush();
-    // The answer that there is none finds no room.
+    // The answer that no such part exists finds no room.
     let asker = full.node().clone();
     until(|| {
         let found = asker.find("nobody@node0.west", Duration::from_millis(300));
@@ -155,7 +156,7 @@ fn many_look_ups_need_little_room() {
     assert_eq!(node.find("part@node1.west", Duration::MAX).unwrap(), found);
 }
 
-/// Messages of a part that has gone do not wait behind others that go on sending, nor does the news that it has gone.
+/// Neither messages of a part that has gone, nor the news that it has gone, wait behind others that go on sending.
 #[test]
 fn a_part_that_has_gone_is_known_to_have_while_others_send() {
     let (west, east) = two(|builder| builder);

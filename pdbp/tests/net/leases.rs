@@ -1,5 +1,5 @@
-//! Open clusters of several masters under leases: a node that cannot be heard is declared down although its connections stay, and
-//! by then it reports and decides nothing itself.
+//! Open clusters of several masters under leases: a node that cannot be heard is declared down although its connections stay
+//! open, and by then it reports and decides nothing itself.
 //!
 //! A process that gets no processor for the length of a lease is declared down as well, and comes back: questions in these tests
 //! are repeated until they are answered.
@@ -23,7 +23,7 @@ fn founder(address: &str) -> Builder {
     leased().nodes(6).masters(3).listen(address.to_owned()).found(true)
 }
 
-/// Echoes messages until it is killed, also after it was out of reach.
+/// Echoes messages until it is killed, even after it was out of reach.
 #[test]
 #[ignore = "the program of the processes that another test starts"]
 fn member() {
@@ -61,7 +61,7 @@ fn wait_until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Asks those that are at these places until all have answered.
+/// Asks the nodes at these places until all have answered.
 fn ask_all(hub: &Part<Shared>, what: &[u8], places: &[usize]) {
     for place in places {
         wait_until(|| {
@@ -119,7 +119,7 @@ fn work_goes_on_under_leases_when_a_master_is_killed() {
     ask_all(&hub, b"without the second", &[0, 3]);
 }
 
-/// Its connections stay, since the kernel answers for it. Only its lease ends.
+/// Its connections stay, since the kernel answers for it. Only its lease expires.
 #[test]
 fn a_primary_that_stands_still_is_replaced_and_comes_back() {
     let (processes, joined) = four(&address());
@@ -135,7 +135,7 @@ fn a_primary_that_stands_still_is_replaced_and_comes_back() {
     ask_all(&hub, b"with it", &[0, 2, 3]);
 }
 
-/// The primary is cut off from all others: they go on, while it decides nothing, and knows that, until it is back.
+/// The primary is cut off from all others: they go on. Until it is back it decides nothing, and knows that it cannot.
 #[test]
 fn a_primary_that_is_cut_off_stops() {
     let address = address();

@@ -101,7 +101,7 @@ fn messages_cross_between_processes() {
 #[test]
 fn messages_cross_encrypted() {
     let folder = tempfile::tempdir().unwrap();
-    // The founder writes it; those that start earlier must find one.
+    // The founder writes the file; processes that start earlier must find one.
     let token = folder.path().join("token");
     std::fs::write(&token, "secret".repeat(6)).unwrap();
     let encrypted = || builder().token_file(token.clone()).tls(pdbp::Tls::Token);
@@ -221,7 +221,7 @@ fn until(node: &Node, what: &str, mut is_it: impl FnMut(&Event) -> bool) {
     }
 }
 
-/// The line stays cut for longer than the allowed outage: both ends are told, and told again when there is a new one.
+/// The line stays cut for longer than the allowed outage: both ends are notified, and again when there is a new line.
 #[test]
 fn a_line_that_was_given_up_comes_back() {
     let (one, two, proxy) = pair(|| builder().outage(Duration::from_millis(200)));
@@ -249,7 +249,7 @@ fn a_line_that_was_given_up_comes_back() {
     });
 }
 
-/// A line that was given up takes the second node out of the cluster; it is let in again when the line is back.
+/// A line that was given up takes the second node out of the cluster; the node is readmitted when the line is back.
 #[test]
 fn a_node_out_of_reach_is_no_member_until_it_is_back() {
     let (one, two, proxy) = pair(|| builder().outage(Duration::from_millis(200)));

@@ -7,7 +7,7 @@ use pdbp::{Builder, Event, Node, Part, PartKind, Role};
 use super::open::{Process, members, only, until, until_up};
 use super::{Patience, SOON, address, builder};
 
-/// Without leases, so that no node is declared down for lack of a processor; connections tell who has gone.
+/// Without leases, so that no node is declared down for lack of a processor; connections show which nodes have gone.
 fn soon_given_up() -> Builder {
     builder().outage(Duration::from_millis(200))
 }
@@ -107,8 +107,8 @@ fn the_founder_of_three_masters_may_die_and_joins_those_that_are_left() {
     ask_all(&hub, &node, b"barrier");
 }
 
-/// The two other masters are stopped, and call nobody. Without the file the founder would have founded a second cluster after three
-/// seconds.
+/// The two other masters are stopped, and contact nobody. Without the file the founder would have founded a second cluster after
+/// three seconds.
 #[test]
 fn a_founder_that_is_started_again_founds_no_second_cluster_though_its_masters_call_late() {
     let (address, folder) = (address(), tempfile::tempdir().unwrap());

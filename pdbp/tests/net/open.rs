@@ -138,7 +138,7 @@ fn a_place_is_taken_again_by_another() {
         drop((part, node, joined));
         until(&first, "it has left", |event| matches!(event, Event::NodeDown { node } if node.index() == 1));
         assert_eq!(members(&first), [0]);
-        // Those that are left do not wait for any that have gone.
+        // The remaining members do not wait for any that have gone.
         first.barrier(SOON).unwrap();
     }
 }
@@ -257,7 +257,7 @@ fn a_founder_that_is_started_again_begins_anew() {
     let again = builder().nodes(3).listen(address).found(true).start().unwrap();
     let joined = join().start().unwrap();
     until_up(&only(&again), &only(&joined));
-    // The former member calls again and again, and is refused.
+    // The former member tries again and again, and is refused.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!((members(&only(&again)), members(&only(&joined))), (vec![0, 1], vec![0, 1]));
     drop(former);
@@ -286,7 +286,7 @@ fn a_process_behind_a_slow_line_is_let_in_without_leases() {
     assert_eq!(members(&only(&joined)), [0, 1]);
 }
 
-/// Nobody else has got its place meanwhile, and its parts have the same identity as before.
+/// No other process has taken its place meanwhile, and its parts have the same identity as before.
 #[test]
 fn a_process_that_was_out_of_reach_comes_back_to_its_place() {
     let (founder, joined, proxy, _) = by_proxy(3);
@@ -304,7 +304,7 @@ fn a_process_that_was_out_of_reach_comes_back_to_its_place() {
     hub.send(target, b"there you are").unwrap();
     hub.flush();
     assert_eq!(*part.recv_timeout(SOON).unwrap(), *b"there you are");
-    // It has missed a barrier, and knows which comes next.
+    // It has missed a barrier, and knows which one is next.
     assert!(node.barrier(Duration::from_millis(50)).is_err(), "it passes no barrier alone");
     first.barrier(SOON).unwrap();
     node.quiesce(SOON).unwrap();

@@ -78,7 +78,7 @@ impl Proxy {
         self.address.clone()
     }
 
-    /// Ends all connections. What is on its way is lost, possibly half a frame.
+    /// Ends all connections. Whatever is in flight is lost, possibly half a frame.
     pub(crate) fn cut(&self) {
         let mut lines = self.lines.lock().unwrap();
         for stream in lines.open.drain(..) {
@@ -94,7 +94,7 @@ impl Proxy {
         self.cut();
     }
 
-    /// From now on nothing passes, but connections stay.
+    /// Lets nothing pass from now on, but keeps the connections.
     pub(crate) fn stall(&self) {
         self.lines.lock().unwrap().is_stalled = true;
     }
@@ -103,7 +103,7 @@ impl Proxy {
         self.lines.lock().unwrap().is_closed = false;
     }
 
-    /// Connections there have been.
+    /// Number of connections so far.
     pub(crate) fn lines(&self) -> usize {
         self.lines.lock().unwrap().count
     }

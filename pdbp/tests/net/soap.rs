@@ -5,7 +5,7 @@ use pdbp::{Codec, Framing, Node, PartKind, Settings};
 use super::grid;
 use super::{SOON, builder, everybody_to_everybody, run};
 
-/// The others need not be told: a process understands either kind that it receives.
+/// The other processes need no setting: a process accepts either framing.
 #[test]
 fn nodes_talk_soap_and_some_do_not() {
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -34,7 +34,7 @@ fn a_cluster_runs_on_a_transport_that_the_program_brings() {
     }
 }
 
-/// Two hosts of two nodes each: messages are read in place or copied into posted blocks, and programs see no difference.
+/// Two hosts of two nodes each: messages are read in place or copied into posted blocks, and programs notice no difference.
 #[test]
 fn a_cluster_runs_on_several_hosts() {
     let hosts = [0, 0, 1, 1];
@@ -72,8 +72,8 @@ fn a_cluster_runs_on_several_hosts() {
     });
 }
 
-/// The master is the first to know that all have arrived at a barrier. It must tell the others before it goes, though its link is
-/// busy.
+/// The master is the first to know that all have arrived at a barrier. It must notify the others before it goes, although its
+/// link is busy.
 #[test]
 fn the_master_may_go_as_soon_as_it_has_passed_a_barrier() {
     let builder: Builder = Cluster::builder().block_bytes(2048).timeout(SOON).progress(Progress::Inline);

@@ -143,7 +143,7 @@ fn a_message_leaves_after_its_time_without_another_call() {
     }
 }
 
-/// The peer may be waiting for it.
+/// The peer may be waiting for the packed message.
 #[test]
 fn what_is_packed_leaves_when_a_part_waits_though_a_message_for_it_is_on_its_way() {
     let builder = Cluster::builder().nodes(2).progress(Progress::Inline).set("transport", "local");
@@ -156,7 +156,7 @@ fn what_is_packed_leaves_when_a_part_waits_though_a_message_for_it_is_on_its_way
     assert_eq!(*until(&[&b], || b.try_recv()), *b"packed");
 }
 
-/// A host that sleeps as long as it is told must not sleep on a message.
+/// A host that sleeps for the time that a poll returns must not sleep while a message waits.
 #[test]
 fn a_host_is_called_back_while_a_message_waits_in_its_block() {
     let cluster = crate::small(2, Progress::Host);
@@ -230,7 +230,7 @@ fn who_waits_to_send_sleeps_though_something_lies_unread() {
     }
 }
 
-/// Blocks that readers give back become room, though a poll that only takes them back counts as having done nothing.
+/// Blocks that readers give back become room, although a poll that only takes them back counts as having done nothing.
 #[test]
 fn room_that_readers_have_given_back_is_found_by_who_does_not_wait() {
     let cluster = small(1, Progress::Inline);
@@ -238,7 +238,7 @@ fn room_that_readers_have_given_back_is_found_by_who_does_not_wait() {
     let (a, b) = (part(&node, "a"), part(&node, "b"));
     let to = find(&a, "b@node0");
     let mut held = Vec::new();
-    // Until no more arrive and none is taken: all room is in messages that are held.
+    // Until no more arrive and none is accepted: held messages take all the room.
     let mut quiet = 0;
     while quiet < 100 {
         let came = b.try_recv().map(|message| held.push(message)).is_some();
@@ -263,7 +263,7 @@ fn a_row_that_is_full_is_not_looked_at_for_what_others_do() {
         let [reads, full] = ["b@node1", "stalled@node2"].map(|name| find(&sender, name));
         let looks = || sender.node().stats().send.iter().find(|row| row.peer == full.node()).unwrap().stalls;
         let mut refused = 0;
-        // Until nothing is on its way any more that could make room.
+        // Until nothing is in flight any more that could make room.
         while refused < 200 {
             let sent = sender.try_send(full, &[1; 700]);
             refused = if sent.is_ok() { 0 } else { refused + 1 };

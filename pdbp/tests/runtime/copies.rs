@@ -6,7 +6,7 @@ use pdbp::{Cluster, Progress};
 
 use crate::{SOON, find, part};
 
-/// Around the length from which there is a choice; as it is, from places of blocks that are multiples of nothing; and longer than a block.
+/// Around the length from which there is a choice, also for messages at arbitrary offsets in their blocks; and longer than a block.
 const LENGTHS: [usize; 9] = [1, 8191, 8192, 8193, 65_537, 20_000, 20_000, 20_000, 300_001];
 
 fn pattern(number: usize, length: usize) -> Vec<u8> {
@@ -44,7 +44,7 @@ fn messages_of_any_length_arrive_whole_and_in_order() {
     }
 }
 
-/// More pieces than it takes until both ways have been tried.
+/// More pieces than it takes to try both ways.
 #[test]
 fn a_stream_of_long_pieces_arrives_as_written() {
     const ROUNDS: usize = 60;

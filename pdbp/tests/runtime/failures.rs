@@ -17,7 +17,7 @@ fn a_node_that_is_gone_fails_its_senders_and_breaks_its_streams() {
             let mut stream = b.open_stream(to_a).unwrap();
             stream.write_all(b"begun").unwrap();
             stream.flush().unwrap();
-            // Neither finished nor abandoned: the node just goes.
+            // Neither finished nor abandoned: the node simply disappears.
             std::mem::forget(stream);
         }
         let mut reader = a.accept_stream(SOON).unwrap();
@@ -151,7 +151,7 @@ fn what_a_node_that_is_gone_did_not_get_comes_back_to_its_senders() {
         let other = crate::part(&cluster.node(0).unwrap(), "other");
         let b2 = crate::part(&cluster.node(1).unwrap(), "b2");
         let (to_b, to_b2) = (find(&a, "b@node1"), find(&a, "b2@node1"));
-        // Nobody reads, so that the row fills and messages queue.
+        // Nothing is read, so the row fills and messages queue.
         let mut sent = Vec::new();
         for i in 0..2000u32 {
             match a.try_send(to_b, &i.to_le_bytes()) {
@@ -231,7 +231,7 @@ fn segments_of_a_stream_come_back_with_its_number() {
     }
 }
 
-/// All remaining nodes are told once, and agree on the members.
+/// All remaining nodes are notified once, and agree on the members.
 #[test]
 fn a_node_that_is_gone_is_no_member_for_anybody() {
     for cluster in clusters(4) {
@@ -259,7 +259,7 @@ fn a_node_that_is_gone_is_no_member_for_anybody() {
     }
 }
 
-/// The standby takes over, and finds what the master knew; it also serves what is asked for meanwhile.
+/// The standby takes over, and finds what the master knew; it also serves requests made meanwhile.
 #[test]
 fn a_master_that_is_gone_is_replaced() {
     for cluster in clusters(4) {
@@ -331,14 +331,14 @@ fn waits_for_messages_and_streams_end_at_once_when_nobody_is_left() {
         assert_eq!(a.wait(Interest::Recv, long).map(|_| ()), Err(RecvError::NobodyLeft));
         assert_eq!(nodes[0].wait_any(&[(&a, Interest::Recv)], long).map(|_| ()), Err(RecvError::NobodyLeft));
         assert!(began.elapsed() < long);
-        // Whoever waits only briefly, again and again, is told too.
+        // A part that waits only briefly, again and again, gets the error too.
         assert_eq!(a.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::NobodyLeft));
         assert_eq!(nodes[0].wait_any(&[(&a, Interest::Recv)], Duration::ZERO), Err(RecvError::NobodyLeft));
-        // With another part, it could send something.
+        // Another part could send something.
         let other = crate::part(&nodes[0], "other");
         let recv = [(&a, Interest::Recv)];
         assert!(matches!(nodes[0].wait_any(&recv, Duration::from_millis(50)), Err(RecvError::Timeout(_))));
-        // Not if it waits itself, unless for room.
+        // Unless that part is waiting itself, other than for room.
         let both = [recv[0], (&other, Interest::Recv)];
         assert_eq!(nodes[0].wait_any(&both, long), Err(RecvError::NobodyLeft));
         let room = [recv[0], (&other, Interest::Send(to))];
@@ -351,7 +351,7 @@ fn waits_for_messages_and_streams_end_at_once_when_nobody_is_left() {
     }
 }
 
-/// It leaves alone who is no master, and cannot count.
+/// The remaining node is not a master, and cannot count.
 #[test]
 fn a_quiesce_without_the_primary_says_that_it_has_gone() {
     for cluster in clusters(2) {

@@ -1,4 +1,4 @@
-//! Waiting calls are interrupted by others.
+//! Interrupting waiting calls from outside.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -78,7 +78,7 @@ fn a_check_of_the_thread_is_asked_now_and_then() {
             for _ in 0..2 {
                 assert_eq!(*a.recv_timeout(SOON).unwrap(), *b"from the check");
             }
-            // Another check for a while; then the first again.
+            // A different check for a while, then the first again.
             let at_once = interruptible(|| true, || b.recv_timeout(SOON).map(|_| ()));
             assert_eq!(at_once, Err(RecvError::Interrupted));
             b.recv_timeout(SOON).map(|_| ())

@@ -1,10 +1,10 @@
-//! Messages that were sent by themselves, and so have a block each, do not stop other parts of their node.
+//! Messages that were sent singly, and so occupy a block each, do not stop other parts of their node.
 
 use pdbp::{Builder, Cluster, Part, Progress};
 
 use crate::{SOON, find, part, until};
 
-/// More than a row has blocks, to the node of the server and back, and fewer than a private pipe takes.
+/// More than the blocks of a row, to the node of the server and back, and fewer than a private pipe takes.
 const CLIENTS: u8 = 50;
 
 fn builders() -> impl Iterator<Item = Builder> {
@@ -13,7 +13,7 @@ fn builders() -> impl Iterator<Item = Builder> {
         .map(|progress| Cluster::builder().nodes(2).progress(progress).timeout(SOON))
 }
 
-/// Sends what a part has packed, and lets the nodes go on, one of which may have nobody else who does.
+/// Sends what a part has packed, and lets both nodes make progress, since one of them may have nobody else to poll it.
 fn leave(sender: &Part, other: &Part) {
     sender.flush();
     until(&[sender, other], || Some(()));
@@ -23,7 +23,7 @@ fn receive(reader: &Part, other: &Part) -> Vec<u8> {
     until(&[reader, other], || reader.try_recv()).into_vec()
 }
 
-/// Each client says something at once, and the server reads when all have; it answers at once, and they read in the opposite order.
+/// Each client sends at once, and the server reads when all have; it answers at once, and they read in the opposite order.
 #[test]
 fn clients_of_one_thread_stop_neither_each_other_nor_their_server() {
     for builder in builders() {
@@ -60,7 +60,8 @@ fn clients_of_one_thread_stop_neither_each_other_nor_their_server() {
     }
 }
 
-/// What it reads late it reads in order, whatever was copied and whatever was not; segments of a message and of a stream as well.
+/// The part reads late but in order, whether messages were copied or not, and the same holds for segments of a message and of a
+/// stream.
 #[test]
 fn a_part_that_reads_late_stops_no_other_of_its_node_and_misses_nothing() {
     const LATE: usize = 40;

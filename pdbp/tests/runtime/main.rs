@@ -1,4 +1,4 @@
-//! The runtime as its users see it, with every way of making progress.
+//! The runtime as its users see it, in every progress mode.
 
 mod backends;
 mod blocking;
@@ -31,7 +31,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// For waits that are expected to end without success.
 pub(crate) const BRIEFLY: Duration = Duration::from_millis(30);
 
-/// A cluster per way of making progress, with small blocks and little memory so that every limit is met.
+/// A cluster for each progress mode, with small blocks and little memory so that every limit is met.
 pub(crate) fn clusters(nodes: u16) -> impl Iterator<Item = Cluster> {
     [Progress::Thread, Progress::Inline, Progress::Host]
         .into_iter()

@@ -114,7 +114,7 @@ fn parts_of_one_node_reach_each_other() {
 #[test]
 fn plain_values_travel_in_trains_and_are_read_in_place() {
     for progress in [Progress::Thread, Progress::Inline, Progress::Host] {
-        // A block that leaves because its time is over (on a busy machine between two values) would be a separate train.
+        // A block that leaves because its time is over (on a busy machine, between two values) would be a separate train.
         let cluster = small_builder(2, progress).set("flush_after_us", "10000000").start().unwrap();
         let (a, b) = pair(&cluster);
         let to = find(&a, "b@node1");
@@ -275,7 +275,7 @@ fn a_message_to_many_reaches_every_part_once() {
         // The same part twice: once is enough.
         targets.push(targets[3]);
         let all: Vec<_> = parts.iter().chain([&sender]).collect();
-        // To each part by itself, and such that the row of one node has room for both of its parts.
+        // To each part separately, and such that the row of one node has room for both of its parts.
         let long = contents(5, 2500);
         for message in [&b"to all"[..], b"", &long] {
             sender.send_all(&targets, message).unwrap();
@@ -376,7 +376,7 @@ fn a_message_above_the_limit_is_refused_by_name() {
 
 #[test]
 fn a_batch_is_the_rest_of_a_train_or_a_long_message_or_a_command() {
-    // Fits the row, so it is received before anybody reads, provided that open blocks were flushed.
+    // Fits in the row, so it arrives before anybody reads, provided that open blocks were flushed.
     const LONG: usize = 3000;
     for cluster in clusters(2) {
         let (a, b) = pair(&cluster);
@@ -408,7 +408,7 @@ fn a_batch_is_the_rest_of_a_train_or_a_long_message_or_a_command() {
     }
 }
 
-/// Two senders that together have more on its way than the receiver reassembles at a time.
+/// Two senders that together have more in flight than the receiver reassembles at a time.
 #[test]
 fn long_messages_share_the_memory_of_a_node_and_none_is_lost() {
     for progress in [Progress::Thread, Progress::Inline, Progress::Host] {
@@ -465,7 +465,7 @@ fn a_long_message_that_is_not_read_is_room_that_the_next_waits_for() {
         b.flush();
         sending.join().unwrap();
     });
-    // What was given up belongs to no message, and the room is free again.
+    // Segments that were given up belong to no message, and their room is free again.
     std::thread::scope(|scope| {
         let node = cluster.node(0).unwrap();
         scope.spawn(move || {

@@ -61,7 +61,7 @@ fn what_was_meant_for_a_part_that_is_gone_does_not_reach_the_next_one() {
         let node = b.node().clone();
         drop(b);
         let other = part(&node, "other");
-        // It may not have heard of it yet; then its node counts what comes.
+        // The sender's node may not know yet; then the part's node counts what arrives.
         let (mut sent, mut error) = (0, None);
         until(&[&a, &other], || {
             error = a.send(gone, b"for b").inspect(|()| sent += 1).err();
@@ -74,7 +74,7 @@ fn what_was_meant_for_a_part_that_is_gone_does_not_reach_the_next_one() {
     }
 }
 
-/// Whichever way they send, and though its node goes on.
+/// Whichever way they send, and although the part's node goes on.
 #[test]
 fn senders_to_a_part_that_is_gone_are_told() {
     for cluster in clusters(2) {
@@ -101,14 +101,15 @@ fn senders_to_a_part_that_is_gone_are_told() {
         let mut stream = a.open_stream(gone).unwrap();
         let _ = stream.write(b"x").unwrap();
         assert_eq!(stream.finish(), error);
-        // A message for a part that stays opens a block. What is packed behind it is not looked at.
+        // A message for a part that stays opens a block. The targets of messages packed after it are not checked.
         a.send(to_stays, b"here").unwrap();
         a.flush();
         assert_eq!(*until(&[&a, &stays], || stays.try_recv()), *b"here");
     }
 }
 
-/// Guests come and go in one thread, another sends to all that it has ever found; each message says for whom it is.
+/// Guests come and go in one thread, and another sends to all that it has ever found; each message names its
+/// intended guest.
 #[test]
 fn no_message_reaches_a_part_that_it_was_not_sent_to() {
     for progress in [Progress::Thread, Progress::Inline] {

@@ -1,4 +1,4 @@
-//! Block memory that is locked in place for devices, where there are some.
+//! Block memory that is locked in place for devices, if there are any.
 
 use pdbp::{Builder, Cluster, PinMemory, Space};
 

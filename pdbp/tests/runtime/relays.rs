@@ -62,7 +62,7 @@ fn whatever_a_part_sends_arrives_by_relays_as_well() {
     }
 }
 
-/// Takes any message and looks at it.
+/// Takes any message and checks it.
 fn take(here: &Part) {
     let message = here.recv().unwrap();
     let from = message.source().node().index();
@@ -88,7 +88,7 @@ fn streams_between_all_nodes_arrive_as_written() {
                 let mut incoming = here.accept_stream(SOON).unwrap();
                 assert_eq!(incoming.source().node().index(), from);
                 let (mut got, rest) = (Vec::new(), text(me, 20_000));
-                // A part that only writes could wait for another that only writes.
+                // A part that only writes could wait for another part that only writes.
                 for piece in rest[100..].chunks(995) {
                     stream.write_all(piece).unwrap();
                     stream.flush().unwrap();

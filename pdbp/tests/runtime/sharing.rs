@@ -19,7 +19,8 @@ const _: () = may_be_shared::<Message<Shared>>();
 const _: () = may_be_shared::<Batch<Shared>>();
 const _: () = may_be_shared::<Returned<Shared>>();
 
-/// A part passes through several threads, and its messages are read and dropped by another thread than the one that received them.
+/// A part passes through several threads, and its messages are read and dropped by a different thread from the one that received
+/// them.
 #[test]
 fn a_shared_part_and_its_messages_go_to_other_threads() {
     for progress in [Progress::Thread, Progress::Inline] {

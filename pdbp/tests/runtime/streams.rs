@@ -115,7 +115,7 @@ fn a_stream_given_up_by_its_writer_ends_with_an_error() {
         stream.write_all(b"half").unwrap();
         stream.flush().unwrap();
         drop(stream);
-        // Both nodes are of this thread, and a read polls one of them only.
+        // Both nodes are polled by this thread, and a read polls only one of them.
         a.node().quiesce(SOON).unwrap();
         let mut reader = b.accept_stream(SOON).unwrap();
         let error = reader.read_to_end(&mut Vec::new()).unwrap_err();
@@ -123,7 +123,7 @@ fn a_stream_given_up_by_its_writer_ends_with_an_error() {
     }
 }
 
-/// Nor the other parts of its node, which what is left unread would stop.
+/// This includes the other parts of the reader's node, which unread segments would stop.
 #[test]
 fn a_reader_that_goes_stops_nobody_though_its_part_receives_nothing() {
     for cluster in clusters(2) {
@@ -202,7 +202,7 @@ fn a_stream_to_a_node_that_does_not_read_times_out_by_name() {
         .nodes(2)
         .block_bytes(1024)
         .memory_bytes(65_536)
-        // It is the time limit for the start as well.
+        // This is the time limit for the start as well.
         .timeout(Duration::from_secs(3))
         .progress(pdbp::Progress::Inline)
         .start()
@@ -293,7 +293,8 @@ fn ends_of_streams_need_not_wait() {
     assert_eq!(written, read);
 }
 
-/// Reads pieces until so many streams are over. Returns the bytes of each, by source node and order of its first piece, and whether it was broken.
+/// Reads pieces until this many streams are over. Returns the bytes of each, by source node and order of its first piece, and whether it was
+/// broken.
 fn read_together(streams: &mut Streams<&Part>, over: usize) -> Vec<(u16, Vec<u8>, bool)> {
     let (mut open, mut done) = (HashMap::new(), Vec::new());
     while done.len() < over {

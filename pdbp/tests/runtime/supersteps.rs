@@ -82,7 +82,7 @@ fn answers_arrive_in_the_superstep_after_the_requests() {
     }
 }
 
-/// Also where only the primary, node 0, knows for whom all wait, and learns of a waiting node before or after the failure.
+/// Even if only the primary, node 0, knows whom all wait for, and learns of a waiting node before or after the failure.
 #[test]
 fn a_superstep_without_a_node_that_has_failed_ends_in_an_error_that_names_it() {
     for is_first in [true, false] {
@@ -140,7 +140,8 @@ fn parts_that_wait_for_quiet_take_in_what_comes_meanwhile() {
     }
 }
 
-/// Room for one of these messages at a time: nodes that all wait for room without reading would wait for ever.
+/// There is room for only one of these messages at a time: nodes that all waited for room without reading would wait for
+/// ever.
 #[test]
 fn long_messages_in_a_circle_are_read_while_their_senders_wait() {
     const LONG: usize = 60_000;

@@ -31,7 +31,7 @@ fn this_thread() -> Arc<Woken> {
     Arc::new(Woken { thread: thread::current(), times: AtomicU64::new(0) })
 }
 
-/// Runs a task on this thread, which does nothing else. A task that is not woken never continues, so that the test fails.
+/// Runs a task on this thread, which does nothing else. A task that is not woken never continues, so the test fails.
 fn block_on<F: Future>(task: F) -> F::Output {
     let woken = this_thread();
     let waker = Waker::from(Arc::clone(&woken));
@@ -41,7 +41,7 @@ fn block_on<F: Future>(task: F) -> F::Output {
             return output;
         }
         let since = Instant::now();
-        // Wakers of earlier tasks of this thread may end a pause, too.
+        // Wakers of earlier tasks of this thread may end a pause as well.
         while woken.times.swap(0, Ordering::Relaxed) == 0 {
             assert!(since.elapsed() < SOON, "nothing has woken the task");
             thread::park_timeout(SOON);
@@ -376,7 +376,7 @@ fn whoever_selects_loses_nothing() {
         let mut next = 0;
         let mut given_up = 0;
         while next < MESSAGES {
-            // A task that waits, and is dropped now and then before it is woken.
+            // A waiting task that is dropped every so often before it is woken.
             let mut once = false;
             let message = {
                 let mut receiving = pin!(b.recv_async());

@@ -51,7 +51,7 @@ fn sixteen_endpoints_are_a_cluster_by_themselves() {
     }
 }
 
-/// Member 0 has nothing to send, and has completed a call for which the other waits in vain.
+/// Member 0 has nothing to send, and has completed a call that the other member waits for in vain.
 #[test]
 fn a_call_that_does_not_end_though_all_have_begun_it_names_another_member() {
     let done = AtomicUsize::new(0);
@@ -70,7 +70,7 @@ fn a_call_that_does_not_end_though_all_have_begun_it_names_another_member() {
     });
 }
 
-/// Whatever switches do not carry out is done by messages, and the figures show it.
+/// Calls that switches do not carry out are done by messages, and the figures show it.
 #[test]
 fn figures_say_which_calls_switches_have_carried_out() {
     on("boards=2,chain", Progress::Inline).nodes(5).start().unwrap().run(|node| {

@@ -16,8 +16,8 @@ use crate::{SOON, part};
 /// One of four.
 const GONE: usize = 2;
 
-/// Runs `act` on each of four nodes, with a function by which the others lose the link to the one that goes. With
-/// [`Arrival::InPlace`] members have a slate.
+/// Runs `act` on each of four nodes, with a function by which the others lose the link to the node that goes.
+/// With [`Arrival::InPlace`] members have a slate.
 fn four(arrival: Arrival, act: impl Fn(&Node, &dyn Fn()) + Sync) {
     let memories: Vec<_> = (0..4).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
     let ends = Local::network(&memories, arrival, stride(2048), 24);
@@ -44,7 +44,7 @@ fn lost(name: &str) -> GroupError {
 
 type Act = fn(&mut Group) -> Result<(), GroupError>;
 
-/// Calls; those that others may finish without the member that is gone are followed by a barrier.
+/// Calls. Those that others may finish without the member that is gone are followed by a barrier.
 const CALLS: [Act; 7] = [
     |all| all.barrier(),
     |all| all.all_reduce(&mut vec![1f32; 50_000], Sum),
@@ -86,7 +86,7 @@ fn a_member_whose_links_fail_ends_the_call_at_all_others_with_its_name() {
     }
 }
 
-/// All others have greeted it, and wait for its greeting.
+/// All others have greeted the member, and wait for its greeting.
 #[test]
 fn a_member_whose_links_fail_while_it_joins_is_lost() {
     for arrival in [Arrival::Posted, Arrival::InPlace] {

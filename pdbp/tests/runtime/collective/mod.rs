@@ -95,8 +95,8 @@ fn barriers_in_shared_memory_wait_for_all_and_send_no_messages() {
     }
 }
 
-/// Floats show the order in which they were added. Data of one slot and of many, below and above the length from which it goes
-/// round a ring.
+/// Floats show the order in which they were added. Data of one slot and of many, below and above the length at which it starts to
+/// go round a ring.
 #[test]
 fn results_have_the_same_bits_with_a_slate_and_without() {
     const LONG: [usize; 4] = [1, 100, 3001, 9000];
@@ -135,7 +135,7 @@ fn results_have_the_same_bits_with_a_slate_and_without() {
     }
 }
 
-/// One member that cannot share memory, or will not, keeps the group from having a slate; nobody else is affected.
+/// A member that cannot share memory, or will not, keeps the group from having a slate; nothing else is affected.
 #[test]
 fn a_group_does_without_a_slate_where_one_member_shares_no_memory() {
     let memories: Vec<_> = (0..3).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
@@ -162,7 +162,7 @@ fn a_group_does_without_a_slate_where_one_member_shares_no_memory() {
     });
 }
 
-/// Two on each node, and nodes share no memory.
+/// Two members on each node; nodes share no memory.
 #[test]
 fn members_on_one_node_are_of_one_local_group() {
     let memories: Vec<_> = (0..2).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
@@ -282,7 +282,7 @@ fn groups_with_one_name_follow_each_other() {
     }
 }
 
-/// Nobody waits in them: a member that is ahead joins the next group before others have joined this one.
+/// No member waits in these groups: one that is ahead joins the next group before others have joined this one.
 #[test]
 fn groups_in_which_members_only_send_follow_each_other() {
     for is_on in [false, true] {
@@ -330,7 +330,7 @@ fn who_does_not_join_is_named() {
     }
 }
 
-/// Anyone who knows the name of a member's part may send to it; none of that is taken for the group's messages.
+/// Any part that knows the name of a member's part may send to it; such messages are never taken for the group's.
 #[test]
 fn messages_of_strangers_change_nothing() {
     for cluster in clusters(2) {
@@ -353,8 +353,8 @@ fn messages_of_strangers_change_nothing() {
     }
 }
 
-/// A stream that a stranger opens to a member's part is refused. Neither that nor a constant flow of messages keeps a member from
-/// finding out why nothing moves.
+/// A stream that a stranger opens to a member's part is refused. Neither such streams nor a constant flow of messages keep a
+/// member from finding out why nothing moves.
 #[test]
 fn streams_of_strangers_do_not_hide_that_members_differ() {
     for is_on in [false, true] {
@@ -404,13 +404,13 @@ fn a_wait_for_a_call_can_be_ended() {
                 let error = all.barrier().and_then(|()| all.barrier());
                 assert!(matches!(error, Err(GroupError::Ended { by: 0, .. })), "{error:?}");
             }
-            // A barrier of the node would be ended as well.
+            // The interrupt would end a barrier of the node as well.
             meet(&come, 6);
         });
     }
 }
 
-/// Another member has no room to receive the news that a call was given up, and gets some later.
+/// Another member has no room to receive the news that a call was given up, and gets room later.
 #[test]
 fn who_had_no_room_to_hear_what_has_ended_a_group_is_told_by_a_later_call() {
     let cluster = small_builder(2, Progress::Inline).group_shared_memory(false).start().unwrap();
@@ -420,7 +420,7 @@ fn who_had_no_room_to_hear_what_has_ended_a_group_is_told_by_a_later_call() {
         let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
         if node.id().index() == 0 {
             let to = sink.find("sink@node1", SOON).unwrap();
-            // Nobody polls there before this is full.
+            // That node is not polled before this is full.
             while sink.try_send(to, &[0; 1000]).is_ok() {}
             drop(all.start(Request::barrier()).unwrap());
             meet(&come, 2);
@@ -432,14 +432,14 @@ fn who_had_no_room_to_hear_what_has_ended_a_group_is_told_by_a_later_call() {
             meet(&come, 2);
             while !matches!(sink.recv_timeout(BRIEFLY), Err(RecvError::Timeout(_))) {}
             let told = all.barrier();
-            // Also on failure: the other one waits for this.
+            // Set even on failure: the other member waits for it.
             is_told.store(true, Ordering::SeqCst);
             assert!(matches!(told, Err(GroupError::Ended { by: 0, cause: Cause::GivenUp, .. })), "{told:?}");
         }
     });
 }
 
-/// Small rows, and a group that nobody polls beside one that is used: neither takes the other's room.
+/// Small rows, and a group that is not polled next to one that is used: neither takes the other's room.
 #[test]
 fn a_group_that_is_not_polled_does_not_hold_up_another() {
     let cluster = small_builder(2, Progress::Inline).start().unwrap();

@@ -52,7 +52,7 @@ fn short_calls_one_behind_the_other_send_no_messages() {
     }
 }
 
-/// Neither waits, nor reads what the other has written.
+/// Neither of the two waits, or reads what the other has written.
 #[test]
 fn two_that_take_themselves_for_the_root_are_told_by_the_next_call() {
     for next in 0..3 {
@@ -81,7 +81,7 @@ fn a_short_and_a_long_call_are_told_apart() {
             let mut all = Group::of_nodes(&node, "lengths", SOON).unwrap();
             let mut data = vec![1u8; if all.rank() == 0 { short } else { long }];
             let first = all.broadcast(0, &mut data);
-            // One of these looks at what is on the slate.
+            // One of these barriers reads what is on the slate.
             let error = first.and_then(|()| (0..6).try_for_each(|_| all.barrier())).unwrap_err();
             suite::is_mismatch(&error, all.rank());
             node.barrier(SOON).unwrap();

@@ -36,7 +36,7 @@ fn group(node: &Node, name: &str) -> Group {
     Group::of_nodes(node, name, SOON).unwrap()
 }
 
-/// A final barrier: nobody leaves before the others have everything.
+/// A final barrier: no member leaves before the others have everything.
 fn together(node: &Node) {
     node.barrier(SOON).unwrap();
 }
@@ -114,7 +114,7 @@ fn tagged(node: &Node) {
     let mut all = group(node, "tagged");
     let (me, size) = (all.rank(), all.size());
     let (next, before) = ((me + 1) % size, (me + size - 1) % size);
-    // Longer than all that may be on its way: with `send` and `recv` all would wait.
+    // Longer than everything that may be in flight: with `send` and `recv` all would wait.
     for length in [0, 1, 100, 30_000] {
         let (give, mut got) = (vec![me as u64; length], vec![u64::MAX; length]);
         all.send_recv((next, &give), (before, &mut got), 5).unwrap();
@@ -144,7 +144,7 @@ fn tagged(node: &Node) {
     together(node);
 }
 
-/// Started, polled while something else is done, and waited for.
+/// Calls that are started, polled while something else is done, and waited for.
 fn started(node: &Node) {
     let (mut one, mut two) = (group(node, "one"), group(node, "two"));
     let size = one.size();
@@ -167,7 +167,7 @@ fn started(node: &Node) {
     together(node);
 }
 
-/// What cannot be done is refused before anything is sent, and the group goes on.
+/// Impossible calls are refused before anything is sent, and the group goes on.
 fn refused(node: &Node) {
     let mut all = group(node, "refused");
     let (me, size) = (all.rank(), all.size());
@@ -222,7 +222,7 @@ fn mismatch(node: &Node) {
             4 => all.broadcast(me, &mut data),
             _ => all.barrier(),
         };
-        // A member that had done its part before it could know finds out at the next call.
+        // A member that had done its part before it could know learns of it at the next call.
         let error = call(&mut all).and_then(|()| all.barrier()).unwrap_err();
         is_mismatch(&error, me);
         let again = all.barrier().unwrap_err();
@@ -247,7 +247,7 @@ pub(crate) fn is_mismatch(error: &GroupError, me: usize) {
     }
 }
 
-/// Each waits for the other: they only find out because waiting members announce their call.
+/// Each waits for the other: they find out only because waiting members announce their call.
 fn opposite_roots(node: &Node) {
     let mut all = group(node, "roots");
     let (me, size) = (all.rank(), all.size());
@@ -259,14 +259,14 @@ fn opposite_roots(node: &Node) {
     together(node);
 }
 
-/// One calls with no data, which completes at once, and counts.
+/// One member calls with no data. Its call completes at once, and counts.
 fn nothing(node: &Node) {
     let mut all = group(node, "nothing");
     let (me, size) = (all.rank(), all.size());
     if size > 1 {
         let mut data = vec![1u32; if me == size - 1 { 0 } else { 10 }];
         let first = all.broadcast(0, &mut data);
-        // The last one meets a piece that it has not asked for once it has looked at what the root has sent, within three barriers.
+        // The last member meets a piece that it has not asked for when it reads what the root has sent, within three barriers.
         let error = first.and_then(|()| (0..6).try_for_each(|_| all.barrier())).unwrap_err();
         is_mismatch(&error, me);
     }
@@ -291,7 +291,7 @@ fn tagged_of_another_length(node: &Node) {
     together(node);
 }
 
-/// One never calls.
+/// One member never calls.
 fn late(node: &Node) {
     let mut all = group(node, "late");
     let (me, size) = (all.rank(), all.size());
@@ -311,7 +311,7 @@ fn late(node: &Node) {
     }
     together(node);
     if size > 1 {
-        // What the others had sent before may do for a barrier of the last one.
+        // What the others had sent before may be enough for one barrier of the last member.
         let error = all.barrier().and_then(|()| all.barrier()).unwrap_err();
         assert!(
             me != size - 1 || matches!(error, GroupError::Ended { cause: Cause::TimedOut, .. }),
@@ -321,7 +321,7 @@ fn late(node: &Node) {
     together(node);
 }
 
-/// A root waits for all others alone, and its error names all of them.
+/// Only the root waits, for all others, and its error names all of them.
 fn late_for_a_root(node: &Node) {
     // With data for messages, and for a note.
     for length in [3000, 3] {
@@ -344,7 +344,7 @@ fn late_for_a_root(node: &Node) {
     }
 }
 
-/// Two groups, whose calls one member makes in the opposite order: each waits for the other.
+/// Two groups, whose calls one member makes in the opposite order, so each waits for the other.
 fn in_another_order(node: &Node) {
     let (mut one, mut two) = (group(node, "one"), group(node, "two"));
     let (me, size) = (one.rank(), one.size());
@@ -364,7 +364,7 @@ fn in_another_order(node: &Node) {
     together(node);
 }
 
-/// One leaves instead of calling.
+/// One member leaves instead of calling.
 fn left(node: &Node) {
     let mut all = group(node, "left");
     let (me, size) = (all.rank(), all.size());
@@ -381,7 +381,7 @@ fn left(node: &Node) {
     together(node);
 }
 
-/// One begins a call and does not go on with it.
+/// One member begins a call and does not go on with it.
 fn given_up(node: &Node) {
     let mut all = group(node, "given");
     let (me, size) = (all.rank(), all.size());
@@ -397,7 +397,7 @@ fn given_up(node: &Node) {
     together(node);
 }
 
-/// A member's thread unwinds in a call: its group is dropped, and so has left.
+/// A member's thread unwinds in a call: its group is dropped, and so the member has left.
 fn panicked(node: &Node) {
     let mut all = group(node, "panics");
     let (me, size) = (all.rank(), all.size());
@@ -411,7 +411,7 @@ fn panicked(node: &Node) {
         }));
         assert!(unwound.is_err());
     } else if size > 1 {
-        // What switches have been given they carry out. It has given the call up as it unwound, and left.
+        // Switches carry out what they have been given. The member has given up the call as it unwound, and left.
         let first = all.all_reduce(&mut vec![1u32; 9000], Sum);
         let error = first.and_then(|()| all.barrier()).unwrap_err();
         let is_named = matches!(error, GroupError::Ended { by, cause: Cause::GivenUp, .. } if by == gone)
@@ -437,7 +437,7 @@ fn join(node: &Node) {
         assert_eq!(error, JoinError::NotInList { part: "joins".to_owned() });
         assert!(matches!(Group::of(&part, "g", &[other, "nobody"], BRIEFLY), Err(JoinError::Lookup(_))));
     }
-    // In another order than that of the nodes.
+    // In an order different from that of the nodes.
     list.reverse();
     let mut all = Group::of(&part, "reversed", &list, SOON).unwrap();
     assert_eq!((all.rank(), all.patience()), (size - 1 - me, SOON));
@@ -450,7 +450,7 @@ fn join(node: &Node) {
     together(node);
 }
 
-/// Groups made of members of a group: members near each other, as `is_near` says of two nodes, and even and odd ranks.
+/// Groups made of members of a group: members near each other, as `is_near` decides for two nodes, and even and odd ranks.
 pub(crate) fn divided(node: &Node, is_near: impl Fn(usize, usize) -> bool) {
     let mut all = group(node, "divided");
     let (me, size) = (all.rank(), all.size());
@@ -468,7 +468,7 @@ pub(crate) fn divided(node: &Node, is_near: impl Fn(usize, usize) -> bool) {
     assert_eq!((ranks_of(&mut half), half.patience()), (of_half.clone(), SOON));
     let mut alone = half.split(me as u64).unwrap();
     assert_eq!(ranks_of(&mut alone), [me]);
-    // Each works beside the group it was made of.
+    // Each works alongside the group it was made from.
     let mut sum = [1u64];
     for group in [&mut alone, &mut half, &mut all] {
         group.all_reduce(&mut sum, Sum).unwrap();

@@ -59,7 +59,7 @@ fn receive(
     Some(bytes)
 }
 
-/// Checks that no streams and copies remain once the peer has nothing to wait for any more.
+/// Checks that no streams and copies remain once the peer has nothing left to wait for.
 fn check_quiet(node: &Node, (device, copier): &(Simulated, Rc<Copier<Simulated>>)) {
     copier.settle();
     node.quiesce(SOON).unwrap();
@@ -155,7 +155,7 @@ fn a_message_given_up_in_mid_flight_gives_its_blocks_back() {
                 if node.id().index() == 0 {
                     let mut sending = begin(&me, &gpu, &pattern(20_000), find(&me, "part@node1"));
                     while sending.sent() == 0 {
-                        // Simulated copies complete only when they are waited for.
+                        // Simulated copies complete only when something waits for them.
                         match sending.wait(Duration::ZERO) {
                             Ok(()) | Err(FlowError::Link(SendError::Timeout(_))) => {}
                             Err(e) => panic!("{e}"),

@@ -9,7 +9,7 @@ use pdbp::{DeviceMessage, PartKind};
 use super::*;
 use crate::until;
 
-/// More messages than blocks of the small clusters can be on their way at a time.
+/// More messages than blocks of the small clusters can be in flight at a time.
 const MESSAGES: usize = 400;
 
 /// Lengths in runs of four, including zero and the longest that fits a block.
@@ -105,7 +105,7 @@ fn small_messages_go_from_the_host_to_device_memory() {
                 me.flush();
             } else {
                 let source = find(&me, "part@node0");
-                // Not all at once, so that reading stops in the middle of blocks.
+                // A few at a time, so that reading stops in the middle of blocks.
                 let counts = [0, 1, 3, 96, 100, 200];
                 let received = counts.into_iter().flat_map(|count| receive_each(&me, &gpu, 1008, count));
                 for (i, (found, bytes)) in received.enumerate() {
@@ -119,8 +119,8 @@ fn small_messages_go_from_the_host_to_device_memory() {
     }
 }
 
-/// Returns whether the operation is complete, after everything that can be done now. (Simulated copies complete only when they are
-/// waited for.)
+/// Returns whether the operation is complete, after everything that can be done now. (Simulated copies complete only when
+/// something waits for them.)
 pub(super) fn is_done<E: std::fmt::Display>(step: Result<(), FlowError<E>>, late: fn(&E) -> bool) -> bool {
     match step {
         Ok(()) => true,

@@ -8,7 +8,7 @@ use super::small::{begin_each, is_received, is_sent, receive_each};
 use super::*;
 use crate::until;
 
-/// Whichever copy fails: the first messages have left, and only the rest is lost. More often than there are blocks.
+/// Whichever copy fails, the first messages have left and only the rest is lost. More often than there are blocks.
 #[test]
 fn a_device_that_fails_under_small_messages_loses_no_block() {
     for cluster in clusters(2) {

@@ -29,7 +29,7 @@ fn streams_are_written_and_read_by_tasks() {
         // The end stays the end.
         assert!(stream.segment_async().await.unwrap().is_none());
     };
-    // That they can move to another thread is part of the test.
+    // That the tasks can move to another thread is part of the test.
     let writer = thread::spawn(move || block_on(writer));
     let reader = thread::spawn(move || block_on(reader));
     writer.join().unwrap();
