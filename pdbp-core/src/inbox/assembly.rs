@@ -8,7 +8,7 @@ use crate::cdu::SegmentHeader;
 use crate::flaw::Flaw;
 use crate::id::{NodeId, PartId};
 
-/// A message of which some segments have arrived. A part sends one at a time, so there is one per source.
+/// A message some of whose segments have arrived. A part sends one at a time, so there is one per source.
 #[derive(Debug)]
 pub(crate) struct Assembly<B> {
     source: PartId,
@@ -24,7 +24,7 @@ pub(crate) struct Assembly<B> {
 pub(super) enum Put<H> {
     /// The message is complete.
     Whole(H, Span, Info),
-    /// More segments must come; or the beginning of the message was refused or given up.
+    /// More segments must follow, or the beginning of the message was refused or abandoned.
     More,
     /// The message cannot be read.
     Unreadable,
@@ -55,14 +55,14 @@ impl<'a, B> Assemblies<'a, B> {
         if header.segment() == SegmentHeader::GIVEN_UP {
             let message = header.message();
             self.discard_if(arrivals, |a| (a.source, a.message) == (source, message));
-            // It may have been granted its space without having begun.
+            // Space may have been granted to it before it began.
             if let Some(buffer) = arrivals.begin(source, message, 0) {
                 arrivals.discard(buffer);
             }
             return Put::More;
         }
         if header.segment() == 0 {
-            // A message that was given up in the middle, if any.
+            // Discards any earlier message that was abandoned halfway.
             self.discard_if(arrivals, |assembly| assembly.source == source);
             if !self.begin(source, (header.message(), header.total()), arrivals) {
                 return Put::Unreadable;
@@ -92,7 +92,7 @@ impl<'a, B> Assemblies<'a, B> {
         }
     }
 
-    /// Begins a message; `false` if there is no space for it.
+    /// Begins a message. Returns `false` if there is no space for it.
     fn begin<A: Arrivals<Buffer = B>>(
         &mut self,
         source: PartId,
@@ -107,7 +107,7 @@ impl<'a, B> Assemblies<'a, B> {
         true
     }
 
-    /// Gives up messages that a node has begun to send.
+    /// Discards the unfinished messages of a node.
     pub(super) fn discard_of<A: Arrivals<Buffer = B>>(&mut self, node: NodeId, arrivals: &mut A) {
         self.discard_if(arrivals, |assembly| assembly.source.node() == node);
     }

@@ -7,10 +7,10 @@ use crate::id::PartId;
 
 /// The sender and kind of a message.
 ///
-/// One word, so that a message is moved in whole words: fields of other widths would be stored in pieces and loaded whole, which a
-/// processor cannot forward from its store buffer.
+/// One word, so that a message is moved in whole words: fields of other widths would be stored in pieces and loaded whole, which
+/// defeats the processor's store forwarding.
 ///
-/// The default belongs to no message: the state before the first.
+/// The default belongs to no message; it is the state before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Info(u64);
 
@@ -23,7 +23,7 @@ impl Info {
         Self(u64::from(source.raw()) | u64::from(command) << 32 | class)
     }
 
-    /// The same for another train from that node, by the first word of its header.
+    /// The info of another train from the same node, from the first word of its header.
     #[inline]
     fn of_train(self, route: u64) -> Option<Self> {
         let PlainRoute { class, command, source_part } = PlainRoute::read(route)?;
@@ -50,7 +50,7 @@ impl Info {
     }
 }
 
-/// The place of a message in its delivery: start in the lower half, length in the upper. A block is shorter than 4 GiB.
+/// The place of a message in its delivery: start in the lower half, length in the upper half. A block is shorter than 4 GiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span(u64);
 
@@ -70,7 +70,7 @@ impl Span {
         (self.0 >> 32) as u32
     }
 
-    /// The next place of the same length. It begins inside the delivery or at its end, so no carry occurs.
+    /// The next place of the same length. It begins inside the delivery or at its end, so there is no carry.
     #[inline]
     fn next(self) -> Self {
         Self(self.0.wrapping_add(self.0 >> 32))
@@ -85,14 +85,15 @@ pub(super) enum Next {
     Unreadable,
 }
 
-/// A position in a delivery: the rest of a train, and where the next one begins.
+/// A position in a delivery: the rest of a train, and the start of the next one.
 #[derive(Clone, Copy, Debug)]
 struct Position {
-    /// For the open train: the next message, its sender, and how many are left.
+    /// For the open train: its next message, its sender, and how many messages are left.
     span: Span,
     info: Info,
     left: u32,
-    /// The first word of its header, equivalent to `info`, if the train is a plain one, so that it need not be parsed again.
+    /// The first word of its header, equivalent to `info`, if the train is a plain one, so that the next header need not be parsed
+    /// again.
     route: u64,
     /// Where the next train begins, and where the delivery ends.
     at: u32,
@@ -100,7 +101,7 @@ struct Position {
 }
 
 impl Position {
-    /// Moves on to the next train of `bytes`, the delivery's, if it is a valid plain one.
+    /// Moves on to the next train of `bytes`, the delivery's bytes, if it is a valid plain one.
     #[inline]
     fn next_plain(&mut self, bytes: &[u8]) -> bool {
         let plain = bytes.get(self.at as usize..).and_then(header_words);
@@ -108,7 +109,7 @@ impl Position {
         let Some(info) = self.info.of_train(route) else { return false };
         let run = PlainRun::read(run).filter(|run| run.size <= rest.len() as u64);
         let Some(PlainRun { length, count, size }) = run else { return false };
-        // Inside the delivery, which is shorter than 4 GiB.
+        // The train lies inside the delivery, which is shorter than 4 GiB.
         self.span = Span::new(self.at + CDU_HEADER as u32, length);
         self.at += CDU_HEADER as u32 + size as u32;
         self.left = count;
@@ -116,7 +117,7 @@ impl Position {
         true
     }
 
-    /// Skips messages of the open train; returns the place of the first of them.
+    /// Skips messages of the open train and returns the place of the first skipped one.
     #[inline]
     fn skip(&mut self, count: u32) -> Span {
         let span = self.span;
@@ -126,24 +127,24 @@ impl Position {
         span
     }
 
-    /// Messages left of the open train, less the last one of the delivery.
+    /// Messages left in the open train, not counting the last one of the delivery.
     #[inline]
     fn left_but_last(&self) -> u32 {
         self.left - u32::from(self.left > 0 && self.at == self.end)
     }
 }
 
-/// No plain train has it.
+/// No plain train has this header word.
 const NO_ROUTE: u64 = u64::MAX;
 
-/// Messages of one length from one part, side by side in the delivery read last, and the way to those that follow. For a reader
-/// that hands them out itself; see [`Inbox::ahead`](super::Inbox::ahead).
+/// Adjacent messages of one length from one part in the delivery being read, and access to those that follow. For a reader that
+/// hands them out itself; see [`Inbox::ahead`](super::Inbox::ahead).
 #[derive(Clone, Copy, Debug)]
 pub struct Ahead {
     position: Position,
-    /// Messages left of the open train.
+    /// Messages left in the open train that may be read.
     count: u32,
-    /// Messages beyond these that may be read without a check for commands.
+    /// Number of further messages that may be read without a check for commands.
     unlooked: u32,
 }
 
@@ -166,7 +167,7 @@ impl Ahead {
         self.count
     }
 
-    /// Maximum number of messages that [`next_train`](Self::next_train) can still give.
+    /// Maximum number of messages that [`next_train`](Self::next_train) can still return.
     #[inline]
     pub fn unlooked(&self) -> u32 {
         self.unlooked
@@ -178,23 +179,23 @@ impl Ahead {
         self.position.info
     }
 
-    /// All of them were read: moves on to the next train of the delivery, whose bytes these are, to be read whole. `None`: ask the
-    /// inbox, which knows more.
+    /// Once all these messages were read, moves on to the next train of the delivery, whose bytes are `bytes`; the train must be
+    /// read whole. `None` if only the inbox can continue.
     #[inline]
     pub fn next_train<'b>(&mut self, bytes: &'b [u8]) -> Option<AheadTrain<'b>> {
         let Position { left, at, end, .. } = self.position;
-        // Not all of the open train were given out.
+        // The reader was not given all of the open train.
         if left != self.count {
             return None;
         }
         let (route, run, rest) = header_words(bytes.get(at as usize..)?)?;
-        // A block is from one part, unless a relay has packed it.
+        // A block comes from one part, unless a relay has packed it.
         if route != self.position.route {
             return None;
         }
         let PlainRun { length, count, size } = PlainRun::read(run)?;
         let messages = rest.get(..usize::try_from(size).ok()?)?;
-        // Inside the delivery, which is shorter than 4 GiB.
+        // The train lies inside the delivery, which is shorter than 4 GiB.
         let start = at + CDU_HEADER as u32;
         let next = start + size as u32;
         // The delivery's last train is left to the inbox.
@@ -203,7 +204,7 @@ impl Ahead {
         }
         self.unlooked -= count;
         self.position.at = next;
-        // Of a single message nothing is left, as of the train before.
+        // A single message leaves nothing over, just like the train before.
         if count > 1 {
             self.position.span = Span::new(start, length);
             (self.position.left, self.count) = (count, count);
@@ -215,7 +216,7 @@ impl Ahead {
 /// A train [further ahead](Ahead::next_train).
 #[derive(Clone, Copy, Debug)]
 pub struct AheadTrain<'b> {
-    /// Its messages, one after the other, and any padding after them.
+    /// Its messages, back to back, followed by any padding.
     pub messages: &'b [u8],
     /// Bytes of each message.
     pub length: usize,
@@ -225,7 +226,7 @@ pub struct AheadTrain<'b> {
     pub info: Info,
 }
 
-/// Reading position in a delivery that is held.
+/// The reading position in a held delivery.
 pub(super) struct Cursor<H> {
     hold: H,
     position: Position,
@@ -233,7 +234,7 @@ pub(super) struct Cursor<H> {
 }
 
 impl<H> Cursor<H> {
-    /// Before the first train. Returns the hold if it has no delivery.
+    /// A cursor before the first train. Hands back the hold if it has no delivery.
     pub(super) fn new<A: Arrivals<Hold = H>>(hold: H, arrivals: &A) -> Result<Self, H> {
         let Some(delivery) = arrivals.delivery(&hold) else { return Err(hold) };
         let Some(source) = PartId::new(delivery.source(), 0) else { return Err(hold) };
@@ -257,7 +258,7 @@ impl<H> Cursor<H> {
         self.next_extended(arrivals)
     }
 
-    /// The same for any train, or none.
+    /// As `next_train`, for any kind of train, or none.
     #[inline(never)]
     fn next_extended<A: Arrivals<Hold = H>>(&mut self, arrivals: &A) -> Next {
         let position = &mut self.position;
@@ -272,7 +273,7 @@ impl<H> Cursor<H> {
             return Next::Unreadable;
         };
         position.at = position.end - cdus.remaining() as u32;
-        // Both slices are in the delivery, so the difference is the offset of the data.
+        // Both slices lie in the delivery, so the difference is the offset of the data.
         let start = (train.data().as_ptr().addr() - bytes.as_ptr().addr()) as u32;
         position.span = Span::new(start, train.length() as u32);
         position.left = train.count();
@@ -282,7 +283,7 @@ impl<H> Cursor<H> {
         Next::Train
     }
 
-    /// Messages from here on that need no check for commands until `most` were read, nor for the end of the delivery.
+    /// Messages from here on, up to `most`, that need no check for commands or for the end of the delivery.
     #[inline]
     pub(super) fn ahead(&self, most: u32) -> Option<Ahead> {
         let position = self.position;
@@ -291,7 +292,7 @@ impl<H> Cursor<H> {
         more.then_some(Ahead { position, count, unlooked: most - count })
     }
 
-    /// Moves to where a reader is that has handed messages out itself; `unread` of the last ones side by side were not.
+    /// Moves to the position of a reader that has handed messages out itself, but not the last `unread` of the adjacent ones.
     #[inline]
     pub(super) fn resume(&mut self, ahead: Ahead, unread: u32) {
         self.position = ahead.position;
@@ -299,7 +300,7 @@ impl<H> Cursor<H> {
         self.segment = None;
     }
 
-    /// The next message of the open train, which has some left and is not the last of the delivery.
+    /// Takes the next message of the open train, which must have one that is not the last of the delivery.
     #[inline(always)]
     pub(super) fn step(&mut self) -> (Span, Info) {
         let position = &mut self.position;
@@ -309,7 +310,7 @@ impl<H> Cursor<H> {
         (span, position.info)
     }
 
-    /// Skips messages of the open train; returns the place of the first of them.
+    /// Skips messages of the open train and returns the place of the first skipped one.
     #[inline]
     pub(super) fn skip(&mut self, count: u32) -> Span {
         self.position.skip(count)
@@ -332,7 +333,7 @@ impl<H> Cursor<H> {
         self.position.span
     }
 
-    /// Messages left of the open train.
+    /// Messages left in the open train.
     pub(super) fn left(&self) -> u32 {
         self.position.left
     }
@@ -343,7 +344,7 @@ impl<H> Cursor<H> {
         self.position.at == self.position.end
     }
 
-    /// Whether it is at the last message of the delivery.
+    /// Whether the cursor is at the last message of the delivery.
     #[inline]
     pub(super) fn is_at_last(&self) -> bool {
         self.position.left == 1 && self.ends_here()
@@ -353,7 +354,7 @@ impl<H> Cursor<H> {
         self.position.left > 0 || self.position.at < self.position.end
     }
 
-    /// For a train that is a segment of a message longer than a block: which segment.
+    /// The segment header, if the train is a segment of a message longer than a block.
     pub(super) fn segment(&self) -> Option<SegmentHeader> {
         self.segment
     }

@@ -12,11 +12,11 @@ const NIL: u32 = u32::MAX;
 pub(super) enum Item<H> {
     /// A delivery.
     Hold(H),
-    /// A node has failed: what follows arrived after that. In the queue of messages only.
+    /// A node has failed; the items behind this one arrived after that. In the queue of messages only.
     Failed(NodeId),
 }
 
-/// A slot for one delivery that was sorted and not read.
+/// A slot for one delivery that was sorted but not read.
 #[derive(Debug)]
 pub(crate) struct Entry<H> {
     item: Option<Item<H>>,
@@ -63,10 +63,10 @@ impl<'a, H> Lists<'a, H> {
         self.free == NIL
     }
 
-    /// Appends to a queue.
+    /// Appends an item to a queue.
     ///
     /// # Errors
-    /// The item, if all entries are in use.
+    /// Hands the item back if all entries are in use.
     pub(super) fn push(&mut self, list: &mut List, item: Item<H>) -> Result<(), Item<H>> {
         let index = self.free;
         let Some(entry) = self.entries.get_mut(index as usize) else { return Err(item) };
@@ -100,7 +100,7 @@ impl<'a, H> Lists<'a, H> {
         }
     }
 
-    /// The first item of a queue.
+    /// Returns the first item of a queue.
     pub(super) fn front(&self, list: &List) -> Option<&Item<H>> {
         self.entries.get(list.head as usize)?.item.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Messages one by one, trains as batches, and pieces for readers that copy themselves.
+//! Messages one by one, trains as batches, and pieces for readers that copy the bytes themselves.
 
 use core::mem;
 
@@ -12,7 +12,7 @@ use crate::flaw::Flaw;
 /// Messages of a delivery between two checks for commands.
 const UNLOOKED: u32 = 128;
 
-/// A message, by the hold on its bytes. Three words if the hold is one word: see [`Info`].
+/// A message, represented by the hold on its bytes. Three words if the hold is one word: see [`Info`].
 #[derive(Debug)]
 pub struct Message<H> {
     hold: H,
@@ -27,7 +27,7 @@ impl<H> Message<H> {
         &self.hold
     }
 
-    /// The hold on its bytes, for the caller to release.
+    /// Returns the hold on its bytes, which the caller must release.
     pub fn into_hold(self) -> H {
         self.hold
     }
@@ -66,7 +66,7 @@ impl<H> Batch<H> {
         &self.hold
     }
 
-    /// The hold on their bytes, for the caller to release.
+    /// Returns the hold on their bytes, which the caller must release.
     pub fn into_hold(self) -> H {
         self.hold
     }
@@ -99,7 +99,7 @@ enum Open {
     Message,
 }
 
-/// The last message of a delivery takes the hold along, so that it is released as soon as the message is dropped.
+/// The last message of a delivery takes the hold along, so the delivery is released as soon as the message is dropped.
 #[inline]
 fn last<A: Arrivals>(cursor: Cursor<A::Hold>, arrivals: &mut A) -> Message<A::Hold> {
     let (span, info, hold) = (cursor.span(), cursor.info(), cursor.into_hold());
@@ -110,9 +110,9 @@ fn last<A: Arrivals>(cursor: Cursor<A::Hold>, arrivals: &mut A) -> Message<A::Ho
 }
 
 impl<H, B> Inbox<'_, H, B> {
-    /// Messages that follow the one that [`next`](Self::next) returned, in the same delivery, as far as no check for commands or
-    /// for its end is needed: for a reader that hands them out itself. It reports its progress by [`resume`](Self::resume), before
-    /// anything else is done here. `None`: there are no such messages.
+    /// Returns the messages that follow the one returned by [`next`](Self::next) in the same delivery, up to the point where a
+    /// check for commands or for the end of the delivery is due. For a reader that hands them out itself; it must report its
+    /// progress through [`resume`](Self::resume) before doing anything else with the inbox. `None` if there are no such messages.
     #[inline]
     pub fn ahead(&mut self) -> Option<(&H, Ahead)> {
         let unlooked = mem::take(&mut self.unlooked);
@@ -120,7 +120,7 @@ impl<H, B> Inbox<'_, H, B> {
         Some((cursor.hold(), cursor.ahead(unlooked)?))
     }
 
-    /// A reader that went ahead has got as far as `ahead`, and has not read the last `unread` messages of its open train.
+    /// Records that a reader went ahead as far as `ahead`, but did not read the last `unread` messages of its open train.
     #[inline]
     pub fn resume(&mut self, ahead: Ahead, unread: u32) {
         if let Some(cursor) = self.current.as_mut() {
@@ -128,11 +128,11 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// The next message, commands first.
+    /// Returns the next message, commands first.
     #[inline]
     pub fn next<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Message<H>> {
         self.unlooked = 0;
-        // The usual case: a message of a delivery being read, or of one that has just arrived.
+        // The usual case: a message of the delivery being read, or of one that has just arrived.
         if !self.open_command(arrivals) {
             if let Some(cursor) = self.current.as_mut() {
                 let is_train = cursor.left() > 0 || cursor.next_train(arrivals) == Next::Train;
@@ -146,7 +146,7 @@ impl<H, B> Inbox<'_, H, B> {
         self.next_other(arrivals)
     }
 
-    /// The next message, if everything taken out of the pipe has been read.
+    /// Returns the next message, given that everything taken out of the pipe has been read.
     #[inline]
     fn next_pulled<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Message<H>> {
         match self.pull_run(arrivals) {
@@ -183,7 +183,7 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// The next message of the train at a cursor.
+    /// Takes the next message of the train at a cursor.
     #[inline]
     fn take<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
@@ -207,7 +207,7 @@ impl<H, B> Inbox<'_, H, B> {
         Some(Message { hold, span, info })
     }
 
-    /// The rest of the open train, or the next one, commands first. A message in segments is a batch of one.
+    /// Returns the rest of the open train, or the next one, commands first. A message in segments is a batch of one.
     pub fn next_batch<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Batch<H>> {
         loop {
             let open = self.open(arrivals)?;
@@ -231,9 +231,10 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// Messages of one delivery, from the next one on, for a reader that copies them itself, commands first: of each train as many
-    /// as `take` takes. `take` is told the sender, the offset of the train's next message in the delivery, the length of each, and
-    /// how many are left. Returns the delivery, shared; as an error, the bytes of the next message if it comes in segments.
+    /// Passes messages of one delivery, from the next one on, commands first, to a reader that copies them itself. From each train
+    /// it consumes as many as `take` returns. `take` receives the sender, the offset of the train's next message in the delivery,
+    /// the length of each message, and how many remain. Returns a shared hold on the delivery, or as an error the length of the
+    /// next message in bytes if it comes in segments.
     pub fn take_pieces<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
         arrivals: &mut A,
@@ -276,9 +277,9 @@ impl<H, B> Inbox<'_, H, B> {
         Some(Ok(hold))
     }
 
-    /// Reads the messages of one delivery in place, from the next one on, commands first, and releases it: `each` gets the sender,
-    /// kind and bytes of each message. Returns their number; 0: none has arrived. `None`: the next message comes in segments, for
-    /// [`next`](Self::next) to reassemble.
+    /// Reads the messages of one delivery in place, from the next one on, commands first, and releases it. `each` receives the
+    /// sender, kind and bytes of each message. Returns their number; 0 if none has arrived. `None` if the next message comes in
+    /// segments, which [`next`](Self::next) must reassemble.
     #[inline(never)]
     pub fn read_each<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
@@ -320,8 +321,8 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// Takes the segment at a cursor; returns the message if that completes it. A delivery whose last train it was is released at
-    /// once: its bytes were copied.
+    /// Takes the segment at a cursor and returns the message if that completes it. If this was the delivery's last train, the
+    /// delivery is released at once, since its bytes were copied.
     fn put_segment<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
         open: Open,
@@ -345,7 +346,7 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// Moves a cursor into a train with messages left, the commands' cursor if there are any.
+    /// Moves a cursor into a train with unread messages: the commands' cursor if any commands have arrived.
     fn open<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Open> {
         self.unlooked = 0;
         if self.withheld {
@@ -370,7 +371,7 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// Whether the commands' cursor is in a train.
+    /// Moves the commands' cursor into a train; returns whether there is one.
     #[inline]
     pub(super) fn open_command<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> bool {
         if self.command.is_none() {
@@ -401,7 +402,7 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// Moves on to the next train if nothing is left of the open one. `false`: the delivery was read to its end, and released.
+    /// Moves on to the next train if the open one is exhausted. Returns `false` if the delivery was read to its end and released.
     fn advance<A: Arrivals<Hold = H, Buffer = B>>(&mut self, open: Open, arrivals: &mut A) -> bool {
         let Some(cursor) = self.slot(open) else { return false };
         if cursor.left() > 0 {

@@ -1,9 +1,9 @@
-//! The reading end of a private pipe: deliveries become messages, batches, streams and returned messages.
+//! The reading end of a private pipe: turns deliveries into messages, batches, streams and returned messages.
 //!
-//! An [`Inbox`] is the reading half of a part, without threads, locks or memory of its own. Deliveries reach it through
+//! An [`Inbox`] is the reading half of a part, without threads, locks or memory of its own. It obtains deliveries through
 //! [`Arrivals`], which its owner implements: a part on a thread of its own takes them out of lock-free queues and shares them by
-//! reference counts; an endpoint that owns its engine keeps them in a table and counts readers there. The inbox handles only
-//! [`Arrivals::Hold`], the owner's name for the right to read one delivery.
+//! reference counts; an endpoint that owns its engine keeps them in a table and counts readers there. The inbox itself handles only
+//! [`Arrivals::Hold`], the owner's representation of the right to read one delivery.
 //!
 //! ```text
 //!  pull_command ─▶ command cursor ─┐
@@ -13,10 +13,10 @@
 //!                └─ returned ─▶ next_returned
 //! ```
 //!
-//! * Commands come first, messages of one source in the order sent.
-//! * **Memory is bounded by the storage given** ([`InboxStorage`]): when there is no room to sort another delivery, it stays where
-//!   it is, and with it the credit of its sender, until something has been read.
-//! * A delivery is released as soon as nothing of it is left to read: the last message takes the hold along.
+//! * Commands come first. Messages of one source come in the order sent.
+//! * **Memory is bounded by the storage given** ([`InboxStorage`]). When there is no room to sort another delivery, it stays where
+//!   it is and keeps its sender's credit until something has been read.
+//! * A delivery is released as soon as it has been read completely: the last message takes the hold along.
 
 mod assembly;
 mod cursor;
@@ -47,62 +47,64 @@ pub(crate) use streams::Incoming;
 use streams::Streams;
 pub use streams::{Accepted, Segment, StreamKey};
 
-/// What comes out of a private pipe, in order.
+/// An item from a private pipe, in order.
 #[derive(Debug)]
 pub enum Arrival {
     /// A delivery.
     Piece(Delivery),
-    /// No more of this stream comes, although it has not ended: [`Event::StreamBroken`](crate::Event::StreamBroken). After all its
-    /// segments.
+    /// No more of this stream will arrive, although it has not ended: [`Event::StreamBroken`](crate::Event::StreamBroken). Comes
+    /// after all its segments.
     StreamBroken {
         /// The node that sent it.
         source: NodeId,
         /// Its number there.
         number: StreamNo,
     },
-    /// A node is unreachable: its unfinished messages in segments will not be completed. After everything that arrived from it.
+    /// A node is unreachable, and its unfinished messages in segments will not be completed. Comes after everything that arrived
+    /// from it.
     Failed(NodeId),
 }
 
-/// Supplies an [`Inbox`] with deliveries, and keeps them. Implemented by the owner of the inbox.
+/// Supplies an [`Inbox`] with deliveries, and stores them. Implemented by the owner of the inbox.
 pub trait Arrivals {
     /// The right to read one delivery, or one reassembled message. Several may share it.
     type Hold;
     /// Memory in which a message is being reassembled.
     type Buffer;
 
-    /// The next command.
+    /// Takes the next command.
     fn pull_command(&mut self) -> Option<Delivery>;
 
-    /// The next arrival other than a command.
+    /// Takes the next arrival other than a command.
     fn pull(&mut self) -> Option<Arrival>;
 
-    /// Keeps a delivery until all sharers of the hold have released it.
+    /// Stores a delivery until every sharer of the hold has released it.
     fn hold(&mut self, delivery: Delivery) -> Self::Hold;
 
-    /// Another right to read the same.
+    /// Returns another hold on the same delivery.
     fn share(&mut self, hold: &Self::Hold) -> Self::Hold;
 
-    /// Releases a hold. With the last one the delivery returns to the engine.
+    /// Releases a hold. Releasing the last one returns the delivery to the engine.
     fn release(&mut self, hold: Self::Hold);
 
     /// The delivery; `None` for a reassembled message.
     fn delivery<'h>(&'h self, hold: &'h Self::Hold) -> Option<&'h Delivery>;
 
-    /// Memory for message number `message` of `source`, of `total` bytes. `None`: no space was reserved for it, so it is discarded.
+    /// Returns memory for message number `message` of `source`, of `total` bytes. `None` if no space was reserved for it; the
+    /// message is then discarded.
     fn begin(&mut self, source: PartId, message: u32, total: u32) -> Option<Self::Buffer>;
 
     /// Appends bytes `start..end` of a delivery.
     fn append(&mut self, buffer: &mut Self::Buffer, hold: &Self::Hold, start: usize, end: usize);
 
-    /// The message is complete.
+    /// Completes the message.
     fn finish(&mut self, buffer: Self::Buffer) -> Self::Hold;
 
-    /// The message will not be completed.
+    /// Discards a message that will not be completed.
     fn discard(&mut self, buffer: Self::Buffer);
 
-    /// Everything that had arrived from an unreachable node has been sorted: space reserved for its messages is free
-    /// ([`Engine::lose_rooms`](crate::Engine::lose_rooms)).
+    /// Called once everything that had arrived from an unreachable node has been sorted: the space reserved for its messages is
+    /// free ([`Engine::lose_rooms`](crate::Engine::lose_rooms)).
     fn lost(&mut self, node: NodeId) {
         let _ = node;
     }
@@ -110,11 +112,11 @@ pub trait Arrivals {
 
 /// The memory of an inbox; see `allocate`.
 pub struct InboxStorage<'a, H, B> {
-    /// Deliveries that were sorted and not read.
+    /// Deliveries that were sorted but not read.
     pub(crate) entries: ManagedSlice<'a, Entry<H>>,
-    /// Messages being reassembled at a time: one for each part that sends one.
+    /// Messages being reassembled: one for each part that is sending one.
     pub(crate) assemblies: ManagedSlice<'a, Option<Assembly<B>>>,
-    /// Streams that have begun to arrive, and whose reader has not seen the end.
+    /// Streams that have begun to arrive and whose end the reader has not seen.
     pub(crate) streams: ManagedSlice<'a, Option<Incoming>>,
 }
 
@@ -134,23 +136,23 @@ impl<H, B> InboxStorage<'static, H, B> {
     }
 }
 
-/// What an inbox has for its reader.
+/// What an inbox holds for its reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
     /// A message, command or segment of a message.
     pub message: bool,
     /// A stream to be accepted.
     pub stream: bool,
-    /// There is no room to sort the next arrival until something of a stream, or a returned message, is read: messages may be
-    /// behind it.
+    /// There is no room to sort the next arrival until the reader has read something of a stream, or a returned message. Messages
+    /// may be waiting behind it.
     pub stalled: bool,
 }
 
-/// What has come out of a private pipe and is not read yet. See the [module](self).
+/// Everything that has come out of a private pipe but has not been read. See the [module](self).
 pub struct Inbox<'a, H, B> {
     current: Option<Cursor<H>>,
     command: Option<Cursor<H>>,
-    /// Messages of the delivery that may be read without a check for commands, right after one was given out.
+    /// Number of messages of the delivery that may be read without a check for commands, right after one was returned.
     unlooked: u32,
     lists: Lists<'a, H>,
     messages: List,
@@ -159,7 +161,7 @@ pub struct Inbox<'a, H, B> {
     reread: Option<Reread<H>>,
     assemblies: Assemblies<'a, B>,
     streams: Streams<'a>,
-    /// Taken out of the pipe, without room to sort it.
+    /// An item taken out of the pipe for which there is no room.
     stalled: Option<Item<H>>,
     unreadable: u64,
     /// Whether messages are held back.
@@ -167,7 +169,7 @@ pub struct Inbox<'a, H, B> {
 }
 
 impl<'a, H, B> Inbox<'a, H, B> {
-    /// An empty inbox.
+    /// Creates an empty inbox.
     pub fn new(storage: InboxStorage<'a, H, B>) -> Self {
         let InboxStorage { entries, assemblies, streams } = storage;
         Self {
@@ -186,13 +188,13 @@ impl<'a, H, B> Inbox<'a, H, B> {
         }
     }
 
-    /// Number of messages that could not be read: malformed, or in segments without space for them.
+    /// Number of messages that could not be read because they were malformed, or came in segments without space for them.
     pub fn unreadable(&self) -> u64 {
         self.unreadable
     }
 
-    /// Holds back messages that arrive from now on, as if they had not arrived, until this is revoked; streams and returned
-    /// messages are not affected. Call it only after a [look](Self::look) that found no message: the rest of a delivery being read
+    /// Holds back messages that arrive from now on, as if they had not arrived, until this is revoked. Streams and returned
+    /// messages are not affected. Call it only after [`look`](Self::look) has found no message: the rest of a delivery being read
     /// is not held back.
     pub fn withhold(&mut self, messages: bool) {
         self.withheld = messages;
@@ -205,11 +207,11 @@ impl<'a, H, B> Inbox<'a, H, B> {
         !reads && self.messages.is_empty() && self.stalled.is_none()
     }
 
-    /// Takes arrivals as far as there is room, and reports what there is to read.
+    /// Takes as many arrivals as there is room for, and reports what can be read.
     pub fn look<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Waiting {
         while self.pull(arrivals) {}
         let command = self.open_command(arrivals);
-        // A failed node is nothing to read.
+        // The notice of a failed node is nothing to read.
         while !self.is_reading()
             && let Some(Item::Failed(node)) = self.lists.front(&self.messages)
         {
@@ -223,7 +225,7 @@ impl<'a, H, B> Inbox<'a, H, B> {
         Waiting { message, stream: self.streams.has_new(), stalled: self.stalled.is_some() }
     }
 
-    /// Releases everything: messages in segments are given up, and streams are unknown from now on.
+    /// Releases everything. Messages in segments are abandoned, and streams become unknown.
     pub fn clear<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) {
         self.unlooked = 0;
         let cursors = [self.current.take(), self.command.take()];
@@ -244,24 +246,24 @@ impl<'a, H, B> Inbox<'a, H, B> {
         self.streams.clear(&mut self.lists, arrivals);
     }
 
-    /// Whether anything is left of the delivery read last, commands aside.
+    /// Whether the delivery read last has anything left, not counting commands.
     fn is_reading(&self) -> bool {
         self.current.as_ref().is_some_and(Cursor::has_more)
     }
 
-    /// Whether the unsorted arrival is a message, which can be read all the same.
+    /// Whether the unsorted arrival is a message, which can be read without being sorted.
     fn stalls_message<A: Arrivals<Hold = H, Buffer = B>>(&self, arrivals: &A) -> bool {
         let Some(Item::Hold(hold)) = &self.stalled else { return false };
         matches!(arrivals.delivery(hold).map(Delivery::kind), Some(DeliveryKind::Messages { .. }) | None)
     }
 
-    /// Everything that had arrived from a node has been read: the rest of its messages will not be completed.
+    /// Called once everything that had arrived from a node has been read: its unfinished messages will not be completed.
     fn forget_node<A: Arrivals<Hold = H, Buffer = B>>(&mut self, node: NodeId, arrivals: &mut A) {
         self.assemblies.discard_of(node, arrivals);
         arrivals.lost(node);
     }
 
-    /// Takes one arrival out of the pipe and sorts it. `false`: nothing has arrived, or there is no room for it.
+    /// Takes one arrival out of the pipe and sorts it. Returns `false` if nothing has arrived, or there is no room for it.
     fn pull<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> bool {
         match self.pull_run(arrivals) {
             Pulled::Run(hold) => {
@@ -276,7 +278,7 @@ impl<'a, H, B> Inbox<'a, H, B> {
         }
     }
 
-    /// As [`pull`](Self::pull), but hands messages out instead of queueing them.
+    /// As [`pull`](Self::pull), but returns messages instead of queueing them.
     #[inline(always)]
     fn pull_run<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Pulled<H> {
         if self.stalled.is_some() {
@@ -337,7 +339,7 @@ impl<'a, H, B> Inbox<'a, H, B> {
         }
     }
 
-    /// A node has failed. Earlier messages from it may be waiting to be read.
+    /// Records that a node has failed. Earlier messages from it may still be waiting to be read.
     fn node_failed<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
         node: NodeId,
@@ -360,12 +362,12 @@ impl<'a, H, B> Inbox<'a, H, B> {
     }
 }
 
-/// The outcome of a look into the pipe.
+/// The outcome of polling the pipe.
 enum Pulled<H> {
     /// A delivery of messages.
     Run(H),
     /// Something else, which has been sorted.
     Sorted,
-    /// Nothing, or nothing that there is room for.
+    /// Nothing has arrived, or there is no room for it.
     Nothing,
 }

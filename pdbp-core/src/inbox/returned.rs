@@ -6,11 +6,11 @@ use crate::cdu::{CduClass, Cdus, SegmentHeader, Train, Via};
 use crate::engine::DeliveryKind;
 use crate::id::{NodeId, PartId, StreamNo};
 
-/// A message of this part that was not delivered, by the hold on its delivery.
+/// An undelivered message of this part, represented by the hold on its delivery.
 #[derive(Debug)]
 pub struct Returned<H> {
     hold: H,
-    /// Where its train begins.
+    /// Offset of its train in the delivery.
     train: u32,
     start: u32,
     length: u32,
@@ -26,7 +26,7 @@ impl<H> Returned<H> {
         &self.hold
     }
 
-    /// The hold on its bytes, for the caller to release.
+    /// Returns the hold on its bytes, which the caller must release.
     pub fn into_hold(self) -> H {
         self.hold
     }
@@ -51,23 +51,24 @@ impl<H> Returned<H> {
         self.class
     }
 
-    /// The stream that it is a segment of.
+    /// The stream, if this is a segment of one.
     pub fn stream(&self) -> Option<StreamNo> {
         self.stream
     }
 
-    /// For a segment of a stream, or of a message longer than a block: its number, from 0.
+    /// The segment number, from 0, for a segment of a stream or of a message longer than a block.
     pub fn segment(&self) -> Option<u32> {
         self.segment
     }
 
-    /// The node that did not receive it; `delivery` is its delivery.
+    /// The node that did not receive it; `delivery` must be its delivery.
     pub fn node(&self, delivery: &Delivery) -> NodeId {
         let via = train_at(delivery, self.train).and_then(|(train, _)| train.via());
         via.map_or(delivery.source(), |Via { dest, .. }| dest)
     }
 
-    /// The parts that it was for; `delivery` is its delivery. For a set, those of the failed node and all others.
+    /// The parts it was addressed to; `delivery` must be its delivery. For a set, these are the parts on the failed node and all
+    /// others.
     pub fn targets<'d>(&self, delivery: &'d Delivery) -> impl Iterator<Item = PartId> + use<'d, H> {
         let train = train_at(delivery, self.train).map(|(train, _)| train);
         let node = self.node(delivery);
@@ -77,7 +78,7 @@ impl<H> Returned<H> {
     }
 }
 
-/// The train that begins at `at`, and the offset of the next.
+/// Returns the train at offset `at`, and the offset of the next one.
 fn train_at(delivery: &Delivery, at: u32) -> Option<(Train<'_>, u32)> {
     let bytes = delivery.bytes();
     let mut cdus = Cdus::new(bytes.get(at as usize..)?);
@@ -85,7 +86,7 @@ fn train_at(delivery: &Delivery, at: u32) -> Option<(Train<'_>, u32)> {
     Some((train, (bytes.len() - cdus.remaining()) as u32))
 }
 
-/// Whether the engine sent it on the part's behalf.
+/// Whether the engine sent the train on the part's behalf.
 fn is_internal(train: &Train<'_>) -> bool {
     let ends = train.segment().is_some_and(|segment| segment.segment() == SegmentHeader::GIVEN_UP);
     ends || train.dest_part() == Some(PartId::NODE)
@@ -94,7 +95,7 @@ fn is_internal(train: &Train<'_>) -> bool {
 /// Reading position in a returned delivery.
 pub(super) struct Reread<H> {
     hold: H,
-    /// Where the open train begins, and how many of its messages have been read.
+    /// Offset of the open train, and how many of its messages have been read.
     at: u32,
     read: u32,
 }
@@ -117,7 +118,7 @@ impl<H> Reread<H> {
         };
         let stream = number.map(|(number, _)| number);
         let segment = number.map(|(_, segment)| segment).or(train.segment().map(SegmentHeader::segment));
-        // Both slices are in the delivery.
+        // Both slices lie in the delivery.
         let data = train.data().as_ptr().addr() - delivery.bytes().as_ptr().addr();
         let start = (data + self.read as usize * train.length()) as u32;
         let (length, command, class) = (train.length() as u32, train.command(), train.class());
@@ -128,7 +129,7 @@ impl<H> Reread<H> {
 }
 
 impl<H, B> Inbox<'_, H, B> {
-    /// The next message of this part that was not delivered.
+    /// Returns the next message of this part that was not delivered.
     pub fn next_returned<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
         arrivals: &mut A,

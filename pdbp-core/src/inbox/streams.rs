@@ -1,4 +1,4 @@
-//! Streams that arrive: accepted in the order in which they began, and read segment by segment.
+//! Incoming streams: accepted in the order in which they began, and read segment by segment.
 
 use managed::ManagedSlice;
 
@@ -12,7 +12,7 @@ use crate::id::{NodeId, PartId, StreamNo};
 pub struct StreamKey {
     source: NodeId,
     number: StreamNo,
-    /// Distinguishes streams of the inbox: a restarted node counts its streams from the beginning.
+    /// Distinguishes streams of the inbox, because a restarted node numbers its streams from the beginning.
     id: u32,
 }
 
@@ -28,19 +28,19 @@ impl StreamKey {
     }
 }
 
-/// An arriving stream.
+/// An incoming stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming {
     key: StreamKey,
     source: PartId,
     segments: List,
-    /// Whether it is still to be accepted.
+    /// Whether the stream has yet to be accepted.
     new: bool,
-    /// Whether it is read by [`Inbox::next_of_streams`].
+    /// Whether the stream is read by [`Inbox::next_of_streams`].
     together: bool,
     ended: bool,
     broken: bool,
-    /// Its reader has given it up: arriving segments are released.
+    /// Its reader has abandoned it: arriving segments are released.
     ignored: bool,
 }
 
@@ -58,17 +58,17 @@ pub struct Accepted {
 pub enum Segment<H> {
     /// A segment: one CDU in the delivery.
     Data(H),
-    /// The stream has ended, and is forgotten.
+    /// The stream has ended; the inbox has forgotten it.
     End,
-    /// The stream ended before its last segment, and is forgotten.
+    /// The stream ended before its last segment; the inbox has forgotten it.
     Broken,
     /// Nothing has arrived.
     Nothing,
-    /// There is no such stream: it is over, or the pipe was released.
+    /// There is no such stream: it has ended, or the pipe was released.
     Unknown,
 }
 
-/// The segment that a delivery is.
+/// Which segment a delivery is.
 #[derive(Clone, Copy)]
 pub(super) struct Piece {
     pub(super) number: StreamNo,
@@ -81,11 +81,11 @@ pub(super) struct Piece {
 pub(super) struct Streams<'a> {
     table: ManagedSlice<'a, Option<Incoming>>,
     used: usize,
-    /// Number of streams that were to be accepted so far.
+    /// Number of streams that have begun so far.
     begun: u32,
-    /// Number of those still to be accepted.
+    /// Number of streams that have yet to be accepted.
     new: u32,
-    /// Where in the table [`take_turn`](Self::take_turn) goes on.
+    /// Where in the table [`take_turn`](Self::take_turn) continues.
     turn: usize,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Streams<'a> {
     /// Sorts a segment. Returns whether it can be read.
     ///
     /// # Errors
-    /// The delivery, if there is no room for it.
+    /// Hands the delivery back if there is no room for it.
     pub(super) fn sort<A: Arrivals>(
         &mut self,
         hold: A::Hold,
@@ -115,7 +115,7 @@ impl<'a> Streams<'a> {
         let source = delivery.source();
         let first = segment == 0;
         if first && aborted {
-            // Given up before anything was sent: there is nothing to accept.
+            // Aborted before anything was sent: there is nothing to accept.
             arrivals.release(hold);
             return Ok(true);
         }
@@ -146,7 +146,7 @@ impl<'a> Streams<'a> {
         Ok(true)
     }
 
-    /// `false`: the table is full.
+    /// Begins a stream. Returns `false` if the table is full.
     fn begin(&mut self, source: PartId, number: StreamNo) -> bool {
         let Some(slot) = self.table.get_mut(self.used) else { return false };
         let (segments, new) = (List::EMPTY, true);
@@ -159,7 +159,7 @@ impl<'a> Streams<'a> {
         true
     }
 
-    /// No more of a stream comes.
+    /// Records that no more of a stream will arrive.
     pub(super) fn break_off(&mut self, source: NodeId, number: StreamNo) {
         let Some(stream) = self.arriving(source, number) else { return };
         (stream.ended, stream.broken) = (true, true);
@@ -180,14 +180,14 @@ impl<'a> Streams<'a> {
     fn accept(&mut self) -> Option<Accepted> {
         let begun = self.begun;
         let new = self.table.iter_mut().take(self.used).flatten().filter(|stream| stream.new);
-        // The oldest: the count wraps around.
+        // The oldest one; the count wraps around.
         let stream = new.max_by_key(|stream| begun.wrapping_sub(stream.key.id))?;
         stream.new = false;
         self.new -= 1;
         Some(Accepted { key: stream.key, source: stream.source })
     }
 
-    /// The next stream with something to read, of those that are read together; new ones are from now on.
+    /// Returns the next stream with something to read, among those read together; new streams join them.
     fn take_turn(&mut self) -> Option<Accepted> {
         let (first, used) = (self.turn, self.used);
         let mut turns = (first..used).chain(0..first.min(used));
@@ -203,7 +203,7 @@ impl<'a> Streams<'a> {
         Some(Accepted { key: stream.key, source: stream.source })
     }
 
-    /// The stream with that number that has not ended.
+    /// Returns the stream with this number that has not ended.
     fn arriving(&mut self, source: NodeId, number: StreamNo) -> Option<&mut Incoming> {
         let mut streams = self.table.iter_mut().take(self.used).flatten();
         streams.find(|s| !s.ended && (s.key.source, s.key.number) == (source, number))
@@ -228,13 +228,13 @@ impl<'a> Streams<'a> {
 }
 
 impl<H, B> Inbox<'_, H, B> {
-    /// The next stream opened to this part, if its first segment has arrived.
+    /// Accepts the next stream opened to this part, if its first segment has arrived.
     pub fn accept<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Accepted> {
         while !self.streams.has_new() && self.pull(arrivals) {}
         self.streams.accept()
     }
 
-    /// The next piece of an accepted stream.
+    /// Returns the next piece of an accepted stream.
     pub fn next_segment<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
         key: StreamKey,
@@ -256,8 +256,8 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// The next piece of any stream that nobody has [accepted](Self::accept): whoever calls this reads all streams together. Those that have
-    /// something take turns. The piece is data, or the end of a stream.
+    /// Returns the next piece of any stream that was not [accepted](Self::accept): the caller reads all these streams together.
+    /// Streams with something to read take turns. The piece is data, or the end of a stream.
     pub fn next_of_streams<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
         arrivals: &mut A,
@@ -267,12 +267,12 @@ impl<H, B> Inbox<'_, H, B> {
         Some((stream, self.next_segment(stream.key, arrivals)))
     }
 
-    /// One of the streams that are read together, if there are any.
+    /// Returns one of the streams being read together, if any.
     pub fn read_together(&self) -> Option<StreamKey> {
         self.streams.table.iter().take(self.streams.used).flatten().find(|s| s.together).map(|s| s.key)
     }
 
-    /// The segment that has arrived and is unread, if there is one.
+    /// Returns the next unread segment that has arrived, if any.
     pub fn waiting_segment(&mut self, key: StreamKey) -> Option<&H> {
         let segments = self.streams.find(key)?.segments;
         match self.lists.front(&segments)? {
@@ -281,8 +281,8 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// Discards the stream: received segments, those in the pipe, as far as there is room for what lies between them, and those still
-    /// to come.
+    /// Discards the stream: segments received, segments still in the pipe (as many as there is room to sort the arrivals between
+    /// them), and all future ones.
     pub fn forget<A: Arrivals<Hold = H, Buffer = B>>(&mut self, key: StreamKey, arrivals: &mut A) {
         let Some(stream) = self.streams.find(key) else { return };
         while let Some(hold) = self.lists.pop_hold(&mut stream.segments) {
