@@ -1,4 +1,4 @@
-//! Calls, and whether they are valid.
+//! Calls, and checks that they are valid.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use super::element::{Element, Op};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Nobody leaves before all have arrived.
+    /// No member leaves before all have arrived.
     Barrier = 1,
     /// All get the root's data.
     Broadcast = 2,
@@ -26,7 +26,7 @@ pub enum Kind {
     ReduceScatter = 8,
     /// Each gets a block from each.
     AllToAll = 9,
-    /// From one member to another, by a tag.
+    /// From one member to another, matched by a tag.
     Tagged = 10,
 }
 
@@ -72,7 +72,7 @@ impl Kind {
     }
 }
 
-/// A call of all members of a group. All must make the same one.
+/// A call of all members of a group, which must all make the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Its kind.
@@ -83,12 +83,12 @@ pub struct Call {
     pub op: Option<Op>,
     /// The rank of the root; 0 where there is none.
     pub root: usize,
-    /// Bytes of the data; for calls with a block per member (scatter, gather, all_gather, all_to_all), of one block.
+    /// Bytes of the data; for calls with a block per member (scatter, gather, all_gather, all_to_all), the bytes of one block.
     pub bytes: usize,
 }
 
 impl Call {
-    /// A call that moves bytes: any kind but reductions.
+    /// A call that moves bytes: any kind except reductions.
     pub const fn moving(kind: Kind, root: usize, bytes: usize) -> Self {
         Self { kind, element: Element::Bytes, op: None, root, bytes }
     }
@@ -98,7 +98,7 @@ impl Call {
         Self { kind, element, op: Some(op), root, bytes }
     }
 
-    /// Bytes of input and output at a member; `None` if that exceeds any memory.
+    /// Returns the bytes of input and output at a member; `None` if that exceeds any memory.
     pub fn lengths(&self, members: usize, rank: usize) -> Option<(usize, usize)> {
         let all = self.bytes.checked_mul(members)?;
         let at_root = if rank == self.root { all } else { 0 };
@@ -112,7 +112,7 @@ impl Call {
         })
     }
 
-    /// Whether no member completes it before all others have begun it, since each needs something from each.
+    /// Whether no member can complete the call before all others have begun it, because each needs something from each.
     pub(super) fn is_met_by_all(&self) -> bool {
         match self.kind {
             Kind::Barrier => true,
@@ -121,9 +121,9 @@ impl Call {
         }
     }
 
-    /// Whether switches can carry it out whose packets hold `packet` bytes: broadcast, barrier, reductions with built-in
-    /// operations, and scatter and gather while two blocks fit in a packet. All others are done by messages; so are longer blocks,
-    /// which a switch could not join.
+    /// Whether switches whose packets hold `packet` bytes can perform the call: broadcast, barrier, reductions with built-in
+    /// operations, and scatter and gather if two blocks fit in a packet. All other calls are performed by messages, as are those
+    /// with longer blocks, which a switch could not join.
     pub fn fits_switches(&self, packet: usize) -> bool {
         match self.kind {
             Kind::Barrier | Kind::Broadcast => true,
@@ -133,7 +133,7 @@ impl Call {
         }
     }
 
-    /// Checks that a member can do it with this many bytes of input and output.
+    /// Checks that a member can make the call with this many bytes of input and output.
     ///
     /// # Errors
     /// See [`Refused`].
@@ -147,7 +147,7 @@ impl Call {
                 return Err(Refused::Operation { op, element: self.element });
             }
         }
-        // A power of two; a division would take as long as everything else here.
+        // A power of two. A division would take as long as everything else here.
         let unit = self.element.size();
         if self.bytes & (unit - 1) != 0 {
             return Err(Refused::Length {
@@ -184,7 +184,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// Why a call was not begun. Nothing was sent, and the group is as it was.
+/// Why a call was not begun. Nothing was sent, and the group is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
@@ -197,7 +197,7 @@ pub enum Refused {
     },
     /// The data is longer or shorter than the call needs.
     Length {
-        /// Which: "input", "output", "data" or "block".
+        /// Which one: "input", "output", "data" or "block".
         what: &'static str,
         /// Its length in bytes.
         bytes: usize,
@@ -216,7 +216,7 @@ pub enum Refused {
         /// The kind of reduction.
         kind: Kind,
     },
-    /// A message from a member to itself, which nobody would receive meanwhile.
+    /// A message from a member to itself, which nobody would receive while it waits.
     ToItself {
         /// Its rank.
         rank: usize,

@@ -45,7 +45,7 @@ impl Element {
         Self::F64,
     ];
 
-    /// Its length in bytes.
+    /// Size in bytes.
     pub const fn size(self) -> usize {
         match self {
             Self::Bytes | Self::U8 | Self::I8 => 1,
@@ -59,7 +59,7 @@ impl Element {
         Self::ALL.into_iter().find(|element| *element as u8 == code)
     }
 
-    /// Whether the operation is defined for such values.
+    /// Whether the operation is defined for values of this type.
     pub const fn allows(self, op: Op) -> bool {
         match (self, op) {
             (_, Op::Function) => true,
@@ -105,7 +105,7 @@ pub enum Op {
     Or = 6,
     /// Bitwise, for integers.
     Xor = 7,
-    /// A function of the program, which must be associative and commutative.
+    /// A function supplied by the program, which must be associative and commutative.
     Function = 8,
 }
 
@@ -118,12 +118,12 @@ impl Op {
     }
 }
 
-/// Which of two values is the left operand. It follows from ranks, so that all members compute the same bits.
+/// Which of two values is the left operand. This follows from ranks, so all members compute the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// This member's own.
+    /// This member's own value.
     Own,
-    /// The received one.
+    /// The received value.
     Other,
 }
 
@@ -179,9 +179,9 @@ macro_rules! floats {
 integers!(u8 u16 u32 u64 i8 i16 i32 i64);
 floats!(f32 f64);
 
-/// Folds the values of `from` into those of `into`, one by one, up to the shorter length. The bytes need no alignment.
+/// Folds the values of `from` into those of `into`, element by element, up to the shorter length. The bytes need no alignment.
 ///
-/// Returns whether the operation is defined for such elements ([`Element::allows`]); if not, nothing is changed. [`Op::Function`]
+/// Returns whether the operation is defined for such elements ([`Element::allows`]); if not, `into` is unchanged. [`Op::Function`]
 /// is not supported here.
 pub fn combine(op: Op, element: Element, left: Left, into: &mut [u8], from: &[u8]) -> bool {
     macro_rules! fold {

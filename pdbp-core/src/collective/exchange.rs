@@ -4,7 +4,7 @@ use super::Kind;
 use super::element::Left;
 use super::steps::{Place, Plan, Round, Span, Then};
 
-/// The root takes the blocks of the others in turn, beginning with its neighbour.
+/// Gather: the root receives the other members' blocks in turn, beginning with its neighbour.
 pub(super) fn gather(plan: &Plan, number: usize) -> Option<Round> {
     if plan.rank != plan.root {
         return (number == 0).then(|| Round::send(plan.root, Place::Input, plan.whole()));
@@ -13,7 +13,7 @@ pub(super) fn gather(plan: &Plan, number: usize) -> Option<Round> {
     Some(Round::recv(from, plan.block(from), Then::Store))
 }
 
-/// The root sends the others their blocks in turn.
+/// Scatter: the root sends the other members their blocks in turn.
 pub(super) fn scatter(plan: &Plan, number: usize) -> Option<Round> {
     if plan.rank != plan.root {
         return (number == 0).then(|| Round::recv(plan.root, plan.whole(), Then::Store));
@@ -22,7 +22,7 @@ pub(super) fn scatter(plan: &Plan, number: usize) -> Option<Round> {
     Some(Round::send(to, Place::Input, plan.block(to)))
 }
 
-/// All to all: in round k, to the member k places on, from the one k places back.
+/// All_to_all: in round k, sends to the member k places on and receives from the one k places back.
 pub(super) fn pairwise(plan: &Plan, number: usize) -> Option<Round> {
     let to = other(plan, number)?;
     let from = back(plan, plan.rank, number + 1);
@@ -30,8 +30,8 @@ pub(super) fn pairwise(plan: &Plan, number: usize) -> Option<Round> {
     Some(Round::send(to, Place::Input, plan.block(to)).and(recv))
 }
 
-/// All to all, and all_gather, in which all get the same block: round k sends to the member k places on; then the blocks are
-/// received in turn.
+/// All_to_all, and all_gather, in which all members get the same block. Round k sends to the member k places on; afterwards the
+/// blocks are received in turn.
 pub(super) fn scattered(plan: &Plan, number: usize) -> Option<Round> {
     if let Some(to) = other(plan, number) {
         let gathers = plan.kind == Kind::AllGather;
@@ -44,7 +44,7 @@ pub(super) fn scattered(plan: &Plan, number: usize) -> Option<Round> {
     Some(Round::recv(from, plan.block(from), Then::Store))
 }
 
-/// Barrier: an empty message to the member 2ᵏ places on, and one from the member as far back.
+/// Barrier: sends an empty message to the member 2ᵏ places on, and receives one from the member equally far back.
 pub(super) fn dissemination(plan: &Plan, number: usize) -> Option<Round> {
     let distance = 1usize.checked_shl(number as u32).filter(|distance| *distance < plan.members)?;
     let nothing = Span::new(0, 0);
@@ -55,8 +55,8 @@ pub(super) fn dissemination(plan: &Plan, number: usize) -> Option<Round> {
 
 /// Reduce_scatter, all_gather, and both in sequence for an all_reduce.
 ///
-/// In the first half the share of member c starts at c + 1 and goes round once; each adds its own values on the right. In the
-/// second half the complete shares go round.
+/// In the first half, the share of member c starts at c + 1 and goes round once; each member adds its own values on the right. In
+/// the second half, the complete shares go round.
 pub(super) fn ring(plan: &Plan, number: usize) -> Option<Round> {
     let turns = plan.members - 1;
     let gathers = plan.kind == Kind::AllGather;
@@ -86,8 +86,8 @@ pub(super) fn doubling(plan: &Plan, number: usize) -> Option<Round> {
     Some(Round::send(rank, Place::Output, all).and(Round::recv(rank, all, Then::Fold(left))))
 }
 
-/// All_reduce by halving, then doubling: round after round each member keeps half of what it has and sends away the other half,
-/// until its share is combined; then the same way back.
+/// All_reduce by halving, then doubling. In each round of the first half, a member keeps half of what it has and sends away the
+/// other half, until its own share is combined; then the same in reverse.
 pub(super) fn halving(plan: &Plan, number: usize) -> Option<Round> {
     let rounds = plan.members.ilog2() as usize;
     let last = 2 * rounds + 1;
@@ -104,8 +104,8 @@ pub(super) fn halving(plan: &Plan, number: usize) -> Option<Round> {
     })
 }
 
-/// A member's number among a power of two of them. Each member beyond those gives its data to its neighbour before, and gets the
-/// result after.
+/// A member's number among a power of two of members. Each member beyond those gives its data to its neighbour first, and gets the
+/// result at the end.
 struct Half(usize);
 
 impl Half {
@@ -121,13 +121,13 @@ impl Half {
         Some(takes_part.then_some(Self(own)))
     }
 
-    /// The rank of another member.
+    /// Returns the rank of another member, given its number.
     fn rank(&self, plan: &Plan, other: usize) -> usize {
         let extra = beyond(plan);
         if other < extra { 2 * other + 1 } else { other + extra }
     }
 
-    /// What it keeps and what it sends away in a step, out of what it kept in the steps before.
+    /// Returns what the member keeps and what it sends away in a step, out of what it kept in the steps before.
     fn halves(&self, plan: &Plan, step: usize) -> (Span, Span) {
         let (mut keeps, mut gives) = (plan.whole(), Span::new(0, 0));
         for step in 0..=step {
@@ -140,12 +140,12 @@ impl Half {
     }
 }
 
-/// Number of members beyond a power of two.
+/// Returns the number of members beyond a power of two.
 fn beyond(plan: &Plan) -> usize {
     plan.members - (1 << plan.members.ilog2())
 }
 
-/// What members do before and after the others combine, if anything.
+/// Returns what members do before and after the others combine, if anything.
 fn outside(plan: &Plan, number: usize, last: usize) -> Round {
     let (is_paired, is_even) = (plan.rank < 2 * beyond(plan), plan.rank.is_multiple_of(2));
     let (is_first, all) = (number == 0, plan.whole());
@@ -161,12 +161,12 @@ fn outside(plan: &Plan, number: usize, last: usize) -> Round {
     }
 }
 
-/// The member `number + 1` places on; `None` if that is the member itself.
+/// Returns the member `number + 1` places on; `None` if that is this member itself.
 fn other(plan: &Plan, number: usize) -> Option<usize> {
     (number + 1 < plan.members).then(|| (plan.rank + number + 1) % plan.members)
 }
 
-/// The member `distance` places before another; `distance` is at most twice the number of members.
+/// Returns the member `distance` places before `rank`; `distance` is at most twice the number of members.
 fn back(plan: &Plan, rank: usize, distance: usize) -> usize {
     (rank + 2 * plan.members - distance) % plan.members
 }

@@ -4,11 +4,11 @@ use core::fmt;
 
 use super::{Call, Kind};
 
-/// Why a group is broken. It stays the same for all later calls; the data of the call that met it is undefined.
+/// Why a group is broken. It stays the same for all later calls; the data of the call that hit it is undefined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A member is gone: its node has failed, or it left while others needed it.
+    /// A member is gone: its node has failed, or it left while other members needed it.
     Lost {
         /// Its rank.
         rank: usize,
@@ -31,9 +31,9 @@ pub enum Fault {
         /// The member that this one waited for.
         rank: usize,
     },
-    /// This member gave up a call before its end.
+    /// This member abandoned a call before its end.
     GivenUp,
-    /// A member sent something that is no message of a group, or more than it may.
+    /// A member sent something that is not a message of the group, or more than it may.
     Garbled {
         /// The member.
         rank: usize,
@@ -42,7 +42,7 @@ pub enum Fault {
     Ended {
         /// The member that ended it.
         by: usize,
-        /// Why.
+        /// Its reason.
         cause: Cause,
     },
 }
@@ -56,7 +56,7 @@ pub enum Cause {
     Mismatch = 2,
     /// It waited too long for a third member.
     TimedOut = 3,
-    /// It gave up a call.
+    /// It abandoned a call.
     GivenUp = 4,
     /// It received something that it could not read.
     Garbled = 5,
@@ -65,8 +65,8 @@ pub enum Cause {
 impl Fault {
     const LOST: u8 = 1;
 
-    /// The form in which the member `own` tells others: a code, and the rank of the lost member, or else of the one that ended the
-    /// group.
+    /// The form in which member `own` reports the fault to others: a code, and the rank of the lost member, or otherwise of the
+    /// member that ended the group.
     pub(super) fn code(&self, own: usize) -> (u8, usize) {
         match self {
             Self::Lost { rank } => (Self::LOST, *rank),
@@ -78,7 +78,7 @@ impl Fault {
         }
     }
 
-    /// The fault that `teller` has reported.
+    /// Returns the fault that `teller` has reported.
     pub(super) fn of_code(code: u8, teller: usize, rank: usize) -> Self {
         let cause = match code {
             Self::LOST => return Self::Lost { rank },

@@ -1,15 +1,15 @@
-//! A cache of the steps of earlier calls: a program repeats the same ones, and computing the steps of a short call takes longer
-//! than doing them.
+//! A cache of the steps of earlier calls. Programs repeat the same calls, and computing the steps of a short call takes longer than
+//! performing them.
 
 use super::Call;
 use super::steps::{Step, Steps};
 
 /// Number of calls that a member remembers.
 const CALLS: usize = 4;
-/// Number of steps that [`Few`] holds: those of a barrier or a short all_reduce of four members.
+/// Number of steps that [`Few`] holds: enough for a barrier or a short all_reduce of four members.
 const FEW: usize = 4;
 
-/// The precomputed steps of a call that has few.
+/// The precomputed steps of a call that has few of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Few {
     steps: [Option<Step>; FEW],
@@ -17,7 +17,7 @@ pub(super) struct Few {
 }
 
 impl Few {
-    /// All of the steps, unless there are too many.
+    /// Collects all the steps, unless there are too many.
     pub(super) fn of(mut steps: Steps) -> Option<Self> {
         let few = core::array::from_fn(|_| steps.next());
         steps.next().is_none().then_some(Self { steps: few, next: 0 })
@@ -28,7 +28,7 @@ impl Few {
         self.steps.first()?.clone()
     }
 
-    /// All but the first.
+    /// All steps but the first.
     #[inline]
     pub(super) fn behind_first(&self) -> Self {
         Self { steps: self.steps.clone(), next: 1 }
@@ -51,12 +51,12 @@ struct Entry {
     steps: Few,
 }
 
-/// The remembered calls. The oldest is dropped first.
+/// The remembered calls. The oldest is evicted first.
 #[derive(Debug, Default)]
 pub(super) struct Known(heapless::Deque<Entry, CALLS>);
 
 impl Known {
-    /// Index of a call's steps, valid until another is added.
+    /// Returns the index of a call's steps, valid until another call is added.
     #[inline]
     pub(super) fn find(&self, call: &Call, input: usize, output: usize) -> Option<usize> {
         let is_it = |entry: &Entry| entry.call == *call && (entry.input, entry.output) == (input, output);
@@ -68,12 +68,12 @@ impl Known {
         Some(&self.0.get(at)?.steps)
     }
 
-    /// Returns their index, valid until another call is added.
+    /// Adds a call's steps and returns their index, valid until another call is added.
     pub(super) fn add(&mut self, call: &Call, input: usize, output: usize, steps: Few) -> usize {
         if self.0.is_full() {
             self.0.pop_front();
         }
-        // There is room.
+        // There is room: a full cache has just lost an entry.
         let _ = self.0.push_back(Entry { call: *call, input, output, steps });
         self.0.len() - 1
     }

@@ -9,7 +9,7 @@ use super::{Call, Kind};
 /// Bytes of the header of each message.
 pub const HEADER: usize = size_of::<Header>();
 
-/// A call as messages describe it. For a tagged message, the number is the tag.
+/// A call as described in messages. For a tagged message, the number is the tag.
 #[derive(Clone, Copy, Debug, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Stamp {
@@ -33,12 +33,13 @@ impl Stamp {
         }
     }
 
-    /// A stamp that only says that it is about tagged messages.
+    /// A stamp that only marks a message as concerning tagged messages.
     pub(super) fn tagged() -> Self {
         Self { kind: Kind::Tagged as u8, ..Self::default() }
     }
 
-    /// The stamp in two words, for members that show each other calls other than by messages; for data shorter than 2⁵⁶ bytes.
+    /// The stamp in two words, for members that show each other their calls by other means than messages. For data shorter than 2⁵⁶
+    /// bytes.
     #[inline]
     pub(super) fn words(&self) -> [u64; 2] {
         let what = u64::from(self.root.get()) | u64::from(self.kind) << 16 | u64::from(self.op) << 24;
@@ -64,7 +65,7 @@ impl Stamp {
         self.kind == Kind::Tagged as u8
     }
 
-    /// The call it describes; `None` if it is invalid.
+    /// Returns the call it describes; `None` if it is invalid.
     pub(super) fn call(&self) -> Option<Call> {
         let op = if self.op == 0 { None } else { Some(Op::of_code(self.op)?) };
         Some(Call {
@@ -87,33 +88,33 @@ pub(super) enum What {
     Taken = 2,
     /// The sender waits for the receiver in this call.
     Waits = 3,
-    /// The group has ended: kind holds the fault's code, root the rank it is about.
+    /// The group has ended: the stamp's kind holds the fault's code, its root the rank concerned.
     Fault = 4,
-    /// The sender has left: it sends nothing more.
+    /// The sender has left and will send nothing more.
     Left = 5,
     /// A greeting.
     Greeting = 6,
-    /// The sender has given up joining: it has made no call, and sends nothing more.
+    /// The sender has given up joining: it has made no call, and will send nothing more.
     Withdrawn = 7,
 }
 
-/// The rank that a message claims to be from; `None` if it is invalid. The carrier must verify it.
+/// Returns the rank that a message claims to come from; `None` if it is invalid. The carrier must verify it.
 pub fn sender(message: &[u8]) -> Option<usize> {
     Header::read_from_prefix(message).ok().map(|(header, _)| header.from())
 }
 
-/// What follows the header of a [greeting](super::Member::greeting); `None` for other messages.
+/// Returns what follows the header of a [greeting](super::Member::greeting); `None` for other messages.
 pub fn greeting(message: &[u8]) -> Option<&[u8]> {
     let (header, rest) = Header::read_from_prefix(message).ok()?;
     (header.what() == Some(What::Greeting)).then_some(rest)
 }
 
-/// Whether a message says that its sender [has given up joining](super::Member::withdraw).
+/// Whether a message announces that its sender [has given up joining](super::Member::withdraw).
 pub fn is_withdrawal(message: &[u8]) -> bool {
     Header::read_from_prefix(message).is_ok_and(|(header, _)| header.what() == Some(What::Withdrawn))
 }
 
-/// The header of a message. It is 24 bytes long, so that values after it are as aligned as blocks are.
+/// The header of a message. It is 24 bytes long, so that values after it are aligned like blocks.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Header {
@@ -130,7 +131,7 @@ impl Header {
         Self { stamp, what: what as u8, from: (from as u16).into(), taken: taken.into() }
     }
 
-    /// A message that a group has ended.
+    /// The header of a message that a group has ended.
     pub(super) fn fault(from: usize, code: (u8, usize)) -> Self {
         let (kind, rank) = code;
         let stamp = Stamp { kind, root: (rank as u16).into(), ..Stamp::default() };
@@ -163,7 +164,7 @@ impl Header {
     }
 }
 
-/// Compares all of it at once: it has no padding.
+/// Compares all bytes at once, since the type has no padding.
 impl PartialEq for Stamp {
     #[inline]
     fn eq(&self, other: &Self) -> bool {

@@ -1,29 +1,31 @@
-//! Collective calls of the members of a group: broadcast, reduce and the like, as data and as the code that performs it.
+//! Collective calls among the members of a group: broadcast, reduce and the like, described as data, and the code that performs
+//! them.
 //!
 //! ```text
 //! Call (what) ─▶ the table of algorithms (how) ─▶ Steps (who sends what to whom) ─▶ Running (does it, never waits) ─▶ Carrier
 //! ```
 //!
-//! * [`Call`] is the call; [`Steps`] iterates over what one member does for it, computed from numbers without memory.
+//! * [`Call`] describes the call. [`Steps`] iterates over one member's actions in it, computed from numbers alone, without memory.
 //! * [`Running`] performs the steps over a [`Carrier`]: queues in memory, the parts of a cluster, or anything else that carries
-//!   messages between members in order. It is polled, and never waits.
-//! * [`Member`] is the state that lasts from call to call: the progress of each flow to and from another member, and early
+//!   messages between members in order. It is polled and never waits.
+//! * [`Member`] is the state that persists from call to call: the progress of the flows to and from each other member, and early
 //!   messages.
 //! * [`combine`] is the only place where values are combined.
 //!
 //! # Rules
-//! * **A call gives the same bits at all members, and in every run of the same group**: which values are combined, in which order,
+//! * **A call gives the same bits at all members, and in every run of the same group.** Which values are combined, in which order,
 //!   and which is the left operand, follows from ranks and lengths alone, never from the order of arrival. (The payload of a NaN is
 //!   not guaranteed.)
-//! * The algorithm of a call follows from the call and the length of a piece, so that all members choose the same without asking.
+//! * The algorithm of a call follows from the call and the length of a piece, so all members choose the same one without
+//!   communicating.
 //! * Nothing is allocated after set-up. A member accepts everything that arrives, and is at most [`WINDOW`] pieces ahead of what
 //!   another one has taken, and as many tagged ones. So memory is bounded, and a group cannot use up the space of others.
-//! * Each message names its call. Members that make different calls learn so ([`Fault::Mismatch`]), even if each waits for a
+//! * Each message identifies its call. Members that make different calls find out ([`Fault::Mismatch`]), even if each waits for a
 //!   message from the other ([`Running::show`]), and so do all others.
-//! * A fault ends the group for all members, and names the culprit ([`Member::tell_fault`]).
+//! * A fault ends the group for all members, and identifies the culprit ([`Member::tell_fault`]).
 //!
 //! # Algorithms
-//! For n members and data of b bytes (blocks of b bytes) in one piece, the messages and bytes of all members together:
+//! For n members and data of b bytes (or blocks of b bytes) in one piece; messages and bytes are totals over all members:
 //!
 //! | call | algorithm | messages | bytes | rounds |
 //! |---|---|---|---|---|
@@ -38,15 +40,15 @@
 //! | reduce_scatter | ring | n (n − 1) | (n − 1) b | n − 1 |
 //! | all_to_all above | pairwise | n (n − 1) | n (n − 1) b | n − 1 |
 //!
-//! Others are available for comparison through [`Steps::by`]: binomial and binary trees for broadcast, reduce and all_reduce, and
-//! trees, chains and halving for all_reduce ([`Algorithm`]).
+//! Other algorithms are available for comparison through [`Steps::by`]: binomial and binary trees for broadcast, reduce and
+//! all_reduce, and trees, chains and halving for all_reduce ([`Algorithm`]).
 //!
-//! Members that can all read what each writes do short calls without any of these: each writes its input once, and reads what it
-//! needs ([`Call::writers`], [`Call::read_notes`]). Combined results have the same bits. Members that can read each other's memory
-//! move long blocks with a single copy each ([`Call::reads`]).
+//! Members that can all read what each one writes perform short calls without any of these: each writes its input once and reads
+//! what it needs ([`Call::writers`], [`Call::read_notes`]). Combined results have the same bits. Members that can read each other's
+//! memory move long blocks with a single copy each ([`Call::reads`]).
 //!
-//! Scatter and gather do not use a tree: inner members would need memory for their children's blocks, and would copy them once
-//! more. The price is n − 1 messages at the root, which packs those for one node into blocks anyway.
+//! Scatter and gather do not use a tree, because inner members would need memory for their children's blocks and would copy them
+//! once more. The price is n − 1 messages at the root, which packs those for one node into blocks anyway.
 //!
 //! # Example
 //! Three members on one thread, with a queue to each.

@@ -1,4 +1,4 @@
-//! Short calls of members that can all read what each of them writes, such as those that share memory: nothing is forwarded. Each
+//! Short calls of members that can all read what each of them writes, such as those that share memory. Nothing is forwarded: each
 //! member writes its input once, if it has any, and reads what it needs from the notes of others.
 //!
 //! | call | who writes | what | who reads |
@@ -9,28 +9,27 @@
 //! | all_gather, all_reduce | all | a block, their data | all |
 //! | all_to_all | all | all their blocks | all, each its own of each |
 //!
-//! Values are combined in the order of the algorithm that the call takes by messages, so that results have the same bits either
-//! way.
+//! Values are combined in the same order as when the call is performed by messages, so results have the same bits either way.
 
 use super::element::{Left, Op, combine};
 use super::{Call, Data, Kind};
 
-/// Up to this many bytes of all members together, combining them alone takes less time than rounds of messages.
+/// Up to this many bytes over all members together, combining them alone takes less time than rounds of messages.
 const MOST: usize = 16 << 10;
 
-/// Which members write what others read.
+/// The members that write what others read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writers {
-    /// This member alone.
+    /// This member only.
     One(usize),
-    /// All others, for this one.
+    /// All members but this one, which reads.
     AllBut(usize),
-    /// All.
+    /// All members.
     All,
 }
 
 impl Writers {
-    /// Whether a member writes.
+    /// Whether this member writes.
     #[inline]
     pub fn contains(self, rank: usize) -> bool {
         match self {
@@ -40,7 +39,7 @@ impl Writers {
         }
     }
 
-    /// Whether a member reads what others write.
+    /// Whether this member reads what others write.
     #[inline]
     pub fn has_reader(self, rank: usize) -> bool {
         match self {
@@ -52,8 +51,8 @@ impl Writers {
 }
 
 impl Call {
-    /// The writers, if the call can be done with notes of up to `longest` bytes and gains by that. Depends only on the call and its
-    /// arguments.
+    /// Returns the writers if the call can be performed with notes of up to `longest` bytes and gains from it. Depends only on the
+    /// call and its arguments.
     #[inline]
     pub fn writers(&self, members: usize, longest: usize) -> Option<Writers> {
         let blocks = |length: usize| length.saturating_mul(members);
@@ -70,7 +69,7 @@ impl Call {
         ((1..=longest).contains(&written) && folded <= MOST).then_some(writers)
     }
 
-    /// What a writer writes.
+    /// Returns what a writer writes.
     #[inline]
     pub fn written<'d>(&self, data: &'d Data<'_, '_>) -> &'d [u8] {
         match self.kind {
@@ -79,15 +78,15 @@ impl Call {
         }
     }
 
-    /// Maximum memory that [`read_notes`](Self::read_notes) needs to combine values: one buffer per level of the combining tree,
-    /// and one for the next values.
+    /// Maximum number of bytes that [`read_notes`](Self::read_notes) needs for combining values: one buffer per level of the
+    /// combining tree, and one for the next values.
     pub const fn scratch(members: usize, longest: usize) -> usize {
         (usize::BITS - members.leading_zeros()) as usize * longest + 2 * longest
     }
 
-    /// Reads the notes once all [writers](Self::writers) have written, and puts the result in place: `read` copies from a byte
-    /// offset of a member's note. `scratch` is memory for combining. Returns `false` if the call is invalid (it must be
-    /// [checked](Self::check) before) or memory is too short.
+    /// Reads the notes once all [writers](Self::writers) have written, and puts the result in place. `read` copies from a byte
+    /// offset in a member's note; `scratch` is memory for combining. Returns `false` if the call is invalid (it must have been
+    /// [checked](Self::check)) or `scratch` is too short.
     #[inline]
     pub fn read_notes(
         &self,
@@ -126,8 +125,8 @@ impl Call {
         true
     }
 
-    /// Combines the values of all members, in this order, as a tree of this degree does; the first `pairs` pairs are combined
-    /// before.
+    /// Combines the values of all members in the given order, as a tree of this degree does. The first `pairs` pairs are combined
+    /// beforehand.
     fn fold(
         &self,
         (mut order, degree, pairs): (impl ExactSizeIterator<Item = usize>, usize, usize),
@@ -150,7 +149,7 @@ impl Call {
                     return false;
                 }
             }
-            // Combine the value of each complete subtree with what is on its left; after the last leaf, everything.
+            // Combine the value of each complete subtree with the values on its left; after the last leaf, combine everything.
             let (mut place, is_last) = (leaf, leaf + 1 == leaves);
             while if is_last { stack.depth > 1 } else { !place.is_multiple_of(degree) } {
                 if !stack.combine(self, data) {
@@ -166,7 +165,7 @@ impl Call {
     }
 }
 
-/// Values that wait for those on their right, one after the other.
+/// Values waiting for those on their right, stored back to back.
 struct Stack<'s> {
     scratch: &'s mut [u8],
     bytes: usize,
@@ -198,7 +197,7 @@ impl Stack<'_> {
     }
 }
 
-/// Copies from `from`, if it is long enough.
+/// Copies from `from`; returns whether it was long enough.
 fn copy(into: &mut [u8], from: Option<&[u8]>) -> bool {
     let Some(from) = from.and_then(|from| from.get(..into.len())) else { return false };
     into.copy_from_slice(from);

@@ -1,45 +1,45 @@
-//! Long calls of members that can read each other's memory, such as processes of one host: each block is copied once, by its
+//! Long calls of members that can read each other's memory, such as processes on one host. Each block is copied once, by its
 //! receiver, from its source to its destination.
 //!
-//! A call has two rounds. In the first, the senders write a note that says where their data is, and the others read the data there.
-//! In the second, the readers write that they have finished; nobody leaves before all its readers have.
+//! A call has two rounds. In the first, the senders write a note that locates their data, and the others read the data there. In
+//! the second, the readers write that they have finished; no member leaves before all its readers have.
 //!
 //! | call | who writes first | and then |
 //! |---|---|---|
 //! | scatter | the root | all but the root |
 //! | all_gather, all_to_all | all | all |
 //!
-//! In all other calls, messages copy each byte no more often, except in a broadcast to many, a reduction or a gather; there the
+//! Every other call copies each byte just as rarely by messages, except a broadcast to many, a reduction or a gather; in these, the
 //! processors of several members copy at the same time.
 
 use super::noted::Writers;
 use super::steps::{Plan, Span};
 use super::{Call, Data, Kind};
 
-/// Minimum length of a block.
+/// Minimum length of a block in bytes.
 const LONG: usize = 32 << 10;
-/// Minimum bytes that the root of a scatter would copy for all.
+/// Minimum number of bytes that the root of a scatter would otherwise copy for all.
 const LONG_OF_ROOT: usize = 128 << 10;
-/// With fewer members that all copy, copying each byte in and out of cached slots takes no longer: the system needs twice as long
-/// per byte as a plain copy.
+/// With fewer members that all copy, copying each byte into and out of cached slots takes no longer: the system call needs twice as
+/// long per byte as a plain copy.
 const FEWEST: usize = 5;
 /// Maximum bytes read at a time.
 const PIECE: usize = 1 << 20;
 
-/// The state of a call at one member: its round, and the progress in it.
+/// The state of a call at one member: the round, and the progress within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reads {
     plan: Plan,
     is_read: bool,
     is_over: bool,
-    /// Members whose blocks have been read, and bytes read of the next one.
+    /// Number of members whose blocks have been read, and of bytes read of the next block.
     members: usize,
     bytes: usize,
 }
 
 impl Call {
-    /// How a member does the call by reading others' memory; `None` if members do not. Depends only on the call and its arguments,
-    /// which have been [checked](Call::check).
+    /// Returns how a member performs the call by reading other members' memory; `None` if members do not. Depends only on the call
+    /// and its arguments, which must have been [checked](Call::check).
     pub fn reads(&self, members: usize, rank: usize) -> Option<Reads> {
         let pays = match self.kind {
             Kind::Scatter => self.bytes.saturating_mul(members.saturating_sub(1)) >= LONG_OF_ROOT,
@@ -60,7 +60,7 @@ impl Call {
 }
 
 impl Reads {
-    /// Who writes in this round; `None` once the call is done.
+    /// Returns the members that write in this round; `None` once the call is done.
     pub fn writers(&self) -> Option<Writers> {
         match self.plan.kind {
             _ if self.is_over => None,
@@ -75,13 +75,13 @@ impl Reads {
         !self.is_read
     }
 
-    /// Moves on to the next round, once everything in this one was [read](Self::read).
+    /// Moves on to the next round, once everything in this one has been [read](Self::read).
     pub fn next_round(&mut self) {
         (self.is_read, self.is_over) = (true, self.is_read);
     }
 
-    /// Reads the next piece of this round, whose writers have all written. `read` copies from a byte offset of a member's input.
-    /// Returns whether there was a piece.
+    /// Reads the next piece of this round, whose writers must all have written. `read` copies from a byte offset in a member's
+    /// input. Returns whether there was a piece.
     ///
     /// # Errors
     /// The error of `read`.
@@ -91,7 +91,7 @@ impl Reads {
         read: impl FnOnce(usize, usize, &mut [u8]) -> Result<(), E>,
     ) -> Result<bool, E> {
         while !self.is_read && self.members < self.plan.members {
-            // Each begins with its own block, then continues with the next member's.
+            // Each member begins with its own block, then continues with the next member's.
             let from = (self.plan.rank + self.members) % self.plan.members;
             let (at, into) = self.block(from);
             let start = into.start + self.bytes;
@@ -112,7 +112,7 @@ impl Reads {
         Ok(false)
     }
 
-    /// What this member gets from another: offset in the input there, and span in the output here.
+    /// Returns what this member gets from another: the offset in that member's input, and the span in its own output.
     fn block(&self, from: usize) -> (usize, Span) {
         let Plan { kind, rank, root, .. } = self.plan;
         match kind {

@@ -1,4 +1,4 @@
-//! Performs a call.
+//! Performs calls.
 
 use super::element::{Left, combine};
 use super::known::Few;
@@ -7,53 +7,54 @@ use super::message::{HEADER, Stamp};
 use super::steps::{Place, Step, Steps, Then};
 use super::{Call, Fault, Kind, Member, Refused};
 
-/// Outcome of sending a message.
+/// The outcome of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It is in flight, or packed.
+    /// The message is in flight, or packed.
     Done,
-    /// There is no room for it now.
+    /// The carrier has no room for it now.
     NoRoom,
     /// The member is no longer reachable.
     Gone,
 }
 
-/// Carries messages between members: over parts on any transport, queues in memory, a fabric.
+/// Carries messages between members: over parts on any transport, queues in memory, or a fabric.
 ///
 /// **Between two members, messages arrive once, whole and in the order sent, or not at all.** No method blocks.
 pub trait Carrier {
-    /// Sends a message that consists of a header of [`HEADER`](super::HEADER) bytes and of data, at most a piece as agreed among
-    /// the members.
+    /// Sends a message that consists of a header of [`HEADER`](super::HEADER) bytes followed by data, at most one piece as agreed
+    /// among the members.
     fn try_send(&mut self, to: usize, header: &[u8], data: &[u8]) -> Sent;
 
     /// Passes the next message, from any member, to `take`. Returns whether there was one.
     fn try_recv(&mut self, take: impl FnOnce(&mut dyn Message)) -> bool;
 
-    /// Sends everything out now.
+    /// Sends out everything that is packed.
     fn flush(&mut self);
 }
 
 /// A received message: header and data.
 pub trait Message {
-    /// The header; only shorter if the message does not come from a member.
+    /// Returns the header. Shorter than [`HEADER`](super::HEADER) only if the message does not come from a member.
     fn header(&self) -> &[u8];
 
     /// Bytes of data.
     fn data_length(&self) -> usize;
 
-    /// Copies the data into `into`, which has the same length: directly from the carrier's memory, so that no other copy is needed.
+    /// Copies the data into `into`, which has the same length. The copy is made directly from the carrier's memory, so no other one
+    /// is needed.
     fn read(&mut self, into: &mut [u8]);
 
-    /// All of the data.
+    /// Returns all of the data.
     fn data(&mut self) -> &[u8];
 
-    /// Passes the data on in parts, for combining: the offset of each, a multiple of 64, and its bytes.
+    /// Passes the data on in parts, for combining: the offset of each part, a multiple of 64, and its bytes.
     fn parts(&mut self, take: &mut dyn FnMut(usize, &[u8])) {
         take(0, self.data());
     }
 }
 
-/// Header and data, contiguous.
+/// Header and data in one slice.
 impl Message for &[u8] {
     fn header(&self) -> &[u8] {
         self.get(..HEADER).unwrap_or(self)
@@ -79,7 +80,7 @@ impl Message for &[u8] {
 pub struct Data<'d, 'f> {
     /// The data to send, for calls with separate input.
     pub input: &'d [u8],
-    /// The data received; for calls in place also the data to send.
+    /// The data received; for in-place calls, also the data to send.
     pub output: &'d mut [u8],
     /// How values are combined by [`Op::Function`](super::Op::Function).
     pub fold: Option<&'f mut (dyn Fold + 'd)>,
@@ -95,20 +96,20 @@ impl<F: FnMut(&mut [u8], &[u8], Left)> Fold for F {}
 pub enum Polled {
     /// This member has done its part.
     Done,
-    /// It waits for a message from this member: for data, or for an acknowledgement.
+    /// Waiting for data or an acknowledgement from this member.
     Waits(usize),
-    /// It has something for this member, for which the carrier has no room now.
+    /// The carrier has no room now for a message to this member.
     Full(usize),
 }
 
-/// A call in progress. It never blocks: poll it until it is done, with the same data each time.
+/// A call in progress. It never blocks: poll it until it is done, passing the same data each time.
 ///
 /// See the [module](super) for an example.
 #[derive(Debug)]
 pub struct Running {
     rest: Rest,
     step: Option<Step>,
-    /// The stamps of its messages, out and in: equal except for tags.
+    /// The stamps of its outgoing and incoming messages, which differ only in tagged calls.
     out: Stamp,
     into: Stamp,
     call: Call,
@@ -145,9 +146,9 @@ pub struct Tagged {
 /// Why a call was not begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartError {
-    /// The call is invalid; the group goes on and nothing was sent.
+    /// The call is invalid. The group continues, and nothing was sent.
     Refused(Refused),
-    /// The group had ended.
+    /// The group had already ended.
     Ended(Fault),
 }
 
@@ -164,10 +165,11 @@ impl From<Fault> for StartError {
 }
 
 impl Running {
-    /// Begins a call of all members. Nothing is sent before its first poll.
+    /// Begins a call of all members. Nothing is sent before the first poll.
     ///
     /// # Errors
     /// [`StartError::Refused`] if the call is invalid with these lengths of input and output; it then does not count.
+    /// [`StartError::Ended`] if the group has ended.
     #[inline]
     pub fn start(
         call: &Call,
@@ -181,7 +183,7 @@ impl Running {
         }
         let stamp = member.begin(call)?;
         let known = known.or_else(|| member.learn(call, input, output));
-        // Built in place, since steps are large.
+        // Built in place, because steps are large.
         Ok(match known.and_then(|at| member.few(at)) {
             Some(few) => {
                 let step = few.first();
@@ -195,11 +197,11 @@ impl Running {
         })
     }
 
-    /// The last call begun, for hosts that carry it out by other means than messages and have begun it by
+    /// Returns the last call begun, for hosts that perform it by other means than messages and have begun it through
     /// [`Member::enter_barrier`].
     ///
     /// # Errors
-    /// [`StartError::Ended`], also if none was begun.
+    /// [`StartError::Ended`], also if no call was begun.
     pub fn of_last(member: &Member<'_>) -> Result<Self, StartError> {
         let garbled = Fault::Garbled { rank: member.rank() };
         let stamp = member.last().ok_or(garbled)?;
@@ -207,10 +209,11 @@ impl Running {
         Ok(Self { rest: Rest::Known(Few::default()), step: None, out: stamp, into: stamp, call })
     }
 
-    /// Begins to send input to one member, to receive output from one, or both at the same time.
+    /// Begins to send input to one member, to receive output from one member, or both at the same time.
     ///
     /// # Errors
-    /// [`StartError::Refused`] for invalid ranks, and for this member's own rank at one end alone.
+    /// [`StartError::Refused`] for invalid ranks, and for this member's own rank at only one of the two ends or with different
+    /// lengths. [`StartError::Ended`] if the group has ended.
     pub fn start_tagged(
         member: &mut Member<'_>,
         to: Option<Tagged>,
@@ -253,7 +256,7 @@ impl Running {
     /// Advances as far as possible without waiting.
     ///
     /// # Errors
-    /// The [`Fault`] that ended the group. The caller must see to it that the others are told, by [`Member::tell_fault`].
+    /// The [`Fault`] that ended the group. The caller must ensure that the other members are told, through [`Member::tell_fault`].
     pub fn poll(
         &mut self,
         member: &mut Member<'_>,
@@ -267,8 +270,8 @@ impl Running {
         result
     }
 
-    /// If this call waits, tells the member waited for which call this is; a member in another call then says so. For hosts that
-    /// have waited for a while; once per wait is enough.
+    /// If this call waits, tells the awaited member which call this is; a member in another call then reports the mismatch. For
+    /// hosts that have waited for a while; once per wait is enough.
     pub fn show(&self, member: &mut Member<'_>, carrier: &mut impl Carrier) -> bool {
         match &self.step {
             Some(Step::Recv { from, .. }) if !self.into.is_tagged() => {
@@ -280,8 +283,8 @@ impl Running {
         }
     }
 
-    /// The members that this one has yet to receive from in this call and has nothing early from, in step order. The first one is
-    /// what it waits for, if it waits to receive.
+    /// Returns the members from which this one has yet to receive in this call and has nothing early, in step order. If the call
+    /// waits to receive, it waits for the first one.
     pub fn yet_to_send(&self, member: &Member<'_>) -> impl Iterator<Item = usize> {
         let (mut rest, into) = (self.rest.clone(), self.into);
         let steps = self.step.clone().into_iter().chain(core::iter::from_fn(move || rest.next()));
@@ -291,8 +294,8 @@ impl Running {
         })
     }
 
-    /// For a call carried out by switches: takes messages that arrive meanwhile, by which others say that the group has ended, that
-    /// they have left, or that they wait in another call.
+    /// For a call performed by switches: processes messages that arrive meanwhile, in which other members report that the group has
+    /// ended, that they have left, or that they wait in another call.
     ///
     /// # Errors
     /// The [`Fault`] that ended the group, as for [`poll`](Self::poll).
@@ -306,7 +309,8 @@ impl Running {
         result
     }
 
-    /// In such a call: tells a member that has not arrived yet which call this is. A member in another call then says so.
+    /// In such a call, tells a member that has not arrived yet which call this is; a member in another call then reports the
+    /// mismatch.
     pub fn show_to(&self, member: &mut Member<'_>, carrier: &mut impl Carrier, rank: usize) -> bool {
         let shown = member.show(carrier, rank, self.into);
         carrier.flush();
@@ -326,7 +330,7 @@ impl Running {
                 Err(fault) => break Err(fault),
             };
             if state != Polled::Done && core::mem::take(&mut sent) {
-                // Before this member looks for a reply, which takes some carriers as long as sending.
+                // Flushed before this member polls for a reply, which with some carriers takes as long as sending.
                 carrier.flush();
             }
             let mut arrived = Ok(());
@@ -336,7 +340,7 @@ impl Running {
                 if let Err(fault) = arrived {
                     break Err(fault);
                 }
-                // At once, so that the sender copies the next pieces while this member copies those received.
+                // Acknowledged at once, so that the sender copies the next pieces while this member copies those received.
                 if member.tell_taken(carrier) {
                     carrier.flush();
                 }
@@ -356,7 +360,7 @@ impl Running {
         result
     }
 
-    /// Performs steps until one has to wait.
+    /// Performs steps until one must wait.
     fn perform(
         &mut self,
         member: &mut Member<'_>,
@@ -404,7 +408,7 @@ impl Running {
         }
     }
 
-    /// Takes a message, in place if it is the one waited for.
+    /// Processes a message, in place if it is the awaited one.
     fn arrive(
         &mut self,
         member: &mut Member<'_>,
@@ -417,7 +421,7 @@ impl Running {
             && stamp.is_tagged() == self.into.is_tagged()
             && (!stamp.is_tagged() || stamp.number() == self.into.number())
         {
-            // No early piece from it was kept: otherwise the step would have been done.
+            // No early piece from this sender is kept; otherwise the step would already be done.
             member.compare(sender, stamp, self.into)?;
             let fits = receive(&self.call, data, range.clone(), *then, message);
             member.note_taken(sender, stamp);
@@ -428,7 +432,7 @@ impl Running {
         member.keep(sender, stamp, message)
     }
 
-    /// A member that has left sends and receives nothing more.
+    /// Fails if the call waits for a member that has left, which sends and receives nothing more.
     fn whether_it_can_come(&self, member: &mut Member<'_>, state: Polled) -> Result<Polled, Fault> {
         match state {
             Polled::Waits(rank) | Polled::Full(rank) if member.has_left(rank) => {
@@ -447,7 +451,7 @@ fn copy(data: &mut Data<'_, '_>, from: core::ops::Range<usize>, into: usize) {
     }
 }
 
-/// Stores or combines a piece. Returns whether it has the expected length.
+/// Stores or combines a piece; returns whether it has the expected length.
 fn receive(
     call: &Call,
     data: &mut Data<'_, '_>,
@@ -474,7 +478,7 @@ fn receive(
     is_whole
 }
 
-/// The call is the same but a piece has another length: the members have not agreed on the length of pieces.
+/// Fails if a piece of the same call has another length: the members have not agreed on the length of pieces.
 fn check(member: &mut Member<'_>, rank: usize, fits: bool) -> Result<(), Fault> {
     if fits { Ok(()) } else { Err(member.fail(Fault::Garbled { rank })) }
 }

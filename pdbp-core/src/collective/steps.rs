@@ -1,4 +1,4 @@
-//! The steps of one member in a call, computed from numbers, without memory.
+//! The steps of one member in a call, computed from numbers alone, without memory.
 
 use core::ops::Range;
 
@@ -7,15 +7,15 @@ use super::element::Left;
 use super::tree::{self, Shape};
 use super::{Call, Kind, exchange};
 
-/// Pieces are cut at multiples of this, so that no value is split.
+/// Pieces are cut at multiples of this length, so no value is split.
 pub(super) const GRAIN: usize = 64;
 
-/// Where a step reads what it sends.
+/// Where a step reads the data it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The input of the call.
     Input,
-    /// Its output, the only data of calls in place.
+    /// Its output, which is the only data of in-place calls.
     Output,
 }
 
@@ -24,7 +24,7 @@ pub enum Place {
 pub enum Then {
     /// Store them.
     Store,
-    /// Combine them with what is there.
+    /// Combine them with the bytes already there.
     Fold(Left),
 }
 
@@ -40,7 +40,7 @@ pub enum Step {
     },
     /// Sends a message.
     Send {
-        /// The destination.
+        /// The receiving member.
         to: usize,
         /// Where the data is.
         place: Place,
@@ -49,7 +49,7 @@ pub enum Step {
     },
     /// Receives a message into the output.
     Recv {
-        /// The source.
+        /// The sending member.
         from: usize,
         /// Where the data goes.
         range: Range<usize>,
@@ -74,7 +74,7 @@ impl Span {
         self.start == self.end
     }
 
-    /// The first piece, and the rest if there is any.
+    /// Splits off the first piece; returns it, and the rest if there is any.
     fn cut(self, piece: usize) -> (Range<usize>, Option<Self>) {
         let end = self.end.min(self.start + piece);
         (self.start..end, Some(Self { start: end, end: self.end }).filter(|rest| !rest.is_empty()))
@@ -89,7 +89,7 @@ pub(super) struct Out {
     pub(super) span: Span,
 }
 
-/// What it receives.
+/// What a member receives in a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct In {
     pub(super) from: usize,
@@ -117,7 +117,7 @@ impl Round {
         Self { out: self.out.or(other.out), into: self.into.or(other.into) }
     }
 
-    /// Drops empty messages that carry no information, at both ends alike.
+    /// Drops empty messages, which carry no information. Both ends drop the same ones.
     fn without_empty(self) -> Self {
         Self {
             out: self.out.filter(|out| !out.span.is_empty()),
@@ -126,7 +126,7 @@ impl Round {
     }
 }
 
-/// A call at one member, as the algorithms see it.
+/// A call at one member, in the form that the algorithms use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) kind: Kind,
@@ -139,7 +139,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// A member's share of data divided among all: an equal number of values each; the first ones may have one more.
+    /// Returns a member's share of data divided among all: an equal number of values each, except that the first ones may have one
+    /// more.
     pub(super) fn share(&self, rank: usize) -> Span {
         let values = self.bytes / self.unit;
         let (each, more) = (values / self.members, values % self.members);
@@ -147,7 +148,7 @@ impl Plan {
         Span::new(start * self.unit, (each + usize::from(rank < more)) * self.unit)
     }
 
-    /// The block of a member.
+    /// Returns the block of a member.
     pub(super) fn block(&self, rank: usize) -> Span {
         Span::new(rank * self.bytes, self.bytes)
     }
@@ -156,7 +157,7 @@ impl Plan {
         Span::new(0, self.bytes)
     }
 
-    /// What the member copies locally: a range of the input, and its offset in the output.
+    /// Returns what the member copies locally: a range of the input, and its offset in the output.
     fn copy(&self) -> Option<(Span, usize)> {
         let own = self.block(self.rank).start;
         let is_root = self.rank == self.root;
@@ -192,7 +193,7 @@ impl Plan {
     }
 }
 
-/// The direction of data in a tree: to the root, combined, or from the root.
+/// The direction of data in a tree: up to the root, being combined, or down from the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
     Up,
@@ -202,8 +203,8 @@ enum Pass {
 /// The steps of one member in a call, in order.
 ///
 /// Every message sent by a step of one member is received by a step of another, in the same order between the two. Both ends cut
-/// messages into the same pieces, and outgoing and incoming pieces alternate, so that two-way traffic needs no more room than
-/// one-way. In trees, pieces are the outer loop: a member forwards the first while the second arrives.
+/// messages into the same pieces. Outgoing and incoming pieces alternate, so two-way traffic needs no more room than one-way
+/// traffic. In trees, pieces are the outer loop: a member forwards the first while the second arrives.
 ///
 /// ```
 /// use pdbp_core::collective::{Call, Kind, Place, Step, Steps, Then};
@@ -219,13 +220,13 @@ pub struct Steps {
     plan: Plan,
     work: Work,
     piece: usize,
-    /// In trees: the piece that the rounds are at; in an all_reduce first up, then down.
+    /// In trees: the piece that the rounds have reached; an all_reduce counts all pieces up, then all pieces down.
     pieces_done: usize,
     next_round: usize,
     copy: Option<(Span, usize)>,
     out: Option<Out>,
     into: Option<In>,
-    /// Whether the last piece was incoming, so that an outgoing one is next.
+    /// The direction of the next piece if both are possible.
     takes_turn: Turn,
 }
 
@@ -238,18 +239,18 @@ enum Turn {
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Rounds(Algorithm),
-    /// One message out, one in, or both.
+    /// One outgoing message, one incoming one, or both.
     Pair,
 }
 
 impl Steps {
-    /// The steps of member `rank`, in pieces of at most `piece` bytes, at least 64.
+    /// Computes the steps of member `rank`, in pieces of at most `piece` bytes, at least 64.
     pub fn new(call: &Call, members: usize, rank: usize, piece: usize) -> Self {
         Self::with(call, choose(call, members, whole_grains(piece)), members, rank, piece)
     }
 
-    /// The same by another algorithm than such calls take, for comparison; `None` if it [cannot do](Algorithm::does) the call. All
-    /// members must name the same.
+    /// As [`new`](Self::new), but with the given algorithm, for comparison; `None` if it [cannot do](Algorithm::does) the call. All
+    /// members must give the same one.
     pub fn by(call: &Call, algorithm: Algorithm, members: usize, rank: usize, piece: usize) -> Option<Self> {
         algorithm.does(call.kind).then(|| Self::with(call, algorithm, members, rank, piece))
     }
@@ -262,7 +263,8 @@ impl Steps {
         Self::of(plan, Work::Rounds(algorithm), piece, copy)
     }
 
-    /// The steps of a member that sends `bytes` of input to one member and receives output from another, or does one of the two.
+    /// The steps of a member that sends input to one member and receives output from another, or does one of the two. Each end is a
+    /// rank and a length in bytes.
     pub(super) fn pair(
         rank: usize,
         to: Option<(usize, usize)>,
@@ -285,7 +287,7 @@ impl Steps {
         Self { plan, work, piece, pieces_done: 0, next_round: 0, copy, out, into, takes_turn }
     }
 
-    /// The next piece of the round.
+    /// Takes the next piece of the round.
     fn next_piece(&mut self) -> Option<Step> {
         let goes_out = self.out.is_some() && (self.takes_turn == Turn::Out || self.into.is_none());
         if goes_out {
@@ -302,12 +304,12 @@ impl Steps {
         Some(Step::Recv { from: into.from, range, then: into.then })
     }
 
-    /// Number of pieces of all the data, which is not empty.
+    /// Number of pieces of all the data, which must not be empty.
     fn pieces(&self) -> usize {
         self.plan.bytes.div_ceil(self.piece)
     }
 
-    /// In an all_reduce by a tree all pieces go up first, so that the first one is in flight while the last ones are combined.
+    /// In an all_reduce by a tree, all pieces go up first, so the first one is in flight while the last ones are combined.
     fn pass(&self) -> Pass {
         match self.plan.kind {
             Kind::Reduce => Pass::Up,
@@ -316,7 +318,7 @@ impl Steps {
         }
     }
 
-    /// Loads the next round; `None` at the end.
+    /// Loads the next round; returns `None` at the end.
     fn load(&mut self) -> Option<()> {
         let Work::Rounds(algorithm) = self.work else { return None };
         if self.plan.members < 2 || (self.plan.bytes == 0 && self.plan.kind != Kind::Barrier) {

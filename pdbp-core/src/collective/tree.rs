@@ -1,4 +1,4 @@
-//! Trees. Members are numbered from the root on, and a member and its descendants are a range of numbers, so that operands stay in
+//! Trees. Members are numbered from the root on, and a member and its descendants form a range of numbers, which keeps operands in
 //! order.
 
 use super::element::Left;
@@ -7,9 +7,10 @@ use super::steps::{Place, Plan, Round, Then};
 /// The shape of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// The parent of a number is that number with its lowest nonzero digit, in this base, set to 0.
+    /// The parent of a number is that number with its lowest nonzero digit in this base set to 0.
     Nomial(usize),
-    /// The children of a number are the next one, with the first half of the range below, and the first number of the second half.
+    /// The children of a number are the next number, which heads the first half of the range below, and the first number of the
+    /// second half.
     Binary,
     /// The child of a number is the next one.
     Chain,
@@ -35,7 +36,7 @@ pub(super) fn broadcast(plan: &Plan, shape: Shape, number: usize) -> Option<Roun
     Some(child.map(send).unwrap_or_default())
 }
 
-/// Reduce: receive from the children, those that are ready first first, then send to the parent.
+/// Reduce: receive from the children, smallest subtree first since it is ready first, then send to the parent.
 pub(super) fn reduce(plan: &Plan, shape: Shape, number: usize) -> Option<Round> {
     let own = place(plan);
     if let Some(child) = shape.child(own, plan.members, number) {
@@ -66,7 +67,7 @@ impl Shape {
         })
     }
 
-    /// A child, counted from the smallest subtree; `None` past the last, `Some(None)` if there is no such member.
+    /// Returns a child, counted from the smallest subtree. `None` past the last; `Some(None)` if there is no such member.
     fn child(self, place: usize, members: usize, number: usize) -> Option<Option<usize>> {
         let child = match self {
             Self::Nomial(degree) => {
@@ -86,7 +87,7 @@ impl Shape {
     }
 }
 
-/// The parent of a nonzero number in a binary tree, and the end of the range of its descendants.
+/// Returns the parent of a nonzero number in a binary tree, and the end of the range of its descendants.
 fn find(place: usize, members: usize) -> (usize, usize) {
     let (mut at, mut end, mut parent) = (0, members, 0);
     while at != place {
@@ -97,7 +98,7 @@ fn find(place: usize, members: usize) -> (usize, usize) {
     (parent, end)
 }
 
-/// Where the second half of a number's descendants begins.
+/// Returns where the second half of a number's descendants begins.
 fn middle(place: usize, end: usize) -> usize {
     place + 1 + (end - place - 1).div_ceil(2)
 }
@@ -111,7 +112,7 @@ fn rank(plan: &Plan, place: usize) -> usize {
     (place + plan.root) % plan.members
 }
 
-/// Number of levels on which it may have children.
+/// Number of levels on which a number may have children.
 fn levels(place: usize, members: usize, degree: usize) -> usize {
     let (mut step, mut levels) = (1, 0);
     while step < members && place.is_multiple_of(step * degree) {

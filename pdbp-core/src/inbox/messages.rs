@@ -9,7 +9,7 @@ use super::{Arrivals, Inbox, Pulled};
 use crate::Delivery;
 use crate::flaw::Flaw;
 
-/// Messages of a delivery between two checks for commands.
+/// Maximum number of messages of a delivery read between two checks for commands.
 const UNLOOKED: u32 = 128;
 
 /// A message, represented by the hold on its bytes. Three words if the hold is one word: see [`Info`].

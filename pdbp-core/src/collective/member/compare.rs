@@ -28,13 +28,14 @@ impl Member<'_> {
         }))
     }
 
-    /// A member has arrived at the barrier with this number, and this one at another barrier: it made a different call before.
+    /// Fails the group because a member has arrived at the barrier with this number while this one is at another barrier: one of
+    /// them made a different call before.
     pub fn met_another(&mut self, rank: usize, number: u32) -> Fault {
         let ours = self.last[0].unwrap_or_default();
         self.differ(rank, Stamp::new(number, &BARRIER), ours)
     }
 
-    /// A member has shown, other than by messages, that it made a different call, and which.
+    /// Fails the group because a member has shown, by other means than messages, that it made a different call.
     pub fn met_other_call(&mut self, rank: usize, theirs: [u64; 2]) -> Fault {
         let theirs = Stamp::of_words(theirs);
         let mut own = self.last.iter().flatten();
@@ -43,8 +44,8 @@ impl Member<'_> {
         self.differ(rank, theirs, ours)
     }
 
-    /// Looks for members that made a different call: one that waits, in this call or the one before, or one whose unused data this
-    /// member has kept. Everything received from the member waited for has been used or kept.
+    /// Looks for members that made a different call: one that waits in this call or the one before, or one whose unused data this
+    /// member has kept. Everything received from the awaited member must have been used or kept.
     #[inline]
     pub(in crate::collective) fn look_at_others(
         &mut self,
@@ -56,7 +57,7 @@ impl Member<'_> {
         if self.is_waited_for { self.compare_with_waiting(awaited) } else { Ok(()) }
     }
 
-    /// Whether a piece belongs to a call that this member has completed, and has received everything for.
+    /// Whether a piece belongs to a call that this member has completed, having received everything for it.
     pub(super) fn is_over(&self, stamp: Stamp) -> bool {
         !stamp.is_tagged() && (self.stats.calls.wrapping_sub(stamp.number()) as i32) > 0
     }
@@ -72,7 +73,7 @@ impl Member<'_> {
     }
 
     fn compare_with_waiting(&mut self, awaited: Option<(usize, Stamp)>) -> Result<(), Fault> {
-        // Messages are ordered: a member that waits in a later call sends nothing more for this one.
+        // Messages are ordered: a member that waits in a later call will send nothing more for this one.
         if let Some((from, ours)) = awaited.filter(|(_, ours)| !ours.is_tagged())
             && let Some(theirs) = self.peers.get(from).and_then(|peer| peer.waits)
             && theirs.number().wrapping_sub(ours.number()) as i32 > 0
@@ -82,10 +83,10 @@ impl Member<'_> {
         self.is_waited_for = false;
         let found = self.peers.iter_mut().enumerate().find_map(|(rank, peer)| {
             let theirs = peer.waits?;
-            // It may be in a call that this member has yet to make.
+            // It may wait in a call that this member has yet to make.
             self.is_waited_for = true;
             let ours = self.last.iter().flatten().find(|ours| ours.number() == theirs.number())?;
-            // It is in one of these calls; the next time it waits it says so again.
+            // It waits in one of these two calls; the next time it waits, it reports that again.
             peer.waits = None;
             (theirs != *ours).then_some((rank, theirs, *ours))
         });

@@ -1,4 +1,4 @@
-//! A member of a group between its calls: what it has sent and received, and what arrived early.
+//! The state of a group member between calls: what it has sent and received, and what arrived early.
 
 mod compare;
 mod entered;
@@ -17,7 +17,7 @@ use super::message::{HEADER, Header, Stamp, What};
 use super::steps::{GRAIN, Steps};
 use super::{Call, Carrier, Fault, Kind, Message, Refused, Sent};
 
-/// **A member is at most this many pieces ahead of what another has taken**, and as many tagged ones, so that calls proceed beside
+/// **A member is at most this many pieces ahead of what another has taken**, and as many tagged ones, so calls proceed even next to
 /// unreceived messages. This bounds the memory for early messages, and keeps a group from using up the space of all others.
 pub const WINDOW: usize = 4;
 
@@ -33,19 +33,19 @@ pub(in crate::collective) struct Piece {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Calls begun, not counting tagged messages.
+    /// Number of calls begun, not counting tagged messages.
     pub calls: u32,
-    /// Data messages sent for calls, including empty ones for barriers. (Barriers and short calls in shared memory send none.)
+    /// Data messages sent for calls, including the empty ones of barriers. (Barriers and short calls in shared memory send none.)
     pub messages: u64,
-    /// Their bytes, without headers.
+    /// Bytes of these messages, without headers.
     pub bytes: u64,
-    /// Messages without data: windows, waiting, ends.
+    /// Messages without data: acknowledgements, notices of waiting, and ends.
     pub control: u64,
     /// Data messages received for calls and used.
     pub received: u64,
-    /// Messages that arrived before they were waited for, and were copied out.
+    /// Messages that arrived before they were awaited, and were copied out.
     pub early: u64,
-    /// Calls carried out by other means than messages: the switches of a fabric.
+    /// Calls performed by other means than messages: by the switches of a fabric.
     pub in_switches: u64,
     /// Long calls in which members read each other's memory.
     pub by_reads: u64,
@@ -57,14 +57,15 @@ pub struct Member<'m> {
     piece: usize,
     peers: ManagedSlice<'m, Peer>,
     early: ManagedSlice<'m, u8>,
-    /// The last call, which may be in progress, and the one before.
+    /// The last call, which may be in progress, and the one before it.
     last: [Option<Stamp>; 2],
-    /// Whether the last call is in progress and one that [all arrive at](Call::is_met_by_all); and the last completed one of these.
+    /// Whether the last call is in progress and one that [all arrive at](Call::is_met_by_all); and the last completed call of that
+    /// kind.
     meets: bool,
     met: u32,
     /// Whether acknowledgements are due.
     owes: bool,
-    /// Whether another member has said that it is waiting.
+    /// Whether another member has reported that it is waiting.
     is_waited_for: bool,
     has_anybody_left: bool,
     /// Number of early pieces kept, and whether their calls have been checked since this call began.
@@ -76,11 +77,11 @@ pub struct Member<'m> {
 }
 
 impl<'m> Member<'m> {
-    /// A member of a group of `members`, whose messages carry at most `piece` bytes of data: a multiple of 64, the same at all
-    /// members.
+    /// Creates a member of a group of `members`. Its messages carry at most `piece` bytes of data, a multiple of 64 and the same at
+    /// all members.
     ///
     /// # Errors
-    /// [`Refused::Rank`] for an invalid rank, and for more than 65,536 members; [`Refused::Length`] for an invalid length of pieces
+    /// [`Refused::Rank`] for an invalid rank, or for more than 65,536 members; [`Refused::Length`] for an invalid length of pieces
     /// or memory.
     pub fn new(
         rank: usize,
@@ -130,7 +131,7 @@ impl<'m> Member<'m> {
         })
     }
 
-    /// Its rank.
+    /// The rank of this member.
     pub fn rank(&self) -> usize {
         self.rank
     }
@@ -151,32 +152,34 @@ impl<'m> Member<'m> {
         self.fault
     }
 
-    /// Its counters.
+    /// The counters of this member.
     #[inline]
     pub fn stats(&self) -> Stats {
         self.stats
     }
 
-    /// Ends the group, unless it has ended already; called by a host that sees a failed node, or has waited long enough. Returns
-    /// what ended it.
+    /// Ends the group unless it has already ended. The host calls this when it sees a failed node, or has waited long enough.
+    /// Returns the fault that ended the group.
     pub fn fail(&mut self, fault: Fault) -> Fault {
         *self.fault.get_or_insert(fault)
     }
 
-    /// Tells members that do not know what ended the group. Returns whether all know; if not, there was no room: call it again.
+    /// Tells the members that do not know it yet which fault ended the group. Returns whether all know; if not, there was no room,
+    /// so call this again.
     pub fn tell_fault(&mut self, carrier: &mut impl Carrier) -> bool {
         let Some(fault) = self.fault else { return true };
         let header = Header::fault(self.rank, fault.code(self.rank));
         self.tell(carrier, &header, |peer| &mut peer.knows_fault)
     }
 
-    /// Tells all that this member has left and sends nothing more: whoever needs it has then [lost](Fault::Lost) it. Returns
-    /// whether all know, as [`tell_fault`](Self::tell_fault).
+    /// Tells all members that this one has left and will send nothing more. A member that needs it has then [lost](Fault::Lost) it.
+    /// Returns whether all know, as [`tell_fault`](Self::tell_fault) does.
     pub fn leave(&mut self, carrier: &mut impl Carrier) -> bool {
         self.tell_end(carrier, What::Left)
     }
 
-    /// The same for a member that has given up joining, so that those still joining know that it has made no call.
+    /// As [`leave`](Self::leave), for a member that has given up joining, so that those still joining know that it has made no
+    /// call.
     pub fn withdraw(&mut self, carrier: &mut impl Carrier) -> bool {
         self.tell_end(carrier, What::Withdrawn)
     }
@@ -200,7 +203,7 @@ impl<'m> Member<'m> {
             }
             match carrier.try_send(rank, header.as_bytes(), &[]) {
                 Sent::NoRoom => all = false,
-                // A member that is gone need not be told.
+                // A member that is gone needs no notice.
                 Sent::Done | Sent::Gone => {
                     *knows(peer) = true;
                     self.stats.control += 1;
@@ -211,12 +214,13 @@ impl<'m> Member<'m> {
         all
     }
 
-    /// The header of a greeting. Members that are in a call ignore it; the host defines, and checks, what follows it.
+    /// Returns the header of a greeting. Members that are in a call ignore greetings; the host defines and checks what follows the
+    /// header.
     pub fn greeting(&self) -> [u8; HEADER] {
         zerocopy::transmute!(Header::new(What::Greeting, self.rank, 0, Stamp::default()))
     }
 
-    /// Takes a message received while no call is in progress, keeping data for the next call.
+    /// Takes a message received while no call is in progress, and keeps data for the next call.
     ///
     /// # Errors
     /// The [`Fault`] that ended the group.
@@ -227,7 +231,7 @@ impl<'m> Member<'m> {
         Ok(())
     }
 
-    /// Begins a call, with the next number.
+    /// Begins a call, giving it the next number.
     pub(in crate::collective) fn begin(&mut self, call: &Call) -> Result<Stamp, Fault> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -244,14 +248,14 @@ impl<'m> Member<'m> {
         self.last[0]
     }
 
-    /// Index of the steps of an earlier call with these lengths, which is therefore valid; the index is valid until another is
-    /// learnt.
+    /// Returns the index of the steps of an earlier call with these lengths, which is therefore valid. The index is valid until
+    /// another call is learnt.
     #[inline]
     pub(in crate::collective) fn known(&self, call: &Call, input: usize, output: usize) -> Option<usize> {
         self.known.find(call, input, output)
     }
 
-    /// The steps at an index.
+    /// Returns the steps at an index.
     #[inline]
     pub(in crate::collective) fn few(&self, at: usize) -> Option<&Few> {
         self.known.get(at)
@@ -259,12 +263,12 @@ impl<'m> Member<'m> {
 
     /// As [`known`](Self::known), for a call not made before, if it has few steps.
     pub(in crate::collective) fn learn(&mut self, call: &Call, input: usize, output: usize) -> Option<usize> {
-        // More than one piece takes too many steps.
+        // Data of more than one piece takes too many steps.
         let steps = (call.bytes <= self.piece).then(|| Few::of(self.steps(call)))??;
         Some(self.known.add(call, input, output, steps))
     }
 
-    /// The steps of a call.
+    /// Returns the steps of a call.
     pub(in crate::collective) fn steps(&self, call: &Call) -> Steps {
         Steps::new(call, self.members(), self.rank, self.piece)
     }
@@ -274,7 +278,7 @@ impl<'m> Member<'m> {
         self.stats.calls
     }
 
-    /// Reads a message; returns it if it is data.
+    /// Processes a message; returns it if it is data.
     pub(in crate::collective) fn sort(&mut self, message: &dyn Message) -> Result<Option<Piece>, Fault> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -314,7 +318,7 @@ impl<'m> Member<'m> {
         Ok(None)
     }
 
-    /// Copies out a message that is not waited for.
+    /// Keeps a copy of a message that is not awaited.
     pub(in crate::collective) fn keep(
         &mut self,
         from: usize,
@@ -340,7 +344,7 @@ impl<'m> Member<'m> {
             peer.early.push(Early { slot, length, stamp }).ok()
         });
         self.kept += usize::from(kept.is_some() && !stamp.is_tagged());
-        // More than the window allows.
+        // The sender exceeded its window.
         kept.ok_or_else(|| self.fail(Fault::Garbled { rank: from }))
     }
 
@@ -378,18 +382,18 @@ impl<'m> Member<'m> {
         Ok(Some(place))
     }
 
-    /// Whether there is one.
+    /// Whether there is such a piece.
     pub(in crate::collective) fn has_early(&self, from: usize, stamp: Stamp) -> bool {
         self.peers.get(from).is_some_and(|peer| peer.early.iter().any(|early| early.is_for(stamp)))
     }
 
-    /// Whether a member has said that it left: it sends nothing more.
+    /// Whether a member has announced that it left; it sends nothing more.
     #[inline]
     pub fn has_left(&self, rank: usize) -> bool {
         self.peers.get(rank).is_some_and(|peer| peer.has_left)
     }
 
-    /// Forgets a member that has been replaced by another. Before the first call only.
+    /// Forgets a member that has been replaced by another. Allowed only before the first call.
     pub fn forget(&mut self, rank: usize) {
         if let Some(peer) = self.peers.get_mut(rank) {
             let calls = peer.early.iter().filter(|early| !early.stamp.is_tagged()).count();
@@ -399,7 +403,7 @@ impl<'m> Member<'m> {
         self.has_anybody_left = self.peers.iter().any(|peer| peer.has_left);
     }
 
-    /// Sends a piece, if its window and the carrier have room.
+    /// Sends a piece if the carrier has room. The caller has checked its window.
     pub(in crate::collective) fn send(
         &mut self,
         carrier: &mut impl Carrier,
@@ -424,8 +428,8 @@ impl<'m> Member<'m> {
         sent
     }
 
-    /// Tells a member that this one waits for it, and in which call; if that is in another call, it says so. Returns whether there
-    /// was room.
+    /// Tells a member that this one waits for it, and in which call; if that member is in another call, it reports the mismatch.
+    /// Returns whether there was room.
     pub(in crate::collective) fn show(
         &mut self,
         carrier: &mut impl Carrier,

@@ -1,4 +1,4 @@
-//! The memory of a member: its view of the others, and what arrived early.
+//! The memory of a member: its view of the others, and pieces that arrived early.
 
 use managed::ManagedSlice;
 
@@ -6,10 +6,10 @@ use super::WINDOW;
 use crate::collective::Message;
 use crate::collective::message::Stamp;
 
-/// Maximum pieces kept from another member.
+/// Maximum number of pieces kept from another member.
 pub(super) const SLOTS: usize = 2 * WINDOW;
 
-/// A piece received early, and where it is.
+/// A piece received early, and the slot that holds it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Early {
     pub(super) slot: usize,
@@ -18,7 +18,7 @@ pub(super) struct Early {
 }
 
 impl Early {
-    /// Whether a call receives it, or it has this tag; whoever takes it detects a piece of another call.
+    /// Whether a call with this stamp receives the piece, or the piece has this tag. The taker detects a piece of another call.
     #[inline]
     pub(super) fn is_for(&self, stamp: Stamp) -> bool {
         self.stamp.is_tagged() == stamp.is_tagged()
@@ -26,21 +26,21 @@ impl Early {
     }
 }
 
-/// The pieces of calls, or the tagged ones, between this member and another.
+/// Counts the pieces between this member and another: either those of calls, or the tagged ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flow {
-    /// Pieces sent, and how many of them the other has acknowledged.
+    /// Pieces sent, and how many of them the other member has acknowledged.
     pub(super) sent: u32,
     pub(super) acknowledged: u32,
-    /// Pieces taken, and how many of them the other has been told of, or knows from a call that all arrived at.
+    /// Pieces taken, and how many of them the other member has been told of, or knows of from a call that all arrived at.
     pub(super) taken: u32,
     pub(super) told: u32,
-    /// The calls of the last piece sent and of the last one taken; unused for tagged ones.
+    /// The calls of the last piece sent and of the last one taken. Unused for tagged pieces.
     last_sent: Last,
     last_taken: Last,
 }
 
-/// The call of a piece, and how many had been sent or taken before that call.
+/// The call of a piece, and how many pieces had been sent or taken before that call.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
     call: u32,
@@ -48,7 +48,7 @@ struct Last {
 }
 
 impl Last {
-    /// How many of `all` pieces belong to calls before this one.
+    /// Returns how many of `all` pieces belong to calls before `call`.
     fn before(self, call: u32, all: u32) -> Option<u32> {
         match call.wrapping_sub(self.call) as i32 {
             0 => Some(self.before),
@@ -59,7 +59,7 @@ impl Last {
 }
 
 impl Flow {
-    /// A piece of a call is sent. `met`: the last call that others have arrived at.
+    /// Notes that a piece of a call is about to be sent. `met` is the last call that all members have arrived at.
     #[inline]
     pub(super) fn sends(&mut self, call: u32, met: u32) {
         if self.last_sent.call != call {
@@ -68,7 +68,7 @@ impl Flow {
         }
     }
 
-    /// A piece of a call has been received.
+    /// Notes that a piece of a call has been received.
     #[inline]
     pub(super) fn takes(&mut self, call: u32, met: u32) {
         if self.last_taken.call != call {
@@ -77,7 +77,8 @@ impl Flow {
         }
     }
 
-    /// All members have arrived at this call, and know that of each other: they have received all pieces of earlier calls.
+    /// Records that all members have arrived at this call, and know that of each other: they have received all pieces of earlier
+    /// calls.
     pub(super) fn meet(&mut self, call: u32) {
         if let Some(taken) = self.last_sent.before(call, self.sent) {
             self.acknowledge(taken);
@@ -89,8 +90,8 @@ impl Flow {
         }
     }
 
-    /// Whether an acknowledgement is due. In calls of one piece it is delayed, since one of the next may be a call that all arrive
-    /// at, which makes it unnecessary; `comes`: this is such a call.
+    /// Whether an acknowledgement is due. In calls of one piece it is delayed, because a later call may be one that all arrive at,
+    /// which makes it unnecessary. `comes`: this is such a call.
     pub(super) fn owes(&self, comes: bool) -> bool {
         let most = WINDOW as u32;
         let untold = self.taken.wrapping_sub(self.told);
@@ -100,13 +101,13 @@ impl Flow {
         }
     }
 
-    /// Whether nothing more may be sent before the other has taken some.
+    /// Whether nothing more may be sent until the other member has taken some pieces.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.sent.wrapping_sub(self.acknowledged) >= WINDOW as u32
     }
 
-    /// The other acknowledges `taken` pieces. An acknowledgement from before a barrier may be read after it.
+    /// Records that the other member acknowledges `taken` pieces. An acknowledgement from before a barrier may be read after it.
     #[inline]
     pub(super) fn acknowledge(&mut self, taken: u32) {
         if taken.wrapping_sub(self.acknowledged) as i32 > 0 {
@@ -144,7 +145,7 @@ pub(crate) struct Peer {
     pub(super) calls: Flow,
     pub(super) tagged: Flow,
     pub(super) early: heapless::Vec<Early, SLOTS>,
-    /// The call in which it said that it is waiting.
+    /// The call in which the other member reported that it is waiting.
     pub(super) waits: Option<Stamp>,
     pub(super) has_left: bool,
     pub(super) knows_fault: bool,
@@ -160,7 +161,7 @@ pub struct MemberStorage<'m> {
 }
 
 impl MemberStorage<'_> {
-    /// Bytes that a member of a group needs for early messages.
+    /// Returns the bytes that a member of a group needs for early messages.
     pub const fn early_bytes(members: usize, piece: usize) -> usize {
         members.saturating_mul(SLOTS).saturating_mul(piece)
     }

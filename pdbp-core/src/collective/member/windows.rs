@@ -1,4 +1,4 @@
-//! Windows: how far members may be ahead of each other.
+//! Windows, which bound how far members may be ahead of each other.
 
 use zerocopy::IntoBytes;
 
@@ -7,7 +7,7 @@ use crate::collective::message::{Header, Stamp, What};
 use crate::collective::{Carrier, Sent};
 
 impl Member<'_> {
-    /// A piece from a member has been used.
+    /// Records that a piece from a member has been used.
     #[inline]
     pub(in crate::collective) fn note_taken(&mut self, from: usize, stamp: Stamp) {
         if let Some(peer) = self.peers.get_mut(from) {
@@ -21,7 +21,7 @@ impl Member<'_> {
         self.stats.received += 1;
     }
 
-    /// Whether the window of a member allows another piece now.
+    /// Whether the window towards a member allows another piece now.
     #[inline]
     pub(in crate::collective) fn may_send(&mut self, to: usize, stamp: Stamp) -> bool {
         let met = self.met;
@@ -37,7 +37,7 @@ impl Member<'_> {
         })
     }
 
-    /// This member has completed the last call.
+    /// Records that this member has completed the last call.
     #[inline]
     pub(in crate::collective) fn finish(&mut self) {
         if core::mem::take(&mut self.meets) {
@@ -45,7 +45,8 @@ impl Member<'_> {
         }
     }
 
-    /// Acknowledges to members from which half a window was taken, and which were sent nothing that would have carried that.
+    /// Sends the acknowledgements that are due: to members from which at least half a window was taken, and which were sent no data
+    /// that would have carried the acknowledgement. Returns whether any was sent.
     #[inline]
     pub(in crate::collective) fn tell_taken(&mut self, carrier: &mut impl Carrier) -> bool {
         self.owes && self.tell_those_it_owes(carrier)
@@ -65,7 +66,7 @@ impl Member<'_> {
                         self.stats.control += 1;
                     }
                     Sent::NoRoom => self.owes = true,
-                    // A member that needs it will find out.
+                    // A member that needs this one will notice.
                     Sent::Gone => flow.told = flow.taken,
                 }
             }
