@@ -6,8 +6,8 @@ use super::{Agreement, Flaw, Replica, Role, Stage, Start, Term};
 use crate::id::{Epoch, NodeId, Time};
 
 impl Agreement<'_> {
-    /// How long this node waits before it campaigns. Candidates are staggered by index; learners wait one step longer than the
-    /// last.
+    /// Returns how long this node waits before it campaigns. Candidates are staggered by index; learners wait one step longer than
+    /// the last candidate.
     pub(super) fn own_patience(&self) -> u64 {
         let turn = self.me.index().min(usize::from(self.settings.voters));
         self.settings.patience.saturating_mul(1 + turn as u64)
@@ -23,12 +23,12 @@ impl Agreement<'_> {
         self.is_let_in() && (self.is_voter(self.me) || self.has_flaw(Flaw::LearnerVotes))
     }
 
-    /// Whether an entry that admits this node belongs to an earlier life: a snapshot contained it.
+    /// Whether an entry that admits this node belongs to an earlier life, because a snapshot contained it.
     pub(super) fn is_former(&self, index: u64) -> bool {
         index <= self.covered && !self.has_flaw(Flaw::FormerLife)
     }
 
-    /// Whether this node remembers everything it has said, votes included. A node that lost its state counts as remembering again
+    /// Whether this node remembers everything it has sent, votes included. A node that lost its state counts as remembering again
     /// once the entry that makes it a member is in its log; see the [module](super).
     pub(super) fn is_let_in(&self) -> bool {
         self.stage == Stage::Member
@@ -36,7 +36,7 @@ impl Agreement<'_> {
             || self.has_flaw(Flaw::AmnesiacVotes)
     }
 
-    /// Whether the entry admits this process, and not another one in the same place.
+    /// Whether the entry admits this process, rather than another one in the same place.
     fn lets_in(&self, entry: Pending) -> bool {
         entry.node == self.me && entry.joins && entry.life == self.settings.entry.life
     }
@@ -46,7 +46,7 @@ impl Agreement<'_> {
         campaigns && self.is_voter(self.me) && self.may_vote() && self.participates(self.me)
     }
 
-    /// A primary that is not a master steps down once a master has its whole log.
+    /// Makes a primary that is not a master step down once a master has its whole log.
     pub(super) fn give_way(&mut self) {
         let (masters, last) = (usize::from(self.settings.masters), self.log.last().index);
         if self.me.index() < masters || self.commit < self.term.floor {
@@ -83,14 +83,14 @@ impl Agreement<'_> {
         self.ask_again();
     }
 
-    /// Nothing is known yet of the primary of this epoch. What matched another primary's log need not match its log. What matches
-    /// this node's own log still does if it steps down and is heard again.
+    /// Starts an epoch, knowing nothing of its primary yet: entries that matched another primary's log need not match the new one's.
+    /// Within an epoch a match stays valid, even if this node stops following the primary and hears from it again.
     fn begin_epoch(&mut self) {
         self.round = 0;
         self.matched = self.commit;
     }
 
-    /// Follows nobody until a primary is heard from.
+    /// Follows no primary until one is heard from.
     pub(super) fn step_down(&mut self) {
         if self.role == Role::Primary {
             for peer in self.peers.iter_mut() {
@@ -167,14 +167,15 @@ impl Agreement<'_> {
         if leads {
             self.ack.get_or_insert(super::Fit::Fits);
         } else {
-            // It no longer relies on vows.
+            // The former primary no longer relies on vows.
             self.vow_until = Time(0);
             self.step_down();
         }
         self.stirred = true;
     }
 
-    /// At the primary: whether the message comes from a non-member, or from another process than the member; tells the sender so.
+    /// At the primary: whether the message comes from a non-member, or from a process other than the member; if so, tells the
+    /// sender.
     fn refuse_stranger(&mut self, from: NodeId) -> bool {
         let Some(peer) = self.peers.get(from.index()) else { return false };
         if self.role != Role::Primary || (self.participates(from) && self.is_its_process(from, peer)) {
@@ -187,7 +188,7 @@ impl Agreement<'_> {
         !joins
     }
 
-    /// Accepts the sender as primary of this epoch; `false` if there is another.
+    /// Accepts the sender as primary of this epoch; `false` if another node is.
     fn follow(&mut self, from: NodeId) -> bool {
         if self.role == Role::Primary {
             return false;
@@ -199,7 +200,7 @@ impl Agreement<'_> {
             self.role = Role::Follower;
             self.primary = Some(from);
             self.new_primary = true;
-            // It may be the node this one followed before, still waiting for an answer from then.
+            // It may be the primary that this node followed before, still waiting for an earlier answer.
             if matches!(self.stage, Stage::Following | Stage::Member) {
                 self.ack = Some(super::Fit::Fits);
             }
@@ -217,7 +218,7 @@ impl Agreement<'_> {
         true
     }
 
-    /// The primary is missing, or an election has failed: starts a ballot.
+    /// Starts a ballot, because the primary is missing or an election has failed.
     pub(super) fn campaign(&mut self, ballot: Ballot) {
         self.act_at = self.clock.after(self.own_patience());
         self.primary = None;
@@ -251,7 +252,7 @@ impl Agreement<'_> {
             return self.campaign(Ballot::Binding);
         }
         match own {
-            // From now on its log ends in this epoch.
+            // From now on this node's log ends in this epoch.
             Some(own) if joint => self.proposed = Some(Position { epoch: self.epoch, ..own }),
             Some(own) => self.truncate(own.index),
             None => {}
@@ -259,8 +260,8 @@ impl Agreement<'_> {
         self.become_leader();
     }
 
-    /// The pending membership change, if it can be withdrawn: this node has proposed it, has not committed it, and has followed no
-    /// later primary that might have; see the [module](super).
+    /// Returns the pending membership change if it can be withdrawn: this node has proposed it, has not committed it, and has
+    /// followed no later primary that might have; see the [module](super).
     fn withdrawable(&self) -> Option<Position> {
         let own = self.proposed.filter(|p| self.pending.is_some_and(|e| e.index == p.index))?;
         let untouched = self.log.last().epoch == own.epoch && self.commit < own.index;
@@ -268,7 +269,7 @@ impl Agreement<'_> {
     }
 
     fn on_vote(&mut self, from: NodeId, epoch: Epoch, ballot: Ballot, last: Position) {
-        // A candidate has stopped being primary.
+        // A candidate is no longer primary.
         if self.primary == Some(from) && epoch >= self.epoch {
             self.primary = None;
             self.lease_until = Time(0);
@@ -291,7 +292,8 @@ impl Agreement<'_> {
         };
         let granted = self.may_vote() && !vowed && fresh && free;
         if self.may_vote() && !vowed && free && !fresh && !self.is_candidate() {
-            // No master may have what this node has: it campaigns itself, and gives way to the first master that has it too.
+            // Perhaps no master has everything that this node has, so it campaigns itself, and gives way to the first master that
+            // has it too.
             self.regent = true;
             self.act_at = self.clock.after(self.own_patience());
         }
@@ -323,8 +325,8 @@ impl Agreement<'_> {
         if last.index == 0 {
             self.log.push(Entry { epoch: self.epoch, change: Change::Nothing }, 0);
         } else {
-            // It becomes an entry of this epoch, whose quorum commits it and everything before it. So a term takes no room in the
-            // log; and a node with more entries, of an earlier epoch, sees that they are void.
+            // The last entry becomes one of this epoch, whose quorum commits it and everything before it. So a term takes no room
+            // in the log, and a node with more entries, of an earlier epoch, recognises that they are void.
             self.log.renew(Position { index: last.index, epoch: self.epoch });
         }
         self.role = Role::Primary;

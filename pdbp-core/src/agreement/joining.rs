@@ -1,4 +1,4 @@
-//! Nodes leave and return.
+//! Handles nodes that leave and return.
 
 use super::message::{Body, Change, MEMBERS, Position};
 use super::peer::{Flow, Pending, owe};
@@ -7,17 +7,17 @@ use crate::id::{Epoch, NodeId, Time};
 use crate::tables::NodeEntry;
 
 impl Agreement<'_> {
-    /// At the primary: declares a member down, or admits a node. One membership change at a time.
+    /// At the primary: declares a member down, or admits a node, one membership change at a time.
     pub(super) fn propose_members(&mut self) {
         if self.pending.is_some() || self.commit < self.term.floor {
             return;
         }
         if !self.is_member(self.me) {
-            // Its predecessor had declared it down, in an entry that it has taken over.
+            // Its predecessor declared this node down, in an entry that this node has taken over.
             self.propose(Change::NodeUp(self.settings.entry.clone()));
             return;
         }
-        // After a sleep or a partition it knows nothing of the others.
+        // After a suspension or a partition it knows nothing of the other nodes.
         if !self.is_serving(self.clock) {
             return;
         }
@@ -35,7 +35,7 @@ impl Agreement<'_> {
         let is_ready = |p: &super::Peer| {
             !p.member && p.join.is_some() && p.flow == Flow::Stream && p.goal > 0 && p.applied >= p.goal
         };
-        // Where places pass between processes, everybody knows first that the previous process has gone.
+        // Where places pass between processes, every node must first know that the previous process is gone.
         let (open, floor, stable) =
             (self.settings.voters < self.settings.nodes, self.term.floor, self.stable);
         let is_known = |p: &super::Peer| !open || stable >= floor.max(p.left);
@@ -50,7 +50,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// This node is no longer a member: it drops its state, and asks to be admitted.
+    /// Drops this node's state and requests admission, because it is no longer a member.
     pub(super) fn rejoin(&mut self) {
         if self.stage == Stage::Member {
             self.expelled = true;
@@ -72,14 +72,14 @@ impl Agreement<'_> {
         self.stirred = true;
     }
 
-    /// The snapshot transfer has been interrupted.
+    /// Restarts an interrupted snapshot transfer.
     pub(super) fn ask_again(&mut self) {
         if matches!(self.stage, Stage::Installing | Stage::Following) && !self.is_let_in() {
             self.rejoin_quietly();
         }
     }
 
-    /// Asks all masters for admission, and the primary if known, which need not be a master.
+    /// Requests admission from all masters, and from the primary if it is known, since it need not be a master.
     pub(super) fn ask_to_join(&mut self) {
         let wait = self.settings.patience.saturating_add(self.settings.lease).saturating_mul(2);
         self.act_at = self.clock.after(wait);
@@ -88,7 +88,7 @@ impl Agreement<'_> {
             self.act_at = self.clock.after(wait);
         }
         self.attempt = self.attempt.wrapping_add(1);
-        // Now and then all nodes: if all masters are out, another node is primary.
+        // Every fourth attempt goes to all nodes: if all masters are out, another node is primary.
         let all = self.attempt.is_multiple_of(4);
         let asked = if all { self.peers.len() } else { usize::from(self.settings.masters) };
         for peer in self.peers.iter_mut().take(asked) {
@@ -105,7 +105,7 @@ impl Agreement<'_> {
             return;
         }
         let Some(peer) = self.peers.get_mut(from.index()) else { return };
-        // A process that had the place before the one admitted last stays out.
+        // A process that held the place before the one admitted last stays out.
         if entry.life != peer.link_life || entry.life < peer.life {
             return;
         }
@@ -125,10 +125,11 @@ impl Agreement<'_> {
         self.stirred = true;
     }
 
-    /// At the primary: the next message of a snapshot.
+    /// At the primary: generates the next message of a snapshot.
     pub(super) fn next_of_snapshot(&mut self, to: NodeId, replica: &impl Replica) -> Option<Body> {
         let nodes = self.settings.nodes;
-        // Even a node that starts over after its entry is in the log may become primary next: it must have what members lack.
+        // Even a node that starts over after its entry is in the log may become primary next, so it must have everything that
+        // members lack.
         let kept = self.droppable(true).max(self.log.base().index);
         let from = if self.participates(to) { self.applied.min(kept) } else { self.applied };
         let base = self.log.position(from)?;
@@ -184,11 +185,11 @@ impl Agreement<'_> {
             // The primary sends snapshots only to non-members.
             return self.rejoin();
         }
-        // An entry that admits it, and that this primary lacks, is void if the primary has committed another in its place.
+        // An entry that admits this node, and that the primary lacks, is void if the primary has committed another in its place.
         let stale = |p: Pending| self.log.epoch_at(p.index).is_some_and(|epoch| epoch < base.epoch);
         let void = self.pending.is_some_and(|p| p.index <= base.index || stale(p));
         if self.is_let_in() && !void {
-            // Its own request arrived late. It keeps its log, which the primary continues, and answers as expected.
+            // This node's own request arrived late. It keeps its log, which the primary continues, and answers as expected.
             self.round = round;
             return;
         }
@@ -205,7 +206,7 @@ impl Agreement<'_> {
         self.wait_for_more();
     }
 
-    /// While data arrives, there is no reason to ask again.
+    /// Postpones the next request for admission, which is not needed while data arrives.
     fn wait_for_more(&mut self) {
         let wait = self.settings.patience.saturating_add(self.settings.lease).saturating_mul(2);
         self.act_at = self.clock.after(wait);

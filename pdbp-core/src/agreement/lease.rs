@@ -1,39 +1,39 @@
 //! Leases: which nodes may read the tables, which must not vote, and which have failed.
 //!
-//! A follower asks with [`Alive`](Body::Alive) every quarter of a lease. Each clock runs at a rate within 1 ± 1/16 of true time, so
-//! that a span of one clock lasts between 16/17 and 16/15 of it in true time.
+//! A follower requests a lease with [`Alive`](Body::Alive) every quarter of a lease. Each clock runs at a rate within 1 ± 1/16 of
+//! true time, so a span of one clock lasts between 16/17 and 16/15 of that span in true time.
 //!
 //! | what ends | after, by the clock of | at the latest or earliest, in true time |
 //! |---|---|---|
-//! | a follower reads | 15/16 lease from its asking, its own | at most 15/16 · 16/15 = 1 lease |
-//! | the primary takes it to be able to read | 9/8 lease from hearing the asking, the primary | at least 9/8 · 16/17 = 1.058 leases |
+//! | a follower reads | 15/16 lease from sending its request, its own | at most 15/16 · 16/15 = 1 lease |
+//! | the primary assumes that it can read | 9/8 lease from receiving the request, the primary | at least 9/8 · 16/17 = 1.058 leases |
 //! | a follower keeps its vow not to vote | 1 lease from the grant's arrival, its own | at least 16/17 = 0.941 leases |
 //! | the primary relies on the vow | 7/8 lease from making the grant, its own | at most 7/8 · 16/15 = 0.933 leases |
 //!
-//! In each pair the first ends before the second.
+//! In the first pair of rows the follower's span ends before the primary's; in the second pair the primary's ends first.
 //!
 //! # Suspended nodes
 //! A stopped process, or a machine that sleeps, is a node whose time jumps. When it resumes, its leases have expired by its own
-//! clock, so it shows no stale data and, as primary, decides nothing before a quorum has answered it again; what it decided before
-//! counts if a quorum has it, whatever the time. The others have declared it down, or have another primary, and readmit it. A node
-//! that was suspended for more than half a lease gives the others another lease, and a candidate another patience, before it takes
-//! their silence for failure. So a cluster that was suspended as a whole carries on as before, if its nodes resume within a lease
-//! of each other.
+//! clock, so it shows no stale data and, as primary, decides nothing before a quorum has answered it again; its earlier decisions
+//! count if a quorum has them, whatever the time. The other nodes have declared it down, or have another primary, and readmit it. A
+//! node that was suspended for more than half a lease allows the others another lease, and a candidate another patience, before it
+//! treats their silence as failure. So a cluster that was suspended as a whole continues as before if its nodes resume within a
+//! lease of each other.
 //!
-//! All this requires clocks that keep running while a node is suspended. If the clock stops with it (a virtual machine halted
-//! without notice, a monotonic clock that excludes the machine's sleep), the node shows stale data for up to a lease; what is
-//! committed is still safe, since commitment needs no clock.
+//! All this requires clocks that keep running while a node is suspended. If the clock stops with the node (a virtual machine halted
+//! without notice, a monotonic clock that excludes the machine's sleep), the node shows stale data for up to a lease. Committed
+//! entries are still safe, since committing needs no clock.
 
 use super::message::Body;
 use super::{Agreement, Flaw, Role, Stage};
 use crate::id::{NodeId, Time};
 
-/// How long a primary assumes that another node reads.
+/// How long a primary assumes that another node may read.
 pub(super) const fn of_others(lease: u64) -> u64 {
     lease.saturating_add(lease / 8)
 }
 
-/// How long a follower reads.
+/// How long a follower may read.
 const fn of_own(lease: u64) -> u64 {
     lease - lease / 16
 }
@@ -44,7 +44,7 @@ const VOW: u64 = 14;
 impl Agreement<'_> {
     /// Whether the tables of this node may be read: they lack no change that was answered, or that any other node can show.
     ///
-    /// `false` for a moment after each change, until all nodes have it.
+    /// Returns `false` for a moment after each change, until all nodes have it.
     pub fn is_current(&self, now: Time) -> bool {
         let now = now.max(self.clock);
         let settled = self.applied <= self.stable || self.has_flaw(Flaw::ReadsUnstable);
@@ -61,7 +61,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// At the primary: its term, once everything its predecessors decided is settled here.
+    /// At the primary: returns its term, once everything its predecessors decided is settled here.
     pub(crate) fn term(&self) -> Option<u32> {
         (self.role == Role::Primary && self.stable >= self.term.floor).then_some(self.epoch.0)
     }
@@ -71,8 +71,8 @@ impl Agreement<'_> {
         self.role == Role::Primary && now < self.term.serves_until
     }
 
-    /// Advances the time. If it has jumped, this node was suspended: that it heard nothing meanwhile says nothing about the others,
-    /// which may have been suspended too and resume a moment later.
+    /// Advances the time. If it has jumped, this node was suspended: that it heard nothing meanwhile proves nothing about the other
+    /// nodes, which may have been suspended too and resume a moment later.
     pub(super) fn go_on(&mut self, now: Time) {
         let slept = now.since(self.clock);
         self.clock = now.max(self.clock);
@@ -81,18 +81,18 @@ impl Agreement<'_> {
             return;
         }
         if self.role == Role::Primary {
-            // It serves again once a quorum has answered; until then it decides nothing.
+            // This node serves again once a quorum has answered; until then it decides nothing.
             self.term.since = self.clock;
             for heard in self.peers.iter_mut().filter_map(|peer| peer.heard.as_mut()) {
                 *heard = self.clock;
             }
         } else if self.stage == Stage::Member && self.primary.is_some() {
-            // (Others need not be asked for long.)
+            // Allows the primary another patience to be heard from before this node acts.
             self.act_at = self.act_at.max(self.clock.after(self.own_patience()));
         }
     }
 
-    /// At the primary: finds how long that holds, in sixteenths of a lease.
+    /// At the primary: determines how long it may serve, in sixteenths of a lease.
     pub(super) fn look_at_quorum(&mut self) {
         if self.role != Role::Primary {
             return;
@@ -120,8 +120,8 @@ impl Agreement<'_> {
         }
     }
 
-    /// At the primary: whether it is the only member and admits another. If the other is half of both memberships, an election may
-    /// need it before it may vote, and only this primary can give it the entry that lets it vote.
+    /// At the primary: whether it is the only member and is admitting another. If the other is half of both memberships, an
+    /// election may need it before it may vote, and only this primary can give it the entry that lets it vote.
     fn is_last(&self) -> bool {
         let others = self.peers.iter().enumerate().any(|(i, p)| p.member && i != self.me.index());
         !others && self.is_member(self.me) && self.pending.is_some_and(|p| p.joins)
@@ -147,7 +147,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// The answer to a node that asks for a lease.
+    /// Builds the answer to a node that requests a lease.
     pub(super) fn grant(&self, node: NodeId, sent: Time) -> Body {
         let covered = self.term.floor.max(self.stable);
         let up_to_date = self.peers.get(node.index()).is_some_and(|p| p.member && p.applied >= covered);
@@ -198,14 +198,14 @@ impl Agreement<'_> {
         } else {
             if !self.is_vowed() {
                 self.look_for_primary();
-                // The masters have had their turn. If they are all out, one of the other nodes must stand.
+                // The masters have had their turn. If they are all out, one of the other nodes must stand for election.
                 self.regent = self.settings.reach == super::Reach::All && self.is_voter(self.me);
             }
             self.act_at = now.after(self.own_patience().saturating_mul(2));
         }
     }
 
-    /// Asks the masters for a sign of life: the primary tells a node that is no longer a member and does not know.
+    /// Sends the masters a hello: a primary answers a node that is no longer a member and does not know it.
     fn look_for_primary(&mut self) {
         if self.primary.is_some() {
             self.step_down();
@@ -216,7 +216,7 @@ impl Agreement<'_> {
         self.stirred = true;
     }
 
-    /// At the primary: whether a member is to be declared down.
+    /// At the primary: whether a member must be declared down.
     pub(super) fn has_failed(&self, node: usize, peer: &super::Peer) -> bool {
         let lease = self.settings.lease;
         let is_there = peer.linked && self.is_its_process(NodeId::from_index(node), peer);

@@ -1,13 +1,13 @@
-//! Links go down and come up.
+//! Handles links that go down and come up.
 
 use super::peer::{Flow, owe};
 use super::{Agreement, Flaw, Role, Stage};
 use crate::id::{NodeId, Time};
 
 impl Agreement<'_> {
-    /// The link with the peer is down; messages in flight are lost. `ended`: the peer is known to have terminated, and is not
-    /// merely unreachable. Without leases, if all nodes vote, those that are left then decide without it, whatever their number.
-    /// Must be called before the peer can be readmitted.
+    /// Reports that the link with the peer is down, so messages in flight are lost. `ended`: the peer is known to have terminated,
+    /// rather than being merely unreachable. Without leases, if all nodes vote, the remaining nodes then decide without it,
+    /// whatever their number. Must be called before the peer can be readmitted.
     pub fn link_down(&mut self, now: Time, peer: NodeId, ended: bool) {
         self.go_on(now);
         let leaves_out =
@@ -19,7 +19,7 @@ impl Agreement<'_> {
         record.gone |= gone;
         self.lose_messages(peer);
         if self.primary == Some(peer) && self.settings.lease == 0 {
-            // If it is still primary it says so as soon as there is a new link.
+            // If it is still primary, it announces that as soon as there is a new link.
             self.primary = None;
             self.act_at = self.clock.after(self.own_patience());
         }
@@ -32,20 +32,22 @@ impl Agreement<'_> {
         self.settings.lease == 0 && self.settings.voters >= self.settings.nodes
     }
 
-    /// Some messages between the two may be lost. Equivalent to [`link_down`](Self::link_down) and [`link_up`](Self::link_up) at
-    /// both ends, except that neither end takes the other to have failed: the primary stays the same, and says so if it is not
-    /// primary any more. After this call, messages that the peer sent before its own must not be handled.
+    /// Reports that some messages between the two may be lost. Equivalent to [`link_down`](Self::link_down) and
+    /// [`link_up`](Self::link_up) at both ends, except that neither end takes the other to have failed: the primary stays the same,
+    /// and announces it if it is no longer primary. After this call, messages that the peer sent before its own call must not be
+    /// handled.
     pub fn link_renewed(&mut self, now: Time, peer: NodeId) {
         self.go_on(now);
         self.lose_messages(peer);
         self.greet(peer);
         if self.role != Role::Primary {
-            // A denial may have been lost; that it is still primary is shown by the log.
+            // An announcement that this node is not primary may have been lost. A primary needs none: its log shows that it is
+            // still primary.
             self.owe(peer, owe::HELLO);
         }
     }
 
-    /// Messages in flight to and from the peer are lost.
+    /// Records that messages in flight to and from the peer are lost.
     fn lose_messages(&mut self, peer: NodeId) {
         let member = self.participates(peer);
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
@@ -65,7 +67,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// There is a new link with the peer, on which nothing was sent. `life` identifies the process at its other end
+    /// Reports a new link with the peer, on which nothing has been sent. `life` identifies the process at its other end
     /// ([`NodeEntry::life`](crate::tables::NodeEntry::life)).
     pub fn link_up(&mut self, now: Time, peer: NodeId, life: u64) {
         self.go_on(now);
@@ -77,7 +79,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// Tells a peer what it needs to know when it has been told nothing.
+    /// Queues what a peer needs to know when it has been told nothing.
     fn greet(&mut self, peer: NodeId) {
         if peer.index() >= self.peers.len() {
             return;

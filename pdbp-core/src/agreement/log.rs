@@ -8,7 +8,7 @@ use crate::id::Epoch;
 /// The latest entries, in a ring; entry `i` is at `i` modulo its length.
 pub(super) struct Log<'a> {
     ring: ManagedSlice<'a, Option<Entry>>,
-    /// The entry before the first that is kept.
+    /// The position before the first entry kept.
     base: Position,
     last: Position,
 }
@@ -48,7 +48,7 @@ impl<'a> Log<'a> {
         self.ring.get(self.slot(index))?.as_ref()
     }
 
-    /// The epoch of an entry, or of the one before the first.
+    /// Returns the epoch of an entry, or of the position before the first one.
     pub(super) fn epoch_at(&self, index: u64) -> Option<Epoch> {
         if index == self.base.index {
             return Some(self.base.epoch);
@@ -60,13 +60,13 @@ impl<'a> Log<'a> {
         Some(Position { index, epoch: self.epoch_at(index)? })
     }
 
-    /// Whether there is room for an entry if all up to `droppable` may be dropped.
+    /// Whether there is room for an entry if all entries up to `droppable` may be dropped.
     pub(super) fn has_room(&self, droppable: u64) -> bool {
         let room = self.last.index - self.base.index < self.capacity() || self.base.index < droppable;
         room && self.last.index < LAST_INDEX
     }
 
-    /// Appends; `None` when there is no room.
+    /// Appends an entry; returns its index, or `None` if there is no room.
     pub(super) fn push(&mut self, entry: Entry, droppable: u64) -> Option<u64> {
         if !self.has_room(droppable) {
             return None;
@@ -81,7 +81,7 @@ impl<'a> Log<'a> {
         Some(index)
     }
 
-    /// Moves the entry at `to.index` to that epoch, if it was of an earlier one.
+    /// Moves the entry at `to.index` to the epoch of `to`, if its own epoch is earlier.
     pub(super) fn renew(&mut self, to: Position) {
         if self.epoch_at(to.index).is_none_or(|e| e >= to.epoch) {
             return;

@@ -3,18 +3,18 @@
 use crate::id::{Epoch, NodeId, PartId, Time};
 use crate::tables::{NodeEntry, PartEntry};
 
-/// A change of the tables: the content of a log entry.
+/// A change to the tables, the content of a log entry.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A no-op. The first entry of every primary, with which it commits what it has taken over.
+    /// A no-op: the first entry of a cluster, appended by a primary whose log is empty.
     Nothing,
-    /// Adds a row to NTA; the node becomes a member if it was none.
+    /// Adds a row to NTA; the node becomes a member if it was not one.
     NodeUp(NodeEntry),
     /// The node is no longer a member.
     NodeDown(NodeId),
     /// A part was registered.
     PartAdded(PartEntry),
-    /// A part was freed.
+    /// A part was removed.
     PartRemoved(PartId),
 }
 
@@ -27,7 +27,7 @@ pub struct Entry {
     pub change: Change,
 }
 
-/// A position in the log: entries at equal positions are equal, and so is everything before them.
+/// A position in the log: entries at equal positions are equal, and so are all entries before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Number of the entry; the first is 1.
@@ -37,22 +37,22 @@ pub struct Position {
 }
 
 impl Position {
-    /// Before the first entry.
+    /// The position before the first entry.
     pub const START: Self = Self { index: 0, epoch: Epoch(0) };
 }
 
-/// The last index of a log. No log gets there; the bound keeps sums of indices from overflowing.
+/// The last index of a log. No log gets that far; the bound keeps sums of indices from overflowing.
 pub(super) const LAST_INDEX: u64 = (1 << 48) - 1;
 
-/// The last epoch. No cluster gets there by elections; a corrupted message can contain it, and then nobody is elected any more.
+/// The last epoch. No cluster gets that far by elections, but a corrupted message can contain it; then nobody is elected any more.
 pub(super) const LAST_EPOCH: Epoch = Epoch(u32::MAX / 2 - 1);
 
 /// The two ballots of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ballot {
-    /// A pre-vote: asks for support and binds nobody.
+    /// A pre-vote: requests support but binds nobody.
     PreVote,
-    /// A vote: one for each node and epoch.
+    /// A vote: each node has one per epoch.
     Binding,
 }
 
@@ -61,17 +61,17 @@ pub enum Ballot {
 pub enum Fit {
     /// Its log matches the primary's up to `matched`.
     Fits,
-    /// It has another entry there, or none; everything up to `matched` is committed, and so equal to the primary's.
+    /// It has another entry there, or none. Everything up to `matched` is committed, and therefore equal to the primary's.
     Differs,
 }
 
-/// Nodes in one [`Body::Members`].
+/// Number of nodes in one [`Body::Members`].
 pub const MEMBERS: usize = 256;
 
-/// A message: the sender's epoch, and the content.
+/// A message: the sender's epoch and the content.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// The epoch that the sender was in.
+    /// The sender's epoch.
     pub epoch: Epoch,
     /// The content.
     pub body: Body,
@@ -80,7 +80,7 @@ pub struct Message {
 /// The content of a message. P: from the primary; F: to the primary; A: to any node.
 #[derive(Clone, Debug)]
 pub enum Body {
-    /// P: an entry, or news of the commit index.
+    /// P: an entry, or an update of the commit and stable indices.
     Append {
         /// The entry before.
         previous: Position,
@@ -91,7 +91,7 @@ pub enum Body {
         /// The entry with the index after `previous`.
         entry: Option<Entry>,
     },
-    /// F: how far the sender's log matches the primary's.
+    /// F: up to where the sender's log matches the primary's.
     Appended {
         /// The number of the last snapshot from this primary, 0 for none.
         round: u32,
@@ -102,7 +102,7 @@ pub enum Body {
         /// Whether the last [`Body::Append`] was accepted.
         fit: Fit,
     },
-    /// A: asks for a vote: in the binding ballot for the sender's epoch, in the pre-vote for the next.
+    /// A: requests a vote: in the binding ballot for the sender's epoch, in the pre-vote for the next one.
     Vote {
         /// Pre-vote or binding.
         ballot: Ballot,
@@ -111,55 +111,55 @@ pub enum Body {
     },
     /// A: the answer to [`Body::Vote`].
     Voted {
-        /// The ballot that was asked about.
+        /// The ballot it answers.
         ballot: Ballot,
-        /// The epoch of the question.
+        /// The epoch of the [`Body::Vote`] that it answers.
         asked: Epoch,
-        /// The vote.
+        /// Whether the vote is granted.
         granted: bool,
     },
-    /// F: asks for a lease.
+    /// F: requests a lease.
     Alive {
-        /// By the asker's clock.
+        /// When it was sent, by the sender's clock.
         sent: Time,
         /// The `stamp` of the last grant received.
         stamp: Time,
     },
-    /// P: the receiver votes for nobody for one lease.
+    /// P: a lease, during which the receiver votes for nobody.
     Grant {
         /// The `sent` of the [`Body::Alive`] that it answers.
         sent: Time,
         /// When it was made, by the primary's clock.
         stamp: Time,
-        /// Whether the tables may be read under it.
+        /// Whether the receiver may read its tables under it.
         readable: bool,
     },
-    /// A: the sender's epoch, as a reply to an older one, at the start of a session, or on stepping down.
+    /// A: the sender's epoch, in reply to an older one, at the start of a session, or on stepping down.
     Hello {
         /// Whether the sender is the primary of that epoch.
         leads: bool,
     },
     /// P: the receiver is not a member.
     Expelled,
-    /// A: the sender is not a member, or has lost its state, and asks for admission.
+    /// A: the sender is not a member, or has lost its state, and requests admission.
     Join {
-        /// Number of the attempt.
+        /// Number of the attempt to join.
         number: u32,
         /// Its row of NTA.
         entry: NodeEntry,
     },
     /// P: a snapshot begins.
     Begin {
-        /// Number of the attempt that it answers.
+        /// Number of the attempt to join that it answers.
         number: u32,
         /// Number of the snapshot.
         round: u32,
         /// The log continues after this entry.
         base: Position,
-        /// The rows contain everything up to here: log entries about the receiver up to here belong to earlier lives.
+        /// The rows contain everything up to here. Log entries up to here that concern the receiver belong to earlier lives.
         covered: u64,
     },
-    /// P: of a snapshot: which nodes are members.
+    /// P: part of a snapshot: which nodes are members.
     Members {
         /// The node of the first bit.
         first: u16,
@@ -168,14 +168,14 @@ pub enum Body {
     },
     /// P: part of a snapshot: a row of the tables.
     Row {
-        /// The change that makes the row.
+        /// The change that creates the row.
         change: Change,
     },
     /// P: the end of a snapshot.
     End,
     /// F: a request for a change.
     Request {
-        /// The asker's number for the request.
+        /// The requester's number for the request.
         number: u32,
         /// The requested change.
         change: Change,
@@ -184,7 +184,7 @@ pub enum Body {
     Answer {
         /// Number of the request.
         number: u32,
-        /// `false`: the table is full.
+        /// Whether the change was accepted; if not, the table is full.
         accepted: bool,
     },
 }

@@ -1,7 +1,7 @@
 //! Agreement on the tables NTA and PTA: one log, sequenced by a primary, with a standby that takes over by election.
 //!
-//! This is Raft (Ongaro 2014: pre-votes, leases, one membership change at a time), as a state machine without clock, links or
-//! memory of its own. Messages are generated from cursors when a link has room for them; there are no outboxes.
+//! This is Raft (Ongaro 2014: pre-votes, leases, one membership change at a time), implemented as a state machine that has no
+//! clock, links or memory of its own. Messages are generated from cursors when a link has room for them; there are no outboxes.
 //!
 //! ```text
 //!  asker ── Request ─▶ primary ── Append ─▶ all ── Appended{matched} ─▶ quorum: committed
@@ -19,111 +19,112 @@
 //! | `Request`, `Answer` | changes |
 //!
 //! # Why two primaries cannot both commit
-//! A quorum is more than half of the members, or exactly half including the lowest-numbered: any two quorums of one membership
+//! A quorum is more than half of the members, or exactly half including the lowest-numbered, so any two quorums of one membership
 //! share a node. While a membership change is in a node's log and not known to be committed, that node needs quorums of both
-//! memberships. A change E is committed by a quorum of the old members that hold E. Whoever is elected later has met one of them
-//! and holds E too (a voter refuses candidates whose last entry is older than its own), and whoever holds E counts the new members.
-//! So a membership is left only when all later primaries know of it. An entry counts as committed only in its primary's own epoch;
-//! a new primary moves its last entry into its epoch, so that terms take no room. Entries of an earlier epoch that follow that
-//! entry elsewhere are void: somebody became leader without them, so nobody has committed them. Before an entry is committed, every
-//! master that has not failed must have it as well, or the standby could not be elected. If no master can be elected, because
-//! others have more entries or all masters are out, another node campaigns, and gives way to the first master that has everything.
+//! memberships. A change E is committed by a quorum of the old members that hold E. Any primary elected later has met one of them
+//! and holds E too (a voter refuses candidates whose last entry is older than its own), and a node that holds E counts the new
+//! members. So a membership is abandoned only when all later primaries know of it. An entry counts as committed only in its
+//! primary's own epoch. A new primary moves its last entry into its own epoch, so terms take no room in the log. Entries of an
+//! earlier epoch that follow that entry in other logs are void: a primary was elected without them, so nobody has committed them.
+//! Before an entry is committed, every master that has not failed must have it as well, or the standby could not be elected. If no
+//! master can be elected, because others have more entries or all masters are out, another node campaigns, and gives way to the
+//! first master that has everything.
 //!
-//! If a primary cannot commit its membership change E, because one of the new members has failed meanwhile, it steps down. When it
-//! campaigns again the votes of the old members suffice, and with those alone it becomes leader without E. Only the node that
-//! proposed E may do so, and only while its log ends in its own last term. Then nobody has committed E: it has not itself; and a
-//! later primary that had would have done so with a quorum of the old members, whose logs then end in a later epoch and which
-//! refuse to vote for a log that ends in an earlier one. Once it commits anything, a quorum of the old members likewise refuses any
-//! node that still holds E.
+//! If a primary cannot commit its membership change E because one of the new members has failed meanwhile, it steps down. When it
+//! campaigns again, the votes of the old members suffice, and with those alone it becomes leader without E. Only the node that
+//! proposed E may do so, and only while its log ends in its own last term. Nobody can have committed E then. This node has not. A
+//! later primary that had would have done so with a quorum of the old members; the logs of that quorum then end in a later epoch,
+//! and its members refuse to vote for a log that ends in an earlier one. Once this node commits anything, a quorum of the old
+//! members likewise refuses any node that still holds E.
 //!
 //! A node that has lost its state may have forgotten a vote. It votes again once the NodeUp entry that admits it is in its log; an
 //! entry of an earlier life, which a snapshot may have after its base, does not count. Before that, a NodeDown was committed
-//! without it, by a quorum of the others, which from then on count without it. Whoever was elected with the forgotten vote needed a
-//! quorum of those as well, and so does the next candidate: the two quorums share a node that has not forgotten.
+//! without the node, by a quorum of the others, which from then on count without it. A primary elected with the forgotten vote
+//! needed a quorum of those others as well, and so does the next candidate: the two quorums share a node that has not forgotten.
 //!
 //! # Voters and learners, and clusters that grow
-//! Nodes with an index below [`Settings::voters`] vote, all others are learners: they get the log, leases and answers like any
-//! member, but are in no quorum, grant no votes and never campaign. *Members* above means members that vote. The argument holds
+//! Nodes with an index below [`Settings::voters`] vote; all others are learners: they get the log, leases and answers like any
+//! member, but belong to no quorum, grant no votes and never campaign. *Members* above means voting members. The argument holds
 //! unchanged, for three reasons. All nodes have the same number of voters, so all derive the same electorate from one membership. A
-//! NodeUp or NodeDown of a learner does not change the electorate, so the quorums before and after it are the same. And what a
-//! learner forgets is not a vote, so any number of learners may lose their state at any time. If a learner's vote were counted, it
-//! would make a quorum that need not share a node with the next.
+//! NodeUp or NodeDown of a learner does not change the electorate, so the quorums before and after it are the same. And a learner
+//! has no votes to forget, so any number of learners may lose their state at any time. If a learner's vote were counted, it could
+//! form a quorum that need not share a node with the next.
 //!
-//! A voter that is unreachable still counts until its NodeDown is committed. Otherwise, one side of a partition would decide
-//! without the other, and the other without it.
+//! An unreachable voter still counts until its NodeDown is committed. Otherwise, the two sides of a partition would each decide
+//! without the other.
 //!
-//! Members that are known to have terminated are left out only if all nodes vote (see below): those that are left have then agreed
-//! to everything that any of them holds. A learner, on the other hand, may hold something decided by voters that have terminated
-//! and that no other voter has.
+//! Members that are known to have terminated are left out only if all nodes vote (see below): the remaining members have then
+//! agreed to everything that any of them holds. A learner, in contrast, may hold something that voters decided which have since
+//! terminated, and that no other voter has.
 //!
 //! Learners do affect when an entry is *stable*, since they read (see below): a silent learner delays answers until it has been
 //! declared down and its lease has expired.
 //!
-//! With [`Start::Alone`] a founder begins as the only member; all others, voters included, join by [`Start::Joining`]. Each is
+//! With [`Start::Alone`] a founder begins as the only member; all others, voters included, join through [`Start::Joining`]. Each is
 //! admitted by an entry of its own, so the memberships form one chain that begins with the founder alone, and each differs from the
 //! next by one node: the argument about quorums holds from the first entry on. **The founder decides alone until an entry that
 //! admits a second voter is decided; of two voters it still suffices, being the lower; from the entry that admits the third on, it
 //! needs one of the others.** That entry is decided by quorums of both memberships, that is, by the founder and one other, whereas
-//! the two others are no quorum before they have it: so at no moment can the founder decide one thing and they another. If the
-//! founder fails, what only it knew of this is lost with it: until one of the others has heard that the entry is decided, they
-//! cannot go on without the founder, since it may as well have given the entry up and decided something else alone. Nobody shows
-//! the third voter before that.
+//! the two others form no quorum before they have it. So at no moment can the founder decide one thing and the other two another.
+//! If the founder fails, knowledge that only it had of this entry is lost with it. Until one of the other two has heard that the
+//! entry is decided, they cannot go on without the founder, since it might have withdrawn the entry and decided something else
+//! alone. Nobody shows the third voter before that.
 //!
-//! This requires that a cluster is founded *once*: a founder that loses its state and founds again begins a second chain, with
-//! epochs and indices of the first. It must return by [`Start::Joining`]. Whoever starts nodes must ensure that: no message between
-//! nodes distinguishes a founder that begins from one that begins again. (`pdbp-net` gives each cluster an id, so that a second one
-//! never mixes with the first, and lets the masters of the first contact whatever listens at their founder's address.) With one
-//! voter nobody is left to admit it: **the cluster ends with its only voter**. Learners then show nothing once their leases
-//! (without leases: their links) are gone.
+//! This requires that a cluster is founded *once*. A founder that loses its state and founds again begins a second chain, with the
+//! epochs and indices of the first; it must return through [`Start::Joining`]. Whoever starts the nodes must ensure this: no
+//! message between nodes distinguishes a founder that begins from one that begins again. (`pdbp-net` gives each cluster an id, so
+//! that a second one never mixes with the first, and lets the masters of the first contact whatever listens at their founder's
+//! address.) If the only voter fails, nobody is left to admit it again: **the cluster ends with its only voter**. Learners show
+//! nothing once their leases (without leases: their links) are gone.
 //!
 //! # Places that pass to other processes
-//! A process of an open cluster that is declared down may keep running, unaware of it: it was partitioned or suspended. Its place,
-//! and with it its index, may pass to another process, and then two processes claim to be this node. For everything said here they
-//! are two nodes: the first is a member until its NodeDown, the second from its NodeUp on, which is proposed once the NodeDown is
-//! stable. So a NodeUp names a process ([`NodeEntry::life`](crate::tables::NodeEntry::life)), and a node that counts votes, vows or
-//! log positions counts those of the process that its own log names; what comes from another one is ignored
-//! ([`link_up`](Agreement::link_up) says which is at the other end of a link). Otherwise the vote of a voter that was declared
-//! down, and whose place has passed on, could form a quorum with a node that has not met its successor yet. Granting votes needs no
-//! such care: as always, an old log gets none.
+//! A process of an open cluster that is declared down may keep running, unaware of it, because it was partitioned or suspended. Its
+//! place, and with it its index, may pass to another process, and then two processes claim to be this node. For the arguments here
+//! they are two nodes: the first is a member until its NodeDown, the second from its NodeUp on, which is proposed once the NodeDown
+//! is stable. Therefore a NodeUp identifies a process ([`NodeEntry::life`](crate::tables::NodeEntry::life)), and a node that counts
+//! votes, vows or log positions counts only those of the process identified in its own log and ignores those of any other
+//! ([`link_up`](Agreement::link_up) reports which process is at the other end of a link). Otherwise a voter that was declared down,
+//! and whose place has passed on, could form a quorum with a node that has not met its successor yet. Granting votes needs no such
+//! care: as always, an old log gets none.
 //!
-//! Lives of a place rise along the log: a process that returns after another was admitted stays out. An entry that admits another
-//! process to a node's own place admits nobody on that node. A learner's place passes on in the same way, so that nobody mistakes
-//! what one process says of the tables for the other's word.
+//! The lives of a place rise along the log: a process that returns after another was admitted stays out. If an entry admits another
+//! process to a node's own place, that node does not take it as its own admission. A learner's place passes on in the same way, so
+//! nobody mistakes one process's reports about the tables for the other's.
 //!
 //! # Why lookups are linearizable
 //! A node shows its tables only under a lease, and only if everything it has applied is *stable*: applied at all nodes that may
-//! show theirs. So what one node shows, no node lacks that shows its tables later; and requests are answered only when stable. A
-//! primary grants leases only while a quorum has vowed not to vote, and only to nodes that have applied everything stable and
-//! everything that was in its log when it became leader, which includes all that its predecessors committed. A node that is known
-//! to have terminated shows nothing, whatever its lease, so once it is declared down nobody waits for the lease to expire. A new
-//! primary assumes that everybody, member or not, has a lease from its predecessor until one lease has passed; a founder that
-//! begins alone has no predecessor, and shows its tables at once. With `lease` 0 there are no leases, and all this holds as long as
-//! links fail only because their nodes have.
+//! show theirs. So anything one node shows is also known to every node that shows its tables later; and requests are answered only
+//! when stable. A primary grants leases only while a quorum has vowed not to vote, and only to nodes that have applied everything
+//! stable and everything that was in its log when it became leader, which includes all that its predecessors committed. A node that
+//! is known to have terminated shows nothing, whatever its lease, so once it is declared down nobody waits for the lease to expire.
+//! A new primary assumes that every node, member or not, has a lease from its predecessor until one lease has passed; a founder
+//! that begins alone has no predecessor, and shows its tables at once. With `lease` 0 there are no leases, and all this holds as
+//! long as links fail only because their nodes have failed.
 //!
 //! # What a cluster survives
-//! * Any number of slow, stopped or partitioned nodes, and of lost links. Without a quorum there are no decisions; the cluster goes
-//!   on once one can talk again.
-//! * Nodes that lose their state, as long as those that keep theirs are a quorum of the members, and also of the members that a
-//!   pending change leads to, unless its proposer is among them. So of three or more nodes one after the other, each once the one
-//!   before was declared down; of two nodes the one with the higher number. Until the change is committed, a node that is about to
-//!   be declared down although it was merely silent counts as failed if the primary fails too, and so does one that is about to be
-//!   admitted. Otherwise the state is lost, and the cluster must be started again.
+//! * Any number of slow, stopped or partitioned nodes, and of lost links. Without a quorum there are no decisions; the cluster
+//!   continues once a quorum can communicate again.
+//! * Nodes that lose their state, as long as the nodes that keep theirs are a quorum of the members, and also of the members that
+//!   result from a pending change, unless its proposer is among them. So of three or more nodes, one after the other, each once the
+//!   one before has been declared down; of two nodes, the one with the higher number. Until the change is committed, a node that is
+//!   about to be declared down although it was merely silent counts as failed if the primary fails too, and so does one that is
+//!   about to be admitted. Otherwise the state is lost, and the cluster must be started again.
 //! * Any number of learners that fail or lose their state, at any time.
 //! * Without leases, if all nodes vote: termination of all members but one, if it is known, unless the others terminate while a
-//!   node is being admitted. Those that are left need not wait for them: as links fail only because their nodes have, nobody has
-//!   decided against them, and what they lack was shown nowhere. Under leases that knowledge does not help: a node that was stopped
-//!   or partitioned for longer than a lease may hear on its return that all those have terminated which meanwhile had declared it
-//!   down and admitted others.
+//!   node is being admitted. The remaining nodes need not wait for them: since links fail only because their nodes have failed,
+//!   nobody has decided against the remaining nodes, and anything they lack was never shown. Under leases that knowledge does not
+//!   help: a node that was stopped or partitioned for longer than a lease may hear on its return that all those have terminated
+//!   which meanwhile had declared it down and admitted others.
 //!
 //! # Bounds
-//! The log keeps what any member lacks, and otherwise the latest entries. When three quarters of it are needed by members, requests
-//! wait, and nodes are admitted only while a slot is left for a NodeDown. A node is admitted once all members have everything
-//! before the point where its log begins. So any member that is elected can bring any other up to date from its log, which matters
-//! because that one may be needed for the quorum that declares a node down. Elections add no entries, and only one membership
-//! change is in progress at a time: what is not committed never fills a log of [`LEAST_LOG`], and what failed members lack is
-//! dropped in favour of a NodeDown. A node that needs dropped entries starts from a snapshot: rows as they are when sent, then the
-//! log from where the snapshot began, whose entries are idempotent. If that needs more room than the table has, it starts over.
-//! Nothing else grows.
+//! The log keeps everything that any member lacks, and otherwise the latest entries. When members need three quarters of it,
+//! requests wait, and nodes are admitted only while a slot is left for a NodeDown. A node is admitted once all members have
+//! everything before the point where its log begins. So any member that is elected can bring any other up to date from its log,
+//! which matters because the other member may be needed for the quorum that declares a node down. Elections add no entries, and
+//! only one membership change is in progress at a time: uncommitted entries never fill a log of [`LEAST_LOG`], and entries that
+//! only failed members lack are dropped in favour of a NodeDown. A node that needs dropped entries starts from a snapshot: the rows
+//! as they are when sent, then the log from where the snapshot began, whose entries are idempotent. If that needs more room than
+//! the table has, the node starts over. Nothing else grows.
 mod election;
 mod joining;
 mod lease;
@@ -156,9 +157,9 @@ pub use unlinked::Reach;
 pub(crate) use unlinked::Unlinked;
 pub use wire::MESSAGE;
 
-/// A replica of the tables, as the agreement sees it. Changes are idempotent.
+/// A replica of the tables, in the form that the agreement uses. Changes are idempotent.
 pub trait Replica {
-    /// Makes a change. There is room for it.
+    /// Makes a change. The agreement ensures that there is room for it.
     fn apply(&mut self, change: &Change);
 
     /// Whether [`apply`](Self::apply) of the change would alter nothing.
@@ -167,15 +168,15 @@ pub trait Replica {
     /// Number of parts that can still be added.
     fn room(&self) -> usize;
 
-    /// The first row at or after a cursor, as the change that makes it, and the cursor after it. Cursors start at 0; a row keeps
-    /// its cursor until it is removed.
+    /// Returns the first row at or after a cursor, as the change that creates it, and the cursor after it. Cursors start at 0; a
+    /// row keeps its cursor until it is removed.
     fn row(&self, cursor: u64) -> Option<(Change, u64)>;
 
     /// Removes all rows.
     fn clear(&mut self);
 }
 
-/// Something that the host should know.
+/// An event for the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -183,16 +184,16 @@ pub enum Event {
     Answered {
         /// Its number.
         number: u32,
-        /// Whether the change was made, on all nodes. Otherwise the table is full.
+        /// Whether the change was made, on all nodes. If not, the table is full.
         accepted: bool,
     },
     /// The node is no longer a member.
     MemberDown(NodeId),
     /// The node is a member (again).
     MemberUp(NodeId),
-    /// This node is no longer a member. It asks for admission again.
+    /// This node is no longer a member. It requests admission again.
     Expelled,
-    /// There is another primary.
+    /// Another node is primary.
     NewPrimary {
         /// Which.
         node: NodeId,
@@ -211,7 +212,7 @@ enum Role {
 /// A node's stage of membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Not a member; asks for admission.
+    /// Not a member; requests admission.
     Asking,
     /// Receives a snapshot.
     Installing,
@@ -221,7 +222,7 @@ enum Stage {
     Member,
 }
 
-/// Rules that tests break, to see that the checks notice.
+/// Rules that tests break to check that violations are noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     MinorityCommits,
@@ -253,20 +254,20 @@ pub struct Agreement<'a> {
     epoch: Epoch,
     voted: Option<NodeId>,
     role: Role,
-    /// Stands for election although it is not a master.
+    /// Whether this node stands for election although it is not a master.
     regent: bool,
     primary: Option<NodeId>,
     stage: Stage,
-    /// The epoch in which it became a member: a node that denies it in an earlier epoch did so before.
+    /// The epoch in which this node became a member. A node that denies the membership in an earlier epoch did so before that.
     since: Epoch,
     commit: u64,
     applied: u64,
     stable: u64,
-    /// Up to here the log is known to match the primary's.
+    /// Up to this index the log is known to match the primary's.
     matched: u64,
     pending: Option<Pending>,
-    /// The last membership change that it proposed as primary, and the last of its epochs since then in which its log contained
-    /// that change.
+    /// The last membership change that this node proposed as primary, and the last of its epochs since then in which its log
+    /// contained that change.
     proposed: Option<Position>,
     clock: Time,
     /// When to act on a missing primary, or on not being a member.
@@ -274,7 +275,7 @@ pub struct Agreement<'a> {
     alive_at: Time,
     vow_until: Time,
     lease_until: Time,
-    /// The stamp of the last grant.
+    /// The stamp of the last grant received.
     stamp: Time,
     /// Numbers of the snapshot and of the attempt to join.
     round: u32,
@@ -300,7 +301,7 @@ pub struct Agreement<'a> {
 }
 
 impl<'a> Agreement<'a> {
-    /// A replica whose tables are empty.
+    /// Creates a replica whose tables are empty.
     ///
     /// # Errors
     /// [`SettingsError`] if the settings or the storage cannot work.
@@ -311,7 +312,7 @@ impl<'a> Agreement<'a> {
         let member = settings.start != Start::Joining;
         let together = settings.start == Start::Together;
         unlinked.fill_with(|| Unlinked::new(together));
-        // A founder has no links yet: all other places are vacant.
+        // A founder has no links yet, and all other places are vacant.
         let linked = settings.start != Start::Alone;
         peers.fill_with(|| Peer { member: together, linked, ..Peer::default() });
         if let Some(own) = peers.get_mut(me.index()) {
@@ -377,7 +378,7 @@ impl<'a> Agreement<'a> {
         false
     }
 
-    /// Starts the clock, which stood still until now. The first candidate does not wait.
+    /// Starts the clock, which has stood still until now. The first candidate does not wait.
     pub fn begin(&mut self, now: Time) {
         self.clock = now;
         let waits = if self.stage == Stage::Member && self.me.index() > 0 { self.own_patience() } else { 0 };
@@ -400,22 +401,22 @@ impl<'a> Agreement<'a> {
         self.epoch
     }
 
-    /// All entries up to this index are committed.
+    /// The index up to which all entries are committed.
     pub fn commit_index(&self) -> u64 {
         self.commit
     }
 
-    /// All entries up to this index are in this node's tables.
+    /// The index up to which all entries are in this node's tables.
     pub fn applied_index(&self) -> u64 {
         self.applied
     }
 
-    /// All entries up to this index are in the tables of all nodes that may show theirs, as far as this node knows.
+    /// The index up to which, as far as this node knows, all entries are in the tables of all nodes that may show theirs.
     pub fn stable_index(&self) -> u64 {
         self.stable
     }
 
-    /// The next event, if any.
+    /// Takes the next event, if any.
     pub fn next_event(&mut self) -> Option<Event> {
         if core::mem::take(&mut self.expelled) {
             return Some(Event::Expelled);
@@ -452,7 +453,7 @@ impl<'a> Agreement<'a> {
         None
     }
 
-    /// Takes a message. `now` must not decrease.
+    /// Processes a message. `now` must not decrease.
     pub fn handle(&mut self, now: Time, from: NodeId, message: Message, replica: &mut impl Replica) {
         self.go_on(now);
         if from == self.me || !self.is_linked(from) {
@@ -462,7 +463,7 @@ impl<'a> Agreement<'a> {
         self.advance(replica);
     }
 
-    /// Does what is due. Returns when to call it again at the latest if nothing happens before.
+    /// Does the work that is due. Returns the latest time for the next call if nothing happens before.
     pub fn tick(&mut self, now: Time, replica: &mut impl Replica) -> Option<Time> {
         self.go_on(now);
         self.run_timers();

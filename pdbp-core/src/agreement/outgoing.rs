@@ -6,8 +6,8 @@ use super::{Agreement, Replica, Role, Stage};
 use crate::id::{Epoch, NodeId};
 
 impl Agreement<'_> {
-    /// The next node that has a message and `has_room`, in turns. When there is nothing to send, further calls check a single flag
-    /// until something happens.
+    /// Returns the next node for which there is a message and that `has_room`, in turns. When there is nothing to send, further
+    /// calls check a single flag until something happens.
     pub fn next_receiver(&mut self, mut has_room: impl FnMut(NodeId) -> bool) -> Option<NodeId> {
         if !self.stirred {
             return None;
@@ -29,7 +29,7 @@ impl Agreement<'_> {
         None
     }
 
-    /// Whether there is a message to the node. O(1).
+    /// Whether there is a message for the node. O(1).
     pub fn has_message(&self, to: NodeId) -> bool {
         let Some(peer) = self.peers.get(to.index()).filter(|p| p.linked && to != self.me) else {
             return false;
@@ -65,7 +65,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// The next message to the node, if any. It counts as sent: it arrives, or the link goes down or is renewed.
+    /// Takes the next message to the node, if any. It counts as sent: it arrives, or the link goes down or is renewed.
     pub fn next_message(&mut self, to: NodeId, replica: &impl Replica) -> Option<Message> {
         if !self.has_message(to) {
             return None;

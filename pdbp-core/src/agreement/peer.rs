@@ -1,10 +1,10 @@
-//! A replica's knowledge of each node, and quorums.
+//! What a replica knows of each node, and quorums.
 
 use super::message::{Ballot, Change};
 use super::{Agreement, Flaw};
 use crate::id::{Epoch, NodeId, Time};
 
-/// What a node is to be told besides the log, as bits.
+/// What a node is still to be told in addition to the log, as bits.
 pub(super) mod owe {
     pub(crate) const HELLO: u8 = 1;
     pub(crate) const EXPELLED: u8 = 2;
@@ -21,34 +21,34 @@ pub(super) enum Flow {
     /// No transfer: the node is not a member and has not asked for admission.
     #[default]
     Idle,
-    /// To be asked how far its log matches.
+    /// The node is to be asked up to where its log matches.
     Probe,
-    /// Has been asked.
+    /// The node has been asked.
     Probing,
-    /// Receives entries as they come.
+    /// The node receives entries as they come.
     Stream,
-    /// Receives a snapshot: the `Begin` message is next.
+    /// The node receives a snapshot: the `Begin` message is next.
     Begin,
-    /// The members from this node on are next.
+    /// The snapshot's members from this node on are next.
     Members(u16),
-    /// The row with this cursor is next.
+    /// The snapshot's row with this cursor is next.
     Rows(u64),
 }
 
-/// A replica's knowledge of a node. One per node, in [`Storage`](super::Storage).
+/// What a replica knows of another node. One per node, in [`Storage`](super::Storage).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peer {
-    /// Whether it is a member, as far as is committed and applied here.
+    /// Whether it is a member, according to the entries committed and applied here.
     pub(super) member: bool,
     pub(super) linked: bool,
-    /// The life of the process that is, or was last, a member as this node, as far as is applied here.
+    /// The life of the process that is, or was last, a member as this node, according to the entries applied here.
     pub(super) life: u64,
-    /// The life of the process at the other end of the link, now or last.
+    /// The life of the process that is, or was last, at the other end of the link.
     pub(super) link_life: u64,
     /// Whether it will never vote again, at least not before it is readmitted.
     pub(super) ended: bool,
-    /// Whether it is known to have terminated, whatever that means for votes: it shows nothing any more, even if its lease has not
-    /// expired.
+    /// Whether it is known to have terminated, regardless of what that means for votes: it no longer shows its tables, even if its
+    /// lease has not expired.
     pub(super) gone: bool,
     /// At the primary: whether it has lost its state.
     pub(super) lost: bool,
@@ -63,34 +63,34 @@ pub(crate) struct Peer {
     pub(super) applied: u64,
     pub(super) told_commit: u64,
     pub(super) told_stable: u64,
-    /// When the primary last heard from it, or its predecessor may have granted it a lease; `None`: never.
+    /// When the primary last heard from it, or its predecessor may have granted it a lease. `None` if never.
     pub(super) heard: Option<Time>,
-    /// A lease that it has asked for.
+    /// The time of a lease request that has not been answered.
     pub(super) alive: Option<Time>,
     /// When the last grant that it is known to have received was made.
     pub(super) stamp: Option<Time>,
     /// A request that is not in the log yet; for a node that joins, its row.
     pub(super) request: Option<(u32, Change)>,
-    /// Number of its last request in this session and term: an asker in doubt repeats a request, which must not be carried out
+    /// Number of its last request in this session and term. A requester in doubt repeats a request, which must not be carried out
     /// twice.
     pub(super) asked: Option<u32>,
-    /// A request to be answered when this index is stable.
+    /// A request to be answered once this index is stable.
     pub(super) waits: Option<(u32, u64)>,
     pub(super) answer: Option<(u32, bool)>,
-    /// Number of the attempt to join.
+    /// Number of its attempt to join.
     pub(super) join: Option<u32>,
-    /// The attempt with which it was admitted, in this session: earlier ones were delayed.
+    /// The attempt with which it was admitted in this session. Joins with lower or equal numbers are delayed messages.
     pub(super) admitted: Option<u32>,
-    /// The entry after which the log of a joining node begins.
+    /// For a joining node: the entry after which its log begins.
     pub(super) base: u64,
-    /// A joining node is admitted once it has applied this index.
+    /// For a joining node: it is admitted once it has applied this index.
     pub(super) goal: u64,
-    /// The entry that last declared it down, as far as is known in this term.
+    /// The entry that last declared it down, as far as this term knows.
     pub(super) left: u64,
 }
 
 impl Peer {
-    /// Resets what belongs to a term as primary.
+    /// Resets the state that belongs to a term as primary.
     pub(super) fn start_term(&mut self, now: Time, next: u64) {
         let Self { member, linked, life, link_life, ended, owes, voted, .. } = *self;
         *self = Self {
@@ -115,17 +115,17 @@ pub(super) struct Pending {
     pub(super) index: u64,
     pub(super) node: NodeId,
     pub(super) joins: bool,
-    /// For a joining node: its process.
+    /// For a joining node: the life of its process.
     pub(super) life: u64,
 }
 
-/// The count of one electorate.
+/// The vote count of one electorate.
 #[derive(Default)]
 struct Count {
     members: usize,
     ayes: usize,
     lowest: Option<bool>,
-    /// Members that have not terminated and do not say aye.
+    /// Members that have not terminated and do not vote aye.
     reluctant: usize,
 }
 
@@ -138,8 +138,8 @@ impl Count {
     }
 
     /// More than half, or exactly half including the lowest-numbered member, or all that have not terminated. Members that have
-    /// terminated are not simply left out of the count: before that, they may have decided with others something that half of the
-    /// rest does not know. Under leases nobody counts as terminated; see the [module](super).
+    /// terminated are not simply left out of the count: before terminating, they may have decided, together with others, something
+    /// that half of the remaining members do not know. Under leases nobody counts as terminated; see the [module](super).
     fn is_quorum(&self) -> bool {
         let half = self.ayes * 2 == self.members && self.lowest == Some(true);
         self.ayes * 2 > self.members || half || (self.reluctant == 0 && self.ayes > 0)
@@ -147,8 +147,8 @@ impl Count {
 }
 
 impl Agreement<'_> {
-    /// Whether the nodes for which `aye` holds form a quorum: of the committed membership and, while a change is pending, also of
-    /// the membership that it leads to.
+    /// Whether the nodes for which `aye` holds form a quorum of the committed membership and, while a change is pending, also of
+    /// the membership that results from it.
     pub(super) fn is_quorum(&self, aye: impl Fn(NodeId, &Peer) -> bool) -> bool {
         let (old, new) = self.count(aye);
         if self.has_flaw(Flaw::MinorityCommits) && self.role == super::Role::Primary {
@@ -160,7 +160,7 @@ impl Agreement<'_> {
         old.is_quorum() && new.is_quorum()
     }
 
-    /// Whether they form a quorum of the committed membership, whatever change is pending.
+    /// Whether these nodes form a quorum of the committed membership, regardless of any pending change.
     pub(super) fn is_quorum_of_old(&self, aye: impl Fn(NodeId, &Peer) -> bool) -> bool {
         self.count(aye).0.is_quorum()
     }
@@ -199,7 +199,7 @@ impl Agreement<'_> {
     }
 
     /// Whether the process at the other end of the link is the one that is a member as this node, or that a pending entry admits.
-    /// What an earlier or later holder of the place says does not count.
+    /// Messages from an earlier or later holder of the place do not count.
     pub(super) fn is_its_process(&self, node: NodeId, peer: &Peer) -> bool {
         let life = match self.pending {
             Some(pending) if pending.joins && pending.node == node => pending.life,
@@ -213,7 +213,7 @@ impl Agreement<'_> {
         self.stage == super::Stage::Member
     }
 
-    /// Whether the node is a member, and that process is at the other end of the link.
+    /// Whether the node is a member, and the process that holds its place is at the other end of the link.
     pub(crate) fn is_member_there(&self, node: NodeId) -> bool {
         let peer = self.peers.get(node.index());
         self.is_member(node) && peer.is_none_or(|peer| self.is_its_process(node, peer))

@@ -1,4 +1,4 @@
-//! Replication: the log goes from the primary to all nodes, is committed by a quorum, and applied.
+//! Replication: the primary sends its log to all nodes; a quorum commits it, and all nodes apply it.
 
 use super::message::{Body, Change, Entry, Fit, Position};
 use super::peer::{Flow, Pending, owe};
@@ -7,7 +7,7 @@ use crate::id::NodeId;
 use crate::tables::NodeEntry;
 
 impl Agreement<'_> {
-    /// The membership change that an entry would be if it were appended now.
+    /// Returns the membership change that an entry would be if it were appended now.
     fn membership_change(&self, index: u64, change: &Change) -> Option<Pending> {
         let (node, joins, life) = match change {
             Change::NodeUp(entry) => (entry.id, true, entry.life),
@@ -28,7 +28,7 @@ impl Agreement<'_> {
         self.log.push(entry, droppable)?;
         if let Some(Pending { node, joins, .. }) = pending {
             if let Some(peer) = self.peers.get_mut(node.index()).filter(|_| joins) {
-                // The process admitted is not the one that terminated.
+                // The process being admitted is not the one that terminated.
                 peer.ended = false;
             }
             self.pending = pending;
@@ -39,10 +39,10 @@ impl Agreement<'_> {
         Some(index)
     }
 
-    /// At the primary: appends an entry of its own.
+    /// At the primary: appends an entry.
     pub(super) fn propose(&mut self, change: Change) -> Option<u64> {
         let adds = matches!(change, Change::PartAdded(_));
-        // Entries that only failed members lack may be dropped for their sake, so that they can be declared down.
+        // Entries that only failed members lack may be dropped to make room, so that these members can be declared down.
         let repairs = matches!(change, Change::NodeDown(_)) || !self.is_member(self.me);
         let index = self.push(Entry { epoch: self.epoch, change }, self.droppable(!repairs))?;
         if self.pending.is_some_and(|p| p.index == index) {
@@ -54,8 +54,9 @@ impl Agreement<'_> {
         Some(index)
     }
 
-    /// The index up to which entries may leave the log: applied here, and needed by no member; if `strict`, not even by a failed
-    /// one. A member may be needed for the quorum that declares it, or another, down, and only the log brings it there.
+    /// Returns the index up to which entries may leave the log: those applied here that no member needs; if `strict`, not even a
+    /// failed one. A member may be needed for the quorum that declares it, or another member, down, and only the log can bring it
+    /// up to date.
     pub(super) fn droppable(&self, strict: bool) -> u64 {
         let needs = |(i, p): (usize, &super::Peer)| {
             let counts = p.member && !p.lost && !p.ended && (strict || !self.has_failed(i, p));
@@ -123,7 +124,7 @@ impl Agreement<'_> {
         self.apply_committed(replica);
     }
 
-    /// A follower's report about its log.
+    /// Builds a follower's report about its log.
     pub(super) fn report(&self, fit: Fit) -> Body {
         let matched = if fit == Fit::Fits { self.matched.max(self.commit) } else { self.commit };
         Body::Appended { round: self.round, matched, applied: self.applied, fit }
@@ -140,11 +141,12 @@ impl Agreement<'_> {
             Fit::Fits if peer.flow == Flow::Probing => {
                 (peer.flow, peer.next) = (Flow::Stream, matched.saturating_add(1));
             }
-            // A match up to here may have been reported meanwhile, in answer to something else.
+            // A match up to this index may have been reported meanwhile, in answer to something else.
             Fit::Differs if matched.max(peer.matched) >= base => {
                 (peer.flow, peer.next) = (Flow::Stream, matched.max(peer.matched).saturating_add(1));
             }
-            // It may have entries that it does not know to be committed: search backwards for the point where the two logs agree.
+            // The follower may have entries that it does not know to be committed: search backwards for the point where the two
+            // logs agree.
             Fit::Differs if peer.flow == Flow::Probing && peer.next > base.saturating_add(1) => {
                 (peer.flow, peer.next) = (Flow::Probe, peer.next.min(last.saturating_add(1)) - 1);
                 self.stirred = true;
@@ -156,7 +158,7 @@ impl Agreement<'_> {
         let applied = applied.min(commit).max(peer.applied);
         let matched = matched.max(peer.matched);
         if peer.matched < term.sought && matched >= term.sought {
-            // A learner may be waited for too: it must have the entry that admits it.
+            // A learner may be awaited too: it must have the entry that admits it.
             term.ayes += usize::from(votes);
             term.look_commit |= !votes || term.ayes * 2 >= term.voters / 2 || term.voters < 8;
         }
@@ -172,7 +174,7 @@ impl Agreement<'_> {
         self.stirred = true;
     }
 
-    /// A node needs entries that have left the log: it restarts from a snapshot.
+    /// Makes a node restart from a snapshot because it needs entries that have left the log.
     pub(super) fn restore(&mut self, node: NodeId) {
         let Some(peer) = self.peers.get_mut(node.index()) else { return };
         if peer.member {
@@ -185,11 +187,11 @@ impl Agreement<'_> {
         self.stirred = true;
     }
 
-    /// Whether a quorum has the entry, and so has every master that has not failed: a successor must have everything committed, or
-    /// nobody could be elected. A node that the entry admits must have it too, unless it has failed: without the entry it cannot
-    /// vote, and would count as one failure from the start. Where a single member decides alone once all others have terminated,
-    /// all others must have such an entry first: if that member did not know who was admitted, the two would decide against each
-    /// other.
+    /// Whether a quorum has the entry, and so has every master that has not failed: a successor must have everything that is
+    /// committed, or nobody could be elected. A node that the entry admits must have it too, unless it has failed: without the
+    /// entry it cannot vote, and would count as one failure from the start. Where a single member decides alone once all others
+    /// have terminated, all other members must have such an entry first: if that member did not know who was admitted, the two
+    /// would decide against each other.
     fn is_held(&self, index: u64) -> bool {
         let joins = self.pending.filter(|p| p.joins);
         let admits = joins.map_or(u64::MAX, |p| p.index) <= index;
@@ -221,7 +223,7 @@ impl Agreement<'_> {
             self.stirred = true;
             return;
         }
-        // Not all of it yet: find the newest entry that more than half have.
+        // Not all of it can be committed yet: find the newest entry that a quorum has.
         let mut least = self.commit;
         for index in (self.commit.saturating_add(1)..last.index).rev() {
             let own = self.log.epoch_at(index) == Some(self.epoch);
@@ -238,7 +240,7 @@ impl Agreement<'_> {
             self.term.look_stable = true;
             self.stirred = true;
         }
-        // The next index to count is the first uncommitted one that would do.
+        // The next index to count is the first uncommitted one that would suffice.
         self.term.sought = self.commit.saturating_add(1).max(self.term.floor);
         let sought = self.term.sought;
         let voters = self.peers.iter().take(usize::from(self.settings.voters));
@@ -255,7 +257,7 @@ impl Agreement<'_> {
             let Some(Entry { change, .. }) = self.log.get(index).cloned() else { break };
             let adds = matches!(change, Change::PartAdded(_));
             if adds && self.stage == Stage::Following && replica.room() == 0 && !replica.contains(&change) {
-                // A row added after the snapshot is in the way.
+                // A row added after the snapshot is taking the room.
                 return self.rejoin_quietly();
             }
             self.applied = index;
@@ -320,7 +322,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// A row of the tables tells which process holds the node's place.
+    /// Records which process holds a node's place, according to a row of the tables.
     pub(super) fn note_life(&mut self, entry: &NodeEntry) {
         if let Some(peer) = self.peers.get_mut(entry.id.index()).filter(|_| entry.id != self.me) {
             peer.life = entry.life;
@@ -348,7 +350,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// At the primary: whether the node may be able to read the tables as they are there, as far as this node knows.
+    /// At the primary: whether, as far as this node knows, the other node may be able to read its own tables.
     fn may_read(&self, node: usize, peer: &super::Peer) -> bool {
         if node == self.me.index() {
             return false;
@@ -359,7 +361,8 @@ impl Agreement<'_> {
         peer.member || (leased && !peer.gone)
     }
 
-    /// At the primary: finds the index up to which all nodes that may read have applied, and answers what that settles.
+    /// At the primary: finds the index up to which all nodes that may read have applied the log, and answers the requests that this
+    /// settles.
     pub(super) fn settle(&mut self) {
         let (floor, own) = (self.term.floor, self.applied);
         let mut least = own;
@@ -401,7 +404,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// The event for an answer to this node.
+    /// Records the answer to this node's request, for the event.
     pub(super) fn on_answer(&mut self, number: u32, accepted: bool) {
         if self.ask.take_if(|(n, _)| *n == number).is_some() {
             self.answered = Some((number, accepted));

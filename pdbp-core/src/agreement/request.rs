@@ -30,7 +30,7 @@ impl core::fmt::Display for RequestError {
 impl core::error::Error for RequestError {}
 
 impl Agreement<'_> {
-    /// Whether `node` may ask for the change.
+    /// Whether `node` may request the change.
     fn is_allowed(change: &Change, node: NodeId) -> bool {
         match change {
             Change::PartAdded(entry) => entry.id.node() == node,
@@ -40,9 +40,9 @@ impl Agreement<'_> {
         }
     }
 
-    /// Requests a change of the tables: a part of this node, or the node's own row, with which it introduces itself. Returns the
-    /// number that [`Answered`](super::Event::Answered) will carry. One request at a time; it is repeated whenever the primary
-    /// changes.
+    /// Requests a change of the tables: of a part of this node, or of the node's own row, with which it introduces itself. Returns
+    /// the number that [`Answered`](super::Event::Answered) will carry. Only one request at a time; it is repeated whenever the
+    /// primary changes.
     ///
     /// # Errors
     /// See [`RequestError`]; the change is handed back.
@@ -61,12 +61,12 @@ impl Agreement<'_> {
         Ok(self.numbers)
     }
 
-    /// Whether a request is not answered yet.
+    /// Whether a request has not been answered yet.
     pub fn is_asking(&self) -> bool {
         self.ask.is_some()
     }
 
-    /// At the primary: its own request.
+    /// At the primary: submits its own request.
     pub(super) fn ask_here(&mut self) {
         if self.role == Role::Primary
             && let Some((number, change)) = self.ask.clone()
@@ -80,7 +80,7 @@ impl Agreement<'_> {
         if self.role != Role::Primary || !Self::is_allowed(&change, from) {
             return;
         }
-        // A node admitted by an entry that is not applied here may know already that it is a member, and asks once.
+        // A node admitted by an entry that is not applied here may already know that it is a member, and requests only once.
         if !self.participates(from) {
             return;
         }
@@ -94,13 +94,13 @@ impl Agreement<'_> {
         self.term.look_requests = true;
     }
 
-    /// Parts to be added by entries not applied yet.
+    /// Number of parts that entries not applied yet will add.
     pub(super) fn count_adding(&self) -> usize {
         let range = self.applied.saturating_add(1)..=self.log.last().index;
         range.filter(|i| self.log.get(*i).is_some_and(|e| matches!(e.change, Change::PartAdded(_)))).count()
     }
 
-    /// At the primary: turns requests into entries, as far as log and table have room.
+    /// At the primary: turns requests into entries, as many as the log and the table have room for.
     pub(super) fn propose_requests(&mut self, replica: &impl Replica) {
         if self.commit < self.term.floor || self.stage != Stage::Member {
             return;
@@ -133,7 +133,7 @@ impl Agreement<'_> {
             self.applied
         } else if adds && replica.room() <= self.term.adding {
             if !settled {
-                // A change in progress may make room, or be this very one.
+                // A change in progress may make room, or be this same change.
                 return;
             }
             return self.refuse(node, number);

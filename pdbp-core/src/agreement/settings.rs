@@ -11,10 +11,10 @@ use crate::tables::NodeEntry;
 pub enum Start {
     /// Together with all others, none of which has a log.
     Together,
-    /// As the only member of a new cluster; all others join by [`Joining`](Self::Joining). Once per cluster: a founder that has
-    /// lost its state must join, too.
+    /// As the only member of a new cluster; all others join through [`Joining`](Self::Joining). Only once per cluster: a founder
+    /// that has lost its state must join, too.
     Alone,
-    /// As a non-member, initially or after losing its state: it neither votes nor reads until the members have admitted it.
+    /// As a non-member, initially or after losing its state. It neither votes nor reads until the members have admitted it.
     Joining,
 }
 
@@ -25,14 +25,16 @@ pub struct Settings {
     pub entry: NodeEntry,
     /// Number of nodes. All are members at the start; with [`Start::Alone`] only the founder is.
     pub nodes: u16,
-    /// Nodes with an index below this are masters, which are to be primary; others campaign only if no master can be elected.
+    /// Nodes with an index below this are masters, which are preferred as primary; others campaign only if no master can be
+    /// elected.
     pub masters: u16,
-    /// Nodes with an index below this vote; the others are learners, in no quorum and never primary. From `masters` to `nodes`.
-    /// With 1 the cluster ends with node 0, whoever else runs.
+    /// Nodes with an index below this vote. The others are learners, in no quorum and never primary. From `masters` to `nodes`.
+    /// With 1, the cluster ends with node 0, whatever other nodes run.
     pub voters: u16,
-    /// Duration of a lease in nanoseconds; 0: no leases, and only the transport reports failures.
+    /// Duration of a lease in nanoseconds. With 0 there are no leases, and only the transport reports failures.
     pub lease: u64,
-    /// Nanoseconds that candidate 0 waits before an election, and a node between attempts to join. Longer than a round trip.
+    /// Nanoseconds that candidate 0 waits before an election, and the unit of other waits, such as between attempts to join. Must
+    /// be longer than a round trip.
     pub patience: u64,
     /// Which nodes this node exchanges messages with.
     pub reach: Reach,
@@ -41,7 +43,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Number of nodes that have records, from the first on.
+    /// Number of nodes that have records; these are the first ones.
     pub fn linked(&self) -> u16 {
         match self.reach {
             Reach::All => self.nodes,
@@ -98,7 +100,7 @@ impl Storage<'static> {
         Self::allocate_linked(nodes, nodes, log)
     }
 
-    /// The same with records for the first `linked` nodes only; see [`Settings::linked`].
+    /// As [`allocate`](Self::allocate), but with records for the first `linked` nodes only; see [`Settings::linked`].
     pub fn allocate_linked(nodes: u16, linked: u16, log: usize) -> Self {
         use alloc::vec::Vec;
         Self {
@@ -113,13 +115,13 @@ impl Storage<'static> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// No nodes, or this node is not one of them.
+    /// There are no nodes, or this node is not one of them.
     Nodes(u16),
-    /// No masters, or more than nodes.
+    /// There are no masters, or more than nodes.
     Masters(u16),
-    /// Fewer voters than masters, or more than nodes.
+    /// There are fewer voters than masters, or more than nodes.
     Voters(u16),
-    /// This node is to found the cluster but is not a master.
+    /// This node is meant to found the cluster but is not a master.
     Founder(NodeId),
     /// The patience is 0.
     Patience,

@@ -1,4 +1,4 @@
-//! A term as primary: its state, and the work that becomes possible.
+//! A term as primary: its state, and the work that has become possible.
 
 use super::{Agreement, Replica, Role, Stage};
 use crate::id::Time;
@@ -6,29 +6,29 @@ use crate::id::Time;
 /// State of a primary's term.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Term {
-    /// The last entry when it became leader.
+    /// The last entry at the time it became leader.
     pub(super) floor: u64,
-    /// A quorum has been missing since then, at the latest.
+    /// The time since when, at the latest, a quorum has been missing.
     pub(super) since: Time,
-    /// A quorum has vowed to vote for nobody else until then, by this node's clock.
+    /// The time until which a quorum has vowed to vote for nobody else, by this node's clock.
     pub(super) serves_until: Time,
     pub(super) check_at: Time,
-    /// Voters that have the entry `sought`, the next to be committed.
+    /// Number of voters (`ayes`) that have the entry `sought`, the next to be committed.
     pub(super) sought: u64,
     pub(super) ayes: usize,
-    /// Number of voting members when that was counted, less those that have terminated.
+    /// Number of voting members when `ayes` was counted, not including those that have terminated.
     pub(super) voters: usize,
-    /// Replicas that have not applied `settling`, the next to become stable.
+    /// Number of replicas (`behind`) that have not applied `settling`, the next index to become stable.
     pub(super) settling: u64,
     pub(super) behind: usize,
-    /// Parts to be added by log entries not applied yet.
+    /// Number of parts that log entries not applied yet will add.
     pub(super) adding: usize,
     pub(super) rounds: u32,
-    /// Something waits for room in the log, or for members to have what a joining node starts from.
+    /// Whether something waits for room in the log, or for members to have the entries that a joining node starts from.
     pub(super) cramped: bool,
-    /// Number of requests that wait for an answer.
+    /// Number of requests waiting for an answer.
     pub(super) waiting: usize,
-    /// What may have become possible.
+    /// Which kinds of work may have become possible.
     pub(super) look_commit: bool,
     pub(super) look_stable: bool,
     pub(super) look_members: bool,
@@ -36,9 +36,9 @@ pub(super) struct Term {
 }
 
 impl Agreement<'_> {
-    /// Does what has become possible.
+    /// Does the work that has become possible.
     pub(super) fn advance(&mut self, replica: &mut impl Replica) {
-        // Each round builds on the one before; in a cluster of one node a request is committed, applied and answered in one call.
+        // Each round builds on the one before. In a cluster of one node, a request is committed, applied and answered in one call.
         for _ in 0..4 {
             if self.role == Role::Primary && core::mem::take(&mut self.term.look_commit) {
                 self.try_commit();
@@ -63,7 +63,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// At the primary: a node may have failed.
+    /// At the primary: checks everything, because a node may have failed.
     pub(super) fn look_at_all(&mut self) {
         self.term.look_members = true;
         self.term.look_stable = true;

@@ -1,21 +1,21 @@
 //! Nodes without a record. Where messages go through relays, a node that is not a master discusses the tables with masters only. Of
-//! other nodes it keeps just whether they are members: two bytes, where a record has hundreds.
+//! any other node it keeps only whether that node is a member: two bytes, where a record takes hundreds.
 
 use super::Agreement;
 use super::peer::owe;
 use crate::id::NodeId;
 
-/// Which nodes a node exchanges messages with.
+/// The nodes that a node exchanges messages with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reach {
-    /// All others: there is a link and a record for each.
+    /// All others: each has a link and a record.
     #[default]
     All,
-    /// The masters, of which it is none. It never campaigns.
+    /// Only the masters. The node itself is not a master and never campaigns.
     Masters,
 }
 
-/// A replica's knowledge of a node without a record. One per node, in [`Storage`](super::Storage).
+/// What a replica knows of a node without a record. One per such node, in [`Storage`](super::Storage).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unlinked {
     member: bool,
@@ -28,7 +28,8 @@ impl Unlinked {
         Self { member, news: 0 }
     }
 
-    /// The next event that the host has not taken: whether the node has become a member, or has ceased to be one.
+    /// Takes the next event that the host has not taken: `true` if the node has become a member, `false` if it has ceased to be
+    /// one.
     pub(super) fn take_news(&mut self) -> Option<bool> {
         let joins =
             if self.news & owe::DOWN != 0 { false } else { (self.news & owe::UP != 0).then_some(true)? };
@@ -43,7 +44,7 @@ impl Agreement<'_> {
         self.unlinked.get_mut(place)
     }
 
-    /// Whether the node is a member, as far as is applied here.
+    /// Whether the node is a member, according to the entries applied here.
     pub fn is_member(&self, node: NodeId) -> bool {
         match self.peers.get(node.index()) {
             Some(peer) => peer.member,
@@ -54,7 +55,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// A node without a record has become a member, or has ceased to be one.
+    /// Records that a node without a record has become a member, or has ceased to be one.
     pub(super) fn note_unlinked(&mut self, node: NodeId, member: bool) {
         let Some(unlinked) = self.unlinked(node).filter(|unlinked| unlinked.member != member) else { return };
         unlinked.member = member;
@@ -62,7 +63,7 @@ impl Agreement<'_> {
         self.news = true;
     }
 
-    /// From a snapshot: whether the node is a member.
+    /// Records from a snapshot whether the node is a member.
     pub(super) fn set_member(&mut self, node: NodeId, member: bool) {
         match self.peers.get_mut(node.index()) {
             // A node reported as terminated may have returned while this node was out.

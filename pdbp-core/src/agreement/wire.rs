@@ -1,4 +1,4 @@
-//! The wire format of messages: one struct of fixed size for all.
+//! The wire format of messages: one struct of fixed size for all of them.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -7,7 +7,7 @@ use super::message::{Ballot, Body, Change, Entry, Fit, LAST_EPOCH, LAST_INDEX, M
 use crate::id::{Epoch, NodeId, PartId, Time};
 use crate::tables::{NAME, Name, NodeEntry, NodeKind, PartEntry, PartKind};
 
-/// A message; unused fields are zero.
+/// A message in wire format. Unused fields are zero.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Wire {
@@ -15,7 +15,7 @@ struct Wire {
     b: U64,
     c: U64,
     epoch: U32,
-    /// The epoch of a position or of an entry, or a number.
+    /// The epoch of a position or entry, or a number.
     d: U32,
     e: U32,
     part: U32,
@@ -30,7 +30,7 @@ struct Wire {
     generation: U32,
 }
 
-/// Bytes of a message.
+/// Bytes of an encoded message.
 pub const MESSAGE: usize = size_of::<Wire>();
 
 const _: () = assert!(MESSAGE <= 96);
