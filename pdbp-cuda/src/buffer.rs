@@ -1,9 +1,9 @@
-//! Device memory, and who may do what with it.
+//! Device memory, and the rights to it.
 //!
-//! A [`Buffer`] is the only right to its memory: what arrives is written there. [`Buffer::into_slice`] makes it one that many may
-//! read and nobody writes: what is sent. [`Buffer::into_recv`] gives the right to a transport, which writes: nobody has the buffer
-//! until that is done. A copy under way holds its memory, so that neither is freed under it, and a slice becomes a buffer again only
-//! when nobody else holds it.
+//! A [`Buffer`] is the exclusive right to its memory: received data is written there. [`Buffer::into_slice`] turns it into a right
+//! to read, which may be shared while nothing writes: for data to send. [`Buffer::into_recv`] gives the exclusive right to a
+//! transport, which writes: the buffer is unavailable until the transport is done. A pending copy holds its memory, so neither is
+//! freed under it, and a slice becomes a buffer again only when nothing else holds it.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,19 +15,19 @@ use pdbp_core::umb::{RecvMemory, SendMemory};
 
 use crate::device::{Device, DeviceError, DeviceMemory as _, InUse, check_bounds};
 
-/// Device memory of one owner.
+/// Device memory with one owner.
 pub struct Buffer<D: Device> {
     memory: Arc<D::Memory>,
 }
 
-/// A part of device memory that nobody writes. Clones share it.
+/// A part of device memory that is not written. Clones share it.
 pub struct Slice<D: Device> {
     memory: Arc<D::Memory>,
     range: Range<usize>,
 }
 
 impl<D: Device> Buffer<D> {
-    /// `bytes` zeroed bytes on the device. Waits until they are there.
+    /// Allocates `bytes` zeroed bytes on the device. Waits until they are available.
     ///
     /// # Errors
     /// As [`Device::allocate`].
@@ -35,13 +35,13 @@ impl<D: Device> Buffer<D> {
         Ok(Self::of(device.allocate(bytes)?))
     }
 
-    /// Takes memory that the program has.
+    /// Takes memory that the program has allocated.
     pub fn of(memory: D::Memory) -> Self {
         Self { memory: Arc::new(memory) }
     }
 
-    /// The memory, for the program's own work on the device. What the host asks the device to do with it is over, or ordered by
-    /// an event, before the buffer is handed on.
+    /// The memory, for the program's own work on the device. The program must finish work that the host submits on it, or order it
+    /// by an event, before it hands the buffer on.
     pub fn memory(&self) -> &D::Memory {
         &self.memory
     }
@@ -51,25 +51,26 @@ impl<D: Device> Buffer<D> {
         self.memory.bytes()
     }
 
-    /// Copies bytes of the host to it, from byte `at` on, and waits until they are there. They go by a copy of them, which stays if
-    /// nobody knows when the device is done with it.
+    /// Copies bytes from the host to the buffer, from byte `at` on, and waits until they have arrived. They travel through a copy,
+    /// which stays allocated if it is unknown when the device is done with it.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfBounds`], [`DeviceError::OtherDevice`], [`DeviceError::InUse`], and what the device says.
+    /// [`DeviceError::OutOfBounds`], [`DeviceError::OtherDevice`], [`DeviceError::InUse`], and the device's errors.
     pub fn write(&mut self, device: &D, at: usize, bytes: &[u8]) -> Result<(), DeviceError> {
         if !self.is_free() {
             return Err(DeviceError::InUse { bytes: self.bytes() });
         }
         let (queue, bytes) = (device.queue()?, bytes.to_vec());
-        // SAFETY: `InUse` has the bytes, which are on the heap, and the memory until the event is over.
+        // SAFETY: `InUse` holds the bytes, which are on the heap, and the memory until the event is over.
         let over = unsafe { device.copy_in(&queue, NonNull::from(&bytes[..]), &self.memory, at) }?;
         InUse::new(over, (bytes, self.hold())).wait(device).map(drop)
     }
 
-    /// What it holds from byte `at` on, when that is here. It comes by a copy, as with [`write`](Self::write).
+    /// Copies the contents from byte `at` on to the host, and waits until they have arrived. They travel through a copy, as in
+    /// [`write`](Self::write).
     ///
     /// # Errors
-    /// [`DeviceError::OutOfBounds`], [`DeviceError::OtherDevice`], and what the device says. `to` is as it was then.
+    /// [`DeviceError::OutOfBounds`], [`DeviceError::OtherDevice`], and the device's errors. `to` is then unchanged.
     pub fn read(&self, device: &D, at: usize, to: &mut [u8]) -> Result<(), DeviceError> {
         let (queue, mut bytes) = (device.queue()?, vec![0; to.len()]);
         // SAFETY: as in `write`.
@@ -80,12 +81,12 @@ impl<D: Device> Buffer<D> {
         Ok(())
     }
 
-    /// These bytes of it, for a transport that receives straight into them, and what becomes the buffer again when the transport
-    /// has let go of them.
+    /// Splits the buffer into these bytes of it, for a transport that receives straight into them, and an [`Awaited`], which becomes
+    /// the buffer again once the transport has released them.
     ///
     /// # Errors
-    /// The buffer, with [`DeviceError::OutOfBounds`] when the range does not lie in it, or [`DeviceError::InUse`] when a copy may be
-    /// under way in it.
+    /// Returns the buffer, with [`DeviceError::OutOfBounds`] if the range does not lie in it, or [`DeviceError::InUse`] if a copy of
+    /// it may be pending.
     pub fn into_recv(
         mut self,
         room: Range<usize>,
@@ -101,10 +102,10 @@ impl<D: Device> Buffer<D> {
         }
     }
 
-    /// The memory.
+    /// Returns the memory.
     ///
     /// # Errors
-    /// The buffer, when a copy of whose end nobody knows may be under way in it.
+    /// Returns the buffer if a copy of it may be pending whose end is unknown.
     pub fn into_memory(self) -> Result<D::Memory, Self> {
         Arc::try_unwrap(self.memory).map_err(|memory| Self { memory })
     }
@@ -115,7 +116,7 @@ impl<D: Device> Buffer<D> {
         Slice { memory: self.memory, range }
     }
 
-    /// Whether no copy under way holds the memory. What others did with it has happened then.
+    /// Whether no pending copy holds the memory. If so, everything that others did with it has happened.
     pub(crate) fn is_free(&mut self) -> bool {
         Arc::get_mut(&mut self.memory).is_some()
     }
@@ -126,22 +127,22 @@ impl<D: Device> Buffer<D> {
 }
 
 impl<D: Device> Slice<D> {
-    /// Bytes of it.
+    /// The length in bytes.
     pub fn bytes(&self) -> usize {
         self.range.len()
     }
 
-    /// A part of it; `None` when the range does not lie in it.
+    /// Returns a part of the slice; `None` if the range does not lie in it.
     pub fn slice(&self, range: Range<usize>) -> Option<Self> {
         let inside = range.start <= range.end && range.end <= self.bytes();
         let at = self.range.start;
         inside.then(|| Self { memory: Arc::clone(&self.memory), range: at + range.start..at + range.end })
     }
 
-    /// The whole memory with the right to write, which comes back when the last slice of it is gone.
+    /// Returns the whole memory with the right to write, once the last slice of it is gone.
     ///
     /// # Errors
-    /// The slice, when another is left, or a copy from the memory is under way.
+    /// Returns the slice, if another remains, or a copy from the memory is pending.
     pub fn into_buffer(mut self) -> Result<Buffer<D>, Self> {
         if Arc::get_mut(&mut self.memory).is_some() {
             return Ok(Buffer { memory: self.memory });
@@ -149,7 +150,7 @@ impl<D: Device> Slice<D> {
         Err(self)
     }
 
-    /// The slice, for a transport that sends straight from it.
+    /// Shares the slice with a transport that sends straight from it.
     pub fn to_send(&self) -> SendBuffer<D> {
         SendBuffer(Bytes::inside(&self.memory, &self.range))
     }
@@ -162,7 +163,7 @@ impl<D: Device> Slice<D> {
         Arc::clone(&self.memory)
     }
 
-    /// The bytes of its memory.
+    /// The range of its memory.
     pub(crate) fn range(&self) -> Range<usize> {
         self.range.clone()
     }
@@ -173,29 +174,29 @@ impl<D: Device> Slice<D> {
     }
 }
 
-/// A [`Slice`] on its way by a transport.
+/// A [`Slice`] that a transport is sending.
 pub struct SendBuffer<D: Device>(Bytes<D>);
 
 /// Bytes of a [`Buffer`] into which a transport receives.
 pub struct RecvBuffer<D: Device>(Bytes<D>);
 
-/// A [`Buffer`] into which a transport receives: nobody reads or writes it meanwhile.
+/// A [`Buffer`] into which a transport receives; it is neither read nor written otherwise in the meantime.
 pub struct Awaited<D: Device> {
     memory: Arc<D::Memory>,
 }
 
 impl<D: Device> Awaited<D> {
-    /// The buffer, when the transport has let go of its [`RecvBuffer`].
+    /// Returns the buffer, once the transport has dropped its [`RecvBuffer`].
     ///
     /// # Errors
-    /// This, while it has not.
+    /// Returns this value until then.
     pub fn into_buffer(mut self) -> Result<Buffer<D>, Self> {
-        // What the transport wrote has been written then.
+        // Everything that the transport wrote has then been written.
         if Arc::get_mut(&mut self.memory).is_some() { Ok(Buffer { memory: self.memory }) } else { Err(self) }
     }
 }
 
-/// Bytes of device memory, and what keeps them.
+/// A range of device memory, kept alive.
 struct Bytes<D: Device> {
     place: NonNull<[u8]>,
     space: Space,
@@ -211,10 +212,10 @@ impl<D: Device> Bytes<D> {
         Ok(Self::inside(memory, &range))
     }
 
-    /// Of a range that lies in the memory.
+    /// For a range that lies in the memory.
     fn inside(memory: &Arc<D::Memory>, range: &Range<usize>) -> Self {
         let (first, space) = memory.place();
-        // Not `add`, since it is no address of the host.
+        // Not `add`, since this is not an address of the host.
         let first = first.map_addr(|first| first.saturating_add(range.start));
         let place = NonNull::slice_from_raw_parts(first, range.len());
         Self { place, space, _memory: Arc::clone(memory) }
@@ -224,7 +225,7 @@ impl<D: Device> Bytes<D> {
 // SAFETY: an address, and memory that may be dropped on any thread (`DeviceMemory`).
 unsafe impl<D: Device> Send for Bytes<D> {}
 
-// SAFETY: inside of memory that the value keeps and that stays where it is (`DeviceMemory::place`); nobody writes a slice.
+// SAFETY: inside memory that the value keeps alive and that stays in place (`DeviceMemory::place`); a slice is never written.
 unsafe impl<D: Device> SendMemory for SendBuffer<D> {
     fn bytes(&self) -> NonNull<[u8]> {
         self.0.place
@@ -234,7 +235,7 @@ unsafe impl<D: Device> SendMemory for SendBuffer<D> {
     }
 }
 
-// SAFETY: as above; no copy was under way, and the buffer is out of reach as an `Awaited` until this is dropped.
+// SAFETY: as above; no copy was pending, and the buffer is out of reach as an `Awaited` until this is dropped.
 unsafe impl<D: Device> RecvMemory for RecvBuffer<D> {
     fn bytes(&mut self) -> NonNull<[u8]> {
         self.0.place

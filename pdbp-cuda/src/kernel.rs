@@ -1,8 +1,8 @@
-//! Kernels: programs of the device, started behind what is on a queue.
+//! Kernels: programs of the device, started after the work already on a queue.
 //!
-//! A kernel is a CUDA C file of the repository; what the driver takes is the PTX that was made of it once, which lies next to it
-//! (`pdbp-cuda/tests/kernels.rs` makes it, and notices when the two do not fit). So neither a toolkit nor a compiler is needed
-//! where programs are built or run. Devices from compute capability 7.0 on run them.
+//! A kernel is a CUDA C file of the repository; the driver takes the PTX that was compiled from it once, which lies next to it
+//! (`pdbp-cuda/tests/kernels.rs` compiles it, and notices when the two do not match). So neither a toolkit nor a compiler is needed
+//! where programs are built or run. Kernels run on devices from compute capability 7.0 on.
 //!
 //! ```
 //! use pdbp_cuda::device::Cuda;
@@ -24,28 +24,28 @@ use cudarc::driver::{CudaContext, result, sys};
 
 use crate::device::{Cuda, CudaQueue, DeviceError, bind, check};
 
-/// Kernels that were loaded on a device. Clones are the same; the last one, and of their kernels, unloads them, for which it waits
-/// until the device has nothing to do.
+/// Kernels loaded on a device. Clones share them. Dropping the last clone, and the last of their kernels, unloads them, which waits
+/// until the device is idle.
 #[derive(Clone)]
 pub struct Module {
     loaded: Arc<Loaded>,
 }
 
-/// A kernel, which any thread may launch. Clones are the same.
+/// A kernel, which any thread may launch. Clones share it.
 #[derive(Clone)]
 pub struct Kernel {
     function: sys::CUfunction,
-    /// In which the function is.
+    /// The module that contains the function.
     module: Arc<Loaded>,
 }
 
 struct Loaded {
     module: sys::CUmodule,
-    /// Not the device, which may have the module itself.
+    /// Not the device, which may itself hold the module.
     context: Arc<CudaContext>,
 }
 
-// SAFETY: handles, which any thread may use as long as they are alive.
+// SAFETY: handles, which any thread may use as long as they are valid.
 unsafe impl Send for Loaded {}
 // SAFETY: as above.
 unsafe impl Sync for Loaded {}
@@ -55,25 +55,25 @@ unsafe impl Send for Kernel {}
 unsafe impl Sync for Kernel {}
 
 impl Module {
-    /// Has the driver compile PTX for the device, which takes milliseconds.
+    /// Makes the driver compile PTX for the device, which takes milliseconds.
     ///
     /// # Errors
-    /// [`DeviceError::Failed`] with what the driver says, such as that it is no PTX, or of a later version than the driver's.
+    /// [`DeviceError::Failed`] with the driver's error: for example, it is not PTX, or of a later version than the driver's.
     pub fn load(device: &Cuda, ptx: &str) -> Result<Self, DeviceError> {
         const CALL: &str = "cuModuleLoadData";
         let code = sys::CUresult::CUDA_ERROR_INVALID_PTX as u32;
         let image =
             CString::new(ptx).map_err(|e| DeviceError::Failed { call: CALL, code, text: e.to_string() })?;
         device.bind()?;
-        // SAFETY: a text that ends with 0, which is not used any more when the call returns.
+        // SAFETY: a text that ends with 0, which is not used after the call returns.
         let module = check(CALL, unsafe { result::module::load_data(image.as_ptr().cast()) })?;
         Ok(Self { loaded: Arc::new(Loaded { module, context: Arc::clone(device.primary()) }) })
     }
 
-    /// The kernel of that name (`extern "C"` in its source).
+    /// Returns the kernel of that name (`extern "C"` in its source).
     ///
     /// # Errors
-    /// [`DeviceError::Failed`] when there is none, and what the driver says.
+    /// [`DeviceError::Failed`] if there is none, and the driver's errors.
     pub fn kernel(&self, name: &str) -> Result<Kernel, DeviceError> {
         const CALL: &str = "cuModuleGetFunction";
         let code = sys::CUresult::CUDA_ERROR_NOT_FOUND as u32;
@@ -87,17 +87,17 @@ impl Module {
 }
 
 impl Kernel {
-    /// Starts the kernel behind what is on the queue, and goes on: so many blocks, of so many threads each. The end is that of
-    /// the next copy on the queue, or of [`Device::mark`](crate::device::Device::mark).
+    /// Starts the kernel after the work on the queue, and returns: `blocks` blocks of `threads` threads each. The event of the next
+    /// copy on the queue, or of [`Device::mark`](crate::device::Device::mark), marks its end.
     ///
     /// # Errors
-    /// What the driver says, such as that there are 0 blocks, or more than 1024 threads. What fails while the kernel runs is said
-    /// by events behind it.
+    /// The driver's errors, for example for 0 blocks or more than 1024 threads. Errors while the kernel runs are reported by events
+    /// behind it.
     ///
     /// # Safety
-    /// `arguments` has one pointer to each argument of the kernel, of its type; they are read before this returns. What the kernel
-    /// makes of them touches only memory of the device that is there, and that nobody else writes, or reads where the kernel
-    /// writes, until the end. The queue is of the device on which the kernel was loaded.
+    /// `arguments` must have one pointer to each argument of the kernel, of its type; they are read before this returns. With them,
+    /// the kernel must touch only valid memory of the device that nothing else writes, or reads where the kernel writes, until its
+    /// end. The queue must belong to the device on which the kernel was loaded.
     pub unsafe fn launch(
         &self,
         queue: &CudaQueue,
@@ -107,7 +107,7 @@ impl Kernel {
     ) -> Result<(), DeviceError> {
         bind(&self.module.context)?;
         let (grid, block) = ((blocks, 1, 1), (threads, 1, 1));
-        // SAFETY: the function is of a module that is loaded, the queue is alive; the rest is the caller's promise.
+        // SAFETY: the function is in a loaded module, and the queue is alive; the rest is the caller's promise.
         let launched =
             unsafe { result::launch_kernel(self.function, grid, block, 0, queue.stream().cast(), arguments) };
         check("cuLaunchKernel", launched)
@@ -116,10 +116,10 @@ impl Kernel {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        // A kernel may run yet, whose last handle is gone: what nobody has waited for stays loaded. Of a lost device nothing can be
-        // unloaded.
+        // A kernel whose last handle is gone may still be running: if its end cannot be awaited, the module stays loaded. Nothing
+        // can be unloaded from a lost device.
         if bind(&self.context).is_ok() && result::ctx::synchronize().is_ok() {
-            // SAFETY: of `load`, and unloaded only here, when nobody has a function of it and nothing of it runs.
+            // SAFETY: loaded in `load`, and unloaded only here, when no function of it is held and none is running.
             let _ = unsafe { result::module::unload(self.module) };
         }
     }
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// A kernel of nothing to do, by handles that are all that is left of its module, on another thread.
+    /// A kernel without work, launched on another thread through the only remaining handle to its module.
     #[test]
     fn a_kernel_is_launched_by_any_thread_and_its_end_is_marked() {
         let Some(device) = device_or_skip("a_kernel_is_launched_by_any_thread_and_its_end_is_marked") else {
@@ -178,7 +178,7 @@ mod tests {
                 (&raw mut nowhere).cast(),
                 (&raw mut nowhere).cast(),
             ];
-            // SAFETY: as many arguments of these types; a table of no entries is not read.
+            // SAFETY: as many arguments, of these types; a table without entries is not read.
             unsafe { kernel.launch(&queue, blocks, threads, &mut arguments) }?;
             other.mark(&queue)
         };

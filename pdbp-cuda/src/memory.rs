@@ -1,4 +1,4 @@
-//! Block memory that a device copies from and to without a copy in between.
+//! Block memory that a device copies from and to without an intermediate copy.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -10,11 +10,11 @@ use pdbp_core::umb::Space;
 
 use crate::device::{Cuda, DeviceError, check, check_room};
 
-/// Blocks begin on such a boundary.
+/// Blocks begin on a multiple of this.
 const ALIGN: usize = 64;
 
-/// Page-locked memory of the host, which all devices of the process copy from and to at full speed. The host reads and writes it
-/// like any other memory (it is not write-combined).
+/// Page-locked host memory, which all devices of the process copy from and to at full speed. The host reads and writes it like any
+/// other memory (it is not write-combined).
 pub struct PinnedMemory {
     base: NonNull<u8>,
     bytes: usize,
@@ -22,43 +22,44 @@ pub struct PinnedMemory {
 }
 
 impl PinnedMemory {
-    /// `bytes` zeroed bytes. Locking them takes a while, and what is locked is not there for others.
+    /// Allocates `bytes` zeroed bytes. Locking them takes a while, and other processes cannot use what is locked.
     ///
     /// # Errors
-    /// [`DeviceError::Empty`], [`DeviceError::OutOfMemory`] and what the driver says.
+    /// [`DeviceError::Empty`], [`DeviceError::OutOfMemory`] and the driver's errors.
     pub fn new(device: &Cuda, bytes: usize) -> Result<Self, DeviceError> {
         if bytes == 0 {
             return Err(DeviceError::Empty);
         }
         device.bind()?;
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE;
-        // SAFETY: what the memory holds is set before anybody sees it.
+        // SAFETY: the contents of the memory are set before anything reads them.
         let address = check_room("cuMemHostAlloc", bytes, unsafe { result::malloc_host(bytes, flags) })?;
         let base = NonNull::new(address.cast::<u8>()).ok_or(DeviceError::OutOfMemory { bytes })?;
         let memory = Self { base, bytes, device: device.clone() };
         debug_assert!(base.addr().get().is_multiple_of(ALIGN), "the driver gives whole pages");
-        // SAFETY: as many bytes, which nobody else knows of.
+        // SAFETY: as many bytes, and nothing else knows of them.
         unsafe { base.write_bytes(0, bytes) };
         Ok(memory)
     }
 }
 
 impl Drop for PinnedMemory {
-    /// Nothing of it is in use: what devices copy from and to is held until the copies are over. Where it cannot be freed, it stays.
+    /// Nothing of it is in use: memory that devices copy from and to is held until the copies are over. If it cannot be freed, it
+    /// stays.
     fn drop(&mut self) {
         if self.device.bind().is_ok() {
-            // SAFETY: of `new`, and freed only here.
+            // SAFETY: allocated in `new`, and freed only here.
             let _ = unsafe { result::free_host(self.base.as_ptr().cast()) };
         }
     }
 }
 
-// SAFETY: an address; what lies there is reached through block tokens only, and any thread may free it.
+// SAFETY: an address; the memory behind it is reached through block tokens only, and any thread may free it.
 unsafe impl Send for PinnedMemory {}
-// SAFETY: as above; a reference gives the address only.
+// SAFETY: as above; a reference gives only the address.
 unsafe impl Sync for PinnedMemory {}
 
-// SAFETY: initialised by `new`, on a page boundary, in place until the value is dropped; nobody else knows of it.
+// SAFETY: initialised by `new`, on a page boundary, in place until the value is dropped; nothing else knows of it.
 unsafe impl BlockMemory for PinnedMemory {
     fn base(&self) -> NonNull<u8> {
         self.base
@@ -77,28 +78,28 @@ impl fmt::Debug for PinnedMemory {
     }
 }
 
-/// Memory that was there before, such as a part of a window that processes share, locked in place for all devices of this
-/// process; and with it what it [shows](BlockMemory::visit_neighbours) of other nodes' memory. It is unlocked before it is given up.
+/// Existing memory, such as a part of a window that processes share, locked in place for all devices of this process, together with
+/// the memory of other nodes that it [shows](BlockMemory::visit_neighbours). It is unlocked before it is given up.
 pub struct Registered<M: BlockMemory> {
     base: NonNull<u8>,
     bytes: usize,
-    /// Keeps both; nobody looks into it any more.
+    /// Keeps both alive; never accessed again.
     _together: Arc<Mutex<Together<M>>>,
 }
 
-/// What is locked, and stays until nothing of it is in use.
+/// The locked ranges and their memories, kept until none of them is in use.
 struct Together<M> {
     locks: Vec<Lock>,
     memories: Vec<M>,
 }
 
-/// A range that is locked.
+/// A locked range.
 struct Lock {
     base: NonNull<u8>,
     device: Cuda,
 }
 
-// SAFETY: an address that is given to the driver only, which any thread may do.
+// SAFETY: an address that is only passed to the driver, as any thread may do.
 unsafe impl Send for Lock {}
 
 impl<M: BlockMemory> Registered<M> {
@@ -107,18 +108,18 @@ impl<M: BlockMemory> Registered<M> {
     /// # Errors
     /// As [`all`](Self::all).
     pub fn new(device: &Cuda, memory: M) -> Result<Self, (M, DeviceError)> {
-        // One in, so that there is one out.
+        // One memory goes in, so one comes out.
         let single = |mut memories: Vec<M>| memories.swap_remove(0);
         let registered = Self::all(device, vec![memory]);
         registered.map(|mut all| all.swap_remove(0)).map_err(|(memories, error)| (single(memories), error))
     }
 
-    /// Locks the memories of nodes that read each other's blocks in place: all of them stay locked, and none is given up, until
-    /// the last is dropped, since a device may copy from one node's block for another node.
+    /// Locks the memories of nodes that read each other's blocks in place. All of them stay locked, and none is given up, until the
+    /// last is dropped, since a device may copy from one node's block for another node.
     ///
     /// # Errors
-    /// The memories, which can be used as they are, with what the driver says: such as that it cannot lock memory of that kind,
-    /// or that it is locked already.
+    /// Returns the memories, which remain usable as they are, with the driver's error: for example, it cannot lock memory of that
+    /// kind, or the memory is locked already.
     pub fn all(device: &Cuda, memories: Vec<M>) -> Result<Vec<Self>, (Vec<M>, DeviceError)> {
         let (mut locks, mut failed) = (Vec::new(), None);
         let mut lock = |range: NonNull<[u8]>| {
@@ -152,7 +153,7 @@ impl Lock {
         }
         device.bind()?;
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
-        // SAFETY: the bytes are there (`BlockMemory`) until they are unlocked, before the memory goes.
+        // SAFETY: the bytes are valid (`BlockMemory`) until they are unlocked, which happens before the memory goes.
         let locked = unsafe { sys::cuMemHostRegister_v2(base.as_ptr().cast(), bytes, flags) };
         check_room("cuMemHostRegister", bytes, locked.result())?;
         Ok(Self { base, device: device.clone() })
@@ -160,10 +161,10 @@ impl Lock {
 }
 
 impl Lock {
-    /// Unlocks the range, once, when nothing of it is in use. A lost device does nothing with it.
+    /// Unlocks the range, once, when nothing of it is in use. A lost device no longer uses it.
     ///
     /// # Errors
-    /// What the driver says: devices may take what lies there for what was locked.
+    /// The driver's error: devices may then take whatever lies there for the locked memory.
     fn unlock(&self) -> Result<(), DeviceError> {
         self.device.bind()?;
         // SAFETY: locked by `new`, and unlocked only here.
@@ -173,7 +174,8 @@ impl Lock {
 }
 
 impl<M> Drop for Together<M> {
-    /// Unlocks before the memories go. What cannot be unlocked stays: what is put at its addresses later would be taken for it.
+    /// Unlocks before the memories go. Memory that cannot be unlocked stays: anything placed at its addresses later would be taken
+    /// for it.
     fn drop(&mut self) {
         let failed = self.locks.iter().filter(|lock| lock.unlock().is_err()).count();
         if failed > 0 {
@@ -182,11 +184,11 @@ impl<M> Drop for Together<M> {
     }
 }
 
-// SAFETY: an address in memory that may go to another thread, as the device's lock may.
+// SAFETY: an address in memory that may move to another thread, as may the device's lock.
 unsafe impl<M: BlockMemory + Send> Send for Registered<M> {}
 
 // SAFETY: the base and length of memory that keeps the contract and that `_together` holds, each given to one value only; locking
-// it changes nothing of that.
+// changes none of that.
 unsafe impl<M: BlockMemory> BlockMemory for Registered<M> {
     fn base(&self) -> NonNull<u8> {
         self.base

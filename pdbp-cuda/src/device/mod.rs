@@ -1,11 +1,11 @@
-//! What the copies need of a device.
+//! What the copies require of a device.
 //!
-//! A device has memory of its own, and queues on which copies between that and the host's run one behind the other, while
-//! the caller goes on. Each copy gives an event, by which its end is known. A kernel copies many pieces between two memories of the
-//! device at once: it gathers them from wherever they lie to a staging area, or scatters them from there.
+//! A device has memory of its own, and queues on which copies between that and host memory run in order, while the caller continues.
+//! Each copy returns an event that tells when it is over. A kernel copies many pieces between two memories of the device at once: it
+//! gathers them from wherever they lie to a staging area, or scatters them from there.
 //!
-//! * [`Cuda`]: a real one, by the CUDA driver.
-//! * [`Simulated`]: one in virtual time, with copy engines and kernels of given speed, faults by plan, and a keen eye for memory
+//! * [`Cuda`]: a real device, through the CUDA driver.
+//! * [`Simulated`]: one in virtual time, with copy engines and kernels of given speed, injected faults, and strict checks for memory
 //!   that is touched while a copy is pending.
 
 mod cuda;
@@ -33,19 +33,19 @@ pub use simulated::{
 /// Memory of a device, freed when it is dropped.
 ///
 /// # Safety
-/// [`place`](Self::place) gives the same address at each call, of so many initialised bytes, which nobody else has and which stay
-/// until the value is dropped.
+/// [`place`](Self::place) must return the same address at each call, of [`bytes`](Self::bytes) initialised bytes, which nothing else
+/// owns and which stay until the value is dropped.
 pub unsafe trait DeviceMemory: Send + Sync + 'static {
     /// Length in bytes, never 0.
     fn bytes(&self) -> usize;
 
-    /// Where it lies, and what kind it is, for what reaches it by its address.
+    /// Its address and kind, for code that reaches it by its address.
     fn place(&self) -> (NonNull<u8>, Space);
 }
 
-/// A piece that a kernel copies between a memory of any size and a staging area, which has less than 4 GiB: rows of one length that lie
-/// side by side in the staging area, and equally far apart in the memory. What flows ask for has up to 4 KiB each, so that pieces can
-/// be dealt out evenly.
+/// A piece that a kernel copies between a memory of any size and a staging area, which has less than 4 GiB: rows of one length that are
+/// adjacent in the staging area, and equally far apart in the memory. Flows request pieces of up to 4 KiB each, so that these can be
+/// dealt out evenly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Piece {
@@ -55,7 +55,7 @@ pub struct Piece {
     pub staged: u32,
     /// The length of a row, which may be 0.
     pub bytes: u32,
-    /// How many rows.
+    /// The number of rows.
     pub rows: u32,
     /// Bytes from the beginning of a row in the memory to that of the next.
     pub apart: u32,
@@ -73,60 +73,60 @@ impl Piece {
     }
 }
 
-/// What a device is handed as it lies here.
+/// The layout in which a device receives it.
 const _: () = assert!(size_of::<Piece>() == 24 && align_of::<Piece>() == 8);
 
 /// A list of pieces that the host writes and a device reads.
 pub trait PieceTable: 'static {
-    /// All entries, zeroed at first. Nobody calls this while a kernel that reads the table is pending.
+    /// All entries, initially zeroed. Must not be called while a kernel that reads the table is pending.
     fn pieces(&mut self) -> &mut [Piece];
 }
 
-/// A device, as the flows of this crate see it. Clones are the same device.
+/// A device, as the flows of this crate see it. Clones refer to the same device.
 ///
 /// # Contract
-/// * Copies on one queue run in the order in which they were asked for; those on two queues may run at the same time. The kernels of
+/// * Copies on one queue run in the order in which they were submitted; those on two queues may run at the same time. The kernels of
 ///   [`gather`](Self::gather) and [`scatter`](Self::scatter) are copies.
-/// * An event is over when its copy, and all that was asked for before on its queue, is. It stays over.
-/// * Where a copy gives an error, nothing of it is pending.
-/// * [`is_over`](Self::is_over) and [`wait`](Self::wait) give an error that [is lost](DeviceError::is_lost) when the device does
-///   nothing any more: work that was under way has failed and touches no memory any more. **Any other error is one of the call and says
-///   nothing about the work, which may go on**: what it uses stays held, as in [`InUse`].
-/// * What belongs to another device is refused ([`DeviceError::OtherDevice`]).
-/// * No call but [`wait`](Self::wait), [`allocate`](Self::allocate) and the freeing of memory waits for anything. (A copy that
-///   gives an error may, since it has to see that nothing is pending.)
+/// * An event is over when its copy, and everything submitted before it on its queue, is over. It stays over.
+/// * If a copy returns an error, nothing of it is pending.
+/// * [`is_over`](Self::is_over) and [`wait`](Self::wait) return an error that [is lost](DeviceError::is_lost) when the device has
+///   stopped working: pending work has failed and no longer touches any memory. **Any other error concerns the call and says nothing
+///   about the work, which may continue**: what the work uses stays held, as in [`InUse`].
+/// * Resources of another device are refused ([`DeviceError::OtherDevice`]).
+/// * No call except [`wait`](Self::wait), [`allocate`](Self::allocate) and the freeing of memory waits for anything. (A copy that
+///   returns an error may, since it must ensure that nothing is pending.)
 ///
 /// # Safety
-/// Whoever owns memory takes it back when the device says that an event is over, or that the device is lost: the contract holds.
+/// Owners of memory take it back when the device reports that an event is over, or that the device is lost: the contract must hold.
 pub unsafe trait Device: Clone + 'static {
     /// Its memory.
     type Memory: DeviceMemory;
     /// A queue of copies.
     type Queue: 'static;
-    /// The end of something.
+    /// The end of some work.
     type Event: 'static;
-    /// What says which pieces a kernel copies.
+    /// A table of the pieces that a kernel copies.
     type Table: PieceTable;
 
-    /// Memory of `bytes` zeroed bytes. Waits until it is there.
+    /// Allocates `bytes` zeroed bytes. Waits until they are available.
     ///
     /// # Errors
-    /// [`DeviceError::Empty`], [`DeviceError::OutOfMemory`] and what the driver says.
+    /// [`DeviceError::Empty`], [`DeviceError::OutOfMemory`] and the driver's errors.
     fn allocate(&self, bytes: usize) -> Result<Self::Memory, DeviceError>;
 
     /// A new queue.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn queue(&self) -> Result<Self::Queue, DeviceError>;
 
     /// Copies from device memory, from byte `at` on, to the host, as many bytes as `to` has.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfBounds`], [`DeviceError::OtherDevice`] and what the driver says. Nothing is pending then.
+    /// [`DeviceError::OutOfBounds`], [`DeviceError::OtherDevice`] and the driver's errors. Nothing is then pending.
     ///
     /// # Safety
-    /// Until the event is over, the bytes at `to` are valid for writes and nobody else touches them, and `from` is not dropped.
+    /// Until the event is over, the bytes at `to` must be valid for writes and touched by nothing else, and `from` must not be dropped.
     unsafe fn copy_out(
         &self,
         queue: &Self::Queue,
@@ -138,10 +138,10 @@ pub unsafe trait Device: Clone + 'static {
     /// Copies from the host to device memory, from byte `at` on, as many bytes as `from` has.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfBounds`], [`DeviceError::OtherDevice`] and what the driver says. Nothing is pending then.
+    /// [`DeviceError::OutOfBounds`], [`DeviceError::OtherDevice`] and the driver's errors. Nothing is then pending.
     ///
     /// # Safety
-    /// Until the event is over, the bytes at `from` are valid for reads and nobody writes them, and `to` is not dropped.
+    /// Until the event is over, the bytes at `from` must be valid for reads and not be written, and `to` must not be dropped.
     unsafe fn copy_in(
         &self,
         queue: &Self::Queue,
@@ -150,21 +150,21 @@ pub unsafe trait Device: Clone + 'static {
         at: usize,
     ) -> Result<Self::Event, DeviceError>;
 
-    /// A table of so many pieces, from 1 on. Waits until it is there.
+    /// Allocates a table of `pieces` pieces, at least 1. Waits until it is available.
     ///
     /// # Errors
-    /// [`DeviceError::Empty`], [`DeviceError::OutOfMemory`] and what the driver says.
+    /// [`DeviceError::Empty`], [`DeviceError::OutOfMemory`] and the driver's errors.
     fn table(&self, pieces: usize) -> Result<Self::Table, DeviceError>;
 
-    /// Copies the first `count` pieces of the table from a memory to a staging area of the same device, all at once.
-    /// They may overlap where they come from; bytes of the staging area to which two are copied hold either.
+    /// Copies the first `count` pieces of the table from a memory to a staging area of the same device, all at once. Their sources may
+    /// overlap; bytes of the staging area to which two pieces are copied hold either.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfBounds`] when a piece does not lie in both memories, or the table has fewer pieces,
-    /// [`DeviceError::OtherDevice`], and what the driver says. Nothing is pending then.
+    /// [`DeviceError::OutOfBounds`] if a piece does not lie in both memories, or the table has fewer pieces,
+    /// [`DeviceError::OtherDevice`], and the driver's errors. Nothing is then pending.
     ///
     /// # Safety
-    /// Until the event is over, neither memory nor the table is dropped, and nobody writes the table.
+    /// Until the event is over, neither memory nor the table may be dropped, and the table must not be written.
     unsafe fn gather(
         &self,
         queue: &Self::Queue,
@@ -174,7 +174,7 @@ pub unsafe trait Device: Clone + 'static {
         staging: &Self::Memory,
     ) -> Result<Self::Event, DeviceError>;
 
-    /// Copies the first `count` pieces of the table from a staging area to a memory of the same device, all at once; else as
+    /// Copies the first `count` pieces of the table from a staging area to a memory of the same device, all at once; otherwise like
     /// [`gather`](Self::gather).
     ///
     /// # Errors
@@ -191,22 +191,22 @@ pub unsafe trait Device: Clone + 'static {
         to: &Self::Memory,
     ) -> Result<Self::Event, DeviceError>;
 
-    /// The end of all that was asked for on the queue so far, waiting for events included.
+    /// Returns the event of everything submitted on the queue so far, including its waits for events.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn mark(&self, queue: &Self::Queue) -> Result<Self::Event, DeviceError>;
 
-    /// Lets what is asked for on the queue from now on begin only when the event is over.
+    /// Makes work submitted on the queue from now on begin only when the event is over.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn order(&self, queue: &Self::Queue, after: &Self::Event) -> Result<(), DeviceError>;
 
     /// Whether the event is over.
     ///
     /// # Errors
-    /// [`DeviceError::Lost`]: its work has failed, and is over. Any other: nobody knows now; ask again.
+    /// [`DeviceError::Lost`]: its work has failed, and is over. Any other: unknown for now; ask again.
     fn is_over(&self, event: &Self::Event) -> Result<bool, DeviceError>;
 
     /// Waits until the event is over.
@@ -216,7 +216,7 @@ pub unsafe trait Device: Clone + 'static {
     fn wait(&self, event: &Self::Event) -> Result<(), DeviceError>;
 }
 
-/// The first `count` pieces, all of which lie in a memory and a staging area of these lengths.
+/// Returns the first `count` pieces, all of which must lie in a memory and a staging area of these lengths.
 fn check_pieces(
     pieces: &[Piece],
     count: usize,
@@ -236,7 +236,7 @@ fn check_pieces(
     Ok(pieces)
 }
 
-/// Whether `bytes` bytes from `at` on lie in device memory of `room` bytes.
+/// Checks that `bytes` bytes from `at` on lie in device memory of `room` bytes.
 pub(crate) fn check_bounds(at: usize, bytes: usize, room: usize) -> Result<(), DeviceError> {
     match at.checked_add(bytes) {
         Some(end) if end <= room => Ok(()),

@@ -1,27 +1,27 @@
-//! What is laid out in blocks.
+//! The layout of messages in blocks.
 
 use std::ops::Range;
 
 use super::{Arrived, HostBlock, VacantBlock};
 use crate::device::{DeviceError, Piece};
 
-/// The messages of one block, as they are laid out: which bytes of the device's memory belong where in the block.
+/// The layout of one block's messages: which bytes of the device's memory belong where in the block.
 ///
-/// Bytes that lie side by side at both ends become one piece, whatever messages they are of.
+/// Bytes that are adjacent at both ends become one piece, whichever messages they belong to.
 pub struct Pieces<'t> {
     table: &'t mut [Piece],
-    /// Entries that are used.
+    /// The number of entries in use.
     count: usize,
     messages: usize,
     /// Bytes of the memory that messages may lie in.
     window: Range<usize>,
     /// Bytes of the block from the first to the last of a message.
     span: Option<Range<usize>>,
-    /// A message does not lie in the window.
+    /// Set when a message does not lie in the window.
     beyond: Option<DeviceError>,
 }
 
-/// Messages of one length, equally far apart in the memory, and side by side in the block.
+/// Messages of one length, equally far apart in the memory, and adjacent in the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
     /// Where the first begins in the memory.
@@ -30,80 +30,81 @@ pub struct Rows {
     pub apart: usize,
     /// Bytes of each.
     pub bytes: usize,
-    /// How many.
+    /// The number of messages.
     pub count: usize,
 }
 
-/// The list of a block has no entry left for a message: it belongs in the next block.
+/// The block's list has no entry left for a message, which belongs in the next block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// What a block's list says when it is done.
+/// The result of a block's list.
 pub(super) struct Listed {
     pub(super) count: usize,
     pub(super) messages: usize,
-    /// `None` when the messages have no bytes.
+    /// `None` if the messages have no bytes.
     pub(super) span: Option<Range<usize>>,
 }
 
-/// Blocks of messages: those that wait to be received, for a [`Scatter`](super::Scatter), or that are to be sent. No call waits.
+/// Blocks of messages: those that wait to be received, for a [`Scatter`](super::Scatter), or those to be sent. No call waits.
 pub trait Bundles {
     /// A block with messages in it.
     type Block: HostBlock;
     /// What can go wrong.
     type Error;
 
-    /// The next block: lists its messages, one by one. A block to be sent is laid out, and the bytes of its messages come later.
+    /// Returns the next block, and lists its messages one by one. A block to be sent is only laid out; the bytes of its messages come
+    /// later.
     ///
     /// # Errors
-    /// No more blocks will come, though there are messages left.
+    /// No more blocks will come, though messages remain.
     fn poll_bundle(&mut self, pieces: &mut Pieces<'_>) -> Result<Arrived<Self::Block>, Self::Error>;
 }
 
 /// Where the blocks of a [`Gather`](super::Gather) go.
 pub trait Outgoing: Bundles<Block: VacantBlock> {
-    /// Sends a block that has the bytes of all its messages. Between these it holds nothing of use: what belongs there is written
-    /// now. Blocks come in the order in which they were laid out.
+    /// Sends a block that holds the bytes of all its messages. Between these the block holds nothing useful: what belongs there is written now.
+    /// Blocks come in the order in which they were laid out.
     ///
     /// # Errors
     /// Nothing can be sent any more.
     fn send(&mut self, block: Self::Block) -> Result<(), Self::Error>;
 }
 
-/// The most bytes of a piece: longer ones are several, so that all warps of a kernel have a like share.
+/// The most bytes of a piece: longer ones are split, so that all warps of a kernel have equal shares.
 const LONGEST: u32 = 4096;
 
-/// Entries that a table for blocks of so many bytes has: as many as there can be messages of 12 bytes, wherever these are, and enough
-/// for a few of less.
+/// The number of entries in a table for blocks of `block` bytes: enough for messages of 12 bytes, wherever these lie, and for a few
+/// shorter ones.
 pub(super) const fn entries(block: usize) -> usize {
     let entries = block / 12;
     if entries < 64 { 64 } else { entries }
 }
 
 impl<'t> Pieces<'t> {
-    /// An empty list, of messages in that window of the memory.
+    /// An empty list, for messages in that window of the memory.
     pub(super) fn new(table: &'t mut [Piece], window: Range<usize>) -> Self {
         Self { table, count: 0, messages: 0, window, span: None, beyond: None }
     }
 
-    /// Messages that it lists.
+    /// The number of messages listed.
     pub fn messages(&self) -> usize {
         self.messages
     }
 
-    /// Adds a message of so many bytes, which begins at byte `at` of the memory that the flow was given, and at byte `placed` of
-    /// the block. A message that does not lie in the flow's memory makes the flow fail.
+    /// Adds a message of `bytes` bytes, which begins at byte `at` of the flow's memory, and at byte `placed` of the block. A message
+    /// that does not lie in the flow's memory makes the flow fail.
     ///
     /// # Errors
-    /// [`NoRoom`]; nothing was added.
+    /// [`NoRoom`] if nothing was added.
     #[inline]
     pub fn push(&mut self, at: usize, placed: usize, bytes: usize) -> Result<(), NoRoom> {
         let added = self.push_rows(Rows { at, apart: bytes, bytes, count: 1 }, placed);
         if added == 1 { Ok(()) } else { Err(NoRoom) }
     }
 
-    /// Adds messages, of which the first is at byte `placed` of the block, and says how many: those that are left have no room. It takes
-    /// as long as [`push`](Self::push) for 4 KiB of them. Messages that do not lie in the flow's memory make the flow fail.
+    /// Adds messages, the first of which lies at byte `placed` of the block. Returns how many were added: the rest have no room. This
+    /// takes as long as [`push`](Self::push) for every 4 KiB of them. Messages that do not lie in the flow's memory make the flow fail.
     pub fn push_rows(&mut self, rows: Rows, placed: usize) -> usize {
         let Rows { at, apart, bytes, count } = rows;
         let Some(before) = count.checked_sub(1) else { return 0 };
@@ -123,11 +124,11 @@ impl<'t> Pieces<'t> {
         added
     }
 
-    /// The flow is to fail.
+    /// Makes the flow fail.
     #[cold]
     fn refuse(&mut self, rows: Rows) -> usize {
         let Rows { at, apart, bytes, count } = rows;
-        // Of the first that is not in the window.
+        // Reports the first that is not in the window.
         let inside =
             self.window.len().saturating_sub(bytes).checked_sub(at).map_or(0, |room| room / apart.max(1) + 1);
         let at = if inside < count { at.saturating_add(inside.saturating_mul(apart)) } else { at };
@@ -136,11 +137,11 @@ impl<'t> Pieces<'t> {
         count
     }
 
-    /// Rows of one byte and more; how many there was room for.
+    /// Adds rows of one byte or more; returns how many there was room for.
     fn add_rows(&mut self, rows: Rows, placed: usize) -> usize {
         let Rows { at, apart, bytes, count } = rows;
         let first = (self.window.start + at) as u64;
-        // Side by side they are as one, and too far apart, or long, each by itself.
+        // Adjacent rows count as one piece; rows that are long, or too far apart, become one piece each.
         let alone = bytes >= LONGEST as usize || apart > u32::MAX as usize;
         let together = if alone { 1 } else { LONGEST as usize / bytes };
         let mut added = 0;
@@ -184,7 +185,7 @@ impl<'t> Pieces<'t> {
         Ok(())
     }
 
-    /// Adds what is more than one piece, of which so many bytes join the last.
+    /// Adds a row that takes more than one piece; `joined` of its bytes join the last piece.
     #[cold]
     fn add_split(&mut self, piece: Piece, joined: u32) -> Result<(), NoRoom> {
         let more = (piece.bytes - joined).div_ceil(LONGEST) as usize;

@@ -1,4 +1,4 @@
-//! What flows share.
+//! Resources that flows share.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -7,23 +7,23 @@ use std::num::NonZeroUsize;
 use super::pipeline::Stage;
 use crate::device::{Device, DeviceError, InUse};
 
-/// Queues and staging areas of a device for the flows of one thread, and what flows left behind with copies under way.
+/// Queues and staging areas of a device for the flows of one thread, and what flows left behind with pending copies.
 ///
-/// What is left is let go of when its copy is over: [`reap`](Self::reap) looks for that, as every poll of a flow does. Dropping
-/// the copier waits for nothing: blocks and memory whose copies are under way even then are never used again, nor are those of copies
-/// of which the device does not say that they are over.
+/// What was left behind is released when its copy is over: [`reap`](Self::reap) checks for that, as every poll of a flow does.
+/// Dropping the copier does not wait: blocks and memory whose copies are pending even then are never used again, nor are those of
+/// copies that the device does not report as over.
 pub struct Copier<D: Device> {
     device: D,
     in_flight: NonZeroUsize,
     queues: RefCell<Vec<D::Queue>>,
     stages: RefCell<Vec<Stage<D>>>,
-    /// Of copies under way that have no flow any more.
+    /// Held by pending copies that no longer have a flow.
     left: RefCell<Vec<InUse<D, Box<dyn Any>>>>,
 }
 
 impl<D: Device> Copier<D> {
-    /// A copier whose flows have up to `in_flight` copies each under way. Three let a copy, the block before it and the one
-    /// after overlap; more help a caller that polls seldom, and take as many more blocks.
+    /// Makes a copier whose flows have up to `in_flight` pending copies each. Three let a copy overlap with the block before it and
+    /// the one after; more help a caller that polls rarely, and take as many more blocks.
     pub fn new(device: &D, in_flight: NonZeroUsize) -> Self {
         let (queues, stages, left) = (RefCell::default(), RefCell::default(), RefCell::default());
         Self { device: device.clone(), in_flight, queues, stages, left }
@@ -34,18 +34,18 @@ impl<D: Device> Copier<D> {
         &self.device
     }
 
-    /// Lets go of what was left behind and is over; says how many copies are under way yet.
+    /// Releases what was left behind and is over; returns how many copies are still pending.
     pub fn reap(&self) -> usize {
         let mut over = Vec::new();
         let is_left =
             |left: &mut InUse<D, _>| left.let_go(&self.device).map(|held| over.push(held)).is_none();
         self.left.borrow_mut().retain_mut(is_left);
-        // Dropped when nothing is borrowed, since what drops may use the copier.
+        // Dropped while nothing is borrowed, since destructors may use the copier.
         drop(over);
         self.left.borrow().len()
     }
 
-    /// Waits until nothing that was left behind is under way, and lets go of it. What the device does not say is over stays.
+    /// Waits until nothing that was left behind is pending, and releases it. What the device does not report as over stays.
     pub fn settle(&self) {
         for mut left in self.left.take() {
             // Failed or not, it may be over.
@@ -61,7 +61,7 @@ impl<D: Device> Copier<D> {
         self.in_flight.get()
     }
 
-    /// A queue on which nothing is under way, and which waits for the event first.
+    /// Returns an idle queue, which waits for the event first.
     pub(super) fn take_queue_after(&self, after: Option<&D::Event>) -> Result<D::Queue, DeviceError> {
         let spare = self.queues.borrow_mut().pop();
         let queue = spare.map_or_else(|| self.device.queue(), Ok)?;
@@ -71,12 +71,12 @@ impl<D: Device> Copier<D> {
         Ok(queue)
     }
 
-    /// Takes a queue back on which nothing is under way.
+    /// Takes back an idle queue.
     pub(super) fn put_queue(&self, queue: D::Queue) {
         self.queues.borrow_mut().push(queue);
     }
 
-    /// A stage for blocks of so many bytes, on which nothing is under way.
+    /// Returns an idle stage for blocks of `block` bytes.
     pub(super) fn take_stage(&self, block: usize) -> Result<Stage<D>, DeviceError> {
         let mut stages = self.stages.borrow_mut();
         match stages.iter().position(|stage| stage.fits(block)) {
@@ -85,12 +85,12 @@ impl<D: Device> Copier<D> {
         }
     }
 
-    /// Takes a stage back on which nothing is under way.
+    /// Takes back an idle stage.
     pub(super) fn put_stage(&self, stage: Stage<D>) {
         self.stages.borrow_mut().push(stage);
     }
 
-    /// Keeps what belongs to a copy until it is over.
+    /// Keeps what a copy holds until the copy is over.
     pub(super) fn leave(&self, held: InUse<D, impl Any>) {
         self.left.borrow_mut().push(held.boxed());
     }

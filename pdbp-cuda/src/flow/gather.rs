@@ -12,18 +12,18 @@ use crate::device::{Device, DeviceError};
 pub struct Gather<D: Device, B: VacantBlock> {
     pipeline: Pipeline<D, B>,
     source: Slice<D>,
-    /// Messages that were sent.
+    /// The number of messages sent.
     sent: usize,
     state: State,
 }
 
 impl<D: Device, B: VacantBlock> Gather<D, B> {
-    /// A flow of messages in the slice, in blocks of up to `block` bytes, which begins when `after` is over: the event of the work
-    /// that writes the slice. Takes as many staging areas as the copier has blocks in flight, each with a table in the host's memory
-    /// of twice its length; waits until these are there, unless flows before have left them.
+    /// Starts a flow of messages in the slice, in blocks of up to `block` bytes, which begins when `after` is over: the event of the
+    /// work that writes the slice. Takes as many staging areas as the copier has blocks in flight, each with a table in host memory
+    /// of twice its length; waits until these are allocated, unless earlier flows have left them.
     ///
     /// # Errors
-    /// The slice. There is no memory or no queue, or it cannot wait for the event.
+    /// Returns the slice if there is no memory or no queue, or if the queue cannot wait for the event.
     pub fn new(
         copier: &Rc<Copier<D>>,
         source: Slice<D>,
@@ -36,34 +36,34 @@ impl<D: Device, B: VacantBlock> Gather<D, B> {
         }
     }
 
-    /// Goes on: sends the blocks whose copies are over, and begins with new ones, until there are none. Does not wait, and does
-    /// a bounded amount of work.
+    /// Advances the flow: sends the blocks whose copies are over, and begins with new ones, until there are none. Does not wait, and
+    /// does a bounded amount of work.
     ///
     /// # Errors
-    /// See [`FlowError`]. The flow has failed then: what was laid out and not sent is not sent.
+    /// See [`FlowError`]. The flow has then failed: messages that were laid out and not sent are not sent.
     pub fn poll<O: Outgoing<Block = B>>(&mut self, outlet: &mut O) -> Result<Step, FlowError<O::Error>> {
         going::poll(self, |flow| flow.advance(outlet))
     }
 
-    /// Messages that were sent.
+    /// The number of messages sent.
     pub fn sent(&self) -> usize {
         self.sent
     }
 
-    /// Whether a kernel or a copy is under way.
+    /// Whether a kernel or a copy is pending.
     pub fn is_copying(&self) -> bool {
         !self.pipeline.is_empty()
     }
 
-    /// Waits until the oldest copy under way is over; returns at once when there is none.
+    /// Waits until the oldest pending copy is over; returns at once if there is none.
     ///
     /// # Errors
-    /// It has failed; the next poll says so, too.
+    /// The copy has failed; the next poll reports that, too.
     pub fn wait_for_copy(&self) -> Result<(), DeviceError> {
         self.pipeline.wait()
     }
 
-    /// Ends the flow and gives the slice back. What is under way is given up.
+    /// Ends the flow and returns the slice. Pending work is given up.
     pub fn into_slice(self) -> Slice<D> {
         self.source.clone()
     }

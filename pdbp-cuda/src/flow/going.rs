@@ -1,13 +1,13 @@
-//! What all flows do alike: how they go on and how they end.
+//! The parts common to all flows: how they advance and how they end.
 
 use super::{Copier, FlowError, Step};
 use crate::device::Device;
 
-/// How far a flow has come.
+/// The state of a flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Flowing,
-    /// Nothing more comes, copies are under way.
+    /// Nothing more will come; copies are pending.
     Ending,
     Done,
     Failed,
@@ -20,15 +20,15 @@ pub(super) trait Flow {
     fn state(&mut self) -> &mut State;
     fn copier(&self) -> &Copier<Self::Device>;
 
-    /// Gives back what other flows can use. Nothing is under way.
+    /// Gives back what other flows can use. Nothing is pending.
     fn give_back(&mut self);
 
-    /// Leaves what is under way to the copier.
+    /// Leaves pending work to the copier.
     fn leave(&mut self);
 }
 
-/// Lets a flow go on by `advance`, unless it has ended before. One that gives an error has failed; so has one whose `advance` panics,
-/// where a block may be missing.
+/// Advances a flow by `advance`, unless it has ended. A flow whose `advance` returns an error has failed; so has one whose `advance`
+/// panics, where a block may be missing.
 pub(super) fn poll<F: Flow, E>(
     flow: &mut F,
     advance: impl FnOnce(&mut F) -> Result<Step, FlowError<E>>,
@@ -48,7 +48,7 @@ pub(super) fn poll<F: Flow, E>(
     step
 }
 
-/// All has arrived.
+/// Ends a flow when everything has arrived.
 pub(super) fn end<F: Flow>(flow: &mut F) {
     *flow.state() = State::Done;
     flow.give_back();
@@ -63,7 +63,7 @@ pub(super) fn close<F: Flow>(flow: &mut F) {
     flow.copier().reap();
 }
 
-/// A flow that goes on.
+/// A flow that is advancing.
 struct Going<'f, F: Flow> {
     flow: &'f mut F,
     failed: bool,

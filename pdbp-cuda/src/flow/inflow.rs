@@ -12,30 +12,30 @@ use crate::device::{Device, DeviceError, InUse};
 /// Receives into a buffer on the device, until the data ends. See [`flow`](crate::flow).
 pub struct Inflow<D: Device, B: HostBlock> {
     copier: Rc<Copier<D>>,
-    /// Until the flow has ended.
+    /// `None` once the flow has ended.
     queue: Option<D::Queue>,
-    /// Until it is taken back.
+    /// `None` once it has been taken back.
     buffer: Option<Buffer<D>>,
     /// The buffer, while a transport has its room.
     awaited: Option<Awaited<D>>,
-    /// Where bytes go in the buffer.
+    /// The range of the buffer that receives the data.
     room: Range<usize>,
-    /// Bytes for which a copy was asked.
+    /// Bytes for which a copy was requested.
     copied: usize,
     /// Bytes that have arrived in the buffer.
     received: usize,
-    /// It ends when the room is full, and leaves the rest of the data to others.
+    /// Whether the flow ends when the room is full, and leaves the rest of the data to others.
     fills: bool,
     flights: VecDeque<Flight<D, B>>,
     state: State,
 }
 
 impl<D: Device, B: HostBlock> Inflow<D, B> {
-    /// A flow into these bytes of the buffer, whose copies begin when `after` is over: the event of the work that used the
-    /// buffer before.
+    /// Starts a flow into these bytes of the buffer, whose copies begin when `after` is over: the event of the work that used the buffer
+    /// before.
     ///
     /// # Errors
-    /// The buffer, with [`DeviceError::OutOfBounds`] when the range does not lie in it, or what the device says.
+    /// Returns the buffer, with [`DeviceError::OutOfBounds`] if the range does not lie in it, or the device's error.
     pub fn new(
         copier: &Rc<Copier<D>>,
         into: Buffer<D>,
@@ -66,18 +66,18 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
         })
     }
 
-    /// The same flow, which ends when the room is full, if the data does not end before. What follows is left in the [`Inlet`].
+    /// Makes the flow end when the room is full, if the data does not end before. Later data is left in the [`Inlet`].
     #[must_use]
     pub fn filling(mut self) -> Self {
         self.fills = true;
         self
     }
 
-    /// Goes on: lets go of the blocks whose copies are over, and begins copies of new ones. Does not wait, and does a bounded
+    /// Advances the flow: releases the blocks whose copies are over, and begins copies of new ones. Does not wait, and does a bounded
     /// amount of work.
     ///
     /// # Errors
-    /// See [`FlowError`]. The flow has failed then: what the buffer holds is unknown.
+    /// See [`FlowError`]. The flow has then failed: the contents of the buffer are unknown.
     pub fn poll<I: Inlet<Block = B>>(&mut self, inlet: &mut I) -> Result<Step, FlowError<I::Error>> {
         going::poll(self, |flow| flow.advance(inlet))
     }
@@ -87,12 +87,12 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
         self.copier.device()
     }
 
-    /// The room for `bytes` bytes that come by other means than blocks, instead of all that the flow would copy. The flow stands still
-    /// while a transport has it; [`poll_received`](Self::poll_received) says that the bytes are there. If nothing is to come that way, the
-    /// room is dropped, and the flow goes on with blocks.
+    /// Lends a transport the room for `bytes` bytes that arrive by other means than blocks, instead of everything that the flow would
+    /// copy. The flow pauses while the transport has the room; [`poll_received`](Self::poll_received) reports that the bytes have arrived.
+    /// If nothing is to arrive that way, drop the room, and the flow continues with blocks.
     ///
     /// # Errors
-    /// [`FlowError::TooLong`]; and [`FlowError::Ended`] when the flow is not at its beginning.
+    /// [`FlowError::TooLong`]; and [`FlowError::Ended`] if the flow is not at its beginning.
     pub fn recv_buffer<E>(&mut self, bytes: usize) -> Result<RecvBuffer<D>, FlowError<E>> {
         if bytes > self.room.len() {
             return Err(FlowError::TooLong { room: self.room.len() });
@@ -112,7 +112,7 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
         }
     }
 
-    /// So many bytes have arrived, and nothing follows: done, as soon as the transport has let go of the room.
+    /// Records that `bytes` bytes have arrived, and nothing follows: done as soon as the transport has released the room.
     pub fn poll_received(&mut self, bytes: usize) -> Step {
         if !self.regain() {
             return Step::Idle;
@@ -122,41 +122,41 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
         Step::Done
     }
 
-    /// The end of what the flow has asked the device for, and of what it waits for.
+    /// Returns the event of everything that the flow has submitted, and of what it waits for.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     pub fn mark(&self) -> Result<Option<D::Event>, DeviceError> {
         self.queue.as_ref().map(|queue| self.copier.device().mark(queue)).transpose()
     }
 
-    /// Bytes that have arrived in the buffer.
+    /// The number of bytes that have arrived in the buffer.
     pub fn received(&self) -> usize {
         self.received
     }
 
-    /// Whether a copy is under way.
+    /// Whether a copy is pending.
     pub fn is_copying(&self) -> bool {
         !self.flights.is_empty()
     }
 
-    /// Waits until the oldest copy under way is over; returns at once when there is none.
+    /// Waits until the oldest pending copy is over; returns at once if there is none.
     ///
     /// # Errors
-    /// The copy has failed; the next poll says so, too.
+    /// The copy has failed; the next poll reports that, too.
     pub fn wait_for_copy(&self) -> Result<(), DeviceError> {
         self.flights.front().map_or(Ok(()), |flight| self.copier.device().wait(flight.held.event()))
     }
 
-    /// Ends the flow and gives the buffer back; `None` when copies into it are under way yet (try again later, or after
-    /// [`Copier::settle`]), while a transport has it, and when it was given back before.
+    /// Ends the flow and returns the buffer; `None` while copies into it are pending (try again later, or after [`Copier::settle`]), while
+    /// a transport has it, and if it was returned before.
     pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
         going::close(self);
         self.regain();
         self.buffer.take_if(|buffer| buffer.is_free())
     }
 
-    /// Whether no transport has the room.
+    /// Takes the buffer back once the transport has released it. Returns whether no transport has the room.
     fn regain(&mut self) -> bool {
         match self.awaited.take().map(Awaited::into_buffer) {
             None => {}
@@ -180,7 +180,7 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
         })
     }
 
-    /// Lets go of blocks that were copied.
+    /// Releases blocks that were copied.
     fn let_go(&mut self) -> Result<(), DeviceError> {
         while let Some(flight) = self.flights.front_mut() {
             let Some(_) = flight.held.poll(self.copier.device())? else { break };
@@ -189,7 +189,7 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
         Ok(())
     }
 
-    /// Says whether the data has ended.
+    /// Begins copies of new blocks. Returns whether the data has ended.
     fn copy_more<I: Inlet<Block = B>>(&mut self, inlet: &mut I) -> Result<bool, FlowError<I::Error>> {
         while self.state == State::Flowing && self.flights.len() < self.copier.in_flight() {
             let left = self.room.len() - self.copied;
@@ -217,7 +217,7 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
             return Ok(());
         }
         let at = self.room.start + self.copied;
-        // SAFETY: `InUse` has the block (`HostBlock`) and the memory until the event is over.
+        // SAFETY: `InUse` holds the block (`HostBlock`) and the memory until the event is over.
         let event = unsafe { self.copier.device().copy_in(queue, from, buffer.memory(), at) }?;
         let held = InUse::new(event, (block, buffer.hold()));
         self.flights.push_back(Flight { held, length });
@@ -238,14 +238,14 @@ impl<D: Device, B: HostBlock> Flow for Inflow<D, B> {
     }
 
     fn give_back(&mut self) {
-        // One on which nothing was copied may still wait for what the flow was to begin after.
+        // A queue on which nothing was copied may still wait for the event that the flow was to begin after.
         if let Some(queue) = self.queue.take().filter(|_| self.copied > 0) {
             self.copier.put_queue(queue);
         }
     }
 
     fn leave(&mut self) {
-        // Not used again: it may wait for an event that is far away.
+        // Not used again: it may wait for an event in the distant future.
         self.queue = None;
         self.flights.drain(..).for_each(|flight| self.copier.leave(flight.held));
     }

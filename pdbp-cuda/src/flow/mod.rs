@@ -7,12 +7,12 @@
 //!         ──copy──▶ block ─┘       Outlet ══════ link ══════ Inlet      └─▶ block
 //!            up to `in_flight` copies                     up to `in_flight` copies
 //! ```
-//! While one block is copied, another travels and a third is copied at the other end: the whole takes as long as the slowest
-//! of the three takes for all bytes, and a little to begin and to end.
+//! While one block is copied, another travels and a third is copied at the other end: the whole takes as long as the slowest of the
+//! three takes for all bytes, plus a little at the beginning and the end.
 //!
 //! # Many small messages
-//! A copy of its own for each of many small messages would cost the driver more than their bytes. They travel a block's worth at a
-//! time instead, by a staging area on the device that has the layout of the block:
+//! A separate copy for each of many small messages would cost the driver more than their bytes. Instead, they travel a block's worth at
+//! a time, through a staging area on the device that has the layout of the block:
 //! ```text
 //!            Gather                                                                             Scatter
 //!  message ┐                                                                                          ┌ slot
@@ -20,15 +20,15 @@
 //!  message ┘        area                     │                            │                   area    └ slot
 //!          ┼kernel▶ staging ──copy──▶ block ─┴ Outgoing ══ link ══ Bundles┴─▶ block ──copy──▶ staging ┼kernel▶ …
 //! ```
-//! [`Bundles`] lists the messages of each block ([`Pieces`]); what lies between them in the block, such as headers, is written
-//! when its copy is over ([`Outgoing::send`]). Each block in flight has a queue and a staging area of its own, so that the kernel of
-//! one runs beside the copy of another: the whole takes as long as the slowest of kernels, copies and link takes for all bytes. The
-//! [`Copier`] keeps the staging areas for the flows to come.
+//! [`Bundles`] lists the messages of each block ([`Pieces`]); the bytes between them in the block, such as headers, are written when
+//! its copy is over ([`Outgoing::send`]). Each block in flight has its own queue and staging area, so the kernel of one runs alongside
+//! the copy of another: the whole takes as long as the slowest of kernels, copies and link takes for all bytes. The [`Copier`] keeps
+//! the staging areas for later flows.
 //!
-//! A flow is a state that its owner polls: no call waits. It owns device memory and blocks of the copies under way. When it
-//! fails or is dropped, those that are under way yet go to its [`Copier`], which lets go of each when its copy is over. An error of the
-//! device that does not say that a copy is over ends a flow, and no copy: what that uses stays held ([`InUse`]). So does what a
-//! flow has when a function of the caller panics in it; the flow has failed then.
+//! A flow is a state machine that its owner polls: no call waits. It owns the device memory and blocks of pending copies. When it fails
+//! or is dropped, those of copies still pending go to its [`Copier`], which releases each when its copy is over. A device error that
+//! does not imply that a copy is over ends the flow, but no copy: the memory that the copy uses stays held ([`InUse`]). So does
+//! everything that a flow holds when a function of the caller panics in it; the flow has then failed.
 
 mod bundle;
 mod copier;
@@ -57,23 +57,23 @@ pub use scatter::Scatter;
 pub use crate::device::NotStarted;
 use crate::device::{Device, DeviceError, InUse};
 
-/// A block in the host's memory. Dropping it gives it back to where it came from.
+/// A block in host memory. Dropping it gives it back to where it came from.
 ///
 /// # Safety
-/// [`place`](Self::place) gives the same bytes at each call, however the value is moved. They are initialised and valid for reads
-/// until the value is dropped or handed on, and nobody else writes them.
+/// [`place`](Self::place) must return the same bytes at each call, even if the value is moved. They must be initialised, valid for
+/// reads, and not written by anything else until the value is dropped or handed on.
 pub unsafe trait HostBlock: 'static {
     /// Its bytes.
     fn place(&mut self) -> NonNull<[u8]>;
 }
 
-/// A block to be filled.
+/// A vacant block, to be filled.
 ///
 /// # Safety
-/// Its bytes are valid for writes, too, and nobody else reads them.
+/// Its bytes must also be valid for writes, and not read by anything else.
 pub unsafe trait VacantBlock: HostBlock {}
 
-/// Whether what is sent ends the data.
+/// Whether a block ends the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// More may follow.
@@ -89,7 +89,7 @@ pub trait Outlet {
     /// What can go wrong.
     type Error;
 
-    /// A vacant block; `None` when there is none now.
+    /// Returns a vacant block; `None` if none is available now.
     ///
     /// # Errors
     /// Nothing can be sent any more.
@@ -102,14 +102,14 @@ pub trait Outlet {
     fn send(&mut self, block: Self::Block, length: usize, ending: Ending) -> Result<(), Self::Error>;
 }
 
-/// What an [`Inlet`] has, and [`Bundles`].
+/// The result of polling an [`Inlet`], or [`Bundles`].
 #[derive(Debug)]
 pub enum Arrived<B> {
     /// The next block.
     Block(B),
     /// Nothing yet.
     Nothing,
-    /// The end: nothing will come.
+    /// The end: nothing more will arrive.
     End,
 }
 
@@ -120,21 +120,21 @@ pub trait Inlet {
     /// What can go wrong.
     type Error;
 
-    /// The next block, or the next `most` bytes of one that is longer.
+    /// Returns the next block, or the next `most` bytes of a longer one.
     ///
     /// # Errors
-    /// Nothing will come any more, though the data has not ended.
+    /// Nothing more will arrive, though the data has not ended.
     fn poll_block(&mut self, most: usize) -> Result<Arrived<Self::Block>, Self::Error>;
 }
 
-/// What a poll did.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing: a copy, or the link, has to get on first.
+    /// Nothing: a copy, or the link, must progress first.
     Idle,
     /// Something. Polling again at once may do more.
     Moved,
-    /// The flow has come to its end.
+    /// The flow has ended.
     Done,
 }
 
@@ -146,9 +146,9 @@ pub enum FlowError<E> {
     Device(DeviceError),
     /// The link failed.
     Link(E),
-    /// More came than there is room for.
+    /// More data arrived than there is room for.
     TooLong {
-        /// Bytes of the room.
+        /// The size of the room in bytes.
         room: usize,
     },
     /// The next message does not fit its slot. It waits to be received in another way.
@@ -158,7 +158,7 @@ pub enum FlowError<E> {
         /// Bytes of a slot.
         slot: usize,
     },
-    /// The flow has failed before.
+    /// The flow has failed earlier.
     Ended,
 }
 
@@ -197,7 +197,7 @@ impl<E: fmt::Display> fmt::Display for FlowError<E> {
 
 impl<E: fmt::Debug + fmt::Display> std::error::Error for FlowError<E> {}
 
-/// A copy under way, and what it has: the block at its one end, and the memory at the other.
+/// A pending copy, and what it holds: the block at one end, and the memory at the other.
 struct Flight<D: Device, B> {
     held: InUse<D, (B, Arc<D::Memory>)>,
     length: usize,

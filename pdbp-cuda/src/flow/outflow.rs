@@ -11,24 +11,24 @@ use crate::device::{Device, DeviceError, InUse};
 /// Sends a slice of device memory. See [`flow`](crate::flow).
 pub struct Outflow<D: Device, B: VacantBlock> {
     copier: Rc<Copier<D>>,
-    /// Until the flow has ended.
+    /// `None` once the flow has ended.
     queue: Option<D::Queue>,
     source: Slice<D>,
     ending: Ending,
-    /// Bytes for which a copy was asked.
+    /// Bytes for which a copy was requested.
     copied: usize,
-    /// Bytes that were sent.
+    /// The number of bytes sent.
     sent: usize,
     flights: VecDeque<Flight<D, B>>,
     state: State,
 }
 
 impl<D: Device, B: VacantBlock> Outflow<D, B> {
-    /// A flow of the whole slice, which begins when `after` is over: the event of the work that writes the slice. With
-    /// [`Ending::Last`] its last block ends the data; a slice without bytes is one empty block then, and nothing otherwise.
+    /// Starts a flow of the whole slice, which begins when `after` is over: the event of the work that writes the slice. With
+    /// [`Ending::Last`] its last block ends the data; a slice without bytes is then one empty block, and nothing otherwise.
     ///
     /// # Errors
-    /// The slice. There is no queue, or it cannot wait for the event.
+    /// Returns the slice if there is no queue, or if the queue cannot wait for the event.
     pub fn new(
         copier: &Rc<Copier<D>>,
         source: Slice<D>,
@@ -44,47 +44,47 @@ impl<D: Device, B: VacantBlock> Outflow<D, B> {
         Ok(Self { copier, queue: Some(queue), source, ending, copied, sent, flights, state })
     }
 
-    /// Goes on: sends the blocks whose copies are over, and begins copies into new ones. Does not wait, and does a bounded
-    /// amount of work.
+    /// Advances the flow: sends the blocks whose copies are over, and begins copies into new ones. Does not wait, and does a
+    /// bounded amount of work.
     ///
     /// # Errors
-    /// See [`FlowError`]. The flow has failed then: of the data a beginning was sent, and no block of this flow was the last.
+    /// See [`FlowError`]. The flow has then failed: a prefix of the data was sent, and no block of this flow was the last.
     pub fn poll<O: Outlet<Block = B>>(&mut self, outlet: &mut O) -> Result<Step, FlowError<O::Error>> {
         going::poll(self, |flow| flow.advance(outlet))
     }
 
-    /// The device, and the slice.
+    /// The device and the slice.
     pub fn source(&self) -> (&D, &Slice<D>) {
         (self.copier.device(), &self.source)
     }
 
-    /// The end of what the flow has asked the device for, and of what it waits for.
+    /// Returns the event of everything that the flow has submitted, and of what it waits for.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     pub fn mark(&self) -> Result<Option<D::Event>, DeviceError> {
         self.queue.as_ref().map(|queue| self.copier.device().mark(queue)).transpose()
     }
 
-    /// Bytes that were sent.
+    /// The number of bytes sent.
     pub fn sent(&self) -> usize {
         self.sent
     }
 
-    /// Whether a copy is under way.
+    /// Whether a copy is pending.
     pub fn is_copying(&self) -> bool {
         !self.flights.is_empty()
     }
 
-    /// Waits until the oldest copy under way is over; returns at once when there is none.
+    /// Waits until the oldest pending copy is over; returns at once if there is none.
     ///
     /// # Errors
-    /// The copy has failed; the next poll says so, too.
+    /// The copy has failed; the next poll reports that, too.
     pub fn wait_for_copy(&self) -> Result<(), DeviceError> {
         self.flights.front().map_or(Ok(()), |flight| self.copier.device().wait(flight.held.event()))
     }
 
-    /// Ends the flow and gives the slice back. What is under way is given up.
+    /// Ends the flow and returns the slice. Pending work is given up.
     pub fn into_slice(self) -> Slice<D> {
         self.source.clone()
     }
@@ -125,7 +125,7 @@ impl<D: Device, B: VacantBlock> Outflow<D, B> {
             let length = room.len().min(self.source.bytes() - self.copied);
             let to = std::ptr::NonNull::slice_from_raw_parts(room.cast(), length);
             let at = self.source.place(self.copied);
-            // SAFETY: `InUse` has the block (`HostBlock`) and the memory until the event is over.
+            // SAFETY: `InUse` holds the block (`HostBlock`) and the memory until the event is over.
             let event = unsafe { self.copier.device().copy_out(queue, self.source.memory(), at, to) }?;
             let held = InUse::new(event, (block, self.source.hold()));
             self.flights.push_back(Flight { held, length });
@@ -147,14 +147,14 @@ impl<D: Device, B: VacantBlock> Flow for Outflow<D, B> {
     }
 
     fn give_back(&mut self) {
-        // One on which nothing was copied may still wait for what the flow was to begin after.
+        // A queue on which nothing was copied may still wait for the event that the flow was to begin after.
         if let Some(queue) = self.queue.take().filter(|_| self.copied > 0) {
             self.copier.put_queue(queue);
         }
     }
 
     fn leave(&mut self) {
-        // Not used again: it may wait for an event that is far away.
+        // Not used again: it may wait for an event in the distant future.
         self.queue = None;
         self.flights.drain(..).for_each(|flight| self.copier.leave(flight.held));
     }

@@ -1,4 +1,4 @@
-//! Blocks of messages under way between a memory and the host, each by a staging area of its own.
+//! Blocks of messages in flight between a memory and the host, each through its own staging area.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,14 +10,14 @@ use super::bundle::{Listed, Pieces, entries};
 use super::{Arrived, Bundles, Copier, FlowError, HostBlock};
 use crate::device::{Device, DeviceError, DeviceMemory as _, InUse, PieceTable as _};
 
-/// What one block after the other uses: a queue, on which its kernel and its copy are in order, and a staging area.
+/// The resources that one block after the other uses: a queue, on which its kernel and its copy run in order, and a staging area.
 pub(super) struct Stage<D: Device> {
     queue: D::Queue,
     staging: D::Memory,
     table: D::Table,
 }
 
-/// Which way messages go, seen from the device.
+/// The direction of messages, seen from the device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     /// From the memory to blocks.
@@ -26,7 +26,7 @@ pub(super) enum Direction {
     Into,
 }
 
-/// Blocks under way, in order.
+/// Blocks in flight, in order.
 pub(super) struct Pipeline<D: Device, B: HostBlock> {
     copier: Rc<Copier<D>>,
     direction: Direction,
@@ -41,22 +41,22 @@ struct Transfer<D: Device, B> {
 
 enum Load<D: Device, B> {
     Moving(InUse<D, Used<D, B>>),
-    /// Its messages have no bytes. Until it is unloaded.
+    /// Its messages have no bytes. `None` once it is unloaded.
     Ready(Option<Used<D, B>>),
 }
 
-/// What kernel and copy of a block use.
+/// The resources that a block's kernel and copy use.
 struct Used<D: Device, B> {
     stage: Stage<D>,
     block: B,
     _memory: Arc<D::Memory>,
 }
 
-/// What [`Pipeline::load`] did.
+/// The result of [`Pipeline::load`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loaded {
     Block,
-    /// There is no block now, or no stage.
+    /// No block is available now, or no stage.
     Nothing,
     /// Nothing more will come.
     End,
@@ -68,17 +68,17 @@ impl<D: Device> Stage<D> {
         Ok(Self { queue: device.queue()?, staging, table })
     }
 
-    /// Whether blocks of so many bytes fit.
+    /// Whether blocks of `block` bytes fit.
     pub(super) fn fits(&self, block: usize) -> bool {
         self.staging.bytes() >= block
     }
 
-    /// Begins with kernel and copy, in the order of the direction: of the table's first `count` pieces, and of the staging area from byte
-    /// `at` on. The event of the second; after an error that of the first, if it is pending.
+    /// Begins kernel and copy, in the order of the direction: of the table's first `count` pieces, and of the staging area from byte `at`
+    /// on. Returns the event of the second; after an error that of the first, if it is pending.
     ///
     /// # Safety
-    /// Until that event is over, memory, stage and place are neither dropped nor touched, and the place is valid for writes on the
-    /// way to the host.
+    /// Until that event is over, memory, stage and place must be neither dropped nor touched, and for copies to the host the place must
+    /// be valid for writes.
     unsafe fn run(
         &self,
         device: &D,
@@ -106,7 +106,7 @@ impl<D: Device> Stage<D> {
 }
 
 impl<D: Device, B: HostBlock> Pipeline<D, B> {
-    /// With stages for blocks of up to `block` bytes, on which work begins when `after` is over.
+    /// Makes a pipeline with stages for blocks of up to `block` bytes, on which work begins when `after` is over.
     pub(super) fn new(
         copier: &Rc<Copier<D>>,
         direction: Direction,
@@ -141,7 +141,7 @@ impl<D: Device, B: HostBlock> Pipeline<D, B> {
         }
     }
 
-    /// The oldest block, when it has come to its end, and how many messages it has.
+    /// Returns the oldest block, if its work is over, and the number of its messages.
     pub(super) fn unload(&mut self) -> Result<Option<(B, usize)>, DeviceError> {
         let Some(front) = self.in_flight.front_mut() else { return Ok(None) };
         let load = match &mut front.load {
@@ -188,8 +188,8 @@ impl<D: Device, B: HostBlock> Pipeline<D, B> {
             return Ok(());
         };
         let place = part_of(block.place(), &span)?;
-        // SAFETY: `InUse` has block (`HostBlock`), memory and stage until the last event is over, and the host writes a stage's table
-        // only when it is idle. The place lies in the block.
+        // SAFETY: `InUse` holds block (`HostBlock`), memory and stage until the last event is over, and the host writes a stage's table
+        // only when the stage is idle. The place lies in the block.
         let run =
             unsafe { stage.run(self.copier.device(), self.direction, (count, span.start), place, memory) };
         let held = |event| InUse::new(event, used(stage, block));
@@ -207,13 +207,12 @@ impl<D: Device, B: HostBlock> Pipeline<D, B> {
         }
     }
 
-    /// Gives the stages back when nothing is under way.
+    /// Gives the stages back when nothing is pending.
     pub(super) fn finish(&mut self) {
         self.idle.drain(..).for_each(|stage| self.copier.put_stage(stage));
     }
 
-    /// Leaves what is under way to the copier. Its stages are not used again: their queues may wait for an event that is far
-    /// away.
+    /// Leaves pending work to the copier. Its stages are not used again: their queues may wait for an event in the distant future.
     pub(super) fn leave(&mut self) {
         self.idle.clear();
         for in_flight in self.in_flight.drain(..) {
@@ -224,13 +223,13 @@ impl<D: Device, B: HostBlock> Pipeline<D, B> {
     }
 }
 
-/// Some bytes of a block.
+/// Returns some bytes of a block.
 fn part_of(place: NonNull<[u8]>, span: &Range<usize>) -> Result<NonNull<[u8]>, DeviceError> {
     let (at, bytes) = (span.start, span.len());
     if span.end > place.len() {
         return Err(DeviceError::OutOfBounds { at, bytes, room: place.len() });
     }
-    // SAFETY: inside the place, by the line above.
+    // SAFETY: inside the place, by the check above.
     let first = unsafe { place.cast::<u8>().add(at) };
     Ok(NonNull::slice_from_raw_parts(first, bytes))
 }

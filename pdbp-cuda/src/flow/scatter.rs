@@ -11,20 +11,19 @@ use crate::device::{Device, DeviceError};
 /// Receives messages to wherever they belong in a buffer on the device, a block's worth at a time. See [`flow`](crate::flow).
 pub struct Scatter<D: Device, B: HostBlock> {
     pipeline: Pipeline<D, B>,
-    /// Until it is taken back.
+    /// `None` once it has been taken back.
     buffer: Option<Buffer<D>>,
-    /// Messages that have arrived in the buffer.
+    /// The number of messages that have arrived in the buffer.
     received: usize,
     state: State,
 }
 
 impl<D: Device, B: HostBlock> Scatter<D, B> {
-    /// A flow of messages into the buffer, from blocks of up to `block` bytes, which begins when `after` is over: the event of the
-    /// work that used the buffer before. Takes staging areas as
-    /// [`Gather::new`](super::Gather::new).
+    /// Starts a flow of messages into the buffer, from blocks of up to `block` bytes, which begins when `after` is over: the event
+    /// of the work that used the buffer before. Takes staging areas like [`Gather::new`](super::Gather::new).
     ///
     /// # Errors
-    /// The buffer, and what the device says.
+    /// Returns the buffer, and the device's error.
     pub fn new(
         copier: &Rc<Copier<D>>,
         into: Buffer<D>,
@@ -37,35 +36,36 @@ impl<D: Device, B: HostBlock> Scatter<D, B> {
         }
     }
 
-    /// Goes on: lets go of the blocks whose messages are where they belong, and begins with new ones, until there are none. Does
-    /// not wait, and does a bounded amount of work.
+    /// Advances the flow: releases the blocks whose messages have reached their places, and begins with new ones, until there are
+    /// none. Does not wait, and does a bounded amount of work.
     ///
     /// # Errors
-    /// See [`FlowError`]. The flow has failed then: what the buffer holds beyond [`received`](Self::received) messages is unknown.
+    /// See [`FlowError`]. The flow has then failed: the contents of the buffer beyond [`received`](Self::received) messages are
+    /// unknown.
     pub fn poll<I: Bundles<Block = B>>(&mut self, inlet: &mut I) -> Result<Step, FlowError<I::Error>> {
         going::poll(self, |flow| flow.advance(inlet))
     }
 
-    /// Messages that have arrived in the buffer, in the order in which their blocks were given.
+    /// The number of messages that have arrived in the buffer, in the order in which their blocks were given.
     pub fn received(&self) -> usize {
         self.received
     }
 
-    /// Whether a copy or a kernel is under way.
+    /// Whether a copy or a kernel is pending.
     pub fn is_copying(&self) -> bool {
         !self.pipeline.is_empty()
     }
 
-    /// Waits until the oldest kernel under way is over; returns at once when there is none.
+    /// Waits until the oldest pending kernel is over; returns at once if there is none.
     ///
     /// # Errors
-    /// It has failed; the next poll says so, too.
+    /// The kernel has failed; the next poll reports that, too.
     pub fn wait_for_copy(&self) -> Result<(), DeviceError> {
         self.pipeline.wait()
     }
 
-    /// Ends the flow and gives the buffer back; `None` when something is under way to it yet (try again later, or after
-    /// [`Copier::settle`]), and when it was given back before.
+    /// Ends the flow and returns the buffer; `None` while work on it is pending (try again later, or after [`Copier::settle`]),
+    /// and if it was returned before.
     pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
         going::close(self);
         self.buffer.take_if(|buffer| buffer.is_free())
