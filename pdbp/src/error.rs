@@ -1,4 +1,4 @@
-//! Errors, by operation. Every message names the value and says what to do.
+//! Errors, by operation. Every message names the value and tells what to do.
 
 mod lookup;
 mod start;
@@ -134,7 +134,7 @@ impl std::error::Error for SettingsDiffer {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
-    /// There is no room now: the peer has not read what was sent before. Only non-blocking calls return it.
+    /// No room now: the peer has not read what was sent before. Only non-blocking calls return it.
     WouldBlock,
     /// There was still no room when the timeout ran out.
     Timeout(Timeout),
@@ -378,7 +378,7 @@ impl From<RecvError> for io::Error {
             RecvError::PeerFailed(_) => io::ErrorKind::ConnectionReset,
             RecvError::SuperstepTaken => io::ErrorKind::ResourceBusy,
             RecvError::OtherNode { .. } => io::ErrorKind::InvalidInput,
-            // Not `ErrorKind::Interrupted`: `read_to_end` and others would just retry, and nobody would be interrupted.
+            // Not `ErrorKind::Interrupted`: `read_to_end` and others would just retry, and nothing would be interrupted.
             RecvError::Interrupted | RecvError::NobodyPolls | RecvError::Direct { .. } => {
                 io::ErrorKind::Other
             }

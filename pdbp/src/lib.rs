@@ -1,4 +1,4 @@
-//! Parts of a cluster send messages and streams to each other by name.
+//! Messages and streams between the parts of a cluster, which find each other by name.
 //!
 //! ```
 //! use pdbp::{Cluster, PartKind};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Who drives progress on a node.
+/// What drives progress on a node.
 ///
 /// In every mode a part that waits polls for 50 to 400 µs and then sleeps until a peer wakes it, so an idle node costs next to
 /// nothing. While it polls it yields to other programs. If those compute all the time, it polls for at most 50 µs and does not
@@ -101,7 +101,7 @@ impl From<&MpiLibrary> for pdbp_mpi::Library {
     }
 }
 
-/// How connections over sockets are encrypted: with TLS 1.3 or not at all. There is no fallback from one to the other.
+/// How connections over sockets are encrypted: with TLS 1.3 or not at all. Neither falls back to the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tls {
     /// Not at all.
@@ -188,7 +188,7 @@ pub enum MonitorKind {
 pub enum PinMemory {
     /// No.
     Off,
-    /// If there is a device and locking succeeds.
+    /// If a device is present and locking succeeds.
     Auto,
     /// In the context of the device with this number, which locks it for all devices.
     Device(u16),

@@ -142,8 +142,8 @@ pub struct Settings {
     /// Whether the members of a [group](crate::collective::Group) that all share memory exchange data through flags and slots there
     /// (*slates*), which takes a fraction of the time of a message. If one member has it off, the whole group does without.
     pub group_shared_memory: bool,
-    /// Whether members of a [group](crate::collective::Group) that all share memory read long data directly from each other's
-    /// memory (`process_vm_readv`), so that it is copied once. The system must let each of them read the others, as a debugger does
+    /// Whether members of a [group](crate::collective::Group) that all share memory read long data directly from each other's memory
+    /// (`process_vm_readv`), which copies it only once. The system must let each of them read the others, as a debugger does
     /// ([`pdbp_local::reading`]). If it does not, or one member has this off, the whole group does without.
     pub group_reads: bool,
     /// Whether the switches of a [`fabric`](Self::fabric) carry out what they can of the calls of a
@@ -190,7 +190,7 @@ pub struct Settings {
     /// All nodes must poll more often than that, so with [`Progress::Inline`] a program must keep calling. The same on all nodes. Over
     /// sockets with progress threads the default is 2 s, since nothing else detects that a host has gone.
     pub lease: Duration,
-    /// Who drives progress.
+    /// What drives progress.
     pub progress: Progress,
     /// How long a call waits if it takes no timeout.
     pub timeout: Duration,
@@ -436,7 +436,7 @@ impl Settings {
     fn check_for(&self, has: impl Fn(&str) -> bool) -> Result<(), ConfigError> {
         for (known, origin) in KEYS.iter().zip(&self.origins) {
             let value = (known.show)(self);
-            // Within one process there is nothing to listen at or to join.
+            // A cluster within one process neither listens nor joins.
             let is_local = self.transport == TransportKind::Local;
             let needed = match known.name {
                 "desk" if self.desk.is_some() => Some("desk"),

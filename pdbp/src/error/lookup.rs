@@ -13,7 +13,7 @@ use super::INTERRUPTED;
 pub enum LookupError {
     /// No part, node or cluster can have a name that the address contains.
     BadAddress {
-        /// The address; of a long one only its beginning.
+        /// The address, or only the beginning of a long one.
         address: String,
         /// What is wrong with the name.
         error: NameError,
@@ -25,7 +25,7 @@ pub enum LookupError {
         /// The names of all nodes.
         known: Vec<String>,
     },
-    /// No such part, on the named node or on any.
+    /// No such part exists, on the named node or on any.
     UnknownPart {
         /// The address as given.
         address: String,
@@ -39,20 +39,20 @@ pub enum LookupError {
         /// The addresses that it could mean.
         candidates: Vec<String>,
     },
-    /// There is no trunk to the cluster that the address names.
+    /// No trunk leads to the cluster that the address names.
     NoTrunk {
         /// The cluster.
         cluster: String,
         /// The clusters to which there are trunks.
         known: Vec<String>,
-        /// Why the gateway has none, if it is in this process and knows.
+        /// Why the gateway has no trunk to it, if the gateway is in this process and knows.
         reason: Option<String>,
     },
     /// The other cluster reports that it has no such part.
     Remote {
         /// The cluster.
         cluster: String,
-        /// What it reports.
+        /// What that cluster reports.
         reason: String,
     },
     /// This cluster has no room for the part that asks, or for a stand-in of the part in the other cluster.

@@ -23,7 +23,7 @@ pub enum StartError {
     SettingsDiffer(SettingsDiffer),
     /// Over sockets, neither `listen` nor `join` is set.
     NoAddress,
-    /// A process was told both to found a cluster and to join one.
+    /// The settings of a process tell it both to found a cluster and to join one.
     FoundsAndJoins,
     /// The setting `fabric` is missing.
     NoFabric,

@@ -1,4 +1,4 @@
-//! Pins block memory for this process's devices, and asks MPI whether it supports device memory.
+//! Pins block memory for this process's devices, and finds out whether MPI supports device memory.
 
 #[cfg(feature = "mpi")]
 use pdbp_core::id::NodeId;

@@ -293,7 +293,7 @@ impl Node {
     /// the cluster is open, no barrier completes once a node has failed.
     ///
     /// # Errors
-    /// [`WaitError::Timeout`] names the nodes that have not arrived, as far as this node knows; [`WaitError::Interrupted`].
+    /// [`WaitError::Timeout`] names the nodes that, to this node's knowledge, have not arrived; [`WaitError::Interrupted`].
     pub fn barrier(&self, timeout: Duration) -> Result<(), WaitError> {
         let generation = self.arrive(timeout)?;
         let passed = self.wait_for(

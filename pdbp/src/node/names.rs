@@ -11,7 +11,7 @@ use crate::part::Target;
 /// Maximum characters of a text from outside that an error repeats.
 const REPEATED: usize = 60;
 
-/// The text as far as an error repeats it.
+/// The part of a text that an error repeats.
 pub(crate) fn beginning(text: &str) -> String {
     let mut shown: String = text.chars().take(REPEATED).collect();
     if shown.len() < text.len() {

@@ -204,7 +204,7 @@ impl Sleeper {
     }
 }
 
-/// The node's pipes as the engine sees them, and what is left to do after a poll.
+/// The node's pipes as the engine sees them, and the work left after a poll.
 pub(crate) struct Sink<'a> {
     pub(super) shared: &'a Shared,
     /// The pipe of the polling part, which checks the pipe next.
@@ -301,7 +301,7 @@ mod tests {
             pipe.notify(Notice::StreamBroken(first, StreamNo(7)));
         }
         assert_eq!(pipe.notices.lock().unwrap().len(), 3);
-        // SAFETY: nobody else has it.
+        // SAFETY: only this test uses the pipe.
         let next = || unsafe { pipe.pull() };
         assert!(matches!(next(), Some(Arrival::Failed(node)) if node == first));
         assert!(matches!(next(), Some(Arrival::Failed(node)) if node == second));

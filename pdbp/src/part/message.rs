@@ -48,7 +48,7 @@ impl Run {
         Self { assembled: Some(Box::new(buffer)), ..Self::default() }
     }
 
-    /// Takes the delivery, if there is one; the caller is then responsible for it.
+    /// Takes the delivery, if the run holds one; the caller is then responsible for it.
     #[inline]
     pub(crate) fn take_delivery(&mut self) -> Option<Delivery> {
         self.delivery.take()
@@ -180,9 +180,9 @@ impl Spare {
 }
 
 /// A received message. It dereferences to its bytes, which are read where they arrived. Their block is free again once all messages
-/// in it have been dropped, so do not keep a message longer than needed; [`into_vec`](Self::into_vec) copies it out.
+/// in it have been dropped, so do not keep a message longer than needed: [`into_vec`](Self::into_vec) copies it out.
 ///
-/// It is four words, the first of which is a pointer, so that `Option<Message>` is no larger and is moved in whole words.
+/// A message is four words, of which the first is a pointer, so that `Option<Message>` is no larger and is moved in whole words.
 pub struct Message<S: Share = Local> {
     pub(super) run: Pointer<S>,
     /// Bytes of the run.

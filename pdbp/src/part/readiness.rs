@@ -26,9 +26,9 @@ pub enum Interest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ready {
-    /// There is a message to receive.
+    /// A message can be received.
     pub recv: bool,
-    /// There is a stream to accept. Until it is accepted it holds its blocks, and with them the credit of its node.
+    /// A stream can be accepted. Until it is accepted it holds its blocks, and with them the credit of its node.
     pub stream: bool,
     /// A short message can be sent to the target without waiting, or its node has failed.
     pub send: bool,

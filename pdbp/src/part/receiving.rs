@@ -41,7 +41,7 @@ impl<S: Share> Part<S> {
         if self.has_nothing() { None } else { self.take_message() }
     }
 
-    /// Whether there is nothing to read.
+    /// Whether nothing is left to read.
     #[inline]
     fn has_nothing(&self) -> bool {
         let is_empty = !self.train.is_ahead() && self.inbox.borrow().is_empty();
@@ -103,7 +103,7 @@ impl<S: Share> Part<S> {
     }
 
     /// Returns the messages of one length from one sender that arrived together, without waiting: the fastest way to read many. A
-    /// single message is a batch of one, as is a message longer than a block. Commands come first, in batches of their own
+    /// single message is a batch of one, as is a message longer than a block. Commands come first, in their own batches
     /// ([`Batch::is_command`]).
     pub fn try_recv_batch(&self) -> Option<Batch<S>> {
         self.next_batch().or_else(|| (self.poll() > 0).then(|| self.next_batch()).flatten())

@@ -73,7 +73,7 @@ impl<S: Share> Part<S> {
     /// been given back. Does not wait, but lets the node make progress.
     ///
     /// Until they are dropped, the messages keep their blocks, up to all blocks of the row to the failed node. **A program that
-    /// survives failed nodes whose places are taken by others must call this now and then**, even if it needs none of the messages
+    /// survives failed nodes whose places are taken by others must call this regularly**, even if it needs none of the messages
     /// (`while part.try_returned()?.is_some() {}`); otherwise nothing can be sent to the next process in that place.
     ///
     /// Messages that had left this node are with the transport. Between processes of one host, undelivered ones come back too.

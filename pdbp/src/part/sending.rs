@@ -99,9 +99,8 @@ impl<P: HoldsPart> Drop for Long<'_, P> {
 
 impl<S: Share> Part<S> {
     /// Sends a message. Returns as soon as the message is packed into a block. The block leaves when it is full, at
-    /// [`flush`](Self::flush), when this part waits for something, or after the setting `flush_after_us`. Messages to one part
-    /// arrive in order. If there is no room, this waits, up to the setting `timeout_ms`; the node keeps taking deliveries
-    /// meanwhile.
+    /// [`flush`](Self::flush), when this part waits for something, or after the setting `flush_after_us`. Messages to one part arrive
+    /// in order. If there is no room, this waits for up to the setting `timeout_ms`; the node keeps taking deliveries meanwhile.
     ///
     /// A message longer than a block travels in segments that the receiver reassembles. Sending begins when the receiving node has
     /// room for all of it, within `assembly_bytes`, which all its parts and senders share.
@@ -191,11 +190,11 @@ impl<S: Share> Part<S> {
         Ok(())
     }
 
-    /// Sends a message to several parts: one copy per destination node, which its parts share. Each part gets it once, even if it
+    /// Sends a message to several parts: one copy per destination node, shared by the parts there. Each part gets it once, even if it
     /// is listed more than once.
     ///
     /// # Errors
-    /// See [`SendError`]. Nodes before the one that failed have been sent the message.
+    /// See [`SendError`]. Nodes before the one that failed have already been sent the message.
     pub fn send_all(&self, to: &[Target], message: &[u8]) -> Result<(), SendError> {
         let mut parts: Vec<Target> = to.to_vec();
         parts.sort_unstable();
@@ -264,7 +263,7 @@ impl<S: Share> Part<S> {
         }
         match patience.timeout(self) {
             Some(timeout) => self.send_long(to, message, timeout, None),
-            // It needs several blocks; whether there is room for all cannot be known.
+            // The message needs several blocks, and a call that must not wait cannot know whether all of them will find room.
             None => self.check_length(message).and(Err(self.needs_waiting(message))),
         }
     }
@@ -410,7 +409,7 @@ impl<S: Share> Part<S> {
         }
     }
 
-    /// Waits a little for room.
+    /// Waits briefly for room.
     fn pass_time(
         &self,
         waiter: &mut Waiter,

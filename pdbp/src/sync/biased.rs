@@ -184,7 +184,7 @@ impl<T: Windowed> Biased<T> {
         loop {
             // Pairs with the load in `visit`.
             self.busy.store(false, Ordering::Release);
-            // The caller looks again, with a load that pairs.
+            // `attention` is read once more below, with a load that pairs.
             wait_while(|| self.attention.load(Ordering::Relaxed) & ASKED != 0);
             self.busy.store(true, Ordering::Relaxed);
             self.barriers.light();
@@ -236,8 +236,7 @@ impl<T: Windowed> Visitor<T> {
         if let Some(lock) = self.0.upgrade()
             && lock.barriers.are_free()
         {
-            // Pairs with nothing: `ASKED` and `busy` alone say who is inside, and an open window is closed before the value is
-            // used.
+            // Pairs with nothing: only `ASKED` and `busy` decide who is inside, and an open window is closed before the value is used.
             lock.attention.fetch_and(!LONG_WAY, Ordering::Relaxed);
         }
     }

@@ -87,8 +87,8 @@ impl Count for AnyThread {
 
 /// A share of a value.
 ///
-/// **Invariant.** The count is the number of existing shares: values of this type, and those counted by [`add`](Self::add). The
-/// value lives as long as there are any. All of them are counted in the same way.
+/// **Invariant.** The count is the number of existing shares: values of this type, and those counted by [`add`](Self::add). The value
+/// lives as long as any exist. All of them are counted in the same way.
 pub(crate) struct Counted<T: Shareable, C: Count>(NonNull<Inner<T>>, PhantomData<fn() -> C>);
 
 /// A value, its count, and the link to the next in a [chain](Chain).
@@ -229,7 +229,7 @@ impl<T> Last<T> {
 
     #[inline(always)]
     fn inner_mut(&mut self) -> &mut Inner<T> {
-        // SAFETY: it lives, and nobody else uses it (invariant).
+        // SAFETY: the value lives, and nobody else uses it (invariant).
         unsafe { self.0.as_mut() }
     }
 
@@ -240,7 +240,7 @@ impl<T> Last<T> {
 
     #[cfg(feature = "cuda")]
     fn into_value(self) -> T {
-        // SAFETY: it was made by a box, and nobody else uses it (invariant).
+        // SAFETY: the pointer came from a box, and nobody else uses the value (invariant).
         unsafe { Box::from_raw(self.into_inner().as_ptr()) }.value
     }
 }
@@ -249,7 +249,7 @@ impl<T> Deref for Last<T> {
     type Target = T;
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: it lives (invariant).
+        // SAFETY: the value lives (invariant).
         unsafe { &self.0.as_ref().value }
     }
 }
@@ -263,7 +263,7 @@ impl<T> DerefMut for Last<T> {
 
 impl<T> Drop for Last<T> {
     fn drop(&mut self) {
-        // SAFETY: it was made by a box, and nobody else uses it (invariant).
+        // SAFETY: the pointer came from a box, and nobody else uses the value (invariant).
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

@@ -50,7 +50,7 @@ impl<T> Ring<T> {
     /// The value, if the queue is full.
     ///
     /// # Safety
-    /// Nobody else is in this function, and the caller sees all that was done in it before.
+    /// No other thread may be in this function, and the caller must see everything done in it before.
     #[inline]
     pub(crate) unsafe fn push(&self, value: T) -> Result<(), T> {
         let number = self.put.0.load(Ordering::Relaxed);
@@ -67,7 +67,7 @@ impl<T> Ring<T> {
     /// Takes the oldest value.
     ///
     /// # Safety
-    /// Nobody else is in this function, and the caller sees all that was done in it before.
+    /// No other thread may be in this function, and the caller must see everything done in it before.
     #[inline]
     pub(crate) unsafe fn pop(&self) -> Option<T> {
         let number = self.taken.0.load(Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl<T> Ring<T> {
 
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it.
+        // SAFETY: nobody else has the ring, which is being dropped.
         while let Some(value) = unsafe { self.pop() } {
             drop(value);
         }

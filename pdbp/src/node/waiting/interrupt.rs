@@ -26,7 +26,7 @@ impl Seen {
         Self(AtomicU64::new(shared.interrupts.load(Ordering::Relaxed)))
     }
 
-    /// Whether there is an unseen interrupt; marks one as seen.
+    /// Whether an unseen interrupt exists; marks one as seen.
     fn see_one(&self, shared: &Shared) -> bool {
         let (count, seen) = (shared.interrupts.load(Ordering::Relaxed), self.0.load(Ordering::Relaxed));
         if count == seen {

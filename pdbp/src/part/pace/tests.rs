@@ -108,7 +108,7 @@ impl Pair {
         }
     }
 
-    /// Sends the open block, and looks at what arrives.
+    /// Sends the open block, and checks what arrives.
     fn flush(&mut self) {
         self.windows.close(&mut self.outbox);
         if let Some((block, _)) = self.outbox.take(self.to.id().node().index()) {

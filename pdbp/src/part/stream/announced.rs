@@ -45,7 +45,8 @@ impl<P: HoldsPart + Clone> StreamWriter<P> {
         self.send_segment(ANNOUNCEMENT, Ending::Open).map(|()| true)
     }
 
-    /// The data is on its way: dropping the writer from now on ends the stream instead of aborting it.
+    /// Records that the data is in flight: dropping the writer from now on ends the stream instead of aborting
+    /// it.
     pub(crate) fn deliver(&mut self) {
         self.out.deliver();
     }
