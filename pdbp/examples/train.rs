@@ -66,7 +66,7 @@ fn train(node: &Node, samples: usize) -> Result<(), Box<dyn Error>> {
         loss = sums[PLANE.len()] / samples as f32;
     }
 
-    // All nodes have added the same bits in the same order, so nobody has to send the weights.
+    // All nodes have added the same bits in the same order, so the weights need not be sent.
     let bits = weights.map(f32::to_bits);
     let (mut least, mut most) = (bits, bits);
     all.all_reduce(&mut least, Min)?;

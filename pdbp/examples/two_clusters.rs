@@ -51,7 +51,7 @@ fn one_of_two() -> Result<(), Box<dyn Error + Send + Sync>> {
     done.into_iter().collect()
 }
 
-/// Answers questions until told to stop.
+/// Answers questions until it is asked to stop.
 fn work(node: &Node) -> Result<(), Box<dyn Error + Send + Sync>> {
     let part = node.register("worker", PartKind::Cpu)?;
     loop {

@@ -231,7 +231,7 @@ fn requests_that_come_together_are_answered_in_their_order() {
     served.join().unwrap();
 }
 
-/// Whether there is something to read already.
+/// Whether something has arrived to read.
 fn is_answered(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let answered = stream.peek(&mut [0]).is_ok();
@@ -375,7 +375,7 @@ fn a_late_answer_is_not_that_of_the_next_call() {
             Err(_) => assert!(began.elapsed() < SOON, "nobody asks"),
         }
     };
-    // The caller is gone, and the part may be told so.
+    // The caller is gone, and the part may get an error for that.
     let _ = slow.send(first.source(), b"too late");
     slow.flush();
     slow.send(second.source(), b"in time").unwrap();

@@ -151,7 +151,7 @@ fn what_a_cluster_has_sent_before_it_ended_is_delivered() {
 /// Both end at once.
 #[test]
 fn two_clusters_that_end_at_once_lose_nothing() {
-    // Both parts get messages back from their own gateways, which are lost if nobody reads.
+    // Both parts get messages back from their own gateways; these are lost if they are not read.
     let mut grid = Grid::with(|builder| builder.farewell(SOON));
     [0, 1].into_iter().for_each(|from| grid.fill(from));
     let mut got = [Got::default(), Got::default()];
@@ -250,8 +250,8 @@ fn until_down(gateway: &Node, cluster: &str) -> u64 {
     })
 }
 
-/// A cluster ends in order, but its line is cut before, and nobody receives its farewell: everything it had not received comes
-/// back.
+/// A cluster ends in order, but its line has been cut before, so its farewell is not received: everything it had not received
+/// comes back.
 #[test]
 fn what_was_sent_to_a_cluster_that_ends_while_its_line_is_cut_comes_back() {
     const LATE: u64 = 50;

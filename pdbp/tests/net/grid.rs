@@ -264,7 +264,7 @@ fn long_messages_cross_and_a_part_that_does_not_read_holds_nobody_up() {
         let part = node.register("asker", PartKind::Cpu).unwrap();
         let [idle, worker] =
             ["idle@node1.west", "worker@node0.west"].map(|name| part.find(name, SOON).unwrap());
-        // Less than a pipe holds, and more than is on its way to a part at a time.
+        // Less than a pipe holds, and more than is in flight to a part at a time.
         let mut filled = [0; 20_000];
         for number in 0..40u64 {
             filled[..8].copy_from_slice(&number.to_le_bytes());

@@ -97,7 +97,7 @@ fn of_clusters_that_dial_each_other_one_has_dialled() {
     }
 }
 
-/// The trunk goes down while a question is on its way to the other cluster, and another comes up.
+/// The trunk goes down while a question is in flight to the other cluster, and another comes up.
 #[test]
 fn who_asks_while_a_trunk_goes_asks_the_next() {
     let west = builder("west").listen("127.0.0.1:0".to_owned()).outage(Duration::from_millis(300));

@@ -193,7 +193,7 @@ fn cuts_lose_and_double_nothing() {
             for number in 20 * round..20 * (round + 1) {
                 assert_eq!(*part.recv_timeout(SOON).unwrap(), *number.to_le_bytes().repeat(100));
             }
-            // While messages of the next round are on their way.
+            // While messages of the next round are in flight.
             if round % 3 == 1 && node.id().index() == 0 {
                 part.send(target, b"then").unwrap();
                 proxy.cut();

@@ -93,7 +93,7 @@ fn the_founder_of_three_masters_may_die_and_joins_those_that_are_left() {
     assert_eq!(hub.find("late@node1", SOON).unwrap(), late.id());
     ask_all(&hub, &node, b"are you there");
     ask_all(&hub, &node, b"barrier");
-    // By the address of the founder, where nobody listens, and that of a master.
+    // By the address of the founder, where nothing listens, and by that of a master.
     processes.push(start("worker", &format!("{address},{own}")));
     until_members(&node, &[1, 2, 3, 4, 5]);
     ask_all(&hub, &node, b"barrier");
@@ -119,7 +119,7 @@ fn a_founder_that_is_started_again_founds_no_second_cluster_though_its_masters_c
     let masters = [start("master", &address), start("master", &address)];
     let node = only(&first);
     until_members(&node, &[0, 1, 2]);
-    // They know that the third is in, too.
+    // They also know that the third is in.
     ask_all(&node.register("hub", PartKind::Cpu).unwrap(), &node, b"barrier");
     masters.iter().for_each(|master| master.signal("-STOP"));
     drop((node, first));

@@ -121,7 +121,7 @@ fn a_place_is_taken_again_by_another() {
     let hub = first.register_shared("hub", PartKind::Cpu).unwrap();
     let mut before = None;
     for life in 0..3 {
-        // There is one place: a process that comes too early waits for it.
+        // Only one place exists: a process that comes too early waits for it.
         let joined = join().start().unwrap();
         let node = only(&joined);
         assert_eq!(node.id().index(), 1);

@@ -254,7 +254,7 @@ fn a_sender_waits_until_its_deadline_and_no_longer() {
         let to = find(&a, "b@node1");
         let began = Instant::now();
         let sender = a.sender(to).deadline(began + 2 * BRIEFLY);
-        // As many as there is room for; then none, since the deadline is for all.
+        // As many as fit; then none, since the deadline is for all.
         let refused = std::iter::repeat_with(|| sender.send(&[1; 700])).find_map(Result::err);
         assert!(began.elapsed() >= 2 * BRIEFLY);
         assert!(matches!(refused, Some(SendError::Timeout(_))), "{refused:?}");

@@ -170,7 +170,7 @@ fn names_that_cannot_be_used_are_refused() {
     }
 }
 
-/// Nobody can ever register such a part. Programs print errors on terminals and into logs.
+/// No part can ever be registered under such a name. Programs print errors on terminals and into logs.
 #[test]
 fn an_address_that_no_part_can_have_is_refused_at_once_in_few_printable_characters() {
     for cluster in clusters(1) {

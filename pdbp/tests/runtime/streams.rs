@@ -65,8 +65,7 @@ fn many_streams_at_once_keep_apart_and_segments_are_read_in_place() {
                 assert_eq!(*me.recv().unwrap(), *b"done");
             } else {
                 let mut readers: Vec<_> = (0..10).map(|_| me.accept_stream(SOON).unwrap()).collect();
-                // In the order in which they are written: a stream that nobody reads holds its blocks, and with them the credit of
-                // its node.
+                // In the order in which they are written: a stream that is not read holds its blocks, and with them the credit of its node.
                 let mut firsts = vec![None; readers.len()];
                 for round in 0..20u8 {
                     for (reader, first) in readers.iter_mut().zip(&mut firsts) {
@@ -267,7 +266,7 @@ fn ends_of_streams_need_not_wait() {
     writer.flush_segment().unwrap();
     assert_eq!((reader.read_some(&mut bytes, Duration::ZERO).unwrap(), bytes), (3, *b"now"));
 
-    // Nobody reads: there is no room; soon there is again.
+    // Nothing is read, so there is no room; soon there is some again.
     let mut written = 0;
     let full = loop {
         match writer.write_some(&[7; 1000]) {

@@ -132,7 +132,7 @@ fn a_message_wakes_a_task_once() {
         assert_eq!(b.recv_timeout(SOON).unwrap().value(), Some(number));
         wakes += woken.times.load(Ordering::Relaxed);
     }
-    // Changes of the tables, of which there are few, wake it as well.
+    // Changes of the tables, which are few, wake it as well.
     assert!(wakes <= MESSAGES + 5, "{wakes} wake-ups");
 }
 

@@ -15,9 +15,9 @@ use crate::node::Waiter;
 use crate::part::inbox::{Pointer, Source};
 use crate::part::{HoldsPart, Part, Share, Target};
 
-/// The reading end of a stream. If it is dropped before the end, the rest is discarded: segments that have arrived at once, as many as
-/// the part can reach with its room for setting aside the messages between them; later ones by the node as they arrive, whether or not
-/// the part receives.
+/// The reading end of a stream. If it is dropped before the end, the rest is discarded. Segments that have already arrived go at once,
+/// as many as the part can reach with its room for setting aside the messages between them; the node discards later ones as they
+/// arrive, whether or not the part receives.
 ///
 /// Unread segments hold their blocks, and with them the credit of the node they came from. So a part that gets several streams from one
 /// node, or through one relay, must read them concurrently, along with its messages; [`Streams`](super::Streams) reads them all on one

@@ -107,8 +107,8 @@ pub struct Streams<P: HoldsPart> {
 type Found<P> = (StreamId, Piece<<P as HoldsPart>::Share>);
 
 impl<S: Share> Part<S> {
-    /// Reads all streams that are opened to this part together. In a task that may move to another thread, use [`Streams::of(&mut
-    /// part)`](Streams::of).
+    /// Reads all streams that are opened to this part together. In a task that may move to another thread, use
+    /// [`Streams::of(&mut part)`](Streams::of).
     pub fn streams(&self) -> Streams<&Self> {
         Streams::of(self)
     }
