@@ -175,7 +175,8 @@ impl PartId {
         self.0.rotate_left(32)
     }
 
-    /// Parses a plain value; `None` for reserved ones. Whether the part exists is checked only when something is sent to it.
+    /// Parses a plain value; `None` for reserved ones. Says nothing of whether there is such a part:
+    /// [`Engine::has_part`](crate::Engine::has_part) does, and `Part::check` of `pdbp`.
     #[inline]
     pub const fn from_bits(bits: u64) -> Option<Self> {
         match Self::from_raw(bits as u32) {

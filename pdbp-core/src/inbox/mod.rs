@@ -141,7 +141,7 @@ impl<H, B> InboxStorage<'static, H, B> {
 pub struct Waiting {
     /// A message, command or segment of a message.
     pub message: bool,
-    /// A stream to be accepted.
+    /// A stream to be accepted, or a piece of one of those that are [read together](Inbox::next_of_streams).
     pub stream: bool,
     /// There is no room to sort the next arrival until the reader has read something of a stream, or a returned message. Messages
     /// may be waiting behind it.
@@ -222,7 +222,7 @@ impl<'a, H, B> Inbox<'a, H, B> {
         let message =
             command || self.is_reading() || !self.messages.is_empty() || self.stalls_message(arrivals);
         let message = message && !self.withheld;
-        Waiting { message, stream: self.streams.has_new(), stalled: self.stalled.is_some() }
+        Waiting { message, stream: self.streams.has_some(), stalled: self.stalled.is_some() }
     }
 
     /// Releases everything. Messages in segments are abandoned, and streams become unknown.

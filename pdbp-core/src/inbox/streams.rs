@@ -44,6 +44,13 @@ pub(crate) struct Incoming {
     ignored: bool,
 }
 
+impl Incoming {
+    /// Whether its reader would get something: a segment, or the end.
+    fn has_some(&self) -> bool {
+        !self.segments.is_empty() || self.ended
+    }
+}
+
 /// An accepted stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
@@ -95,8 +102,14 @@ impl<'a> Streams<'a> {
         Self { table, used: 0, begun: 0, new: 0, turn: 0 }
     }
 
-    pub(super) fn has_new(&self) -> bool {
+    fn has_new(&self) -> bool {
         self.new > 0
+    }
+
+    /// Whether a stream is to be accepted, or one of those that are read together has something.
+    pub(super) fn has_some(&self) -> bool {
+        let mut used = self.table.iter().take(self.used).flatten();
+        self.has_new() || used.any(|stream| stream.together && stream.has_some())
     }
 
     /// Sorts a segment. Returns whether it can be read.
@@ -191,10 +204,9 @@ impl<'a> Streams<'a> {
     fn take_turn(&mut self) -> Option<Accepted> {
         let (first, used) = (self.turn, self.used);
         let mut turns = (first..used).chain(0..first.min(used));
-        let has_some = |stream: &Incoming| !stream.segments.is_empty() || stream.ended;
         let at = turns.find(|at| {
             let stream = self.table.get(*at).and_then(Option::as_ref);
-            stream.is_some_and(|stream| (stream.new || stream.together) && has_some(stream))
+            stream.is_some_and(|stream| (stream.new || stream.together) && stream.has_some())
         })?;
         self.turn = at + 1;
         let stream = self.table.get_mut(at)?.as_mut()?;

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use pdbp_core::Event;
 
 use super::Node;
+use crate::error::WaitError;
 
 /// Events kept for each consumer.
 const EVENTS: usize = 256;
@@ -96,6 +98,26 @@ impl Node {
     /// ```
     pub fn watch(&self) -> Watch {
         self.shared.events.watch()
+    }
+
+    /// Waits up to `timeout` for the next event of a [watch](Self::watch) of this node.
+    ///
+    /// ```
+    /// use pdbp::{Cluster, Event};
+    /// use std::time::Duration;
+    ///
+    /// let mut nodes = Cluster::local(3)?.into_nodes();
+    /// let watch = nodes[0].watch();
+    /// let gone = nodes.remove(2).id();
+    /// while !matches!(nodes[0].wait_event(&watch, Duration::from_secs(5))?, Event::NodeDown { node } if node == gone) {}
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`WaitError::Timeout`], and [`WaitError::Interrupted`].
+    pub fn wait_event(&self, watch: &Watch, timeout: Duration) -> Result<Event, WaitError> {
+        let event = self.wait_for(timeout, "made anything happen", |_| watch.next_event(), |_| Vec::new());
+        Ok(event?)
     }
 
     /// Takes the events of this node (nodes came and went, peers failed, blocks were refused, messages arrived for parts that do

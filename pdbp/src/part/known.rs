@@ -111,6 +111,40 @@ impl<S: Share> Part<S> {
         u64::from(to.generation()) | looks | forgotten == 0 || self.known.has(to, (looks, forgotten))
     }
 
+    /// Checks that there is such a part, as far as this node knows: for targets from elsewhere than [`find`](Self::find) and messages, such as
+    /// [`Target::from_bits`] of a number from a file or another process. Does not wait. Sending makes sure of it only once parts have been
+    /// freed; before that, messages to a part that never was leave, and are discarded and counted at its node
+    /// ([`Event::Unroutable`](crate::Event::Unroutable)).
+    ///
+    /// ```
+    /// use pdbp::{Cluster, PartKind, SendError, Target};
+    ///
+    /// let cluster = Cluster::local(2)?;
+    /// let [a, b] = [0, 1].map(|n| cluster.node(n).unwrap().register("part", PartKind::Cpu).unwrap());
+    /// let to = Target::from_bits(b.id().to_bits()).unwrap();
+    /// assert_eq!(a.check(to), Ok(()));
+    /// let nobody = Target::from_bits(b.id().to_bits() + 5).unwrap();
+    /// assert_eq!(a.check(nobody), Err(SendError::NoSuchPart(nobody)));
+    /// # Ok::<(), pdbp::StartError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SendError::NoSuchPart`], [`SendError::NoSuchNode`], and [`SendError::PeerFailed`] where nothing can be known of its parts.
+    #[inline]
+    pub fn check(&self, to: Target) -> Result<(), SendError> {
+        if self.known.has(to, self.shared().recurrence.version()) { Ok(()) } else { self.look_for_known(to) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_for_known(&self, to: Target) -> Result<(), SendError> {
+        match self.look_for_target(to) {
+            // It is there, and has to read what was sent to it first.
+            Err(SendError::WouldBlock) => Ok(()),
+            found => found,
+        }
+    }
+
     /// Refuses a target that is gone, whose number may be another part's by now. Returns [`SendError::WouldBlock`] for a target that
     /// nothing may be sent to now.
     #[inline(always)]

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::inbox::Source;
 use super::readiness::Interest;
 use super::sending::{Long, Patience};
-use super::{HoldsPart, Message, Part, Ready, Segment, Share, StreamReader, StreamWriter, Target};
+use super::{Batch, HoldsPart, Message, Part, Ready, Segment, Share, StreamReader, StreamWriter, Target};
 use crate::config::Progress;
 use crate::error::{RecvError, SendError};
 use crate::node::Awaited;
@@ -158,6 +158,24 @@ impl<S: Share> Part<S> {
     pub async fn recv_async(&mut self) -> Result<Message<S>, RecvError> {
         let part = self;
         poll_fn(move |cx| part.poll_recv(cx)).await
+    }
+
+    /// The messages of one length from one sender that arrived together, as [`recv_batch`](Self::recv_batch).
+    ///
+    /// # Errors
+    /// As [`poll_recv`](Self::poll_recv).
+    pub fn poll_recv_batch(&self, cx: &mut Context<'_>) -> Poll<Result<Batch<S>, RecvError>> {
+        poll_until(
+            &mut &*self,
+            |part| part,
+            Until::arrival(Awaited::Message),
+            cx,
+            |part, last| {
+                part.pipe()?;
+                let look = || Ok(part.next_batch());
+                if last { part.unless_alone(look) } else { look() }
+            },
+        )
     }
 
     /// Whether something can be received, or a short message sent, as [`wait`](Self::wait).

@@ -28,7 +28,8 @@ pub enum Interest {
 pub struct Ready {
     /// A message can be received.
     pub recv: bool,
-    /// A stream can be accepted. Until it is accepted it holds its blocks, and with them the credit of its node.
+    /// A stream can be accepted, or [`Streams`](super::Streams) has the next piece of one that it reads. What is not taken holds its blocks,
+    /// and with them the credit of its node.
     pub stream: bool,
     /// A short message can be sent to the target without waiting, or its node has failed.
     pub send: bool,

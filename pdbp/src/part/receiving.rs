@@ -64,7 +64,7 @@ impl<S: Share> Part<S> {
         inbox
     }
 
-    fn next_batch(&self) -> Option<Batch<S>> {
+    pub(super) fn next_batch(&self) -> Option<Batch<S>> {
         self.inbox().next_batch(&mut Source(self)).map(Batch::new)
     }
 

@@ -116,16 +116,20 @@ fn streams_that_are_read_together_take_turns_and_one_that_was_accepted_is_left_t
     let turns = [(2, 0), (3, 0), (4, 0), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (3, 255)];
     assert_eq!(taken, turns);
     assert!(!inbox.look(&mut source).stream, "they were accepted when they were read");
+    deliver(&mut source, 2, 3, false);
+    assert!(inbox.look(&mut source).stream, "there is a piece");
+    assert_eq!(take(&mut inbox, &mut source), Some((2, 3)));
+    assert!(!inbox.look(&mut source).stream);
     let Segment::Data(hold) = inbox.next_segment(alone, &mut source) else { panic!("nobody else reads it") };
     source.release(hold);
     // All that are given up give back what comes.
     for number in [2, 4] {
-        deliver(&mut source, number, 3, false);
+        deliver(&mut source, number, if number == 2 { 4 } else { 3 }, false);
     }
     while let Some(key) = inbox.read_together() {
         inbox.forget(key, &mut source);
     }
-    (4..6).for_each(|segment| deliver(&mut source, 2, segment, segment == 5));
+    (5..7).for_each(|segment| deliver(&mut source, 2, segment, segment == 6));
     assert_eq!(take(&mut inbox, &mut source), None);
     assert_eq!(source.held(), 0);
 }
