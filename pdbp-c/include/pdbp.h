@@ -32,7 +32,7 @@ extern "C" {
 #define PDBP_ABI 0x00000001u
 
 typedef int32_t pdbp_status;
-typedef uint64_t pdbp_target; /* a part: pdbp_find, pdbp_self and messages give them; a plain value */
+typedef uint64_t pdbp_target; /* a part: pdbp_find, pdbp_self and messages give them; a plain value, which means the same in all processes */
 typedef int64_t pdbp_ns;      /* how long to wait, in nanoseconds */
 
 typedef struct pdbp_settings pdbp_settings;
@@ -158,6 +158,10 @@ pdbp_status pdbp_poll(pdbp_node *node, pdbp_ns *next_or_null);
  * and signal handlers. */
 void pdbp_interrupt(pdbp_node *node);
 
+/* The members of the cluster as far as the node knows, itself included: writes as many of their indices as there is room for, and to *members how
+ * many there are. In a cluster whose processes come and go (the setting found) they change with the events PDBP_EVENT_NODE_UP and _DOWN. */
+pdbp_status pdbp_members(pdbp_node *node, uint16_t *to_or_null, size_t room, size_t *members);
+
 /* Something that has happened at a node. Set size to sizeof before. */
 typedef struct {
     uint32_t size;
@@ -172,7 +176,7 @@ typedef struct {
 #define PDBP_EVENT_OTHER 0 /* what this version has no kind for */
 #define PDBP_EVENT_CHANGED 1
 #define PDBP_EVENT_MALFORMED 2 /* a block of peer was refused */
-#define PDBP_EVENT_UNROUTABLE 3
+#define PDBP_EVENT_UNROUTABLE 3 /* peer has sent count messages to a part that there is no more: its number at this node is in number */
 #define PDBP_EVENT_PEER_FAILED 4
 #define PDBP_EVENT_PEER_RESTORED 5
 #define PDBP_EVENT_SETTINGS_DIFFER 6
@@ -182,7 +186,7 @@ typedef struct {
 #define PDBP_EVENT_STREAM_STOPPED 10
 #define PDBP_EVENT_LINK_ENDED 11
 #define PDBP_EVENT_STREAM_BROKEN 12
-#define PDBP_EVENT_NODE_UP 13 /* peer, or this node, is a member of the cluster again */
+#define PDBP_EVENT_NODE_UP 13 /* peer has joined; or this node is a member of the cluster again */
 #define PDBP_EVENT_NODE_DOWN 14 /* peer has ended or was given up by all, and is no member */
 
 /* The oldest event that nobody has taken; PDBP_END when there is none. The last 256 are kept. */
@@ -220,6 +224,10 @@ pdbp_status pdbp_adopt(pdbp_part *part);
 /* Frees name and pipe, after what it has packed was handed on; with open streams, when the last of them is freed. */
 void pdbp_part_free(pdbp_part *part);
 
+/* Targets. Calls with one that is no part, as far as this node knows, are PDBP_E_NO_PART, or PDBP_E_NO_NODE if there is no such node: a number that is
+ * made up, or a part that was freed. What has left when its part is freed, and what goes into a block with such, is discarded at its node, and counted
+ * there (unroutable in pdbp_node_stats, PDBP_EVENT_UNROUTABLE); its sender is not told. */
+
 /* Sends a message: returns when it is packed. It leaves when its block is full, at pdbp_flush, when the part waits for something, or after the
  * setting flush_after_us. Messages to one part arrive in order. */
 pdbp_status pdbp_send(pdbp_part *part, pdbp_target to, const void *data, size_t size, pdbp_ns wait);
@@ -256,7 +264,7 @@ pdbp_status pdbp_returned(pdbp_part *part, pdbp_message *message, pdbp_target *t
 
 #define PDBP_RECV 1   /* something to receive */
 #define PDBP_SEND 2   /* room for a short message to the target */
-#define PDBP_STREAM 4 /* in *ready, with PDBP_RECV: a stream to accept */
+#define PDBP_STREAM 4 /* in *ready, with PDBP_RECV: a stream to accept, or a segment for pdbp_any_segment */
 
 /* Waits until something of interest, PDBP_RECV, PDBP_SEND or both, is ready. Without PDBP_SEND the target is ignored. */
 pdbp_status pdbp_wait(pdbp_part *part, uint32_t interest, pdbp_target to, pdbp_ns wait, uint32_t *ready_or_null);
@@ -291,6 +299,15 @@ pdbp_status pdbp_read(pdbp_reader *reader, void *to, size_t size, size_t *got, p
 pdbp_status pdbp_segment(pdbp_reader *reader, pdbp_message *segment, pdbp_ns wait);
 /* Before the end: the rest is discarded as it comes. */
 void pdbp_reader_free(pdbp_reader *reader);
+
+/* All streams to a part, read by its thread: the next segment of any that pdbp_accept has not returned, to be released as a message. Those that
+ * have something take turns, and segment->source is who writes. In *stream: the number of the stream, the lowest from 0 on that no other of them
+ * has, as of descriptors: the index of an array that has what the program keeps of each. PDBP_END: that stream has come to its end, and
+ * PDBP_E_STREAM: it ended before, since its writer gave it up or failed. Then too *stream and segment->source are written, there is nothing to
+ * release, and the number is free for another. pdbp_wait and pdbp_arm with PDBP_RECV say PDBP_STREAM where there is something for this call. */
+pdbp_status pdbp_any_segment(pdbp_part *part, pdbp_message *segment, uint32_t *stream, pdbp_ns wait);
+/* Gives up a stream that pdbp_any_segment reads: the rest is discarded as it comes, and the number is free. pdbp_part_free gives up all. */
+pdbp_status pdbp_discard(pdbp_part *part, uint32_t stream);
 
 #ifdef __cplusplus
 }

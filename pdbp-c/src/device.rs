@@ -102,7 +102,7 @@ exports! {
         out: Out<*mut OpHandle>
     ) -> Status {
         // SAFETY: the operation is kept beside a share of the part, and dropped before it; the header's promise for memory and stream.
-        let operation = unsafe { Operation::send(part, &device.device, (from, size), after, to.target()?) }?;
+        let operation = unsafe { Operation::send(part, &device.device, (from, size), after, part.target(to)?) }?;
         out.put(handle_of(part, operation));
         Ok(Status::DONE)
     }

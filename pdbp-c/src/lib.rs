@@ -8,7 +8,7 @@
 //! # The map
 //! * `call` has the macro that makes every exported function, with its checks of parameters; `handle` what C has pointers to, `freed` what is left of it; `status` the
 //!   statuses, and what errors of the runtime become.
-//! * `cluster` has versions, settings and clusters, `node` nodes, `part` parts, `message` what they receive, `stream` streams, `device` memory of CUDA
+//! * `cluster` has versions, settings and clusters, `node` nodes, `part` parts, `message` what they receive, `stream` streams, `together` those that are read by one thread, `device` memory of CUDA
 //!   devices (`pdbp_cuda.h`).
 //!
 //! # Shapes
@@ -55,6 +55,7 @@ pub mod node;
 pub mod part;
 pub mod status;
 pub mod stream;
+pub mod together;
 
 mod call;
 mod freed;

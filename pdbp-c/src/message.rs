@@ -117,6 +117,11 @@ impl MessageInfo {
         Self { data, size, source, command: 0, flags: 0, held, owner: owned(segment) }
     }
 
+    /// The end of a stream.
+    pub(crate) fn of_end(source: TargetBits) -> Self {
+        Self { source, ..Self::nothing() }
+    }
+
     /// A message that has come back to its sender.
     pub(crate) fn of_returned(returned: Returned<Shared>, sender: TargetBits) -> Self {
         Self {

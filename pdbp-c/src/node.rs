@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pdbp::{Event, Node, NodeId, NodeStats, RowStats, Target};
 
-use crate::call::{MaybeOut, Out, Place, Ret, Text, Wait, exports, named};
+use crate::call::{MaybeOut, Out, Place, Ret, Text, Wait, exports, named, room};
 use crate::freed::unboxed;
 use crate::handle::{Free, Handle, Header, In, Look};
 use crate::status::{Failure, Status};
@@ -303,6 +303,18 @@ exports! {
     fn pdbp_interrupt(node: In<NodeHandle>) -> () {
         node.node.interrupt();
         Ok(())
+    }
+
+    /// The members of the cluster.
+    fn pdbp_members(node: In<NodeHandle>, to: MaybeOut<u16>, rooms: usize, members: Out<usize>) -> Status {
+        let found = node.node.members();
+        // SAFETY: null, or the header's promise.
+        let places = unsafe { room(to.pointer(), if to.pointer().is_null() { 0 } else { rooms }) }?;
+        for (place, member) in places.iter_mut().zip(&found) {
+            place.write(member.raw());
+        }
+        members.put(found.len());
+        Ok(Status::DONE)
     }
 
     /// The oldest event that nobody has taken.

@@ -4,7 +4,7 @@
 //! The part changes hands by two: the owner disowns it (a releasing store of nobody), then another adopts it (an acquiring exchange of
 //! nobody for itself). So what the one has done is seen by the other, and never are two inside.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,8 +21,9 @@ use crate::device::Copiers;
 use crate::freed::keep;
 use crate::handle::{Foreign, Free, Handle, Header, In, Look, this_thread};
 use crate::message::{BatchInfo, MessageInfo};
-use crate::node::{NodeHandle, TargetBits};
+use crate::node::{self, NodeHandle, TargetBits};
 use crate::status::{Failure, Status};
+use crate::together::Together;
 
 /// `pdbp_part`.
 ///
@@ -39,6 +40,10 @@ pub struct PartHandle {
     wakes: OnceCell<WakeFd>,
     /// For operations with device memory.
     pub(crate) copiers: Copiers,
+    /// The target that was found to be a part last: to look each time takes 34 instructions.
+    checked: Cell<TargetBits>,
+    /// From the first call that asks for it. Dropped before the part.
+    together: RefCell<Option<Together>>,
     /// Dropped before the part.
     loan: RefCell<Option<Loan<&'static Part<Shared>>>>,
     part: Part<Shared>,
@@ -84,6 +89,30 @@ impl PartHandle {
 
     pub(crate) fn node(&self) -> &pdbp::Node {
         self.part.node()
+    }
+
+    /// Calls `f` with the streams that are read together.
+    pub(crate) fn together<R>(
+        &self,
+        f: impl FnOnce(&mut Together) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        // SAFETY: what is made of the part is kept in the handle, where it is dropped before the part.
+        let part = unsafe { self.part() };
+        f(self.together.borrow_mut().get_or_insert_with(|| Together::new(part)))
+    }
+
+    /// The part that a number of C's is.
+    ///
+    /// # Errors
+    /// A number that none has, as far as this node knows.
+    #[inline(always)]
+    pub(crate) fn target(&self, bits: TargetBits) -> Result<Target, Failure> {
+        let target = bits.target()?;
+        if bits != self.checked.get() {
+            self.part.check(target)?;
+            self.checked.set(bits);
+        }
+        Ok(target)
     }
 
     /// Drops an end of a stream, or leaves it to the owner.
@@ -194,11 +223,11 @@ pub const STREAM: u32 = 4;
 /// What is to be received, or sent: bits of `interest`.
 pub const INTEREST: [u32; 2] = [1, 2];
 
-fn interest(bits: u32, to: TargetBits) -> Result<Interest, Failure> {
+fn interest(part: &PartHandle, bits: u32, to: TargetBits) -> Result<Interest, Failure> {
     match bits {
         1 => Ok(Interest::Recv),
-        2 => Ok(Interest::Send(to.target()?)),
-        3 => Ok(Interest::Either(to.target()?)),
+        2 => Ok(Interest::Send(part.target(to)?)),
+        3 => Ok(Interest::Either(part.target(to)?)),
         _ => Err(Failure::new(
             Status::E_ARGUMENT,
             format!("{bits} is no interest; use PDBP_RECV, PDBP_SEND or both"),
@@ -236,6 +265,8 @@ exports! {
             left: Mutex::default(),
             wakes: OnceCell::new(),
             copiers: Copiers::default(),
+            checked: Cell::new(node::NOBODY),
+            together: RefCell::default(),
             loan: RefCell::default(),
             part,
         });
@@ -281,7 +312,7 @@ exports! {
     fn pdbp_send(part: In<PartHandle>, to: TargetBits, data: *const c_void, size: usize, wait: Wait) -> Status {
         // SAFETY: the header's promise.
         let message = unsafe { bytes(data, size) }?;
-        part.send(to.target()?, message, wait).map_err(|e| wait.failure(e))?;
+        part.send(part.target(to)?, message, wait).map_err(|e| wait.failure(e))?;
         Ok(Status::DONE)
     }
 
@@ -291,7 +322,7 @@ exports! {
     ) -> Status {
         // SAFETY: the header's promise.
         let message = unsafe { bytes(data, size) }?;
-        sender(&part.part, to.target()?, wait).command(command).send(message)?;
+        sender(&part.part, part.target(to)?, wait).command(command).send(message)?;
         Ok(Status::DONE)
     }
 
@@ -303,7 +334,7 @@ exports! {
         let to = unsafe { values(to, targets) }?;
         // SAFETY: the header's promise.
         let message = unsafe { bytes(data, size) }?;
-        let to = to.iter().map(|to| to.target()).collect::<Result<Vec<_>, _>>()?;
+        let to = to.iter().map(|to| part.target(*to)).collect::<Result<Vec<_>, _>>()?;
         part.part.send_all(&to, message)?;
         Ok(Status::DONE)
     }
@@ -315,7 +346,7 @@ exports! {
         let all = each.saturating_mul(count);
         // SAFETY: the header's promise.
         let messages = unsafe { bytes(data, all) }?;
-        let done = sender(&part.part, to.target()?, wait).send_train(messages, each)?;
+        let done = sender(&part.part, part.target(to)?, wait).send_train(messages, each)?;
         sent.put(done);
         if done < count && each > 0 { Err(Failure::WOULD_BLOCK) } else { Ok(Status::DONE) }
     }
@@ -324,7 +355,7 @@ exports! {
     fn pdbp_loan(part: In<PartHandle>, to: TargetBits, size: usize, wait: Wait, out: Out<*mut c_void>) -> Status {
         // SAFETY: the loan is kept in the handle, where it is dropped before the part.
         let lender = unsafe { part.part() };
-        let mut loan = sender(lender, to.target()?, wait).loan(size)?;
+        let mut loan = sender(lender, part.target(to)?, wait).loan(size)?;
         out.put(loan.as_mut_ptr().cast());
         part.loan.replace(Some(loan));
         Ok(Status::DONE)
@@ -403,7 +434,7 @@ exports! {
 
     /// Waits until something can be received or sent.
     fn pdbp_wait(part: In<PartHandle>, interest_in: u32, to: TargetBits, wait: Wait, ready: MaybeOut<u32>) -> Status {
-        let interest = interest(interest_in, to)?;
+        let interest = interest(part, interest_in, to)?;
         let found = part.part.wait(interest, wait.on(part.node())).map_err(|e| wait.failure(e))?;
         ready.put(bits(found));
         Ok(Status::DONE)
@@ -417,7 +448,7 @@ exports! {
 
     /// Looks for what can be received or sent, and lets the descriptor say when there is some.
     fn pdbp_arm(part: In<PartHandle>, interest_in: u32, to: TargetBits, ready: MaybeOut<u32>) -> Status {
-        let interest = interest(interest_in, to)?;
+        let interest = interest(part, interest_in, to)?;
         let wakes = part.wakes()?;
         wakes.clear();
         match part.part.poll_ready(interest, &mut wakes.context()) {

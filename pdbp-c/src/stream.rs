@@ -87,7 +87,7 @@ exports! {
     /// Opens a stream to a part.
     fn pdbp_open(part: In<PartHandle>, to: TargetBits, out: Out<*mut WriterHandle>) -> Status {
         // SAFETY: the writer is kept beside a share of the part, and dropped before it.
-        let writer = unsafe { part.part() }.open_stream(to.target()?)?;
+        let writer = unsafe { part.part() }.open_stream(part.target(to)?)?;
         out.put(boxed(WriterHandle {
             header: Header::new::<WriterHandle>(),
             room: Cell::new(0),

@@ -13,7 +13,7 @@ use crate::node::{NodeHandle, TargetBits};
 use crate::part::PartHandle;
 use crate::status::Status;
 use crate::stream::{ReaderHandle, WriterHandle};
-use crate::{cluster, device, message, node, part, status, stream};
+use crate::{cluster, device, message, node, part, status, stream, together};
 
 /// An exported function, for tests that call each.
 pub(crate) struct Export {
@@ -48,6 +48,7 @@ pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
         part::EXPORTS,
         message::EXPORTS,
         stream::EXPORTS,
+        together::EXPORTS,
         device::EXPORTS,
     ]
     .into_iter()
@@ -248,7 +249,7 @@ fn each_function_works_after_the_cluster_was_freed() {
             "pdbp_commit" => Status::E_NO_LOAN,
             // Its progress is "inline".
             "pdbp_arm" => Status::E_SETTINGS,
-            "pdbp_filled" => Status::E_ARGUMENT,
+            "pdbp_filled" | "pdbp_discard" => Status::E_ARGUMENT,
             // There is no MPI, or this program has not initialised it.
             "pdbp_start_comm" if status == Some(Status::E_UNSUPPORTED) => Status::E_UNSUPPORTED,
             "pdbp_start_comm" => Status::E_START,
@@ -256,7 +257,7 @@ fn each_function_works_after_the_cluster_was_freed() {
             "pdbp_cuda_open" => status.unwrap_or(Status::DONE),
             _ if needs_device(export) => Status::E_NULL,
             "pdbp_recv" | "pdbp_recv_many" | "pdbp_recv_batch" | "pdbp_returned" | "pdbp_wait"
-            | "pdbp_accept" => Status::WOULD_BLOCK,
+            | "pdbp_accept" | "pdbp_any_segment" => Status::WOULD_BLOCK,
             _ => Status::DONE,
         };
         assert!(status.is_none_or(|status| status == expected), "{}: {status:?}, {}", export.name, error());

@@ -165,6 +165,50 @@ static void descriptors(void) {
     pdbp_cluster_free(threads);
 }
 
+static void targets_of_nobody(void) {
+    /* A number that no part has, of a node that there is, of this one, and of a node that there is not. */
+    pdbp_target nobody[2], both[2];
+    pdbp_writer *writer;
+    pdbp_node_stats stats;
+    pdbp_part *part;
+    void *room;
+    uint32_t ready;
+    int i;
+    nobody[0] = targets[1] + 5;
+    nobody[1] = targets[0] + 5;
+    for (i = 0; i < 2; i++) {
+        EXPECT(pdbp_send(parts[0], nobody[i], "x", 1, WAIT) == PDBP_E_NO_PART);
+        SAYS("does not exist");
+        EXPECT(pdbp_send(parts[0], nobody[i], "x", 1, 0) == PDBP_E_NO_PART);
+        EXPECT(pdbp_send_command(parts[0], nobody[i], 1, "x", 1, WAIT) == PDBP_E_NO_PART);
+        EXPECT(pdbp_send_train(parts[0], nobody[i], "xy", 1, 2, NULL, WAIT) == PDBP_E_NO_PART);
+        EXPECT(pdbp_loan(parts[0], nobody[i], 1, 0, &room) == PDBP_E_NO_PART);
+        EXPECT(pdbp_open(parts[0], nobody[i], &writer) == PDBP_E_NO_PART);
+        EXPECT(pdbp_wait(parts[0], PDBP_SEND, nobody[i], 0, &ready) == PDBP_E_NO_PART);
+        both[0] = targets[1];
+        both[1] = nobody[i];
+        EXPECT(pdbp_send_all(parts[0], both, 2, "x", 1) == PDBP_E_NO_PART);
+    }
+    EXPECT(pdbp_send(parts[0], 0x70000, "x", 1, 0) == PDBP_E_NO_NODE);
+    /* So is a part that was freed, as soon as this node knows. */
+    DONE(pdbp_register(nodes[1], "short-lived", PDBP_CPU, &part));
+    nobody[0] = pdbp_self(part);
+    DONE(pdbp_send(parts[0], nobody[0], "x", 1, WAIT));
+    pdbp_part_free(part);
+    while (pdbp_find(nodes[0], "short-lived@node1", 0, &nobody[1]) != PDBP_E_NO_PART) {
+        DONE(pdbp_poll(nodes[0], NULL));
+        DONE(pdbp_poll(nodes[1], NULL));
+    }
+    /* What had been packed for it is discarded where it was, and counted there. */
+    DONE(pdbp_flush(parts[0]));
+    EXPECT(pdbp_send(parts[0], nobody[0], "x", 1, WAIT) == PDBP_E_NO_PART);
+    SAYS("does not exist, or no longer");
+    stats.size = sizeof stats;
+    DONE(pdbp_quiesce(nodes[0], WAIT));
+    DONE(pdbp_stats(nodes[1], &stats));
+    EXPECT(stats.unroutable == 1);
+}
+
 static void messages(void) {
     pdbp_message message, many[4];
     pdbp_batch batch;
@@ -247,8 +291,7 @@ static void messages(void) {
     /* What is left until a time that has passed is no time to wait, and no setting by accident. */
     EXPECT(pdbp_recv(parts[0], &message, -2) == PDBP_E_ARGUMENT);
     EXPECT(strstr(pdbp_error(), "-2 nanoseconds") != NULL);
-    /* A target of nowhere. */
-    EXPECT(pdbp_send(parts[0], 0x70000, "x", 1, 0) == PDBP_E_NO_NODE);
+    targets_of_nobody();
 }
 
 static void streams(void) {
@@ -309,10 +352,94 @@ static void streams(void) {
     pdbp_reader_free(reader);
 }
 
+/* Opens a stream, and writes a segment. */
+static pdbp_writer *begin(const char *text) {
+    pdbp_writer *writer;
+    DONE(pdbp_open(parts[0], targets[1], &writer));
+    DONE(pdbp_write(writer, text, strlen(text), NULL, WAIT));
+    DONE(pdbp_writer_flush(writer));
+    return writer;
+}
+
+/* Reads the next segment of any stream, which is to be of this one. */
+static void read_any(uint32_t number, const char *text) {
+    pdbp_message segment;
+    uint32_t stream = 77, ready = 0;
+    DONE(pdbp_wait(parts[1], PDBP_RECV, PDBP_NOBODY, WAIT, &ready));
+    EXPECT(ready == PDBP_STREAM);
+    DONE(pdbp_any_segment(parts[1], &segment, &stream, WAIT));
+    EXPECT(stream == number && segment.source == targets[0]);
+    EXPECT(segment.size == strlen(text) && memcmp(segment.data, text, segment.size) == 0);
+    pdbp_release(&segment, 1);
+}
+
+/* Reads the end of a stream, behind empty segments. */
+static pdbp_status read_end(uint32_t number) {
+    pdbp_message segment;
+    uint32_t stream = 77;
+    pdbp_status status;
+    while ((status = pdbp_any_segment(parts[1], &segment, &stream, WAIT)) == PDBP_DONE) {
+        EXPECT(segment.size == 0);
+        pdbp_release(&segment, 1);
+    }
+    EXPECT(stream == number && segment.source == targets[0] && segment.size == 0 && segment.data == NULL);
+    pdbp_release(&segment, 1); /* nothing */
+    return status;
+}
+
+static void streams_together(void) {
+    pdbp_writer *writers[4];
+    pdbp_reader *reader;
+    pdbp_message segment;
+    uint32_t stream;
+    char bytes[8];
+    size_t got;
+
+    EXPECT(pdbp_any_segment(parts[1], &segment, &stream, 0) == PDBP_WOULD_BLOCK);
+    EXPECT(pdbp_any_segment(parts[1], &segment, &stream, 1000000) == PDBP_TIMEOUT);
+    SAYS("written to a stream");
+    writers[0] = begin("accepted");
+    DONE(pdbp_accept(parts[1], WAIT, &reader, NULL));
+    writers[1] = begin("one");
+    writers[2] = begin("two");
+    read_any(0, "one");
+    read_any(1, "two");
+    EXPECT(pdbp_any_segment(parts[1], &segment, &stream, 0) == PDBP_WOULD_BLOCK);
+    DONE(pdbp_write(writers[2], "more", 4, NULL, WAIT));
+    DONE(pdbp_writer_flush(writers[2]));
+    read_any(1, "more");
+    /* That of who accepted it stays that. */
+    DONE(pdbp_read(reader, bytes, 8, &got, WAIT));
+    EXPECT(got == 8 && memcmp(bytes, "accepted", 8) == 0);
+    DONE(pdbp_finish(writers[1]));
+    EXPECT(read_end(0) == PDBP_END);
+    /* The number is free, and the next one has it. */
+    writers[3] = begin("three");
+    read_any(0, "three");
+    pdbp_writer_free(writers[2]);
+    EXPECT(read_end(1) == PDBP_E_STREAM);
+    SAYS("ended before its last segment");
+    EXPECT(pdbp_discard(parts[1], 1) == PDBP_E_ARGUMENT);
+    SAYS("no stream has the number 1");
+    DONE(pdbp_discard(parts[1], 0));
+    DONE(pdbp_write(writers[3], "in vain", 7, NULL, WAIT));
+    DONE(pdbp_finish(writers[3]));
+    EXPECT(pdbp_any_segment(parts[1], &segment, &stream, 0) == PDBP_WOULD_BLOCK);
+    pdbp_writer_free(writers[1]);
+    pdbp_writer_free(writers[3]);
+    pdbp_reader_free(reader);
+    pdbp_writer_free(writers[0]);
+    /* Left to be given up with its part. */
+    writers[0] = begin("left");
+    read_any(0, "left");
+    pdbp_writer_free(writers[0]);
+}
+
 static void node_calls(void) {
     pdbp_node_stats stats;
     pdbp_event_info event;
     pdbp_ns next = 7;
+    size_t size;
     memset(&stats, 0xff, sizeof stats);
     stats.size = 4;
     EXPECT(pdbp_stats(nodes[0], &stats) == PDBP_E_ARGUMENT);
@@ -324,6 +451,13 @@ static void node_calls(void) {
     EXPECT(pdbp_event(nodes[0], &event) == PDBP_END);
     DONE(pdbp_poll(nodes[0], &next));
     EXPECT(next >= -1 && next != 7);
+    {
+        uint16_t members[2] = {7, 7};
+        DONE(pdbp_members(nodes[0], members, 1, &size));
+        EXPECT(size == 2 && members[0] == 0 && members[1] == 7);
+        DONE(pdbp_members(nodes[0], NULL, 0, &size));
+        EXPECT(size == 2);
+    }
     EXPECT(pdbp_barrier(nodes[0], 1000000) == PDBP_TIMEOUT);
     EXPECT(pdbp_error_nodes(NULL, 0) == 1);
     {
@@ -449,6 +583,7 @@ int main(void) {
     messages();
     descriptors();
     streams();
+    streams_together();
     node_calls();
     threads();
     forked();
