@@ -2,9 +2,9 @@
 //! `pypdbp._pypdbp`; what is files and arrays is in `python/pypdbp`, over this.
 //!
 //! # The map
-//! * `cluster` and `node`: `start`, and what it gives.
+//! * `cluster` and `node`: `start`, and what it gives. `events`: what happens at a node.
 //! * `part`: sending and receiving. `part::held` has the one lock of a part, `part::message` what arrives, `part::device` memory of CUDA
-//!   devices, `part::loan` and `part::stream` the rest.
+//!   devices, `part::together` all streams to a part, `part::loan` and `part::stream` the rest; `part::tasks` is for asyncio.
 //! * `buffer`: bytes of Python objects, and ours for them.
 //! * `calls`: the GIL, Ctrl-C, the end of the interpreter, forks.
 //! * `error`: what is raised.
@@ -55,6 +55,7 @@ mod buffer;
 mod calls;
 mod cluster;
 mod error;
+mod events;
 mod node;
 mod part;
 mod stats;
@@ -69,11 +70,13 @@ mod _pypdbp {
     #[pymodule_export]
     use crate::cluster::{_close_all, _is_launched, Cluster, start};
     #[pymodule_export]
+    use crate::events::{Event, Watch};
+    #[pymodule_export]
     use crate::node::Node;
     #[pymodule_export]
     use crate::part::{
-        _recv_device, _send_device, Batch, Batches, Loan, Message, Part, RawReader, RawWriter, Ready,
-        Returned, Target,
+        _poll_batch, _poll_piece, _poll_recv, _poll_send, _recv_device, _send_device, Batch, Batches, Loan,
+        Message, Part, Piece, RawReader, RawWriter, Ready, Returned, StreamId, Streams, Target,
     };
 
     use pyo3::prelude::*;

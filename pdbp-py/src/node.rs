@@ -9,6 +9,7 @@ use pyo3::types::PyDict;
 
 use crate::calls::{self, Owner, Patience};
 use crate::error::Failure;
+use crate::events::Watch;
 use crate::part::{Part, PartCell, PartHandle, Target};
 use crate::stats;
 
@@ -65,7 +66,7 @@ impl NodeCell {
     }
 
     /// Makes a call that may wait; one that ends since the cluster was closed meanwhile says so.
-    fn wait<R: Send>(
+    pub(crate) fn wait<R: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&pdbp::Node) -> Result<R, Failure> + Send,
@@ -169,6 +170,17 @@ impl Node {
     fn interrupt(&self) -> PyResult<()> {
         self.cell.node()?.interrupt();
         Ok(())
+    }
+
+    /// The indices of the nodes that are members of the cluster, as far as this one knows, itself included. Of a cluster whose processes come and go
+    /// (the setting found) watch() says when they change.
+    fn members(&self) -> PyResult<Vec<usize>> {
+        Ok(self.cell.node()?.members().iter().map(|node| node.index()).collect())
+    }
+
+    /// What happens at this node from now on: nodes that come and go, links that fail. Each watch has all of it.
+    fn watch(&self) -> PyResult<Watch> {
+        Ok(Watch::new(&self.cell, self.cell.node()?.watch()))
     }
 
     /// The addresses of all parts that this node knows.

@@ -9,6 +9,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+def test_many_streams_are_read_by_one_thread():
+    program = ROOT / "pdbp-py" / "examples" / "many_streams.py"
+    run = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=300)
+    assert (run.returncode, run.stderr) == (0, ""), run.stderr
+    assert run.stdout.splitlines()[-1].startswith("300 streams, ")
+
+
 def test_video_scores_tell_blocky_and_blurred_clips():
     pytest.importorskip("numpy")
     pytest.importorskip("av")

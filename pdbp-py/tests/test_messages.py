@@ -11,6 +11,22 @@ import pytest
 from conftest import SOON, Thread, is_in_call
 
 
+def test_a_target_of_nobody_is_not_found(pair):
+    nobody = pypdbp.Target.from_bits(int(pair.to_b) + 5)
+    calls = [
+        lambda: pair.a.send(nobody, b"x"),
+        lambda: pair.a.send(nobody, b"x", timeout=0),
+        lambda: pair.a.send_command(nobody, 1),
+        lambda: pair.a.send_all([pair.to_b, nobody], b"x"),
+        lambda: pair.a.send_rows(nobody, b"xy"),
+        lambda: pair.a.loan(nobody, 1),
+        lambda: pair.a.open(nobody),
+    ]
+    for call in calls:
+        with pytest.raises(pypdbp.NotFound, match="does not exist"):
+            call()
+
+
 def test_a_message_arrives_with_its_source(pair):
     pair.a.send(pair.to_b, b"hello")
     with pair.b.recv(SOON) as message:

@@ -105,6 +105,50 @@ def test_what_a_killed_process_has_not_read_comes_back_and_the_next_one_has_its_
         output(next_one)
 
 
+def test_members_that_come_and_one_that_is_killed_are_events():
+    address = f"127.0.0.1:{free_port()}"
+    settings = {"listen": address, "found": True, "nodes": 3, "outage_ms": 300, "timeout_ms": 10_000}
+    with pypdbp.start(**settings) as cluster:
+        node = cluster.node
+        watch, part = node.watch(), node.register("founder")
+        assert node.members() == [0]
+
+        def await_event(kind):
+            while (event := watch.next(SOON)).kind != kind:
+                pass
+            return event
+
+        leaves, dies = (python(WORKER, how, PDBP_JOIN=address) for how in ("reads", "deaf"))
+        joined = sorted(await_event("node_up").node for _ in range(2))
+        assert joined == [1, 2] and sorted(node.members()) == [0, 1, 2]
+        workers = []
+        for _ in joined:
+            with part.recv(timeout=SOON) as message:
+                workers.append(message.source)
+        dies.kill()
+        dies.communicate()
+        gone = await_event("node_down").node
+        assert node.members() == sorted({0, 1, 2} - {gone})
+        # The other one leaves of its own accord.
+        (left,) = (worker for worker in workers if worker.node != gone)
+        part.send(left, b"go")
+        with part.recv(timeout=SOON) as message:
+            assert bytes(message) == b"go"
+        output(leaves)
+        event = await_event("node_down")
+        assert event.node == left.node and repr(event) == f"<pypdbp.Event node_down node={left.node}>"
+        assert node.members() == [0] and watch.lost == 0
+        with pytest.raises(pypdbp.Timeout):
+            while True:
+                watch.next(0.2)
+        assert list(watch) == []
+        with pytest.raises(pypdbp.PeerFailed):
+            while True:
+                part.send(left, b"x", timeout=0.5)
+    with pytest.raises(pypdbp.Closed):
+        watch.next(SOON)
+
+
 def mpirun(names: tuple[str, ...], ranks: int, code: str, *args: str, **environment: str) -> subprocess.Popen:
     """A job of a launcher, whose MPI the module has to find by itself."""
     launcher = next(filter(None, map(shutil.which, names)), None)

@@ -12,6 +12,9 @@ Messages are the bytes of anything with a C-contiguous buffer (bytes, bytearray,
 pickled, and are read where they arrived. What is received holds the room of the sender until it is released: at the end of its ``with``, by
 ``release()``, or when it and all views of it are gone. ``tobytes()`` makes a copy to keep; ``Part.messages_held`` counts the others.
 
+Streams are files, by ``part.open(to)`` and ``part.accept()``; ``for piece in part.streams()`` reads all that a part has on one thread. ``node.watch()``
+has the nodes that come and go.
+
 Any thread may use a part, one at a time; who comes while another is in a call gets ``Busy``. Waiting calls let other threads of Python run, and
 Ctrl-C ends them; in asyncio it is ``await part.arecv()``. All nodes are threads of this process, or, where ``PDBP_LISTEN`` and ``PDBP_JOIN`` say so,
 each process has one; under ``mpirun`` too, for which the module loads the MPI of the launcher (``HAS_MPI``: it was built so). What a process has of a
@@ -45,13 +48,18 @@ from ._pypdbp import (
     Batch,
     Batches,
     Cluster,
+    Event,
     Loan,
     Message,
     Node,
     Part,
+    Piece,
     Ready,
     Returned,
+    StreamId,
+    Streams,
     Target,
+    Watch,
     __version__,
     _forked,
     start,
@@ -67,6 +75,7 @@ __all__ = [
     "Cluster",
     "ConfigError",
     "DeviceError",
+    "Event",
     "Forked",
     "Interrupted",
     "Loan",
@@ -78,15 +87,19 @@ __all__ = [
     "Part",
     "PdbpError",
     "PeerFailed",
+    "Piece",
     "Reader",
     "Ready",
     "RegisterError",
     "Returned",
     "StartError",
     "StreamBroken",
+    "StreamId",
+    "Streams",
     "Target",
     "Timeout",
     "TooLong",
+    "Watch",
     "Writer",
     "__version__",
     "start",

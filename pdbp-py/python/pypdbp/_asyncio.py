@@ -3,49 +3,53 @@
 import asyncio
 import weakref
 
-from ._errors import NoRoom
+from . import _pypdbp
+from ._errors import PeerFailed
 
 # For each loop: the futures of those who wait, by descriptor.
 _waiting: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 async def recv(part):
-    return await _until(part, part.try_recv)
+    return await _until(part, _pypdbp._poll_recv)
 
 
 async def recv_batch(part):
-    return await _until(part, lambda: next(iter(part.batches()), None))
+    return await _until(part, _pypdbp._poll_batch)
+
+
+async def piece(part):
+    return await _until(part, _pypdbp._poll_piece)
+
+
+async def next_piece(part, timeout):
+    """For ``async for``: the iteration ends where no piece comes for so long, or nobody is left to write one."""
+    try:
+        async with asyncio.timeout(timeout):
+            return await piece(part)
+    except (TimeoutError, PeerFailed):
+        raise StopAsyncIteration from None
 
 
 async def send(part, to, data):
-    def attempt():
-        try:
-            part.send(to, data, timeout=0)
-        except NoRoom:
-            return None
-        return True
-
-    await _until(part, attempt, to=to, recv=False)
+    await _until(part, lambda part: _pypdbp._poll_send(part, to, data))
 
 
-async def _until(part, attempt, **interest):
-    """Tries until there is something."""
-    while (found := attempt()) is None:
-        await _come(part, interest)
-    return found
-
-
-async def _come(part, interest):
-    """Returns when to look again."""
+async def _until(part, attempt):
+    """Tries until there is something. Who tries says whether the descriptor was readable, which the others that wait for it are not told again."""
     loop = asyncio.get_running_loop()
+    while True:
+        rung, found = attempt(part)
+        if rung:
+            _wake(loop, part.fileno())
+        if found is not None:
+            return found
+        await _come(loop, part.fileno())
+
+
+async def _come(loop, descriptor):
+    """Returns when to look again."""
     waiting = _waiting.setdefault(loop, {})
-    descriptor = part.fileno()
-    # Whoever arms the descriptor takes from the others what has come for them.
-    rung, ready = part._arm(**interest)
-    if rung:
-        _wake(loop, descriptor)
-    if ready:
-        return
     future = loop.create_future()
     if descriptor not in waiting:
         waiting[descriptor] = []

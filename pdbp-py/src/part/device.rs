@@ -109,6 +109,7 @@ pub(crate) fn _send_device(
         // SAFETY: `owner` says so by its interface, and is there until the call ends, or for ever.
         let lent = unsafe { place.lend(held) }?;
         let (node, part) = (held.part().node(), held.part());
+        held.check(to)?;
         let sending = part.send_device(&lent.copier, lent.buffer.into_slice(), lent.after.as_ref(), to);
         let sent = match sending {
             Ok(mut sending) => sending.wait(timeout(patience, node)).map_err(Failure::from),

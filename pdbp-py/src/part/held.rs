@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use pdbp::cuda::device::{Cuda, DeviceError};
 use pdbp::cuda::flow::Copier;
-use pdbp::{HoldsPart, Loan, Part, Shared, StreamReader, StreamWriter, Target, WakeFd};
+use pdbp::{
+    HoldsPart, Loan, Part, Piece, Shared, StreamId, StreamReader, StreamWriter, Streams, Target, WakeFd,
+};
 use pyo3::prelude::*;
 
 use crate::calls::{self, Owner};
@@ -27,6 +29,9 @@ const COPIES: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 
 type Holder = Rc<Part<Shared>>;
 
+/// A stream of those that are read together, and its next piece.
+pub(super) type Found = (StreamId, Piece<Shared>);
+
 /// What the lock is for.
 ///
 /// **Invariant.** All clones of each `Rc` are in this value, or of the call that has it: those of the part, its streams and its loan, which have
@@ -35,6 +40,8 @@ pub(crate) struct Held {
     pub(crate) loan: Option<Loan<Holder>>,
     writers: HashMap<u64, StreamWriter<Holder>>,
     readers: HashMap<u64, StreamReader<Holder>>,
+    /// From the first call that asks for it.
+    together: Option<Streams<Holder>>,
     next: u64,
     /// For each device of which it has had memory.
     copiers: Vec<Rc<Copier<Cuda>>>,
@@ -53,13 +60,15 @@ fn all_but_the_rc_may_go<P: HoldsPart<Share = Shared> + Send>() {
     may_go::<Part<Shared>>();
     may_go::<StreamWriter<P>>();
     may_go::<StreamReader<P>>();
+    may_go::<Streams<P>>();
     may_go::<Loan<P>>();
 }
 
 impl Held {
     fn new(part: Part<Shared>) -> Self {
         let (writers, readers) = (HashMap::new(), HashMap::new());
-        Self { loan: None, writers, readers, next: 0, copiers: Vec::new(), part: Rc::new(part) }
+        let part = Rc::new(part);
+        Self { loan: None, writers, readers, together: None, next: 0, copiers: Vec::new(), part }
     }
 
     #[inline]
@@ -81,13 +90,25 @@ impl Held {
 
     /// Takes room for a message. There is one loan at a time.
     pub(crate) fn lend(&mut self, to: Target, length: usize) -> Result<&mut [u8], Failure> {
-        let loan = Loan::new(Rc::clone(&self.part), to, length)?;
+        let loan = Loan::new(Rc::clone(&self.part), self.check(to)?, length)?;
         Ok(self.loan.insert(loan))
+    }
+
+    /// All streams that are not accepted, to be read together.
+    pub(super) fn together(&mut self) -> &mut Streams<Holder> {
+        self.together.get_or_insert_with(|| Streams::of(Rc::clone(&self.part)))
+    }
+
+    /// The part that a target is.
+    #[inline]
+    pub(crate) fn check(&self, to: Target) -> Result<Target, Failure> {
+        self.part.check(to)?;
+        Ok(to)
     }
 
     /// Opens a stream, and returns its key.
     pub(crate) fn open(&mut self, to: Target) -> Result<u64, Failure> {
-        let writer = StreamWriter::open(Rc::clone(&self.part), to)?;
+        let writer = StreamWriter::open(Rc::clone(&self.part), self.check(to)?)?;
         let key = self.key();
         self.writers.insert(key, writer);
         Ok(key)
@@ -125,6 +146,7 @@ impl Held {
         match note {
             Note::Writer(key) => drop(self.writers.remove(&key)),
             Note::Reader(key) => drop(self.readers.remove(&key)),
+            Note::Together => drop(self.together.take()),
             Note::Loan => drop(self.loan.take()),
         }
     }
@@ -136,6 +158,8 @@ pub(crate) enum Note {
     /// A stream that is given up, unless it was finished.
     Writer(u64),
     Reader(u64),
+    /// The streams that are read together, which are given up.
+    Together,
     Loan,
 }
 

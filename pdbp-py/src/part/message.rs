@@ -17,7 +17,7 @@ use crate::calls::{Owner, Patience};
 use crate::error::Failure;
 
 /// Something received, which keeps its bytes until it is released and nobody views them.
-struct Kept<T> {
+pub(super) struct Kept<T> {
     /// And what counts it among those of its part. `None`: released.
     content: Option<(T, Arc<()>)>,
     views: usize,
@@ -26,17 +26,35 @@ struct Kept<T> {
 
 impl<T> Kept<T> {
     #[inline]
-    fn new(cell: &PartCell, content: T) -> Self {
+    pub(super) fn new(cell: &PartCell, content: T) -> Self {
         let content = Some((content, Arc::clone(&cell.messages)));
         Self { content, views: 0, owner: Owner::here() }
     }
 
+    /// Of something that holds no block.
+    pub(super) fn uncounted(content: T) -> Self {
+        Self { content: Some((content, Arc::default())), views: 0, owner: Owner::here() }
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        self.content.is_none()
+    }
+
+    /// Somebody views the bytes from now on.
+    pub(super) fn add_view(&mut self) {
+        self.views += 1;
+    }
+
+    pub(super) fn end_view(&mut self) {
+        self.views -= 1;
+    }
+
     #[inline]
-    fn get(&self) -> Result<&T, Failure> {
+    pub(super) fn get(&self) -> Result<&T, Failure> {
         self.content.as_ref().map(|(content, _)| content).ok_or_else(|| Failure::closed("message"))
     }
 
-    fn release(&mut self) -> PyResult<()> {
+    pub(super) fn release(&mut self) -> PyResult<()> {
         if self.content.is_some() && self.views > 0 {
             return Err(PyBufferError::new_err(format!(
                 "the message has {} that nobody has released (numpy arrays, memoryviews): delete them first, and keep what is needed as a copy",
@@ -57,7 +75,7 @@ impl<T> Kept<T> {
 
     /// The end of a `with`: an exception that is on its way is not replaced by one about views, which its traceback may have. Then the last of
     /// them lets the block go.
-    fn exit(&mut self, raised: bool) -> PyResult<()> {
+    pub(super) fn exit(&mut self, raised: bool) -> PyResult<()> {
         if raised && self.views > 0 {
             return Ok(());
         }
@@ -105,7 +123,7 @@ impl Message {
 
     #[getter]
     fn released(&self) -> bool {
-        self.0.content.is_none()
+        self.0.is_released()
     }
 
     /// A copy of the bytes, which holds no block.
@@ -145,12 +163,12 @@ impl Message {
         let bytes = (bytes.as_ptr(), bytes.len());
         // SAFETY: the bytes of a message stay where they are, and nobody writes them, until it is dropped; it is not while there are views.
         unsafe { export(slf.as_any(), view, flags, bytes, Access::ReadOnly) }?;
-        message.0.views += 1;
+        message.0.add_view();
         Ok(())
     }
 
     unsafe fn __releasebuffer__(&mut self, _view: *mut ffi::Py_buffer) {
-        self.0.views -= 1;
+        self.0.end_view();
     }
 
     fn __repr__(&self) -> String {
@@ -199,7 +217,7 @@ impl Batch {
 
     #[getter]
     fn released(&self) -> bool {
-        self.0.content.is_none()
+        self.0.is_released()
     }
 
     /// A copy of the bytes of all, which holds no block.
@@ -252,12 +270,12 @@ impl Batch {
         let bytes = (bytes.as_ptr(), bytes.len());
         // SAFETY: the bytes of a batch stay where they are, and nobody writes them, until it is dropped; it is not while there are views.
         unsafe { export(slf.as_any(), view, flags, bytes, Access::ReadOnly) }?;
-        batch.0.views += 1;
+        batch.0.add_view();
         Ok(())
     }
 
     unsafe fn __releasebuffer__(&mut self, _view: *mut ffi::Py_buffer) {
-        self.0.views -= 1;
+        self.0.end_view();
     }
 
     fn __repr__(&self) -> String {

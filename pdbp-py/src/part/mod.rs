@@ -5,6 +5,8 @@ mod held;
 mod loan;
 mod message;
 mod stream;
+mod tasks;
+mod together;
 mod values;
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -26,6 +28,8 @@ pub(crate) use held::{PartCell, PartHandle};
 pub(crate) use loan::Loan;
 pub(crate) use message::{Batch, Batches, Message};
 pub(crate) use stream::{RawReader, RawWriter};
+pub(crate) use tasks::{_poll_batch, _poll_piece, _poll_recv, _poll_send};
+pub(crate) use together::{Piece, StreamId, Streams};
 pub(crate) use values::{Ready, Returned, Target};
 
 /// Bytes up to which a copy takes less time than to let the GIL go.
@@ -117,7 +121,7 @@ impl Part {
         let to = to.0;
         with_bytes(data, |bytes| {
             if bytes.len() <= COPIED_AT_ONCE || patience == Patience::None {
-                let sent = self.cell.with(py, |held| match held.part().try_send(to, bytes) {
+                let sent = self.cell.with(py, |held| match held.part().try_send(held.check(to)?, bytes) {
                     Ok(()) => Ok(true),
                     Err(SendError::WouldBlock | SendError::NeedsWaiting { .. })
                         if patience != Patience::None =>
@@ -131,7 +135,7 @@ impl Part {
                 }
             }
             self.cell.wait(py, |held| {
-                let sender = held.part().sender(to);
+                let sender = held.part().sender(held.check(to)?);
                 match patience {
                     Patience::For(timeout) => sender.timeout(timeout).send(bytes)?,
                     _ => sender.send(bytes)?,
@@ -155,7 +159,7 @@ impl Part {
         let to = to.0;
         let send = |bytes: &[u8]| {
             self.cell.wait(py, |held| {
-                let sender = held.part().sender(to).command(number);
+                let sender = held.part().sender(held.check(to)?).command(number);
                 match patience {
                     Patience::Default => sender.send(bytes)?,
                     Patience::None => sender.no_wait().send(bytes)?,
@@ -170,7 +174,12 @@ impl Part {
     /// Sends a message to several parts: one copy for each node, which its parts share.
     fn send_all(&self, py: Python<'_>, to: Vec<Target>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let to: Vec<_> = to.iter().map(|target| target.0).collect();
-        with_bytes(data, |bytes| self.cell.wait(py, |held| Ok(held.part().send_all(&to, bytes)?)))
+        with_bytes(data, |bytes| {
+            self.cell.wait(py, |held| {
+                to.iter().try_for_each(|to| held.check(*to).map(drop))?;
+                Ok(held.part().send_all(&to, bytes)?)
+            })
+        })
     }
 
     /// Sends each row of an array as a message of its own, many at a time: the cheapest way to send small messages. A row is what the first
@@ -192,16 +201,16 @@ impl Part {
             };
             let mut sent = 0;
             if bytes.len() <= COPIED_AT_ONCE || patience == Patience::None {
-                sent = self
-                    .cell
-                    .with(py, |held| Ok(held.part().sender(to).no_wait().send_train(bytes, length)?))?;
+                sent = self.cell.with(py, |held| {
+                    Ok(held.part().sender(held.check(to)?).no_wait().send_train(bytes, length)?)
+                })?;
             }
             if sent == rows || patience == Patience::None {
                 return Ok(sent);
             }
             let rest = bytes.get(sent * length..).unwrap_or(&[]);
             let more = self.cell.wait(py, |held| {
-                let sender = held.part().sender(to);
+                let sender = held.part().sender(held.check(to)?);
                 let sender = match patience {
                     Patience::For(timeout) => sender.timeout(timeout),
                     _ => sender,
@@ -297,19 +306,13 @@ impl Part {
     /// time; tasks of asyncio have arecv() and others, which share it.
     #[pyo3(signature = (to = None, recv = true))]
     fn arm(&self, py: Python<'_>, to: Option<Target>, recv: bool) -> PyResult<Ready> {
-        Ok(self._arm(py, to, recv)?.1)
-    }
-
-    /// The same, and whether the descriptor was readable until now, for which another task may wait.
-    #[pyo3(signature = (to = None, recv = true))]
-    fn _arm(&self, py: Python<'_>, to: Option<Target>, recv: bool) -> PyResult<(bool, Ready)> {
         let interest = interest(to, recv)?;
         let wakes = self.cell.wakes()?;
         Ok(self.cell.with(py, |held| {
-            let rung = wakes.clear();
+            wakes.clear();
             match held.part().poll_ready(interest, &mut wakes.context()) {
-                Poll::Ready(found) => Ok((rung, found?.into())),
-                Poll::Pending => Ok((rung, pdbp::Ready::default().into())),
+                Poll::Ready(found) => Ok(found?.into()),
+                Poll::Pending => Ok(pdbp::Ready::default().into()),
             }
         })?)
     }
@@ -353,6 +356,15 @@ impl Part {
         static READER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let reader = RawReader::accept(&self.cell, py, Patience::of(timeout)?)?;
         READER.import(py, "pypdbp._streams", "Reader")?.call1((reader,))
+    }
+
+    /// All streams that are opened to this part and that accept() does not take, for one thread to read, piece by piece:
+    /// `for piece in part.streams()`, `async for`, or next(). Streams that have something take turns. The iteration goes on until nobody is
+    /// left to write, or, with a timeout, until nothing comes for so long. At the end of a `with`, or by close(), streams that have been begun to
+    /// be read are given up; else whoever calls this next goes on with them.
+    #[pyo3(signature = (timeout = None))]
+    fn streams(&self, timeout: Option<f64>) -> PyResult<Streams> {
+        Ok(Streams::new(self.cell.clone(), Patience::of(timeout)?))
     }
 
     /// Sends an array of any length, with its shape and the format of its elements, as a stream.

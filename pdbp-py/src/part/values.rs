@@ -27,7 +27,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Target {
 
 #[pymethods]
 impl Target {
-    /// The target that `int(target)` was made of, to be sent in messages. Whether there is such a part shows when it is used.
+    /// The target that `int(target)` was made of, to be sent in messages. Whether there is such a part shows when it is sent to: NotFound.
     #[staticmethod]
     fn from_bits(bits: u64) -> PyResult<Self> {
         let target = pdbp::Target::from_bits(bits).map(Self);
@@ -56,7 +56,7 @@ impl Target {
 pub(crate) struct Ready {
     /// A receive gives a message.
     recv: bool,
-    /// A stream waits to be accepted.
+    /// A stream waits to be accepted, or streams() has a piece.
     stream: bool,
     /// A send of a short message does not wait.
     send: bool,

@@ -1,0 +1,151 @@
+//! What happens at a node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pdbp::{NodeId, WaitError};
+use pyo3::prelude::*;
+
+use crate::calls::Patience;
+use crate::node::NodeCell;
+use crate::part::Target;
+
+/// Something that has happened at a node. What an event of its kind does not have is None.
+#[pyclass(frozen, get_all, module = "pypdbp")]
+#[derive(Default)]
+pub(crate) struct Event {
+    /// "node_up" and "node_down": a node is a member of the cluster from now on, or no more. "peer_failed" and "peer_restored": the link to it, of this node
+    /// alone. "expelled": this node is no member any more, until "node_up" names it. "new_master", "settings_differ", "malformed", "unroutable",
+    /// "not_passed_on", "stream_stopped", "stream_broken", "link_ended"; "changed" of a part; "cluster_up" and "cluster_down" of a trunk; "other".
+    kind: &'static str,
+    /// The index of the node that it is about.
+    node: Option<usize>,
+    /// The index of the destination, of "not_passed_on" and "stream_stopped".
+    dest: Option<usize>,
+    part: Option<Target>,
+    /// Of a part at this node, of a stream, or the term of a master.
+    number: Option<u32>,
+    /// Messages that are lost, or in doubt.
+    messages: Option<u64>,
+    /// The name of another cluster.
+    cluster: Option<String>,
+}
+
+impl Event {
+    fn of(kind: &'static str) -> Self {
+        Self { kind, ..Self::default() }
+    }
+
+    fn at(kind: &'static str, node: NodeId) -> Self {
+        Self { node: Some(node.index()), ..Self::of(kind) }
+    }
+}
+
+impl From<pdbp::Event> for Event {
+    fn from(event: pdbp::Event) -> Self {
+        use pdbp::Event as E;
+        match event {
+            E::Changed { part, .. } => Self { part: Some(Target(part)), ..Self::at("changed", part.node()) },
+            E::Malformed { peer, .. } => Self::at("malformed", peer),
+            E::Unroutable { peer, part, messages } => Self {
+                number: Some(part.into()),
+                messages: Some(messages.into()),
+                ..Self::at("unroutable", peer)
+            },
+            E::PeerFailed { peer, undelivered } => {
+                Self { messages: Some(undelivered), ..Self::at("peer_failed", peer) }
+            }
+            E::PeerRestored { peer } => Self::at("peer_restored", peer),
+            E::SettingsDiffer(found) => Self::at("settings_differ", found.peer),
+            E::NewMaster { node, epoch } => Self { number: Some(epoch.0), ..Self::at("new_master", node) },
+            E::Expelled => Self::of("expelled"),
+            E::NodeUp { node } => Self::at("node_up", node),
+            E::NodeDown { node } => Self::at("node_down", node),
+            E::NotPassedOn { source, dest, messages } => Self {
+                dest: Some(dest.index()),
+                messages: Some(messages.into()),
+                ..Self::at("not_passed_on", source)
+            },
+            E::StreamStopped { part, number, relay, dest } => Self {
+                part: Some(Target(part)),
+                number: Some(number.0),
+                dest: Some(dest.index()),
+                ..Self::at("stream_stopped", relay)
+            },
+            E::LinkEnded { peer } => Self::at("link_ended", peer),
+            E::StreamBroken { .. } => Self::of("stream_broken"),
+            E::ClusterUp { name } => Self { cluster: Some(name.to_string()), ..Self::of("cluster_up") },
+            E::ClusterDown { name, in_doubt } => {
+                Self { cluster: Some(name.to_string()), messages: Some(in_doubt), ..Self::of("cluster_down") }
+            }
+            _ => Self::of("other"),
+        }
+    }
+}
+
+#[pymethods]
+impl Event {
+    fn __repr__(&self) -> String {
+        let field = |name: &str, value: Option<String>| value.map(|value| format!(" {name}={value}"));
+        let fields = [
+            field("node", self.node.map(|node| node.to_string())),
+            field("dest", self.dest.map(|dest| dest.to_string())),
+            field("part", self.part.map(|part| part.0.to_string())),
+            field("number", self.number.map(|number| number.to_string())),
+            field("messages", self.messages.map(|messages| messages.to_string())),
+            field("cluster", self.cluster.clone()),
+        ];
+        let fields: String = fields.into_iter().flatten().collect();
+        format!("<pypdbp.Event {}{fields}>", self.kind)
+    }
+}
+
+/// The events of a node since Node.watch() was called, the oldest first; of those that nobody takes the last 256. Any thread may use it.
+/// `for event in watch` takes those that have come so far.
+#[pyclass(frozen, module = "pypdbp")]
+pub(crate) struct Watch {
+    cell: Arc<NodeCell>,
+    watch: pdbp::Watch,
+}
+
+impl Watch {
+    pub(crate) fn new(cell: &Arc<NodeCell>, watch: pdbp::Watch) -> Self {
+        Self { cell: Arc::clone(cell), watch }
+    }
+}
+
+#[pymethods]
+impl Watch {
+    /// The next event. Waits for it as long as the setting timeout_ms says, or `timeout` seconds; raises Timeout then.
+    #[pyo3(signature = (timeout = None))]
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Event> {
+        let patience = Patience::of(timeout)?;
+        let event = self.cell.wait(py, |node| {
+            let timeout = patience.or(node.settings().timeout);
+            Ok(node.wait_event(&self.watch, timeout)?)
+        })?;
+        Ok(event.into())
+    }
+
+    /// Events that are lost to this watch, since 256 had not been taken when another came.
+    #[getter]
+    fn lost(&self) -> u64 {
+        self.watch.lost()
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Event>> {
+        let event = self.cell.wait(py, |node| match node.wait_event(&self.watch, Duration::ZERO) {
+            Err(WaitError::Timeout(_)) => Ok(None),
+            event => Ok(Some(event?)),
+        })?;
+        Ok(event.map(Event::from))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<pypdbp.Watch of {}>", self.cell.name)
+    }
+}
