@@ -110,8 +110,8 @@ pub struct Settings {
     /// Bytes that a gateway buffers for each trunk, half of them outbound and half inbound. One part may take as much of a half as
     /// is still free in it. Beyond that, senders wait.
     pub trunk_bytes: usize,
-    /// How long a gateway that shuts down waits for parts of its own cluster that do not read the replies sent to them. Anything unread
-    /// after that is lost.
+    /// How long a gateway that shuts down waits for parts of its own cluster that do not read the messages returned to them. Anything
+    /// unread after that is lost.
     pub farewell: Duration,
     /// A file with a secret that all processes of a cluster over sockets share: 32 characters or more. A founder creates it if it
     /// does not exist.

@@ -294,7 +294,7 @@ impl<S: Share> Part<S> {
         })
     }
 
-    /// Calls `f` with the way in which to copy this many bytes for a node.
+    /// Calls `f` with the copy method for this many bytes to a node.
     pub(super) fn copying<R>(&self, node: NodeId, bytes: usize, f: impl FnOnce(CopyBy<'_>) -> R) -> R {
         let is_choice = bytes >= Copier::LONG && self.shared().is_read_elsewhere(node);
         let Some(cell) = self.copiers.get(node.index()).filter(|_| is_choice) else {

@@ -90,12 +90,12 @@ impl<T> Ring<T> {
         self.taken.0.load(Ordering::Relaxed) == self.put.0.load(Ordering::Acquire)
     }
 
-    /// Number of values ever put in, modulo the word size; for the writer.
+    /// Number of values ever put in, wrapping around; for the writer.
     pub(crate) fn put(&self) -> usize {
         self.put.0.load(Ordering::Relaxed)
     }
 
-    /// Number of values ever taken, modulo the word size; for the reader.
+    /// Number of values ever taken, wrapping around; for the reader.
     pub(crate) fn taken(&self) -> usize {
         self.taken.0.load(Ordering::Relaxed)
     }

@@ -49,9 +49,10 @@ thread_local! {
     static CHECK: RefCell<Option<Check>> = const { RefCell::new(None) };
 }
 
-/// Calls `f`. While a call of this crate waits inside `f`, on this thread, it calls `check` from time to time: at most every 50
-/// ms, and never on a message's hot path. When `check` returns `true`, the call ends with the error `Interrupted`. For language
-/// runtimes whose own signal handler must run on Ctrl-C. `check` may use the cluster, but waiting calls inside it are not checked.
+/// Calls `f`. While a call of this crate waits inside `f`, on this thread, `check` is called from time to time: at most every 50
+/// ms, and never on a message's hot path. When `check` returns `true`, the waiting call ends with the error `Interrupted`. For
+/// language runtimes whose own signal handler must run on Ctrl-C. `check` may use the cluster, but waiting calls inside it are not
+/// checked.
 ///
 /// ```
 /// use pdbp::{Cluster, PartKind, RecvError};

@@ -17,7 +17,7 @@ use crate::error::RecvError;
 use crate::part::inbox::Source;
 use crate::part::{HoldsPart, Local, Part, Share, Target};
 
-/// Identifies a stream among those that [`Streams`] reads: no other stream has the same one, even after its end.
+/// Identifies a stream among those that [`Streams`] reads: no other stream has the same identity, even after its end.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamId {
     key: StreamKey,
