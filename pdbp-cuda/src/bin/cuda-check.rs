@@ -1,7 +1,7 @@
-//! Says what there is of CUDA on this machine, copies from each kind of memory to each device and back, and runs a kernel there. Ends
-//! with 1 when something that is there does not work, and, with `PDBP_REQUIRE_GPU=1` in the environment, when there is nothing.
+//! Reports the CUDA devices of this machine, copies from each kind of memory to each device and back, and runs a kernel there. Exits
+//! with 1 if something present does not work, and, with `PDBP_REQUIRE_GPU=1` in the environment, if there is no device.
 //!
-//! `cuda-check [MIB]`: so many MiB each, 32 if it is not said.
+//! `cuda-check [MIB]`: copies this many MiB each, 32 by default.
 
 use std::process::ExitCode;
 use std::ptr::NonNull;
@@ -74,7 +74,7 @@ fn check(device: &Cuda, kind: &str, copy: usize) -> Result<Option<[f64; 2]>, Dev
     copies(device, Registered::new(device, heap).map_err(|(_, e)| e)?)
 }
 
-/// Copies one half of the memory to the device, and from there to the other half. GB/s there and back; `None` when the halves
+/// Copies one half of the memory to the device, and from there to the other half. Returns GB/s there and back; `None` if the halves
 /// differ.
 fn copies(device: &Cuda, memory: impl BlockMemory) -> Result<Option<[f64; 2]>, DeviceError> {
     let rates = copy_halves(device, &memory);
@@ -82,7 +82,7 @@ fn copies(device: &Cuda, memory: impl BlockMemory) -> Result<Option<[f64; 2]>, D
     rates
 }
 
-/// After an error of a call something may be under way in the memory yet: it stays.
+/// After an error of a call, work on the memory may still be pending: it stays.
 fn keep_unless_over<T, M>(result: &Result<T, DeviceError>, memory: M) {
     if result.as_ref().is_err_and(|e| !e.is_lost()) {
         std::mem::forget(memory);
@@ -91,14 +91,14 @@ fn keep_unless_over<T, M>(result: &Result<T, DeviceError>, memory: M) {
 
 /// After an error the memory may be in use.
 fn copy_halves(device: &Cuda, memory: &impl BlockMemory) -> Result<Option<[f64; 2]>, DeviceError> {
-    // SAFETY: the caller has the memory alone, as long as the slice is used.
+    // SAFETY: the caller has exclusive use of the memory, as long as the slice is used.
     let all = unsafe { std::slice::from_raw_parts_mut(memory.base().as_ptr(), memory.len()) };
     let bytes = all.len() / 2;
     let (first, second) = all.split_at_mut(bytes);
     first.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i ^ (i >> 9)) as u8);
     let (there, queue) = (device.allocate(bytes)?, device.queue()?);
     let mut rates = [0.0; 2];
-    // The first round is for what the driver does only once.
+    // The first round absorbs the driver's one-off work.
     for _ in 0..2 {
         // SAFETY: both memories stay, and are left alone, until `rate` has waited for the copy.
         rates[0] =
@@ -111,7 +111,7 @@ fn copy_halves(device: &Cuda, memory: &impl BlockMemory) -> Result<Option<[f64; 
     Ok((first == second).then_some(rates))
 }
 
-/// Whether a kernel turns the order of the pieces of a memory round.
+/// Whether a kernel reverses the order of a memory's pieces.
 fn gathers(device: &Cuda) -> Result<bool, DeviceError> {
     const PIECES: usize = 1000;
     const BYTES: usize = 40;
@@ -124,7 +124,7 @@ fn gathers(device: &Cuda) -> Result<bool, DeviceError> {
         *piece = Piece::row(at as u64, staged as u32, BYTES as u32);
     }
     let mut turn = || {
-        // SAFETY: all stay, and nobody touches them, until the device has been waited for: after an error they stay for good.
+        // SAFETY: all stay, and are not touched, until the device has been waited for: after an error they stay for good.
         device.wait(&unsafe { device.copy_in(&queue, NonNull::from(&data[..]), &from, 0) }?)?;
         // SAFETY: as above; no two pieces lie in the same place.
         device.wait(&unsafe { device.gather(&queue, &table, PIECES, &from, &staging) }?)?;
@@ -136,7 +136,7 @@ fn gathers(device: &Cuda) -> Result<bool, DeviceError> {
     turned_round
 }
 
-/// GB/s of a copy.
+/// The rate of a copy in GB/s.
 fn rate(
     device: &Cuda,
     bytes: usize,

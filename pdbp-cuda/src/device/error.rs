@@ -1,34 +1,34 @@
-//! What can go wrong with a device.
+//! Errors of devices.
 
 use std::fmt;
 
-/// Why a device did not do what it was asked for. After [`is_lost`](Self::is_lost) it does nothing any more.
+/// Why a device did not carry out a request. After [`is_lost`](Self::is_lost) it carries out nothing more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// There is no CUDA driver on this machine.
     NoDriver,
-    /// The driver is older than this crate needs. Both as the driver writes them: 12020 is 12.2.
+    /// The driver is older than this crate needs. Both versions are in the driver's notation: 12020 is 12.2.
     OldDriver {
         /// The driver's version.
         found: i32,
-        /// The oldest that will do.
+        /// The oldest version that will do.
         needed: i32,
     },
     /// The driver has no device to offer.
     NoDevices,
     /// There are fewer devices.
     NoSuchDevice {
-        /// The number asked for.
+        /// The requested number.
         ordinal: usize,
-        /// How many there are.
+        /// The number of devices.
         devices: usize,
     },
-    /// Neither device nor pinned memory of 0 bytes can be had.
+    /// Neither device memory nor pinned memory may have 0 bytes.
     Empty,
-    /// There is not as much memory.
+    /// Not enough memory.
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
     },
     /// A copy would reach beyond its device memory.
@@ -40,43 +40,44 @@ pub enum DeviceError {
         /// Bytes of the memory.
         room: usize,
     },
-    /// A copy may be under way in device memory, of which nobody knows when it ends.
+    /// A copy of the device memory may be pending whose end is unknown.
     InUse {
         /// Bytes of the memory.
         bytes: usize,
     },
-    /// A memory or queue belongs to another device, or to another context of the same.
+    /// A memory or queue belongs to another device, or to another context of the same device.
     OtherDevice {
-        /// That to which it belongs.
+        /// The device to which it belongs.
         owner: String,
-        /// That with which it was used.
+        /// The device with which it was used.
         device: String,
     },
-    /// The driver refused a call. It says nothing about work that is under way.
+    /// The driver refused a call. This says nothing about pending work.
     Failed {
         /// The driver's function.
         call: &'static str,
         /// The driver's code.
         code: u32,
-        /// The driver's words.
+        /// The driver's message.
         text: String,
     },
-    /// Work on the device has failed, so that it does nothing more for this process: the driver ends all work of a context with it.
+    /// Work on the device has failed, so the device carries out nothing more for this process: the driver ends all work of a
+    /// context with it.
     Lost {
         /// The driver's code.
         code: u32,
-        /// The driver's words.
+        /// The driver's message.
         text: String,
     },
 }
 
 impl DeviceError {
-    /// Whether the device does nothing more for this process. What was under way there is over.
+    /// Whether the device carries out nothing more for this process. Its pending work is over.
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Lost { .. })
     }
 
-    /// Whether the machine has no device that can be used, as opposed to one that failed. Tests are skipped then.
+    /// Whether the machine has no usable device, as opposed to one that failed. Tests are then skipped.
     pub fn is_absence(&self) -> bool {
         matches!(self, Self::NoDriver | Self::OldDriver { .. } | Self::NoDevices)
     }

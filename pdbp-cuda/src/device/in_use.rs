@@ -1,4 +1,4 @@
-//! What work under way uses.
+//! The resources of pending work.
 
 use std::any::Any;
 use std::fmt;
@@ -6,8 +6,8 @@ use std::mem::ManuallyDrop;
 
 use super::{Device, DeviceError};
 
-/// What work of a device uses, and the event of its end. It comes back when the device says that the work is over, and not before:
-/// an error of a call says nothing about the work. If it is dropped first, what the work uses is never freed.
+/// The resources that a device's work uses, and the event of its end. They come back when the device reports that the work is
+/// over, and not before: an error of a call says nothing about the work. If this is dropped first, the resources are never freed.
 ///
 /// ```
 /// use std::ptr::NonNull;
@@ -27,44 +27,45 @@ use super::{Device, DeviceError};
 /// ```
 pub struct InUse<D: Device, T> {
     event: D::Event,
-    /// Until it is taken out.
+    /// `None` once they have been taken out.
     held: Option<ManuallyDrop<T>>,
 }
 
 impl<D: Device, T> InUse<D, T> {
-    /// What is used until that event is over.
+    /// Holds the resources until that event is over.
     pub fn new(event: D::Event, held: T) -> Self {
         Self { event, held: Some(ManuallyDrop::new(held)) }
     }
 
-    /// The end of the work.
+    /// The event of the work's end.
     pub fn event(&self) -> &D::Event {
         &self.event
     }
 
-    /// What is used, for what the work does not touch.
+    /// The resources, for access that the work does not touch.
     pub fn held(&self) -> Option<&T> {
         self.held.as_deref()
     }
 
-    /// What was used, once, when the work is over and went well; `None` while it is under way.
+    /// Returns the resources, once, when the work is over and succeeded; `None` while it is pending.
     ///
     /// # Errors
-    /// As [`Device::is_over`]. [`let_go`](Self::let_go) knows whether the work is over.
+    /// As [`Device::is_over`]. [`let_go`](Self::let_go) then tells whether the work is over.
     pub fn poll(&mut self, device: &D) -> Result<Option<T>, DeviceError> {
         Ok(if device.is_over(&self.event)? { self.take() } else { None })
     }
 
-    /// What was used, once, when the work is over, however it went; `None` while it is under way, and while nobody knows.
+    /// Returns the resources, once, when the work is over, whether or not it succeeded; `None` while it is pending, or its state
+    /// unknown.
     pub fn let_go(&mut self, device: &D) -> Option<T> {
         let over = device.is_over(&self.event).unwrap_or_else(|e| e.is_lost());
         if over { self.take() } else { None }
     }
 
-    /// Waits until the work is over; what was used, unless it was taken out before.
+    /// Waits until the work is over; returns the resources, unless they were taken out before.
     ///
     /// # Errors
-    /// As [`Device::wait`]. Where the work has failed, what was used is dropped; where nobody knows, it is never freed.
+    /// As [`Device::wait`]. If the work has failed, the resources are dropped; if its state is unknown, they are never freed.
     pub fn wait(mut self, device: &D) -> Result<Option<T>, DeviceError> {
         match device.wait(&self.event) {
             Ok(()) => Ok(self.take()),
@@ -77,14 +78,14 @@ impl<D: Device, T> InUse<D, T> {
         }
     }
 
-    /// The work is over.
+    /// Takes the resources out. The work must be over.
     fn take(&mut self) -> Option<T> {
         self.held.take().map(ManuallyDrop::into_inner)
     }
 }
 
 impl<D: Device, T: 'static> InUse<D, T> {
-    /// The same, whatever it is.
+    /// Erases the type of the resources.
     pub(crate) fn boxed(self) -> InUse<D, Box<dyn Any>> {
         let boxed = |held| ManuallyDrop::new(Box::new(ManuallyDrop::into_inner(held)) as Box<dyn Any>);
         InUse { event: self.event, held: self.held.map(boxed) }

@@ -1,14 +1,14 @@
-//! Errors that hand back what was given.
+//! Errors that hand back the memory given.
 
 use std::fmt;
 
 use super::DeviceError;
 
-/// Something that could not begin with the memory that it was given: that memory, and why. It works with `?`, which drops the memory.
+/// Memory that was given to an operation which could not begin, and the reason. Works with `?`, which drops the memory.
 pub struct NotStarted<M, E = DeviceError> {
-    /// What was given.
+    /// The memory given.
     pub memory: M,
-    /// What was wrong.
+    /// The error.
     pub error: E,
 }
 

@@ -1,16 +1,16 @@
-//! The driver's codes become results.
+//! Turns the driver's codes into results.
 
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::{CudaContext, DriverError, result};
 
 use crate::device::DeviceError;
 
-/// Makes this thread's calls those of the context. Costs next to nothing where they are: others of the process may have changed
-/// that, so that it is asked each time.
+/// Makes the context current on this thread. Costs next to nothing if it is: other code in the process may have changed that, so it is
+/// checked each time.
 ///
-/// Not [`CudaContext::bind_to_thread`], which gives and clears the errors that `cudarc` has recorded when something of the program was
-/// dropped. Nor is the driver's answer to which context is current of interest when it is an error: the functions say, too, what went
-/// wrong elsewhere before. Which context such an error is of, nobody knows: it is never [`DeviceError::Lost`].
+/// Not [`CudaContext::bind_to_thread`], which returns and clears the errors that `cudarc` has recorded when something of the program
+/// was dropped. Nor does it matter if the driver's answer to which context is current is an error: its functions also report what went
+/// wrong elsewhere before. Such an error may be of any context: it is never [`DeviceError::Lost`].
 pub(crate) fn bind(context: &CudaContext) -> Result<(), DeviceError> {
     let wanted = context.cu_ctx();
     if let Ok(Some(current)) = result::ctx::get_current()
@@ -23,7 +23,7 @@ pub(crate) fn bind(context: &CudaContext) -> Result<(), DeviceError> {
     bound.map_err(|e| DeviceError::Failed { call: "cuCtxSetCurrent", code: e.0 as u32, text: words(&e) })
 }
 
-/// What a driver's function said.
+/// Converts the result of a driver function.
 pub(crate) fn check<T>(call: &'static str, result: Result<T, DriverError>) -> Result<T, DeviceError> {
     result.map_err(|e| {
         let (code, text) = (e.0 as u32, words(&e));
@@ -35,7 +35,7 @@ pub(crate) fn check<T>(call: &'static str, result: Result<T, DriverError>) -> Re
     })
 }
 
-/// As [`check`], of a call that asked for so many bytes.
+/// Like [`check`], for a call that requested `bytes` bytes.
 pub(crate) fn check_room<T>(
     call: &'static str,
     bytes: usize,
@@ -52,9 +52,9 @@ fn words(error: &DriverError) -> String {
     known.unwrap_or_else(|_| format!("{:?}", error.0))
 }
 
-/// Whether the context is of no use after this error, by the driver's documentation: "any further CUDA work will return the same
-/// error", "the context cannot be used any more". Nothing of it runs then. (A driver that is about to shut down,
-/// `CUDA_ERROR_DEINITIALIZED`, does not say that what runs has ended.)
+/// Whether the context is unusable after this error, by the driver's documentation: "any further CUDA work will return the same
+/// error", "the context cannot be used any more". None of its work then runs. (`CUDA_ERROR_DEINITIALIZED`, of a driver that is about
+/// to shut down, does not imply that running work has ended.)
 fn is_final(code: CUresult) -> bool {
     matches!(
         code,

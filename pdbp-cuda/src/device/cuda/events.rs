@@ -1,4 +1,4 @@
-//! Events, which are used again, since each copy needs one.
+//! Events, which are reused, since each copy needs one.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 use super::{Cuda, check};
 use crate::device::DeviceError;
 
-/// More are not kept: so many copies are seldom under way.
+/// The most that are kept: more copies are rarely pending.
 const MOST: usize = 256;
 
 /// The end of work on a CUDA stream.
@@ -16,15 +16,15 @@ const MOST: usize = 256;
 pub struct CudaEvent {
     pub(super) event: sys::CUevent,
     pub(super) device: Cuda,
-    /// Why the event could not be put behind its work, of which nobody knows the end.
+    /// Why the event could not be recorded after its work, whose end is therefore unknown.
     unmarked: Option<Box<DeviceError>>,
 }
 
-// SAFETY: a handle, which any thread may use as long as it is alive.
+// SAFETY: a handle, which any thread may use as long as it is valid.
 unsafe impl Send for CudaEvent {}
 
-/// Events of a device that nobody has. What they were the end of does not matter: each is recorded before it is handed out, and a
-/// stream that waits for one waits for what it was then.
+/// Spare events of a device. What they used to mark does not matter: each is recorded before it is handed out, and a stream that
+/// waits for one waits for what the event marked then.
 #[derive(Debug, Default)]
 pub(super) struct Spare(Mutex<Vec<sys::CUevent>>);
 
@@ -38,7 +38,7 @@ impl Spare {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// Whether there is room for it.
+    /// Keeps an event. Returns whether there was room for it.
     fn put(&self, event: sys::CUevent) -> bool {
         let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let room = events.len() < MOST;
@@ -48,17 +48,18 @@ impl Spare {
         room
     }
 
-    /// Destroys them. Their context is current.
+    /// Destroys the events. Their context must be current.
     pub(super) fn destroy(&mut self) {
         for event in self.0.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            // SAFETY: of `Cuda::event`, and destroyed only here, since nobody has it. Of a lost device nothing can be destroyed.
+            // SAFETY: created in `Cuda::event`, and destroyed only here, since nothing else has it. On a lost device nothing can
+            // be destroyed.
             let _ = unsafe { event::destroy(event) };
         }
     }
 }
 
 impl Cuda {
-    /// An event without a time stamp, for which a thread waits asleep. The device's context is current.
+    /// Returns an event without a time stamp, on which a waiting thread sleeps. The device's context must be current.
     pub(super) fn event(&self) -> Result<CudaEvent, DeviceError> {
         use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING};
         if let Some(event) = self.shared.events.take() {
@@ -74,13 +75,13 @@ impl Cuda {
 }
 
 impl CudaEvent {
-    /// An event of work of which nobody will ever know whether it is over.
+    /// Makes this the event of work whose end will never be known.
     pub(super) fn never(mut self, why: DeviceError) -> Self {
         self.unmarked = Some(Box::new(why));
         self
     }
 
-    /// Its handle, when it is behind its work.
+    /// Returns the handle, if it was recorded after its work.
     pub(super) fn marked(&self) -> Result<sys::CUevent, DeviceError> {
         self.unmarked.as_deref().cloned().map_or(Ok(self.event), Err)
     }
@@ -89,7 +90,7 @@ impl CudaEvent {
 impl Drop for CudaEvent {
     fn drop(&mut self) {
         if !self.device.shared.events.put(self.event) && self.device.bind().is_ok() {
-            // SAFETY: of `Cuda::event`, and destroyed only here. What waits for it goes on waiting.
+            // SAFETY: created in `Cuda::event`, and destroyed only here. Streams that wait for it go on waiting.
             let _ = unsafe { event::destroy(self.event) };
         }
     }
@@ -123,7 +124,7 @@ mod tests {
         assert_eq!(spare(&device), MOST);
     }
 
-    /// Its owner gives it up while the device works, and gets it again for other work.
+    /// Its owner drops it while the device works, and gets it again for other work.
     #[test]
     fn an_event_of_a_device_that_is_used_again_still_orders_what_waits_for_it() {
         let name = "an_event_of_a_device_that_is_used_again_still_orders_what_waits_for_it";

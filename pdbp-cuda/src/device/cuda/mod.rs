@@ -1,8 +1,8 @@
-//! A device by the CUDA driver.
+//! A device through the CUDA driver.
 //!
-//! The driver is loaded when it is first asked for. The functions that are used are all in every driver that is not refused as
-//! [old](DeviceError::OldDriver). Streams and events are this crate's own: those of `cudarc` would wait for the whole device
-//! when the first stream is made, and be waited for with a processor.
+//! The driver is loaded when it is first needed. The functions used exist in every driver that is not refused as [old](DeviceError::OldDriver).
+//! Streams and events are this crate's own: those of `cudarc` would wait for the whole device when the first stream is made, and keep
+//! a processor busy while they are waited for.
 
 mod check;
 mod events;
@@ -27,23 +27,23 @@ pub use memory::{CudaMemory, Lease};
 pub use pieces::CudaTable;
 use pieces::Pieces;
 
-/// How long a thread that waits asks without a pause.
+/// How long a waiting thread spins.
 const BUSY: Duration = Duration::from_micros(30);
-/// How long it stays awake, and lets others run in between: longer than a block takes. A thread that sleeps through the copy of one is late for the
-/// next; with 30 µs an H200 was given 0.60 of the copies of 2 MiB that it could do, with this and with 1 ms 0.85.
+/// How long it then stays awake and yields: longer than a block takes. A thread that sleeps through the copy of one block is late for the next;
+/// with 30 µs an H200 was given 0.60 of the copies of 2 MiB that it could do, with this and with 1 ms 0.85.
 const AWAKE: Duration = Duration::from_micros(200);
 
-/// CUDA 12.2, for which the bindings are made.
+/// CUDA 12.2, for which the bindings are generated.
 const NEEDED: i32 = 12_020;
 
-/// A CUDA device, by its primary context, which it shares with the CUDA runtime and other libraries of the process. Clones are the
+/// A CUDA device, through its primary context, which it shares with the CUDA runtime and other libraries of the process. Clones refer to the
 /// same device; they may be used on any thread.
 #[derive(Clone, Debug)]
 pub struct Cuda {
     shared: Arc<Shared>,
 }
 
-/// What clones share.
+/// The state that clones share.
 #[derive(Debug)]
 struct Shared {
     context: Arc<CudaContext>,
@@ -60,7 +60,7 @@ impl Drop for Shared {
     }
 }
 
-/// What a device is.
+/// A description of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Its number.
@@ -71,7 +71,7 @@ pub struct DeviceInfo {
     pub memory: usize,
 }
 
-/// A CUDA stream of this crate. Its work is not ordered with the default stream.
+/// A CUDA stream made by this crate. Its work is not ordered with the default stream.
 #[derive(Debug)]
 pub struct CudaQueue {
     stream: sys::CUstream,
@@ -79,15 +79,15 @@ pub struct CudaQueue {
 }
 
 impl Cuda {
-    /// The devices of this machine that the process may use, one or more.
+    /// Returns the devices of this machine that the process may use, at least one.
     ///
     /// # Errors
-    /// There is no driver, an old one, or no device: [`DeviceError::is_absence`]; and what the driver says.
+    /// There is no driver, an old one, or no device: [`DeviceError::is_absence`]; and the driver's errors.
     pub fn devices() -> Result<Vec<DeviceInfo>, DeviceError> {
         (0..Self::count()?).map(|ordinal| Self::open(ordinal)?.info()).collect()
     }
 
-    /// How many devices there are, one or more. Makes nothing on them.
+    /// Returns the number of devices, at least one. Creates nothing on them.
     ///
     /// # Errors
     /// As [`devices`](Self::devices).
@@ -95,7 +95,7 @@ impl Cuda {
         driver()
     }
 
-    /// The device of that number.
+    /// Opens the device of that number.
     ///
     /// # Errors
     /// As [`devices`](Self::devices), and [`DeviceError::NoSuchDevice`].
@@ -110,14 +110,14 @@ impl Cuda {
     /// Whether an address of device memory belongs to this device.
     ///
     /// # Errors
-    /// What the driver says, such as that it does not know the address.
+    /// The driver's error, for example that it does not know the address.
     pub fn has(&self, address: u64) -> Result<bool, DeviceError> {
         self.bind()?;
         Ok(memory::device_of(address)? == self.primary().cu_device())
     }
 
-    /// A device that this process uses already, by this crate, the CUDA runtime or otherwise, so that no other context is made; the
-    /// first if there is none.
+    /// Opens a device that this process already uses, through this crate, the CUDA runtime or otherwise, so that no further context is made; the
+    /// first device if there is none.
     ///
     /// # Errors
     /// As [`devices`](Self::devices).
@@ -127,10 +127,10 @@ impl Cuda {
         Self::open(in_use.unwrap_or(0))
     }
 
-    /// The device to which an address of device memory belongs.
+    /// Opens the device to which an address of device memory belongs.
     ///
     /// # Errors
-    /// As [`devices`](Self::devices), and what the driver says, such as that it does not know the address.
+    /// As [`devices`](Self::devices), and the driver's errors, for example that it does not know the address.
     pub fn of_memory(address: u64) -> Result<Self, DeviceError> {
         let some = Self::in_use_or_first()?;
         some.bind()?;
@@ -162,10 +162,10 @@ impl Cuda {
         &self.shared.context
     }
 
-    /// What the device is.
+    /// Returns a description of the device.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn info(&self) -> Result<DeviceInfo, DeviceError> {
         let device = self.primary().cu_device();
         let name = check("cuDeviceGetName", result::device::get_name(device))?;
@@ -174,28 +174,28 @@ impl Cuda {
         Ok(DeviceInfo { ordinal: self.primary().ordinal(), name, memory })
     }
 
-    /// Bytes of the device's memory that nobody has taken, this process or another.
+    /// Returns the bytes of the device's memory that no process has allocated.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn memory_left(&self) -> Result<usize, DeviceError> {
         self.bind()?;
         Ok(check("cuMemGetInfo", result::mem_get_info())?.0)
     }
 
-    /// Its number.
+    /// The device's number.
     pub fn ordinal(&self) -> usize {
         self.primary().ordinal()
     }
 
-    /// Begins to copy memory of the device, whoever has it, to a place in `to`.
+    /// Begins to copy device memory, whoever owns it, to a place in `to`.
     ///
     /// # Errors
-    /// [`DeviceError::OtherDevice`], [`DeviceError::OutOfBounds`] and what the driver says. No copy is under way then.
+    /// [`DeviceError::OtherDevice`], [`DeviceError::OutOfBounds`] and the driver's errors. No copy is then pending.
     ///
     /// # Safety
-    /// `bytes` bytes of this device lie at the address `from`; they and `to` stay until the event is over, nobody writes the one and nobody
-    /// touches the place in the other until then.
+    /// `bytes` bytes of this device must lie at the address `from`. They and `to` must stay until the event is over; until then the bytes must
+    /// not be written, nor the place in `to` touched.
     pub unsafe fn copy_within(
         &self,
         queue: &CudaQueue,
@@ -214,31 +214,31 @@ impl Cuda {
         })
     }
 
-    /// The end of what the program has given to one of its streams so far.
+    /// Returns the event of all work that the program has given to one of its streams so far.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     #[cfg(feature = "cudarc")]
     pub fn end_of(&self, stream: &CudaStream) -> Result<CudaEvent, DeviceError> {
         // SAFETY: the stream is alive.
         unsafe { self.end(stream.cu_stream()) }
     }
 
-    /// The end of what the program has given to one of its streams so far: a `CUstream`, or `cudaStream_t`, of this device; null is the
-    /// legacy default stream.
+    /// Returns the event of all work that the program has given to one of its streams so far: a `CUstream`, or `cudaStream_t`, of this device;
+    /// null is the legacy default stream.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     ///
     /// # Safety
-    /// The stream is alive.
+    /// The stream must be alive.
     pub unsafe fn end_of_raw(&self, stream: *mut c_void) -> Result<CudaEvent, DeviceError> {
         // SAFETY: the caller's promise.
         unsafe { self.end(stream.cast()) }
     }
 
     /// # Safety
-    /// The stream is alive.
+    /// The stream must be alive.
     unsafe fn end(&self, stream: sys::CUstream) -> Result<CudaEvent, DeviceError> {
         self.bind()?;
         let end = self.event()?;
@@ -247,15 +247,15 @@ impl Cuda {
         Ok(end)
     }
 
-    /// Makes this thread's calls of the driver, and of libraries beside it, those of the device. Costs next to nothing where they are.
+    /// Makes the device's context current for this thread's calls of the driver, and of libraries next to it. Costs next to nothing if it is.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn bind(&self) -> Result<(), DeviceError> {
         bind(self.primary())
     }
 
-    /// Whether what belongs to that context can be used with this device.
+    /// Checks that resources of that context can be used with this device.
     fn check_owner(&self, owner: &CudaContext) -> Result<(), DeviceError> {
         if owner.cu_ctx() == self.primary().cu_ctx() {
             return Ok(());
@@ -271,7 +271,7 @@ impl Cuda {
     ) -> Result<CudaEvent, DeviceError> {
         self.check_owner(queue.device.primary())?;
         self.bind()?;
-        // Before the copy, so that there is less to fail after it.
+        // Before the copy, so that less can fail after it.
         let end = self.event()?;
         begin()?;
         // SAFETY: both are alive.
@@ -286,12 +286,12 @@ impl Cuda {
     }
 }
 
-/// What an error calls a context.
+/// The name of a context in errors.
 fn name_of(context: &CudaContext) -> String {
     format!("device {} (context {:p})", context.ordinal(), context.cu_ctx())
 }
 
-/// Loads the driver and says how many devices there are, one or more.
+/// Loads the driver and returns the number of devices, at least one.
 fn driver() -> Result<usize, DeviceError> {
     // SAFETY: loading a library runs its initialisers; those of the driver may run at any time.
     if !unsafe { sys::is_culib_present() } {
@@ -301,7 +301,7 @@ fn driver() -> Result<usize, DeviceError> {
     // SAFETY: a place for the version. The function needs no initialisation.
     let asked = unsafe { sys::cuDriverGetVersion(&mut found) };
     match asked {
-        // The library with which programs are linked where there is no driver.
+        // The library that programs are linked with where there is no driver.
         sys::CUresult::CUDA_ERROR_STUB_LIBRARY => return Err(DeviceError::NoDriver),
         other => check("cuDriverGetVersion", other.result())?,
     }
@@ -317,7 +317,7 @@ fn driver() -> Result<usize, DeviceError> {
     usize::try_from(devices).ok().filter(|n| *n > 0).ok_or(DeviceError::NoDevices)
 }
 
-/// Whether the process has the device's primary context already.
+/// Whether the process already has the device's primary context.
 fn is_in_use(ordinal: usize) -> Result<bool, DeviceError> {
     let ordinal = c_int::try_from(ordinal).map_err(|_| DeviceError::NoDevices)?;
     let device = check("cuDeviceGet", result::device::get(ordinal))?;
@@ -328,9 +328,9 @@ fn is_in_use(ordinal: usize) -> Result<bool, DeviceError> {
     Ok(active != 0)
 }
 
-// SAFETY: the driver keeps the contract: streams are ordered, and events are over when what was before them is. That an event is over,
-// or its context lost, is said by `cuEventQuery` and `cuEventSynchronize` only, with that context current: after one of the errors
-// of `check::is_final` the driver ends all that the context has under way.
+// SAFETY: the driver keeps the contract: streams are ordered, and events are over when the work before them is. Only `cuEventQuery` and
+// `cuEventSynchronize` report that an event is over, or its context lost, with that context current: after one of the errors of
+// `check::is_final` the driver ends all pending work of the context.
 unsafe impl Device for Cuda {
     type Memory = CudaMemory;
     type Queue = CudaQueue;
@@ -361,7 +361,7 @@ unsafe impl Device for Cuda {
         check_bounds(at, to.len(), from.bytes())?;
         let (source, bytes) = (from.address() + at as u64, to.len());
         self.copy(queue, || {
-            // SAFETY: the source lies in the memory; that and the destination stay until the event is over, by the contract.
+            // SAFETY: the source lies in the memory; the memory and the destination stay until the event is over, by the contract.
             let begun = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast().as_ptr(), source, bytes, queue.stream) };
             check("cuMemcpyDtoHAsync", begun.result())
         })
@@ -378,14 +378,14 @@ unsafe impl Device for Cuda {
         check_bounds(at, from.len(), to.bytes())?;
         let (dest, bytes) = (to.address() + at as u64, from.len());
         self.copy(queue, || {
-            // SAFETY: the destination lies in the memory; that and the source stay until the event is over, by the contract.
+            // SAFETY: the destination lies in the memory; the memory and the source stay until the event is over, by the contract.
             let begun = unsafe { sys::cuMemcpyHtoDAsync_v2(dest, from.cast().as_ptr(), bytes, queue.stream) };
             check("cuMemcpyHtoDAsync", begun.result())
         })
     }
 
     fn table(&self, pieces: usize) -> Result<CudaTable, DeviceError> {
-        // So that no copy waits for it.
+        // So that no copy has to wait for it.
         self.pieces()?;
         CudaTable::new(self, pieces)
     }
@@ -431,7 +431,7 @@ unsafe impl Device for Cuda {
 
     fn is_over(&self, event: &CudaEvent) -> Result<bool, DeviceError> {
         let end = event.marked()?;
-        // Its own: an answer about another context would say nothing of it.
+        // Its own context: an answer about another one would say nothing about the event.
         event.device.bind()?;
         // SAFETY: the event is alive.
         match unsafe { event::query(end) } {
@@ -440,7 +440,7 @@ unsafe impl Device for Cuda {
         }
     }
 
-    /// Asks again and again for a while, and then sleeps: being woken takes longer than a short copy.
+    /// Polls for a while, and then sleeps: being woken takes longer than a short copy.
     fn wait(&self, event: &CudaEvent) -> Result<(), DeviceError> {
         let began = Instant::now();
         loop {
@@ -460,7 +460,7 @@ unsafe impl Device for Cuda {
     }
 }
 
-// SAFETY: a handle, which any thread may use as long as it is alive.
+// SAFETY: a handle, which any thread may use as long as it is valid.
 unsafe impl Send for CudaQueue {}
 
 impl CudaQueue {
@@ -473,7 +473,7 @@ impl CudaQueue {
 impl Drop for CudaQueue {
     fn drop(&mut self) {
         if self.device.bind().is_ok() {
-            // SAFETY: of `queue`, and destroyed only here. What is under way on it goes on.
+            // SAFETY: created in `queue`, and destroyed only here. Work pending on it continues.
             let _ = unsafe { stream::destroy(self.stream) };
         }
     }

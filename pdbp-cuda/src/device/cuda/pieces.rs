@@ -1,4 +1,4 @@
-//! Many pieces at once, by a kernel.
+//! Copies of many pieces at once, by a kernel.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::memory::PinnedMemory;
 
 /// Threads of a block.
 const THREADS: u32 = 256;
-/// As many blocks as a multiprocessor has room for. When there are fewer than there is work for, they come back for more.
+/// As many blocks as a multiprocessor has room for. If there is more work than that, blocks come back for more.
 const BLOCKS: u32 = 8;
 /// Bytes of the widest word.
 const WORD: u64 = 16;
@@ -24,7 +24,7 @@ const WORD: u64 = 16;
 pub(super) struct Pieces {
     pub(super) gather: Kernel,
     pub(super) scatter: Kernel,
-    /// Of a launch.
+    /// The most blocks of a launch.
     most_blocks: u32,
 }
 
@@ -41,7 +41,7 @@ impl Pieces {
     }
 }
 
-/// Pieces for a CUDA device, in pinned memory, where its kernels read them.
+/// A table of pieces for a CUDA device, in pinned memory, where its kernels read them.
 pub struct CudaTable {
     memory: PinnedMemory,
     pieces: usize,
@@ -55,7 +55,7 @@ impl CudaTable {
     }
 
     fn as_slice(&self) -> &[Piece] {
-        // SAFETY: as many entries, zeroed by `PinnedMemory::new`, which any bytes are; written by `pieces` only.
+        // SAFETY: as many entries, zeroed by `PinnedMemory::new`; any bytes are a valid entry; written only through `pieces`.
         unsafe { std::slice::from_raw_parts(self.memory.base().cast().as_ptr(), self.pieces) }
     }
 }
@@ -104,7 +104,7 @@ impl Cuda {
         if blocks == 0 {
             return self.mark(queue);
         }
-        // The device has the host's address space, so that pinned memory lies there as well.
+        // The device shares the host's address space, so pinned memory has the same address there.
         let mut entries = pieces.as_ptr();
         let (mut count, mut memory, mut staging) = (count as u32, memory.address(), staging.address());
         let mut arguments: [*mut c_void; 5] = [
@@ -115,14 +115,15 @@ impl Cuda {
             (&raw mut staging).cast(),
         ];
         self.copy(queue, || {
-            // SAFETY: the arguments of either kernel. Each piece was seen to lie in both memories; the rest is the caller's promise.
+            // SAFETY: the arguments of either kernel. Each piece was checked to lie in both memories; the rest is the caller's
+            // promise.
             unsafe { kernel(loaded).launch(queue, blocks, THREADS, &mut arguments) }
         })
     }
 }
 
-/// How many threads copy a piece together, a power of 2: one for each word of a usual piece, and so many that a long one among
-/// short ones does not keep all waiting.
+/// The number of threads that copy a piece together, a power of 2: one for each word of an average piece, and enough that a long one
+/// among short ones does not keep all waiting.
 fn lanes(pieces: &[Piece]) -> u32 {
     let usual = pieces.iter().map(Piece::length).sum::<u64>() / (pieces.len() as u64).max(1) / WORD;
     let longest = pieces.iter().map(Piece::length).max().unwrap_or(0) / WORD / 16;

@@ -1,4 +1,4 @@
-//! What can be said of a machine with or without a device.
+//! Tests for machines with and without a device.
 
 use std::ptr::NonNull;
 
@@ -10,7 +10,7 @@ use super::*;
 use crate::device::{InUse, Piece, PieceTable};
 use crate::{PinnedMemory, Registered};
 
-/// The first device, or `None` after having said why there is none.
+/// Returns the first device, or `None` after printing why there is none.
 pub(crate) fn device(test: &str) -> Option<Cuda> {
     match Cuda::open(0) {
         Ok(device) => Some(device),
@@ -63,7 +63,7 @@ fn memory_of_the_program_comes_to_a_device_buffer_and_back() {
     device.bind().unwrap();
     // SAFETY: written before it is read.
     let address = unsafe { result::malloc_sync(4000) }.unwrap();
-    // SAFETY: of `malloc_sync`, on the device that is bound; released before it would be freed.
+    // SAFETY: allocated by `malloc_sync`, on the device that is bound; released before it would be freed.
     let memory = unsafe { CudaMemory::adopt(&device, address, 4000) }.unwrap();
     let mut buffer = crate::Buffer::of(memory);
     let bytes: Vec<u8> = (0..4000).map(|i| i as u8).collect();
@@ -98,7 +98,7 @@ fn memory_of_cudarc_comes_to_a_device_buffer() {
     drop(memory);
 }
 
-/// `cudarc` records what goes wrong when something of the program is dropped, on whatever thread, for the next who asks.
+/// `cudarc` records errors of drops in the program, on any thread, for the next caller that asks.
 #[test]
 fn what_cudarc_has_recorded_ends_no_copy_of_a_device() {
     let Some(device) = device("what_cudarc_has_recorded_ends_no_copy_of_a_device") else { return };
@@ -107,7 +107,7 @@ fn what_cudarc_has_recorded_ends_no_copy_of_a_device() {
     let record =
         || device.primary().record_err::<()>(Err(DriverError(sys::CUresult::CUDA_ERROR_INVALID_VALUE)));
     record();
-    // SAFETY: `InUse` has both until the copy is over.
+    // SAFETY: `InUse` holds both until the copy is over.
     let end = unsafe { device.copy_out(&queue, &memory, 0, NonNull::from(&mut host[..])) }.unwrap();
     let mut copied = InUse::new(end, (host, memory));
     let host = loop {
@@ -122,10 +122,10 @@ fn what_cudarc_has_recorded_ends_no_copy_of_a_device() {
     assert!(device.primary().check_err().is_err(), "it is there for whoever it is for");
 }
 
-/// Copies what the memory holds to the device and back to its other half.
+/// Copies one half of the memory to the device and back to the other half.
 fn there_and_back(device: &Cuda, memory: &impl BlockMemory) {
     let half = memory.len() / 2;
-    // SAFETY: the test has the memory alone; inside it.
+    // SAFETY: the test has exclusive use of the memory; inside it.
     let bytes = unsafe { std::slice::from_raw_parts_mut(memory.base().as_ptr(), memory.len()) };
     assert!(bytes.iter().all(|b| *b == 0));
     let (first, second) = bytes.split_at_mut(half);
@@ -133,14 +133,14 @@ fn there_and_back(device: &Cuda, memory: &impl BlockMemory) {
     let (there, queue) = (device.allocate(half).unwrap(), device.queue().unwrap());
     // SAFETY: both memories outlive the event, and are left alone until it is over.
     let _ = unsafe { device.copy_in(&queue, NonNull::from(&mut *first), &there, 0) }.unwrap();
-    // SAFETY: as above; the same queue, so that it comes after.
+    // SAFETY: as above; on the same queue, so it comes after.
     let over = unsafe { device.copy_out(&queue, &there, 0, NonNull::from(&mut *second)) }.unwrap();
     device.wait(&over).unwrap();
     assert_eq!(device.is_over(&over), Ok(true));
     assert_eq!(first, second);
 }
 
-/// Numbers that look random, below a bound.
+/// Pseudo-random numbers below a bound.
 struct Random(u64);
 
 impl Random {
@@ -154,7 +154,7 @@ impl Random {
     }
 }
 
-/// Pieces of up to `longest` bytes whose one end has its places in a row, with gaps, and whose other end is anywhere.
+/// Pieces of up to `longest` bytes whose places are in a row, with gaps, at one end, and anywhere at the other.
 fn pieces(random: &mut Random, count: usize, longest: usize, row: usize, any: usize) -> Vec<[usize; 3]> {
     let mut at = 0;
     let mut next = || {
@@ -183,7 +183,7 @@ fn download(device: &Cuda, queue: &CudaQueue, memory: &CudaMemory) -> Vec<u8> {
     bytes
 }
 
-/// Few and many, short and long, of all alignments; what lies between the pieces stays as it was.
+/// Few and many, short and long, of all alignments; bytes between the pieces stay unchanged.
 #[test]
 fn pieces_are_gathered_and_scattered_as_by_plain_copies() {
     let Some(device) = device("pieces_are_gathered_and_scattered_as_by_plain_copies") else { return };
@@ -201,7 +201,7 @@ fn pieces_are_gathered_and_scattered_as_by_plain_copies() {
             *piece = Piece::row(*at as u64, *staged as u32, *bytes as u32);
             staging[*staged..][..*bytes].copy_from_slice(&memory[*at..][..*bytes]);
         }
-        // SAFETY: all stay until the end, and nobody touches them; the pieces are in a row in the staging area.
+        // SAFETY: all stay until the end, and are not touched; the pieces are in a row in the staging area.
         let end = unsafe { device.gather(&queue, &table, count, &there, &staged) }.unwrap();
         device.wait(&end).unwrap();
         assert!(download(&device, &queue, &staged) == staging, "{count} pieces up to {longest} bytes");
@@ -218,7 +218,7 @@ fn pieces_are_gathered_and_scattered_as_by_plain_copies() {
     }
 }
 
-/// Rows of all lengths and alignments, equally far apart in the memory; what lies between them stays as it was.
+/// Rows of all lengths and alignments, equally far apart in the memory; bytes between them stay unchanged.
 #[test]
 fn rows_are_gathered_and_scattered_as_by_plain_copies() {
     let Some(device) = device("rows_are_gathered_and_scattered_as_by_plain_copies") else { return };
@@ -235,7 +235,7 @@ fn rows_are_gathered_and_scattered_as_by_plain_copies() {
         let (mut table, [memory, staging]) =
             (device.table(pieces).unwrap(), [200_000, 50_000].map(|n| random.bytes(n)));
         let (there, staged) = (upload(&device, &queue, &memory), upload(&device, &queue, &staging));
-        // One behind the other, with gaps at both ends.
+        // One after the other, with gaps at both ends.
         let [wide, narrow] = [rows * apart + bytes + 5, rows * bytes + 3];
         for (i, piece) in table.pieces().iter_mut().enumerate() {
             let [at, staged] = [i * wide + 1, i * narrow + 2];
@@ -250,7 +250,7 @@ fn rows_are_gathered_and_scattered_as_by_plain_copies() {
         places
             .clone()
             .for_each(|[at, staged]| gathered[staged..][..bytes].copy_from_slice(&memory[at..][..bytes]));
-        // SAFETY: all stay until the end, and nobody touches them; no two rows lie in the same place of the staging area.
+        // SAFETY: all stay until the end, and are not touched; no two rows lie in the same place of the staging area.
         let end = unsafe { device.gather(&queue, &table, pieces, &there, &staged) }.unwrap();
         device.wait(&end).unwrap();
         assert!(
@@ -279,7 +279,7 @@ fn pieces_beyond_their_memories_are_refused() {
     let (queue, mut table) = (device.queue().unwrap(), device.table(1).unwrap());
     for (at, staged, bytes, count) in [(60, 0, 41, 1), (0, 40, 11, 1), (u64::MAX, 0, 1, 1), (0, 0, 1, 2)] {
         table.pieces()[0] = Piece::row(at, staged, bytes);
-        // SAFETY: all stay, and nothing is begun.
+        // SAFETY: all stay, and no work begins.
         let gathered = unsafe { device.gather(&queue, &table, count, &memory, &staging) };
         assert!(matches!(gathered, Err(DeviceError::OutOfBounds { .. })), "{at} {staged} {bytes}");
         // SAFETY: as above.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Virtual time, from 0 on. Clones are the same clock, so that several devices and what connects them can share one.
+/// Virtual time, from 0 on. Clones share the clock, so several devices and what connects them can use one.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Arc<AtomicU64>);
 
 impl Clock {
-    /// A clock that stands at 0.
+    /// Makes a clock that stands at 0.
     pub fn new() -> Self {
         Self::default()
     }
@@ -19,13 +19,13 @@ impl Clock {
         Duration::from_nanos(self.nanos())
     }
 
-    /// Goes on to that time; stays where it is when that is in the past.
+    /// Advances to that time; does nothing if it is in the past.
     pub fn advance_to(&self, time: Duration) {
         self.advance_to_nanos(time.as_nanos() as u64);
     }
 
     pub(super) fn nanos(&self) -> u64 {
-        // A number that nothing else hangs on.
+        // A number on which nothing else depends.
         self.0.load(Ordering::Relaxed)
     }
 

@@ -15,17 +15,17 @@ pub use clock::Clock;
 use state::State;
 use work::{Direction, HostCopy, Kernel, Move, Work};
 
-/// How fast a simulated device copies in one direction, or by kernels.
+/// The speed at which a simulated device copies in one direction, or by kernels.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyEngine {
     /// Bytes per second, at least 1.
     pub bytes_per_second: u64,
-    /// What each copy takes in addition.
+    /// The time that each copy takes in addition.
     pub latency: Duration,
 }
 
 impl CopyEngine {
-    /// How long a copy of so many bytes takes.
+    /// Returns the time that a copy of `bytes` bytes takes.
     pub fn time(&self, bytes: usize) -> Duration {
         Duration::from_nanos(self.nanos(bytes))
     }
@@ -36,35 +36,35 @@ impl CopyEngine {
     }
 }
 
-/// What goes wrong, by the number of the copy: the first that the device is asked for, in whatever direction, is 0. A kernel is a
+/// A fault to inject, by the number of the copy: the first copy submitted to the device, in either direction, is 0. A kernel is a
 /// copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The copy is refused; the device goes on.
+    /// The copy is refused; the device continues.
     Refused(u64),
-    /// The copy fails half-way, and with it the device: nothing is done any more.
+    /// The copy fails half-way, and the device with it: nothing is done any more.
     Halfway(u64),
 }
 
-/// Whether a device answers who asks whether its work is over.
+/// Whether a device fails to answer whether its work is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Silence {
-    /// It does.
+    /// It answers.
     #[default]
     Off,
-    /// Each question fails, as when a driver's function reports an error of something else.
+    /// Each query fails, as when a driver function reports an unrelated error.
     On,
 }
 
 /// The engine for kernels; those before it are for copies, by their [`Direction`].
 const KERNELS: usize = 2;
 
-/// A device in virtual time. Clones are the same device.
+/// A device in virtual time. Clones refer to the same device.
 ///
-/// It has one copy engine for each direction, as real devices have: copies of one direction run one behind the other, those of
-/// different directions at the same time. A copy takes its engine's latency and the time of its bytes. The bytes move when
-/// its time is over; until then the destination of a copy to the host holds a pattern. Kernels run one behind the other, beside the
-/// copies, on an engine that takes no time unless [`with_kernels`](Self::with_kernels) says otherwise.
+/// It has one copy engine for each direction, as real devices have: copies in one direction run one after the other, those in
+/// different directions at the same time. A copy takes its engine's latency and the time of its bytes. The bytes move when its time
+/// is over; until then the destination of a copy to the host holds a pattern. Kernels run one after the other, alongside the
+/// copies, on an engine that takes no time unless [`with_kernels`](Self::with_kernels) sets one.
 ///
 /// ```
 /// use std::ptr::NonNull;
@@ -103,29 +103,29 @@ pub struct SimulatedMemory {
 #[derive(Debug)]
 pub struct SimulatedQueue(u64);
 
-/// The end of something at a [`Simulated`] device.
+/// The end of some work on a [`Simulated`] device.
 #[derive(Debug)]
 pub struct SimulatedEvent {
     number: u64,
-    /// 0 for what runs on none.
+    /// 0 for work that runs on no queue.
     queue: u64,
     end: u64,
 }
 
-/// Pieces for a [`Simulated`] device.
+/// A table of pieces for a [`Simulated`] device.
 pub struct SimulatedTable {
     number: u64,
     pieces: Box<[Piece]>,
     state: Arc<Mutex<State>>,
 }
 
-// SAFETY: as many bytes on the heap, of this value only, which stay where they are until `free`.
+// SAFETY: as many bytes on the heap, of this value only, which stay in place until `free`.
 unsafe impl DeviceMemory for SimulatedMemory {
     fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Memory of the host, whose bytes show to who reads the address when no copy is pending.
+    /// Host memory; its bytes are up to date for readers of the address while no copy is pending.
     fn place(&self) -> (NonNull<u8>, Space) {
         (lock(&self.state).place(self.number), Space::Host)
     }
@@ -151,14 +151,14 @@ impl Drop for SimulatedTable {
 }
 
 impl Simulated {
-    /// A device with these engines, for copies to the host and from it.
+    /// Makes a device with these engines, for copies to the host and from it.
     pub fn new(clock: &Clock, engines: [CopyEngine; 2]) -> Self {
         let [out, into] = engines;
         let kernels = CopyEngine { bytes_per_second: u64::MAX, latency: Duration::ZERO };
         Self { clock: clock.clone(), engines: [out, into, kernels], state: Arc::default() }
     }
 
-    /// The same device, whose kernels copy with this engine. Each takes its latency for its launch.
+    /// Makes kernels copy with this engine. Each launch takes its latency.
     pub fn with_kernels(mut self, engine: CopyEngine) -> Self {
         self.engines[KERNELS] = engine;
         self
@@ -169,55 +169,55 @@ impl Simulated {
         self.state().faults.push(fault);
     }
 
-    /// From now on, whether work is over is not said: asking for it, or waiting, fails, and the device goes on.
+    /// With silence on, the device does not tell whether work is over: queries and waits fail, and the device continues.
     pub fn keep_silent(&self, silence: Silence) {
         self.state().silence = silence;
     }
 
-    /// Writes device memory at once, as a kernel might have before. Bytes beyond its end are left out.
+    /// Writes device memory at once, as an earlier kernel might have. Bytes beyond its end are dropped.
     pub fn write(&self, memory: &SimulatedMemory, at: usize, bytes: &[u8]) {
         let mut state = self.state();
         let to = state.memory(memory.number).get_mut(at..).unwrap_or(&mut []);
         to.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
     }
 
-    /// What device memory holds.
+    /// Returns the contents of device memory.
     pub fn read(&self, memory: &SimulatedMemory) -> Vec<u8> {
         self.state().memory(memory.number).to_vec()
     }
 
-    /// Work of the device, such as a kernel, that is over after some time.
+    /// Returns the event of work on the device, such as a kernel, that takes `time`.
     pub fn work(&self, time: Duration) -> SimulatedEvent {
         let end = self.clock.nanos() + time.as_nanos() as u64;
         SimulatedEvent { number: self.state().number(), queue: 0, end }
     }
 
-    /// When the next pending copy ends, if there is one.
+    /// When the next pending copy ends, if any.
     pub fn next_end(&self) -> Option<Duration> {
         self.state().next_end().map(Duration::from_nanos)
     }
 
-    /// How long the engines have worked: for copies to the host, for those from it, for kernels.
+    /// How long the engines have worked: for copies to the host, for those from it, and for kernels.
     pub fn busy(&self) -> [Duration; 3] {
         self.state().busy.map(Duration::from_nanos)
     }
 
-    /// How many copies it was asked for, kernels among them.
+    /// The number of copies submitted, including kernels.
     pub fn copies(&self) -> u64 {
         self.state().copies
     }
 
-    /// How many memories it has given out that were not freed.
+    /// The number of memories allocated and not freed.
     pub fn memories(&self) -> usize {
         self.state().memories.len()
     }
 
-    /// What was done to memory that belonged to a pending copy. Found out when the copy ends.
+    /// Misuse of memory that belonged to a pending copy, detected when the copy ends.
     pub fn misuse(&self) -> Vec<String> {
         self.state().misuse.clone()
     }
 
-    /// Whether what has that state belongs to this device.
+    /// Checks that a resource with that state belongs to this device.
     fn check_owner(&self, owner: &Arc<Mutex<State>>) -> Result<(), DeviceError> {
         if Arc::ptr_eq(owner, &self.state) {
             return Ok(());
@@ -265,8 +265,8 @@ impl Simulated {
     }
 }
 
-// SAFETY: bytes of the host are touched in `HostCopy::begin`, when a copy is asked for, and in `State::settle`, before its event is
-// over.
+// SAFETY: bytes of the host are touched only in `HostCopy::begin`, when a copy is submitted, and in `State::settle`, before its
+// event is over.
 unsafe impl Device for Simulated {
     type Memory = SimulatedMemory;
     type Queue = SimulatedQueue;
@@ -364,7 +364,7 @@ unsafe impl Device for Simulated {
         state.is_over(event.number, event.end, self.clock.nanos())
     }
 
-    /// Virtual time goes on to the event's end.
+    /// Advances virtual time to the event's end.
     fn wait(&self, event: &SimulatedEvent) -> Result<(), DeviceError> {
         if self.state().silence == Silence::Off {
             self.clock.advance_to_nanos(event.end);
@@ -373,7 +373,7 @@ unsafe impl Device for Simulated {
     }
 }
 
-/// The state is consistent after every line, so that another thread's panic does not matter.
+/// The state is consistent after every statement, so another thread's panic does not matter.
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -381,7 +381,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 #[cfg(test)]
 mod tests;
 
-/// Where the rows of a piece are, in the memory and in the staging area, and how long.
+/// The rows of a piece: their places in the memory and in the staging area, and their length.
 fn rows(piece: &Piece) -> impl Iterator<Item = (usize, usize, usize)> {
     let (Piece { at, staged, .. }, [bytes, apart]) = (*piece, [piece.bytes, piece.apart].map(|n| n as usize));
     (0..piece.rows as usize).map(move |i| (at as usize + i * apart, staged as usize + i * bytes, bytes))

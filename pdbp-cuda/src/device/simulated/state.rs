@@ -1,4 +1,4 @@
-//! What a simulated device has under way, and what it finds wrong.
+//! The pending work of a simulated device, and the violations that it detects.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -7,7 +7,7 @@ use super::work::Work;
 use super::{Fault, Silence, SimulatedEvent};
 use crate::device::DeviceError;
 
-/// A copy under way.
+/// A pending copy.
 struct Pending {
     event: u64,
     queue: u64,
@@ -19,9 +19,9 @@ struct Pending {
 /// A queue.
 #[derive(Default)]
 struct Line {
-    /// When it has done what it was asked for.
+    /// When all work submitted to it is done.
     end: u64,
-    /// Of other queues, the last event each for which it waits.
+    /// By other queue, the last event for which it waits.
     after: HashMap<u64, u64>,
 }
 
@@ -31,15 +31,15 @@ pub(super) struct State {
     pub(super) memories: HashMap<u64, Vec<u8>>,
     /// In the order in which they end.
     pending: Vec<Pending>,
-    /// When each engine has done what it was asked for.
+    /// When each engine has done all work submitted to it.
     engines: [u64; 3],
     queues: HashMap<u64, Line>,
     pub(super) copies: u64,
-    /// Nanoseconds that each engine has worked.
+    /// Nanoseconds for which each engine has worked.
     pub(super) busy: [u64; 3],
     pub(super) faults: Vec<Fault>,
     pub(super) silence: Silence,
-    /// Events of copies that have failed, and of those that came after.
+    /// Events of copies that failed, and of those after them.
     failed: Vec<u64>,
     lost: bool,
     pub(super) misuse: Vec<String>,
@@ -73,26 +73,26 @@ impl State {
         self.memories.get_mut(&memory).map_or(&mut [], |bytes| bytes)
     }
 
-    /// Where the bytes of device memory lie.
+    /// The address of device memory.
     pub(super) fn place(&mut self, memory: u64) -> NonNull<u8> {
         let first = self.memories.get_mut(&memory).and_then(|bytes| NonNull::new(bytes.as_mut_ptr()));
         first.unwrap_or(NonNull::dangling())
     }
 
-    /// The end of a queue.
+    /// Returns an event at the end of a queue.
     pub(super) fn mark(&mut self, queue: u64) -> SimulatedEvent {
         let number = self.number();
         SimulatedEvent { number, queue, end: self.queues.entry(queue).or_default().end }
     }
 
-    /// The host is about to write a table, or to free it.
+    /// Checks a write or free of a table by the host.
     pub(super) fn touch_table(&mut self, table: u64) {
         if self.pending.iter().any(|p| p.work.reads_table(table)) {
             self.misuse.push("the table of a pending kernel was touched".into());
         }
     }
 
-    /// Lets a queue wait.
+    /// Makes a queue wait for an event.
     pub(super) fn order(&mut self, queue: u64, after: &SimulatedEvent) {
         let line = self.queues.entry(queue).or_default();
         line.end = after.end.max(line.end);
@@ -100,7 +100,7 @@ impl State {
         *known = after.number.max(*known);
     }
 
-    /// Counts a copy; the error, when it is not to be had.
+    /// Counts a copy; returns its error, if it is refused.
     pub(super) fn refuse(&mut self) -> Result<(), DeviceError> {
         let copy = self.copies;
         self.copies += 1;
@@ -113,7 +113,7 @@ impl State {
         Ok(())
     }
 
-    /// Begins what [`refuse`](Self::refuse) has counted, now, on an engine that takes so many nanoseconds for it.
+    /// Begins work that [`refuse`](Self::refuse) has counted, now, on an engine that takes `time` nanoseconds for it.
     pub(super) fn begin(
         &mut self,
         now: u64,
@@ -134,8 +134,7 @@ impl State {
         SimulatedEvent { number: event, queue, end }
     }
 
-    /// Finds out whether work on that queue writes what pending work touches that it does not wait for, or the other way
-    /// round.
+    /// Detects work on that queue that writes what pending work touches without waiting for it, or the other way round.
     fn look_for_clashes(&mut self, queue: u64, work: &Work) {
         let after = self.queues.get(&queue).map(|line| &line.after);
         let waits_for = |p: &Pending| {
@@ -149,7 +148,7 @@ impl State {
         }
     }
 
-    /// Ends what has ended by that time.
+    /// Ends the work whose end has come by that time.
     pub(super) fn settle(&mut self, now: u64) {
         while self.pending.first().is_some_and(|p| p.end <= now) {
             let copy = self.pending.remove(0);
@@ -172,12 +171,12 @@ impl State {
         }
     }
 
-    /// Whether an event is over; the error of its copy, if it failed.
+    /// Whether an event is over; returns the error of its copy, if it failed.
     pub(super) fn is_over(&self, event: u64, end: u64, now: u64) -> Result<bool, DeviceError> {
         if self.failed.contains(&event) {
             return Err(lost());
         }
-        // Once it is lost, nothing goes on: what is pending ends at its time and is not done.
+        // Once the device is lost, nothing is done any more: pending work ends at its time without being done.
         Ok(end <= now)
     }
 

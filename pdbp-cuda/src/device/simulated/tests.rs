@@ -6,7 +6,7 @@ use super::*;
 const MICRO: u64 = 1_000;
 
 fn device(clock: &Clock) -> Simulated {
-    // A byte per nanosecond out, two in.
+    // One byte per nanosecond out, two in.
     let engine = |bytes_per_second| CopyEngine { bytes_per_second, latency: Duration::from_micros(1) };
     Simulated::new(clock, [engine(1_000_000_000), engine(2_000_000_000)])
 }
@@ -75,7 +75,7 @@ fn it_sees_a_block_that_is_written_under_a_pending_copy() {
     let mut host = [0u8; 64];
     let place = NonNull::from(&mut host).cast::<u8>();
     let bytes = NonNull::slice_from_raw_parts(place, 64);
-    // SAFETY: broken on purpose below, by the thread that settles the copies.
+    // SAFETY: deliberately broken below, by the thread that settles the copies.
     let copied = unsafe { device.copy_out(&queue, &a, 0, bytes) }.unwrap();
     // SAFETY: inside the array.
     unsafe { place.write(1) };
@@ -139,7 +139,7 @@ fn after_a_copy_that_fails_half_way_nothing_is_done() {
     assert_eq!(host[2], [work::POISON; 64]);
 }
 
-/// Pieces for a kernel.
+/// A table of pieces for a kernel.
 fn table(device: &Simulated, pieces: &[(u64, u32, u32)]) -> SimulatedTable {
     let mut table = device.table(pieces.len()).unwrap();
     for (entry, (at, staged, bytes)) in table.pieces().iter_mut().zip(pieces) {
@@ -219,7 +219,7 @@ fn it_sees_a_kernel_whose_memory_another_queue_touches_or_the_host() {
     let [memory, staging] = [0, 1].map(|_| device.allocate(64).unwrap());
     let [first, second, third] = [0, 1, 2].map(|_| device.queue().unwrap());
     let (mut pieces, twice) = (table(&device, &[(0, 0, 8)]), table(&device, &[(0, 0, 8), (7, 8, 8)]));
-    // SAFETY: broken on purpose from here on.
+    // SAFETY: deliberately broken from here on.
     let gathered = unsafe { device.gather(&first, &pieces, 1, &memory, &staging) }.unwrap();
     let mut host = [[0; 64]; 3];
     let [a, b, c] = &mut host;
@@ -229,7 +229,7 @@ fn it_sees_a_kernel_whose_memory_another_queue_touches_or_the_host() {
     assert_eq!(device.misuse(), Vec::<String>::new(), "these wait for the kernel");
     let _ = out(&device, &third, &staging, c);
     pieces.pieces()[0].bytes = 9;
-    // SAFETY: as above; the source is read by nobody.
+    // SAFETY: as above; the source is not read.
     let _ = unsafe { device.scatter(&first, &twice, 2, &staging, &memory) }.unwrap();
     drop(memory);
     drop(twice);

@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
 
-/// What the bytes that a pending copy will overwrite hold meanwhile: whoever reads them too early finds it.
+/// The contents of bytes that a pending copy will overwrite: a premature read finds it.
 pub(super) const POISON: u8 = 0xA5;
 
-/// Which way a copy goes, seen from the device.
+/// The direction of a copy, seen from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Out,
@@ -26,7 +26,7 @@ pub(super) struct HostCopy {
     memory: u64,
     at: usize,
     host: NonNull<[u8]>,
-    /// What the host's bytes have to be still when it ends.
+    /// What the host's bytes must still hold when the copy ends.
     expected: Vec<u8>,
 }
 
@@ -49,11 +49,11 @@ pub(super) struct Move {
 /// Bytes of a memory.
 type Place = (u64, Range<usize>);
 
-// SAFETY: the address in it belongs to a copy under way, whose bytes may be touched from any thread (`Device::copy_out`).
+// SAFETY: the address in it belongs to a pending copy, whose bytes may be touched from any thread (`Device::copy_out`).
 unsafe impl Send for HostCopy {}
 
 impl Work {
-    /// The first of so many equal shares of it is done.
+    /// Does the first of `shares` equal shares of the work.
     pub(super) fn end(&mut self, shares: usize, memories: &mut HashMap<u64, Vec<u8>>) {
         match self {
             Self::Copy(copy) => copy.end(shares, memories),
@@ -61,7 +61,7 @@ impl Work {
         }
     }
 
-    /// What was done to the host's bytes meanwhile.
+    /// Detects writes to the host's bytes in the meantime.
     pub(super) fn misuse(&self) -> Option<String> {
         match self {
             Self::Copy(copy) if copy.host() != copy.expected => {
@@ -90,7 +90,7 @@ impl Work {
         overlap(&ours, &theirs) || overlap(&ours, &other.reads()) || overlap(&self.reads(), &theirs)
     }
 
-    /// Whether it writes bytes twice.
+    /// Whether it writes any bytes twice.
     pub(super) fn clashes_with_itself(&self) -> bool {
         let mut writes = self.writes();
         writes.sort_by_key(|(_, range)| range.start);
@@ -117,7 +117,7 @@ impl Work {
 /// Whether two lists have a byte in common.
 fn overlap(a: &[Place], b: &[Place]) -> bool {
     let common = |a: &Place, b: &Place| a.0 == b.0 && a.1.start < b.1.end && b.1.start < a.1.end;
-    // Most lists are far from each other: only what lies in the span of the other is compared one by one.
+    // Most lists are far apart: only places in the span of the other list are compared one by one.
     let span = |places: &[Place]| {
         let (start, end) = (places.iter().map(|p| p.1.start).min(), places.iter().map(|p| p.1.end).max());
         Some((places.first()?.0, start?..end?))
@@ -139,14 +139,14 @@ impl HostCopy {
     }
 
     fn host(&self) -> &[u8] {
-        // SAFETY: whoever asked for the copy keeps the bytes valid until its event is over (`Device::copy_out`, `copy_in`), and
-        // nobody writes them now: the device does it here only, under the state's lock.
+        // SAFETY: the caller that submitted the copy keeps the bytes valid until its event is over (`Device::copy_out`,
+        // `copy_in`), and nothing writes them now: the device does so only here, under the state's lock.
         unsafe { slice::from_raw_parts(self.host.cast::<u8>().as_ptr(), self.host.len()) }
     }
 
     fn set_host(&mut self, bytes: &[u8]) {
         debug_assert!(bytes.len() <= self.host.len());
-        // SAFETY: as in `host`; of a copy out they are valid for writes.
+        // SAFETY: as in `host`; for a copy out they are valid for writes.
         unsafe { self.host.cast::<u8>().copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) }
     }
 
@@ -166,7 +166,7 @@ impl HostCopy {
 }
 
 impl Kernel {
-    /// Bytes that it copies.
+    /// The number of bytes that it copies.
     pub(super) fn bytes(&self) -> usize {
         self.moves.iter().map(|m| m.bytes).sum()
     }
@@ -178,7 +178,7 @@ impl Kernel {
     fn end(&mut self, shares: usize, memories: &mut HashMap<u64, Vec<u8>>) {
         let done = &self.moves[..self.moves.len() / shares];
         let bytes = |m: &Move| Some(memories.get(&self.from)?.get(m.from..m.from + m.bytes)?.to_vec());
-        // All are read before any is written: pieces are copied at the same time.
+        // All pieces are read before any is written, since they are copied at the same time.
         let read: Vec<_> = done.iter().map(bytes).collect();
         let Some(to) = memories.get_mut(&self.to) else { return };
         for (m, bytes) in done.iter().zip(read) {

@@ -1,4 +1,4 @@
-//! Flows over any device: the simulated one, and a real one where there is one.
+//! Flows over any device: the simulated one, and a real one, if available.
 
 use std::ops::Range;
 
@@ -10,12 +10,12 @@ use crate::flow::{Arrived, Gather, Inlet, Outlet, Scatter};
 
 const BYTES: usize = 1_000_003;
 
-/// A link that is so fast that only its blocks count.
+/// A link so fast that only its blocks count.
 fn link(clock: &Clock) -> End {
     End::new(clock, engine(1_000_000, 0), 6, 32 << 10)
 }
 
-/// Waits for the oldest copy, and lets what is on the link arrive.
+/// Waits for the oldest copy, and lets the data on the link arrive.
 fn pass_time<D: Device>(clock: &Clock, link: &End, into: Option<&Inflow<D, Block>>) {
     if let Some(next) = link.next_arrival() {
         clock.advance_to(next);
@@ -84,14 +84,14 @@ fn round<D: Device>(device: &D, clock: &Clock) {
     assert_eq!(copier.reap(), 0);
 }
 
-/// Where small messages lie: close to each other and far, on odd places, empty ones and long ones.
+/// Ranges of small messages: close together and far apart, at odd places, empty and long.
 fn pieces() -> Vec<Range<usize>> {
     let start = |i: usize| i * 7919 % (BYTES - 5000);
     let length = |i: usize| if i % 50 == 3 { 4999 } else { i % 67 };
     (0..3000).map(|i| start(i)..start(i) + length(i)).collect()
 }
 
-/// Gathers messages from one buffer and scatters them in another.
+/// Gathers messages from one buffer and scatters them into another.
 fn small_round<D: Device>(device: &D, clock: &Clock) {
     const SLOT: usize = 5000;
     let copier = Rc::new(Copier::new(device, NonZeroUsize::new(3).unwrap()));

@@ -11,7 +11,8 @@ fn is_device(end: &Result<(), FlowError<Broken>>) -> bool {
     matches!(end, Err(FlowError::Device(_)))
 }
 
-/// At whichever copy the sending device fails: both ends end, no block is missing, and what arrived is the beginning.
+/// Whichever copy fails at the sending device, both ends end, no block is missing, and what arrived is the beginning
+/// of the data.
 #[test]
 fn a_copy_out_that_fails_ends_both_ends() {
     for copy in 0..COPIES {
@@ -67,7 +68,7 @@ fn what_is_longer_than_the_buffer_is_refused() {
     assert!(arrived[2000..].iter().all(|b| *b == 0));
 }
 
-/// Whenever a flow is dropped: what is under way stays where it is until it is over, and then comes back.
+/// Whenever a flow is dropped, its pending work stays in place until it is over, and then comes back.
 #[test]
 fn a_flow_dropped_in_mid_flight_gives_everything_back_when_its_copies_are_over() {
     let whole = time_of(&SMALL).as_nanos() as u32;
@@ -83,7 +84,7 @@ fn a_flow_dropped_in_mid_flight_gives_everything_back_when_its_copies_are_over()
             }
             let left = rig.copiers[drops].reap();
             assert!(left <= SMALL.in_flight);
-            // Time passes for what is left, and for the other end.
+            // Time passes for pending work, and for the other end.
             rig.copiers[drops].settle();
             assert_eq!(rig.copiers[drops].reap(), 0);
             rig.out = None;
@@ -122,7 +123,7 @@ fn a_slice_becomes_a_buffer_only_when_nothing_reads_it_any_more() {
     rig.check_quiet();
 }
 
-/// Nothing can be let go of, so that it is not: neither freed nor given back.
+/// What cannot be released is neither freed nor given back.
 #[test]
 fn a_copier_dropped_under_pending_copies_keeps_their_blocks_for_good() {
     let mut rig = SMALL.rig();
@@ -163,7 +164,7 @@ pub(super) fn run_until(rig: &mut Rig, time: Duration) {
     }
 }
 
-/// What has arrived is as the data begins; says how much that is.
+/// Checks that the data received is the beginning of the data sent; returns its length.
 fn check_beginning(rig: &mut Rig) -> usize {
     let mut into = rig.into.take().unwrap();
     let received = into.received();

@@ -1,4 +1,4 @@
-//! What flows, buffers and copiers hold stays held until a device says that it is done with it.
+//! What flows, buffers and copiers hold stays held until a device reports that it is done with it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,7 +13,7 @@ fn is_of_a_call<T>(result: &Result<T, FlowError<Broken>>) -> bool {
     matches!(result, Err(FlowError::Device(DeviceError::Failed { .. })))
 }
 
-/// Neither the flow, nor its end, nor a look, nor a wait, nor the copier's end gives a block back.
+/// Neither the flow, nor its end, nor a poll, nor a wait, nor the copier's end gives a block back.
 #[test]
 fn a_device_that_does_not_answer_frees_no_block_under_a_copy() {
     for copier_ends in [false, true] {
@@ -81,7 +81,7 @@ fn a_buffer_whose_copy_nobody_knows_the_end_of_is_not_handed_on() {
     }
 }
 
-/// A caller's functions that panic, and give blocks of the link before.
+/// Caller's functions that panic, but provide blocks of the link before that.
 struct Panics<'l> {
     link: &'l mut End,
     blocks: usize,
@@ -172,7 +172,7 @@ fn a_buffer_is_out_of_reach_until_the_transport_has_let_go_of_it() {
     let mut rig = SMALL.rig();
     let mut into = rig.into.take().unwrap();
     let mut receiving = into.recv_buffer::<Broken>(100).unwrap();
-    // What comes by blocks meanwhile stays where it is.
+    // Data that arrives in blocks meanwhile stays in them.
     let _ = rig.out.as_mut().unwrap().poll(&mut rig.link.clone());
     rig.clock.advance_to(Duration::from_micros(10));
     let _ = rig.out.as_mut().unwrap().poll(&mut rig.link.clone());
@@ -180,7 +180,7 @@ fn a_buffer_is_out_of_reach_until_the_transport_has_let_go_of_it() {
     assert_eq!((into.poll(&mut rig.link.clone()), rig.devices[1].copies()), (Ok(Step::Idle), 0));
     assert!(into.recv_buffer::<Broken>(100).is_err(), "there is one");
     assert_eq!(into.poll_received(100), Step::Idle);
-    // SAFETY: memory of the host, here, which the receiving is the right to write.
+    // SAFETY: host memory, here, which the receive buffer gives the right to write.
     unsafe { receiving.bytes().cast::<u8>().write_bytes(7, 100) };
     drop(receiving);
     assert_eq!((into.poll_received(100), into.received()), (Step::Done, 100));

@@ -20,7 +20,7 @@ const fn engine(bytes_per_us: u64, latency_us: u64) -> CopyEngine {
     CopyEngine { bytes_per_second: bytes_per_us * 1_000_000, latency: Duration::from_micros(latency_us) }
 }
 
-/// What a test runs on: two devices, what connects them, and what goes from one to the other.
+/// A test's setup: two devices, the link between them, and the data that goes from one to the other.
 #[derive(Clone)]
 struct Plan {
     bytes: usize,
@@ -29,7 +29,7 @@ struct Plan {
     in_flight: usize,
     /// Copies out, the link, copies in.
     speeds: [CopyEngine; 3],
-    /// How often the caller polls; as soon as anything happens where it is zero.
+    /// How often the caller polls; if zero, as soon as anything happens.
     polls_every: Duration,
 }
 
@@ -52,7 +52,7 @@ struct Rig {
     into: Option<Inflow<Simulated, Block>>,
 }
 
-/// How the two ends ended.
+/// How both ends ended.
 type Ends = [Result<(), FlowError<Broken>>; 2];
 
 fn contents(bytes: usize) -> Vec<u8> {
@@ -78,7 +78,7 @@ impl Plan {
 }
 
 impl Rig {
-    /// Lets time go on to the next thing that happens.
+    /// Lets time advance to the next event.
     fn pass_time(&self) {
         let now = self.clock.now();
         let ends = self.devices.iter().filter_map(Simulated::next_end).chain(self.link.next_arrival());
@@ -88,7 +88,7 @@ impl Rig {
         self.clock.advance_to(now + self.plan.polls_every);
     }
 
-    /// Polls both ends until both are over. One that fails is dropped, as its owner would, and the sender gives the data up.
+    /// Polls both ends until both are over. One that fails is dropped, as its owner would, and the sender gives up the data.
     fn run(&mut self) -> Ends {
         let (mut sent, mut received) = (None, None);
         for _ in 0..1_000_000 {
@@ -108,7 +108,7 @@ impl Rig {
                 received = (!matches!(step, Ok(Step::Moved | Step::Idle))).then(|| step.map(drop));
             }
             if received.as_ref().is_some_and(Result::is_err) {
-                // Nobody reads: what comes goes back at once, as with a reader that was dropped.
+                // Data is not read: blocks go back at once, as with a reader that was dropped.
                 self.link.empty();
             }
             match (sent.take(), received.take()) {
@@ -122,13 +122,13 @@ impl Rig {
         panic!("the flows do not end");
     }
 
-    /// What has arrived, after a run that went well.
+    /// Returns the data received, after a successful run.
     fn arrived(&mut self) -> Vec<u8> {
         let buffer = self.into.take().unwrap().take_buffer().unwrap();
         self.devices[1].read(buffer.memory())
     }
 
-    /// Nothing is under way and nothing is lost: all blocks are at home, and nobody touched what was not theirs.
+    /// Checks that nothing is pending and nothing is lost: all blocks are at home, and no memory was misused.
     fn check_quiet(&self) {
         self.copiers.iter().for_each(|copier| copier.settle());
         self.link.empty();
@@ -139,7 +139,7 @@ impl Rig {
     }
 }
 
-/// Runs a plan that goes well; says how long it took.
+/// Runs a plan successfully; returns how long it took.
 fn time_of(plan: &Plan) -> Duration {
     let mut rig = plan.rig();
     assert_eq!(rig.run(), [Ok(()), Ok(())]);
@@ -174,7 +174,7 @@ fn each_byte_is_copied_once_at_each_end() {
     assert_eq!(rig.into.as_ref().unwrap().received(), PLAN.bytes);
 }
 
-/// Copies out, link and copies in take as long as the slowest of them, and one block's way through the others.
+/// Copies out, link and copies in together take as long as the slowest of them, plus one block's way through the others.
 #[test]
 fn copies_and_link_overlap() {
     let bytes = 16 << 20;
@@ -190,12 +190,12 @@ fn copies_and_link_overlap() {
         let others: Duration = (0..3).filter(|i| *i != slowest).map(|i| each[i]).sum();
         assert!(time >= least, "{time:?} for what takes {least:?}");
         assert!(time <= least + others, "{time:?}, and {least:?} + {others:?} would do");
-        // Within 3 % of the slowest: what the rest adds is small.
+        // Within 3 % of the slowest: the rest adds little.
         assert!(time <= least * 103 / 100, "{time:?}, slowest alone {least:?}");
     }
 }
 
-/// With one block in all nothing can overlap.
+/// With a single block nothing can overlap.
 #[test]
 fn one_block_goes_all_the_way_before_the_next() {
     let plan = Plan { bytes: 10 * 4096, blocks: 1, ..PLAN };
@@ -228,7 +228,7 @@ fn a_flow_begins_when_the_callers_own_work_is_over() {
     assert_eq!(out.poll(&mut rig.link.clone()), Ok(Step::Done));
 }
 
-/// The queues of flows that are over are used again.
+/// The queues of finished flows are reused.
 #[test]
 fn streams_of_several_slices_end_with_the_last() {
     let mut rig = Plan { bytes: 12_000, ..PLAN }.rig();

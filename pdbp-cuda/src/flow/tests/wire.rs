@@ -1,4 +1,4 @@
-//! A link in virtual time: blocks of a pool travel one behind the other, are read where they are, and go back.
+//! A link in virtual time: blocks of a pool travel one after the other, are read in place, and go back.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,20 +10,20 @@ use std::time::Duration;
 use crate::device::{Clock, CopyEngine};
 use crate::flow::{Arrived, Ending, HostBlock, Inlet, Outlet, VacantBlock};
 
-/// What vacant blocks hold.
+/// The contents of vacant blocks.
 const VACANT: u8 = 0xEE;
 
 pub(super) struct Wire {
     clock: Clock,
     speed: CopyEngine,
     vacant: Vec<Box<[u8]>>,
-    /// In order: when it arrives, the block, its bytes, whether it is the last.
+    /// In order: when each arrives, the block, its bytes, and whether it is the last.
     travelling: VecDeque<(Duration, Block, usize, Ending)>,
     free_at: Duration,
-    /// Of a block that was given in pieces.
+    /// The rest of a block that was given in pieces.
     rest: Option<Block>,
     ended: bool,
-    /// Blocks that are sent before the link breaks.
+    /// Blocks that may be sent before the link breaks.
     breaks_after: usize,
 }
 
@@ -37,13 +37,13 @@ pub(super) struct Block {
     range: Range<usize>,
 }
 
-/// The bytes of a block that is not at home; it goes there when nobody has a piece of it.
+/// The bytes of a block that is not at home; it goes there when its last piece is dropped.
 struct Held {
     bytes: NonNull<[u8]>,
     home: End,
 }
 
-// SAFETY: the bytes are on the heap, and those of its pieces alone until the last one's drop overwrites them.
+// SAFETY: the bytes are on the heap, and belong to its pieces alone until the last one's drop overwrites them.
 unsafe impl HostBlock for Block {
     fn place(&mut self) -> NonNull<[u8]> {
         let first = self.held.bytes.cast::<u8>();
@@ -62,7 +62,7 @@ impl Block {
         Self { held: Rc::new(Held { bytes, home: home.clone() }), range }
     }
 
-    /// Its first bytes as a block, and the rest.
+    /// Splits off its first bytes as a block, and returns both.
     fn split(self, at: usize) -> (Self, Option<Self>) {
         let middle = self.range.end.min(self.range.start.saturating_add(at));
         let rest = (middle < self.range.end)
@@ -70,7 +70,7 @@ impl Block {
         (Self { range: self.range.start..middle, ..self }, rest)
     }
 
-    /// Fills its beginning; says with how many bytes.
+    /// Fills its beginning; returns the number of bytes.
     pub(super) fn fill(&mut self, from: &[u8]) -> usize {
         let length = from.len().min(self.range.len());
         self.write(0, &from[..length]);
@@ -81,21 +81,21 @@ impl Block {
         assert!(at + from.len() <= self.range.len());
         // SAFETY: inside.
         let to = unsafe { self.place().cast::<u8>().add(at) };
-        // SAFETY: inside; no copy is under way, and nobody else has the block.
+        // SAFETY: inside; no copy is pending, and nothing else has the block.
         unsafe { to.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len()) };
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: the bytes are there as long as the value, and nobody writes them while they are read.
+        // SAFETY: the bytes live as long as the value, and are not written while they are read.
         unsafe { &self.held.bytes.as_ref()[self.range.clone()] }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // SAFETY: of `Block::new`, and made a box again only here.
+        // SAFETY: made in `Block::new`, and turned into a box again only here.
         let mut bytes = unsafe { Box::from_raw(self.bytes.as_ptr()) };
-        // A copy that is under way yet would notice.
+        // A copy that is still pending would detect this.
         bytes.fill(VACANT);
         self.home.0.borrow_mut().vacant.push(bytes);
     }
@@ -130,13 +130,13 @@ impl End {
         self.0.borrow().travelling.front().map(|(at, ..)| *at)
     }
 
-    /// The sender gives the data up: what is on its way arrives, and then nothing.
+    /// Makes the sender give up the data: blocks in flight arrive, and then nothing.
     pub(super) fn abort(&self) {
         let mut wire = self.0.borrow_mut();
         wire.breaks_after = 0;
     }
 
-    /// Blocks on the way come home.
+    /// Blocks in flight come home.
     pub(super) fn empty(&self) {
         let travelling = std::mem::take(&mut self.0.borrow_mut().travelling);
         drop(travelling);

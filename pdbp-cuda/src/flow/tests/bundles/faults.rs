@@ -15,7 +15,7 @@ fn is_device(end: &Result<(), FlowError<Broken>>) -> bool {
     matches!(end, Err(FlowError::Device(_)))
 }
 
-/// What arrived are the first messages, whole.
+/// Checks that the first messages, whole, are all that arrived.
 fn check_beginning(rig: &mut SmallRig) -> usize {
     rig.copiers.iter().for_each(|copier| copier.settle());
     let received = rig.into.as_ref().unwrap().received();
@@ -62,7 +62,7 @@ fn a_link_that_breaks_ends_both_ends_of_small_messages() {
     }
 }
 
-/// Whenever a flow is dropped: what is under way stays where it is until it is over, and then comes back.
+/// Whenever a flow is dropped, its pending work stays in place until it is over, and then comes back.
 #[test]
 fn a_flow_of_small_messages_dropped_at_any_time_gives_everything_back() {
     let whole = FEW.time().as_nanos() as u64;
@@ -86,7 +86,7 @@ fn a_flow_of_small_messages_dropped_at_any_time_gives_everything_back() {
 #[test]
 fn slice_and_buffer_come_back_only_when_no_kernel_touches_them_any_more() {
     let mut rig = FEW.rig();
-    // Kernels at both ends are under way.
+    // Kernels are pending at both ends.
     let [kernel, copy, wire, into, _] = FEW.speeds;
     let first = [(kernel, 1024), (copy, 1036), (wire, 1040), (into, 1036)];
     let _ = rig.run_until(first.iter().map(|(e, bytes)| e.time(*bytes)).sum());
@@ -99,7 +99,7 @@ fn slice_and_buffer_come_back_only_when_no_kernel_touches_them_any_more() {
     rig.check_quiet();
 }
 
-/// Nothing can be let go of, so that it is not: neither freed nor given back.
+/// What cannot be released is neither freed nor given back.
 #[test]
 fn a_copier_dropped_under_pending_kernels_keeps_their_blocks_for_good() {
     let mut rig = FEW.rig();

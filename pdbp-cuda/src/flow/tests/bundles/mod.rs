@@ -9,7 +9,7 @@ use super::*;
 use crate::device::{DeviceError, Piece};
 use crate::flow::{Arrived, Bundles, Gather, Inlet, NoRoom, Outgoing, Outlet, Pieces, Rows, Scatter};
 
-/// In a block before each message: its length.
+/// Precedes each message in a block: its length.
 const HEADER: usize = 4;
 
 /// Bytes that a message takes in a block.
@@ -20,9 +20,9 @@ fn taken(bytes: usize) -> usize {
 /// Lays messages out in the blocks of a link.
 pub(super) struct Packer {
     link: End,
-    /// Where they lie in the slice.
+    /// Where the messages lie in the slice.
     messages: VecDeque<Range<usize>>,
-    /// Of each block that is laid out: where messages begin in it, their lengths, and the bytes of all.
+    /// For each block laid out: where its messages begin, their lengths, and the bytes of all.
     laid: VecDeque<(Vec<(usize, usize)>, usize)>,
 }
 
@@ -80,7 +80,7 @@ impl Outgoing for Packer {
 pub(super) struct Finder {
     link: End,
     slot: usize,
-    /// How many are to come.
+    /// The number of messages to come.
     left: usize,
     lengths: Vec<usize>,
 }
@@ -109,7 +109,7 @@ impl Bundles for Finder {
     }
 }
 
-/// How long each message is.
+/// The length of each message.
 type Length = fn(usize) -> usize;
 
 #[derive(Clone)]
@@ -156,7 +156,7 @@ impl Small {
     }
 
     fn pieces(&self) -> Vec<Range<usize>> {
-        // Backwards, so that no two are side by side by chance.
+        // Backwards, so that no two are adjacent by chance.
         let start = |i: usize| (self.messages - 1 - i) * self.apart;
         (0..self.messages).map(|i| start(i)..start(i) + (self.length)(i)).collect()
     }
@@ -189,7 +189,7 @@ impl Small {
         }
     }
 
-    /// Runs it, and it goes well; says how long it took.
+    /// Runs it successfully; returns how long it took.
     fn time(&self) -> Duration {
         let mut rig = self.rig();
         assert_eq!(rig.run(), [Ok(()), Ok(())]);
@@ -201,7 +201,7 @@ impl Small {
 }
 
 impl SmallRig {
-    /// Polls both ends until both are over, or until a time.
+    /// Polls both ends until both are over, or until `end`.
     fn run_until(&mut self, end: Duration) -> [Option<Result<(), FlowError<Broken>>>; 2] {
         let mut ends = [None, None];
         for _ in 0..1_000_000 {
@@ -243,7 +243,7 @@ impl SmallRig {
         self.run_until(Duration::MAX).map(|end| end.expect("a flow that is not over waits for nothing"))
     }
 
-    /// The first messages have arrived, each in its slot, and nothing is beyond those that came.
+    /// Checks that the first messages have arrived, each in its slot, and that nothing lies beyond those.
     fn check_arrived(&mut self, messages: usize) {
         let mut into = self.into.take().unwrap();
         assert_eq!(into.received(), messages);
@@ -293,14 +293,15 @@ fn small_messages_arrive_once_and_in_order_whatever_their_lengths() {
     }
 }
 
-/// However slow one of the five stages is: all blocks take as long as they take there, and each of the others once.
+/// However slow one of the five stages is, all blocks take as long as that stage takes for them, plus each of the others once.
 #[test]
 fn all_stages_overlap() {
     let slow = engine(500, 1);
     for slowest in 0..5 {
         let mut plan = Small { messages: 15 * 400, blocks: 10, ..SMALL };
         plan.speeds[slowest] = slow;
-        // 15 messages with their headers fill a block but for 196 bytes; between first and last there are as many headers less one.
+        // 15 messages with their headers fill a block except for 196 bytes; from the first to the last message there is one header
+        // less.
         let bytes = [15 * 256, 15 * 260 - 4, 15 * 260, 15 * 260 - 4, 15 * 256];
         let each: Vec<_> = plan.speeds.iter().zip(bytes).map(|(s, bytes)| s.time(bytes)).collect();
         let time = plan.time();
@@ -311,7 +312,7 @@ fn all_stages_overlap() {
     }
 }
 
-/// Messages side by side are one piece for the kernel, of up to 4 KiB.
+/// Adjacent messages are one piece for the kernel, of up to 4 KiB.
 #[test]
 fn neighbours_travel_as_one_piece() {
     let mut table = [Piece::default(); 4];
@@ -330,7 +331,7 @@ fn neighbours_travel_as_one_piece() {
     assert_eq!(table, [of(100, 16, 4096), of(4196, 4112, 1024), of(100, 6000, 4096), of(4196, 10_096, 5)]);
 }
 
-/// Messages that are equally far apart are few pieces, of up to 4 KiB, with the bytes that they have one by one.
+/// Equally spaced messages are few pieces, of up to 4 KiB, with the same bytes as one by one.
 #[test]
 fn rows_are_as_many_messages_and_few_pieces() {
     let bytes_of = |table: &[Piece]| {
