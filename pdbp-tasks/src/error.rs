@@ -13,11 +13,11 @@ use crate::pool::{Refused, TaskError};
 pub enum Error {
     /// The cluster did not start.
     Start(StartError),
-    /// A part of pool, client or processor was not registered.
+    /// A part of pool, client or processor could not be registered.
     Register(RegisterError),
     /// The pool was not found.
     Find(LookupError),
-    /// The pool or a processor cannot be reached any more.
+    /// The pool or a processor can no longer be reached.
     Send(SendError),
     /// Nothing can be received any more.
     Recv(RecvError),
@@ -35,27 +35,27 @@ pub enum Error {
         /// The task's number there.
         number: u64,
     },
-    /// The pool that was lost is followed by one with another journal, whose jobs are others.
+    /// The pool that replaced a lost one has another journal, with other jobs.
     OtherJournal,
-    /// An input or result does not fit its type, or cannot be written as one.
+    /// An input or result does not fit its type, or cannot be encoded.
     Codec(postcard::Error),
-    /// A kind was declared and never defined.
+    /// A kind was declared but never defined.
     Undefined(String),
-    /// The pool has other functions than a processor.
+    /// The pool's functions differ from the processor's.
     OtherFunctions {
         /// The fingerprint of the processor's.
         own: u64,
         /// That of the pool's.
         pool: u64,
     },
-    /// An operation of the program on the system failed.
+    /// A system operation of the program failed.
     Io(std::io::Error),
-    /// Something of the program.
+    /// The program's own error.
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Error {
-    /// An error of the program's own.
+    /// Wraps an error of the program.
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Other(error.into())
     }
@@ -133,10 +133,10 @@ impl From<pdbp::ConfigError> for Error {
     }
 }
 
-/// A task that was not added, with its input.
+/// A task that was not added, and its input.
 #[derive(Debug)]
 pub struct AddError<I> {
-    /// What it was to be given.
+    /// The task's input.
     pub input: I,
     /// Why.
     pub error: Error,

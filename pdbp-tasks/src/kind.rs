@@ -1,4 +1,4 @@
-//! Functions by name: every process registers the same ones, and a task says which is to be called.
+//! Functions by name: every process registers the same ones, and a task names the one to call.
 
 use std::marker::PhantomData;
 
@@ -9,7 +9,8 @@ use crate::error::Error;
 use crate::scope::{Given, Scope};
 use crate::wire::{self, Bytes, Ending, Failure, KindId};
 
-/// Version of what processors and pool say to each other. 2: results name the large values that they are made of. 3: names have a run, pools a number.
+/// Version of the messages between processors and pool. 2: results name the large values that they are made of. 3: names have a run, pools a
+/// number.
 const WIRE: &str = "3";
 
 /// A registered function from `I` to `O`.
@@ -63,7 +64,8 @@ impl Kinds {
         self.list.len()
     }
 
-    /// A number that tells programs with different functions apart: of the version of this crate and of its messages, and of all names and types.
+    /// A number that distinguishes programs with different functions: it covers the versions of this crate and of its messages, and all names and
+    /// types.
     pub(crate) fn fingerprint(&self) -> u64 {
         // FNV-1a: the same in all processes, whatever compiled them.
         let names = self.list.iter().map(|kind| &*kind.name);
@@ -83,7 +85,7 @@ impl Kinds {
     }
 
     pub(crate) fn declare<I, O>(&mut self, name: &str) -> Kind<I, O> {
-        // More than a message can name are refused where a task is added.
+        // Indices beyond what a message can name are refused where a task is added.
         let id = KindId(u16::try_from(self.list.len()).unwrap_or(u16::MAX));
         let types = (std::any::type_name::<I>(), std::any::type_name::<O>());
         self.list.push(Registered { name: format!("{name}: {} -> {}", types.0, types.1), function: None });
@@ -122,7 +124,7 @@ impl Kinds {
         }
     }
 
-    /// Calls the function of a kind. Panics go through.
+    /// Calls the function of a kind. Panics pass through.
     pub(crate) fn call(&self, id: KindId, scope: &mut Scope<'_>, input: &[u8]) -> Ending {
         match self.list.get(usize::from(id.0)).and_then(|kind| kind.function.as_ref()) {
             Some(function) => function(scope, input),
@@ -138,7 +140,7 @@ fn unreadable(error: &postcard::Error) -> Ending {
 /// An encoded result.
 pub(crate) fn value<O: Serialize>(value: &O) -> Ending {
     match encode(value) {
-        // Whether it is too long is looked at with all that comes of the task.
+        // The length is checked later, together with everything else that the task returns.
         Ok(bytes) => Ending::Value(bytes),
         Err(error) => Ending::Failed(Failure::Unusable(format!("its result cannot be encoded: {error}"))),
     }

@@ -1,4 +1,4 @@
-//! Who does what: the functions of a program, and the cluster that runs them.
+//! A program's functions, and the cluster that runs them.
 
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -23,12 +23,12 @@ use crate::scope::{Given, Scope};
 use crate::serve::{self, Served};
 use crate::slot;
 
-/// How often processors in reserve look whether they are wanted.
+/// How often processors in reserve check whether they are wanted.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long the processes of a job wait for each other at the end.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// A program of tasks: its functions, by name, and how it is run. Every process of a cluster makes the same one.
+/// A program of tasks: its functions, by name, and how to run it. Every process of a cluster must create the same program.
 ///
 /// ```
 /// use pdbp_tasks::{Error, Program};
@@ -58,7 +58,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program without functions. Processes of programs with other names do not work for each other.
+    /// Creates a program without functions. Processes of programs with different names do not work for each other.
     pub fn new(name: &str) -> Self {
         Self {
             kinds: Kinds::new(name),
@@ -71,7 +71,7 @@ impl Program {
         }
     }
 
-    /// Registers a function. Tasks of this kind call it, in whatever process; it must not count on anything but its input.
+    /// Registers a function. Tasks of this kind call it, in any process; it must not depend on anything but its input.
     pub fn kind<I, O>(&mut self, name: &str, function: impl Fn(I) -> O + Send + Sync + 'static) -> Kind<I, O>
     where
         I: Serialize + DeserializeOwned,
@@ -91,7 +91,7 @@ impl Program {
         self.kinds.declare(name)
     }
 
-    /// The function of a declared kind, which is given a [`Scope`]: it may add tasks, fail, and ask whether it is still wanted.
+    /// Defines the function of a declared kind. It receives a [`Scope`]: it may add tasks, fail, and ask whether it is still wanted.
     pub fn define<I: DeserializeOwned, O>(
         &mut self,
         kind: Kind<I, O>,
@@ -100,29 +100,29 @@ impl Program {
         self.kinds.define(kind, function);
     }
 
-    /// Tasks that run at a time in this process: by default as many as it has processors, and one in a process of an MPI job.
+    /// Sets how many tasks run at a time in this process: by default one per processor, and one in a process of an MPI job.
     pub fn slots(&mut self, slots: usize) -> &mut Self {
         self.slots = Some(slots.max(1));
         self
     }
 
-    /// What each node of this process offers to tasks beside its processors, of which it has as many as [`slots`](Self::slots) says unless
-    /// the offer does. By default that is nothing.
+    /// Sets what each node of this process offers to tasks in addition to processors (by default nothing). It offers as many processors as there
+    /// are [`slots`](Self::slots), unless the offer names a number.
     pub fn offer(&mut self, offer: Resources) -> &mut Self {
         self.offer = offer;
         self
     }
 
-    /// Processors of this process register and ask for tasks once `when` says so, which is asked now and then. By default they do so at once.
-    /// (The processes of a cluster are there from its start; this is how some of them stay in reserve.)
+    /// Makes the processors of this process register and ask for tasks only once `when`, which is polled now and then, returns true. By default
+    /// they do so at once. (The processes of a cluster are present from its start; this is how to keep some of them in reserve.)
     pub fn join_when(&mut self, when: impl Fn() -> bool + Send + Sync + 'static) -> &mut Self {
         self.join_when = Box::new(when);
         self
     }
 
-    /// Keeps values of any length in a file without a name in this folder, on the node with the pool: tasks and client read and write them by pieces,
-    /// however little memory there is. (A folder such as `/tmp` may be memory.) The file goes with the process. A pool that is served with
-    /// a journal needs no such folder: its values lie beside the journal.
+    /// Keeps values of any length in an unnamed file in this folder, on the node with the pool: tasks and client read and write them in pieces,
+    /// however little memory they have. (A folder such as `/tmp` may be memory.) The file disappears with the process. A pool served with a journal
+    /// needs no such folder: its values lie beside the journal.
     ///
     /// ```
     /// use pdbp_tasks::{Error, Large, Program};
@@ -163,25 +163,25 @@ impl Program {
         self
     }
 
-    /// Who makes progress where all nodes are threads of this process, unless the setting `progress` says so: by default a thread of each node. With
-    /// [`Progress::Inline`] those do that wait for something, which saves switches of threads where tasks wait more than they compute.
+    /// Sets who makes progress where all nodes are threads of this process, unless the setting `progress` does: by default one thread per node.
+    /// With [`Progress::Inline`] the waiting threads do, which saves thread switches where tasks wait more than they compute.
     pub fn progress(&mut self, progress: Progress) -> &mut Self {
         self.progress = progress;
         self
     }
 
-    /// What bounds the pool.
+    /// Sets the pool's limits.
     pub fn limits(&mut self, limits: Limits) -> &mut Self {
         self.limits = limits;
         self
     }
 
-    /// Starts the cluster that environment and file describe, and calls `client` in one process of it; all others compute until that
-    /// returns. The one is the first process of an MPI job, or the one with `PDBP_LISTEN` and without `PDBP_JOIN` (with the feature `net`). A
-    /// process that neither a launcher nor these settings make one of several is a cluster of threads.
+    /// Starts the cluster described by environment and file, and calls `client` in one process of it; all others compute until it returns. That
+    /// process is the first one of an MPI job, or the one with `PDBP_LISTEN` and without `PDBP_JOIN` (with the feature `net`). A process that
+    /// neither a launcher nor these settings make one of several is a cluster of threads.
     ///
     /// # Errors
-    /// What `client` returns; and that cluster or pool could not be started. In processes that compute only that.
+    /// The error of `client`, or why cluster or pool could not be started; in computing processes only the latter.
     pub fn run(self, client: impl FnOnce(&Tasks<'_>) -> Result<(), Error>) -> Result<(), Error> {
         self.kinds.check()?;
         let builder = Builder::from_env()?;
@@ -189,7 +189,7 @@ impl Program {
         let spans = in_job || is_over_sockets(builder.settings());
         let local = thread::available_parallelism().map_or(1, usize::from);
         let slots = self.slots.unwrap_or(if in_job { 1 } else { local });
-        // One row of blocks serves all slots of a node: with fewer blocks they would wait for each other.
+        // All slots of a node share one row of blocks: with fewer blocks they would wait for each other.
         let row_blocks = builder.settings().row_blocks.max(2 * slots as u32);
         let builder = builder.row_blocks(row_blocks);
         let is_said = |entry: &Entry<'_>| entry.key == "progress" && *entry.origin != Origin::Default;
@@ -202,11 +202,11 @@ impl Program {
         self.run_on(builder.start()?.nodes(), slots, client)
     }
 
-    /// As [`run`](Self::run), on nodes that are there, those of this process: node 0 has pool and client, if it is among them; each other
-    /// node computes, so many tasks at a time.
+    /// As [`run`](Self::run), on existing nodes, those of this process: node 0 holds pool and client, if it is among them; each other node computes
+    /// `slots` tasks at a time.
     ///
     /// # Errors
-    /// As there.
+    /// As [`run`](Self::run).
     pub fn run_on(
         self,
         nodes: &[Node],
@@ -219,7 +219,7 @@ impl Program {
         let first = first.first().copied();
         let all = nodes.first().map_or(0, |node| usize::from(node.settings().nodes));
         let spans = nodes.len() < all;
-        // The program may take events itself.
+        // Separate watches, since the program may take the nodes' events itself.
         let watches: Vec<_> = nodes.iter().map(Node::watch).collect();
         let pool = Pool::new(kinds.len(), kinds.fingerprint(), self.limits);
         let served = Arc::new(Served::new(pool, self.large.map(large::Store::new)));
@@ -262,7 +262,7 @@ impl Program {
                         }
                         run(&name, &watched)
                     });
-                    // Nobody takes the place of that one.
+                    // A replacement is not replaced again.
                     let instead = move || match watch.hangs() {
                         true => run(&instead, &slot::Watch::new(grace)),
                         false => Ok(()),
@@ -272,7 +272,7 @@ impl Program {
                 .collect();
             let result = first.map(|node| attend(node, served, client));
             let slots: Vec<_> = slots.into_iter().map(|slot| slot.join()).collect();
-            // With a node that is lost nobody can wait for all.
+            // After the loss of a node the others cannot all meet.
             if spans && !served.has_lost.load(Ordering::Acquire) && !watches.iter().any(has_lost_one) {
                 farewell(nodes);
             }
@@ -319,7 +319,7 @@ fn compute(
     slot::run(node, kinds, (offer, keeps_large), watch).inspect_err(|e| served.fail(format!("{place}: {e}")))
 }
 
-/// Calls the client. The others wait for what comes behind, whatever happens to it.
+/// Calls the client. The others wait for what follows, whatever happens in it.
 fn attend(
     node: &Node,
     served: &Served,
@@ -339,13 +339,13 @@ fn attend(
 
 /// Whether a node that computes has seen another fail.
 fn has_lost_one(watch: &Watch) -> bool {
-    // Of more events than are kept some may have been failures.
+    // More events than are kept: some may have been failures.
     watch.lost() > 0
         || iter::from_fn(|| watch.next_event()).any(|event| matches!(event, Event::PeerFailed { .. }))
 }
 
-/// Nobody leaves while others are on their way.
+/// Waits until all nodes are ready to leave.
 fn farewell(nodes: &[Node]) {
-    // When one has failed the others do not wait for it for ever.
+    // If one has failed, the others do not wait for it for ever.
     nodes.iter().for_each(|node| drop(node.barrier(FAREWELL)));
 }

@@ -1,11 +1,11 @@
-//! What a task needs of a node while it runs, and what a node offers.
+//! What a task needs from a node while it runs, and what a node offers.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The most GPUs of a node that can be told apart.
+/// The most GPUs of a node that can be distinguished.
 pub const MOST_GPUS: u16 = 64;
 
 /// Resources of a node: what a task [needs](crate::New::needs) while it runs, or what the processors of a process together
@@ -23,32 +23,33 @@ pub struct Resources {
     cpus: u16,
     gpus: u16,
     memory: u64,
-    /// By name, each once, none of which there are 0.
+    /// By name; each name once, with a count above 0.
     names: Vec<(String, u32)>,
 }
 
 impl Resources {
-    /// None. A task that needs none takes one processor; a process that offers none has as many cpus as it runs tasks at a time.
+    /// No resources. A task that needs none takes one processor; a process that offers none has as many cpus as it runs tasks at a time.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// So many processors at a time, of one node. The task runs on one thread; the others are kept free for the threads that it starts.
+    /// Sets the number of processors, all of one node. The task runs on one thread; the other processors are kept free for the threads that it
+    /// starts.
     pub fn cpus(self, cpus: u16) -> Self {
         Self { cpus, ..self }
     }
 
-    /// So many GPUs, at most [`MOST_GPUS`] of a node. Which they are [`Scope::gpus`](crate::Scope::gpus) says.
+    /// Sets the number of GPUs, at most [`MOST_GPUS`] of a node. [`Scope::gpus`](crate::Scope::gpus) returns which ones.
     pub fn gpus(self, gpus: u16) -> Self {
         Self { gpus, ..self }
     }
 
-    /// So many bytes of memory. They are counted, and nobody looks how much a task really takes.
+    /// Sets the bytes of memory. They are only counted; the memory that a task really uses is not checked.
     pub fn memory(self, bytes: u64) -> Self {
         Self { memory: bytes, ..self }
     }
 
-    /// So many of something that has a name, such as a licence.
+    /// Sets the count of a named resource, such as a licence.
     pub fn named(mut self, name: &str, count: u32) -> Self {
         self.names.retain(|(known, _)| known != name);
         if count > 0 {
@@ -58,17 +59,17 @@ impl Resources {
         self
     }
 
-    /// Whether a task that needs these needs no more than a processor.
+    /// Whether a task with these needs takes no more than a processor.
     pub fn is_plain(&self) -> bool {
         self.cpus <= 1 && self.gpus == 0 && self.memory == 0 && self.names.is_empty()
     }
 
-    /// Bytes that they take in a message, or a few more.
+    /// An upper bound of their bytes in a message.
     pub(crate) fn weight(&self) -> usize {
         self.names.iter().map(|(name, _)| name.len() + 10).sum::<usize>() + 24
     }
 
-    /// The least that a task takes is a processor.
+    /// Processors; a task takes at least one.
     pub(crate) fn count_cpus(&self) -> u32 {
         u32::from(self.cpus.max(1))
     }
@@ -98,7 +99,7 @@ impl Resources {
         self.memory
     }
 
-    /// All that is counted but memory.
+    /// All countable resources except memory.
     #[cfg(feature = "metrics")]
     pub(crate) fn counted(&self) -> impl Iterator<Item = (&str, u64)> {
         let own = [("cpus", u64::from(self.cpus)), ("gpus", self.gpus.into())];
@@ -110,7 +111,7 @@ impl Resources {
     }
 }
 
-/// What the tasks of a node hold of its resources at a moment.
+/// What the tasks of a node hold of its resources at the moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Used {
     cpus: u32,
@@ -121,7 +122,7 @@ pub(crate) struct Used {
 }
 
 impl Used {
-    /// What a task is short of that needs so much of `offer`, beside what is in use.
+    /// What a task that needs this lacks of `offer`, given what is in use.
     pub(crate) fn short(&self, offer: &Resources, needs: &Resources) -> Short {
         let used =
             |name: &str| self.names.iter().find(|(known, _)| known == name).map_or(0, |(_, count)| *count);
@@ -134,7 +135,7 @@ impl Used {
         }
     }
 
-    /// Takes what a task needs that is [short](Self::short) of nothing. Returns the GPUs.
+    /// Takes what a task needs that is [short](Self::short) of nothing. Returns its GPUs.
     pub(crate) fn take(&mut self, needs: &Resources) -> u64 {
         self.cpus += needs.count_cpus();
         self.memory = self.memory.saturating_add(needs.memory);
@@ -206,7 +207,7 @@ impl Short {
     }
 }
 
-/// Why a text names no resources.
+/// Why a text is not a list of resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoResources(String);
 

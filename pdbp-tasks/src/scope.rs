@@ -1,4 +1,4 @@
-//! What a running task sees: it adds sub-tasks, says what its result is, and is told when nobody wants it any more.
+//! The view of a running task: it adds sub-tasks, sets its result, and learns when it is no longer wanted.
 
 use std::io;
 use std::marker::PhantomData;
@@ -11,19 +11,19 @@ use crate::large::{self, Large, LargeReader, LargeWriter, OfTask};
 use crate::resources::Resources;
 use crate::wire::{Assignment, Ending, Failure, Options, SubTask};
 
-/// The surroundings of a running task. Tasks that it adds exist when, and only when, its own result is taken: a run that fails, or
-/// whose processor is lost, or that was a copy and came second, has added nothing.
+/// The surroundings of a running task. Tasks that it adds exist if and only if its own result is taken: a run that fails, whose processor is lost,
+/// or that was a copy and came second, has added nothing.
 pub struct Scope<'a> {
     is_unwanted: &'a dyn Fn() -> bool,
     attempt: u32,
     gpus: u64,
     large: Option<OfTask<'a>>,
     pub(crate) tasks: Vec<SubTask>,
-    /// Why what was added cannot be passed on.
+    /// Why its sub-tasks cannot be passed on.
     pub(crate) wrong: Option<Failure>,
 }
 
-/// What a task gives: a value, or what one of its sub-tasks will give.
+/// The result of a task: a value, or the result of one of its sub-tasks.
 pub struct Given<O> {
     pub(crate) ending: Ending,
     types: PhantomData<fn() -> O>,
@@ -53,8 +53,8 @@ impl<'a> Scope<'a> {
         Self { is_unwanted, attempt, gpus, large, tasks: Vec::new(), wrong: None }
     }
 
-    /// Whether the result is not wanted any more: the job was cancelled, the limit is over, or another processor was faster. A task that
-    /// takes long asks now and then, and ends early with whatever it likes.
+    /// Whether the result is no longer wanted: the job was cancelled, the limit is over, or another processor was faster. A long task should check
+    /// now and then, and end early with any result.
     pub fn is_unwanted(&self) -> bool {
         (self.is_unwanted)()
     }
@@ -64,14 +64,14 @@ impl<'a> Scope<'a> {
         self.attempt
     }
 
-    /// The numbers, from 0 on, of the GPUs of the node that the task has while it runs: as many as it [needs](NewSub::needs).
+    /// The numbers, from 0 on, of the node's GPUs assigned to the task while it runs: as many as it [needs](NewSub::needs).
     pub fn gpus(&self) -> impl Iterator<Item = u32> + use<> {
         let gpus = self.gpus;
         (0..u64::BITS).filter(move |number| gpus >> number & 1 == 1)
     }
 
-    /// Begins a value of any length, which is written by pieces and lies beside the pool. Its name may be part of the result, and of inputs of
-    /// sub-tasks. It is kept when, and only when, the result of this run is taken.
+    /// Begins a value of any length, which is written in pieces and stored beside the pool. Its name may be part of the result, and of inputs of
+    /// sub-tasks. It is kept if and only if the result of this run is taken.
     ///
     /// # Errors
     /// The pool keeps no large values: see [`Program::large_in`](crate::Program::large_in).
@@ -79,25 +79,25 @@ impl<'a> Scope<'a> {
         Ok(LargeWriter::new(Box::new(self.large.ok_or_else(large::not_kept)?)))
     }
 
-    /// Reads a value of any length, by pieces.
+    /// Reads a value of any length, in pieces.
     ///
     /// # Errors
-    /// As [`write_large`](Self::write_large); its `read` says when there is no such value, or the pool cannot be reached.
+    /// As [`write_large`](Self::write_large). A missing value or an unreachable pool is an error of `read`.
     pub fn read_large(&self, value: &Large) -> io::Result<LargeReader<'a>> {
         Ok(LargeReader::new(Box::new(self.large.ok_or_else(large::not_kept)?), *value))
     }
 
-    /// The result is this value.
+    /// Ends with this value as the result.
     pub fn done<O: Serialize>(&mut self, value: O) -> Given<O> {
         Given { ending: kind::value(&value), types: PhantomData }
     }
 
-    /// The result is that of a task that was added.
+    /// Ends with the result of a task that was added.
     pub fn result_of<O>(&mut self, task: Sub<O>) -> Given<O> {
         Given { ending: Ending::Of(task.index), types: PhantomData }
     }
 
-    /// There is no result. If the task has retries left it runs again.
+    /// Ends without a result. If the task has retries left, it runs again.
     pub fn fail<O>(&mut self, why: impl Into<String>) -> Given<O> {
         Given { ending: Ending::Failed(Failure::Said(why.into())), types: PhantomData }
     }
@@ -107,7 +107,7 @@ impl<'a> Scope<'a> {
         self.task().add(kind, input)
     }
 
-    /// Adds a task that is given the results of others, and makes its result that of the running one.
+    /// Adds a task that receives the results of others, and makes its result that of the running one.
     pub fn join<A: Serialize, T, O>(
         &mut self,
         kind: Kind<(A, Vec<T>), O>,
@@ -134,43 +134,43 @@ pub struct NewSub<'s, 'a> {
 }
 
 impl NewSub<'_, '_> {
-    /// It goes out before tasks of lower priority. The default is 0.
+    /// Sets the priority: it goes out before tasks of lower priority. The default is 0.
     pub fn priority(mut self, priority: i16) -> Self {
         self.options.priority = priority;
         self
     }
 
-    /// How often it is run again after a failure. The default is 0.
+    /// Sets how often it is run again after a failure. The default is 0.
     pub fn retries(mut self, retries: u16) -> Self {
         self.options.retries = retries;
         self
     }
 
-    /// Longest run.
+    /// Sets the longest run.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.options = self.options.with_limit(limit);
         self
     }
 
-    /// It is never started a second time.
+    /// Never starts it a second time.
     pub fn once(mut self) -> Self {
         self.options.once = true;
         self
     }
 
-    /// What it needs of its node while it runs.
+    /// Sets what it needs from its node while it runs.
     pub fn needs(mut self, needs: Resources) -> Self {
         self.needs = needs;
         self
     }
 
-    /// It is not copied when it takes long.
+    /// Does not copy it when it takes long.
     pub fn exclusive(mut self) -> Self {
         self.options.exclusive = true;
         self
     }
 
-    /// It runs when that one is over.
+    /// Runs it only when that task is over.
     pub fn after<T>(mut self, task: Sub<T>) -> Self {
         self.after.push(task.index);
         self
@@ -181,7 +181,7 @@ impl NewSub<'_, '_> {
         self.push(kind, &input, None)
     }
 
-    /// Adds it; it is given the results of other tasks.
+    /// Adds it; it receives the results of other tasks.
     pub fn join<A: Serialize, T, O>(self, kind: Kind<(A, Vec<T>), O>, own: A, parts: &[Sub<T>]) -> Sub<O> {
         self.push(kind, &own, Some(parts.iter().map(|part| part.index).collect()))
     }

@@ -1,4 +1,4 @@
-//! Who has held which task when; with the feature `cli` as a page: one line for each processor, one bar for each hold.
+//! Which processor held which task when; with the feature `cli` as a page: one line per processor, one bar per hold.
 
 #[cfg(feature = "cli")]
 mod page;
@@ -13,18 +13,18 @@ use crate::wire::TaskId;
 #[cfg(feature = "cli")]
 pub use page::page;
 
-/// One processor had one task: see [`Tasks::record`](crate::Tasks::record).
+/// One hold of a task by a processor: see [`Tasks::record`](crate::Tasks::record).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// Who.
+    /// The processor.
     pub processor: Processor,
-    /// Which.
+    /// The task.
     pub task: TaskId,
-    /// When it was handed out, since the pool's start. With several at a time the later ones wait for the first.
+    /// When it was handed out, since the pool's start. With several tasks at a time the later ones wait for the first.
     pub since: Duration,
-    /// When that ended.
+    /// When the hold ended.
     pub until: Duration,
-    /// How.
+    /// How the hold ended.
     pub fate: Fate,
 }
 

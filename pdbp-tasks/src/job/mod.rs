@@ -1,4 +1,4 @@
-//! Jobs: what a client adds, and what comes of it.
+//! Jobs: what a client adds, and its results.
 
 #[cfg(feature = "cli")]
 mod progress;
@@ -47,11 +47,11 @@ impl<'a> Tasks<'a> {
         Ok(Self { served, part, pool })
     }
 
-    /// A new job, whose [results](Job::results) are of type `O`. When it is dropped, what is not over is cancelled.
+    /// Begins a job whose [results](Job::results) are of type `O`. Dropping it cancels what is not over.
     pub fn job<O>(&self, name: &str) -> Job<'_, O> {
         let id = self.served.pool().begin();
         self.served.names().insert(id.0, name.to_owned());
-        // Handles tell jobs apart, whatever pool of this process they are of; those of pools elsewhere have numbers of 32 bits.
+        // Identities make handles of different jobs distinct, for all pools of this process; jobs of remote pools have numbers of 32 bits.
         static IDENTITY: AtomicU64 = AtomicU64::new(1 << 32);
         Job {
             tasks: self,
@@ -69,7 +69,7 @@ impl<'a> Tasks<'a> {
         }
     }
 
-    /// Counts of the pool since the start.
+    /// Counts of the pool since its start.
     pub fn counts(&self) -> Counts {
         self.served.pool().counts()
     }
@@ -79,50 +79,50 @@ impl<'a> Tasks<'a> {
         self.served.pool().processors()
     }
 
-    /// Processors of which nothing is looked at any more, since they know other functions or send what makes no sense: the first hundred.
+    /// Processors that are ignored from now on, since they know other functions or send nonsense: the first hundred.
     pub fn refusals(&self) -> Vec<Refusal> {
         self.served.pool().refusals().to_vec()
     }
 
-    /// Nodes that are given one task at a time, after pauses, since all theirs fail while those of others go well, processors that are given
-    /// nothing, since they have not ended a task long after its limit, and jobs that are held back until their results are read: a line for each.
+    /// One line for each current trouble: nodes that are given one task at a time, after pauses, since all their tasks fail while those of others
+    /// succeed; processors that are given nothing, since a task of theirs is long past its limit; and jobs held back until their results are read.
     pub fn troubles(&self) -> Vec<String> {
         self.served.pool().troubles()
     }
 
-    /// Bytes of results of [`Job::each`] that the pool has and nobody has read, and 64 for each of them: see
+    /// Bytes of results of [`Job::each`] that the pool holds and nobody has read, plus 64 for each of them: see
     /// [`Limits::unread_bytes`](crate::Limits::unread_bytes).
     pub fn unread_bytes(&self) -> usize {
         self.served.pool().unread()
     }
 
-    /// From now on it is recorded who holds which task, for [`timeline::page`](crate::timeline::page): some 64 bytes each time, a million times at
-    /// most.
+    /// Records from now on which processor holds which task, for [`timeline::page`](crate::timeline::page): some 64 bytes per hold, at most a
+    /// million holds.
     pub fn record(&self) {
         self.served.pool().record();
     }
 
-    /// What was [recorded](Self::record), in the order in which it ended.
+    /// What was [recorded](Self::record), in the order in which the holds ended.
     pub fn spans(&self) -> Vec<Span> {
         self.served.pool().spans().to_vec()
     }
 
-    /// Reads a value of any length, by pieces.
+    /// Reads a value of any length, in pieces.
     ///
     /// # Errors
-    /// The pool keeps none: see [`Program::large_in`](crate::Program::large_in). `read` says when there is no such value.
+    /// The pool keeps no large values: see [`Program::large_in`](crate::Program::large_in). A missing value is an error of `read`.
     pub fn read_large(&self, value: &Large) -> io::Result<LargeReader<'_>> {
         Ok(LargeReader::new(Box::new(self.large(0)?), *value))
     }
 
-    /// A large value is not needed any more: its room on the disk is for others. Otherwise it goes with its job.
+    /// Frees the disk space of a large value that is no longer needed. Otherwise it is freed with its job.
     pub fn discard(&self, value: Large) {
         if let Ok(OfClient { store, .. }) = self.large(0) {
             store.discard(value.number());
         }
     }
 
-    /// Bytes of all large values that there are now.
+    /// Bytes of all large values that exist now.
     pub fn large_bytes(&self) -> u64 {
         self.served.large.as_ref().map_or(0, large::Store::bytes)
     }
@@ -132,11 +132,11 @@ impl<'a> Tasks<'a> {
         Ok(OfClient { store, served: self.served, job })
     }
 
-    /// Lets the pool's thread look at what has changed.
+    /// Makes the pool's thread look at what has changed.
     pub(crate) fn wake(&self) {
         if !self.served.asked.swap(true, Ordering::AcqRel) {
             if self.part.try_send(self.pool, &[]).is_err() {
-                // The pool looks by itself, after a while.
+                // The pool checks by itself, after a while.
                 self.served.asked.store(false, Ordering::Release);
             }
             self.part.flush();
@@ -144,7 +144,7 @@ impl<'a> Tasks<'a> {
     }
 }
 
-/// A task of a job, by which others of it can need it, and its result be had.
+/// A task of a job: other tasks of the job can depend on it, and its result can be waited for.
 pub struct Handle<T> {
     job: u64,
     number: u64,
@@ -156,12 +156,12 @@ impl<T> Handle<T> {
         Self { job, number, types: PhantomData }
     }
 
-    /// Its number, for a job that has it.
+    /// Its number, if it belongs to this job.
     pub(crate) fn number_in(&self, job: u64) -> Result<u64, Refused> {
         if self.job == job { Ok(self.number) } else { Err(Refused::UnknownTask(self.number)) }
     }
 
-    /// The same for who waits for its result.
+    /// The same for a caller that waits for its result.
     pub(crate) fn awaited_in(&self, job: u64) -> Result<u64, Error> {
         self.number_in(job).map_err(|_| Error::OtherJob { number: self.number })
     }
@@ -186,31 +186,31 @@ impl<T> std::fmt::Debug for Handle<T> {
     }
 }
 
-/// Inputs that are not read yet.
+/// Inputs that have not been read yet.
 struct Feed<'t> {
     kind: KindId,
     options: Options,
     needs: Resources,
     after: Result<Vec<u64>, Refused>,
-    /// `None` among them: there is none yet.
+    /// An item of `None` means that no input is available yet.
     inputs: Box<dyn Iterator<Item = Result<Option<Bytes>, postcard::Error>> + 't>,
 }
 
-/// A set of tasks of one client. Results of type `O` are those of tasks that [`each`](Self::each) has added; what [`add`](Self::add) and
-/// [`join`](Self::join) give, of any type, [`wait`](Self::wait) has, and others of the job can need.
+/// A set of tasks of one client. Results of type `O` are those of tasks that [`each`](Self::each) has added. Results of tasks added by
+/// [`add`](Self::add) and [`join`](Self::join), of any type, are read by [`wait`](Self::wait), and other tasks of the job can depend on them.
 pub struct Job<'t, O = ()> {
     tasks: &'t Tasks<'t>,
     id: JobId,
     identity: u64,
     name: String,
     feeds: VecDeque<Feed<'t>>,
-    /// Numbers of tasks that `each` has added and whose results were not given yet.
+    /// Numbers of tasks that `each` has added and whose results have not been returned yet.
     fed: BTreeSet<u64>,
-    /// Inputs may come that are not there yet.
+    /// Inputs may still come that are not available yet.
     awaits_inputs: bool,
-    /// Until it is looked again whether one has come: longer each time that none has.
+    /// Time until the next check for an input: it grows each time that none has come.
     pause: Duration,
-    /// Outcomes that were not given yet: as they came, and what came too early for who wants them in order.
+    /// Outcomes that have not been returned yet: in order of arrival, and those too early for a reader in order.
     came: VecDeque<Outcome>,
     early: BTreeMap<u64, Outcome>,
     sizes: results::Sizes,
@@ -223,8 +223,7 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
         &self.name
     }
 
-    /// Adds a task for each input. The iterator is read from within [`results`](Self::results) as there is room, so that it may be of
-    /// any length.
+    /// Adds a task for each input. The iterator is read from within [`results`](Self::results) as there is room, so it may be of any length.
     pub fn each<I: Serialize>(
         &mut self,
         kind: Kind<I, O>,
@@ -233,9 +232,9 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
         self.task().each(kind, inputs);
     }
 
-    /// Adds a task for each input that comes, until all senders are gone. Unlike [`each`](Self::each), whose iterator may keep results waiting, it gives
-    /// results while there is no input yet: for what somebody types, or another program finds out. A channel with a bound keeps the sender
-    /// waiting while there is no room.
+    /// Adds a task for each input received, until all senders are gone. Unlike [`each`](Self::each), whose iterator may hold up results, it returns
+    /// results while there is no input yet: for input that somebody types, or that another program finds out. A bounded channel blocks the sender
+    /// while there is no room.
     ///
     /// ```
     /// use std::sync::mpsc;
@@ -267,12 +266,12 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
     /// Adds a task. Its result is kept as long as the job is, since others may need it.
     ///
     /// # Errors
-    /// There are too many in the pool, the job was cancelled, or the input cannot be encoded; with the input.
+    /// The pool is full, the job was cancelled, or the input cannot be encoded; the error returns the input.
     pub fn add<I: Serialize, T>(&mut self, kind: Kind<I, T>, input: I) -> Result<Handle<T>, AddError<I>> {
         self.task().add(kind, input)
     }
 
-    /// Adds a task that runs when all `parts` are over, and is given `own` and their results.
+    /// Adds a task that runs when all `parts` are over, and receives `own` and their results.
     ///
     /// # Errors
     /// As [`add`](Self::add); and [`Refused::UnknownTask`](crate::Refused::UnknownTask) for a handle of another job.
@@ -285,7 +284,7 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
         self.task().join(kind, own, parts)
     }
 
-    /// Begins a value of any length for inputs of this job, which is written by pieces and goes with the job: what is written then is an error.
+    /// Begins a value of any length for inputs of this job. It is written in pieces and lives as long as the job: later writes fail.
     ///
     /// # Errors
     /// The pool keeps no large values: see [`Program::large_in`](crate::Program::large_in).
@@ -301,7 +300,7 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
     /// Waits for the result of a task.
     ///
     /// # Errors
-    /// [`Error::Task`]; [`Error::OtherJob`]; and what has ended the pool.
+    /// [`Error::Task`]; [`Error::OtherJob`]; or the error that has ended the pool.
     pub fn wait<T: DeserializeOwned>(&self, task: &Handle<T>) -> Result<T, Error> {
         let number = task.awaited_in(self.identity)?;
         let served = self.tasks.served;
@@ -319,13 +318,13 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
         }
     }
 
-    /// Results of tasks that were added by [`each`](Self::each), as they come. It ends when all tasks of the job are over, those too that
-    /// tasks have added.
+    /// Returns the results of tasks added by [`each`](Self::each), as they come. The iterator ends when all tasks of the job are over, including
+    /// those added by tasks.
     pub fn results(&mut self) -> Results<'_, 't, O> {
         Results::new(self)
     }
 
-    /// Ends what is not over, as cancelled. What runs is told ([`Scope::is_unwanted`](crate::Scope::is_unwanted)), and what it gives is
+    /// Cancels all tasks that are not over. Running ones are notified ([`Scope::is_unwanted`](crate::Scope::is_unwanted)), and their results are
     /// ignored. Nothing can be added any more.
     pub fn cancel(&mut self) {
         self.feeds.clear();
@@ -359,51 +358,52 @@ impl<J> New<J> {
         Self { job, options: Options::default(), needs: Resources::none(), after: Vec::new() }
     }
 
-    /// It goes out before tasks of lower priority. The default is 0.
+    /// Sets the priority: it goes out before tasks of lower priority. The default is 0.
     pub fn priority(mut self, priority: i16) -> Self {
         self.options.priority = priority;
         self
     }
 
-    /// How often it is run again after a failure. The default is 0.
+    /// Sets how often it is run again after a failure. The default is 0.
     pub fn retries(mut self, retries: u16) -> Self {
         self.options.retries = retries;
         self
     }
 
-    /// Longest run. A function is told that its time is over by [`Scope::is_unwanted`](crate::Scope::is_unwanted); one that does not
-    /// end for long after that has failed.
+    /// Sets the longest run. [`Scope::is_unwanted`](crate::Scope::is_unwanted) tells a function that its time is up; one that still runs long after
+    /// that has failed.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.options = self.options.with_limit(limit);
         self
     }
 
-    /// It is never started a second time: neither copied, nor run again after a failure or when its processor is lost.
+    /// Never starts it a second time: it is neither copied, nor run again after a failure or the loss of its processor.
     pub fn once(mut self) -> Self {
         self.options.once = true;
         self
     }
 
-    /// What it needs of its node while it runs. It is handed out where that is offered and free, and ends as
-    /// [`TaskError::NoOffer`](crate::TaskError::NoOffer) when no node offers it.
+    /// Sets what it needs from its node while it runs. It is handed out where that is offered and free, and ends as
+    /// [`TaskError::NoOffer`](crate::TaskError::NoOffer) if no node offers it.
     pub fn needs(mut self, needs: Resources) -> Self {
         self.needs = needs;
         self
     }
 
-    /// It is not copied when it takes long: no two run at the same time, as far as anybody knows. When its processor is lost it runs again.
+    /// Does not copy it when it takes long: as far as the pool can know, no two copies run at the same time. If its processor is lost, it runs
+    /// again.
     pub fn exclusive(mut self) -> Self {
         self.options.exclusive = true;
         self
     }
 
-    /// It runs when that one, which must be of the same job, is over.
+    /// Runs it only when that task, which must be of the same job, is over.
     pub fn after<T>(mut self, task: &Handle<T>) -> Self {
         self.after.push(Handle::new(task.job, task.number));
         self
     }
 
-    /// Numbers of those that must be over before, for a job that has them.
+    /// Numbers of the tasks that must be over first, for the job they belong to.
     pub(crate) fn after_in(&self, job: u64) -> Result<Vec<u64>, Refused> {
         self.after.iter().map(|task| task.number_in(job)).collect()
     }
@@ -413,7 +413,7 @@ impl<'t, O: DeserializeOwned> New<&mut Job<'t, O>> {
     /// As [`Job::add`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Job::add`].
     pub fn add<I: Serialize, T>(self, kind: Kind<I, T>, input: I) -> Result<Handle<T>, AddError<I>> {
         self.push(kind.id, input, None)
     }
@@ -421,7 +421,7 @@ impl<'t, O: DeserializeOwned> New<&mut Job<'t, O>> {
     /// As [`Job::join`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Job::join`].
     pub fn join<A: Serialize, T, R>(
         self,
         kind: Kind<(A, Vec<T>), R>,

@@ -1,4 +1,4 @@
-//! A bar on the terminal that shows how far a job is.
+//! A progress bar on the terminal.
 
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::de::DeserializeOwned;
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use super::{InOrder, Results};
 
 impl<O: DeserializeOwned> Results<'_, '_, O> {
-    /// Shows on the terminal's standard error how far it is. With the feature `cli`.
+    /// Shows a progress bar on standard error. With the feature `cli`.
     pub fn progress(self) -> Progress<Self> {
         let name = self.job_name();
         Progress::new(self, name)
@@ -14,14 +14,14 @@ impl<O: DeserializeOwned> Results<'_, '_, O> {
 }
 
 impl<O: DeserializeOwned> InOrder<'_, '_, O> {
-    /// Shows on the terminal's standard error how far it is. With the feature `cli`.
+    /// Shows a progress bar on standard error. With the feature `cli`.
     pub fn progress(self) -> Progress<Self> {
         let name = self.results.job_name();
         Progress::new(self, name)
     }
 }
 
-/// Results, with a bar that shows how far it is: see [`Results::progress`]. With the feature `cli`.
+/// Results, with a progress bar: see [`Results::progress`]. With the feature `cli`.
 pub struct Progress<R> {
     results: R,
     bar: ProgressBar,
@@ -33,7 +33,7 @@ impl<R: Iterator> Progress<R> {
             Some(expected) => ProgressBar::new(expected as u64),
             None => ProgressBar::no_length(),
         };
-        // The templates are right, or it looks as by default.
+        // The templates are valid; otherwise the default style is used.
         let template = "{msg} {elapsed:>5} {wide_bar} {pos}/{len} {per_sec}, {eta} left";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);

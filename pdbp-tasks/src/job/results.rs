@@ -10,21 +10,21 @@ use crate::error::Error;
 use crate::pool::{NewTask, Outcome};
 use crate::wire::{self, Bytes};
 
-/// Tasks that are added and whose results were not given, at most.
+/// The most tasks that are added and whose results have not been returned.
 const WINDOW: usize = 1 << 14;
-/// Bytes of inputs and results that the pool holds, above which no more are added, unless it has few tasks.
+/// Bytes of inputs and results in the pool above which no more tasks are added, unless it has few.
 const BYTES: usize = 64 << 20;
 const FEW: usize = 64;
-/// Bytes of results that are taken of the pool at a time, with what each takes beside its own: those that nobody has read stay there, and are bounded.
+/// Bytes of results taken from the pool at a time, each with its overhead: unread results stay in the pool, where they are bounded.
 const TAKEN: usize = 1 << 20;
-/// What each takes.
+/// Overhead of a result.
 const EACH: usize = 64;
-/// Until it is looked again whether an input has come that was not there.
+/// Time until the next check for an input that was not available.
 pub(super) const LOOK: Duration = Duration::from_micros(500);
 /// Inputs that are read before they are added.
 const AT_ONCE: usize = 512;
 
-/// How long results are: those that nobody has read yet are all in memory.
+/// Lengths of results: unread ones are all in memory.
 #[derive(Default)]
 pub(super) struct Sizes {
     count: usize,
@@ -36,10 +36,10 @@ impl Sizes {
         (self.count, self.bytes) = (self.count + 1, self.bytes.saturating_add(bytes));
     }
 
-    /// How many tasks may be added whose results were not given.
+    /// How many tasks may be added whose results have not been returned.
     fn window(&self) -> usize {
         match self.count {
-            // Nobody knows.
+            // No result yet, so their length is unknown.
             0 => AT_ONCE,
             count => (BYTES / (self.bytes / count).max(1)).clamp(FEW, WINDOW),
         }
@@ -56,7 +56,7 @@ pub struct Done<O> {
     pub value: O,
 }
 
-/// Results as they come: see [`Job::results`].
+/// Results in order of completion: see [`Job::results`].
 pub struct Results<'j, 't, O> {
     job: &'j mut Job<'t, O>,
     error: Option<Error>,
@@ -68,8 +68,7 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
         Self { job, error: None, over: false }
     }
 
-    /// The same in the order in which the tasks were added. What comes early is kept; no more is added than the pool's client may have
-    /// unfinished.
+    /// The same in the order in which the tasks were added. Early results are kept; no more tasks are added than the client may have unfinished.
     pub fn in_order(self) -> InOrder<'j, 't, O> {
         InOrder { results: self }
     }
@@ -79,7 +78,7 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
         self.job.name.clone()
     }
 
-    /// How many results there will be: those that have come, and the inputs that are left, if that is known.
+    /// How many results there will be: those that have come plus the remaining inputs, if their number is known.
     fn expected(&self) -> Option<u64> {
         let left = self.job.feeds.iter().map(|feed| feed.inputs.size_hint().1);
         let left: Option<usize> = left.sum();
@@ -109,7 +108,7 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
         }
     }
 
-    /// Waits for outcomes and takes what there is.
+    /// Waits for outcomes and takes those available.
     fn take(&mut self) {
         let served = self.job.tasks.served;
         let mut pool = served.pool();
@@ -141,7 +140,7 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
                 true => served.wait_for(pool, self.job.pause),
                 false => served.wait(pool),
             };
-            // Others have had all the room: there may be some now. Or an input.
+            // Others have had all the room, or an input was missing: check again.
             if (self.job.fed.is_empty() || self.job.awaits_inputs) && !self.job.feeds.is_empty() {
                 return;
             }
@@ -178,10 +177,10 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
             if room == 0 {
                 break;
             }
-            // One by one first, so that no processor waits for an iterator that takes its time; and not under the lock.
+            // One at a time first, so that no processor waits for a slow iterator; and without the lock.
             let most = if few { 1 } else { room };
             let mut inputs = Vec::with_capacity(most);
-            // What came before one that cannot be encoded is added.
+            // Inputs before one that cannot be encoded are added.
             let (mut encoded, mut is_last) = (Ok(()), false);
             while inputs.len() < most && encoded.is_ok() && !is_last && !self.job.awaits_inputs {
                 match feed.inputs.next() {

@@ -1,13 +1,14 @@
 //! Values of any length: they lie in a file beside the pool, and inputs and results name them.
 //!
-//! A task writes one with [`Scope::write_large`](crate::Scope::write_large) and reads one with [`Scope::read_large`](crate::Scope::read_large), a client with
-//! [`Job::write_large`](crate::Job::write_large) and [`Tasks::read_large`](crate::Tasks::read_large). They go in pieces of 256 KiB, each of which is answered before
-//! the next leaves: neither end ever has more of a value in its memory, nobody's messages wait behind it, and a slow reader holds up nobody else.
+//! A task writes one with [`Scope::write_large`](crate::Scope::write_large) and reads one with [`Scope::read_large`](crate::Scope::read_large), a
+//! client with [`Job::write_large`](crate::Job::write_large) and [`Tasks::read_large`](crate::Tasks::read_large). They travel in pieces of 256 KiB,
+//! each of which is answered before the next is sent: neither end ever has more of a value in memory, no other messages wait behind it, and a slow
+//! reader holds up nobody else.
 //!
-//! What a task has written is kept if, and only if, its result is taken; what other runs of it have written goes then, that of a processor that was lost in
-//! the middle, too. What is kept goes with its job, or by [`Tasks::discard`](crate::Tasks::discard).
+//! What a task has written is kept if and only if its result is taken; then the values of its other runs are deleted, including those of a
+//! processor lost half-way. Kept values are deleted with their job, or by [`Tasks::discard`](crate::Tasks::discard).
 //!
-//! Of a pool with a journal they are files beside that (`folder.rs`), which a pool that is killed leaves to the next.
+//! With a journal they are files beside it (`folder.rs`), which a killed pool leaves to the next.
 //!
 //! ```text
 //!   slot ── Write(task, attempt, from, bytes) ──▶  part `tasks.store`, a thread  ──▶ spool: a file without a name,
@@ -38,10 +39,11 @@ pub(crate) use link::strange;
 pub(crate) use link::{Link, OfTask};
 pub(crate) use spool::{OfClient, Store};
 
-/// Bytes that go at a time.
+/// Bytes of a piece.
 const PIECE: usize = 256 << 10;
 
-/// Names a value of any length that lies beside the pool. It is part of inputs and results as numbers are; the value goes only to who reads it.
+/// Names a value of any length that is stored beside the pool. It is part of inputs and results like a number; the value itself travels only to
+/// those who read it.
 ///
 /// See [`Program::large_in`](crate::Program::large_in) for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -73,21 +75,21 @@ pub(crate) fn not_kept() -> io::Error {
     )
 }
 
-/// How somebody reaches the values.
+/// Access to the values.
 pub(crate) trait Access {
-    /// Bytes of a value, from this one on, at least one and at most a piece.
+    /// Reads bytes of a value, from this one on: at least one and at most a piece.
     fn read(&self, number: u64, from: u64) -> io::Result<Bytes>;
 
     /// Appends to a value, which has `from` bytes so far, or begins one with number 0. Returns its number.
     fn write(&self, number: u64, from: u64, bytes: &[u8]) -> io::Result<u64>;
 
-    /// The value is whole.
+    /// Marks the value as complete.
     fn finish(&self, _number: u64) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// Writes a value, piece by piece. It is one when it is [finished](Self::finish).
+/// Writes a value, piece by piece. The value exists once it is [finished](Self::finish).
 pub struct LargeWriter<'a> {
     access: Box<dyn Access + 'a>,
     large: Large,
@@ -106,10 +108,10 @@ impl<'a> LargeWriter<'a> {
         Ok(())
     }
 
-    /// The value is whole: this is its name.
+    /// Completes the value and returns its name.
     ///
     /// # Errors
-    /// The pool cannot keep it (its disk is full, or nobody wants the task any more), or cannot be reached.
+    /// The pool cannot keep it (its disk is full, or the task is no longer wanted), or cannot be reached.
     pub fn finish(mut self) -> io::Result<Large> {
         if !self.piece.is_empty() || self.large.number == 0 {
             self.send()?;
@@ -140,7 +142,7 @@ pub struct LargeReader<'a> {
     access: Box<dyn Access + 'a>,
     large: Large,
     piece: Bytes,
-    /// Of the value up to the end of the piece, and of the piece.
+    /// Bytes of the value up to the end of the piece, and bytes of the piece that were read.
     fetched: u64,
     used: usize,
 }

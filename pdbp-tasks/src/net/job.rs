@@ -1,4 +1,4 @@
-//! A job of a pool with a journal, as a client elsewhere sees it.
+//! A job of a pool with a journal, as seen by a remote client.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::marker::PhantomData;
@@ -16,7 +16,7 @@ use crate::large::{Large, LargeReader, LargeWriter};
 use crate::pool::Refused;
 use crate::wire::{self, Answer, By, Bytes, Chunk, Inputs, KindId, Request, ResultOf, pieces};
 
-/// Least and most time between two looks for results.
+/// Least and most time between two polls for results.
 const POLL: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 /// Tasks of a request, and bytes of their inputs.
 const CHUNK: (u64, usize) = (4096, 256 << 10);
@@ -30,18 +30,18 @@ pub struct RemoteDone<O> {
     pub result: Result<O, String>,
 }
 
-/// A job of a pool with a journal. It stays there when this is dropped.
+/// A job of a pool with a journal. Dropping this value leaves the job in the pool.
 ///
-/// Results of type `O` are those of tasks that [`each`](Self::each) has added; what [`add`](Self::add) and [`join`](Self::join) give, of any type,
-/// [`wait`](Self::wait) has, and others of the job can need. These two collect what they are given, and send it in large messages: it is in the journal
-/// when [`flush`](Self::flush), [`close`](Self::close), [`each`](Self::each), [`wait`](Self::wait) or [`next_result`](Self::next_result) has returned, and
-/// not sent if this is dropped before.
+/// Results of type `O` are those of tasks that [`each`](Self::each) has added. Results of tasks added by [`add`](Self::add) and
+/// [`join`](Self::join), of any type, are read by [`wait`](Self::wait), and other tasks of the job can depend on them. These two methods collect
+/// tasks and send them in large messages: the tasks are in the journal when [`flush`](Self::flush), [`close`](Self::close), [`each`](Self::each),
+/// [`wait`](Self::wait) or [`next_result`](Self::next_result) has returned, and are not sent if this value is dropped before.
 pub struct RemoteJob<'r, O = ()> {
     remote: &'r mut Remote,
     number: u32,
-    /// Tasks that are in the journal; `None`: not known.
+    /// Tasks in the journal; `None`: not known.
     tasks: Option<u64>,
-    /// What is to be sent, and tasks and bytes in it.
+    /// Tasks to be sent, and their number and bytes.
     chunks: Vec<Chunk>,
     collected: (u64, usize),
     /// Tasks that `add` and `join` have added.
@@ -54,12 +54,12 @@ pub struct RemoteJob<'r, O = ()> {
 }
 
 impl<'r, O: DeserializeOwned> RemoteJob<'r, O> {
-    /// Its number, by which it is [found again](Remote::job_of).
+    /// Its number, by which [`Remote::job_of`] finds it again.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Adds a task for each input, numbered from where the last ended. When it returns they are in the journal.
+    /// Adds a task for each input, numbered after the previous ones. When it returns, they are in the journal.
     ///
     /// # Errors
     /// As [`Remote::ask`]; an input cannot be encoded.
@@ -79,8 +79,8 @@ impl<'r, O: DeserializeOwned> RemoteJob<'r, O> {
         self.task().add(kind, input)
     }
 
-    /// Adds a task that runs when all `parts` are over, and is given `own` and their results. If one of them fails it is not run, and has
-    /// failed too.
+    /// Adds a task that runs when all `parts` are over, and receives `own` and their results. If one of them fails, the task is not run and has
+    /// failed as well.
     ///
     /// # Errors
     /// As [`add`](Self::add); a handle is of another job.
@@ -98,12 +98,12 @@ impl<'r, O: DeserializeOwned> RemoteJob<'r, O> {
         New::of(self)
     }
 
-    /// A task of the job, such as one that was added before this client was started, by its number: how many were added before it.
+    /// Returns a task of the job, for example one added before this client started, by its number: how many were added before it.
     pub fn handle<T>(&self, number: u64) -> Handle<T> {
         Handle::new(self.number.into(), number)
     }
 
-    /// Adds tasks as they are. When it returns they are in the journal.
+    /// Adds tasks as they are. When it returns, they are in the journal.
     ///
     /// # Errors
     /// As [`Remote::ask`].
@@ -112,17 +112,17 @@ impl<'r, O: DeserializeOwned> RemoteJob<'r, O> {
         self.flush()
     }
 
-    /// Sends what was added. When it returns that is in the journal.
+    /// Sends the collected tasks. When it returns, they are in the journal.
     ///
     /// # Errors
-    /// As [`Remote::ask`]. What the pool refuses is not added; without an answer it may be.
+    /// As [`Remote::ask`]. Tasks that the pool refuses are not added; without an answer they may have been added.
     pub fn flush(&mut self) -> Result<(), Error> {
         if self.chunks.is_empty() {
             return Ok(());
         }
         let first = self.tasks()?;
         let (chunks, (count, _)) = (std::mem::take(&mut self.chunks), std::mem::take(&mut self.collected));
-        // If it cannot be: how much is there then is asked anew.
+        // If this fails, the number of tasks in the journal is asked anew.
         self.tasks = None;
         let fingerprint = self.remote.fingerprint();
         let added = self.remote.ask(&Request::Add { fingerprint, job: self.number, first, chunks });
@@ -143,18 +143,18 @@ impl<'r, O: DeserializeOwned> RemoteJob<'r, O> {
         }
     }
 
-    /// Begins a value of any length, which is written by pieces and lies beside the journal; it is there when
-    /// [`LargeWriter::finish`](crate::LargeWriter::finish) has returned, and goes with the job.
+    /// Begins a value of any length, which is written in pieces and stored beside the journal; it exists once
+    /// [`LargeWriter::finish`](crate::LargeWriter::finish) has returned, and is deleted with the job.
     pub fn write_large(&mut self) -> LargeWriter<'_> {
         LargeWriter::new(Box::new(OfRemote::new(self.remote, self.number)))
     }
 
-    /// Reads a value of any length, by pieces, which a result names.
+    /// Reads a value of any length that a result names, in pieces.
     pub fn read_large(&mut self, value: &Large) -> LargeReader<'_> {
         self.remote.read_large(value)
     }
 
-    /// Nothing is added any more.
+    /// Closes the job: nothing is added any more.
     ///
     /// # Errors
     /// As [`Remote::ask`].
@@ -192,9 +192,9 @@ impl<'r, O: DeserializeOwned> RemoteJob<'r, O> {
         }
     }
 
-    /// The next result of a task that [`each`](Self::each) has added, in the order in which they come; `None` when all are over, which they are not before
-    /// the job is [closed](Self::close). Each comes once, however often the pool is lost. Of a job that was [found again](Remote::job_of) those of
-    /// all tasks come, which must be of type `O` then.
+    /// Returns the next result of a task that [`each`](Self::each) has added, in order of completion; `None` when all are over, which requires that
+    /// the job is [closed](Self::close). Each result comes once, however often the pool is lost. For a job that was [found again](Remote::job_of),
+    /// the results of all tasks come, which must then be of type `O`.
     ///
     /// # Errors
     /// As [`Remote::ask`].
@@ -249,7 +249,7 @@ impl<'r, O> RemoteJob<'r, O> {
         }
     }
 
-    /// Another client may have added some since this one looked.
+    /// Another client may have added tasks since this one asked.
     fn check_added(&mut self, number: u64) -> Result<(), Error> {
         if number >= self.tasks()? {
             self.tasks = None;
@@ -263,7 +263,7 @@ impl<'r, O> RemoteJob<'r, O> {
         }
     }
 
-    /// How many there are in the journal.
+    /// How many tasks the journal has.
     fn tasks(&mut self) -> Result<u64, Error> {
         if let Some(tasks) = self.tasks {
             return Ok(tasks);
@@ -277,7 +277,7 @@ impl<'r, O> RemoteJob<'r, O> {
         }
     }
 
-    /// Takes a chunk that is to be sent, and returns the number of its first task.
+    /// Collects a chunk to be sent, and returns the number of its first task.
     fn collect(&mut self, chunk: Chunk) -> Result<u64, Error> {
         let number = self.tasks()? + self.collected.0;
         if let Some(later) = chunk.needed().find(|needed| *needed >= number) {
@@ -302,7 +302,7 @@ impl<'r, O> RemoteJob<'r, O> {
         Ok(number)
     }
 
-    /// Adds to the last chunk, if that is alike but for the inputs.
+    /// Appends to the last chunk if only the inputs differ.
     fn with_last(&mut self, chunk: Chunk) -> Option<Chunk> {
         let Some(last) = self.chunks.last_mut() else { return Some(chunk) };
         let is_alike = chunk.join.is_none()
@@ -328,7 +328,7 @@ impl<O: DeserializeOwned> New<&mut RemoteJob<'_, O>> {
     /// As [`RemoteJob::each`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`RemoteJob::each`].
     pub fn each<I: Serialize>(
         self,
         kind: Kind<I, O>,
@@ -350,7 +350,7 @@ impl<O: DeserializeOwned> New<&mut RemoteJob<'_, O>> {
     /// As [`RemoteJob::add`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`RemoteJob::add`].
     pub fn add<I: Serialize, T>(self, kind: Kind<I, T>, input: I) -> Result<Handle<T>, Error> {
         self.push(kind.id, kind::encode(&input)?, None)
     }
@@ -358,7 +358,7 @@ impl<O: DeserializeOwned> New<&mut RemoteJob<'_, O>> {
     /// As [`RemoteJob::join`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`RemoteJob::join`].
     pub fn join<A: Serialize, T, R>(
         self,
         kind: Kind<(A, Vec<T>), R>,

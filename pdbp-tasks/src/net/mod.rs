@@ -6,14 +6,14 @@
 //!                             └──▶ thread of the journal: groups of changes, one commit each ──▶ file
 //! ```
 //!
-//! The process of [`Program::serve`] founds an open cluster, which ends with it: processors and clients join the next one, and go on. A
-//! processor keeps what the pool has not acknowledged; a client asks again what was not answered. Whoever is killed, each task that was
-//! acknowledged ends once.
+//! The process of [`Program::serve`] founds an open cluster, which ends with it: processors and clients then join the next one, and go on. A
+//! processor keeps results that the pool has not acknowledged; a client repeats requests that were not answered. Whichever process is killed, each
+//! acknowledged task ends exactly once.
 //!
-//! A link without a connection is only slow for `outage_ms` of the cluster, and of these clusters that is 500 where nothing else is said: who computes or
-//! asks finds out by it that the pool has been killed.
+//! A link without a connection only counts as slow for the cluster's `outage_ms`, which in these clusters defaults to 500: after that time
+//! processors and clients notice that the pool has been killed.
 //!
-//! A client, of the same program as those that serve and work, with tasks that need others:
+//! A client, part of the same program as the serving and working processes, with tasks that depend on others:
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -60,12 +60,12 @@ pub use remote::Remote;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Serving {
-    /// The file of the journal, which is begun if it is not there. Without one jobs end with the process, and lie in a file without a name in the
-    /// folder for such ([`std::env::temp_dir`], which may be memory): results are never all in memory, whether anybody reads them or not.
+    /// The journal's file, created if it does not exist. Without one, jobs end with the process and are kept in an unnamed file in the temporary
+    /// folder ([`std::env::temp_dir`], which may be memory): results are never all in memory, whether or not they are read.
     pub journal: Option<PathBuf>,
     /// Whether a result counts as failed, so that its task can be retried.
     pub is_failure: fn(&[u8]) -> bool,
-    /// So often it is recorded who holds which task.
+    /// The most holds of tasks that are recorded.
     pub spans: usize,
 }
 
@@ -78,11 +78,11 @@ impl Default for Serving {
 /// What a processor does without its pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenLost {
-    /// It runs what it has, and waits so long for another one.
+    /// Runs what it has, and waits this long for another pool.
     Wait(Duration),
-    /// It runs what it has, and ends.
+    /// Runs what it has, and ends.
     Finish,
-    /// It ends.
+    /// Ends at once.
     Stop,
 }
 
@@ -90,9 +90,9 @@ pub enum WhenLost {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Working {
-    /// It ends when it has had nothing to do for so long.
+    /// Ends when it has been idle for this long.
     pub idle: Option<Duration>,
-    /// It ends after so long. What it runs then is for others.
+    /// Ends after this time. What it is running then is left to others.
     pub until: Option<Duration>,
     /// What it does when the pool is gone.
     pub when_lost: WhenLost,
@@ -104,16 +104,16 @@ impl Default for Working {
     }
 }
 
-/// How long a link without a connection is only slow, unless the program says otherwise.
+/// How long a link without a connection only counts as slow, unless the program sets it.
 const OUTAGE: Duration = Duration::from_millis(500);
 
-/// A pool that is killed is found to be gone by connections that end, and it may be back in a moment.
+/// Connections that end reveal that a pool was killed, and it may be back in a moment.
 fn with_outage(builder: Builder) -> Builder {
     let is_default = builder.settings().outage == Settings::default().outage;
     if is_default { builder.outage(OUTAGE) } else { builder }
 }
 
-/// Whether the pool's node, or this one, is no member any more.
+/// Whether the pool's node, or this one, is no longer a member.
 fn has_lost_pool(watch: &Watch) -> bool {
     std::iter::from_fn(|| watch.next_event()).any(|event| match event {
         Event::PeerFailed { peer: gone, .. } | Event::NodeDown { node: gone } => gone.index() == 0,

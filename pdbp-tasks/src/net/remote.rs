@@ -14,16 +14,16 @@ use crate::program::Program;
 use crate::serve::ADDRESS;
 use crate::wire::{self, Answer, Bytes, Down, LargeAnswer, LargeBy, LargeRequest, Request, Up, pieces};
 
-/// How long one try to join, or to find the pool, takes.
+/// How long one attempt to join, or to find the pool, takes.
 const TRY: Duration = Duration::from_secs(2);
-/// Between two tries.
+/// Pause between two attempts.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How long an answer may take before it is asked again.
+/// How long a client waits for an answer before it asks again.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long a client waits for a message before it looks whether the pool is there.
+/// How long a client waits for a message before it checks whether the pool is there.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Who is asked.
+/// Who a request goes to.
 enum At {
     Pool,
     Store,
@@ -70,25 +70,24 @@ struct Session {
     part: Part,
     pool: Target,
     watch: Watch,
-    /// The part with large values, when it was looked for.
+    /// The part with large values, once it was looked up.
     store: Option<Target>,
     joined: pieces::Joined,
 }
 
-/// A pool with a journal, as a client elsewhere sees it. What is asked and not answered, since the pool was lost, is asked again of the next one.
+/// A pool with a journal, as seen by a remote client. Requests left unanswered by a lost pool are repeated to the next one.
 pub struct Remote {
     builder: Builder,
     fingerprint: u64,
     patience: Duration,
     session: Option<Session>,
-    /// The number of the pool's journal, if it has said it.
+    /// The number of the pool's journal, once known.
     journal: Option<u64>,
     id: u64,
 }
 
 impl Remote {
-    /// The pool of the same program where `builder` says. Nothing happens yet. Whatever is asked takes no longer than `patience` without a
-    /// pool.
+    /// The pool of the same program where `builder` joins. This connects nothing yet. Without a pool every request fails after `patience`.
     pub fn new(program: &Program, builder: Builder, patience: Duration) -> Self {
         let fingerprint = program.kinds.fingerprint();
         Self {
@@ -101,15 +100,15 @@ impl Remote {
         }
     }
 
-    /// From now on whatever is asked takes no longer than this without a pool.
+    /// Sets how long requests wait without a pool from now on.
     pub fn patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
 
-    /// Asks, again and again until there is an answer.
+    /// Sends a request, repeatedly until there is an answer.
     ///
     /// # Errors
-    /// There was no pool for longer than the patience; the pool says no.
+    /// There was no pool for longer than the patience; or the pool refuses.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, Error> {
         let of = |down| if let Down::Answer { id, answer } = down { Some((id, answer)) } else { None };
         match self.ask_again(&|id| (At::Pool, Up::Request { id, request: request.clone() }), &of)? {
@@ -118,7 +117,7 @@ impl Remote {
         }
     }
 
-    /// The same of the part with large values.
+    /// The same for the part with large values.
     pub(super) fn ask_large(&mut self, request: &LargeRequest) -> Result<LargeAnswer, Error> {
         let of = |down| if let Down::Large { id, answer } = down { Some((id, answer)) } else { None };
         match self.ask_again(&|id| (At::Store, Up::Large { id, request: request.clone() }), &of)? {
@@ -127,7 +126,7 @@ impl Remote {
         }
     }
 
-    /// Reads a value of any length, by pieces, which a result names.
+    /// Reads a value of any length that a result names, in pieces.
     pub fn read_large(&mut self, value: &Large) -> LargeReader<'_> {
         LargeReader::new(Box::new(OfRemote::new(self, 0)), *value)
     }
@@ -163,7 +162,7 @@ impl Remote {
             Some(session) => session,
             None => {
                 let mut session = Session::begin(self.builder.clone())?;
-                // Numbers of jobs are those of a journal.
+                // Numbers of jobs are valid only for their journal.
                 let of =
                     |down| if let Down::Answer { id, answer } = down { Some((id, answer)) } else { None };
                 let request = Request::Journal;
@@ -178,7 +177,7 @@ impl Remote {
         session.ask(id, up, of)
     }
 
-    /// Begins a job, whose results are of type `O`.
+    /// Begins a job whose results are of type `O`.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -190,7 +189,7 @@ impl Remote {
         }
     }
 
-    /// All tasks of a job that have failed run again, once however often it has to be asked. Returns how many.
+    /// Runs all failed tasks of a job again, exactly once even if the request has to be repeated. Returns how many.
     ///
     /// # Errors
     /// As [`ask`](Self::ask); the job was cancelled.
@@ -206,7 +205,7 @@ impl Remote {
         self.fingerprint
     }
 
-    /// A job that was begun before, by this client or another one.
+    /// Returns a job that was begun before, by this client or another one.
     pub fn job_of<O>(&mut self, number: u32) -> RemoteJob<'_, O> {
         RemoteJob::new(self, number, None)
     }
@@ -225,7 +224,7 @@ pub(super) fn strange(answer: &Answer) -> Error {
     Error::other(format!("the pool has answered something else than was asked: {answer:?}"))
 }
 
-/// Whether asking again does not help.
+/// Whether repeating the request cannot help.
 fn is_final(error: &Error) -> bool {
     match error {
         Error::Start(error) => !error.may_pass(),
