@@ -70,7 +70,7 @@ impl Shared {
         }
     }
 
-    /// Makes every part check [`Recurrence`] before each message from now on.
+    /// Makes every part check `Recurrence` before each message from now on.
     pub(super) fn disturb_lanes(&self) {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.iter().for_each(SharedLanes::disturb);
