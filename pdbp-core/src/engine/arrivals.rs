@@ -1,4 +1,5 @@
-//! Arrivals from peers: blocks are checked against their link, their numbers and credit are taken; links fail and are restored.
+//! Arrivals from peers: checks blocks against their link, and takes over the numbers and credit they carry; fails and restores
+//! links.
 
 use zerocopy::FromBytes;
 
@@ -19,7 +20,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let (mut worked, mut looks_again) = (0, core::mem::take(&mut self.ran_out));
         while worked < BUDGET as u32 {
             let Some(completion) = self.transport.poll_completion() else {
-                // A poll that did something is followed by another; one that did not may be the last for long.
+                // A poll that did something will be followed by another; one that did nothing may be the last for a long time.
                 if core::mem::take(&mut looks_again) && worked == 0 {
                     continue;
                 }
@@ -44,8 +45,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// Fails links on which the transport has refused a block for good, once everything it gives back has been taken, since that
-    /// left before what still waits here.
+    /// Fails links on which the transport has refused a block for good. This waits until everything that the transport gives back
+    /// has been taken, since those blocks left before any still queued here.
     #[inline(never)]
     fn fail_refused(&mut self, pipes: &mut impl PrivatePipes) {
         let mut failed = self.links.first_with(Work::FAIL);
@@ -99,7 +100,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.return_to(peer, block);
     }
 
-    /// Checks a block against its link, and takes the credit it carries. Unless it is admitted, the block is settled.
+    /// Checks a block against its link, and takes the credit that it carries. A block that is not admitted is settled.
     #[inline(always)]
     fn admit(&mut self, id: LinkId, block: &ArrivedBlock) -> Result<Admitted, Malformed> {
         let Some(mut link) = self.links.data_mut(id) else { return Err(Malformed::Address) };
@@ -154,23 +155,23 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(Admitted::Data { label: Label::of(&header), wanted })
     }
 
-    /// Refuses data from a peer that is not a member, or whose settings are not known.
+    /// Refuses data from a peer that is not a member or whose settings are not known.
     #[cold]
     fn refuse_data(&mut self, id: LinkId) -> Result<Admitted, Malformed> {
         let Some(link) = self.links.get(id) else { return Err(Malformed::Address) };
         let (is_member, peer) = (link.state.is_member(), link.peer);
         self.settle(id, 1);
         if is_member {
-            // A peer has no credit before its settings are known.
+            // A peer has no credit until its settings are known.
             return Err(Malformed::Overrun);
         }
-        // The peer does not know yet that one of the two is not a member. It learns from the end of the link that its messages are
-        // in doubt.
+        // The peer does not know yet that one of the two is not a member. It learns from the end of the link that the fate of its
+        // messages is uncertain.
         self.transport.disconnect(peer);
         Ok(Admitted::Stale)
     }
 
-    /// Blocks before this one are missing: data is lost, and control messages are requested again.
+    /// Records that blocks before this one are missing: their data is lost, and control messages are requested again.
     #[cold]
     fn note_missing(&mut self, id: LinkId, missing: Missing) {
         self.counters.out_of_sequence += missing.unexplained;
@@ -180,7 +181,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Counts an unreadable block, and asks the peer for a control block, whose numbers show what was lost.
+    /// Counts an unreadable block, and asks the peer for a control block, whose numbers reveal what was lost.
     #[cold]
     fn note_unreadable(&mut self, id: LinkId, reason: Malformed) -> Malformed {
         if let Some(link) = self.links.get_mut(id) {
@@ -216,7 +217,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         pipes.event(Event::Malformed { peer, reason });
     }
 
-    /// Returns a block to its owner: the peer, or with posted arrival the transport, for the next block.
+    /// Returns a block to its owner: the peer or, with posted arrival, the transport, for the next block.
     #[inline]
     pub(super) fn give_back(&mut self, id: LinkId, block: ArrivedBlock) {
         if self.umb.index_of(&block).is_none() && !self.links.is_posted(id) {
@@ -231,7 +232,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     #[inline(always)]
     pub(super) fn return_to(&mut self, peer: NodeId, block: ArrivedBlock) {
         if let Err(refused) = self.transport.submit(Op::Return { peer, block }) {
-            // By contract a return is refused only when the peer has failed, and its memory is then the transport's concern.
+            // By contract, a return is refused only if the peer has failed; the block's memory is then the transport's concern.
             self.counters.lost_returns += 1;
             if !matches!(refused.op, Op::Return { .. }) {
                 self.handed_back(refused.op);
@@ -239,8 +240,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The transport has handed back a different block than the one it refused. A block of ours goes where its row of UMBInfo-Tab
-    /// says; any other is dropped.
+    /// Handles a transport that hands back a different block than the one it refused. A block of this node goes where its row of
+    /// UMBInfo-Tab assigns it; any other is dropped.
     #[cold]
     pub(super) fn handed_back(&mut self, op: Op) {
         match op {
@@ -254,7 +255,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.post_again(link);
             }
             Op::Return { block, .. } => {
-                // A peer's block can only be returned through the operation that it came with.
+                // A peer's block can be returned only by the operation that carries it.
                 self.counters.foreign_tokens += 1;
                 if let Ok(index) = self.umb.take_back(block) {
                     let link = self.note_unposted(index);
@@ -265,7 +266,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The transport will not take blocks for the peer: the link counts as failed from the next poll on.
+    /// The transport accepts no more blocks for the peer: the link fails at the next poll.
     pub(super) fn give_up(&mut self, id: LinkId) {
         self.links.mark(id, Work::FAIL);
     }
@@ -281,13 +282,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if !was_down {
             link.fail();
         }
-        // It may become known only after the link went down that the peer has ended.
+        // That the peer has ended may become known only after the link went down.
         self.agreement.link_down(self.now, peer, ended);
         self.wake_agreement();
         if was_up {
             self.leave_peer(id, pipes);
         } else if !was_down {
-            // Nothing was queued for the peer, but its data may have arrived before it was welcomed here.
+            // Nothing was queued for the peer, but data from it may have arrived before it was welcomed here.
             self.stop_streams(id, pipes);
             self.reserve_space(id);
             self.empty_control(id);
@@ -295,8 +296,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.vacate_unused(id);
     }
 
-    /// The link is up again. Rows get their initial space; deliveries of the old link, and blocks being returned to their writers,
-    /// keep theirs until they are released.
+    /// Restores a link that is up again. The rows get their initial space. Deliveries of the old link, and blocks being returned
+    /// to their writers, keep theirs until they are released.
     #[cold]
     fn link_restored(&mut self, id: LinkId, session: u32) {
         let own = self.links.own;
@@ -309,12 +310,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.config.is_open()
             && let Some(link) = self.links.get_mut(id)
         {
-            // A different process than before may be there.
+            // A different process may have taken the place.
             member = self.agreement.is_in() && self.agreement.is_member_there(peer);
             link.state.set_member(member);
         }
         self.wake_agreement();
-        // Control messages need no credit, but they need room to arrive in.
+        // Control messages need no credit, but they need blocks to arrive in.
         if posted {
             self.post(id);
         }
@@ -324,7 +325,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 }
 
-/// An admitted block, and how much credit its sender could use.
+/// An admitted block, with the amount of credit that its sender could use.
 enum Admitted {
     Data {
         label: Label,
@@ -334,18 +335,18 @@ enum Admitted {
         round: u32,
         wanted: u32,
     },
-    /// It belongs to another session, is a duplicate, or comes from a non-member.
+    /// The block belongs to another session, is a duplicate, or comes from a non-member.
     Stale,
 }
 
-/// Prefetches what follows the header of a block: each line written by another core takes about as long to fetch as everything done
-/// here with a block, and otherwise they would be waited for one by one.
+/// Prefetches the lines behind a block's header. Fetching a line written by another core takes about as long as all the
+/// processing of a block here, and without the prefetch the lines would be waited for one by one.
 #[inline(always)]
 fn fetch(bytes: &[u8]) {
     const LINE: usize = 64;
     let Some(last) = bytes.len().checked_sub(1) else { return };
     let [a, b, c, d] = [1, 2, 3, 4].map(|line| bytes.get(last.min(line * LINE)).copied().unwrap_or(0));
-    // Loads whose values nobody waits for.
+    // Loads whose results nothing waits for.
     core::hint::black_box(a ^ b ^ c ^ d);
 }
 
@@ -359,8 +360,8 @@ fn check_header(header: &BlockHeader, body: &[u8], from: NodeId, to: NodeId) -> 
     Ok(())
 }
 
-/// Checks what readers of an untrusted peer's block rely on: every CDU is whole, the number of messages matches the header, all are
-/// for the named part if there is one, a stream block has exactly one CDU, and relayed CDUs are on their route.
+/// Checks what readers of an untrusted peer's block rely on: every CDU is whole; the number of messages matches the header; if
+/// the header names a part, all messages are for it; a stream block has exactly one CDU; and relayed CDUs are on their route.
 fn check_body(
     header: &BlockHeader,
     body: &[u8],

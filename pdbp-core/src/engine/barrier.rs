@@ -1,4 +1,4 @@
-//! Barriers: each node tells the primary how far it has come, and the primary tells all when the last has arrived.
+//! Barriers. Each node reports its progress to the primary, which notifies all nodes once the last has arrived.
 
 use super::link::{Link, Links};
 use super::{Config, Engine};
@@ -10,17 +10,17 @@ use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// This node's progress. Barriers are numbered from 1, with wrap-around.
+/// This node's progress. Barriers are numbered from 1, and the numbers wrap around.
 #[derive(Debug, Default)]
 pub(super) struct Barrier {
     /// The last barrier that this node has arrived at, and the last that has completed.
     arrived: u32,
     passed: u32,
-    /// Whether only members are waited for, instead of all nodes.
+    /// Whether only members are waited for, rather than all nodes.
     open: bool,
-    /// A barrier that will not complete, as the primary last said, and the failed node that all wait for.
+    /// A barrier that will not complete, as last reported by the primary, and the failed node that everyone is waiting for.
     lost: Option<(u32, NodeId)>,
-    /// Whether this node was admitted while others may have passed barriers, and does not know which comes next.
+    /// Whether this node, admitted at a time when others may already have passed barriers, does not know which comes next.
     unknown: bool,
 }
 
@@ -40,13 +40,13 @@ impl Barrier {
         self.passed.wrapping_sub(generation) < u32::MAX / 2
     }
 
-    /// How far a node is beyond the last completed barrier.
+    /// By how many barriers a node is ahead of the last completed one.
     fn beyond(&self, arrived: u32) -> u32 {
         Some(arrived.wrapping_sub(self.passed)).filter(|n| *n < u32::MAX / 2).unwrap_or(0)
     }
 
-    /// This node has become primary without knowing which barrier is next, and learns that a node has arrived at one: those before
-    /// it have completed.
+    /// Called when this node has become primary without knowing which barrier is next, and learns that a node has arrived at one:
+    /// all barriers before it have completed.
     fn learn(&mut self, links: &mut Links<'_>, arrived: u32) {
         self.unknown = false;
         self.passed = arrived.saturating_sub(1);
@@ -58,7 +58,7 @@ impl Barrier {
             .for_each(|link| _ = link.tell(Control::Released { generation }));
     }
 
-    /// The same, if no other member knows either: there has been no barrier.
+    /// The same when no other member knows either: there has been no barrier.
     fn learn_of_none(&mut self, links: &mut Links<'_>) {
         let own = links.own;
         let knows = |link: &Link| link.id != own && link.state.is_member() && !link.asks_barrier;
@@ -67,14 +67,14 @@ impl Barrier {
         }
     }
 
-    /// The primary says that barrier `generation` has completed.
+    /// Notes that, according to the primary, barrier `generation` has completed.
     pub(super) fn release(&mut self, generation: u32) {
         if generation.wrapping_sub(self.passed) < u32::MAX / 2 {
             self.passed = generation;
         }
     }
 
-    /// Primary: a node has arrived at barrier `generation`.
+    /// Primary: notes that a node has arrived at barrier `generation`.
     pub(super) fn note_arrival(&mut self, links: &mut Links<'_>, id: LinkId, generation: u32) {
         if self.unknown {
             self.learn(links, generation);
@@ -87,12 +87,12 @@ impl Barrier {
         self.pass(links);
     }
 
-    /// Primary: completes barriers that everybody who is waited for has arrived at, and announces them.
+    /// Primary: completes the barriers at which everyone who counts has arrived, and announces them.
     fn pass(&mut self, links: &mut Links<'_>) {
         let counts = |link: &&Link| !self.open || link.state.is_member();
         let all = links.iter().filter(counts).map(|link| self.beyond(link.arrived)).min().unwrap_or(0);
         self.passed = self.passed.wrapping_add(all);
-        // Includes nodes that missed it because the primary that announced it has failed.
+        // Includes nodes that missed the announcement because the primary that made it has failed.
         let (generation, own) = (self.passed, links.own);
         for link in links.iter_mut().filter(|link| link.id != own) {
             if all > 0 || (generation != 0 && link.arrived == generation) {
@@ -102,17 +102,17 @@ impl Barrier {
         self.tell_lost(links);
     }
 
-    /// The primary says that barrier `generation` will not complete.
+    /// Notes that, according to the primary, barrier `generation` will not complete.
     pub(super) fn note_lost(&mut self, generation: u32, node: NodeId) {
         self.lost = Some((generation, node));
     }
 
-    /// The failed node without which no further barrier completes, as the primary has said.
+    /// The failed node without which, according to the primary, no further barrier completes.
     fn lost(&self) -> Option<NodeId> {
         self.lost.filter(|(generation, _)| !self.has_passed(*generation)).map(|(_, node)| node)
     }
 
-    /// Primary: tells those that wait at the next barrier which node failed before it arrived there.
+    /// Primary: tells the nodes waiting at the next barrier which node failed before arriving there.
     fn tell_lost(&self, links: &mut Links<'_>) {
         if self.open {
             return;
@@ -126,7 +126,7 @@ impl Barrier {
         }
     }
 
-    /// A new primary was elected: it has been told nothing yet.
+    /// Starts the term of a new primary, to which nothing has been reported yet.
     fn start_term(&self, links: &mut Links<'_>) {
         let own = links.own;
         for link in links.iter_mut().filter(|link| link.id != own) {
@@ -136,22 +136,22 @@ impl Barrier {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Arrives at the next barrier; [`barrier_passed`](Self::barrier_passed) says when it has completed. Call once per node and
-    /// barrier; in an open cluster ([`Config::voters`]) not before [`is_ready`](Self::is_ready).
+    /// Arrives at the next barrier and returns its number; [`barrier_passed`](Self::barrier_passed) reports its completion. Call
+    /// this once per node and barrier and, in an open cluster ([`Config::voters`]), not before [`is_ready`](Self::is_ready).
     pub fn arrive(&mut self) -> u32 {
         self.barrier.arrived = self.barrier.arrived.wrapping_add(1);
         self.say_arrival();
         self.barrier.arrived
     }
 
-    /// Whether all nodes have arrived at barrier `generation`; in an open cluster, all that were members when the last of them
-    /// arrived.
+    /// Whether all nodes have arrived at barrier `generation`. In an open cluster, only those that were members when the last of
+    /// them arrived count.
     pub fn barrier_passed(&self, generation: u32) -> bool {
         self.barrier.has_passed(generation)
     }
 
-    /// Nodes that have not arrived at barrier `generation`, as far as this node knows. The primary knows all of them; other nodes
-    /// name a failed one or the primary or, if there is none, the masters that could be it.
+    /// Returns the nodes that have not arrived at barrier `generation`, to this node's knowledge. The primary knows all of them.
+    /// Other nodes name a failed node, or else the primary or, if there is none, the masters that could become it.
     pub fn barrier_missing(&self, generation: u32) -> impl Iterator<Item = NodeId> {
         let (me, master) = (self.config.node, self.master());
         let lost = self.barrier.lost().filter(|node| self.has_failed(*node));
@@ -174,20 +174,20 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.barrier.note_arrival(&mut self.links, own, generation);
             }
             Some(master) => self.tell(self.links.id(master), Control::Arrived { generation }),
-            // It is told of the next one.
+            // The next primary will be told.
             None => {}
         }
     }
 
-    /// A link has failed: it may lead to the node that all others wait for.
+    /// Handles the failure of a link, which may lead to the node that all others wait for.
     pub(super) fn note_lost_link(&mut self) {
         if self.is_master() {
             self.barrier.tell_lost(&mut self.links);
         }
     }
 
-    /// A node has come or gone: where members are waited for, its earlier arrivals no longer count, and it may be the one that all
-    /// others wait for.
+    /// Handles the arrival or departure of a node. In an open cluster, its earlier arrivals no longer count, and it may be the
+    /// node that all others wait for.
     pub(super) fn count_members(&mut self, node: NodeId) {
         if !self.barrier.open {
             return;
@@ -201,18 +201,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// This node is not a member: if others do not wait for it, it does not know which barrier they reach.
+    /// This node is no longer a member. If others do not wait for it, it no longer knows which barrier they have reached.
     pub(super) fn leave_barriers(&mut self) {
         self.barrier.unknown = self.barrier.open;
     }
 
-    /// This node was admitted: if others did not wait for it meanwhile, it asks which barrier is next.
+    /// This node was admitted. If others did not wait for it in the meantime, it asks which barrier is next.
     pub(super) fn ask_barrier(&mut self) {
         self.barrier.unknown = self.barrier.open && !self.is_master();
         self.say_arrival_again();
     }
 
-    /// Primary: a node asks which barrier is next. It is a member, so none completes until it has arrived.
+    /// Primary: answers a node that asks which barrier is next. The node is a member, so no barrier completes until it has
+    /// arrived.
     pub(super) fn asked_for_barrier(&mut self, id: LinkId) {
         if !self.barrier.unknown {
             let generation = self.barrier.passed;
@@ -224,19 +225,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.barrier.learn_of_none(&mut self.links);
     }
 
-    /// The primary says that barrier `generation` has completed.
+    /// Handles the primary's report that barrier `generation` has completed.
     pub(super) fn released(&mut self, generation: u32) {
         self.barrier.release(generation);
         let was_unknown = core::mem::take(&mut self.barrier.unknown);
         if self.barrier.open && self.barrier.has_passed(self.barrier.arrived) {
-            // Others have passed barriers while this node was not a member.
+            // Others passed barriers while this node was not a member.
             self.barrier.arrived = self.barrier.passed;
         } else if was_unknown {
             self.say_arrival();
         }
     }
 
-    /// The primary may not know that this node waits at a barrier.
+    /// Repeats this node's arrival: the primary may not know that it is waiting at a barrier.
     pub(super) fn say_arrival_again(&mut self) {
         if self.barrier.unknown {
             if let Some(master) = self.master() {
@@ -249,7 +250,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A new primary was elected: it is told where this node is; if it is this node, it knows of nobody yet.
+    /// Handles the election of a new primary: reports to it where this node is. If this node is the primary, it knows nothing of
+    /// the others yet.
     pub(super) fn restart_barrier(&mut self) {
         self.barrier.start_term(&mut self.links);
         if self.barrier.unknown && self.is_master() {

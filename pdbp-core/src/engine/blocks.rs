@@ -30,7 +30,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Blocks for Engine<'_, T, M, P
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// The lane for messages to a node, in an outbox that has one lane per link and one for the node itself
+    /// Returns the lane for messages to a node, in an outbox that has one lane per link and one for the node itself
     /// ([`Config::rows`](super::Config::rows)).
     ///
     /// # Errors
@@ -44,13 +44,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(Hop::by_link(id.index(), dest, via))
     }
 
-    /// Whether no messages go by relays, so that all messages of a link are for one node, by the [lane](Hop::to_node) of that.
+    /// Whether no messages are relayed. All messages on a link are then for one node, and use [its lane](Hop::to_node).
     #[inline]
     pub(crate) fn is_direct(&self) -> bool {
         !self.links.topology.is_grid()
     }
 
-    /// Submits blocks of forwarded messages that are due.
+    /// Submits the blocks of forwarded messages that are due.
     pub(super) fn flush_relayed(&mut self, due: Due) -> u32 {
         let (mut flushed, mut at) = (0, 0);
         loop {

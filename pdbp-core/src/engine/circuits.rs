@@ -1,21 +1,21 @@
-//! Streams of other nodes, at their relay.
+//! Streams of other nodes, as handled by their relay.
 //!
 //! ```text
 //!  source: pipe g ──▶ relay: MTA(source's link, g) ─ circuit c ─▶ destination: MTA(relay's link, c) ──▶ private pipe
 //!             ◀── StreamAnswer ──┘
 //! ```
 //!
-//! The first segment of a stream takes a circuit of the link from its relay to its destination, the last one returns it; in
+//! The first segment of a stream takes a circuit of the link from its relay to its destination, and the last one returns it. In
 //! between, the relay copies each block into one of the row to the destination, as it does with messages. So neither relay nor
-//! destination needs a table of all nodes: the relay identifies a stream by its pipe at the source, the destination by its circuit.
-//! The relay tells the source whether there was a circuit; without one the stream is stopped, since a block waiting for a circuit
-//! would hold up those that are to free one. Both ends of a link know what ends a stream:
+//! destination needs a table of all nodes: the relay identifies a stream by its pipe at the source, and the destination by its
+//! circuit. The relay reports to the source whether a circuit was free. Without one, the stream is stopped, since a block waiting
+//! for a circuit would hold up the very blocks that free one. Both ends of a link know what ends a stream:
 //!
-//! * Its writer gives it up: the last segment says so, as that of any other stream ([`close_stream`](Engine::close_stream)).
-//! * The link to its source is down, or its source has begun another stream with the same pipe: the destination gets a last
-//!   segment, given up.
-//! * The link to its destination is down: its source is told that it is stopped.
-//! * The relay is down: both have lost their link to it.
+//! * Its writer gives it up: the last segment says so, as with any other stream ([`close_stream`](Engine::close_stream)).
+//! * The link to its source goes down, or the source begins another stream with the same pipe: the relay sends the destination a
+//!   last segment marked as aborted.
+//! * The link to its destination goes down: the relay notifies the source that the stream is stopped.
+//! * The relay goes down: both ends lose their link to it.
 
 use super::receiving::Routed;
 use super::relaying::NextHop;
@@ -29,14 +29,14 @@ use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, OpenBlock};
 
-/// The link by which a stream arrives, and its pipe or circuit there.
+/// The link on which a stream arrives, and the number of its pipe or circuit there.
 type Place = (LinkId, u16);
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// The next hop of a block of a stream that arrived from the node `from`.
+    /// Returns the next hop of a stream block that arrived from the node `from`.
     pub(super) fn next_hop_of_segment(&self, block: &Delivery, group: u16, from: NodeId) -> NextHop {
         let via = train_of(block).and_then(|(_, train, _)| train.via());
-        // Streams of the peer itself have pipes; those that it forwards have circuits.
+        // Streams of the peer itself have pipes; those that the peer forwards have circuits.
         match self.links.topology.next_hop(via, from) {
             NextHop::Here(source) if self.streams.is_circuit(group) == via.is_some() => NextHop::Here(source),
             NextHop::Relay(via) if !self.streams.is_circuit(group) => NextHop::Relay(via),
@@ -44,7 +44,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Forwards a segment, whole, when there is room for it.
+    /// Forwards a whole segment once there is room for it.
     pub(super) fn relay_segment(
         &mut self,
         block: &Delivery,
@@ -78,7 +78,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let circuit = relayed.circuit;
         let Ok(mut out) = self.open_row(next, via.dest) else { return Routed::Blocked };
         if !out.copy_segment(bytes) {
-            // Too long for a block of this node: the sender's blocks are larger.
+            // Too long for this node's blocks: the sender's are larger.
             self.submit(out);
             self.note_malformed(via.origin, Malformed::Length, pipes);
             self.stop_relaying(place);
@@ -100,7 +100,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Routed::Done
     }
 
-    /// Gives a new stream its circuit, or stops it. `false`: the previous stream of the pipe has not ended yet.
+    /// Gives a new stream its circuit, or stops the stream. Returns `false` if the previous stream of the pipe has not ended yet.
     fn begin_relaying(
         &mut self,
         place: Place,
@@ -111,7 +111,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ) -> bool {
         let next = self.links.id(via.dest);
         if self.streams.relayed(place.0, place.1).is_some_and(|p| (p.number, p.next) == (number, next)) {
-            // It waits for room.
+            // It is waiting for room.
             return true;
         }
         if !self.end_relayed(place) {
@@ -131,8 +131,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         true
     }
 
-    /// Ends the stream relayed from a pipe, if any, because the pipe has a new one. `false`: its destination or its source has not
-    /// been told yet.
+    /// Ends the stream relayed from a pipe, if any, because the pipe has a new one. Returns `false` if its destination or its
+    /// source has not been notified yet.
     pub(super) fn end_relayed(&mut self, place: Place) -> bool {
         let gone = !self.links.is_up(place.0);
         let Some(relayed) = self.streams.relayed(place.0, place.1) else { return true };
@@ -146,7 +146,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.break_stream(place)
     }
 
-    /// Tells the destination of a broken stream. `false`: there is no room for that now.
+    /// Notifies the destination of a broken stream. Returns `false` if there is no room for that now.
     fn break_stream(&mut self, place: Place) -> bool {
         let broken = self.streams.relayed(place.0, place.1).filter(|p| p.stage == Stage::Broken);
         let Some(&mut Relayed { number, next, circuit, source, dest, segment, .. }) = broken else {
@@ -168,7 +168,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         true
     }
 
-    /// Tells readers of broken or aborted streams, as far as there is room.
+    /// Notifies readers of broken or aborted streams, as long as there is room.
     pub(super) fn break_streams(&mut self) -> u32 {
         if !core::mem::take(&mut self.breaking) {
             return 0;
@@ -187,7 +187,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// Stops a stream that this node cannot relay; its source and its destination are told.
+    /// Stops a stream that this node cannot relay; its source and its destination will be notified.
     fn stop_relaying(&mut self, place: Place) {
         let Some(relayed) = self.streams.relayed(place.0, place.1) else { return };
         (relayed.stage, relayed.answer) = (Stage::Broken, Some(false));
@@ -201,7 +201,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Stops all streams relayed to an unreachable peer; their sources are told.
+    /// Stops all streams relayed to an unreachable peer; their sources will be notified.
     pub(super) fn stop_streams_to(&mut self, to: LinkId) {
         if !self.links.topology.is_grid() {
             return;
@@ -227,7 +227,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             match &mut entry.carried {
                 Carried::Nothing => continue,
                 Carried::Local(mapping) => pipes.event(Event::StreamBroken { mapping: *mapping }),
-                // The source can no longer be told, the destination can.
+                // The source can no longer be notified, but the destination can.
                 Carried::Relayed(relayed)
                     if relayed.stage == Stage::Open || relayed.stage == Stage::Broken =>
                 {
@@ -244,7 +244,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         pipes.event(Event::LinkEnded { peer });
     }
 
-    /// Frees the entry of a stream that has ended, once its source has been told.
+    /// Frees the entry of a stream that has ended, once its source has been notified.
     fn forget_relayed(&mut self, place: Place) {
         if let Some(entry) = self.streams.entry(place.0, place.1) {
             forget(entry);
@@ -252,7 +252,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 }
 
-/// Packs the answers owed to the source of a row's streams. `false`: there is not enough room for all of them.
+/// Packs the answers owed to the sources of a row's streams. Returns `false` if there is not enough room for all of them.
 pub(super) fn answer_streams(row: &mut [StreamEntry], mut pack: impl FnMut(&Control) -> bool) -> bool {
     for (entry, group) in row.iter_mut().zip(0..) {
         let (number, taken) = match &entry.carried {
@@ -273,7 +273,7 @@ pub(super) fn answer_streams(row: &mut [StreamEntry], mut pack: impl FnMut(&Cont
     true
 }
 
-/// Answers about a row's streams may have been lost: they are owed again. Returns whether there are any.
+/// Notes that answers about a row's streams may have been lost and are owed again. Returns whether there are any.
 pub(super) fn answer_again(row: &mut [StreamEntry]) -> bool {
     let mut some = false;
     for entry in row.iter_mut() {
@@ -297,12 +297,12 @@ fn forget(entry: &mut Carried) {
     }
 }
 
-/// Whether a block says that a stream was aborted and has no data that could be lost.
+/// Whether a block only reports that a stream was aborted, with no data that could be lost.
 pub(super) fn is_bare_end(header: &BlockHeader, train: &Train<'_>) -> bool {
     header.class() == BlockClass::Stream && header.has(flag::ABORTED) && train.data().is_empty()
 }
 
-/// Header, train and body of a stream block, which holds exactly one train.
+/// Returns the header, the train and the body of a stream block, which holds exactly one train.
 fn train_of(block: &Delivery) -> Option<(&BlockHeader, Train<'_>, &[u8])> {
     let (header, body) = (block.block(), block.bytes());
     let body = body.get(..header.length())?;

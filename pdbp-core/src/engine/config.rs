@@ -11,17 +11,17 @@ use crate::transport::Capabilities;
 /// Whether blocks carry a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
-    /// The transport is trusted to keep bytes as they are.
+    /// The transport is trusted to deliver bytes unchanged.
     Off,
-    /// CRC-32 of header and body of every block; a block whose bytes changed on the way is refused.
+    /// CRC-32 of the header and body of every block. A block whose bytes changed on the way is refused.
     On,
 }
 
-/// Sizes and times. Values marked *protocol* must be the same on all nodes of a cluster; nodes compare them when they meet
-/// ([`Setting`](super::Setting)). The same holds for the lengths of [`Storage`](super::Storage)'s tables `parts` and
-/// `agreement.log`. All other values are the node's own.
+/// Sizes and times. Values marked *protocol* must be the same on all nodes of a cluster, and nodes compare them when they meet
+/// ([`Setting`](super::Setting)). The same holds for the lengths of the tables `parts` and `agreement.log` in
+/// [`Storage`](super::Storage). Each node chooses all other values for itself.
 ///
-/// [`Config::new`] gives values that work together; any field may be changed:
+/// [`Config::new`] sets values that work together; any field may be changed:
 ///
 /// ```
 /// use pdbp_core::{Config, id::NodeId};
@@ -40,51 +40,52 @@ pub struct Config {
     pub nodes: u16,
     /// Name of this node in NTA.
     pub name: Name,
-    /// Payload bytes of a block, its header excluded. Protocol: the peer must have room for a block.
+    /// Payload bytes of a block, excluding its header. Protocol: the peer must have room for a block.
     pub body: usize,
-    /// Maximum number of elements of a row (N). For this node's rows: peers are told what credit they have.
+    /// Maximum number of elements of a row (N). Applies to this node's rows; peers learn their credit from it.
     pub row: u32,
     /// Initial number of real elements in every row of this node (m).
     pub initial: u32,
-    /// Blocks reserved for control messages, divided among the links: at least [one for each](Self::least_control_blocks).
+    /// Blocks reserved for control messages and shared out among the links: at least [one for each](Self::least_control_blocks).
     pub control_blocks: u32,
-    /// Maximum number of free blocks that hold copies of unread short deliveries, so that a few parts that read late do not stop all
-    /// others that the same node sends to. While unread blocks use more than half of a link's credit, a delivery of up to a sixteenth
-    /// of a block is copied, and its block is returned. Each copy block takes 4 KiB of [`Storage`](super::Storage). 0 in the memory of
-    /// [`embed`](crate::embed).
+    /// Maximum number of free blocks used to hold copies of unread short deliveries, so that a few parts that read late do not
+    /// block all others to which the same node sends. While unread blocks use more than half of a link's credit, a delivery of up
+    /// to a sixteenth of a block is copied, and its block is returned. Each copy block takes 4 KiB of
+    /// [`Storage`](super::Storage). 0 in the memory of [`embed`](crate::embed).
     pub copy_blocks: u16,
     /// Maximum number of parts on this node, at most [`MOST_PARTS`](Self::MOST_PARTS).
     pub local_parts: u16,
     /// Number of private pipes of this node.
     pub private_pipes: u16,
-    /// Number of public stream pipes of *each* node. With relays also the number of streams that may go from one relay to one
-    /// destination at a time. Protocol: pipes are named by number.
+    /// Number of public stream pipes of *each* node. With relays, also the number of simultaneous streams from one relay to one
+    /// destination. Protocol: pipes are identified by number.
     pub stream_pipes: u16,
     /// Nanoseconds after which a block of relayed messages leaves even if it is not full; see [`outbox`](crate::outbox).
     pub flush_after: u64,
-    /// Nanoseconds between two checks by the policy for rows that could give space back.
+    /// Nanoseconds between the policy's checks for rows that could give space back.
     pub interval: u64,
-    /// Checksums on sent blocks. Received blocks are checked if they carry one, whatever is set here.
+    /// Checksums on sent blocks. Received blocks that carry one are checked regardless of this setting.
     pub checksum: Checksum,
-    /// Nodes that may become primary master: those with an index below this. Protocol.
+    /// Nodes with an index below this may become primary master. Protocol.
     pub masters: u16,
     /// Nanoseconds for which a node may rely on its tables without news from the primary, and after which (plus an eighth) it is
-    /// declared down; 0: only transports report failures. Protocol: a node relies on what others have promised.
+    /// declared down. 0: only transports report failures. Protocol: a node relies on promises made by others.
     pub lease: u64,
-    /// Nanoseconds that a standby waits before it campaigns; more than a round trip. Protocol: candidates wait staggered.
+    /// Nanoseconds that a standby waits before it campaigns; must exceed a round trip. Protocol: candidates wait for staggered
+    /// times.
     pub patience: u64,
-    /// Nodes with an index below this vote on the tables; the others are learners, any number of which may come and go. From
-    /// [`masters`](Self::masters) to [`nodes`](Self::nodes). With fewer than `nodes` the cluster is *open*: `nodes` is its number
-    /// of places, and barriers wait for members only. See [`agreement`]. Protocol.
+    /// Nodes with an index below this vote on the tables. The others are learners, any number of which may come and go. From
+    /// [`masters`](Self::masters) to [`nodes`](Self::nodes). With fewer than `nodes`, the cluster is *open*: `nodes` is its
+    /// number of places, and barriers wait for members only. See [`agreement`]. Protocol.
     pub voters: u16,
-    /// Which nodes have links, and how messages are routed between the others. Protocol.
+    /// Which nodes have links, and how messages are routed between nodes without one. Protocol.
     pub routing: Routing,
-    /// Whether the node starts together with all others, founds a cluster alone, or must be admitted: because it joins later, or
-    /// was restarted while the others went on.
+    /// Whether the node starts together with all others, founds a cluster alone, or must be admitted because it joins later or
+    /// was restarted while the others kept running.
     pub start: Start,
 }
 
-/// A value that cannot work, and what would.
+/// A value that cannot work, with the value or bound that would.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -106,7 +107,7 @@ pub enum ConfigError {
         /// Control blocks.
         control: u32,
     },
-    /// More parts than part numbers can distinguish when they wrap around; this many.
+    /// More parts (this many) than part numbers can distinguish when they wrap around.
     LocalParts(u16),
     /// Too few blocks for the initial space of all rows and the control blocks.
     Blocks {
@@ -131,7 +132,7 @@ pub enum ConfigError {
         /// The capacity needed: [`Config::LEAST_CAPACITY`].
         need: usize,
     },
-    /// Settings that the agreement cannot work with.
+    /// Settings with which the agreement cannot work.
     Agreement(agreement::SettingsError),
     /// A slice of [`Storage`](super::Storage) is shorter than the configuration requires.
     Storage {
@@ -142,7 +143,7 @@ pub enum ConfigError {
         /// The length it needs.
         need: usize,
     },
-    /// The transport serves another node, another number of nodes, or shorter blocks only.
+    /// The transport serves a different node or number of nodes, or carries only shorter blocks.
     Transport {
         /// The longest block that the transport carries.
         largest_block: usize,
@@ -201,9 +202,9 @@ impl core::fmt::Display for ConfigError {
 impl core::error::Error for ConfigError {}
 
 impl Config {
-    /// Node `node` of `nodes`, with values that suit a small cluster: blocks of 4 KiB, rows of 8, no [copies](Self::copy_blocks),
-    /// 8 parts on a node, checksums, two masters, no leases, and a vote for each node. There is a control block for each link that a
-    /// node can have, whatever the [routing](Self::routing).
+    /// Creates the configuration of node `node` of `nodes`, with values that suit a small cluster: blocks of 4 KiB, rows of 8, no
+    /// [copies](Self::copy_blocks), 8 parts on a node, checksums, two masters, no leases, and a vote for each node. Reserves a
+    /// control block for each link that a node can have, whatever the [routing](Self::routing).
     pub fn new(node: NodeId, nodes: u16) -> Self {
         Self {
             node,
@@ -233,12 +234,12 @@ impl Config {
     pub const LEAST_BODY: usize = 256;
     /// The largest valid block body.
     pub const MOST_BODY: usize = 1 << 30;
-    /// The largest valid [`local_parts`](Self::local_parts): so that a reused slot gets a different number in messages.
+    /// The largest valid [`local_parts`](Self::local_parts): ensures that a reused slot gets a different number in messages.
     pub const MOST_PARTS: u16 = (1 << 15) - 1;
-    /// The smallest valid [capacity](crate::Transport::capacity) of a link: a block of data, and two of control.
+    /// The smallest valid [capacity](crate::Transport::capacity) of a link: one block of data and two of control.
     pub const LEAST_CAPACITY: usize = 1 + SPARE_PLACES as usize;
 
-    /// Checks that a transport is this node's, and carries its blocks.
+    /// Checks that a transport belongs to this node and carries its blocks.
     pub(super) fn check_transport(&self, transport: &Capabilities) -> Result<(), ConfigError> {
         let (largest_block, block) = (transport.largest_block, BLOCK_HEADER + self.body);
         if largest_block < block || transport.node != self.node || transport.nodes != self.nodes {
@@ -285,7 +286,7 @@ impl Config {
             masters: self.masters,
             lease: self.lease,
             patience: self.patience,
-            // If not all nodes have links, all have links to the masters.
+            // Where not all nodes have links to each other, all have links to the masters.
             reach: if self.topology().are_all() { agreement::Reach::All } else { agreement::Reach::Masters },
             voters: self.voters,
             start: self.start,
@@ -302,13 +303,13 @@ impl Config {
         Topology::new(self.routing, self.node, self.nodes, self.masters)
     }
 
-    /// The relay for messages to a node; `None` when there is a link.
+    /// Returns the relay for messages to a node; `None` if there is a link.
     pub fn relay_to(&self, dest: NodeId) -> Option<NodeId> {
         self.topology().relay_to(dest)
     }
 
-    /// Number of rows of SM and RM: one per link of this node, and one for itself. With [`Routing::Direct`] that is the number of
-    /// nodes.
+    /// Returns the number of rows of SM and RM: one per link of this node, and one for the node itself. With [`Routing::Direct`],
+    /// this is the number of nodes.
     pub fn rows(&self) -> usize {
         self.topology().len()
     }
@@ -323,7 +324,7 @@ impl Config {
         (self.rows() as u32).saturating_sub(1).max(1)
     }
 
-    /// Lanes of the engine's own outbox.
+    /// Number of lanes of the engine's own outbox.
     pub(super) fn relay_lanes(&self) -> usize {
         if self.routing == Routing::Direct { 0 } else { self.rows() }
     }
@@ -338,14 +339,14 @@ impl Config {
         self.rows() * self.row as usize
     }
 
-    /// Number of entries of MTA.
+    /// Returns the number of entries of MTA.
     pub fn streams(&self) -> usize {
         self.rows() * (usize::from(self.stream_pipes) + self.circuits())
     }
 
-    /// Number of streams of other nodes that a link carries at a time.
+    /// Number of streams of other nodes that a link can carry at a time.
     pub(super) fn circuits(&self) -> usize {
-        // Their numbers follow those of the pipes, and have 16 bits.
+        // Circuit numbers follow the pipe numbers, and have 16 bits.
         let (pipes, most) = (usize::from(self.stream_pipes), usize::from(u16::MAX));
         if self.routing == Routing::Direct { 0 } else { pipes.min(most - pipes) }
     }
@@ -355,7 +356,7 @@ impl Config {
         usize::from(self.private_pipes) + usize::from(self.local_parts) + usize::from(self.stream_pipes)
     }
 
-    /// The longest message that travels in one block on any route.
+    /// Returns the length of the longest message that travels in one block on any route.
     pub fn longest_unsegmented(&self) -> usize {
         let extension = match self.routing {
             Routing::Direct => 0,

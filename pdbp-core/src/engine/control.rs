@@ -1,9 +1,9 @@
 //! Control traffic between engines: agreement on the tables, barriers and termination detection.
 //!
-//! Barriers and termination detection go through the primary master. Each kind of message has at most one instance in flight per
-//! link, so the queues are small and bounded; messages of the agreement are generated when a block has room for them. Under a new
-//! primary every node repeats what it is waiting for; after an unreadable control block both ends of the link repeat what may have
-//! been in it, or in its answers: see [`round`](super::round).
+//! Barriers and termination detection go through the primary master. At most one message of each kind is in flight per link, so
+//! the queues are small and bounded; messages of the agreement are generated when a block has room for them. Under a new primary,
+//! every node repeats whatever it is waiting for. After an unreadable control block, both ends of the link repeat everything that
+//! may have been in it, or in its answers: see [`round`](super::round).
 
 use super::termination::Count;
 use super::{Engine, Event, PrivatePipes};
@@ -26,31 +26,32 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.agreement.primary()
     }
 
-    /// The agreement on the tables: its epoch, its members, and how much of its log is applied.
+    /// The agreement on the tables: its epoch, its members, and how much of its log has been applied.
     pub fn agreement(&self) -> &agreement::Agreement<'_> {
         &self.agreement
     }
 
-    /// The members of the cluster, as far as this node knows, itself included; while it is not a member itself, those it knew last.
-    /// The members together declare nodes down and readmit them, so all of them see the same changes in the same order
+    /// Returns the members of the cluster known to this node, itself included; while it is not a member itself, those it last
+    /// knew. The members together declare nodes down and readmit them, so all of them see the same changes in the same order
     /// ([`Event::NodeUp`], [`Event::NodeDown`]).
     pub fn members(&self) -> impl Iterator<Item = NodeId> {
         let nodes = (0..usize::from(self.config.nodes)).map(NodeId::from_index);
         nodes.filter(|node| self.agreement.is_member(*node))
     }
 
-    /// Whether the tables of this node are reliable now: they lack no change that any node knows to be made.
+    /// Whether this node's tables are reliable now: they lack no change that any node knows to have been made.
     pub fn is_current(&self, now: crate::id::Time) -> bool {
         self.agreement.is_current(now)
     }
 
-    /// The agreement has something to do, and perhaps to say.
+    /// Notes that the agreement has something to do, and perhaps to send.
     pub(super) fn wake_agreement(&mut self) {
         self.stirred = true;
         self.agreement_due = Some(self.now);
     }
 
-    /// Data may go to the peer again. What the two told each other about barriers and termination may be lost.
+    /// Repeats control messages when data may go to the peer again: anything the two reported to each other about barriers and
+    /// termination may have been lost.
     pub(super) fn say_again(&mut self, id: LinkId) {
         self.stirred = true;
         if self.is_master() {
@@ -72,7 +73,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Lets the agreement do what is due, and acts on its events.
+    /// Lets the agreement do whatever is due, and acts on its events.
     fn advance_agreement(&mut self, pipes: &mut impl PrivatePipes) {
         let now = self.now;
         if !core::mem::replace(&mut self.begun, true) {
@@ -101,7 +102,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.follow_term();
     }
 
-    /// The members have admitted another node, or declared it down.
+    /// Handles the members' decision to admit another node or to declare it down.
     fn follow_member(&mut self, node: NodeId, member: bool, pipes: &mut impl PrivatePipes) {
         self.note_member(node, member, pipes);
         if !member {
@@ -111,7 +112,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         pipes.event(if member { Event::NodeUp { node } } else { Event::NodeDown { node } });
     }
 
-    /// A node has become a member, or has ceased to be one. Without a link to it, this node knows it through the agreement alone.
+    /// Handles a node that has become a member or has ceased to be one. Without a link to it, this node learns of that from the
+    /// agreement alone.
     fn note_member(&mut self, node: NodeId, member: bool, pipes: &mut impl PrivatePipes) {
         match self.links.id(node) {
             LinkId::NONE if member => pipes.event(Event::PeerRestored { peer: node }),
@@ -141,7 +143,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         pipes.event(Event::NodeUp { node: self.config.node });
     }
 
-    /// This node is not a member: it has no peers until it is readmitted, and then registers its parts anew.
+    /// This node is not a member. It has no peers until it is readmitted, and then registers its parts anew.
     fn expelled(&mut self, pipes: &mut impl PrivatePipes) {
         for peer in self.others() {
             self.note_member(peer, false, pipes);
@@ -151,14 +153,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         pipes.event(Event::Expelled);
     }
 
-    /// Whether [`advance_control`](Self::advance_control) may have something to do: checks two flags and a time, however many nodes
-    /// there are.
+    /// Whether [`advance_control`](Self::advance_control) may have something to do. Checks two flags and a time, regardless of
+    /// the number of nodes.
     #[inline]
     pub(super) fn is_stirred(&self) -> bool {
         self.stirred || self.agreement.has_news() || self.agreement_due.is_some_and(|at| at <= self.now)
     }
 
-    /// Takes the next steps that depend only on this node's state, and tells the host of parts that were forgotten.
+    /// Takes the next steps that depend only on this node's state, and notifies the host of forgotten parts.
     #[inline(never)]
     pub(super) fn advance_control(&mut self, pipes: &mut impl PrivatePipes) {
         self.advance_agreement(pipes);
@@ -204,7 +206,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             // The same in all rounds.
             SETTINGS => return self.read_protocol(peer, message, pipes),
             _ if matches!(control, Some(Control::Probe)) => return link.note_probe(),
-            // It has not learnt yet that it need not say more.
+            // The peer has not learnt yet that it need not send more.
             _ if link.state.is_incompatible() => return,
             _ if link.round.is_void(round) => return,
             _ if link.state.is_unknown() => {}
@@ -237,7 +239,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Control::Released { generation } if of_master => self.released(generation),
             Control::Lost { generation, node } if of_master => self.barrier.note_lost(generation, node),
             Control::QuietRequest { number } if is_master => self.termination.note_request(link, number),
-            // A node that has not heard from its primary for long answers too: it is not asked again.
+            // A node that has long not heard from its primary answers too: it will not be asked again.
             Control::CountRequest { wave } if primary.is_none_or(|node| node == from) => {
                 self.asked_for_count(id, wave, pipes);
             }
@@ -252,7 +254,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.stream_answered(from, (group, StreamNo(number)), taken, pipes);
             }
             Control::Room { to, number, dest, limit } => self.room_answered(to, number, dest, limit),
-            // From or for a former master; or this node does not know the master yet, and will be told again when it does.
+            // From or for a former master. Or this node does not know the master yet; it will be told again once it does.
             _ => self.counters.misdirected += u64::from(primary.is_some()),
         }
     }

@@ -17,29 +17,29 @@ use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, BlockState, SealedBlock};
 
-/// Kinds of messages that can wait at a time.
+/// Number of message kinds that can wait at a time.
 const KINDS: usize = 10;
-/// Part of a link's [capacity](Transport::capacity) that data leaves to control blocks. One would do for these to wait for nothing
-/// but polls of the peer; with two, the next one leaves while the first is on its way back.
+/// Places of a link's [capacity](Transport::capacity) that data leaves to control blocks. With one, control blocks would wait for
+/// nothing but polls of the peer; with two, the next one leaves while the first is on its way back.
 pub(super) const SPARE_PLACES: u32 = 2;
 
-/// What a peer is to be told, apart from messages of the agreement.
+/// Everything to be reported to a peer, apart from messages of the agreement.
 #[derive(Debug, Default)]
 pub(super) struct ControlQueue {
     /// At most one message of each kind.
     messages: Deque<Control, KINDS>,
-    /// The peer wants a control block, to see its numbers and its round.
+    /// Whether the peer has asked for a control block, to see its numbers and its round.
     pub(super) probed: bool,
-    /// Whether the peer was told this node's settings.
+    /// Whether the peer has been sent this node's settings.
     pub(super) introduced: bool,
-    /// Whether to tell it if streams that it sends through this node have a circuit.
+    /// Whether to report which of the peer's streams through this node have a circuit.
     pub(super) owes_answers: bool,
-    /// Whether to tell it if messages in segments have room.
+    /// Whether to report which messages in segments have room.
     pub(super) owes_rooms: bool,
 }
 
 impl ControlQueue {
-    /// Queues a message, replacing one of its kind. `false`: there is no room.
+    /// Queues a message, replacing one of the same kind. Returns `false` if there is no room.
     pub(super) fn push(&mut self, message: Control) -> bool {
         match self.messages.iter_mut().find(|m| m.command() == message.command()) {
             Some(before) => {
@@ -64,19 +64,19 @@ impl ControlQueue {
         self.messages.clear();
     }
 
-    /// A new session of the link begins.
+    /// Resets the queue when a new session of the link begins.
     pub(super) fn restart(&mut self) {
         *self = Self { owes_answers: self.owes_answers, ..Self::default() };
     }
 
-    /// Whether anything waits for the peer, messages of the agreement aside.
+    /// Whether anything waits to be sent to the peer, apart from messages of the agreement.
     pub(super) fn has_messages(&self) -> bool {
         !self.messages.is_empty() || self.owes_answers || self.owes_rooms
     }
 }
 
 impl Link {
-    /// Whether the peer is to be told something, or its credit. `idle`: there is nothing else to do.
+    /// Whether the peer is to be sent a message, or its credit. `idle`: nothing else is left to do.
     #[inline]
     fn wants_control(&self, idle: bool) -> bool {
         if !self.control.introduced && (self.send.waiting() > 0 || !self.state.is_unknown()) {
@@ -88,22 +88,22 @@ impl Link {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Sends waiting control messages, and credit that no other block carries. `idle`: there is nothing else to do.
+    /// Sends waiting control messages, and credit that no other block carries. `idle`: nothing else is left to do.
     #[inline(always)]
     pub(super) fn pump_control(&mut self, idle: bool) -> u32 {
         let news = self.agreement.has_news();
-        // Unless something has changed since no peer was to be told anything, a poll need not look at each link.
+        // Unless something has changed since the last time no peer needed anything, a poll need not check each link.
         if news || self.links.are_touched() { self.look_at_links(news, idle) } else { 0 }
     }
 
     #[inline(never)]
     fn look_at_links(&mut self, news: bool, idle: bool) -> u32 {
-        // A single flag tells whether the agreement has something to say to anybody.
+        // A single flag tells whether the agreement has a message for anyone.
         let talks = news && self.agreement.next_receiver(|_| true).is_some();
         let (mut wants, mut may_want) = (false, talks);
         for link in self.links.iter() {
             wants |= self.is_to_get_control(link, (idle, talks));
-            // Where blocks are posted there may be news once there is nothing else to do.
+            // On links with posted blocks, there may be news once nothing else is left to do.
             may_want |= !idle && link.posted && link.id != self.links.own;
         }
         if wants {
@@ -117,7 +117,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     #[inline(never)]
     fn send_controls(&mut self, (idle, talks): (bool, bool)) -> u32 {
-        // Links with low numbers must not take all blocks: it resumes after the link that got the last one.
+        // Links with low numbers must not take all the blocks, so this resumes after the link that got the last one.
         let (links, turn) = (self.links.len(), self.control_turn.min(self.links.len()));
         let mut worked = 0;
         for range in [turn..links, 0..turn] {
@@ -132,7 +132,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// The first of some links whose peer is to get a control block.
+    /// Returns the first link in a range whose peer is to get a control block.
     fn next_with_control(&self, range: Range<usize>, what: (bool, bool)) -> Option<LinkId> {
         let wants = |link: &&Link| self.is_to_get_control(link, what);
         self.links.range(range).iter().find(wants).map(|link| link.id)
@@ -152,7 +152,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     #[inline(never)]
     fn send_control(&mut self, id: LinkId, what: (bool, bool)) -> u32 {
         let mut worked = 0;
-        // The equal share of each link, at least 1. A link has no more than that in flight and queued, so there is a block for
+        // The equal share of each link, at least 1. A link never has more than that in flight and queued, so a block is left for
         // every link that has fewer: a peer that does not take its blocks holds up no other.
         let share = self.config.control_blocks / self.links.peers().max(1);
         for _ in 0..BUDGET {
@@ -169,8 +169,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// Whether live peers are still to be told something about tables, barriers or quiescence. A node that leaves keeps polling
-    /// until not.
+    /// Whether live peers still have to be notified about tables, barriers or quiescence. A node that leaves keeps polling until
+    /// this is `false`.
     pub fn has_news(&self) -> bool {
         let talks = self.agreement.has_news();
         self.links.iter().filter(|link| !link.state.is_down()).any(|link| {
@@ -180,7 +180,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         })
     }
 
-    /// Gives the transport the control blocks of a link that it refused before. `false`: it refuses them again.
+    /// Submits the control blocks of a link that the transport refused before. Returns `false` if it refuses again.
     fn flush_control_queue(&mut self, id: LinkId) -> bool {
         loop {
             match self.send_first(id, Link::next_control) {
@@ -191,7 +191,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Packs waiting control messages, as many as fit, into a control block, and queues it.
+    /// Packs waiting control messages, as many as fit, into a control block and queues it.
     fn fill_control(&mut self, id: LinkId, index: u32) {
         let Self { links, umb, agreement, tables, streams, rooms, config, protocol, .. } = self;
         let Some(link) = links.get_mut(id) else { return };
@@ -204,11 +204,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let pushed = packer.push(body, route, protocol.as_bytes());
             debug_assert!(pushed.is_ok(), "the smallest block has room for the settings");
         }
-        // As many as are sure to fit: a message taken from the agreement must be sent.
+        // Only as many as are sure to fit: a message taken from the agreement must be sent.
         let said = packer.messages() as usize;
         let taken = said * (2 * CDU_HEADER + size_of::<Protocol>());
         let most = said + body.len().saturating_sub(taken) / (MESSAGE + 2 * CDU_HEADER);
-        // Before the others, so that a node knows the primary before it gets anything else from it.
+        // Ahead of the others, so that a node knows the primary before it gets anything else from it.
         while (packer.messages() as usize) < most
             && let Some(message) = agreement.next_message(link.peer, tables)
         {

@@ -1,12 +1,13 @@
-//! Short deliveries are copied out of their blocks if their readers do not keep up.
+//! Copies short deliveries out of their blocks when their readers do not keep up.
 //!
-//! A message that was sent alone occupies a whole block until it has been read, and a peer may have only as many blocks here as it has
-//! credit. Without copies, a few parts that read late would stop all other parts that the same peer sends to, and its senders: for
-//! good, if one thread drives them or they wait for each other. So while unread blocks use more than half of a link's credit, and the
-//! row cannot grow, a delivery of up to a sixteenth of a block is copied, and its part gets the copy. The block is returned at once.
+//! A message sent alone occupies a whole block until it has been read, and a peer may have only as many blocks here as it has
+//! credit. Without copies, a few parts that read late would stop all other parts to which the same peer sends, and its senders:
+//! for good, if one thread drives them or they wait for each other. So while unread blocks use more than half of a link's credit,
+//! and the row cannot grow, a delivery of up to a sixteenth of a block is copied, and its part gets the copy. The block is
+//! returned at once.
 //!
-//! * Copies lie in free blocks of the UMB: at most [`copy_blocks`](crate::Config::copy_blocks), and no more than are left free for
-//!   rows. Without space the delivery is read in place, and an idle reader stops its sender as ever.
+//! * Copies are kept in free blocks of the UMB: at most [`copy_blocks`](crate::Config::copy_blocks), and no more than are left
+//!   free for rows. If there is no space, the delivery is read in place, and an idle reader stops its sender as usual.
 //! * A copy takes the place of its delivery in the private pipe, so order is kept; it counts as delivered when its block does.
 //! * Readers need not know: a copy has the header of its block, and is given back by [`release`](Engine::release).
 
@@ -21,16 +22,16 @@ use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, BlockState};
 
-/// In UMBInfo-Tab: a block that copies lie in.
+/// In UMBInfo-Tab: a block that holds copies.
 const COPY_ROW: u16 = u16::MAX - 1;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Blocks of the UMB that hold copies of short deliveries.
+    /// Returns the number of UMB blocks that hold copies of short deliveries.
     pub fn copy_blocks(&self) -> u32 {
         self.copies.held()
     }
 
-    /// Whether pieces of a block that has arrived on a link, and is counted there, are to be copied.
+    /// Whether to copy the pieces of a block that has arrived on a link and is already counted there.
     pub(super) fn copies_out(&self, id: LinkId, label: &Label) -> bool {
         let Some(link) = self.links.get(id) else { return false };
         if label.class == BlockClass::Control || label.length as usize > self.copies.longest() {
@@ -38,14 +39,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         let held = &link.recv.space;
         if id == self.links.own {
-            // Its blocks are those of the send row.
+            // Its blocks belong to the send row.
             return 2 * held.used() > link.send.space.real();
         }
         let is_full = held.vacant() <= kept(held.real());
         2 * held.used() > held.real() && (is_full || held.virtual_space() == 0)
     }
 
-    /// Offers a copy of a piece to a private pipe, as [`offer`](Self::offer) does the piece. `None` if there is no space for a copy.
+    /// Offers a private pipe a copy of a piece, as [`offer`](Self::offer) does with the piece itself. `None` if there is no space
+    /// for a copy.
     #[cold]
     #[inline(never)]
     pub(super) fn offer_copy(
@@ -88,7 +90,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         copies.copy(&slot.block, range, to.source, kind)
     }
 
-    /// Takes back a delivery of a copy. The last one of a block frees the block.
+    /// Takes back a delivery of a copy. The last delivery of a copy block frees the block.
     #[cold]
     #[inline(never)]
     pub(super) fn release_copy(&mut self, delivery: Delivery) {

@@ -11,7 +11,7 @@ use crate::pipe::StreamMapping;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A change of PTA was answered: the part is known (or no longer known) on every live node.
+    /// A requested change of PTA was answered: every live node now knows the part, or no longer knows it.
     Changed {
         /// The part.
         part: PartId,
@@ -25,8 +25,8 @@ pub enum Event {
         /// What was wrong.
         reason: Malformed,
     },
-    /// Messages for a part that does not exist or has no private pipe were discarded. An endpoint may combine those of several
-    /// blocks.
+    /// Messages for a part that does not exist or has no private pipe were discarded. An endpoint may combine the counts of
+    /// several blocks.
     Unroutable {
         /// The peer that sent them.
         peer: NodeId,
@@ -47,7 +47,7 @@ pub enum Event {
         /// The peer.
         peer: NodeId,
     },
-    /// The peer has another value of a setting that must be the same on all nodes. The link to it counts as failed.
+    /// The peer has a different value of a setting that must be the same on all nodes. The link to it counts as failed.
     SettingsDiffer(Disagreement),
     /// There is another primary master.
     NewMaster {
@@ -56,22 +56,23 @@ pub enum Event {
         /// Its term.
         epoch: Epoch,
     },
-    /// This node was declared down: it is no longer a member of the cluster, has no peers, and asks to be readmitted.
+    /// This node was declared down. It is no longer a member of the cluster, has no peers, and asks to be readmitted.
     Expelled,
-    /// The members have admitted a node: it is one of [`Engine::members`] again. All members are told, whether they have a link to
-    /// it or not. If it is this node: it is a member again, and others may have come or gone while it was not.
+    /// The members have admitted a node, which is one of [`Engine::members`] again. All members get this event, whether or not
+    /// they have a link to the node. For this node itself: it is a member again, and others may have come or gone in the
+    /// meantime.
     NodeUp {
         /// The node.
         node: NodeId,
     },
-    /// The members have declared a node down: it is no longer one of [`Engine::members`], and its parts are forgotten. All members
-    /// are told, whether they have a link to it or not; a link that fails for one of them alone is a
+    /// The members have declared a node down: it is no longer one of [`Engine::members`], and its parts are forgotten. All
+    /// members get this event, whether or not they have a link to the node. A link that fails for only one of them is a
     /// [`PeerFailed`](Self::PeerFailed).
     NodeDown {
         /// The node.
         node: NodeId,
     },
-    /// This node is the relay of two others, and cannot forward messages because its link to the second has failed.
+    /// This node is the relay between two others, and cannot forward messages because its link to the second has failed.
     NotPassedOn {
         /// The node that sent them.
         source: NodeId,
@@ -80,8 +81,8 @@ pub enum Event {
         /// Number of messages.
         messages: u32,
     },
-    /// A stream of this node goes no further: its relay has no room for another one to that destination, or has lost its link to
-    /// it. What the relay did not forward is lost.
+    /// A stream of this node was stopped at its relay, which has no room for another one to that destination or has lost its link
+    /// to it. Data that the relay did not forward is lost.
     StreamStopped {
         /// The part that sends it.
         part: PartId,
@@ -102,27 +103,27 @@ pub enum Event {
         /// The mapping tuple that was removed.
         mapping: StreamMapping,
     },
-    /// There is a trunk to another cluster. (Reported by a host that joins clusters, not by an engine.)
+    /// A trunk to another cluster is up. (Reported by a host that joins clusters, not by an engine.)
     ClusterUp {
         /// Its name.
         name: crate::tables::Name,
     },
-    /// The trunk to another cluster is down: its parts are unreachable, and what had not been handed on there comes back.
+    /// The trunk to another cluster is down. Its parts are unreachable, and messages not yet handed on there come back.
     ClusterDown {
         /// Its name.
         name: crate::tables::Name,
-        /// Messages that its gateway had taken without reporting that they were handed on, when it went without a farewell: some
-        /// may have arrived. They do not come back.
+        /// If the cluster's gateway went without a farewell: messages that it had taken without reporting that they were handed
+        /// on. Some may have arrived. They do not come back.
         in_doubt: u64,
     },
-    /// Parts were forgotten, or may have been: [`Engine::has_part`] says whether a part is still there. Reported before this node
+    /// Parts were forgotten, or may have been: [`Engine::has_part`] tells whether a part still exists. Reported before this node
     /// confirms that it has forgotten them.
     PartsForgotten {
-        /// The current [`Engine::recurrence`]. If it is not 0, part numbers are being reused, and ids must be looked up again before
-        /// anything is sent to them.
+        /// The current [`Engine::recurrence`]. If it is not 0, part numbers are being reused, and ids must be looked up again
+        /// before anything is sent to them.
         recurrence: u64,
     },
-    /// Writers should submit their open blocks: somebody asks whether all messages have been received, or a peer has failed. Blocks
-    /// opened before a failure come back, even if the link is up again by then.
+    /// Writers should submit their open blocks: a node has asked whether all messages have been received, or a peer has failed.
+    /// Blocks opened before a failure come back, even if the link is up again by then.
     FlushWanted,
 }

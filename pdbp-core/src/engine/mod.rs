@@ -1,7 +1,7 @@
 //! The engine of a node: rows, pipes, tables and transport combined.
 //!
-//! [`Engine::poll`] does a bounded amount of work and says when it wants to be called again; who calls it (a thread, the
-//! sender, another runtime's loop) and what time it is, is the host's business.
+//! [`Engine::poll`] does a bounded amount of work and returns when it wants to be called again. The host decides who calls it (a
+//! thread, the sender, another runtime's loop) and supplies the time.
 //!
 //! ```text
 //!  writer:  open ─▶ OpenBlock::push … ─▶ submit ─▶ SCBP row ─▶ poll: credit? ─▶ Transport      (see `outbox`)
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Most hosts use an [`Endpoint`](crate::Endpoint), which combines an engine with the state of its parts. A host that does all of
-//! that itself:
+//! this itself:
 //!
 //! ```
 //! use pdbp_core::cdu::{CduClass, Route};
@@ -81,32 +81,32 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **Credit.** Node j may have as many unreleased blocks at this node as RCBP_j has real elements; every block header tells
-//! the peer that number, the number of blocks released so far, and how many this node could use at the peer (*wanted*: under way or
-//! waiting). There is none before the two have found that their settings agree ([`Setting`]). When the first changes and no block
-//! is on its way, a block without a body carries it. So a reader that does not read stops its sender, in the sender's own memory,
-//! and nobody else. With [`Config::copy_blocks`] unread short messages do not even stop their sender: they are copied, and their blocks
-//! are returned.
+//! **Credit.** Node j may have as many unreleased blocks at this node as RCBP_j has real elements. Every block header reports to
+//! the peer that number, the number of blocks released so far, and how many blocks this node could use at the peer (*wanted*: in
+//! flight or waiting). A peer has no credit until both have found that their settings agree ([`Setting`]). When the credit
+//! changes and no other block is there to carry it, a block without a body does. So a reader that does not read stops its sender,
+//! in the sender's own memory, and nobody else. With [`Config::copy_blocks`], unread short messages do not even stop their
+//! sender: they are copied, and their blocks are returned.
 //!
-//! **Priorities.** Commands are packed into *urgent* blocks, which overtake waiting blocks in their row; one element of credit is
-//! kept for them once the row has four. Control messages need no credit; they use blocks reserved for them, and two places of each
-//! link's [capacity](Transport::capacity), so they never wait for data (see [`routing`](crate::routing)).
+//! **Priorities.** Commands are packed into *urgent* blocks, which overtake waiting blocks in their row; once a row has four
+//! elements of credit, one is reserved for them. Control messages need no credit. They use blocks reserved for them and two
+//! places of each link's [capacity](Transport::capacity), so they never wait for data (see [`routing`](crate::routing)).
 //!
-//! **Routing.** With [`Routing::Grid`](crate::Routing) a node has rows only for the nodes of its row and column in a grid, and
-//! forwards messages and streams of others: see [`routing`](crate::routing).
+//! **Routing.** With [`Routing::Grid`](crate::Routing), a node has rows only for the nodes of its own row and column in a grid,
+//! and forwards the messages and streams of others: see [`routing`](crate::routing).
 //!
-//! **Tables.** The primary master puts the changes of NTA and PTA in order, and the node that requested a change is answered once
-//! all members have applied it; a standby takes over when the primary fails, and a failed node is declared down by a change as
-//! well: see [`agreement`](crate::agreement). Nothing is sent to such a node, and what it sends is refused.
+//! **Tables.** The primary master orders all changes of NTA and PTA. The node that requested a change is answered once all
+//! members have applied it. A standby takes over when the primary fails, and a change also declares a failed node down: see
+//! [`agreement`](crate::agreement). Nothing is sent to such a node, and anything it sends is refused.
 //!
-//! **Failure.** What a node did not receive goes back to the parts that sent it, as deliveries of the kind
-//! [`Returned`](DeliveryKind::Returned); streams from it end. A transport may restore a link, and the members may readmit a node:
-//! then everything between the two starts over.
+//! **Failure.** Messages that a failed node did not receive go back to the parts that sent them, as deliveries of the kind
+//! [`Returned`](DeliveryKind::Returned); streams from that node end. A transport may restore a link, and the members may readmit
+//! a node; everything between the two then starts over.
 //!
-//! **Stopping.** Dropping the engine frees everything. But while open blocks or deliveries are out, its transport is left in place
-//! (leaked), and so is its memory while anybody has a token of one of its blocks, including a transport that keeps one beyond its
-//! own end. So no token ever dangles. Deliveries are counted before the host has them: a host that panics, or hands back something
-//! else, cannot make the count too low.
+//! **Stopping.** Dropping the engine frees everything. However, while open blocks or deliveries are still out, the transport is
+//! left in place (leaked); and the memory is left in place while anyone holds a token of one of its blocks, including a transport
+//! that keeps one beyond its own end. So no token ever dangles. Deliveries are counted before the host has them: a host that
+//! panics, or hands back something else, cannot make the count too low.
 
 mod arrivals;
 mod barrier;
@@ -173,18 +173,18 @@ pub use superstep::{Superstep, SuperstepError};
 
 /// In UMBInfo-Tab: a block reserved for control messages.
 const CONTROL_ROW: u16 = u16::MAX;
-/// Maximum completions, and blocks of a row, handled in one poll.
+/// Maximum number of completions, and of blocks of a row, handled in one poll.
 const BUDGET: usize = 64;
 
-/// Takes what has arrived. Implemented by the host, with a queue per private pipe.
+/// Receives deliveries and events. Implemented by the host, with a queue per private pipe.
 pub trait PrivatePipes {
     /// Puts a delivery into a private pipe.
     ///
     /// # Errors
-    /// The delivery, if the pipe is full; it is offered again in a later poll. Later blocks of the same peer wait behind it.
+    /// The delivery, if the pipe is full. It is offered again in a later poll, and later blocks of the same peer wait behind it.
     fn deliver(&mut self, pipe: PipeId, delivery: Delivery) -> Result<(), Delivery>;
 
-    /// Takes an event. Ignored by default.
+    /// Handles an event. Ignored by default.
     fn event(&mut self, event: Event) {
         let _ = event;
     }
@@ -193,9 +193,9 @@ pub trait PrivatePipes {
 /// The result of a poll.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
-    /// Blocks moved, delivered or returned. If 0, there was nothing to do.
+    /// Number of blocks moved, delivered or returned. If 0, there was nothing to do.
     pub worked: u32,
-    /// When to call again at the latest, if nothing happens before.
+    /// The latest time for the next call, unless something happens earlier.
     pub next: Option<Time>,
 }
 
@@ -210,13 +210,13 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     space: space::Space<'a, P>,
     /// RM.
     rm: ManagedSlice<'a, Element>,
-    /// Short messages out of RM whose parts do not keep up.
+    /// Copies of short messages whose parts do not keep up, made so that their blocks can leave RM.
     copies: Copies<'a>,
     /// Unused blocks for control messages.
     control_blocks: Queue,
-    /// The link that the next round of control messages begins with.
+    /// The link at which the next round of control messages begins.
     control_turn: usize,
-    /// Open blocks of messages that it forwards, one for each link.
+    /// Open blocks of forwarded messages, one for each link.
     relayed: Outbox<'a>,
     tables: Tables<'a>,
     agreement: Agreement<'a>,
@@ -229,18 +229,18 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     streams: StreamMap<'a>,
     next_stream: u32,
     rooms: room::Rooms<'a>,
-    /// The settings that all nodes must agree on, and the first that another node was found to have differently.
+    /// The settings on which all nodes must agree, and the first one found to differ at another node.
     protocol: protocol::Protocol,
     disagreement: Option<Disagreement>,
     counters: Counters,
-    /// Open blocks and deliveries that are out.
+    /// Number of open blocks and deliveries that are out.
     tokens: u64,
     /// The time of the current poll.
     now: Time,
     begun: bool,
-    /// Places of nodes that were declared down are given up once all members know of the entries up to here.
+    /// The places of nodes declared down are given up once all members know of the entries up to this one.
     vacates_at: Option<u64>,
-    /// The primary, and this node's term, as last told to the transport.
+    /// The primary, and this node's term, as last reported to the transport.
     led: (Option<NodeId>, Option<u32>),
     /// When the agreement wants to be called.
     agreement_due: Option<Time>,
@@ -248,15 +248,15 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     stirred: bool,
     /// The link whose blocks are being routed.
     routed_link: LinkId,
-    /// Whether the last poll took the maximum, so that the transport's next look may be for arrivals alone.
+    /// Whether the last poll used up its budget, so the transport's next poll may check for arrivals alone.
     ran_out: bool,
-    /// Whether readers are to be told of streams that have ended: this node's own that were given up, and those that it cannot
-    /// forward.
+    /// Whether readers are to be notified of streams that have ended: this node's own that were given up, and those that it
+    /// cannot forward.
     breaking: bool,
 }
 
 impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
-    /// Sets up a node on `transport`, its blocks in `memory`, its tables in `storage`.
+    /// Sets up a node on `transport`, with its blocks in `memory` and its tables in `storage`.
     ///
     /// # Errors
     /// [`ConfigError`] if the configuration cannot work.
@@ -271,7 +271,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         storage.check(&config)?;
         let capabilities = transport.capabilities();
         config.check_transport(&capabilities)?;
-        // Indices are checked by table lengths, so these must not exceed what the configuration says.
+        // Table lengths serve as bounds checks for indices, so no table may be longer than the configuration specifies.
         let storage = storage.cut(&config);
         let Storage { blocks, send_matrix, mut recv_matrix, links, relayed, mut nodes, mut parts, .. } =
             storage;
@@ -326,7 +326,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         Ok(engine)
     }
 
-    /// Asks the transport about the links.
+    /// Queries the transport about each link.
     fn set_up_links(&mut self) -> Result<(), ConfigError> {
         let own = self.links.own;
         for link in self.links.iter_mut() {
@@ -386,7 +386,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         &self.config
     }
 
-    /// The transport, for its own methods.
+    /// Returns the transport, for calls of its own.
     pub fn transport(&self) -> &T {
         &self.transport
     }
@@ -400,17 +400,17 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
 impl<T: Transport, M: BlockMemory, P> Engine<'_, T, M, P> {
     /// Whether open blocks or deliveries are out, so that dropping the engine would leak its memory and its transport.
     pub fn leaks(&self) -> bool {
-        // Blocks that the engine itself is filling are not out.
+        // Open blocks of the engine itself, for forwarded messages, are not out.
         self.tokens > self.relayed.open() as u64
     }
 }
 
 impl<T: Transport, M: BlockMemory, P> Drop for Engine<'_, T, M, P> {
-    /// Drops what the engine itself holds first, then the transport with what it holds; the memory goes when no token is left
+    /// Drops what the engine itself holds, then the transport with what it holds. The memory is freed once no token is left
     /// anywhere.
     fn drop(&mut self) {
         self.transport.leak = self.leaks();
-        // The tables may belong to somebody else, and outlive this.
+        // The tables may belong to the host and outlive the engine.
         self.relayed.clear();
         self.rm.iter_mut().for_each(Element::clear);
         self.copies.clear();
