@@ -6,7 +6,7 @@ use pdbp_core::Bell;
 
 use super::sync::{AtomicU32, Condvar, Mutex, Ordering, PoisonError, fence};
 
-/// Wakes threads that wait for a node. Ringing costs a fence and a load when nobody sleeps.
+/// Wakes threads that wait for a node. Ringing costs a fence and a load when no thread sleeps.
 #[derive(Debug, Default)]
 pub struct Doorbell {
     sleepers: AtomicU32,

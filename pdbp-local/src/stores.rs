@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(cached(times, 100, NEAR), 100);
     }
 
-    /// Returns how many of `bytes` bytes go past the caches, in copies of 64 KiB that take so many microseconds with each kind.
+    /// Returns how many of `bytes` bytes go past the caches, in copies of 64 KiB that take the given microseconds with each kind.
     fn non_temporal(choice: &mut StoreChoice, bytes: usize, non_temporal: u64, cached: u64) -> usize {
         const COPY: usize = 64 << 10;
         let copies = (0..bytes / COPY).map(|_| {

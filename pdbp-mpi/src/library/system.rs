@@ -34,7 +34,7 @@ mod dynamic {
         /// Opens a library, by its path or where the system's loader looks for it.
         ///
         /// The system's message.
-        /// What the system says.
+        /// The system's error.
         pub(in crate::library) fn open(path: &Path) -> Result<Self, String> {
             Self::open_as(path, 0)
         }

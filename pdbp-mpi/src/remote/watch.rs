@@ -38,7 +38,7 @@ impl Watch {
 }
 
 impl RemoteLinks {
-    /// Connects to the processes of the peers by what all have offered, so as to see them die.
+    /// Connects to the peers' processes at the addresses that they have offered, to notice when one dies.
     pub(crate) fn watch(&mut self, own: usize, offers: &[Offer]) {
         let remote = &self.region.remote;
         let is_remote = |node: usize| remote.iter().any(|peer| peer.index() == node);

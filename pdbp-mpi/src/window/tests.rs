@@ -83,7 +83,7 @@ fn blocks_that_a_hostile_peer_names_lie_in_its_blocks_or_are_refused() {
 fn places_of_blocks_are_found_again() {
     let region = region();
     let part = region.own();
-    // SAFETY: zeroed memory that nobody writes here.
+    // SAFETY: zeroed memory that is not written here.
     let bytes = unsafe { slice::from_raw_parts(part.place.base.as_ptr().cast_const(), part.place.length) };
     let at = LAYOUT.blocks_at();
     assert_eq!(part.offset_of(&bytes[at..at + 100]), Some(at as u64));
@@ -104,7 +104,7 @@ fn blocks_in_slots_are_found_again_and_have_no_more_bytes_than_their_room() {
         let room = range(&part.ring(neighbour, Direction::Out)[slot * OUT + ENTRY..(slot + 1) * OUT]);
         assert_eq!((block.addr().get(), SLOT_ROOM), (room.start, room.len()));
         assert_eq!(part.block_in_slot(neighbour, slot, SLOT_ROOM as u32 + 1), None);
-        // SAFETY: zeroed memory that nobody writes here.
+        // SAFETY: zeroed memory that is not written here.
         let bytes = unsafe { slice::from_raw_parts(block.as_ptr().cast_const(), SLOT_ROOM) };
         assert_eq!(part.place_of(neighbour, &bytes[..70]), Some(at));
         assert_eq!(part.place_of(neighbour, &bytes[8..70]), None);

@@ -307,7 +307,7 @@ impl Gate {
         self.ending.push((target, rounds));
     }
 
-    /// Returns frames that failed links have given back to their senders, whatever their session.
+    /// Takes frames that failed links have given back, and returns them to their senders, whatever the session.
     fn take_returned(&mut self) {
         while let Ok(Some(frame)) = self.domain.out.try_returned() {
             let Some((head, bytes)) = Head::read(&frame) else { continue };

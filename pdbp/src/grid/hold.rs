@@ -29,7 +29,7 @@ struct Stop {
     told: BTreeSet<NodeId>,
     /// Those told that have not confirmed.
     awaited: BTreeSet<NodeId>,
-    /// Whether nodes are still to be told to go on.
+    /// Whether nodes remain to be told to go on.
     goes: bool,
 }
 

@@ -401,7 +401,7 @@ impl Session {
         self.returns.push_back((Head { kind: Kind::Return, count, ..delivery.head }, bytes.to_vec()));
     }
 
-    /// Returns messages of this cluster that could not be handed on to their senders.
+    /// Gives messages of this cluster that could not be handed on back to their senders.
     fn take_back(&mut self, node: &Node, delivery: &Delivery) {
         let is_known = self.proxies.contains_key(&delivery.head.dest);
         let Ok(proxy) = self.proxy(node, delivery.head.dest, false) else { return };
