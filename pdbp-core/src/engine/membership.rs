@@ -1,4 +1,4 @@
-//! Membership: links open for data, and close for it.
+//! Membership: opening links for data, and closing them.
 
 use super::{Engine, Event, Link, PrivatePipes};
 use crate::id::NodeId;
@@ -9,7 +9,7 @@ use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Sets whether a peer is a member, as the agreement says.
+    /// Sets whether a peer is a member, as decided by the agreement.
     pub(super) fn set_member(&mut self, id: LinkId, member: bool, pipes: &mut impl PrivatePipes) {
         let changed = self.links.get_mut(id).filter(|link| link.state.is_member() != member);
         let Some(link) = changed else { return };
@@ -20,7 +20,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.open_link(id, pipes);
             return;
         }
-        // What it was told on this link no longer counts, nor does what it still sends.
+        // Whatever the peer was told on this link no longer counts, nor does anything it still sends.
         if was_up {
             self.leave_peer(id, pipes);
         }
@@ -29,7 +29,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The peer accepts data of this node.
+    /// Notes that the peer accepts data from this node.
     pub(super) fn welcomed(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         if let Some(link) = self.links.get_mut(id).filter(|link| !link.is_up()) {
             link.state.welcome();
@@ -37,7 +37,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Data may go to the peer again, unless something else prevents it.
+    /// Lets data go to the peer again, unless something else prevents it.
     fn open_link(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         if self.links.is_up(id) {
             self.restore_space(id);
@@ -46,7 +46,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Streams from the peer end after what has arrived.
+    /// Ends streams from the peer, behind everything that has arrived.
     pub(super) fn stop_streams(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         if let Some(link) = self.links.get_mut(id) {
             link.recv.ending = Some(link.session);
@@ -54,7 +54,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.end_streams(id, pipes);
     }
 
-    /// From now on no data is exchanged with the peer.
+    /// Stops exchanging data with the peer.
     pub(super) fn leave_peer(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         self.stop_streams(id, pipes);
         self.stop_streams_to(id);
@@ -71,8 +71,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The peer's place is vacant from the start: other rows may use the space of its rows, except what a link needs to carry
-    /// anything at all.
+    /// Frees the space of a link whose peer's place is vacant from the start: other rows may use it, except for what the link
+    /// needs to carry anything at all.
     pub(super) fn clear_space(&mut self, id: LinkId) {
         let Self { links, umb, space, .. } = self;
         let Some(link) = links.get_mut(id) else { return };
@@ -81,7 +81,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.reserve_space(id);
     }
 
-    /// A node was declared down: once all members know, the transport may give its place to another process.
+    /// Marks the place of a node that was declared down: once all members know, the transport may give the place to another
+    /// process.
     pub(super) fn leave_place(&mut self, node: NodeId) {
         if let Some(link) = self.links.to_mut(node) {
             link.leaves_place = true;
@@ -89,8 +90,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Gives up the places of nodes that all members know to be down. Before that, a member that knows only the former process
-    /// would take the next one for it, and send it messages for the former one's parts.
+    /// Gives up the places of nodes that all members know to be down. Earlier than that, a member that knows only the former
+    /// process would mistake the next one for it, and send it messages for the former one's parts.
     pub(super) fn vacate_places(&mut self) {
         if self.vacates_at.is_none_or(|at| self.agreement.stable_index() < at) {
             return;
@@ -104,9 +105,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Tells a transport that assigns places to processes which node is primary. A node that has become primary, and knows what its
-    /// predecessors decided, gives up the places of all non-members: its predecessors may have given them to processes that it has
-    /// never heard of.
+    /// Reports the primary to a transport that assigns places to processes. A node that has become primary, and knows its
+    /// predecessors' decisions, gives up the places of all non-members: its predecessors may have given those to processes that
+    /// it has never heard of.
     pub(super) fn follow_term(&mut self) {
         let led = (self.agreement.primary(), self.agreement.term());
         if !self.config.is_open() || led == self.led {
@@ -123,7 +124,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The link to a process that was never admitted has failed: the primary has no state of it to undo.
+    /// Vacates the place of a process that was never admitted and whose link has failed: the primary has no state of it to undo.
     pub(super) fn vacate_unused(&mut self, id: LinkId) {
         let is_master = self.is_master();
         let Self { links, transport, agreement, .. } = self;
@@ -133,7 +134,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The settings of a peer differ: in this session of the link nothing but settings is exchanged.
+    /// Handles a peer with different settings: in this session of the link, nothing but settings is exchanged.
     pub(super) fn leave_incompatible(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         let Some(link) = self.links.get_mut(id) else { return };
         let (was_up, peer) = (link.is_up(), link.peer);
@@ -148,15 +149,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Keeps other rows from using what a link needs to carry anything at all, if it may come up again.
+    /// Prevents other rows from using what a link needs to carry anything at all, if the link may come up again.
     pub(super) fn reserve_space(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(id).filter(|_| self.transport.restores_links()) {
             self.space.reserve(link);
         }
     }
 
-    /// Gives space to the rows of a link that is up again, as far as there is some. A row that got none, because readers or writers
-    /// hold its blocks, is served at the next interval.
+    /// Gives space to the rows of a link that is up again, as much as is available. A row that got none, because readers or
+    /// writers hold its blocks, is served at the next interval.
     pub(super) fn restore_space(&mut self, id: LinkId) {
         let Self { links, umb, space, .. } = self;
         let Some(link) = links.get_mut(id) else { return };
@@ -165,12 +166,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.post(id);
         }
         if self.links.get(id).is_some_and(|link| !link.has_space()) {
-            // Readers and writers still hold what it lacks; no other row may take it when it comes back.
+            // Readers and writers still hold what the link lacks; no other row may take that when it comes back.
             self.reserve_space(id);
         }
     }
 
-    /// At the end of each interval, asks the policy what rows give back.
+    /// At the end of each interval, asks the policy how much space rows give back.
     pub(super) fn maintain(&mut self) {
         if !self.space.end_interval(self.now, self.config.interval) {
             return;

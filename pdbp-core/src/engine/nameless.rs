@@ -1,5 +1,5 @@
-//! Parts without a name. They need no row of PTA each, so nodes need not agree on them: one row tells all nodes that a node has
-//! such parts, and their generation.
+//! Parts without a name. They do not each need a row of PTA, so nodes need not agree on them individually: a single row tells all
+//! nodes that a node has such parts, and their generation.
 
 use core::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::tables::{NAME, NODE_ROW, Name, NameError, PartEntry, PartKind};
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// A node's row for such parts, and which of its numbers have been used since.
+/// A node's row for parts without a name, and which numbers have been used in its generation.
 #[derive(Debug)]
 pub(super) struct Nameless {
     /// State of the row.
@@ -21,7 +21,7 @@ pub(super) struct Nameless {
     generation: u32,
     /// The first number that no part of this generation has had.
     pub(super) next: u16,
-    /// Number of such parts.
+    /// Number of such parts now.
     living: u16,
 }
 
@@ -39,7 +39,7 @@ impl Nameless {
         (self.state == LocalPart::Known).then(|| entry(self.row(node))).and_then(Result::ok)
     }
 
-    /// One of them is given up.
+    /// Notes that one of them is gone.
     pub(super) fn has_lost_one(&mut self) {
         self.living = self.living.saturating_sub(1);
     }
@@ -51,7 +51,7 @@ fn entry(id: PartId) -> Result<PartEntry, NameError> {
 }
 
 impl Parts<'_> {
-    /// The next number, in this generation, whose slot is free.
+    /// The next number of this generation whose slot is free.
     fn next_nameless(&self, node: NodeId) -> Option<PartId> {
         let mut numbers = self.numbers_left();
         let number = numbers.find(|n| self.get(*n).is_some_and(|place| place.state == LocalPart::Free))?;
@@ -65,17 +65,17 @@ impl Parts<'_> {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Adds a part without a name to this node. It cannot be looked up, and nobody is told of it: it exists at once, and anybody
-    /// who has its id may send to it, such as those that it has sent messages to. [`free`](Self::free) removes it, at once as well.
-    /// It takes a slot of [`local_parts`](crate::Config::local_parts), and no row of PTA.
+    /// Adds a part without a name to this node. It cannot be looked up, and no other node is notified of it: it exists at once,
+    /// and anyone who has its id may send to it, such as the parts that it has sent messages to. [`free`](Self::free) removes it,
+    /// also at once. It takes a slot of [`local_parts`](crate::Config::local_parts), but no row of PTA.
     ///
-    /// The first one of a node waits until all nodes know the row that distinguishes ids of such parts from those of earlier parts;
-    /// so does the next one after each 16,382, if none of those is left. While any of them is left, further ones are
-    /// [registered](Self::register) under a name that nobody knows.
+    /// The first such part of a node waits until all nodes know the row that distinguishes ids of such parts from those of
+    /// earlier parts. The same applies after every 16,382 of them, provided that none of those is left. While any is left,
+    /// further ones are [registered](Self::register) under a name that nobody knows.
     ///
     /// # Errors
-    /// [`RegisterError::Busy`]: call again after a poll. [`RegisterError::Full`]; [`RegisterError::NoRow`]: PTA has no room for the
-    /// row.
+    /// [`RegisterError::Busy`]: call again after a poll. [`RegisterError::Full`]; [`RegisterError::NoRow`]: PTA has no room for
+    /// the row.
     pub fn attach(&mut self) -> Result<PartId, RegisterError> {
         match self.parts.nameless.state {
             LocalPart::Known => {}
@@ -90,7 +90,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let entry = entry(id).map_err(RegisterError::Name)?;
         (self.parts.nameless.next, self.parts.nameless.living) =
             (id.local() + 1, self.parts.nameless.living.saturating_add(1));
-        // As for parts with a name.
+        // As for named parts.
         let _ = self.pipes.take(PipeKind::Message, id.local());
         if let Some(place) = self.parts.get_mut(id.local()) {
             (place.state, place.entry) = (LocalPart::Known, Some(entry));
@@ -98,18 +98,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(id)
     }
 
-    /// Number of parts without a name on this node.
+    /// Returns the number of parts without a name on this node.
     pub fn nameless(&self) -> usize {
         self.parts.nameless.living.into()
     }
 
-    /// Requests the row of a generation whose numbers have not been used.
+    /// Requests the row for a generation whose numbers have not been used.
     fn ask_for_row(&mut self) -> RegisterError {
         let nameless = &mut self.parts.nameless;
         if nameless.living == 0 && nameless.next > PartId::NAMELESS {
             (nameless.generation, nameless.next) = (nameless.generation.wrapping_add(1), PartId::NAMELESS);
         }
-        // The host's generation, for a restarted node.
+        // At least the host's generation, in case the node was restarted.
         nameless.generation = nameless.generation.max((self.parts.registered_before >> 16) as u32);
         let row = entry(nameless.row(self.config.node));
         match row.map(|row| self.request(Change::PartAdded(row))) {
@@ -120,7 +120,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         RegisterError::Busy
     }
 
-    /// No number is left whose slot is free.
+    /// Called when no number with a free slot is left.
     fn attach_anew(&mut self) -> Result<PartId, RegisterError> {
         let is_new = self.parts.nameless.next == PartId::NAMELESS;
         if is_new || self.parts.numbers_left().count() as u64 == self.parts.places.count() {
@@ -128,7 +128,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         if self.parts.nameless.living > 0 {
             let mut name = heapless::String::<NAME>::new();
-            // It is short enough.
+            // The name fits.
             let _ = write!(name, "pdbp.part{}", self.parts.registered);
             return self.register(&name, PartKind::Communication);
         }

@@ -1,4 +1,4 @@
-//! Parts and their pipes: registration, look-up, binding.
+//! Parts and their pipes: registration, lookup, binding.
 
 use managed::ManagedSlice;
 
@@ -37,7 +37,7 @@ pub(crate) struct Local {
     pub(super) entry: Option<PartEntry>,
     /// The message in segments that it is sending.
     pub(super) room_request: RoomRequest,
-    /// Those that it has sent.
+    /// The messages in segments that it has sent.
     pub(super) sent: SentWhole,
 }
 
@@ -56,7 +56,7 @@ pub enum RegisterError {
     Name(NameError),
     /// This node already has a part of that name.
     Taken(Name),
-    /// This node already hosts the maximum number of parts; this many.
+    /// This node already hosts the maximum number of parts, which is this many.
     Full(u16),
     /// PTA has no room for the row for parts without a name, one per node that has such parts.
     NoRow,
@@ -85,7 +85,7 @@ impl core::error::Error for RegisterError {}
 /// The parts of this node.
 pub(super) struct Parts<'a> {
     local: ManagedSlice<'a, Local>,
-    /// The slot of a part in tables, by its number.
+    /// Maps part numbers to table slots.
     pub(super) places: Places,
     /// The count from which the next part gets its id, and the count before this engine's first part.
     pub(super) registered: u64,
@@ -93,7 +93,7 @@ pub(super) struct Parts<'a> {
     pub(super) nameless: Nameless,
     /// Whether all nodes know that this node's numbers are being reused.
     pub(super) recurrence_known: bool,
-    /// The recurrence, and the parts forgotten so far, that the host was told of last.
+    /// The recurrence, and the number of parts forgotten, as last reported to the host.
     forgotten_told: (u64, u64),
 }
 
@@ -111,7 +111,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// The content of a part's slot.
+    /// The contents of a part's slot.
     pub(super) fn get(&self, number: u16) -> Option<&Local> {
         self.local.get(self.places.of(number))
     }
@@ -124,12 +124,12 @@ impl<'a> Parts<'a> {
         self.local.iter_mut()
     }
 
-    /// The row of PTA of the part in a slot.
+    /// The row of PTA for the part in a slot.
     pub(super) fn entry(&self, place: u16) -> Option<&PartEntry> {
         self.local.get(usize::from(place))?.entry.as_ref()
     }
 
-    /// The error when there is no slot for another part.
+    /// The error when no slot is left for another part.
     pub(super) fn full(&self) -> RegisterError {
         RegisterError::Full(self.local.len() as u16)
     }
@@ -143,27 +143,28 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// The content of a part's slot, if it is this part's.
+    /// The contents of a part's slot, provided that the part still has it.
     fn hosted(&self, part: PartId) -> Option<&Local> {
         let place = self.get(part.local())?;
         place.entry.as_ref().is_some_and(|entry| entry.id == part).then_some(place)
     }
 
-    /// The id of the next part of `node`, and the number of parts before it. Any free slot would do; this takes the slots in turn.
+    /// Returns the id of the next part of `node`, and the number of parts before it. Any free slot would do; this takes them in
+    /// turn.
     fn next_id(&self, node: NodeId) -> Option<(PartId, u64)> {
         let is_free =
             |count: &u64| self.get(*count as u16).is_some_and(|place| place.state == LocalPart::Free);
-        // From there on, numbers are for parts without a name, or reserved.
+        // Numbers from there on are for parts without a name, or reserved.
         let named = |count: u64| if count as u16 >= PartId::NAMELESS { (count | 0xFFFF) + 1 } else { count };
         let from = |count: u64| {
             let mut counts = core::iter::successors(Some(named(count)), |count| Some(named(count + 1)));
-            // Twice the number of slots: the next number of the only free slot may be one of those left out.
+            // Twice the number of slots: the next number of the only free slot may be one of those skipped.
             counts.by_ref().take(2 * self.places.count() as usize).find(is_free)
         };
         let mut count = from(self.registered)?;
         if count >> 16 > self.registered_before >> 16 && !self.recurrence_known {
-            // Not before all nodes know that numbers are reused. So far they know only numbers below these; all other parts were
-            // refused.
+            // Not until all nodes know that numbers are being reused. So far they know only numbers below these; all other parts
+            // were refused.
             count = from(((count >> 16) - 1) << 16 | u64::from(LATE))?;
         }
         Some((PartId::counted(node, count)?, count))
@@ -171,8 +172,8 @@ impl<'a> Parts<'a> {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// `prcsReg`: registers a part under a name that is new on this node. Other nodes know it once
-    /// [`local_part`](Self::local_part) says [`Known`](LocalPart::Known); its id is valid from now on.
+    /// `prcsReg`: registers a part under a name that is new on this node. Its id is valid at once; other nodes know it once
+    /// [`local_part`](Self::local_part) returns [`Known`](LocalPart::Known).
     ///
     /// # Errors
     /// See [`RegisterError`].
@@ -186,10 +187,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let entry = PartEntry { id, name, kind };
         self.request(Change::PartAdded(entry.clone())).map_err(|_| RegisterError::Busy)?;
         self.parts.registered = count + 1;
-        // There is a message pipe for every local part.
+        // Every local part has a message pipe.
         let _ = self.pipes.take(PipeKind::Message, id.local());
         if let Some(place) = self.parts.get_mut(id.local()) {
-            // What the previous part sent in segments may still have to be ended.
+            // Messages that the slot's previous part sent in segments may still have to be ended.
             (place.state, place.entry) = (LocalPart::Asked, Some(entry));
         }
         Ok(id)
@@ -199,7 +200,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// all nodes have forgotten the part. A second call for the same part does nothing.
     ///
     /// # Errors
-    /// [`RegisterError::Busy`]: too many requests wait for the master; call again after a poll.
+    /// [`RegisterError::Busy`]: too many requests are waiting for the master; call again after a poll.
     pub fn free(&mut self, part: PartId) -> Result<(), RegisterError> {
         let state = self.parts.hosted(part).map_or(LocalPart::Free, |local| local.state);
         if !matches!(state, LocalPart::Known | LocalPart::Refused) {
@@ -227,9 +228,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(())
     }
 
-    /// Gives ids of parts registered from now on this generation, or a later one. A restarted node calls it before it registers any
-    /// part, with a higher number each time, so that ids of earlier parts are not reused. Does nothing if the generation has
-    /// passed.
+    /// Sets the generation, or a later one, of the ids of parts registered from now on. A restarted node calls this before it
+    /// registers any part, with a higher number each time, so that ids of earlier parts are not reused. Does nothing if the
+    /// generation has already passed.
     pub fn begin_generation(&mut self, generation: u32) {
         let first = u64::from(generation) << 16;
         if first > self.parts.registered {
@@ -237,12 +238,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The slot of a part of this node in tables of parts: below [`Config::local_parts`](super::Config::local_parts).
+    /// Returns a part's slot in tables of this node's parts; always below [`Config::local_parts`](super::Config::local_parts).
     pub(crate) fn place_of(&self, part: PartId) -> Option<usize> {
         self.parts.hosted(part).map(|_| self.parts.places.of(part.local()))
     }
 
-    /// A part that is free or about to be must not get pipes: nobody would return them.
+    /// Refuses pipes to a part that is free or about to be: nothing would return them.
     pub(super) fn check_hosted(&self, part: PartId) -> Result<(), PipeError> {
         let state = self.parts.hosted(part).map_or(LocalPart::Free, |place| place.state);
         if matches!(state, LocalPart::Free | LocalPart::Leaving) {
@@ -251,15 +252,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(())
     }
 
-    /// The state of the part with number `local` on this node; [`Free`](LocalPart::Free) if there is none.
+    /// Returns the state of the part with number `local` on this node; [`Free`](LocalPart::Free) if there is none.
     pub fn local_part(&self, local: u16) -> LocalPart {
         let place = self.parts.get(local);
         let place = place.filter(|place| place.is_of(local));
         place.map(|place| place.state).unwrap_or_default()
     }
 
-    /// Whether the part is registered, as far as this node knows. A message to one that is not reaches nobody or, once
-    /// [`recurrence`](Self::recurrence) is not 0, perhaps another part, so it must not be sent. See [`PartId`].
+    /// Whether the part is registered, to this node's knowledge. Nothing must be sent to a part that is not: the message would
+    /// reach no part or, once [`recurrence`](Self::recurrence) is not 0, perhaps a different one. See [`PartId`].
     pub fn has_part(&self, part: PartId) -> bool {
         if part.node() == self.config.node {
             let state = self.parts.hosted(part).map(|place| place.state);
@@ -268,14 +269,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.tables.has_part(part)
     }
 
-    /// 0 while no number leads to a different part than it once did. Otherwise senders must ask [`has_part`](Self::has_part), and
-    /// this is a number that grows whenever parts are forgotten: earlier results must then be looked up again. It stays 0 until a
-    /// node has registered more than 32,768 parts, or has returned after it was out. [`Event::PartsForgotten`] reports each change.
+    /// 0 while every part number still leads to the part it always did. Otherwise senders must check
+    /// [`has_part`](Self::has_part), and this number grows whenever parts are forgotten: earlier results must then be looked up
+    /// again. It stays 0 until a node has registered more than 32,768 parts, or has returned after it was out.
+    /// [`Event::PartsForgotten`] reports each change.
     pub fn recurrence(&self) -> u64 {
         self.tables.recurrence()
     }
 
-    /// Tells the host, before messages of the agreement leave, that parts were forgotten.
+    /// Notifies the host of forgotten parts, before messages of the agreement leave.
     pub(super) fn tell_forgotten(&mut self, pipes: &mut impl PrivatePipes) {
         let recurrence = self.tables.recurrence();
         let now = (recurrence, self.tables.forgotten);
@@ -284,7 +286,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The part that has the address now; `None` if there is none, as far as this node knows.
+    /// Returns the part that now has the address; `None` if this node knows of none.
     pub fn resolve(&self, address: Address) -> Option<PartId> {
         if address.node() == self.config.node {
             let place = self.parts.get(address.local())?;
@@ -294,27 +296,27 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.tables.part_at(address)
     }
 
-    /// The part with this name on this node, from the replica of PTA.
+    /// Returns the part with this name on a node, from the replica of PTA.
     pub fn lookup(&self, node: NodeId, name: &str) -> Option<&PartEntry> {
         self.tables.part_named(node, name).filter(|entry| entry.id.local() != PartId::NODE)
     }
 
-    /// The entry of a part in PTA.
+    /// Returns the entry of a part in PTA.
     pub fn part(&self, id: PartId) -> Option<&PartEntry> {
         self.tables.part(id).filter(|_| id.local() != PartId::NODE)
     }
 
-    /// All parts of the cluster that this node knows.
+    /// Returns all parts of the cluster known to this node.
     pub fn parts(&self) -> impl Iterator<Item = &PartEntry> {
         self.tables.parts.iter().flatten().filter(|entry| entry.id.local() != PartId::NODE)
     }
 
-    /// The node with this name, from the replica of NTA.
+    /// Returns the node with this name, from the replica of NTA.
     pub fn node_named(&self, name: &str) -> Option<NodeId> {
         self.tables.node_named(name)
     }
 
-    /// All nodes that this node knows; complete once [`is_ready`](Self::is_ready).
+    /// Returns all nodes known to this node; complete once [`is_ready`](Self::is_ready).
     pub fn nodes(&self) -> impl Iterator<Item = &NodeEntry> {
         self.tables.nodes.iter().flatten()
     }
@@ -328,7 +330,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.pipes.bind(part.local())
     }
 
-    /// The private pipe of a part of this node, if it has one.
+    /// Returns the private pipe of a part of this node, if it has one.
     pub fn private_pipe(&self, part: PartId) -> Option<PipeId> {
         self.pipes.of(part.local()).filter(|_| part.node() == self.config.node)
     }

@@ -1,4 +1,4 @@
-//! The poll: work done each time, and work done only if something was left over.
+//! The poll: work done every time, and work done only if something is left over.
 
 use super::{Engine, PrivatePipes, Progress};
 use crate::id::Time;
@@ -9,7 +9,7 @@ use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Does a bounded amount of work: takes what has arrived, delivers it, sends what is queued, and maintains tables and space.
+    /// Does a bounded amount of work: takes and delivers arrivals, sends whatever is queued, and maintains tables and space.
     /// `now` must not decrease.
     pub fn poll(&mut self, now: Time, pipes: &mut impl PrivatePipes) -> Progress {
         self.now = now;
@@ -29,14 +29,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Progress { worked, next: self.next_call() }
     }
 
-    /// The time of the last poll.
+    /// Returns the time of the last poll.
     #[inline]
     pub fn last_poll(&self) -> Time {
         self.now
     }
 
-    /// Whether anything waits for the next poll, such as blocks without room or credit, or for this node itself. Other blocks do
-    /// not wait: they are routed as they arrive, and go to the transport as they are submitted.
+    /// Whether anything waits for the next poll, such as blocks without room or credit, or blocks for this node itself. All other
+    /// blocks are routed as they arrive, or go to the transport as they are submitted.
     #[inline]
     pub fn has_left_over(&self) -> bool {
         self.links.have_work()
@@ -46,7 +46,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             || self.relayed.open() > 0
     }
 
-    /// Does what an earlier poll, or the host in between, has left for this one. `idle`: nothing has arrived.
+    /// Does leftover work from an earlier poll, or from the host's calls since. `idle`: nothing has arrived.
     #[inline(never)]
     fn do_left_over(&mut self, idle: bool, pipes: &mut impl PrivatePipes) -> u32 {
         let mut worked = self.route_pending(pipes);

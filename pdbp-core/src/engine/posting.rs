@@ -1,8 +1,9 @@
 //! Posted arrival: blocks for the transport to receive into.
 //!
-//! A row posts one block for each vacant element, which is the credit available to its peer, and two more for control messages. So
-//! nothing that a peer sends is held up on the link by blocks that readers of this node keep. Blocks that the transport is too busy
-//! to take stay reserved for their link: otherwise another row could grow by them, and the link would have nothing to receive into.
+//! A row posts one block for each vacant element, which is the credit available to its peer, and two more for control messages.
+//! So blocks that readers of this node hold never hold up anything that a peer sends on the link. Blocks that the transport is
+//! too busy to take stay reserved for their link: otherwise another row could grow by them, and the link would have nothing to
+//! receive into.
 
 use super::Engine;
 use super::link::{Link, Work};
@@ -11,7 +12,7 @@ use crate::routing::LinkId;
 use crate::transport::{Op, Reason, Transport};
 use crate::umb::{BlockMemory, BlockState, Umb, VacantBlock};
 
-/// Blocks that each row posts beyond its credit, for control messages.
+/// Number of blocks that each row posts beyond its credit, for control messages.
 pub(super) const SPARE_POSTS: u32 = 2;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
@@ -33,7 +34,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let Some(link) = links.get_mut(id) else { return };
         let due = link.posts_due();
         while link.recv.all_posts() < due {
-            // The first ones are those reserved while the link was down.
+            // The first ones were reserved while the link was down.
             let first = link.recv.all_posts() <= SPARE_POSTS;
             let Some(index) = (if first || space.free_blocks(umb) > 0 { umb.take() } else { None }) else {
                 links.mark(id, Work::POST);
@@ -48,7 +49,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Retries to post what could not be posted before, for lack of blocks or because the transport was busy.
+    /// Retries posts that failed for lack of blocks or because the transport was busy.
     pub(super) fn post_missing(&mut self) {
         let mut short = self.links.first_with(Work::POST);
         while let Some(id) = short {
@@ -57,7 +58,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Gives the transport a block of the row. `false`: it did not take it.
+    /// Submits a block of the row to the transport. Returns `false` if the transport did not take it.
     fn post_block(&mut self, id: LinkId, index: u32) -> bool {
         let Self { links, umb, transport, .. } = self;
         let Some(link) = links.get_mut(id) else { return false };
@@ -65,7 +66,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         link.note_posted(umb, index);
         let Err(refused) = transport.submit(Op::Recv { peer: link.peer, block }) else { return true };
         let given = matches!(&refused.op, Op::Recv { block, .. } if umb.index_of(block) == Some(index));
-        // A transport that hands back something else has kept the block, and is not trusted with more.
+        // A transport that hands back something else has kept the block, and is trusted with no more blocks.
         if !given || !matches!(refused.reason, Reason::Busy) {
             self.give_up(id);
         }
@@ -84,7 +85,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         false
     }
 
-    /// Posts a block again that was filled and read, unless the row has shrunk.
+    /// Posts a block again after it was filled and read, unless the row has shrunk.
     pub(super) fn repost(&mut self, id: LinkId, index: u32) {
         let due = |link: &Link| link.posted && link.recv.posted < link.posts_due();
         if self.links.get(id).is_some_and(due) {
@@ -94,7 +95,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A posted block has left the transport; its row has one less. Returns the row's link.
+    /// Notes that a posted block has left the transport, so its row has one less. Returns the row's link.
     pub(super) fn note_unposted(&mut self, index: u32) -> Option<LinkId> {
         let entry = self.umb.entry(index).filter(|entry| entry.state == BlockState::Posted)?;
         entry.state = BlockState::Vacant;
@@ -105,14 +106,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Some(id)
     }
 
-    /// A block of this node was filled. If it was posted for another peer, that row is one short.
+    /// Notes that a block of this node was filled. If it was posted for a different peer, that row is one short.
     pub(super) fn note_filled(&mut self, id: LinkId, index: u32) {
         if let Some(other) = self.note_unposted(index).filter(|other| *other != id) {
             self.links.mark(other, Work::POST);
         }
     }
 
-    /// A posted block came back unused. Returns the link that it was posted for.
+    /// Takes back a posted block that was not used. Returns the link that it was posted for.
     pub(super) fn unpost(&mut self, block: VacantBlock) -> Option<LinkId> {
         match self.umb.take_back(block) {
             Ok(index) => {
@@ -127,7 +128,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A posted block came back by mistake: its row is one short.
+    /// Handles a posted block that came back by mistake: its row is one short.
     #[cold]
     pub(super) fn post_again(&mut self, link: Option<LinkId>) {
         if let Some(id) = link {
@@ -137,7 +138,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 }
 
 impl Link {
-    /// How many blocks the row should have posted: one for each vacant element, plus the spare ones.
+    /// Number of blocks that the row should have posted: one for each vacant element, plus the spare ones.
     fn posts_due(&self) -> u32 {
         if self.state.is_down() { 0 } else { SPARE_POSTS + self.recv.space.vacant() }
     }
@@ -151,7 +152,7 @@ impl Link {
         self.recv.unposted.push_back(umb, index);
     }
 
-    /// A block has been given to the transport to receive into.
+    /// Notes that a block was submitted to the transport to receive into.
     fn note_posted<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32) {
         if let Some(entry) = umb.entry(index) {
             (entry.state, entry.row) = (BlockState::Posted, self.id.raw());

@@ -1,10 +1,10 @@
-//! Settings that all nodes must agree on: two nodes that disagree report it by name, and have no link.
+//! Settings on which all nodes must agree. Two nodes that disagree report the setting by name, and have no link.
 //!
-//! The first message on every link, in every session and every [`round`](super::round) of it, carries the sender's settings. Until
-//! a node has them and finds them equal to its own, it accepts nothing else from the peer and gives it no credit, so no data is in
-//! flight that the two would understand differently. If they differ, both report it ([`Event::SettingsDiffer`]), and the link
-//! counts as failed until there is a new one. Nothing is sent on a link before there is something to say, so nodes that never
-//! communicate do not compare; but all communicate with the primary master.
+//! The first message on every link, in every session and every [`round`](super::round) of it, carries the sender's settings.
+//! Until a node has received them and found them equal to its own, it accepts nothing else from the peer and gives it no credit,
+//! so no data is in flight that the two would interpret differently. If the settings differ, both nodes report it
+//! ([`Event::SettingsDiffer`]), and the link counts as failed until there is a new one. Nothing is sent on a link before there is
+//! something to send, so nodes that never communicate do not compare settings; but all nodes communicate with the primary master.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -18,7 +18,7 @@ use crate::routing::Routing;
 use crate::transport::Transport;
 use crate::umb::{ArrivedBlock, BlockMemory};
 
-/// A setting that is the same on all nodes.
+/// A setting that must be the same on all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Setting {
@@ -77,7 +77,7 @@ impl core::fmt::Display for Setting {
     }
 }
 
-/// Two nodes have different values of a setting.
+/// A setting whose values differ between two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disagreement {
     /// The other node.
@@ -108,7 +108,7 @@ const COUNT: usize = Setting::ALL.len();
 #[repr(C)]
 pub(super) struct Protocol([U64; COUNT]);
 
-// A block has room for it and for a message of the agreement.
+// A block has room for the settings and for a message of the agreement.
 const _: () = assert!(2 * CDU_HEADER + size_of::<Protocol>() + MESSAGE + CDU_HEADER <= Config::LEAST_BODY);
 
 impl Protocol {
@@ -140,16 +140,16 @@ impl Protocol {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// The first setting in which this node was found to differ from another, if any. The host decides what to do then: for this
-    /// engine, links to nodes with other settings have failed.
+    /// Returns the first setting in which this node was found to differ from another, if any. The host decides what to do about
+    /// it; for this engine, links to nodes with other settings have failed.
     pub fn disagreement(&self) -> Option<Disagreement> {
         self.disagreement
     }
 
-    /// A peer has announced its settings.
+    /// Reads the settings that a peer has announced.
     pub(super) fn read_protocol(&mut self, peer: NodeId, bytes: &[u8], pipes: &mut impl PrivatePipes) {
         let Ok(theirs) = Protocol::read_from_bytes(bytes) else {
-            // Another version, which has a different number of settings.
+            // Another version, with a different number of settings.
             return self.note_malformed(peer, crate::cdu::Malformed::Field, pipes);
         };
         let link = self.links.to_mut(peer);
@@ -171,7 +171,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A node without a link to this one has sent a block: it may have been configured with other routes.
+    /// Examines a block from a node without a link to this one: it may have been configured with a different routing.
     pub(super) fn look_at_stranger(
         &mut self,
         peer: NodeId,
@@ -203,7 +203,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Bytes of the right number are settings, whatever they are, and each difference is named.
+        /// Bytes of the right length are settings, whatever they contain, and each difference is named.
         #[test]
         fn arbitrary_bytes_never_panic(bytes in vec(any::<u8>(), 0..2 * size_of::<Protocol>()), own in any::<[u64; COUNT]>()) {
             let own = Protocol(own.map(U64::new));

@@ -19,9 +19,9 @@ pub(crate) struct Element {
     pub(super) routed: bool,
     /// Session of the link in which the block arrived.
     pub(super) session: u32,
-    /// Next element of the list this one is in (free or pending).
+    /// Next element of this element's list (free or pending).
     pub(super) next: u32,
-    /// Where routing resumes: offset in the body, and how many parts of a destination set have been served.
+    /// Where routing resumes: the offset in the body, and the number of parts of a destination set already served.
     pub(super) at: usize,
     pub(super) served: usize,
 }
@@ -39,14 +39,14 @@ impl Element {
         self.routed && !self.block.is_read()
     }
 
-    /// Drops its block, unless that is being read.
+    /// Drops its block, unless the block is being read.
     pub(super) fn clear(&mut self) {
         self.block = SharedBlock::default();
     }
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Takes back a delivery. With the last one of a block, the block returns to its owner.
+    /// Takes back a delivery. When the last delivery of a block is back, the block returns to its owner.
     pub fn release(&mut self, delivery: Delivery) {
         if let DeliveryKind::Returned { .. } = delivery.kind() {
             self.release_returned(delivery);
@@ -66,8 +66,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A second delivery of the same piece, for an independent reader such as a device. It must be [released](Self::release) as
-    /// well. `None` for a delivery of another engine.
+    /// Returns a second delivery of the same piece, for an independent reader such as a device. It must be
+    /// [released](Self::release) as well. `None` for a delivery of another engine.
     pub fn share(&mut self, delivery: &Delivery) -> Option<Delivery> {
         if let DeliveryKind::Returned { .. } = delivery.kind() {
             let again = self.umb.lend_again(delivery)?;
@@ -84,8 +84,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Some(again)
     }
 
-    /// Offers a piece of the block, or a copy of it, to a private pipe. `false`: the pipe is full. The delivery is counted, and the cursor
-    /// saved, before the host gets it, so that a host that panics is offered this piece again.
+    /// Offers a piece of the block, or a copy of it, to a private pipe. Returns `false` if the pipe is full. The delivery is
+    /// counted, and the cursor saved, before the host gets it, so a host that panics is offered this piece again.
     #[inline(always)]
     pub(super) fn offer(
         &mut self,
@@ -114,7 +114,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Takes back a delivery that a host refused. `true`: it is not the one offered, which the host has kept.
+    /// Takes back a delivery that a host refused. Returns `true` if it is not the one offered, which the host has then kept.
     #[inline(never)]
     pub(super) fn refused(
         &mut self,
@@ -150,7 +150,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if !link.is_up() || link.session != slot.session {
             let spare = if link.is_up() { 1 } else { u32::MAX };
             if link.session != slot.session {
-                // The element belonged to an earlier session and was not part of the current window.
+                // The element belongs to an earlier session and is not part of the current window.
                 link.recv.old = link.recv.old.saturating_sub(1);
             }
             space.shrink_recv(link, spare);
@@ -160,7 +160,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if in_place { self.return_to(peer, block) } else { self.give_back(id, block) }
     }
 
-    /// The same for a block of which nothing was delivered.
+    /// As [`empty`](Self::empty), for a block of which nothing was delivered.
     #[cold]
     #[inline(never)]
     pub(super) fn empty_at_once(&mut self, id: LinkId, element: u32) {

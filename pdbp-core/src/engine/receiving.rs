@@ -13,7 +13,7 @@ use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::{ArrivedBlock, BlockMemory, NIL, SharedBlock};
 
-/// Outcome of routing a block.
+/// The outcome of routing a block.
 pub(super) enum Routed {
     Done,
     /// A private pipe was full.
@@ -21,8 +21,8 @@ pub(super) enum Routed {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Puts an arrived block, whose sender could use this much credit, into a free element of its row, and routes it once those
-    /// before it have been routed; the caller has checked that there is a free element.
+    /// Puts an arrived block, whose sender could use `wanted` blocks of credit, into a free element of its row. Routes it once
+    /// all blocks before it have been routed. The caller has checked that an element is free.
     #[inline(always)]
     pub(super) fn take_in(
         &mut self,
@@ -33,7 +33,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ) {
         let Self { links, rm, config, pipes: bound, .. } = self;
         let (is_own, Some(link)) = (id == links.own, links.data_mut(id)) else { return };
-        // The usual case: messages for one part, before which nothing waits.
+        // The usual case: messages for one part, with nothing waiting ahead of them.
         let is_next = link.recv.pending.len == 0 && link.recv.ending.is_none();
         let pipe = if is_next && label.is_for_one_part() { bound.of(label.part) } else { None };
         let source = link.peer;
@@ -44,7 +44,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let element = row.free;
         let Some(slot) = rm.get_mut(config.element(id, element)) else { return };
         row.free = slot.next;
-        // Its header was read: it has one.
+        // The header was read, so the block has one.
         let block = SharedBlock::new(block);
         *slot = Element { block, label, routed: false, session: link.session, next: NIL, at: 0, served: 0 };
         let tail = core::mem::replace(&mut row.pending.tail, element);
@@ -55,7 +55,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             last.next = element;
         }
         let critical = row.space.take();
-        // Less credit is left than used, maybe none. For messages between parts of this node the send row is what counts.
+        // Less credit is left than used, perhaps none. For messages between parts of this node, the send row decides.
         let is_scarce = 2 * row.space.used() > row.space.real();
         let wants_more = row.note_wanted(wanted);
         let copies = (critical | is_scarce | wants_more | is_own) && {
@@ -98,13 +98,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         link.numbers.delivered += 1;
         self.counters.blocks_delivered += 1;
         if done {
-            // The part has a copy, or the host has kept another delivery than that of this block.
+            // The part has a copy, or the host has kept a delivery of another block.
             self.empty_at_once(id, element);
         }
     }
 
-    /// Asks the policy for more space for each reason that applies: the two given, and that all credit for messages is used (in windows
-    /// of four and more one element is kept for commands).
+    /// Asks the policy for more space for each reason that applies: the two given, and that all credit for messages is used
+    /// (windows of four and more reserve one element for commands).
     #[inline(never)]
     fn extend_held(&mut self, id: LinkId, critical: bool, wants_more: bool) {
         let held = self.links.get(id).map(|link| &link.recv.space);
@@ -201,13 +201,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Routes a block with this label.
+    /// Routes the block with this label.
     #[inline]
     fn route(&mut self, label: &Label, to: &mut Cursor, pipes: &mut impl PrivatePipes) -> Routed {
         if label.is_for_one_part()
             && let Some(pipe) = self.pipes.of(label.part)
         {
-            // All of it goes there, whatever is in it.
+            // All of it goes there, whatever it contains.
             let room = self.offer(pipe, (0, label.length as usize), label.kind(), to, pipes);
             return if room { Routed::Done } else { Routed::Blocked };
         }
@@ -240,7 +240,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A block for several parts: runs of CDUs for the same part are delivered together.
+    /// Routes a block for several parts: runs of CDUs for the same part are delivered together.
     fn route_mixed(
         &mut self,
         block: &Delivery,
@@ -259,8 +259,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 Some(Ok(train)) => (train.dest_part(), self.links.topology.next_hop(train.via(), from)),
                 _ => (None, NextHop::Invalid),
             };
-            // A run ends before a CDU of another part or source, before a set, before what is to be forwarded, before a malformed
-            // CDU, and at the end.
+            // A run ends before a CDU for another part or from another source, before a set, before a CDU to be forwarded, before
+            // a malformed CDU, and at the end.
             if let Some((of, source, messages)) = run
                 && !matches!(hop, NextHop::Here(node) if part == Some(of) && node == source)
             {
@@ -275,7 +275,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             match next {
                 None => return Routed::Done,
                 Some(Err(reason)) => {
-                    // Blocks of untrusted peers were checked on arrival; this one is from a trusted peer.
+                    // Blocks of untrusted peers were checked on arrival, so this one is from a trusted peer.
                     self.note_malformed(from, reason, pipes);
                     return Routed::Done;
                 }
@@ -299,8 +299,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A CDU that belongs to no run: for a set of parts, to be forwarded, or for nobody. It is `bytes` of the block, from `to.at`
-    /// on.
+    /// Routes a CDU that belongs to no run: for a set of parts, to be forwarded, or with no valid destination. It is `bytes` of
+    /// the block, from `to.at` on.
     fn route_apart(
         &mut self,
         (train, bytes): (&Train<'_>, &[u8]),
@@ -383,7 +383,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return Routed::Done;
         }
         let (pipe, ignored) = (mapping.pipe, mapping.ignored);
-        // A segment is missing: the stream ends here, and its reader is told.
+        // A segment is missing: the stream ends here, and its reader is notified.
         let lost = mapping.segment != segment;
         let last = label.has(flag::LAST) || lost;
         let aborted = label.has(flag::ABORTED) || lost;
@@ -400,7 +400,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Routed::Done
     }
 
-    /// A segment of a stream where there are relays; `None`: it is for this node.
+    /// Routes a stream segment in a grid. Returns `None` if the segment is for this node.
     fn route_segment_in_grid(
         &mut self,
         block: &Delivery,
@@ -470,7 +470,7 @@ pub(super) struct Cursor {
     /// The node that sent the messages being routed.
     pub(super) source: NodeId,
     pub(super) element: u32,
-    /// Parts get copies of its pieces, as far as there is space.
+    /// Whether parts get copies of its pieces, as long as there is space.
     pub(super) copies: bool,
     pub(super) at: usize,
     pub(super) served: usize,

@@ -1,10 +1,10 @@
-//! Two-hop routing: which link a message leaves by, and what a relay does with messages of other nodes.
+//! Two-hop routing: the link by which a message leaves, and the relay's handling of other nodes' messages.
 //!
-//! A relay does not put a CDU for another node into a pipe. It copies it into the block that its own messages to that node are
-//! being packed into, so that messages of many sources share blocks on their second hop; a command gets an urgent block of its own.
-//! If there is no room the arrived block waits in its row of RM, as for a full private pipe: its credit stays with this node, so
-//! the source waits, nothing is lost, and nothing is overtaken. See [`routing`](crate::routing) for why that cannot deadlock, and
-//! `circuits` for streams.
+//! A relay does not put a CDU for another node into a pipe. It copies the CDU into an open block for messages to that node, so
+//! that messages of many sources share blocks on their second hop; a command gets an urgent block of its own. If there is no
+//! room, the arrived block waits in its row of RM, as for a full private pipe: its credit stays with this node, so the source
+//! waits, nothing is lost, and nothing is overtaken. See [`routing`](crate::routing) for why this cannot deadlock, and `circuits`
+//! for streams.
 
 use super::receiving::{Cursor, Routed};
 use super::{Engine, Event, OpenError, PrivatePipes};
@@ -17,7 +17,7 @@ use crate::umb::{BlockMemory, OpenBlock};
 
 /// Where an arrived CDU goes from here.
 pub(super) enum NextHop {
-    /// To parts of this node; with the sending node.
+    /// To parts of this node; holds the sending node.
     Here(NodeId),
     /// To another node; this one is the relay.
     Relay(Via),
@@ -26,7 +26,7 @@ pub(super) enum NextHop {
 }
 
 impl Topology {
-    /// The next hop of CDUs that arrived from the node `from` with this extension.
+    /// Returns the next hop of CDUs that arrived from the node `from` with this extension.
     #[inline]
     pub(super) fn next_hop(&self, via: Option<Via>, from: NodeId) -> NextHop {
         match via {
@@ -46,7 +46,7 @@ impl Topology {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// The link by which messages for a node leave, and the extension they need if it leads to a relay.
+    /// Returns the link by which messages for a node leave, and the extension they need if that link leads to a relay.
     #[inline]
     pub(super) fn first_hop(&self, dest: NodeId) -> Result<(LinkId, Option<Via>), OpenError> {
         let id = self.links.id(dest);
@@ -65,17 +65,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok((self.links.id(relay), Some(Via { origin: self.config.node, dest })))
     }
 
-    /// Whether messages for the node go by a relay.
+    /// Whether messages for the node go through a relay.
     pub fn is_relayed(&self, dest: NodeId) -> bool {
         self.relay_to(dest).is_some()
     }
 
-    /// The relay for messages to a node; `None` if there is a link.
+    /// Returns the relay for messages to a node; `None` if there is a link.
     pub fn relay_to(&self, dest: NodeId) -> Option<NodeId> {
         self.links.topology.relay_to(dest)
     }
 
-    /// Forwards a train, which is `bytes` of the arrived block, as far as there is room. `to.served` counts the messages that were
+    /// Forwards a train, which is `bytes` of the arrived block, as long as there is room. `to.served` counts the messages already
     /// forwarded.
     pub(super) fn relay_train(
         &mut self,
@@ -112,7 +112,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.submit(block);
             }
             if copied.is_err() && !had && to.served == before {
-                // Too long for a block of this node: the sender's blocks are larger.
+                // Too long for this node's blocks: the sender's are larger.
                 self.counters.malformed += 1;
                 pipes.event(Event::Malformed { peer: via.origin, reason: Malformed::Length });
                 break;

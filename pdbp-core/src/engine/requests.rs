@@ -1,4 +1,4 @@
-//! The changes of the tables that this node requests from the primary, one after the other.
+//! The changes of the tables that this node requests from the primary, one at a time.
 
 use heapless::Deque;
 
@@ -10,7 +10,7 @@ use crate::tables::{Name, recurs};
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// Maximum waiting requests.
+/// Maximum number of waiting requests.
 const REQUESTS: usize = 32;
 
 /// Waiting requests, and the one in progress.
@@ -21,7 +21,7 @@ pub(super) struct Requests {
     asked: Option<(u32, Asked)>,
     /// Whether this node is in the table of nodes.
     introduced: bool,
-    /// The next part to register anew, after this node was not a member for a while.
+    /// The next part to register anew after this node was not a member for a while.
     relist: Option<u16>,
 }
 
@@ -32,30 +32,31 @@ enum Asked {
     Introduction,
     /// The first of the waiting requests.
     First,
-    /// A part that had been registered.
+    /// A part that was registered before.
     Again(u16),
 }
 
 impl Requests {
-    /// Whether a part of this name waits to be registered.
+    /// Whether a part with this name is waiting to be registered.
     pub(super) fn has(&self, name: &Name) -> bool {
         self.waiting.iter().any(|c| matches!(c, Change::PartAdded(e) if e.name == *name))
     }
 
-    /// Whether there is something to request while no request is in progress.
+    /// Whether something is left to request and no request is in progress.
     pub(super) fn is_busy(&self) -> bool {
         let wants = !self.introduced || self.relist.is_some() || !self.waiting.is_empty();
         wants && self.asked.is_none()
     }
 
-    /// This node was expelled: when it is readmitted it registers its parts anew.
+    /// Makes this node, which was expelled, register its parts anew when it is readmitted.
     pub(super) fn relist(&mut self) {
         self.relist = Some(0);
     }
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Whether all members are in the table of nodes, so that names can be used, and this node knows which barrier comes next.
+    /// Whether this node is in the table of nodes, all members are too, so that names can be used, and this node knows which
+    /// barrier comes next.
     pub fn is_ready(&self) -> bool {
         let known = |(i, entry): (usize, &Option<_>)| {
             entry.is_some() || !self.agreement.is_member(NodeId::from_index(i))
@@ -72,7 +73,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(())
     }
 
-    /// Requests the next change that this node wants.
+    /// Requests the next change that this node needs.
     pub(super) fn ask_next(&mut self) {
         if self.requests.asked.is_some() || self.agreement.is_asking() {
             return;
@@ -94,7 +95,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn next_to_relist(&mut self) -> Option<(u16, Change)> {
         let from = self.requests.relist.filter(|_| self.agreement.is_member(self.config.node))?;
         let found = self.parts.next_known(from).map(|(i, entry)| (i, Change::PartAdded(entry.clone())));
-        // After all slots, once.
+        // Once, after all slots.
         let found = found.or_else(|| {
             let row = self.parts.nameless.known_row(self.config.node).filter(|_| from < u16::MAX);
             row.map(|row| (u16::MAX, Change::PartAdded(row)))
@@ -105,7 +106,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         found
     }
 
-    /// The primary has answered.
+    /// Handles the primary's answer.
     pub(super) fn answered(&mut self, number: u32, accepted: bool, pipes: &mut impl PrivatePipes) {
         let Some((_, asked)) = self.requests.asked.take_if(|(n, _)| *n == number) else { return };
         let (part, state) = match asked {

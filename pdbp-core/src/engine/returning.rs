@@ -1,8 +1,8 @@
-//! Returns undelivered messages to the parts that sent them when a peer fails.
+//! Returns undelivered messages to their senders when a peer fails.
 //!
-//! A returned block is this node's own, so its readers are counted in UMBInfo-Tab; it needs no element of RM, whose rows are the
-//! credit of peers. It stays in its row of SM until the last reader is done. The end of an aborted stream is not returned if it has
-//! no data: its writer knows, and its reader lost the stream with the link.
+//! A returned block belongs to this node, so its readers are counted in UMBInfo-Tab. It needs no element of RM, whose rows are
+//! the credit of peers, and stays in its row of SM until the last reader is done. The end of an aborted stream is not returned if
+//! it has no data: its writer knows, and its reader lost the stream with the link.
 
 use zerocopy::FromBytes;
 
@@ -17,7 +17,7 @@ use crate::transport::Transport;
 use crate::umb::{BlockMemory, BlockState, Place};
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Counts the messages of a data block that its peer did not receive, and queues it for the parts that wrote it.
+    /// Counts the messages of a data block that the peer did not receive, and queues the block for the parts that wrote it.
     pub(super) fn send_back(&mut self, id: LinkId, index: u32) {
         let Self { links, umb, .. } = self;
         let messages = messages_in(umb.sealed(index).unwrap_or(&[]));
@@ -32,7 +32,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         links.mark(id, Work::RETURN);
     }
 
-    /// Routes returned blocks, those of each peer in the order sent, until a private pipe is full.
+    /// Routes returned blocks, in the order in which they were sent to each peer, until a private pipe is full.
     pub(super) fn route_returned(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
         let mut worked = 0;
         let mut returned = self.links.first_with(Work::RETURN);
@@ -128,7 +128,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         (readers, None)
     }
 
-    /// Offers a piece of a returned block to a private pipe, counted before the host has it. `false`: the pipe is full.
+    /// Offers a piece of a returned block to a private pipe, counting it before the host has it. Returns `false` if the pipe is
+    /// full.
     fn offer_back(
         &mut self,
         pipe: PipeId,

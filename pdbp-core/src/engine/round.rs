@@ -1,25 +1,26 @@
 //! Recovery from unreadable control blocks.
 //!
-//! Data in an unreadable block is lost, and counted. Control messages must not be lost: most are sent once, and a node would wait for
-//! them forever. Few of them are stored, since they follow from the state of the two nodes; so the two start their
-//! exchange over, as on a restored link, except that no data is lost and neither counts as failed.
+//! Data in an unreadable block is lost, and counted. Control messages must not be lost: most are sent once, and a node would wait
+//! for them forever. Few of them are stored, since they follow from the state of the two nodes; so the two start their exchange
+//! over, as on a restored link, except that no data is lost and neither counts as failed.
 //!
-//! Each control block has the number of a *round*, from 0 in each session of a link. A node that misses a control block of its peer
-//! starts the next round: one greater than its own and than that of the control block that reveals the gap. It sends its settings and
-//! everything else that follows from its state, and ignores what the peer sent in earlier rounds. A peer that reads a number greater
-//! than its own does the same in that round. So each direction sees a prefix of the old round, then the new one, as with links that
-//! fail. A loss in the new round starts another.
+//! Each control block carries the number of a *round*, which starts from 0 in each session of a link. A node that misses a
+//! control block of its peer starts the next round: one greater than its own and than that of the control block that reveals the
+//! gap. It sends its settings and everything else that follows from its state, and ignores what the peer sent in earlier rounds.
+//! A peer that reads a number greater than its own does the same in that round. So each direction sees a prefix of the old round
+//! and then the new one, as with links that fail. A loss in the new round starts another.
 //!
-//! Failing the link instead would be no simpler: where the transport cannot end links the peer would have to be told, by messages
-//! that may be unreadable too; and without leases a node whose link has failed is declared down, and its messages are lost.
+//! Failing the link instead would be no simpler. Where the transport cannot end links, the peer would have to be notified by
+//! messages that may be unreadable too; and without leases, a node whose link has failed is declared down, and its messages are
+//! lost.
 //!
 //! # How a gap is detected
-//! By the numbers of the next block: missing blocks that were not data were control. An unreadable block is answered
-//! with [`Probe`](Control::Probe), which is answered with a control block, so that there is a next one and it has a round. A control
-//! block whose body or messages cannot be read counts as missing too. Changes that leave a valid block go undetected: links
-//! that may change bytes need checksums.
+//! By the numbers of the next block: missing blocks that were not data were control blocks. An unreadable block is answered with
+//! [`Probe`](Control::Probe), which in turn is answered with a control block, so that a next block exists and carries a round. A
+//! control block whose body or messages cannot be read counts as missing too. Changes that leave a block valid go undetected:
+//! links that may alter bytes need checksums.
 //!
-//! # What is repeated by what
+//! # How each message is repeated
 //!
 //! | message | when it may have been lost |
 //! |---|---|
@@ -38,9 +39,9 @@
 //! | credit, without a message | the numbers of any block |
 //!
 //! # Peers that send garbage
-//! Each block is answered with one at most, and blocks that are readable, in sequence and of the current round with none. So two
-//! nodes fall silent as soon as their link works, and a peer that sends garbage gets no more blocks than it has sent. The agreement
-//! starts over with that peer alone.
+//! Each block is answered with at most one, and blocks that are readable, in sequence and of the current round with none. So two
+//! nodes fall silent as soon as their link works, and a peer that sends garbage gets no more blocks than it has sent. The
+//! agreement starts over with that peer alone.
 
 use super::Engine;
 use super::circuits::answer_again;
@@ -60,7 +61,7 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// A control block has arrived in round `theirs`. Returns the round that begins with it, if one does.
+    /// Notes that a control block has arrived in round `theirs`. Returns the round that begins with it, if one does.
     fn follow(&mut self, theirs: u32) -> Option<u32> {
         let newest = if is_before(self.number, theirs) { theirs } else { self.number };
         let missed = core::mem::take(&mut self.missed);
@@ -68,29 +69,30 @@ impl Round {
         (next != self.number).then_some(next)
     }
 
-    /// Whether what a peer said in a round is void.
+    /// Whether messages that a peer sent in a round are void.
     pub(super) fn is_void(&self, round: u32) -> bool {
         is_before(round, self.number)
     }
 }
 
-/// Whether one round is before another, with wrap-around.
+/// Whether one round is before another, allowing for wrap-around.
 fn is_before(one: u32, other: u32) -> bool {
     let ahead = other.wrapping_sub(one);
     ahead != 0 && ahead < 1 << 31
 }
 
 impl Link {
-    /// The peer wants to see the number of this node's next block.
+    /// Notes that the peer wants to see the number of this node's next block.
     pub(super) fn note_probe(&mut self) {
         self.control.probed = true;
-        // There are no more rounds, so nothing else would repeat the settings.
+        // No further rounds begin, so nothing else would repeat the settings.
         self.control.introduced &= !self.state.is_incompatible();
     }
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// A control block of the peer is missing or unreadable. Its next control block, which is requested here, shows its round.
+    /// Notes that a control block of the peer is missing or unreadable. Its next control block, which is requested here, shows
+    /// its round.
     #[cold]
     pub(super) fn note_missed(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(id) {
@@ -99,7 +101,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.tell(id, Control::Probe);
     }
 
-    /// A control block has arrived in some round.
+    /// Notes that a control block has arrived in some round.
     pub(super) fn follow_round(&mut self, id: LinkId, theirs: u32) {
         if let Some(round) = self.links.get_mut(id).and_then(|link| link.round.follow(theirs)) {
             self.begin_round(id, round);

@@ -1,4 +1,4 @@
-//! The sending half: SM and the hand-over to the transport.
+//! The sending half: SM, and the handover to the transport.
 
 use zerocopy::FromBytes;
 
@@ -15,7 +15,7 @@ use crate::umb::{BlockMemory, BlockState, Load, OpenBlock, SealedBlock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// All blocks that the row may have are in use; they are freed as the peer reads.
+    /// All blocks that the row may have are in use; they become free as the peer reads.
     WouldBlock,
     /// The peer has failed.
     PeerFailed(NodeId),
@@ -36,8 +36,8 @@ impl core::fmt::Display for OpenError {
 impl core::error::Error for OpenError {}
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Gives out a vacant block of SCBP_dest, or of the row to that node's relay, to be filled with messages for the node; return
-    /// it with [`submit`](Self::submit).
+    /// Returns a vacant block of SCBP_dest, or of the row to that node's relay, to be filled with messages for the node. Give it
+    /// back with [`submit`](Self::submit).
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -60,8 +60,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Whether [`open`](Self::open) would give out a block for the node now, which its row has or would be given, or would return a
-    /// permanent error at once. Changes and counts nothing.
+    /// Whether [`open`](Self::open) would at once return a block for the node, which its row has or would be given, or a
+    /// permanent error. Changes and counts nothing.
     pub fn may_open(&self, dest: NodeId) -> bool {
         let Some(link) = self.links.to(dest).filter(|link| link.is_up()) else { return true };
         let row = &link.send.space;
@@ -79,12 +79,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(block)
     }
 
-    /// A vacant block of a link's row, for messages to `dest`.
+    /// Returns a vacant block of a link's row, for messages to `dest`.
     pub(super) fn open_row(&mut self, id: LinkId, dest: NodeId) -> Result<OpenBlock, OpenError> {
         self.open_row_with(id, dest, |block| block)
     }
 
-    /// As [`open_row`](Self::open_row). Writers poll this while the row is full, so that case is decided by the row alone.
+    /// As [`open_row`](Self::open_row). Writers poll this while the row is full, so the row alone decides that case.
     #[inline]
     fn open_row_with<R>(
         &mut self,
@@ -108,7 +108,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.take_vacant(id, dest, put)
     }
 
-    /// Asks the policy for more space for a row that a writer waits for. Returns whether it got some.
+    /// Asks the policy for more space for a row that a writer is waiting for. Returns whether the row got some.
     #[inline(never)]
     fn grow_waiting(&mut self, id: LinkId) -> bool {
         let Self { links, umb, space, .. } = self;
@@ -140,7 +140,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Takes a block back from its writer and sends it, or queues it if there is no credit. A block without messages just becomes
-    /// vacant; one opened before its link failed comes back, even if the link is up again.
+    /// vacant. A block opened before its link failed comes back, even if the link is up again.
     pub fn submit(&mut self, mut block: OpenBlock) {
         let id = block.row;
         let length = block.finish();
@@ -161,7 +161,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         if let Load::Segment(tag) = &block.load {
-            // The number of a circuit, for a stream relayed by this node, is not a pipe's.
+            // For a stream relayed by this node, the number is that of a circuit, not of a pipe.
             pipes.note_segment(pipes.stream_pipe(tag.group), tag);
         }
         let up = link.is_up() && link.session == block.session;
@@ -198,7 +198,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Hands queued blocks to the transport as far as credit allows.
+    /// Submits queued blocks to the transport, as many as credit allows.
     pub(super) fn pump_rows(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
         let mut worked = 0;
         let mut waiting = self.links.first_with(Work::SEND);
@@ -218,7 +218,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// Hands the next block of a link to the transport. `None`: none may leave; `Some(false)`: the transport did not take it.
+    /// Submits the next block of a link to the transport. Returns `None` if no block may leave, and `Some(false)` if the
+    /// transport did not take it.
     #[inline]
     pub(super) fn send_first(
         &mut self,
@@ -234,12 +235,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Requeues a block that the transport has refused. Returns whether the transport has kept it nevertheless: one that hands back
-    /// something else has, and is not trusted with more.
+    /// Requeues a block that the transport has refused. Returns whether the transport has kept it nevertheless: a transport that
+    /// hands back something else has, and is trusted with no more blocks.
     #[cold]
     fn is_kept(&mut self, (id, index): (LinkId, u32), payload: Payload, refused: Refused<T::Error>) -> bool {
         let given = matches!(&refused.op, Op::Send { block, .. } if self.umb.index_of(block) == Some(index));
-        // Any reason but `Busy` is permanent: the link fails.
+        // Any reason other than `Busy` is permanent: the link fails.
         if !given || !matches!(refused.reason, Reason::Busy) {
             self.give_up(id);
         }
@@ -289,13 +290,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The transport has returned a block that was not sent.
+    /// Handles a block that the transport has returned unsent.
     #[cold]
     pub(super) fn not_sent(&mut self, id: LinkId, block: SealedBlock) {
         self.sent(id, block, true);
     }
 
-    /// The transport has returned a block of this node.
+    /// Handles a block of this node that the transport has returned.
     #[inline(always)]
     pub(super) fn sent(&mut self, id: LinkId, block: SealedBlock, failed: bool) {
         let Ok(index) = self.umb.take_back(block) else {
@@ -304,7 +305,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         };
         let Some(entry) = self.umb.entry(index) else { return };
         if entry.state != BlockState::InFlight {
-            // A block to receive into, which the transport has sealed.
+            // A block posted for receiving, which the transport has sealed.
             self.counters.foreign_tokens += 1;
             let link = self.note_unposted(index);
             self.umb.give(index);
@@ -316,7 +317,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             return self.recycle(index);
         }
-        // The link of a data block is taken from UMBInfo-Tab, not from the transport.
+        // UMBInfo-Tab determines the link of a data block, not the transport.
         let (id, slot) = (LinkId::from_index(usize::from(entry.row)), entry.slot);
         let Some(link) = self.links.data_mut(id) else { return };
         link.numbers.note_data_back(link.posted, failed);
@@ -349,8 +350,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Takes back all data waiting in SCBP rows for credit or the transport, and returns it to the parts that sent it, as if the
-    /// link had failed. For a host that is about to end; parts should send nothing more. What is in flight arrives.
+    /// Takes back all data waiting in SCBP rows for credit or the transport, and returns it to its senders, as if the link had
+    /// failed. For a host that is about to end; parts should send nothing more. Data in flight still arrives.
     pub fn withdraw(&mut self) {
         for node in (0..self.config.nodes).filter_map(NodeId::new) {
             let id = self.links.id(node);
@@ -379,7 +380,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 }
 
-/// Writes the header's fields that do not depend on when the block leaves.
+/// Writes the header fields that do not depend on when the block leaves.
 #[inline]
 fn seal(block: OpenBlock, link: &Link, source: NodeId, length: u32) -> SealedBlock {
     let body = length.saturating_sub(BLOCK_HEADER as u32);

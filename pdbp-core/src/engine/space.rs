@@ -1,4 +1,4 @@
-//! The space of rows: of SM in blocks of the UMB, and of RM in credit. It is laid out, and grows and shrinks as the policy says.
+//! The space of rows: blocks of the UMB for SM, credit for RM. Space is laid out, and grows and shrinks as the policy decides.
 
 use managed::ManagedSlice;
 
@@ -23,12 +23,13 @@ pub(super) struct Space<'a, P> {
     row: u32,
     /// Initial number of real elements of a row.
     initial: u32,
-    /// Credit that no row of RM has, for peers whose blocks are read in place.
+    /// Credit that no row of RM holds, for peers whose blocks are read in place.
     pub(super) credit: u32,
-    /// Free blocks, and credit, kept for links that may come up again.
+    /// Free blocks, and credit, reserved for links that may come up again.
     reserved_blocks: u32,
     reserved_credit: u32,
-    /// Whether a row has found no free block in this interval: rows with more than they need then give back what becomes free.
+    /// Whether a row has found no free block in this interval. If so, rows with more than they need give back blocks as they
+    /// become free.
     contended: bool,
     /// The link that credit was last taken back from.
     collected: LinkId,
@@ -56,7 +57,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         }
     }
 
-    /// The number of blocks, if they suffice for the initial space of all rows and for `control` messages.
+    /// Returns the number of blocks, provided that they suffice for the initial space of all rows and for `control` messages.
     pub(super) fn check<M: BlockMemory>(
         &self,
         links: &Links<'_>,
@@ -101,28 +102,28 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         link.id.index() * self.row as usize + element as usize
     }
 
-    /// Number of blocks that rows may grow by.
+    /// Number of blocks by which rows may grow.
     pub(super) fn free_blocks<M: BlockMemory>(&self, umb: &Umb<'_, M>) -> u32 {
         umb.free().saturating_sub(self.reserved_blocks)
     }
 
-    /// Credit, for blocks read in place, that rows may grow by.
+    /// Credit, for blocks read in place, by which rows may grow.
     fn free_credit(&self) -> u32 {
         self.credit.saturating_sub(self.reserved_credit)
     }
 
-    /// How much the receive row of a link may grow.
+    /// By how much the receive row of a link may grow.
     fn free_for<M: BlockMemory>(&self, link: &Link, umb: &Umb<'_, M>) -> u32 {
         if link.posted { self.free_blocks(umb) } else { self.free_credit() }
     }
 
-    /// The vacant block of a send row that is taken next.
+    /// Returns the vacant block of a send row to be taken next.
     #[inline]
     pub(super) fn vacant(&self, link: &Link) -> u32 {
         self.sm.get(self.element(link, link.send.space.used())).copied().unwrap_or(NIL)
     }
 
-    /// A block of a send row, in element `freed`, is vacant again.
+    /// Notes that a block of a send row, in element `freed`, is vacant again.
     #[inline]
     pub(super) fn vacate<M: BlockMemory>(
         &mut self,
@@ -147,7 +148,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         if !link.is_up() {
             self.shrink_send(link, umb, u32::MAX);
         } else if self.contended {
-            // Others wait for what is freed here.
+            // Others are waiting for blocks freed here.
             let spare = self.policy.spare(&link.send.space, self.free_blocks(umb));
             self.shrink_send(link, umb, spare.min(1));
         }
@@ -184,19 +185,19 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         }
     }
 
-    /// Whether a send row that somebody waits for would get space.
+    /// Whether a send row that a writer is waiting for would get space.
     pub(super) fn may_grow<M: BlockMemory>(&self, row: &RowSpace, umb: &Umb<'_, M>) -> bool {
         let free = self.free_blocks(umb);
         match self.policy.at_stall(row, free) {
             Growth::By(blocks) => blocks.min(free) > 0,
-            // Others give back what they can spare once per interval.
+            // Other rows give back what they can spare once per interval.
             Growth::Exhausted => !self.contended,
             Growth::Keep => false,
         }
     }
 
-    /// Takes back what other send rows can spare for a waiting one, since the UMB is exhausted. Once per interval: until its end,
-    /// rows give back what they can spare as it becomes free.
+    /// Takes back what other send rows can spare for a waiting one, since the UMB is exhausted. Done once per interval: until its
+    /// end, rows give back what they can spare as it becomes free.
     fn collect_blocks<M: BlockMemory>(
         &mut self,
         links: &mut Links<'_>,
@@ -227,7 +228,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         }
     }
 
-    /// Takes up to `blocks` vacant blocks from a send row; leaves it one, unless its link carries no data.
+    /// Takes up to `blocks` vacant blocks from a send row, but leaves it one unless its link carries no data.
     pub(super) fn shrink_send<M: BlockMemory>(&mut self, link: &mut Link, umb: &mut Umb<'_, M>, blocks: u32) {
         let least = u32::from(link.is_up());
         for _ in 0..blocks {
@@ -242,8 +243,8 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         }
     }
 
-    /// Asks the policy whether a receive row should have more space, which is more credit for the peer. `true`: there are blocks to
-    /// post for it.
+    /// Asks the policy whether a receive row should have more space, which is more credit for the peer. Returns `true` if blocks
+    /// are to be posted for it.
     pub(super) fn extend_recv<M: BlockMemory>(
         &mut self,
         links: &mut Links<'_>,
@@ -292,8 +293,8 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         }
     }
 
-    /// Takes back credit that other rows can spare, since one waits and none is left, until the policy grants something: from one
-    /// row after another half of it, then the rest. The next time it begins with the row after the last.
+    /// Takes back credit that other rows can spare, since one is waiting and none is left, until the policy grants something:
+    /// first half of it from one row after another, then the rest. The next call begins with the row after the last.
     fn collect_credit(&mut self, links: &mut Links<'_>, (needy, space): (LinkId, RowSpace), ask: Ask<P>) {
         let rows = links.len();
         let (own, start) = (links.own, self.collected.index());
@@ -318,8 +319,8 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         }
     }
 
-    /// Takes up to `blocks` of a receive row's vacant elements; leaves it one, unless its link carries no data: without any credit
-    /// nothing would arrive that could make the row grow again.
+    /// Takes up to `blocks` vacant elements from a receive row, but leaves it one unless its link carries no data: without any
+    /// credit, nothing would arrive that could make the row grow again.
     pub(super) fn shrink_recv(&mut self, link: &mut Link, blocks: u32) {
         let least = u32::from(link.is_up());
         let before = link.recv.space.real();
@@ -327,10 +328,10 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         if !link.posted {
             self.credit += before - link.recv.space.real();
         }
-        // With posted arrival the blocks come back as they are filled: `repost` keeps those beyond the real space.
+        // With posted arrival, the blocks come back as they are filled: `repost` keeps those beyond the real space.
     }
 
-    /// While a link is not up, other rows may not use what it needs to carry anything at all.
+    /// While a link is not up, prevents other rows from using what it needs to carry anything at all.
     pub(super) fn reserve(&mut self, link: &mut Link) {
         if !core::mem::replace(&mut link.reserved, true) {
             let (blocks, credit) = least(link);
@@ -339,7 +340,8 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         }
     }
 
-    /// Gives space to the rows of a link that is up again, as far as there is some; its receive row must still be posted.
+    /// Gives space to the rows of a link that is up again, as much as is available. The caller must still post for its receive
+    /// row.
     pub(super) fn restore<M: BlockMemory>(&mut self, link: &mut Link, umb: &mut Umb<'_, M>) {
         if core::mem::take(&mut link.reserved) {
             let (blocks, credit) = least(link);
@@ -356,7 +358,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         self.grown = true;
     }
 
-    /// Ends the interval when it is due, so that the policy is asked what rows give back. Returns whether it ended.
+    /// Ends the interval when it is due, so that the policy decides what rows give back. Returns whether it ended.
     pub(super) fn end_interval(&mut self, now: Time, interval: u64) -> bool {
         let ends = now.since(self.interval_began) >= interval;
         if ends {
@@ -389,13 +391,13 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         self.grown |= link.recv.space.real() > self.initial;
     }
 
-    /// When the interval ends, if a row could have something to give back then.
+    /// Returns when the interval ends, if a row could have something to give back then.
     pub(super) fn deadline(&self, interval: u64) -> Option<Time> {
         self.grown.then(|| self.interval_began.after(interval))
     }
 }
 
-/// Blocks, and credit for what is read in place, that a link needs to carry anything at all.
+/// Blocks, and credit for blocks read in place, that a link needs to carry anything at all.
 fn least(link: &Link) -> (u32, u32) {
     if link.posted { (1 + 1 + SPARE_POSTS, 0) } else { (1, 1) }
 }

@@ -16,11 +16,11 @@ pub struct Counters {
     pub blocks_sent: u64,
     /// Data blocks routed to private pipes of this node, or refused.
     pub blocks_delivered: u64,
-    /// Short deliveries that were copied out of their block because readers did not keep up.
+    /// Short deliveries copied out of their block because readers did not keep up.
     pub copied: u64,
-    /// Malformed blocks and CDUs, refused.
+    /// Malformed blocks and CDUs, which were refused.
     pub malformed: u64,
-    /// Blocks of another session of their link, duplicates, or from a non-member.
+    /// Blocks that belonged to another session of their link, were duplicates, or came from a non-member.
     pub stale: u64,
     /// Blocks missing from their link that were not refused: the transport broke its contract.
     pub out_of_sequence: u64,
@@ -28,24 +28,24 @@ pub struct Counters {
     pub unroutable: u64,
     /// Stream segments without a mapping tuple.
     pub stray_segments: u64,
-    /// Control messages from nodes that must not send them.
+    /// Control messages from nodes that may not send them.
     pub misdirected: u64,
     /// Messages that a failed peer did not receive. They go back to the parts that sent them, unless those are on other nodes.
     pub undelivered: u64,
     /// Blocks that could not be returned because their owner had failed.
     pub lost_returns: u64,
-    /// Messages of other nodes that this one, as their relay, has forwarded.
+    /// Messages of other nodes forwarded by this one as their relay.
     pub relayed: u64,
     /// Messages of other nodes that this one, as their relay, could not forward because its link to their destination had failed.
     pub relay_lost: u64,
-    /// Control messages that found no room because a peer asked for more than it should.
+    /// Control messages dropped for lack of room because a peer asked for more than it should.
     pub dropped_control: u64,
-    /// Foreign tokens of blocks and deliveries that were handed in. They are left alone, and so is their block.
+    /// Tokens of foreign blocks and deliveries that were handed in. They are left alone, and so are their blocks.
     pub foreign_tokens: u64,
 }
 
 impl Counters {
-    /// All counters with their names.
+    /// Returns all counters with their names.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         // Field by field, so that none is forgotten.
         let Self {
@@ -102,9 +102,9 @@ pub struct RowStats {
     pub messages: u64,
     /// How often a sender had to wait for a vacant element.
     pub stalls: u64,
-    /// How often the row should have grown but no block was free.
+    /// How often the row should have grown while no block was free.
     pub exhausted: u64,
-    /// For SM, when the link has failed: upper bound of the blocks that had left and whose delivery is uncertain.
+    /// For SM, after the link has failed: an upper bound on the blocks that had left and whose delivery is uncertain.
     pub in_doubt: u64,
     /// Waiting blocks: for credit or the transport in SM, for a private pipe in RM.
     pub waiting: u32,
@@ -115,19 +115,19 @@ pub struct RowStats {
 /// Use of one group of pipes.
 #[derive(Clone, Copy, Debug)]
 pub struct PipeUse {
-    /// In use.
+    /// Number in use.
     pub busy: u16,
-    /// In all.
+    /// Total number.
     pub total: u16,
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Counters since the start.
+    /// Returns the counters since the start.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// SCBP_peer.
+    /// Returns SCBP_peer.
     pub fn send_row(&self, peer: NodeId) -> Option<RowStats> {
         let link = self.links.to(peer)?;
         let row = &link.send;
@@ -145,7 +145,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         })
     }
 
-    /// RCBP_peer.
+    /// Returns RCBP_peer.
     pub fn recv_row(&self, peer: NodeId) -> Option<RowStats> {
         let row = &self.links.to(peer)?.recv;
         Some(RowStats {
@@ -162,14 +162,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         })
     }
 
-    /// Blocks submitted for a node that have not come back: queued here, in flight, or with its readers. While there are any,
-    /// sending a half-empty block does not make it arrive earlier; it only takes an element that a full one could have.
+    /// Returns the number of blocks submitted for a node that have not come back: queued here, in flight, or held by its readers.
+    /// While this is not 0, sending a half-empty block does not make it arrive earlier; it only takes an element that a full one
+    /// could use.
     pub fn backlog(&self, peer: NodeId) -> u32 {
         self.links.backlog(peer)
     }
 
-    /// Blocks of SCBP_peer, or of the row to its relay, with returned messages that their parts have not read. While there are any,
-    /// the next process in the peer's place gets that many fewer. Looks at every block of the UMB.
+    /// Returns the number of blocks of SCBP_peer, or of the row to its relay, with returned messages that their parts have not
+    /// read. The next process in the peer's place gets that many fewer. Scans every block of the UMB.
     pub fn unread_returns(&self, peer: NodeId) -> u32 {
         let next = self.links.topology.relay_to(peer).unwrap_or(peer);
         let row = self.links.id(next).raw();
@@ -177,12 +178,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.umb.uses().filter(|used| used.row == row && unread(used.state)).count() as u32
     }
 
-    /// Blocks of the UMB that are in no row.
+    /// Returns the number of UMB blocks that are in no row.
     pub fn free_blocks(&self) -> u32 {
         self.umb.free()
     }
 
-    /// Whether the peer is unreachable: its link, or that of its relay, is down, or one of these is not a member of the cluster.
+    /// Whether the peer is unreachable: its link or its relay's is down, or one of these nodes is not a member of the cluster.
     pub fn has_failed(&self, peer: NodeId) -> bool {
         let next = self.links.topology.relay_to(peer).unwrap_or(peer);
         !self.links.is_up(self.links.id(next)) || (next != peer && !self.agreement.is_member(peer))
@@ -195,7 +196,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         is_linked && self.links.iter().any(|link| link.peer == peer && (link.id == own || !link.posted))
     }
 
-    /// Use of a group of pipes.
+    /// Returns the use of a group of pipes.
     pub fn pipes(&self, kind: PipeKind) -> PipeUse {
         let (busy, total) = self.pipes.count(kind);
         PipeUse { busy, total }

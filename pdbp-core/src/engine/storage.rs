@@ -11,8 +11,8 @@ use crate::pipe::{Binding, PipeEntry, StreamEntry};
 use crate::tables::{NodeEntry, PartEntry};
 use crate::umb::{BlockInfo, CopyBlock};
 
-/// The memory of an engine's tables: on the heap by `allocate`, in a `static` by [`storage!`](crate::storage) as part
-/// of a node's [`NodeMemory`](crate::embed::NodeMemory).
+/// The memory of an engine's tables: allocated on the heap by `allocate`, or placed in a `static` by [`storage!`](crate::storage)
+/// as part of a node's [`NodeMemory`](crate::embed::NodeMemory).
 pub struct Storage<'a> {
     /// UMBInfo-Tab: one entry per block.
     pub(crate) blocks: ManagedSlice<'a, BlockInfo>,
@@ -22,7 +22,7 @@ pub struct Storage<'a> {
     pub(crate) recv_matrix: ManagedSlice<'a, Element>,
     /// One per row.
     pub(crate) links: ManagedSlice<'a, Link>,
-    /// One per row with relays, otherwise none.
+    /// One per row if there are relays, otherwise none.
     pub(crate) relayed: ManagedSlice<'a, Lane>,
     /// NTA: one per node.
     pub(crate) nodes: ManagedSlice<'a, Option<NodeEntry>>,
@@ -34,9 +34,9 @@ pub struct Storage<'a> {
     pub(crate) bound: ManagedSlice<'a, Option<Binding>>,
     /// Pipe-Tab: private pipes + local parts + stream pipes.
     pub(crate) pipes: ManagedSlice<'a, PipeEntry>,
-    /// MTA: rows × stream pipes, with relays twice that; see [`Config::streams`].
+    /// MTA: rows × stream pipes, or twice that with relays; see [`Config::streams`].
     pub(crate) streams: ManagedSlice<'a, StreamEntry>,
-    /// Messages longer than a block that wait for space, or have some: one per part of the whole cluster.
+    /// Messages longer than a block that are waiting for space, or have it: one per part of the whole cluster.
     pub(crate) rooms: ManagedSlice<'a, Option<RoomEntry>>,
     /// One per block that may hold copies of short deliveries.
     pub(crate) copies: ManagedSlice<'a, CopyBlock>,
@@ -57,7 +57,7 @@ fn cut<E>(table: &mut ManagedSlice<'_, E>, length: usize) {
 }
 
 impl Storage<'_> {
-    /// Number of entries that the log of the tables keeps: a node that misses more gets the whole tables.
+    /// Number of entries that the log of the tables keeps. A node that misses more gets the whole tables.
     pub const LOG: usize = 64;
 
     /// Shortens the tables to the lengths that the configuration prescribes.
@@ -108,7 +108,7 @@ impl Storage<'_> {
         Ok(())
     }
 
-    /// Bytes of all tables, including those of the agreement.
+    /// Returns the size of all tables in bytes, including those of the agreement.
     pub fn bytes(&self) -> usize {
         fn of<T>(table: &ManagedSlice<'_, T>) -> usize {
             table.len() * size_of::<T>()
@@ -156,7 +156,7 @@ impl Storage<'static> {
         }
     }
 
-    /// Sets a log length other than [`LOG`](Self::LOG), the same on all nodes.
+    /// Sets a log length other than [`LOG`](Self::LOG); it must be the same on all nodes.
     #[must_use]
     pub fn with_log(mut self, entries: usize) -> Self {
         self.agreement.log = agreement::Storage::allocate(0, entries).log;

@@ -1,4 +1,4 @@
-//! Streams sent by this node: opened, closed, aborted, and accepted or refused by relays.
+//! Streams sent by this node: opening, closing and aborting them, and their acceptance or refusal by relays.
 
 use super::{Engine, Event, OpenError, PrivatePipes, StreamTag};
 use crate::cdu::{CduClass, Route, Via, flag};
@@ -11,8 +11,8 @@ use crate::umb::BlockMemory;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Takes a public stream pipe for a stream of `part` to a part of node `dest`, and numbers the stream. The pipe is busy until
-    /// [`close_stream`](Self::close_stream) and, if that gives the stream up, until its reader has been told. Some time after the
-    /// first block, [`stream_state`](Self::stream_state) tells whether a relay has room for it.
+    /// [`close_stream`](Self::close_stream) and, if that gives the stream up, until the reader has been notified. Some time after
+    /// the first block, [`stream_state`](Self::stream_state) shows whether a relay has room for the stream.
     ///
     /// # Errors
     /// [`PipeError::NoneIdle`], [`PipeError::NoSuchPart`].
@@ -26,15 +26,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok((pipe.0 - self.pipes.stream_base(), number))
     }
 
-    /// The state of the route of a stream pipe's stream. With a direct link it is `Taken` until that fails.
+    /// Returns the route state of a stream pipe's stream. With a direct link, it is `Taken` until the link fails.
     pub fn stream_state(&self, group: u16) -> StreamState {
         self.pipes.stream_state(self.pipes.stream_pipe(group))
     }
 
-    /// Returns the public pipe of a stream. A stream whose last block has not been submitted is given up: its reader gets a last
-    /// segment without data that says so, after what was submitted, as soon as there is room for it. Until then the pipe stays
-    /// busy. So a writer needs neither a block nor a reachable destination to abort. If the stream was given up before a relay
-    /// answered, and the relay has no room for it, nothing of it arrives, and nobody is told.
+    /// Returns the public pipe of a stream. A stream whose last block has not been submitted is given up: behind everything
+    /// submitted, its reader gets a last segment without data, marked as aborted, as soon as there is room for it. Until then the
+    /// pipe stays busy. So a writer needs neither a block nor a reachable destination to abort. If the stream was given up before
+    /// a relay answered, and the relay has no room for it, nothing of it arrives, and nobody is notified.
     ///
     /// # Errors
     /// [`PipeError::NotBound`] if it was returned before.
@@ -46,13 +46,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(())
     }
 
-    /// Tells the reader of an aborted stream, and frees its pipe. `false`: there is no room now.
+    /// Notifies the reader of an aborted stream, and frees its pipe. Returns `false` if there is no room now.
     fn end_stream(&mut self, group: u16) -> bool {
         let pipe = self.pipes.stream_pipe(group);
         let Some(StreamEnd { number, segment, source, dest }) = self.pipes.ending(pipe) else {
             return true;
         };
-        // The relay knows whether the destination is reachable: this node may not know it as a member.
+        // The relay knows whether the destination is reachable; this node may not know it as a member.
         let relay = self.links.topology.relay_to(dest.node());
         let id = self.links.id(relay.unwrap_or(dest.node()));
         let via = relay.map(|_| Via { origin: self.config.node, dest: dest.node() });
@@ -66,7 +66,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         true
     }
 
-    /// Tells readers of aborted streams, as far as there is room. Sets `breaking` if some are left.
+    /// Notifies readers of aborted streams, as long as there is room. Sets `breaking` if any are left.
     pub(super) fn end_own_streams(&mut self) -> u32 {
         let mut worked = 0;
         for group in 0..self.config.stream_pipes {
@@ -96,19 +96,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(())
     }
 
-    /// The streams arriving at this node: its part of MTA.
+    /// Returns the streams arriving at this node: its part of MTA.
     pub fn stream_mappings(&self) -> impl Iterator<Item = &StreamMapping> {
         self.streams.iter()
     }
 
-    /// Discards the rest of an arriving stream as it arrives, but for its end, which is delivered: its reader has gone.
+    /// Discards the rest of an arriving stream as it arrives, because its reader has gone. Only its end is delivered.
     pub fn ignore_stream(&mut self, source: NodeId, number: StreamNo) {
         if let Some(mapping) = self.streams.find(source, number) {
             mapping.ignored = true;
         }
     }
 
-    /// A relay has accepted or refused a stream of this node.
+    /// Notes that a relay has accepted or refused a stream of this node.
     pub(super) fn stream_answered(
         &mut self,
         relay: NodeId,
@@ -119,7 +119,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let (me, topology, pipe) = (self.config.node, self.links.topology, self.pipes.stream_pipe(group));
         let stream =
             self.pipes.stream(pipe, number).filter(|(_, dest, _)| topology.relay_to(*dest) == Some(relay));
-        // It may have ended.
+        // The stream may have ended.
         let Some((local, dest, state)) = stream.filter(|(.., state)| **state != StreamState::Cut) else {
             return;
         };

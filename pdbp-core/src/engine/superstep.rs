@@ -1,14 +1,14 @@
-//! Supersteps: parts of all nodes send and receive, until all of them are done and everything they sent has been received.
+//! Supersteps: parts of all nodes send and receive until all of them are done and everything they sent has been received.
 //!
 //! ```text
 //!  Open ─ done ─▶ Done ─ all are ─▶ Counting ─ quiescent ─▶ Arrived ─ all are, nothing left to read ─▶ Ending ─ all are ─▶ Open
 //! ```
 //!
-//! Each "all are" is a barrier. What is sent before `Done` has arrived at its part when the request for quiescence is answered,
-//! which is made once all have said so. Nobody sends for the next superstep before all are `Ending`; what arrives at a part that is
-//! `Ending` belongs to the next one, or is a reply that may be read there as well, and is [withheld](crate::inbox::Inbox::withhold)
-//! until then. That begins only once everything has arrived: a part that withholds messages at some point takes no more of them,
-//! and quiescence cannot be reached while a pipe is full.
+//! Each "all are" is a barrier. Everything sent before `Done` has arrived at its part when the request for quiescence is
+//! answered, which is made only once all are `Done`. Nobody sends for the next superstep before all are `Ending`. Whatever
+//! arrives at a part that is `Ending` belongs to the next superstep, or is a reply that may be read there as well, and is
+//! [withheld](crate::inbox::Inbox::withhold) until then. Withholding begins only once everything has arrived: a part that
+//! withholds messages eventually takes no more of them, and quiescence cannot be reached while a pipe is full.
 
 use super::Engine;
 use crate::flaw::Flaw;
@@ -24,37 +24,38 @@ pub enum Superstep {
     /// The part may have more to send.
     #[default]
     Open,
-    /// It is done; others are not, as far as is known.
+    /// It is done; others are not, as far as this node knows.
     Done,
     /// All are done. Quiescence is being detected: whether everything sent has arrived.
     Counting,
     /// Everything sent to this node has arrived; some of it may be unread.
     Arrived,
-    /// Everything has arrived everywhere, and has been read here. Others may not know yet; what arrives now belongs to the next
-    /// superstep.
+    /// Everything has arrived everywhere, and has been read here. Others may not know yet; messages that arrive now belong to the
+    /// next superstep.
     Ending,
 }
 
 impl Superstep {
-    /// Whether its part, with this to read, takes the next step of it, by [`Engine::advance_superstep`]; `done` says that the part has nothing more
-    /// to send.
+    /// Whether the part, with `waiting` still to read, may take the next step by [`Engine::advance_superstep`]. `done` states
+    /// that the part has nothing more to send.
     pub fn may_advance(self, done: bool, waiting: Waiting) -> bool {
-        // In one that is ending, what is not sorted yet is of the next.
+        // In a superstep that is ending, messages not sorted yet belong to the next one.
         let is_left = waiting.message || waiting.stalled && self != Self::Ending;
         (!is_left || Flaw::EndsUnread.strikes()) && (self != Self::Open || done)
     }
 
-    /// Whether messages that arrive are of the next one, so that its part [does not read them](crate::inbox::Inbox::withhold).
+    /// Whether messages that arrive belong to the next superstep, so that the part [does not read
+    /// them](crate::inbox::Inbox::withhold).
     pub fn withholds(self) -> bool {
         self == Self::Ending && !Flaw::ReadsNext.strikes()
     }
 }
 
-/// Why a superstep cannot go on.
+/// Why a superstep cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SuperstepError {
-    /// The node has failed and can no longer say that it is done.
+    /// The node failed before it was done.
     PeerFailed(NodeId),
     /// This part of the node is in a superstep.
     Taken(PartId),
@@ -124,9 +125,9 @@ impl From<Stage> for Superstep {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Advances the superstep of a part that is done: it sends nothing more on its own initiative, what it packed has been
-    /// submitted, and its last look into its pipe, before this call, found no message. Call it after each poll until the superstep
-    /// is [`Open`](Superstep::Open) again: then it is over on this node.
+    /// Advances the superstep of a part that is done: it sends nothing more on its own initiative, everything that it packed has
+    /// been submitted, and the last check of its pipe before this call found no message. Call this after each poll until the
+    /// superstep is [`Open`](Superstep::Open) again; it is then over on this node.
     ///
     /// # Errors
     /// See [`SuperstepError`]; the next call tries again.
@@ -140,7 +141,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Stage::Done { barrier } if self.barrier_passed(barrier) => {
                 Stage::Counting { request: self.ask_quiescence() }
             }
-            // What is counted was put into the pipe before; the next call follows a look into it.
+            // Everything counted was put into the pipe before; the next call follows a check of the pipe.
             Stage::Counting { request } if self.is_quiescent(request) || Flaw::EndsUncounted.strikes() => {
                 Stage::Arrived { barrier: self.arrive() }
             }
@@ -161,19 +162,20 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(stage.into())
     }
 
-    /// The state of a part's superstep: [`Open`](Superstep::Open) if it is in none.
+    /// Returns the state of a part's superstep: [`Open`](Superstep::Open) if it is in none.
     pub fn superstep(&self, part: PartId) -> Superstep {
         let stage = self.supersteps.stage;
         if self.supersteps.part == Some(part) { stage.into() } else { Superstep::Open }
     }
 
-    /// Nodes that the superstep waits for, as far as this one knows: see [`barrier_missing`](Self::barrier_missing).
+    /// Returns the nodes that the superstep is waiting for, to this node's knowledge: see
+    /// [`barrier_missing`](Self::barrier_missing).
     pub fn superstep_missing(&self) -> impl Iterator<Item = NodeId> {
         let barrier = self.supersteps.stage.barrier();
         barrier.into_iter().flat_map(move |barrier| self.barrier_missing(barrier))
     }
 
-    /// Takes a part out of its superstep: another part of this node may continue in its place.
+    /// Takes a part out of its superstep. Another part of this node may continue in its place.
     pub fn leave_superstep(&mut self, part: PartId) {
         if self.supersteps.part == Some(part) {
             self.supersteps = Supersteps::default();

@@ -1,7 +1,7 @@
-//! Termination detection: the primary counts, in waves, what was sent and what was delivered.
+//! Termination detection: the primary counts, in waves, the blocks sent and the blocks delivered.
 //!
-//! Two consecutive waves that find every block delivered, and the same number of blocks, show that everything sent before the first
-//! of them was delivered.
+//! If two consecutive waves find that every block was delivered, and count the same number of blocks, then everything sent before
+//! the first of them has been delivered.
 
 use super::link::{Link, Links};
 use super::{Engine, Event, PrivatePipes};
@@ -12,10 +12,10 @@ use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-/// Requests of this node; and at the primary, the wave in progress.
+/// The requests of this node and, at the primary, the wave in progress.
 #[derive(Debug, Default)]
 pub(super) struct Termination {
-    /// Requests that this node has made, and that have been answered.
+    /// Number of requests that this node has made, and of those that have been answered.
     asked: u32,
     answered: u32,
     wave: u32,
@@ -25,18 +25,18 @@ pub(super) struct Termination {
     last_sum: Option<u64>,
 }
 
-/// A node's share in termination detection. This node has one too, for its own request and counts.
+/// A node's share in termination detection. This node has one as well, for its own request and counts.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     request: Option<Request>,
     count: Option<Count>,
 }
 
-/// A request that the primary has not answered. On other nodes: one that the primary was told of.
+/// A request that the primary has not answered. On other nodes: one that has been sent to the primary.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     number: u32,
-    /// The first wave that began after it; `None` if none has.
+    /// The first wave that began after it, if one has.
     since: Option<u32>,
 }
 
@@ -58,7 +58,7 @@ enum Step {
     Begun,
     /// A wave has ended, and there is more to do.
     Ended,
-    /// A wave is in progress, or another must begin at the next poll.
+    /// A wave is in progress, or the next one must begin at the next poll.
     Waits,
     /// No requests.
     Idle,
@@ -70,43 +70,43 @@ impl Termination {
         self.asked != self.answered
     }
 
-    /// A new primary was elected: nobody has asked it yet.
+    /// Resets the state when a new primary was elected, to which no request has been sent yet.
     pub(super) fn start_term(&mut self, links: &mut Links<'_>) {
         (self.counting, self.last_sum) = (false, None);
         links.iter_mut().for_each(|link| link.tally = Tally::default());
     }
 
-    /// Primary: the wave that a node still has to be asked about, if one is in progress.
+    /// Primary: returns the count request that a node still has to be sent, if a wave is in progress.
     pub(super) fn missing(&self, tally: &Tally) -> Option<Control> {
         (self.counting && tally.count.is_none()).then_some(Control::CountRequest { wave: self.wave })
     }
 
-    /// The primary may not have heard of this node's request.
+    /// Makes this node repeat its request, which the primary may not have received.
     pub(super) fn ask_again(&mut self, links: &mut Links<'_>) {
         if let Some(own) = links.own_mut() {
             own.tally.request = None;
         }
     }
 
-    /// Primary: a node has made a request.
+    /// Primary: notes that a node has made a request.
     pub(super) fn note_request(&mut self, link: &mut Link, number: u32) {
         link.tally.request = Some(Request { number, since: None });
     }
 
-    /// Primary: a node has counted for a wave.
+    /// Primary: notes the count of a node for a wave.
     pub(super) fn note_count(&mut self, link: &mut Link, wave: u32, count: Count) {
         if wave == self.wave {
             link.tally.count = Some(count);
         }
     }
 
-    /// The primary has answered request `number` of this node.
+    /// Notes that the primary has answered request `number` of this node.
     pub(super) fn note_answer(&mut self, links: &mut Links<'_>, number: u32) {
         self.answered = number;
         self.ask_again(links);
     }
 
-    /// On a node that is not the primary: the request that the primary is to be told now.
+    /// On a node that is not the primary: returns the request to send to the primary now.
     pub(super) fn next_request(&mut self, links: &mut Links<'_>) -> Option<u32> {
         let number = self.asked;
         let own = links.own_mut().filter(|own| self.is_pending() && own.tally.request.is_none())?;
@@ -139,7 +139,7 @@ impl Termination {
         Step::Ended
     }
 
-    /// Begins a wave if somebody has asked. A request counts from the first wave that begins after it.
+    /// Begins a wave if there is any request. A request counts from the first wave that begins after it.
     fn begin(&mut self, links: &mut Links<'_>) -> Step {
         let (next, own, asked) = (self.wave.wrapping_add(1), links.own, self.asked);
         let mut wanted = self.is_pending();
@@ -150,7 +150,7 @@ impl Termination {
         if !wanted {
             return Step::Idle;
         }
-        // A newly admitted member may be sending already, even though it has not welcomed this node yet.
+        // A newly admitted member may already be sending, even though it has not welcomed this node yet.
         if links.iter().any(|link| link.state.is_awaited()) {
             return Step::Waits;
         }
@@ -184,11 +184,11 @@ impl Termination {
 }
 
 impl Links<'_> {
-    /// What this node has sent and delivered. Links that are not up do not count: what was on them will not arrive.
+    /// Returns what this node has sent and delivered. Links that are not up do not count: nothing that was on them will arrive.
     pub(super) fn count(&self) -> Count {
         let mut count = Count::default();
         for link in self.iter().filter(|link| link.is_up()) {
-            // Of the current link: blocks waiting for the transport, and those that it took.
+            // Of the current session: blocks waiting for the transport, and those that the transport took.
             count.sent += link.numbers.data_sent + u64::from(link.send.waiting());
             count.delivered += link.numbers.delivered;
             count.open += link.send.open;
@@ -198,8 +198,8 @@ impl Links<'_> {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Asks the primary to find out when everything sent before, by any node, has been put into private pipes;
-    /// [`is_quiescent`](Self::is_quiescent) says when that is so. Non-members and failed links do not count. Requests made while
+    /// Asks the primary to find out when everything sent so far, by any node, has been put into private pipes;
+    /// [`is_quiescent`](Self::is_quiescent) then returns `true`. Non-members and failed links do not count. Requests made while
     /// one is in progress are answered together after it.
     pub fn ask_quiescence(&mut self) -> u32 {
         self.termination.asked = self.termination.asked.wrapping_add(1);
@@ -212,7 +212,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.termination.answered.wrapping_sub(number) < u32::MAX / 2
     }
 
-    /// Takes the steps that depend only on what this node knows. Returns whether it wants to be called again.
+    /// Takes the steps that depend only on this node's state. Returns whether to call this again.
     pub(super) fn advance_termination(&mut self, pipes: &mut impl PrivatePipes) -> bool {
         match self.master() {
             Some(primary) if primary == self.config.node => self.advance_waves(pipes),
@@ -226,7 +226,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Nobody calls a primary without peers, so it goes as far as it can by itself.
+    /// A primary without peers receives no messages that would call this, so it goes as far as it can by itself.
     fn advance_waves(&mut self, pipes: &mut impl PrivatePipes) -> bool {
         loop {
             match self.termination.step(&mut self.links) {
@@ -243,7 +243,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The primary wants this node's counts.
+    /// Answers the primary's request for this node's counts.
     pub(super) fn asked_for_count(&mut self, primary: LinkId, wave: u32, pipes: &mut impl PrivatePipes) {
         let Count { sent, delivered, open } = self.count(pipes);
         self.tell(primary, Control::Count { wave, sent, delivered, open });
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(termination.step(&mut links), Step::Idle);
         termination.asked = 1;
         assert_eq!(wave(&mut termination, &mut links, [QUIET; 3]), Step::Ended);
-        // Node 2 asks after the first wave has begun: it is answered by later ones.
+        // Node 2 asks after the first wave has begun, so later waves answer it.
         links.iter_mut().skip(2).for_each(|link| termination.note_request(link, 5));
         assert_eq!(wave(&mut termination, &mut links, [QUIET; 3]), Step::Ended);
         assert!(!termination.is_pending());
