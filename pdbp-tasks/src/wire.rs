@@ -1,7 +1,7 @@
-//! What pool and processors say to each other, encoded by `postcard`.
+//! Messages between pool and processors, encoded by `postcard`.
 //!
-//! A message is one of [`Up`] or [`Down`]. What is longer than a block of the cluster travels in pieces (`pieces`), so that neither end
-//! ever has to wait for room in the middle of a message.
+//! A message is an [`Up`] or a [`Down`]. Messages longer than a block of the cluster travel in pieces (`pieces`), so that neither end ever has to
+//! wait for room in the middle of a message.
 
 pub(crate) mod pieces;
 mod requests;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::resources::Resources;
 pub use requests::{Answer, By, Chunk, Inputs, JobStatus, Request, ResultOf, Status};
 
-/// An encoded input or result. The pool never looks inside. Clones share the bytes; short ones lie in the value itself.
+/// An encoded input or result. The pool never looks inside. Clones share the bytes; short ones are stored inline.
 #[derive(Clone)]
 pub struct Bytes(Place);
 
@@ -96,8 +96,7 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// A task, as the pool names it. An id of outside can neither index out of the pool's memory nor meet an entry that is used again: the
-/// generation is another one then.
+/// A task, as the pool names it. A forged or stale id can neither index out of the pool's memory nor hit a reused entry, whose generation differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TaskId {
     /// Place in the pool's memory.
@@ -112,16 +111,16 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// The name of a task of a pool with a journal, which it keeps when that pool is lost and another one goes on from the journal.
+/// The name of a task of a pool with a journal. It outlives the pool: the next one goes on with it from the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Name {
     /// Its job.
     pub job: u32,
-    /// Number in the job of the task that the client has added: this one, or the one that it descends from.
+    /// Number in the job of the task that the client has added: this task, or its ancestor.
     pub number: u64,
-    /// 0 for what the client has added; of a sub-task a number that no other has.
+    /// 0 for a task that the client has added; for a sub-task a unique number.
     pub sub: u64,
-    /// 0, or above that of all runs before, when the client's task is run again after it had failed: what comes of an earlier run is not wanted.
+    /// 0, or, when the client's task is run again after it had failed, higher than in all runs before: results of earlier runs are ignored.
     pub run: u32,
 }
 
@@ -138,7 +137,7 @@ impl fmt::Display for Name {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct KindId(pub u16);
 
-/// What a task asks for beyond being run.
+/// A task's options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     /// Higher goes first.
@@ -154,7 +153,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// With a limit, in whole milliseconds of which there is at least one.
+    /// Sets the limit, in whole milliseconds, at least one.
     pub(crate) fn with_limit(self, limit: Duration) -> Self {
         Self { limit_ms: u32::try_from(limit.as_millis().max(1)).unwrap_or(u32::MAX), ..self }
     }
@@ -163,26 +162,26 @@ impl Options {
 /// From a processor to the pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Up {
-    /// The first word.
+    /// The first message.
     Hello {
-        /// Of all functions that the processor knows.
+        /// Fingerprint of all functions that the processor knows.
         fingerprint: u64,
         /// What the processors of its node offer together.
         offer: Resources,
-        /// What it still has of a pool with a journal, in the order in which it runs it.
+        /// Tasks that it still holds from a pool with a journal, in the order in which it runs them.
         held: Vec<Name>,
-        /// The number of that pool, by which it is told from one with another journal; 0: of none.
+        /// The number of that pool, which distinguishes it from one with another journal; 0: none.
         of: u64,
     },
     /// Results, perhaps none, and at the same time a request for tasks.
     Report {
-        /// The pool's term that the processor knows; 0 of a pool without a journal.
+        /// The pool's term that the processor knows; 0 for a pool without a journal.
         term: u32,
-        /// Number of the first result, of all that the processor has had.
+        /// Number of the first result, counting all that the processor has had.
         first: u64,
         /// How many more tasks the processor has room for.
         room: u16,
-        /// What it has done.
+        /// Its results.
         results: Vec<Submission>,
     },
     /// Results that an earlier pool has not acknowledged.
@@ -191,35 +190,35 @@ pub enum Up {
         term: u32,
         /// Number of the first result.
         first: u64,
-        /// What it has done. The ids and attempts are those of another term: names count.
+        /// Its results. Their ids and attempts belong to another term: names count.
         results: Vec<(Name, Submission)>,
     },
-    /// The processor leaves. What it holds is for others.
+    /// The processor leaves. Its tasks are handed to others.
     Bye,
     /// From a client of a pool with a journal.
     Request {
         /// The answer has the same one.
         id: u64,
-        /// What is asked.
+        /// The request.
         request: Request,
     },
     /// From a slot to the store of large values.
     Large {
         /// The answer has the same one.
         id: u64,
-        /// What is asked.
+        /// The request.
         request: LargeRequest,
     },
 }
 
-/// What is asked of the store of large values.
+/// A request to the store of large values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum LargeRequest {
-    /// Bytes of a value, from this one on.
+    /// Reads bytes of a value, from this one on.
     Read {
         /// Number of the value.
         number: u64,
-        /// How many were read before.
+        /// Where to read from.
         from: u64,
     },
     /// Appends to a value of an attempt.
@@ -228,12 +227,12 @@ pub enum LargeRequest {
         by: LargeBy,
         /// Number of the value; 0 begins one.
         number: u64,
-        /// How many bytes it has.
+        /// Its length so far.
         from: u64,
-        /// What follows them.
+        /// The bytes to append.
         bytes: Bytes,
     },
-    /// A client's value is whole. The answer says that it is durable.
+    /// Completes a client's value. The answer confirms that it is durable.
     Finish {
         /// Number of the value.
         number: u64,
@@ -251,10 +250,10 @@ pub enum LargeBy {
     Client(u32),
 }
 
-/// What the store of large values answers.
+/// An answer of the store of large values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum LargeAnswer {
-    /// To `Read`; none behind the end.
+    /// To `Read`; empty behind the end.
     Piece(Bytes),
     /// To `Write` and `Finish`: the number of the value.
     Wrote(u64),
@@ -267,55 +266,56 @@ pub enum LargeAnswer {
 pub enum Down {
     /// Tasks to run, in this order.
     Tasks(Vec<Assignment>),
-    /// None now; more may come. The pool remembers the request and answers when there is something.
+    /// No tasks now; more may come. The pool remembers the request and answers when there are some.
     Standby,
     /// The job is done.
     Stop,
-    /// The result of this task is not wanted any more.
+    /// The result of this task is no longer wanted.
     Drop(TaskId),
-    /// The processor knows other functions than the pool, whose fingerprint this is.
+    /// The processor's functions differ from the pool's, whose fingerprint this is.
     Refused {
-        /// Of the functions that the pool knows.
+        /// Fingerprint of the pool's functions.
         fingerprint: u64,
     },
-    /// The answer of a pool with a journal to the first word.
+    /// A journal pool's answer to the first message.
     Welcome {
-        /// The pool's term, above those of all pools that had the journal before.
+        /// The pool's term, above those of all previous pools of the journal.
         term: u32,
         /// A number that no other pool has.
         number: u64,
-        /// The pool before is one of those that had the journal. If not, names mean other tasks, and all that the processor has is nobody's.
+        /// Whether the processor's previous pool was one of this journal's. If not, names mean other tasks, and nothing that the processor has
+        /// counts.
         is_known: bool,
-        /// What the processor goes on with, by its names; the rest of what it had is not wanted any more.
+        /// Tasks that the processor continues, by their names; the rest of what it had is no longer wanted.
         held: Vec<Held>,
     },
-    /// The results below this number are in the journal: nobody needs them again.
+    /// Results below this number are in the journal: they need not be kept.
     Taken {
         /// Number of a result.
         up_to: u64,
     },
     /// To a client.
     Answer {
-        /// That of the request.
+        /// The id of the request.
         id: u64,
-        /// What came of it.
+        /// The answer.
         answer: Answer,
     },
     /// From the store of large values to a slot.
     Large {
-        /// That of the request.
+        /// The id of the request.
         id: u64,
-        /// What came of it.
+        /// The answer.
         answer: LargeAnswer,
     },
 }
 
-/// What a processor goes on with, under the ids of another term.
+/// A task that the processor continues, under the ids of another term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// What it is.
+    /// Its name.
     pub name: Name,
-    /// What the pool calls it now.
+    /// Its id now.
     pub task: TaskId,
     /// Number of the hand-out.
     pub attempt: u32,
@@ -351,9 +351,9 @@ pub struct Submission {
     pub ran_ns: u64,
     /// What came of it.
     pub ending: Ending,
-    /// Tasks that it adds: they exist if and only if this submission is taken.
+    /// Tasks that it adds: they exist if and only if this submission is accepted.
     pub tasks: Vec<SubTask>,
-    /// Numbers of the large values that it has written, of a pool with a journal: they are kept if this submission is taken.
+    /// Numbers of the large values that it has written, with a journal: they are kept if this submission is accepted.
     pub large: Vec<u64>,
 }
 
@@ -368,25 +368,25 @@ pub enum Ending {
     Failed(Failure),
 }
 
-/// A task that a running one adds. It may need those that come before it in the same submission, so there are no circles.
+/// A task that a running one adds. It may depend only on earlier tasks of the same submission, so there are no cycles.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SubTask {
     /// The function.
     pub kind: KindId,
     /// Priority and so on.
     pub options: Options,
-    /// What it needs beside a processor.
+    /// What it needs in addition to a processor.
     pub needs: Resources,
-    /// What the function is given; with `join` what comes before the results of those tasks.
+    /// The input of the function; with `join`, what precedes the results of those tasks.
     pub input: Bytes,
-    /// Tasks of this submission whose results the function is given.
+    /// Tasks of this submission whose results the function receives.
     pub join: Option<Vec<u16>>,
-    /// Tasks of this submission that must be over before.
+    /// Tasks of this submission that must be over first.
     pub after: Vec<u16>,
 }
 
 impl SubTask {
-    /// Bytes that it takes in a message, or a few more.
+    /// An upper bound of its bytes in a message.
     pub(crate) fn weight(&self) -> usize {
         let needed = self.join.as_ref().map_or(0, Vec::len) + self.after.len();
         self.input.len() + 3 * needed + self.needs.weight() + 32
@@ -394,7 +394,7 @@ impl SubTask {
 }
 
 impl Submission {
-    /// Bytes that it takes in a message, or a few more.
+    /// An upper bound of its bytes in a message.
     pub(crate) fn weight(&self) -> usize {
         let ending = self.ending.weight() + 8 * self.large.len() + 64;
         self.tasks.iter().fold(ending, |sum, task| sum.saturating_add(task.weight()))
@@ -417,14 +417,14 @@ impl Ending {
 pub enum Failure {
     /// It panicked; message and place.
     Panicked(String),
-    /// It said so.
+    /// It reported the failure.
     Said(String),
-    /// Its input or result is not what pool and processor can pass on. It would be no different the next time, so nobody tries again.
+    /// Pool and processor cannot pass on its input or result. A retry would fail the same way, so there is none.
     Unusable(String),
 }
 
 impl Failure {
-    /// Whether it may go better next time.
+    /// Whether a retry may succeed.
     pub(crate) fn may_pass(&self) -> bool {
         !matches!(self, Self::Unusable(_))
     }
@@ -439,7 +439,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Decodes a message, all of whose bytes it must take.
+/// Decodes a message, which must take up all bytes.
 pub(crate) fn decode<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, postcard::Error> {
     let (value, rest) = postcard::take_from_bytes(bytes)?;
     if rest.is_empty() { Ok(value) } else { Err(postcard::Error::custom("bytes behind the value")) }

@@ -1,11 +1,11 @@
-//! The processor side: idle, it asks; given tasks it runs them and submits what came of them. A state machine without thread, clock or
-//! part: messages of the pool and the time go in, and [`Worker::step`] says what to do next.
+//! The processor side: when idle, it asks; given tasks, it runs them and submits their results. A state machine without thread, clock or part:
+//! messages of the pool and the time go in, and [`Worker::step`] returns what to do next.
 //!
-//! A submission is also an ask, so a processor that is kept busy never asks by itself. What it has done leaves when its queue is half
-//! run, so that the next tasks come before it is empty, or a millisecond after the last report.
+//! A submission is also a request, so a busy processor never sends a separate one. Its results leave when half of its queue has run, so that the
+//! next tasks arrive before it is empty, or four milliseconds after the last report.
 //!
-//! A processor of a pool with a journal ([`Worker::keeping`]) keeps each result until the pool has said that it is durable, runs on while there is no pool
-//! ([`Worker::lost`]), and tells the next one what it holds and has.
+//! A processor of a pool with a journal ([`Worker::keeping`]) keeps each result until the pool reports it durable, runs on while there is no pool
+//! ([`Worker::lost`]), and tells the next pool which tasks it holds and which results it has.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::wire::{Assignment, Down, Ending, Name, SubTask, Submission, TaskId, U
 
 /// Tasks that a processor takes at a time.
 const ROOM: usize = 256;
-/// Results that leave in one message at most, and their bytes.
+/// The most results in one message, and their bytes.
 const MOST: (usize, usize) = (256, 16 << 20);
-/// Results wait no longer than this for others, while there are tasks to run.
+/// While there are tasks to run, results wait no longer than this for others.
 const SOON: Duration = Duration::from_millis(4);
-/// Results that are kept until they are durable, and their bytes: with more a processor waits.
+/// Results kept until they are durable, and their bytes: beyond these a processor waits.
 const UNACKNOWLEDGED: (usize, usize) = (2048, 16 << 20);
-/// Who was told to stand by asks again after this time: the answer may have been lost.
+/// A processor on standby asks again after this time: the answer may have been lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What to do next.
@@ -31,9 +31,9 @@ pub enum Step {
     Send(Up),
     /// Run this task, then call [`Worker::ended`].
     Run(Assignment),
-    /// Wait for a message, so long at most.
+    /// Wait for a message, at most this long.
     Wait(Duration),
-    /// It is over.
+    /// The processor stops.
     Over(Over),
 }
 
@@ -42,7 +42,7 @@ pub enum Step {
 pub enum Over {
     /// The job is done.
     Done,
-    /// The pool knows other functions; the pool's fingerprint.
+    /// The pool knows other functions; this is the pool's fingerprint.
     Refused(u64),
 }
 
@@ -57,15 +57,15 @@ struct Running {
 /// What a processor keeps for a pool with a journal.
 #[derive(Clone, Debug, Default)]
 struct Keeps {
-    /// The pool's, if it has said it.
+    /// The pool's term, if known.
     term: Option<u32>,
-    /// The number of the pool that has said it last.
+    /// The number of the last known pool.
     of: u64,
-    /// When it was last told who is here.
+    /// When it last introduced itself.
     greeted: Duration,
     /// Results that are not durable yet, the oldest first.
     results: VecDeque<(Name, Submission)>,
-    /// Number of the first of them.
+    /// Number of the first of these results.
     first: u64,
     bytes: usize,
     /// The pool of this term has not seen all of them.
@@ -82,22 +82,22 @@ pub struct Worker {
     /// Length of the queue at which the next report is due.
     low: usize,
     running: Option<Running>,
-    /// The result of what runs is not wanted any more.
+    /// The result of the running task is no longer wanted.
     dropped: bool,
     results: Vec<(Option<Name>, Submission)>,
     /// Bytes of the results.
     bytes: usize,
-    /// When it last reported, if it was not given anything since.
+    /// When it last reported, unless it was given something since.
     asked: Option<Duration>,
     reported: Duration,
     over: Option<Over>,
     keeps: Option<Keeps>,
-    /// Large values that what runs has written.
+    /// Large values written by the running task.
     wrote: Vec<u64>,
 }
 
 impl Worker {
-    /// An idle processor that knows the functions of this fingerprint, of a node that offers so much.
+    /// Creates an idle processor that knows the functions of this fingerprint, on a node with this offer.
     pub fn new(fingerprint: u64, offer: Resources) -> Self {
         Self {
             fingerprint,
@@ -117,12 +117,12 @@ impl Worker {
         }
     }
 
-    /// As [`new`](Self::new), of a pool with a journal.
+    /// As [`new`](Self::new), for a pool with a journal.
     pub fn keeping(fingerprint: u64, offer: Resources) -> Self {
         Self { keeps: Some(Keeps::default()), ..Self::new(fingerprint, offer) }
     }
 
-    /// The pool, or the link to it, is lost. What there is runs on, and the next pool is told of it.
+    /// The pool, or the link to it, is lost. The processor's tasks run on, and the next pool is told about them.
     pub fn lost(&mut self) {
         (self.greeted, self.asked) = (false, None);
         if let Some(keeps) = &mut self.keeps {
@@ -131,7 +131,7 @@ impl Worker {
         self.keep_unsent();
     }
 
-    /// What was to be reported goes by the names of its tasks instead, with all that was not acknowledged.
+    /// Keeps unsent reports by the names of their tasks, together with the unacknowledged results.
     fn keep_unsent(&mut self) {
         if let Some(keeps) = &mut self.keeps {
             keeps.again = true;
@@ -147,13 +147,13 @@ impl Worker {
         self.running.is_none() && self.queue.is_empty() && self.results.is_empty() && kept == 0
     }
 
-    /// Results that no pool has acknowledged, and tasks that have not begun.
+    /// Unacknowledged results, and tasks that have not begun.
     pub fn has(&self) -> (usize, usize) {
         let kept = self.keeps.as_ref().map_or(0, |keeps| keeps.results.len());
         (kept + self.results.len(), self.queue.len())
     }
 
-    /// What has not begun is not run: it is for others.
+    /// Drops tasks that have not begun: others run them.
     pub fn drop_queue(&mut self) {
         self.queue.clear();
         self.low = 0;
@@ -166,7 +166,7 @@ impl Worker {
         keeps.results.push_back((name, result.clone()));
     }
 
-    /// Names of what has not ended, what runs first.
+    /// Names of tasks that have not ended, in the order in which they run.
     fn held(&self) -> Vec<Name> {
         let running = self.running.iter().filter(|_| !self.dropped).filter_map(|running| running.name);
         running.chain(self.queue.iter().filter_map(|task| task.name)).collect()
@@ -179,12 +179,12 @@ impl Worker {
         }
         (keeps.term, keeps.of) = (Some(term), number);
         if !is_known {
-            // It has another journal, in which the names are those of other tasks.
+            // The pool has another journal, in which these names mean other tasks.
             keeps.results.clear();
             keeps.bytes = 0;
             self.results.clear();
         }
-        // What has ended since the first word has the ids of another term.
+        // What has ended since the hello has ids of another term.
         self.keep_unsent();
         let of = |name: Option<Name>| held.iter().find(|held| Some(held.name) == name);
         self.queue.retain_mut(|task| match of(task.name) {
@@ -203,7 +203,7 @@ impl Worker {
         }
     }
 
-    /// The pool says something.
+    /// Handles a message of the pool.
     pub fn receive(&mut self, message: Down) {
         match message {
             Down::Tasks(tasks) => {
@@ -211,7 +211,7 @@ impl Worker {
                 self.low = self.queue.len() / 2;
                 self.asked = None;
             }
-            // It has asked, and waits.
+            // The request stands; wait.
             Down::Standby => {}
             Down::Stop => self.over = Some(Over::Done),
             Down::Refused { fingerprint } => self.over = Some(Over::Refused(fingerprint)),
@@ -225,7 +225,7 @@ impl Worker {
                     keeps.bytes -= result.weight();
                 }
             }
-            // That is for clients, and for the link to the store of large values.
+            // Those are for clients, and for the link to the store of large values.
             Down::Answer { .. } | Down::Large { .. } => {}
             Down::Drop(task) => {
                 self.queue.retain(|assignment| assignment.task != task);
@@ -234,12 +234,12 @@ impl Worker {
         }
     }
 
-    /// Whether the result of the task that runs is not wanted any more.
+    /// Whether the result of the running task is no longer wanted.
     pub fn is_dropped(&self) -> bool {
         self.dropped
     }
 
-    /// Nobody is told what comes of the task that runs: it is for others.
+    /// Abandons the running task: its result is not reported, and others run it.
     pub fn abandon(&mut self) {
         self.dropped = true;
     }
@@ -249,7 +249,7 @@ impl Worker {
         self.running.map(|running| running.task)
     }
 
-    /// What to do next.
+    /// Returns what to do next.
     pub fn step(&mut self, now: Duration) -> Step {
         if let Some(hello) = self.hello(now) {
             return Step::Send(hello);
@@ -257,8 +257,8 @@ impl Worker {
         self.step_before_reports(now).unwrap_or_else(|| self.step_greeted(now))
     }
 
-    /// What has to be said to a pool with a journal while a task runs: that it is here, what it holds, and what an earlier one has not
-    /// acknowledged.
+    /// Returns what a pool with a journal must be told while a task runs: that the processor is here, what it holds, and what an earlier pool has
+    /// not acknowledged.
     pub fn speak(&mut self, now: Duration) -> Option<Up> {
         let keeps = self.keeps.as_ref()?;
         if keeps.term.is_none() && now >= keeps.greeted + PATIENCE {
@@ -279,7 +279,7 @@ impl Worker {
         Some(Up::Hello { fingerprint, offer, held, of })
     }
 
-    /// What an earlier pool has not acknowledged, once for each pool.
+    /// Results that an earlier pool has not acknowledged, once for each pool.
     fn again(&mut self) -> Option<Up> {
         let keeps = self.keeps.as_mut()?;
         let term = keeps.term?;
@@ -290,12 +290,12 @@ impl Worker {
         Some(Up::Again { term, first: keeps.first, results })
     }
 
-    /// What to do next while there is no pool: it never sends.
+    /// Returns what to do next while there is no pool: it never sends.
     pub fn step_alone(&mut self, now: Duration) -> Step {
         self.run(now).unwrap_or(Step::Wait(PATIENCE))
     }
 
-    /// What comes before any report to a pool with a journal: its welcome, and what an earlier one has not acknowledged.
+    /// What precedes any report to a pool with a journal: the welcome, and results that an earlier pool has not acknowledged.
     fn step_before_reports(&mut self, now: Duration) -> Option<Step> {
         let keeps = self.keeps.as_ref()?;
         if keeps.term.is_some() {
@@ -304,7 +304,7 @@ impl Worker {
         if let Some(over @ Over::Refused(_)) = self.over {
             return Some(Step::Over(over));
         }
-        // The welcome is on its way; what there is runs meanwhile.
+        // The welcome is on its way; meanwhile the tasks run on.
         let until = keeps.greeted + PATIENCE;
         if now >= until {
             self.greeted = false;
@@ -341,7 +341,7 @@ impl Worker {
         Step::Wait((asked + PATIENCE).saturating_sub(now))
     }
 
-    /// The next task, if there is one and room for what comes of it.
+    /// The next task, if there is one and room for its result.
     fn run(&mut self, now: Duration) -> Option<Step> {
         let is_full = self.keeps.as_ref().is_some_and(|keeps| {
             keeps.results.len() + self.results.len() >= UNACKNOWLEDGED.0
@@ -368,17 +368,17 @@ impl Worker {
             || now >= self.reported + SOON
     }
 
-    /// What runs has written these large values, of which its result may be made. Call it before [`ended`](Self::ended).
+    /// Records the large values that the running task has written, which its result may refer to. Call it before [`ended`](Self::ended).
     pub fn wrote(&mut self, values: Vec<u64>) {
         self.wrote = values;
     }
 
-    /// The task that runs has ended.
+    /// Ends the running task.
     pub fn ended(&mut self, now: Duration, ending: Ending, tasks: Vec<SubTask>) {
         let large = std::mem::take(&mut self.wrote);
         let Some(Running { task, attempt, name, since }) = self.running.take() else { return };
         if self.keeps.is_some() && self.dropped {
-            // Nobody has to know.
+            // Nobody needs the result.
             return;
         }
         let ran_ns = u64::try_from(now.saturating_sub(since).as_nanos()).unwrap_or(u64::MAX);

@@ -1,18 +1,18 @@
-//! The task side: task set, dynamic table, dependencies and outcomes, as a state machine. Operations and the time go in, messages to
-//! processors ([`Pool::poll`]) and outcomes ([`Pool::take_outcome`]) come out.
+//! The pool side: task set, dynamic table, dependencies and outcomes, as a state machine. Operations and the time go in; messages to processors
+//! ([`Pool::poll`]) and outcomes ([`Pool::take_outcome`]) come out.
 //!
 //! The rules are those of S4, "Elastic parallel computation":
-//! 1. A task leaves the set at its first hand-out, enters the table, and leaves that only by a submission that is taken.
-//! 2. Processors ask; the pool speaks to nobody who has not asked. All that it notes of processors may be forgotten without loss of
-//!    a task.
+//! 1. A task leaves the set at its first hand-out and enters the table, which it leaves only by an accepted submission.
+//! 2. Processors ask; the pool sends only to processors that have asked. Everything it notes about processors may be forgotten without losing a
+//!    task.
 //! 3. The answer is tasks, `Stop` or `Standby`, which is a request that the pool remembers.
-//! 4. A submission of a task in the table is taken, whichever holder made it, present or past; any other is counted and ignored.
-//! 5. Sub-tasks come with a submission and exist if and only if it is taken.
+//! 4. A submission of a task in the table is accepted from any holder, present or past; any other is counted and ignored.
+//! 5. Sub-tasks come with a submission and exist if and only if it is accepted.
 //! 6. Tasks of a lost processor stay in the table and are handed out again, before anything else.
-//! 7. The job is over when set and table are empty and nobody can add any more.
+//! 7. The job is over when set and table are empty and nothing can be added any more.
 //!
-//! A failure is a submission, too, but counts once, and only of an attempt that is held now: sent again, or from a processor that was
-//! given up, it would use up the retries of a task that runs elsewhere.
+//! A failure is a submission, too, but it counts once, and only for an attempt that is held now: a repeated one, or one from a processor that was
+//! given up, would use up the retries of a task that runs elsewhere.
 
 mod blame;
 #[cfg(test)]
@@ -64,20 +64,20 @@ pub use types::{Counts, JobId, Limits, NewTask, Outcome, Processor, Refusal, Ref
 pub(crate) use unread::OUTCOME;
 use unread::Unread;
 
-/// What the pool notes of a processor. All of it may be forgotten.
+/// What the pool notes about a processor. All of it may be forgotten.
 #[derive(Clone, Debug)]
 struct Known {
     room: usize,
     /// Tasks that it holds.
     held: usize,
     waits: Waits,
-    /// What it has of its node.
+    /// Its share of its node.
     share: Option<Share>,
-    /// When it last said something.
+    /// When its last message arrived.
     heard: Duration,
 }
 
-/// What a processor that was given something has of its node, until it asks and holds nothing.
+/// A processor's share of its node, from a hand-out until it asks and holds nothing.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     lane: LaneId,
@@ -101,9 +101,9 @@ struct Job {
     outcomes: VecDeque<Outcome>,
     /// Bytes of these.
     unread: usize,
-    /// Tasks that are over, and those of them that have failed.
+    /// Tasks that are over, and how many of them have failed.
     ended: (u64, u64),
-    /// Tasks that could run and are held back until there are fewer, in the order in which they would have gone.
+    /// Tasks that could run but are held back until fewer results are unread, in hand-out order.
     aside: VecDeque<(TaskId, Came)>,
     kept: HashMap<u64, Kept>,
     cancelled: bool,
@@ -124,19 +124,19 @@ pub struct Pool {
     table: Table,
     lanes: Lanes,
     nodes: Nodes,
-    /// Tasks that processors have died of, perhaps.
+    /// Tasks that may have killed processors.
     blame: HashMap<TaskId, Blame>,
     kinds: Vec<Figures>,
     jobs: HashMap<JobId, Job>,
     next_job: u32,
     processors: HashMap<Processor, Known>,
-    /// Who has asked and was not answered.
+    /// Processors that have asked and have not been answered.
     asking: VecDeque<Processor>,
-    /// Whose request is remembered, with a number: of one processor the latest counts.
+    /// Processors that stand by, numbered: of one processor the latest request counts.
     parked: VecDeque<(Processor, u64)>,
-    /// Whose submissions are not looked at.
+    /// Processors whose submissions are ignored.
     banned: HashSet<Processor>,
-    /// Messages of processors that no pool can have caused.
+    /// Messages of each processor that no pool can have caused.
     strays: HashMap<Processor, u32>,
     refusals: Vec<Refusal>,
     trouble: Trouble,
@@ -144,34 +144,34 @@ pub struct Pool {
     judge: fn(&[u8]) -> bool,
     notices: VecDeque<(Processor, Down)>,
     counts: Counts,
-    /// Tasks of clients that are over, and those of them that have failed.
+    /// Clients' tasks that are over, and how many of them have failed.
     ended: (u64, u64),
     turns: u64,
-    /// Whose request is remembered with a number up to this one is thought of again: there may be something.
+    /// Requests on standby numbered up to this one are reconsidered: there may be tasks for them.
     reconsider: u64,
     /// Live tasks with a limit.
     limited: usize,
     next_look: Duration,
-    /// When it is next looked what has run for a while.
+    /// When long runs are next noted.
     next_note: Duration,
-    /// Bytes of inputs and of outcomes that nobody has taken.
+    /// Bytes of inputs and of outcomes that have not been taken.
     bytes: usize,
     unread: Unread,
     closed: bool,
-    /// The latest time that it was told.
+    /// The latest time it was given.
     clock: Duration,
-    /// Who has held what, if that is wanted.
+    /// Recorded holds, if wanted.
     spans: Option<Vec<Span>>,
-    /// Holds that are recorded at most.
+    /// The most holds that are recorded.
     most_spans: usize,
-    /// What is noted for a journal, if there is one.
+    /// Notes for a journal, if there is one.
     journal: Option<Box<Journal>>,
     #[cfg(test)]
     pub(crate) flaw: Option<Flaw>,
 }
 
 impl Pool {
-    /// An empty pool for tasks of so many kinds, with a number that stands for what they are.
+    /// Creates an empty pool for tasks of this many kinds, identified by a fingerprint.
     pub fn new(kinds: usize, fingerprint: u64, limits: Limits) -> Self {
         let limits = Limits { input_bytes: limits.input_bytes.min(pieces::VALUE), ..limits };
         Self {
@@ -213,7 +213,7 @@ impl Pool {
         }
     }
 
-    /// A new job.
+    /// Begins a job.
     pub fn begin(&mut self) -> JobId {
         let job = JobId(self.next_job);
         self.next_job += 1;
@@ -221,7 +221,7 @@ impl Pool {
         job
     }
 
-    /// Adds a task and returns its number in the job. It is not scheduled.
+    /// Adds a task and returns its number in the job. The task is not scheduled yet.
     ///
     /// # Errors
     /// See [`Refused`].
@@ -271,18 +271,18 @@ impl Pool {
         Ok(number)
     }
 
-    /// Ends all tasks of a job that are not over, as cancelled. Who computes one is told to drop it, and what comes late finds no entry.
-    /// Nothing can be added to it any more.
+    /// Cancels all tasks of a job that are not over. Processors that run one are told to drop it, and late submissions find no entry. Nothing can
+    /// be added to the job any more.
     pub fn cancel(&mut self, job: JobId) {
         if let Some(known) = self.jobs.get_mut(&job) {
             known.cancelled = true;
         }
-        // One walk through all tasks, since it is rare; queues forget what is not there when they meet it.
+        // One pass over all tasks, since this is rare; queues skip missing tasks when they come across them.
         for task in self.tasks.of_job(job) {
             self.leave_table(task, None);
             self.end(task, Err(Arc::new(TaskError::Cancelled)));
         }
-        // What was kept back for one of them.
+        // Tasks held back for one of them.
         self.stir();
     }
 
@@ -307,7 +307,7 @@ impl Pool {
         self.stir();
     }
 
-    /// What came of a task that is kept; `None`: it is not over.
+    /// The outcome of a kept task; `None`: it is not over.
     pub fn result(&self, job: JobId, number: u64) -> Option<Result<Bytes, Arc<TaskError>>> {
         match self.jobs.get(&job)?.kept.get(&number)? {
             Kept::Pending(_) => None,
@@ -325,7 +325,7 @@ impl Pool {
         self.tasks.len()
     }
 
-    /// How many more clients may add.
+    /// How many more tasks clients may add.
     pub fn room(&self) -> usize {
         self.limits.tasks.saturating_sub(self.tasks.len())
     }
@@ -335,7 +335,7 @@ impl Pool {
         self.len() == 0
     }
 
-    /// Bytes of inputs, and of outcomes that nobody has taken.
+    /// Bytes of inputs, and of outcomes that have not been taken.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -350,12 +350,12 @@ impl Pool {
         self.counts
     }
 
-    /// Who was refused, and why; the first of them.
+    /// Refused processors, and why; the first hundred.
     pub fn refusals(&self) -> &[Refusal] {
         &self.refusals
     }
 
-    /// No client adds any more: when all is over who asks is told to stop.
+    /// Ends adding by clients: when all is over, processors that ask are told to stop.
     pub fn close(&mut self) {
         self.closed = true;
     }
@@ -397,7 +397,7 @@ impl Pool {
         Some(entry)
     }
 
-    /// Into the task set, if it waits for nothing.
+    /// Moves a task into the task set, if it waits for nothing.
     fn ready_if_free(&mut self, task: TaskId, came: Came) {
         let early = self.has(Flaw::HandsOutEarly);
         let Some(entry) = self.tasks.get_mut(task).filter(|e| e.state == State::Waiting { edges: 0 }) else {
@@ -426,19 +426,19 @@ impl Pool {
         self.stir();
     }
 
-    /// A task whose input cannot be handed out ends without a result.
+    /// Ends a task whose input cannot be handed out, without a result.
     fn refuse_too_long(&mut self, task: TaskId, came: Came, bytes: usize) {
         if let Some(journal) = &mut self.journal
             && journal.replays()
         {
-            // That may be in the journal: it is looked at when all of that was done again.
+            // This may be in the journal already, so it is checked after the replay.
             return journal.keep_back(task, came);
         }
         let most = self.limits.input_bytes as u64;
         self.end(task, Err(Arc::new(TaskError::TooLong { bytes: bytes as u64, most })));
     }
 
-    /// Adds the tasks of a submission that is taken. They wait until they are [freed](Self::free_sub_tasks): one may end by that.
+    /// Adds the tasks of an accepted submission. They wait until they are [freed](Self::free_sub_tasks): that may end one of them.
     fn add_sub_tasks(
         &mut self,
         job: JobId,
@@ -452,7 +452,7 @@ impl Pool {
                 Some(join) => Input::join(input, vec![None; join.len()]),
                 None => Input::Bytes(input),
             };
-            // The submission has been looked at: there is a lane.
+            // The submission has been checked, so the lane exists.
             let lane = self.lanes.of_needs(&needs).unwrap_or(PLAIN);
             let mut entry = Entry::new(job, kind, options, lane, input);
             (entry.number, entry.run, entry.is_awaited) = (number, run, is_awaited);
@@ -469,7 +469,7 @@ impl Pool {
         ids
     }
 
-    /// These were added: the first goes out first.
+    /// Frees the added sub-tasks: the first goes out first.
     fn free_sub_tasks(&mut self, added: &[TaskId]) {
         added.iter().rev().for_each(|task| self.ready_if_free(*task, Came::Unlocked));
     }

@@ -1,4 +1,4 @@
-//! What goes into a pool and comes out of it.
+//! Inputs and outputs of a pool.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::resources::Resources;
 use crate::wire::{Bytes, Failure, KindId, Options, pieces};
 
-/// Who computes: a slot of a process.
+/// A processor: a slot of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Processor {
     /// Its node.
@@ -22,29 +22,30 @@ pub struct Processor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub(crate) u32);
 
-/// What bounds a pool.
+/// Limits of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Tasks that are not over. Clients cannot add more; sub-tasks are always taken.
+    /// Tasks that are not over. Clients cannot add more; sub-tasks are always accepted.
     pub tasks: usize,
-    /// Jobs of a pool with a journal, those that are over and not forgotten among them. A client cannot begin more.
+    /// Jobs of a pool with a journal, including those that are over but not forgotten. A client cannot begin more.
     pub jobs: usize,
-    /// Bytes of one input, that of a join with the results that it is given. Above 960 MiB, which is the default, that is what counts.
+    /// Bytes of one input; for a join, including the results that it receives. The upper bound is 960 MiB, which is the default.
     pub input_bytes: usize,
-    /// Bytes of results of [`Job::each`](crate::Job::each) that clients have not read yet, and 64 for each of them. While there are more nothing is handed
-    /// out of jobs that have such, but for what was handed out before and lost. (With a journal results lie there, and nothing waits for who reads them.)
+    /// Bytes of results of [`Job::each`](crate::Job::each) that clients have not read yet, plus 64 for each of them. Above this no tasks of jobs
+    /// with such results are handed out, except those that were handed out before and lost. (With a journal the results lie there, and nothing
+    /// waits for readers.)
     pub unread_bytes: usize,
-    /// Bytes of inputs that are handed out in one message; a longer one goes alone, to a processor that holds nothing else.
+    /// Bytes of inputs handed out in one message; a longer input goes alone, to a processor that holds nothing else.
     pub batch_bytes: usize,
     /// Sub-tasks of one task.
     pub sub_tasks: usize,
-    /// How long after its limit a task that has not ended is taken from its processor.
+    /// How long after its limit a task that has not ended is taken away from its processor.
     pub grace: Duration,
-    /// Nodes that must have been lost while they ran a task and nothing else before the task is given up.
+    /// Nodes that must be lost while running a task and nothing else before the task is given up.
     pub crashes: usize,
-    /// Failures in a row after which a node is given one task at a time, after pauses, while tasks of others go well.
+    /// Failures in a row after which a node is given one task at a time, after pauses, while tasks of other nodes succeed.
     pub failures: u32,
-    /// How long a task waits for a node that offers what it needs, while there are others.
+    /// How long a task waits for a node that offers what it needs, while other nodes are present.
     pub offer_wait: Duration,
 }
 
@@ -72,15 +73,15 @@ pub struct NewTask<'a> {
     pub kind: KindId,
     /// Priority and so on.
     pub options: Options,
-    /// What it needs beside a processor.
+    /// What it needs in addition to a processor.
     pub needs: &'a Resources,
-    /// What the function is given; with `join` what comes before the results of those tasks.
+    /// The input of the function; with `join`, what precedes the results of those tasks.
     pub input: Bytes,
-    /// Numbers of kept tasks of the job whose results the function is given.
+    /// Numbers of kept tasks of the job whose results the function receives.
     pub join: Option<&'a [u64]>,
-    /// Numbers of kept tasks of the job that must be over before.
+    /// Numbers of kept tasks of the job that must be over first.
     pub after: &'a [u64],
-    /// Whether others of the job may name it.
+    /// Whether other tasks of the job may refer to it.
     pub keep: bool,
 }
 
@@ -88,24 +89,24 @@ pub struct NewTask<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
-    /// There are as many as may be.
+    /// The pool is full.
     Full,
     /// The job was cancelled.
     Cancelled,
-    /// It names a task that the job has not, or has not kept.
+    /// It names a task that the job does not have, or has not kept.
     UnknownTask(u64),
-    /// Tasks of the pool have had more than a thousand different needs.
+    /// The pool's tasks have had more than a thousand different needs.
     TooManyNeeds,
     /// Its input is too long.
     TooLong {
-        /// Bytes of it.
+        /// Its length in bytes.
         bytes: usize,
-        /// So many may be.
+        /// The most bytes allowed.
         most: usize,
     },
 }
 
-/// What came of a task that the client has added.
+/// The outcome of a task that the client has added.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Its number in the job.
@@ -131,7 +132,7 @@ pub enum TaskError {
     NotRun(Arc<TaskError>),
     /// The job was cancelled.
     Cancelled,
-    /// It may be started only once, and the processor that was given it is lost.
+    /// It may be started only once, and the processor that had it is lost.
     MayHaveRun(Processor),
     /// It did not end within its limit.
     TimedOut {
@@ -142,36 +143,36 @@ pub enum TaskError {
     },
     /// Nodes were lost while they ran it and nothing else.
     Crashed {
-        /// Which, in this order.
+        /// The nodes, in order.
         nodes: Vec<u16>,
     },
     /// No node offers what it needs.
     NoOffer {
         /// What it needs.
         needs: Resources,
-        /// What there is.
+        /// What is offered.
         offers: String,
     },
-    /// Its input would be too long, with the results that it needs.
+    /// Its input, with the results that it needs, would be too long.
     TooLong {
-        /// Bytes of it.
+        /// Its length in bytes.
         bytes: u64,
-        /// So many may be.
+        /// The most bytes allowed.
         most: u64,
     },
-    /// A task that it needs has no result that it can be given.
+    /// The result of a task that it needs cannot be passed to it.
     Needed {
-        /// Number of that one in the job.
+        /// The number of that task in the job.
         number: u64,
         /// What became of it.
         why: String,
     },
 }
 
-/// A processor of which nothing is looked at any more.
+/// A processor that is ignored from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Who.
+    /// The processor.
     pub processor: Processor,
     /// What it did.
     pub why: String,
@@ -185,7 +186,7 @@ impl fmt::Display for Refusal {
 
 impl fmt::Display for Processor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Parts without names have the last quarter of the 65,536 numbers.
+        // Unnamed parts have the last quarter of the 65,536 numbers.
         write!(f, "processor {} of node{}", self.number & 0x3fff, self.node)
     }
 }
@@ -239,23 +240,23 @@ impl std::error::Error for TaskError {}
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Tasks handed out, each time.
+    /// Hand-outs of tasks.
     pub handed_out: u64,
     /// Of those, copies of tasks that took long elsewhere.
     pub copies: u64,
-    /// Submissions that were taken.
+    /// Submissions that were accepted.
     pub taken: u64,
     /// Failures that counted.
     pub failures: u64,
     /// Tasks of processors that were lost.
     pub lost: u64,
-    /// Tasks that processors went on with when the pool was started again.
+    /// Tasks that processors kept across a restart of the pool.
     pub adopted: u64,
-    /// Submissions that were ignored: of tasks that were submitted before, of attempts that were never handed out, failures of attempts
-    /// that nobody holds.
+    /// Submissions that were ignored: of tasks submitted before, of attempts that were never handed out, and failures of attempts that no processor
+    /// holds.
     pub ignored: u64,
     /// Submissions of tasks that never existed.
     pub unknown: u64,
-    /// Messages that are none.
+    /// Malformed messages.
     pub malformed: u64,
 }

@@ -1,5 +1,4 @@
-//! What clients ask of a pool with a journal. Each request may be repeated: asked twice it does the same as asked once, so that a client whose
-//! answer was lost, with a pool or a link, asks again.
+//! Clients' requests to a pool with a journal. Each request is idempotent: a client whose answer was lost, with a pool or a link, asks again.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,43 +15,43 @@ pub struct Chunk {
     pub kind: KindId,
     /// Priority and so on.
     pub options: Options,
-    /// What each needs beside a processor.
+    /// What each needs in addition to a processor.
     pub needs: Resources,
-    /// What all inputs begin with.
+    /// The common beginning of all inputs.
     pub prefix: Bytes,
-    /// What follows.
+    /// The rest of each input.
     pub inputs: Inputs,
-    /// Numbers of tasks of the job that were added before, whose results follow that as a sequence: each task runs when all of them have one.
+    /// Numbers of previously added tasks of the job, whose results follow as a sequence: each task runs when all of them have one.
     pub join: Option<Vec<u64>>,
-    /// Numbers of tasks of the job that were added before, and must have a result before each of these runs.
+    /// Numbers of previously added tasks of the job, which must have a result before each of these runs.
     pub after: Vec<u64>,
 }
 
 impl Chunk {
-    /// Tasks that need no others, and nothing but a processor.
+    /// Tasks that depend on no others, and need only a processor.
     pub fn new(kind: KindId, inputs: Inputs) -> Self {
         let (options, needs, prefix) = (Options::default(), Resources::none(), Bytes::from(&[][..]));
         Self { kind, options, needs, prefix, inputs, join: None, after: Vec::new() }
     }
 
-    /// Bytes of the longest input, if they are listed, without results.
+    /// Bytes of the longest input, without results, if inputs are listed.
     #[cfg(feature = "net")]
     pub(crate) fn longest(&self) -> Option<usize> {
         let Inputs::List(list) = &self.inputs else { return None };
         list.iter().map(|input| self.prefix.len() + input.len()).max()
     }
 
-    /// Numbers of all tasks that each of these needs.
+    /// Numbers of all tasks that each of these depends on.
     #[cfg(feature = "net")]
     pub(crate) fn needed(&self) -> impl DoubleEndedIterator<Item = u64> {
         self.join.iter().flatten().chain(&self.after).copied()
     }
 }
 
-/// How the inputs of tasks end.
+/// The rest of each task's input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Inputs {
-    /// One by one.
+    /// One for each task.
     List(Vec<Bytes>),
     /// These numbers, each written in decimal and encoded as a string.
     Numbers {
@@ -64,7 +63,7 @@ pub enum Inputs {
 }
 
 impl Inputs {
-    /// How many tasks.
+    /// The number of tasks.
     pub fn len(&self) -> u64 {
         match self {
             Self::List(list) => list.len() as u64,
@@ -72,12 +71,12 @@ impl Inputs {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no tasks.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// One of them; `None` behind the last.
+    /// One of them; `None` beyond the last.
     #[cfg(feature = "net")]
     pub(crate) fn get(&self, at: u64) -> Option<Bytes> {
         match self {
@@ -90,117 +89,117 @@ impl Inputs {
     }
 }
 
-/// In which order results are read.
+/// The order in which results are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum By {
-    /// As they came.
+    /// In order of completion.
     Completion,
     /// By the numbers of their tasks.
     Number,
 }
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request {
-    /// Which journal the pool has.
+    /// Asks which journal the pool has.
     Journal,
-    /// A new job, or that of the same nonce.
+    /// Begins a job, or returns the one with the same nonce.
     Begin {
-        /// Of all functions that the client knows.
+        /// Fingerprint of all functions that the client knows.
         fingerprint: u64,
         /// A number that no other job has.
         nonce: u128,
-        /// For people.
+        /// A name for people.
         name: String,
     },
     /// Adds tasks.
     Add {
-        /// Of all functions that the client knows.
+        /// Fingerprint of all functions that the client knows.
         fingerprint: u64,
         /// To which job.
         job: u32,
-        /// Number of the first: so many were added before.
+        /// Number of the first task: how many were added before.
         first: u64,
-        /// What they are: all are added, or none.
+        /// The tasks: all are added, or none.
         chunks: Vec<Chunk>,
     },
-    /// Nothing is added any more.
+    /// Closes a job: nothing is added any more.
     Close {
-        /// To which job.
+        /// The job.
         job: u32,
     },
-    /// What is not over is not wanted any more.
+    /// Cancels what is not over.
     Cancel {
-        /// Of which job.
+        /// The job.
         job: u32,
     },
-    /// What has failed runs again.
+    /// Runs failed tasks again.
     Retry {
-        /// Of which job.
+        /// The job.
         job: u32,
-        /// A number that no other such request of the job has: asked again, nothing runs a second time.
+        /// A number that no other such request of the job has: when the request is repeated, nothing runs a second time.
         nonce: u128,
     },
     /// Cancels a job and forgets its results.
     Forget {
-        /// Which.
+        /// The job.
         job: u32,
     },
-    /// How far jobs are.
+    /// Asks for the progress of jobs.
     Status {
-        /// Which; all.
+        /// The job; `None`: all jobs.
         job: Option<u32>,
     },
-    /// Results that are there.
+    /// Reads available results.
     Read {
-        /// Of which job.
+        /// The job.
         job: u32,
-        /// In which order.
+        /// The order.
         by: By,
-        /// Place of the first in that order.
+        /// Place of the first result in that order.
         from: u64,
-        /// How many at most.
+        /// The most results.
         most: u32,
     },
-    /// Why a job, or a task of it, is not over.
+    /// Asks why a job, or one of its tasks, is not over.
     Explain {
-        /// Which.
+        /// The job.
         job: u32,
         /// Number of the task.
         number: Option<u64>,
     },
-    /// Who has held which task when.
+    /// Asks which processor has held which task when.
     Spans {
-        /// Number of the first.
+        /// Number of the first span.
         from: u64,
     },
 }
 
-/// What a pool answers.
+/// A pool's answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// It cannot be, for this reason.
+    /// A refusal, with the reason.
     No(String),
     /// A number that no other journal has.
     Journal(u64),
     /// The number of a job.
     Job(u32),
-    /// So it is: how many tasks were added so far, or concerned.
+    /// Success: how many tasks have been added so far, or are concerned.
     Done(u64),
-    /// How far.
+    /// The progress.
     Status(Status),
     /// Results.
     Results {
-        /// Place of the next one.
+        /// Place of the next result.
         next: u64,
-        /// There will be no more.
+        /// Whether no more will come.
         over: bool,
-        /// Some of them.
+        /// Some results.
         results: Vec<ResultOf>,
     },
     /// Lines for people.
     Text(String),
-    /// Who has held what.
+    /// Holds of tasks.
     Spans(Vec<Span>),
 }
 
@@ -213,24 +212,24 @@ pub struct ResultOf {
     pub result: Result<Bytes, String>,
 }
 
-/// How far a pool is.
+/// The progress of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// How often the journal has been taken up.
+    /// How many pools have opened the journal.
     pub term: u32,
     /// Processors.
     pub processors: u64,
-    /// Why nothing is handed out, if that is so.
+    /// Why nothing is handed out, if so.
     pub stalled: Option<String>,
-    /// Who is refused, and why; and which nodes are given one task at a time since theirs fail.
+    /// Refused processors, and why; and nodes that are given one task at a time, since theirs fail.
     pub refusals: Vec<String>,
-    /// Since the start of this pool.
+    /// Counts since the start of this pool.
     pub counts: Counts,
     /// Jobs.
     pub jobs: Vec<JobStatus>,
 }
 
-/// How far a job is.
+/// The progress of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobStatus {
     /// Number.
@@ -241,18 +240,18 @@ pub struct JobStatus {
     pub tasks: u64,
     /// Tasks that are over.
     pub ended: u64,
-    /// Of those, how many have failed.
+    /// How many of those have failed.
     pub failed: u64,
-    /// Sub-tasks and tasks that are in the pool's memory and not over.
+    /// Tasks and sub-tasks in the pool's memory that are not over.
     pub live: u64,
-    /// More may be added.
+    /// Whether more may be added.
     pub open: bool,
-    /// It was cancelled.
+    /// Whether it was cancelled.
     pub cancelled: bool,
 }
 
 impl JobStatus {
-    /// Whether all is over, sub-tasks included.
+    /// Whether everything is over, sub-tasks included.
     pub fn is_over(&self) -> bool {
         self.cancelled || !self.open && self.ended == self.tasks && self.live == 0
     }
