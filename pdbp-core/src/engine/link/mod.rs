@@ -1,4 +1,4 @@
-//! A link: a row of each matrix, and the state of the connection with the node at the other end.
+//! A link: a row of each matrix, and the state of the connection to the node at the other end.
 
 mod numbers;
 mod state;
@@ -24,8 +24,8 @@ pub(super) use state::LinkState;
 pub(super) use table::Links;
 pub(super) use work::Work;
 
-/// A link of this node: SCBP_i and RCBP_i, the state of the link, and what the two nodes have to tell each other. A node has one to
-/// itself, through which its parts reach each other.
+/// A link of this node: SCBP_i and RCBP_i, the state of the link, and the messages that the two nodes have for each other. A node
+/// also has a link to itself, through which its own parts reach each other.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(super) id: LinkId,
@@ -33,7 +33,7 @@ pub(crate) struct Link {
     pub(super) state: LinkState,
     /// The session. Blocks from earlier sessions are ignored.
     pub(super) session: u32,
-    /// Whether blocks travel into blocks posted by the receiver; otherwise they are read in place.
+    /// Whether blocks arrive in blocks posted by the receiver; otherwise they are read in place.
     pub(super) posted: bool,
     /// Maximum number of data blocks with the transport.
     pub(super) places: u32,
@@ -47,7 +47,7 @@ pub(crate) struct Link {
     /// Work left for a later poll, and the next link with work.
     work: Work,
     next: LinkId,
-    /// The peer was declared down, and not all members know yet.
+    /// Whether the peer was declared down and not all members know yet.
     pub(super) leaves_place: bool,
     /// Whether space is kept for the link while it is not up.
     pub(super) reserved: bool,
@@ -69,18 +69,18 @@ impl Default for Link {
 /// A block that the transport refused, and its answer.
 type NotSent<E> = (u32, Refused<E>);
 
-/// What a block carries, as far as queues and credit are concerned.
+/// What a block carries, as it matters to queues and credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Payload {
-    /// Messages between engines: without credit, in places that data leaves free.
+    /// Messages between engines: need no credit, and use places that data leaves free.
     Control,
     /// Commands, which overtake other data.
     Urgent,
     Data,
 }
 
-/// What a block's header says about its messages. For an arrived block, a copy of what was checked, since a peer that shares the
-/// memory could change it.
+/// What a block's header tells about its messages. For an arrived block, this is a copy of the checked header, since a peer that
+/// shares the memory could change the original.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
     pub(super) class: BlockClass,
@@ -96,7 +96,7 @@ pub(super) struct Label {
 }
 
 impl Label {
-    /// The label of messages, or control messages, in a body of `length` bytes, outside streams and for several parts.
+    /// The label of messages, or of control messages, in a body of `length` bytes, outside streams and for several parts.
     #[inline]
     pub(super) fn new(class: BlockClass, length: u32, messages: u32) -> Self {
         Self { class, flags: 0, length, messages, part: 0, stream: 0, segment: 0, group: 0 }
@@ -123,13 +123,13 @@ impl Label {
         self.class == BlockClass::Message && self.has(flag::UNIFORM)
     }
 
-    /// For a block of messages: the kind of deliveries made of it.
+    /// For a block of messages: the kind of the deliveries made from it.
     #[inline]
     pub(super) fn kind(&self) -> DeliveryKind {
         DeliveryKind::Messages { urgent: self.has(flag::URGENT) }
     }
 
-    /// Whether every one of the flag's bits is set.
+    /// Whether every bit of `flags` is set.
     #[inline]
     pub(super) fn has(&self, flags: u16) -> bool {
         self.flags & flags == flags
@@ -175,13 +175,13 @@ impl Link {
         self.state.is_up()
     }
 
-    /// The link has failed: the peer is told and asked nothing more.
+    /// Notes that the link has failed: nothing more is sent to the peer or asked of it.
     pub(super) fn fail(&mut self) {
         self.state.fail();
         self.forget_messages();
     }
 
-    /// The settings differ: in this session the peer is told and asked nothing more.
+    /// Notes that the settings differ: in this session, nothing more is sent to the peer or asked of it.
     pub(super) fn differ(&mut self) {
         self.state.differ();
         self.forget_messages();
@@ -192,7 +192,8 @@ impl Link {
         self.tally = Tally::default();
     }
 
-    /// The link is up again, and everything starts over; the peer has no credit before it announces some.
+    /// Starts everything over when the link is up again. The peer's credit here is announced anew, and this node has none until
+    /// the peer announces some.
     pub(super) fn restore(&mut self, session: u32) {
         self.session = session;
         self.state.restore();
@@ -203,19 +204,19 @@ impl Link {
         self.recv.old = self.recv.space.used();
     }
 
-    /// Whether its rows have what they need to carry anything at all.
+    /// Whether its rows have enough space to carry anything at all.
     pub(super) fn has_space(&self) -> bool {
         let receives = self.recv.window() > 0 && (!self.posted || self.recv.posted > SPARE_POSTS);
         self.send.space.real() > 0 && receives
     }
 
-    /// Credit of the peer: none before its settings are known.
+    /// The peer's credit: none until its settings are known.
     #[inline]
     pub(super) fn credit(&self) -> u32 {
         if self.state.has_agreed() { self.recv.window() } else { 0 }
     }
 
-    /// What waits to leave as [`Payload`].
+    /// The queue of blocks waiting to leave as `payload`.
     #[inline]
     fn queue_mut(&mut self, payload: Payload) -> &mut Queue {
         match payload {
@@ -231,7 +232,7 @@ impl Link {
         self.queue_mut(payload).push_back(umb, index);
     }
 
-    /// The waiting data that credit and places of the link allow to leave now.
+    /// The kind of waiting data that the link's credit and places allow to leave now.
     #[inline]
     pub(super) fn next_data(&self) -> Option<Payload> {
         let outstanding = self.numbers.outstanding();
@@ -246,7 +247,7 @@ impl Link {
         (!self.send.queue.is_empty() && outstanding + kept < window).then_some(Payload::Data)
     }
 
-    /// Whether a data block about to be queued may leave at once: nothing waits before it, and credit and places allow it.
+    /// Whether a data block about to be queued may leave at once: nothing is waiting ahead of it, and credit and places allow it.
     #[inline]
     pub(super) fn may_leave(&self, payload: Payload) -> bool {
         let kept = if payload == Payload::Urgent { 0 } else { kept(self.numbers.window) };
@@ -262,22 +263,22 @@ impl Link {
         (!self.send.control.is_empty()).then_some(Payload::Control)
     }
 
-    /// Credit that this node could use: for blocks in flight and waiting blocks.
+    /// The credit that this node could use: for blocks in flight and for waiting blocks.
     #[inline]
     pub(super) fn wanted(&self) -> u64 {
         self.numbers.outstanding() + u64::from(self.send.waiting())
     }
 
-    /// Queues a control message for the peer, if it can get any. `false`: there is no room, because the peer asked for more than it
-    /// should.
+    /// Queues a control message for the peer, if it can get any. Returns `false` if there is no room, because the peer asked for
+    /// more than it should.
     pub(super) fn tell(&mut self, message: Control) -> bool {
         self.state.is_down() || self.state.is_incompatible() || self.control.push(message)
     }
 
-    /// Hands the first block of a queue to the transport. `None`: the queue is empty.
+    /// Submits the first block of a queue to the transport. `None` if the queue is empty.
     ///
     /// # Errors
-    /// The block that did not leave, and the transport's answer.
+    /// The block that did not leave, and the transport's refusal.
     #[inline]
     pub(super) fn send_first<T: Transport, M: BlockMemory>(
         &mut self,
@@ -295,10 +296,10 @@ impl Link {
         Some(sent.map_err(|refused| (index, refused)))
     }
 
-    /// Hands a block, whose token nobody else has, to the transport.
+    /// Submits a block, whose token nobody else holds, to the transport.
     ///
     /// # Errors
-    /// The transport's answer.
+    /// The transport's refusal.
     #[inline(always)]
     pub(super) fn hand_over<T: Transport, M: BlockMemory>(
         &mut self,
@@ -315,12 +316,12 @@ impl Link {
         Ok(())
     }
 
-    /// Queues a block again that the transport has refused.
+    /// Requeues a block that the transport has refused, at the front.
     pub(super) fn requeue<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32, payload: Payload) {
         self.queue_mut(payload).push_front(umb, index);
     }
 
-    /// The transport has taken a block with the next numbers, which tells the peer its credit.
+    /// Notes that the transport has taken a block with the next numbers, which carries the peer's credit.
     #[inline]
     pub(super) fn note_sent<M: BlockMemory>(
         &mut self,
@@ -334,7 +335,7 @@ impl Link {
         self.numbers.note_sent(payload, credit);
     }
 
-    /// Writes the header's fields that do not depend on when the block leaves.
+    /// Writes the header fields that do not depend on when the block leaves.
     #[inline]
     pub(super) fn write_header(&self, block: &mut SealedBlock, source: NodeId, label: &Label) {
         if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {

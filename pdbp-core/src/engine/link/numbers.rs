@@ -3,7 +3,7 @@
 use super::Payload;
 use crate::cdu::{BlockClass, BlockHeader, Malformed};
 
-/// How many blocks beyond the size of a row may be missing before another; a greater gap means that the number is invalid.
+/// How many blocks beyond the size of a row may be missing ahead of another; a greater gap means that the number is invalid.
 pub(in crate::engine) const MOST_MISSING: u64 = 1024;
 
 /// Block counts in both directions, and how many blocks each node may have at the other.
@@ -13,15 +13,15 @@ pub(in crate::engine) struct Numbers {
     pub(in crate::engine) sent: u64,
     /// The next sequence number expected.
     pub(in crate::engine) received: u64,
-    /// Data blocks given to the transport, and how many of them the peer has released.
+    /// Data blocks submitted to the transport, and how many of them the peer has released.
     pub(in crate::engine) data_sent: u64,
     pub(in crate::engine) data_acked: u64,
     /// Blocks that this node may have unreleased at the peer.
     pub(in crate::engine) window: u32,
-    /// Data blocks of the peer that this node has released, and how many of them the peer has been told.
+    /// Data blocks of the peer that this node has released, and how many of these releases have been reported to the peer.
     pub(in crate::engine) released: u64,
     pub(in crate::engine) released_told: u64,
-    /// The credit that the peer was told.
+    /// The credit last reported to the peer.
     pub(in crate::engine) window_told: u32,
     /// Data blocks of the peer that have arrived, including unreadable ones once they are known.
     pub(in crate::engine) data_received: u64,
@@ -29,19 +29,19 @@ pub(in crate::engine) struct Numbers {
     pub(in crate::engine) unread: u64,
     /// Data blocks of the peer that went to private pipes, or were refused.
     pub(in crate::engine) delivered: u64,
-    /// Control blocks and data blocks with the transport.
+    /// Control blocks and data blocks now with the transport.
     pub(in crate::engine) control_away: u32,
     pub(in crate::engine) data_away: u32,
-    /// Data blocks that had left by a posted link, and came back when it failed.
+    /// Data blocks that had left on a posted link and came back when it failed.
     pub(in crate::engine) came_back: u64,
 }
 
-/// Blocks that are missing before one that has arrived.
+/// Blocks missing ahead of one that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Missing {
     pub(in crate::engine) data: u64,
     pub(in crate::engine) control: u64,
-    /// Of both kinds, those that were not refused as unreadable.
+    /// Missing blocks of either kind that were not refused as unreadable.
     pub(in crate::engine) unexplained: u64,
 }
 
@@ -50,7 +50,7 @@ impl Missing {
 }
 
 impl Numbers {
-    /// Data blocks that have left and that the peer has not released, as far as this node knows.
+    /// Data blocks that have left and that the peer, to this node's knowledge, has not released.
     #[inline]
     pub(in crate::engine) fn outstanding(&self) -> u64 {
         self.data_sent - self.data_acked
@@ -61,7 +61,7 @@ impl Numbers {
         self.data_sent.saturating_sub(self.data_acked + self.came_back)
     }
 
-    /// A block has left that tells the peer its credit.
+    /// Notes that a block has left, which carries the peer's credit.
     #[inline]
     pub(in crate::engine) fn note_sent(&mut self, payload: Payload, credit: u32) {
         self.sent += 1;
@@ -75,7 +75,7 @@ impl Numbers {
         self.window_told = credit;
     }
 
-    /// The transport has returned a data block. In place that means that the peer has read it.
+    /// Notes that the transport has returned a data block. In place, this means that the peer has read it.
     #[inline]
     pub(in crate::engine) fn note_data_back(&mut self, posted: bool, failed: bool) {
         self.data_acked += u64::from(!posted);
@@ -83,26 +83,27 @@ impl Numbers {
         self.data_away = self.data_away.saturating_sub(1);
     }
 
-    /// The transport has returned a control block.
+    /// Notes that the transport has returned a control block.
     #[inline]
     pub(in crate::engine) fn note_control_back(&mut self) {
         self.control_away = self.control_away.saturating_sub(1);
     }
 
-    /// Data blocks of the peer that are finished and did not enter RM: their credit is the peer's again.
+    /// Returns the peer its credit for data blocks that are finished and did not enter RM.
     #[inline]
     pub(in crate::engine) fn settle(&mut self, blocks: u64) {
         self.released += blocks;
         self.delivered += blocks;
     }
 
-    /// Compares the numbers of a block with those expected, and takes the credit that it carries. `None`: it is a duplicate.
+    /// Compares the numbers of a block with those expected, and takes the credit that it carries. `None` if the block is a
+    /// duplicate.
     ///
-    /// Missing blocks were refused as unreadable, or lost by a transport that broke its contract. The numbers tell how many of them
-    /// needed credit; these are settled here.
+    /// Missing blocks were refused as unreadable, or lost by a transport that broke its contract. The numbers show how many of
+    /// them needed credit; those are settled here.
     ///
     /// # Errors
-    /// [`Malformed::Sequence`]: more are missing than the possible maximum, `most`.
+    /// [`Malformed::Sequence`]: more blocks are missing than the possible maximum, `most`.
     #[inline]
     pub(in crate::engine) fn accept(
         &mut self,
@@ -126,8 +127,8 @@ impl Numbers {
         Ok(Some(Missing { data, control: missing - data, unexplained }))
     }
 
-    /// Whether to tell the peer that its credit is `credit`, or that blocks of it were released. `idle`: there is nothing else to
-    /// do.
+    /// Whether to report to the peer that its credit is `credit`, or that blocks of it were released. `idle`: nothing else is
+    /// left to do.
     #[inline]
     pub(in crate::engine) fn has_news(&self, credit: u32, posted: bool, idle: bool) -> bool {
         if self.window_told != credit {
@@ -137,8 +138,8 @@ impl Numbers {
         if !posted || news == 0 {
             return false;
         }
-        // A reader may hold half of the blocks while it waits for more: then even small news matters to the peer once it may be out
-        // of credit (less the element kept for commands).
+        // A reader may hold half of the blocks while it waits for more. Then even small news matters to the peer once it may be
+        // out of credit (less the element reserved for commands).
         let short = self.data_received.saturating_sub(self.released_told) + 1 >= u64::from(credit);
         news >= u64::from((credit / 2).max(1)) || (idle && short)
     }
@@ -150,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// A data block with these numbers, by which the peer says that it has released `released`, and gives a credit of 4.
+    /// A data block with these numbers, in which the peer reports that it has released `released`, and gives a credit of 4.
     fn header(sequence: u64, data: u32, released: u64) -> BlockHeader {
         let mut header = BlockHeader::new_zeroed();
         header.class = BlockClass::Message as u8;

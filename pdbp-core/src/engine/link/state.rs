@@ -12,20 +12,20 @@
 ///                             settings differ
 /// ```
 ///
-/// The [agreement](crate::agreement) says whether the peer is a member; that outlives sessions of the link. Everything else is
-/// found out anew in each session.
+/// The [agreement](crate::agreement) decides whether the peer is a member; that outlives the sessions of the link. Everything
+/// else is established anew in each session.
 ///
-/// `agreed` comes first, so that it is at the same offset in every state: each block that leaves checks it.
+/// `agreed` comes first so that it is at the same offset in every state: it is checked for each block that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum LinkState {
-    /// The transport has lost it. `agreed`: blocks that still arrive come from a peer with the same settings.
+    /// The transport has lost the link. `agreed`: blocks that still arrive come from a peer with the same settings.
     Down { agreed: bool, member: bool },
     /// The peer's settings differ from this node's. In this session nothing but settings is exchanged.
     Incompatible { member: bool },
     /// Carries only control messages, since the peer or this node is not a member, or the peer has not sent
     /// [`Welcome`](crate::mesp::Control::Welcome).
     Connecting { agreed: bool, member: bool, welcome: bool },
-    /// Data is queued for the peer. It leaves, and the peer's data is accepted, once their settings are known to agree.
+    /// Data is queued for the peer. It leaves, and the peer's data is accepted, once the settings are known to agree.
     Up { agreed: bool },
 }
 
@@ -36,10 +36,10 @@ impl Default for LinkState {
 }
 
 impl LinkState {
-    /// The node's link to itself: it needs nobody's agreement.
+    /// The node's link to itself, which needs nobody's agreement.
     pub(in crate::engine) const OWN: Self = Self::Up { agreed: true };
 
-    /// A link when the node starts. Nodes that start together regard each other as members.
+    /// The state of a link when the node starts. Nodes that start together regard each other as members.
     pub(in crate::engine) fn at_start(joining: bool) -> Self {
         if joining {
             Self::Connecting { member: false, welcome: false, agreed: false }
@@ -77,13 +77,13 @@ impl LinkState {
         }
     }
 
-    /// Whether the peer is a member that has not sent [`Welcome`](crate::mesp::Control::Welcome) yet.
+    /// Whether the peer is a member that has not yet sent [`Welcome`](crate::mesp::Control::Welcome).
     pub(in crate::engine) fn is_awaited(self) -> bool {
         matches!(self, Self::Connecting { member: true, .. })
     }
 
-    /// Whether data of the peer is accepted: it is a member, and its settings are known to be the same. Data may still arrive after
-    /// the link went down.
+    /// Whether data from the peer is accepted: it is a member, and its settings are known to be the same. Data may still arrive
+    /// after the link has gone down.
     #[inline]
     pub(in crate::engine) fn takes_data(self) -> bool {
         matches!(self, Self::Up { agreed: true }) || (self.is_member() && self.has_agreed())
@@ -106,17 +106,17 @@ impl LinkState {
         !self.has_agreed() && !self.is_incompatible()
     }
 
-    /// The transport has lost the link.
+    /// Notes that the transport has lost the link.
     pub(in crate::engine) fn fail(&mut self) {
         *self = Self::Down { member: self.is_member(), agreed: self.has_agreed() };
     }
 
-    /// The transport has restored the link: a new session begins.
+    /// Notes that the transport has restored the link: a new session begins.
     pub(in crate::engine) fn restore(&mut self) {
         *self = Self::Connecting { member: self.is_member(), welcome: false, agreed: false };
     }
 
-    /// Sets what the agreement says about the peer.
+    /// Sets whether the peer is a member, as decided by the agreement.
     pub(in crate::engine) fn set_member(&mut self, is_member: bool) {
         match self {
             Self::Down { member, .. } | Self::Incompatible { member } => *member = is_member,
@@ -125,14 +125,14 @@ impl LinkState {
         }
     }
 
-    /// The peer accepts data of this node.
+    /// Notes that the peer accepts data from this node.
     pub(in crate::engine) fn welcome(&mut self) {
         if let Self::Connecting { member, agreed, .. } = *self {
             *self = Self::connected(member, true, agreed);
         }
     }
 
-    /// The settings are the same. `false`: that was known already.
+    /// Notes that the settings are the same. Returns `false` if that was already known.
     pub(in crate::engine) fn agree(&mut self) -> bool {
         match self {
             Self::Down { agreed, .. } | Self::Connecting { agreed, .. } | Self::Up { agreed } => {
@@ -142,7 +142,8 @@ impl LinkState {
         }
     }
 
-    /// The settings differ. A link that is down stays down: in the next session the peer announces its settings again.
+    /// Notes that the settings differ. A link that is down stays down: in the next session, the peer announces its settings
+    /// again.
     pub(in crate::engine) fn differ(&mut self) {
         if !self.is_down() {
             *self = Self::Incompatible { member: self.is_member() };

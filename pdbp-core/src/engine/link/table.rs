@@ -38,7 +38,7 @@ impl<'a> Links<'a> {
         (self.rows.len() as u32).saturating_sub(1)
     }
 
-    /// How many of these have posted arrival at this node.
+    /// Number of links to other nodes with posted arrival at this node.
     pub(in crate::engine) fn posted_peers(&self) -> u32 {
         self.iter().filter(|link| link.posted && link.id != self.own).count() as u32
     }
@@ -59,8 +59,8 @@ impl<'a> Links<'a> {
         self.rows.get_mut(id.index())
     }
 
-    /// As [`get_mut`](Self::get_mut), for a data block that arrives, is read, or comes back. With in-place arrival nothing about
-    /// that needs a control block, so the next poll need not check the links for it.
+    /// As [`get_mut`](Self::get_mut), for a data block that arrives, is read, or comes back. With in-place arrival, none of this
+    /// requires a control block, so the next poll need not check the links for one.
     #[inline]
     pub(in crate::engine) fn data_mut(&mut self, id: LinkId) -> Option<&mut Link> {
         let link = self.rows.get_mut(id.index())?;
@@ -68,18 +68,18 @@ impl<'a> Links<'a> {
         Some(link)
     }
 
-    /// A link obtained by [`data_mut`](Self::data_mut) has changed in other ways.
+    /// Notes that a link obtained by [`data_mut`](Self::data_mut) has changed in other ways.
     pub(in crate::engine) fn touch(&mut self) {
         self.touched = true;
     }
 
-    /// Whether a link may have changed since [`settle`](Self::settle): somebody has had write access to one.
+    /// Whether a link may have changed since [`settle`](Self::settle): write access to one has been given out.
     #[inline]
     pub(in crate::engine) fn are_touched(&self) -> bool {
         self.touched
     }
 
-    /// The links have been checked as they are now.
+    /// Notes that the links have been checked in their current state.
     #[inline]
     pub(in crate::engine) fn settle(&mut self) {
         self.touched = false;
@@ -127,7 +127,7 @@ impl<'a> Links<'a> {
         self.rows.get(range).unwrap_or(&[])
     }
 
-    /// Blocks submitted for a node that have not come back, on the link by which they leave.
+    /// Number of blocks submitted for a node that have not come back, on the link by which they leave.
     pub(in crate::engine) fn backlog(&self, peer: NodeId) -> u32 {
         let next = self.topology.relay_to(peer).unwrap_or(peer);
         self.to(next).map_or(0, |link| link.send.space.used().saturating_sub(link.send.open))

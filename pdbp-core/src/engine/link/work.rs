@@ -1,4 +1,4 @@
-//! The links that have work, so that no poll has to search all of them.
+//! The links that have work, kept in a list so that no poll has to search all of them.
 
 use super::{Link, Links};
 use crate::routing::LinkId;
@@ -10,11 +10,11 @@ pub(in crate::engine) struct Work(u8);
 impl Work {
     /// Blocks in its row of SM, waiting for credit or for the transport.
     pub(in crate::engine) const SEND: Self = Self(1);
-    /// Blocks in its row of RM, waiting for a private pipe or a further link.
+    /// Blocks in its row of RM, waiting for a private pipe or an onward link.
     pub(in crate::engine) const ROUTE: Self = Self(2);
     /// Blocks that the peer did not receive, for the parts that wrote them.
     pub(in crate::engine) const RETURN: Self = Self(4);
-    /// Blocks to receive into: the row has fewer posted than it should.
+    /// Blocks to receive into: the row has posted fewer than it should.
     pub(in crate::engine) const POST: Self = Self(8);
     /// The transport has refused a block for good: the link fails once everything that the transport gives back has been taken.
     pub(in crate::engine) const FAIL: Self = Self(16);
@@ -30,7 +30,7 @@ impl Work {
         self.0 |= kind.0;
     }
 
-    /// Removes a kind of work. Returns whether there was some.
+    /// Removes a kind of work. Returns whether the link had any.
     fn take(&mut self, kind: Self) -> bool {
         let had = self.has(kind);
         self.0 &= !kind.0;
@@ -38,7 +38,7 @@ impl Work {
     }
 }
 
-/// The list: links in the order in which they got work.
+/// A list of links, in the order in which they got work.
 #[derive(Debug)]
 pub(super) struct WorkList {
     first: LinkId,
@@ -77,15 +77,15 @@ impl Links<'_> {
         self.work.kinds != Work::default()
     }
 
-    /// A link has no more work of a kind.
+    /// Notes that a link has no more work of a kind.
     pub(in crate::engine) fn unmark(&mut self, id: LinkId, kind: Work) {
         if let Some(link) = self.get_mut(id) {
             link.work.take(kind);
         }
     }
 
-    /// Takes the first link with work of a kind; [`next_with`](Self::next_with) the others. A link that gets such work after its
-    /// turn in this pass is next visited in the following pass.
+    /// Takes the first link with work of a kind; [`next_with`](Self::next_with) takes the others. A link that gets such work
+    /// after its turn in this pass is next visited in the following pass.
     #[inline]
     pub(in crate::engine) fn first_with(&mut self, kind: Work) -> Option<LinkId> {
         if self.work.kinds.take(kind) { self.take_from(self.work.first, kind) } else { None }
@@ -131,7 +131,7 @@ impl Links<'_> {
         self.work.last = kept;
     }
 
-    /// Makes `next` follow a link of the list, or be the first.
+    /// Makes `next` follow a link of the list, or come first.
     fn link_up(&mut self, before: LinkId, next: LinkId) {
         match self.get_mut(before) {
             Some(Link { next: place, .. }) => *place = next,

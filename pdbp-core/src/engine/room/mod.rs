@@ -1,9 +1,9 @@
 //! Space for messages longer than a block: **the receiver reserves it before the first segment leaves.**
 //!
 //! Messages in segments are reassembled in the receiver's memory, whose total is limited per node
-//! ([`limit_assembly`](Engine::limit_assembly)). Before its first segment a sender asks for space for the message, and continues
-//! when the receiver's engine has reserved it, first come first served. The space is free again when the message has been read and
-//! dropped.
+//! ([`limit_assembly`](Engine::limit_assembly)). Before its first segment, a sender asks for space for the whole message, and
+//! continues once the receiver's engine has reserved it, first come first served. The space is free again when the message has
+//! been read and dropped.
 //!
 //! ```text
 //!  sender: ask_room ── ask, to the node itself ──▶ receiver: queue ─▶ reserved
@@ -13,20 +13,21 @@
 //! ```
 //!
 //! # Why this cannot deadlock
-//! * A request is a small message, and is read by the engine: it waits for no reader, except as all messages on its link do.
-//! * The answer is a control message, which waits for no data ([`engine`](super)). A sender that reads nothing meanwhile gets it.
-//! * While a sender waits it has nothing in flight that others could be stuck behind.
-//! * A message with reserved space needs nothing of other messages to complete: its segments are copied out of their blocks as they
-//!   are read, whatever else waits, so that several senders behind one link or relay proceed side by side.
+//! * A request is a small message, read by the engine: it waits for no reader, except as all messages on its link do.
+//! * The answer is a control message, which waits for no data ([`engine`](super)). A sender gets it even if it reads nothing in
+//!   the meantime.
+//! * While a sender waits, it has nothing in flight behind which others could be stuck.
+//! * A message with reserved space needs nothing from other messages to complete. Its segments are copied out of their blocks as
+//!   they are read, whatever else is waiting, so several senders behind one link or relay proceed side by side.
 //! * So a sender can wait only for the receiver to read, as with every message; and only long messages wait for space that others
 //!   hold.
 //!
 //! # Failure
-//! A request without an answer is repeated after a delay that doubles each time, so neither an unreadable block nor a full table
-//! blocks the sender for good; repeated requests are idempotent. A sender that gives up says so after its segments. So does one
-//! whose link to a relay has failed, once it is up again, since the receiver knows nothing of that link; and one that is granted space
-//! for a message that it has given up. Unused space granted to a node that fails is freed once everything that had arrived from the
-//! node has been read.
+//! An unanswered request is repeated after a delay that doubles each time, so neither an unreadable block nor a full table blocks
+//! the sender for good. Repeated requests are idempotent. A sender that gives up reports it after its segments. So does a sender
+//! whose link to a relay has failed, once the link is up again, since the receiver knows nothing of that link; and so does one
+//! that is granted space for a message that it has given up. Unused space granted to a node that fails is freed once everything
+//! that had arrived from the node has been read.
 
 mod sent;
 mod table;
@@ -50,15 +51,15 @@ use table::State;
 
 /// Nanoseconds after which an unanswered request is first repeated.
 const RETRY: u64 = 5_000_000;
-/// Maximum number of doublings.
+/// Maximum number of times the delay doubles.
 const DOUBLED: u32 = 10;
 
-/// Announces to a node a message that one of its parts is to get. Sent to [`PartId::NODE`].
+/// Announces to a node a message for one of its parts. Sent to [`PartId::NODE`].
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Ask {
     number: U32,
-    /// Local index of the destination part; and 1 if the message was given up, otherwise 0.
+    /// Local index of the destination part, plus `GIVEN_UP` if the message was given up.
     dest: U32,
     bytes: U64,
 }
@@ -95,7 +96,7 @@ pub enum RoomError {
         /// The limit of that node, in bytes.
         limit: u64,
     },
-    /// The receiving node cannot be reached, or could not for a moment.
+    /// The receiving node cannot be reached, or was temporarily unreachable.
     PeerFailed(NodeId),
     /// The sender is not a part of this node.
     NoSuchPart,
@@ -111,28 +112,28 @@ pub struct RoomToken {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Limits the bytes of messages longer than a block that all parts of this node together reassemble at a time. Before this is
-    /// called there is no limit. A longer message is refused at its sender.
+    /// Limits the total number of bytes of messages longer than a block that all parts of this node reassemble at a time. Until
+    /// this is called, there is no limit. A message longer than the limit is refused at its sender.
     pub fn limit_assembly(&mut self, bytes: u64) {
         self.rooms.limit = bytes.max(self.rooms.reserved);
         self.rooms.stirred = true;
     }
 
-    /// As [`limit_assembly`](Self::limit_assembly), for a node with `buffers` buffers of one size, each for one message of up to
-    /// `bytes` bytes.
+    /// As [`limit_assembly`](Self::limit_assembly), for a node with `buffers` buffers of equal size, each for one message of up
+    /// to `bytes` bytes.
     pub fn divide_assembly(&mut self, buffers: usize, bytes: usize) {
         self.rooms.each = bytes as u64;
         self.limit_assembly(buffers as u64 * bytes as u64);
     }
 
-    /// Bytes reserved for messages longer than a block: granted, arriving, or received and not dropped.
+    /// Returns the bytes reserved for messages longer than a block: granted, arriving, or received and not yet dropped.
     pub fn assembly_in_use(&self) -> u64 {
         self.rooms.reserved
     }
 
     /// Whether part `from` of this node may send the first segment of its message `number`, of `bytes` bytes, to `to`. Asks the
-    /// receiving node; call it again after polls until it no longer returns `false`. A part sends one such message at a time, to
-    /// one part, with increasing numbers that wrap around; [`end_room`](Self::end_room) ends it.
+    /// receiving node; call this again after polls while it returns `false`. A part sends one such message at a time, to one
+    /// part, with increasing numbers that wrap around; [`end_room`](Self::end_room) ends it.
     ///
     /// # Errors
     /// See [`RoomError`]; the message is over.
@@ -173,7 +174,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 return Err(RoomError::PeerFailed(to.node()));
             }
         };
-        // Before it leaves: among parts of one node it is answered at once.
+        // Before the request leaves: between parts of one node, it is answered at once.
         let state = Answer::Asked { at: self.now, tries };
         self.set_room_request(from.local(), RoomRequest::Open { to, number, state });
         let route = Route::raw(CduClass::Command as u8, 0, from.local(), PartId::NODE);
@@ -183,8 +184,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(false)
     }
 
-    /// Ends the message that a part has asked space for. `sent`: its last segment was submitted. Otherwise it is given up, and the
-    /// receiver is told as soon as there is room for that.
+    /// Ends the message for which a part has asked for space. `sent` means that its last segment was submitted. Otherwise the
+    /// message is given up, and the receiver is notified as soon as there is room for that.
     pub fn end_room(&mut self, from: PartId, sent: bool) {
         let Some(local) = self.parts.get_mut(from.local()) else { return };
         let RoomRequest::Open { to, number, state } = core::mem::take(&mut local.room_request) else {
@@ -208,16 +209,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The receiver of a message is to be told that nothing more comes of it.
+    /// Records that the receiver of a message is to be notified that nothing more of it will arrive.
     fn end_message(&mut self, source: PartId, dest: PartId, number: u32) {
-        // If there is no room to remember it, the receiver learns of it by the next message of the part.
+        // If there is no room to remember it, the receiver finds out from the part's next message.
         self.rooms.add(RoomEntry::of_sender(source, dest, number, State::Ending));
         self.rooms.ending = true;
     }
 
-    /// The space of a message that begins to arrive at part `part`. `None`: its sender was not granted that much.
+    /// Takes the space of a message that begins to arrive at part `part`. `None` if its sender was not granted that much.
     pub fn take_room(&mut self, part: PartId, source: PartId, number: u32, bytes: u64) -> Option<RoomToken> {
-        // A node that has returned may use the same number: what had arrived before is read first.
+        // A node that has returned may reuse the number: anything that had arrived before is read first.
         let orphaned = self.rooms.find(source, number, |state| state == State::Orphaned).is_some();
         let state = if orphaned { State::Orphaned } else { State::Granted };
         let (entry, room) = self.rooms.find(source, number, |other| other == state)?;
@@ -225,7 +226,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return None;
         }
         room.state = State::Taken;
-        // Messages between two parts are ordered, so nothing more arrives of earlier ones. Later ones may have been granted
+        // Messages between two parts are ordered, so nothing more of earlier ones arrives. Later ones may have been granted
         // already.
         let before = |e: &RoomEntry| number.wrapping_sub(e.number) < u32::MAX / 2;
         let lost = |e: &RoomEntry| e.state == state && e.source == source && e.dest.local() == part.local();
@@ -245,7 +246,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.rooms.stirred = true;
     }
 
-    /// A part has read everything that had arrived from an unreachable node: space granted to that node is freed.
+    /// Frees the space granted to an unreachable node, once a part has read everything that had arrived from there.
     pub fn lose_rooms(&mut self, part: PartId, node: NodeId) {
         let lost = |e: &RoomEntry| e.state == State::Orphaned && e.dest.local() == part.local();
         self.rooms.drop_if(|e| lost(e) && e.source.node() == node);
@@ -257,7 +258,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Grants requests as far as there is space, and tells receivers what was given up.
+    /// Grants requests as long as there is space, and notifies receivers of messages that were given up.
     pub(super) fn advance_rooms(&mut self) -> u32 {
         let mut worked = 0;
         while self.rooms.stirred {
@@ -277,7 +278,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// Tells the receiver of a message that was given up, after its segments, if there is room for that now.
+    /// Notifies the receiver of a message that was given up, behind its segments, if there is room for that now.
     fn end_room_request(&mut self, entry: usize) -> u32 {
         let Some(Some(ended)) = self.rooms.table.get(entry) else { return 0 };
         let RoomEntry { source, dest: to, number, state: State::Ending, .. } = *ended else { return 0 };
@@ -292,7 +293,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 debug_assert!(ended && told, "an empty block has room for both");
                 self.submit(block);
             }
-            // The receiver lost the message with the link to this node; of a link to a relay it knows nothing.
+            // The receiver lost the message along with its link to this node, but it knows nothing of a link to a relay.
             Err(error) => {
                 let waits = matches!(error, OpenError::WouldBlock)
                     || (self.is_relayed(to.node()) && self.agreement.is_member(to.node()));
@@ -308,7 +309,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         1
     }
 
-    /// Reads messages of parts of other nodes for this node itself: bytes `start..end` of an arrived block.
+    /// Reads messages of other nodes' parts to this node itself: bytes `start..end` of an arrived block.
     pub(super) fn node_told(
         &mut self,
         (source, by): (NodeId, LinkId),
@@ -334,17 +335,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         };
         if ask.dest.get() & GIVEN_UP != 0 {
-            // Granted space is freed by the reader: some of the message may have arrived.
+            // The reader frees granted space, because some of the message may have arrived.
             let waits = |e: &RoomEntry| matches!(e.state, State::Queued(_));
             self.rooms.drop_if(|e| waits(e) && (e.source, e.number) == (source, number));
             return;
         }
-        // For a node without a link to this one, the agreement may report that it is gone while a relay still forwards its request.
+        // If the node has no link to this one, the agreement may report it gone while a relay still forwards its request.
         let (asker, me) = (source.node(), self.config.node);
         if asker != me && self.links.id(asker) == LinkId::NONE && !self.agreement.is_member(asker) {
             return;
         }
-        // Read from the rest of a failed link: the answer would find nobody. A sender that still wants it asks again.
+        // A leftover of a failed link: the answer would reach nobody. A sender that still wants space asks again.
         if self.links.get(hop).is_some_and(|link| link.recv.ending.is_some()) {
             return;
         }
@@ -357,12 +358,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             return;
         }
-        // A part sends one message at a time, so it has given up one that waits.
+        // A part sends one message at a time, so it has given up any that is still queued.
         self.rooms.drop_if(|e| matches!(e.state, State::Queued(_)) && e.source == source);
         let each = self.rooms.each;
         let limit = if each == 0 { self.rooms.limit } else { self.rooms.limit.min(each) };
         let state = if self.pipes.of(dest.local()).is_none() {
-            // What arrives is discarded, and needs no space.
+            // Arriving segments are discarded, and need no space.
             State::Reply { limit: 0 }
         } else if bytes > limit {
             State::Reply { limit: limit.max(1) }
@@ -375,12 +376,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         match (added, state) {
             (Some(_), State::Queued(_)) => self.rooms.stirred = true,
             (Some(entry), _) => self.owe_room(entry),
-            // There is no room to remember it. It will be asked again.
+            // There is no room to remember it; the sender will ask again.
             (None, _) => {}
         }
     }
 
-    /// The sender of a message is to be told whether it has its space.
+    /// Records that the sender of a message is to be notified whether it has its space.
     fn owe_room(&mut self, entry: u32) {
         let Some(Some(room)) = self.rooms.table.get_mut(entry as usize) else { return };
         let RoomEntry { source, number, dest, state, .. } = *room;
@@ -399,7 +400,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.room_answered(source, number, dest, state.limit());
     }
 
-    /// A node, or a relay for it, answers about a message of this node, or of another one to which the answer is forwarded.
+    /// Handles an answer from a node, or from its relay, about a message of this node, or of another one to which the answer is
+    /// forwarded.
     pub(super) fn room_answered(&mut self, to: PartId, number: u32, dest: PartId, limit: u64) {
         if to.node() != self.config.node {
             let (state, hop) = (State::Reply { limit }, self.links.id(to.node()));
@@ -411,7 +413,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             return;
         }
-        // The part that asked may be gone, and another be in its slot.
+        // The part that asked may be gone, and another one in its slot.
         let asker = self.parts.get_mut(to.local()).filter(|local| local.is_of(to.local()));
         if let Some(Local { room_request, sent, .. }) = asker {
             if let RoomRequest::Open { to: part, number: asked, state } = room_request
@@ -422,20 +424,20 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 }
                 return;
             }
-            // The request was repeated, and so is the answer. Segments may still wait for their block to be full.
+            // The request was repeated, and so is the answer. Segments may still be waiting for their block to fill up.
             if sent.has(number) {
                 return;
             }
         }
-        // Given up, but the receiver has not heard of that: while it was not a member nothing could be sent to it, and then the relay
-        // passed the request on to its next life.
+        // The message was given up, but the receiver does not know: while it was not a member, nothing could be sent to it, and
+        // the relay then passed the request on to its next life.
         if limit == 0 {
             self.end_message(to, dest, number);
         }
     }
 
-    /// Nothing goes to some nodes any more, since a link has failed ([`LinkId::NONE`]: since they are not members): messages to
-    /// them are lost, and requests made over it have been given up.
+    /// Handles the loss of the route to some nodes, because a link has failed or, for [`LinkId::NONE`], because they are not
+    /// members. Messages to them are lost, and requests made over the link have been given up.
     pub(super) fn lose_room_requests(&mut self, lost: impl Fn(NodeId) -> bool, link: LinkId) {
         for local in self.parts.iter_mut() {
             match &mut local.room_request {
@@ -458,8 +460,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.rooms.drop_if(|e| waits(e) && by_it(e));
     }
 
-    /// Parts are to be told that nothing more comes from a node, nor from those behind it if it is a relay: of what was granted to
-    /// those, only what has arrived already remains.
+    /// Prepares to notify parts that nothing more arrives from a node, nor from those behind it if it is a relay: of messages
+    /// granted to those, only what has already arrived remains.
     pub(super) fn orphan_rooms(&mut self, node: NodeId) {
         let topology = self.links.topology;
         let is_gone = |source| source == node || topology.relay(source, topology.own()) == Some(node);
@@ -470,7 +472,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A part has released its pipe: messages that have not begun to arrive will not be reassembled.
+    /// A part has released its pipe, so messages that have not begun to arrive will not be reassembled.
     pub(super) fn forget_rooms(&mut self, dest: u16) {
         let is_granted = |state| matches!(state, State::Granted | State::Orphaned);
         self.rooms.drop_if(|e| is_granted(e.state) && e.dest.local() == dest);

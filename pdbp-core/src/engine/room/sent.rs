@@ -1,15 +1,15 @@
-//! What a part has sent, as far as an answer that comes late may ask for it.
+//! What a part has sent, remembered for answers that arrive late.
 
-/// Which of the last 64 messages in segments of a part were sent whole.
+/// Which of a part's last 64 messages in segments were sent completely.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::engine) struct SentWhole {
-    /// The number of the last one, whose bit is the lowest.
+    /// The number of the most recent one, which has the lowest bit.
     last: u32,
     bits: u64,
 }
 
 impl SentWhole {
-    /// The part has sent a message whole.
+    /// Records that the part has sent a message completely.
     pub(super) fn note(&mut self, number: u32) {
         self.bits = self.bits.checked_shl(number.wrapping_sub(self.last)).unwrap_or(0) | 1;
         self.last = number;
@@ -36,7 +36,7 @@ mod tests {
             assert_eq!(known, [true, true, false, true, false]);
             sent.note(at(64));
             assert_eq!([0, 1, 3, 64].map(|ahead| sent.has(at(ahead))), [false, true, true, true]);
-            // Another part in the place, which counts from the start.
+            // A different part in the slot, which counts from the start.
             sent.note(at(0));
             assert_eq!([0, 1, 64].map(|ahead| sent.has(at(ahead))), [true, false, false]);
         }

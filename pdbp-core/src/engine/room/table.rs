@@ -1,4 +1,4 @@
-//! Space that a node has reserved, for which messages, and the answers it owes.
+//! The space that a node has reserved, the messages it is for, and the answers that the node owes.
 
 use managed::ManagedSlice;
 
@@ -15,8 +15,8 @@ pub(crate) struct RoomEntry {
     pub(super) number: u32,
     pub(super) bytes: u64,
     pub(super) state: State,
-    /// The sender is to be told, over this link: the one by which it asked. Between two nodes linked by relays each direction has
-    /// its own relay, of which one may be down.
+    /// Whether the sender is to be notified over `hop`, the link by which it asked. Between two nodes connected by relays, each
+    /// direction has its own relay, and one of them may be down.
     pub(super) owed: bool,
     pub(super) hop: LinkId,
 }
@@ -26,16 +26,16 @@ pub(super) enum State {
     /// Its position in the queue.
     Queued(u32),
     Granted,
-    /// Granted before its sender became unreachable: freed as soon as everything that had arrived from there has been read.
+    /// Granted before its sender became unreachable. Freed once everything that had arrived from there has been read.
     Orphaned,
     /// It has begun to arrive.
     Taken,
-    /// A message of this node, given up, which the receiver is still to be told.
+    /// A message of this node that was given up; the receiver is still to be notified.
     Ending,
-    /// A message of this node, sent through a relay, so that the receiver does not learn of it if the link there fails with part of
-    /// it.
+    /// A message of this node sent through a relay. If the link to the relay fails with part of the message, the receiver does
+    /// not learn of it.
     Sent,
-    /// The answer of the destination's node, to be sent and forgotten.
+    /// The answer of the destination's node, to be sent and then forgotten.
     Reply {
         limit: u64,
     },
@@ -49,7 +49,7 @@ impl RoomEntry {
 }
 
 impl State {
-    /// What the sender is told: 0 if there is space for its message.
+    /// The limit reported to the sender: 0 if there is space for its message.
     pub(super) fn limit(self) -> u64 {
         if let Self::Reply { limit } = self { limit } else { 0 }
     }
@@ -59,14 +59,15 @@ impl State {
 pub(in crate::engine) struct Rooms<'a> {
     pub(super) table: ManagedSlice<'a, Option<RoomEntry>>,
     pub(super) limit: u64,
-    /// If messages get buffers of one size: that size. Each reserves as much, and none is longer.
+    /// The size of the message buffers if they are all of one size, otherwise 0. Each message reserves that much, and none is
+    /// longer.
     pub(super) each: u64,
     pub(super) reserved: u64,
-    /// Requests so far.
+    /// Number of requests so far.
     pub(super) asked: u32,
     /// Whether something may be granted.
     pub(super) stirred: bool,
-    /// Whether receivers are to be told of messages that were given up.
+    /// Whether receivers are to be notified of messages that were given up.
     pub(super) ending: bool,
 }
 
@@ -82,7 +83,7 @@ impl<'a> Rooms<'a> {
         self.stirred || self.ending
     }
 
-    /// The message with that number in such a state.
+    /// Finds the message with that number in such a state.
     pub(super) fn find(
         &mut self,
         source: PartId,
@@ -107,7 +108,7 @@ impl<'a> Rooms<'a> {
         2 * self.table.iter().flatten().count() < self.table.len()
     }
 
-    /// Drops messages; what was reserved for them is free.
+    /// Drops messages, and frees the space reserved for them.
     pub(super) fn drop_if(&mut self, which: impl Fn(&RoomEntry) -> bool) {
         for slot in self.table.iter_mut() {
             let Some(entry) = slot.take_if(|entry| which(entry)) else { continue };
@@ -118,7 +119,7 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// Grants the oldest request, if there is space for it. Later ones wait behind it, so that a long message gets its turn.
+    /// Grants the oldest request if there is space for it. Later ones wait behind it, so that a long message gets its turn.
     pub(super) fn grant_next(&mut self) -> Option<u32> {
         let asked = self.asked;
         let queued = (0..).zip(self.table.iter_mut()).filter_map(|(i, entry)| match entry.as_mut()?.state {
@@ -132,7 +133,7 @@ impl<'a> Rooms<'a> {
         Some(i)
     }
 
-    /// Packs answers to senders behind a link. `false`: there is not enough room for all of them.
+    /// Packs answers to senders behind a link. Returns `false` if there is not enough room for all of them.
     pub(in crate::engine) fn answer(&mut self, to: LinkId, mut pack: impl FnMut(&Control) -> bool) -> bool {
         for slot in self.table.iter_mut() {
             let Some(entry) = slot.as_mut().filter(|entry| entry.owed && entry.hop == to) else { continue };
