@@ -10,7 +10,7 @@
  * are PDBP_E_ARGUMENT.
  *
  * Threads. Clusters, nodes and settings: any, at the same time. A part with its streams: the thread that registered it, until it disowns it
- * and another adopts it; others get PDBP_E_THREAD. Messages, batches and ends of streams are released or freed on any thread, a part
+ * and another adopts it; others get PDBP_E_THREAD. A group: any, one at a time, else PDBP_E_THREAD. Messages, batches and ends of streams are released or freed on any thread, a part
  * too, while no call with it is under way.
  *
  * Handles keep what they need, so that they are freed in any order; freeing null does nothing. What was freed must not be used: of the last 64
@@ -41,6 +41,7 @@ typedef struct pdbp_node pdbp_node;
 typedef struct pdbp_part pdbp_part;
 typedef struct pdbp_writer pdbp_writer;
 typedef struct pdbp_reader pdbp_reader;
+typedef struct pdbp_group pdbp_group;
 
 #define PDBP_SET_TIMEOUT (-1)
 #define PDBP_NOBODY UINT64_MAX /* no part */
@@ -76,6 +77,7 @@ typedef struct pdbp_reader pdbp_reader;
 #define PDBP_E_NOBODY_LEFT (-22)   /* nobody is left who could send anything */
 #define PDBP_E_OTHER (-23)         /* something else: see pdbp_error() */
 #define PDBP_E_DEVICE (-24)        /* pdbp_cuda.h: there is no such device, or it has failed */
+#define PDBP_E_GROUP (-25)         /* the group has ended: a member has made another call, or given one up; make a new one */
 
 /* A message, read where it arrived. It is the caller's memory: it may be moved, not copied. All zeroes is no message. The bytes stay, and
  * with them the sender's room, until pdbp_release. Only pdbp_release may change the last two fields. */
@@ -308,6 +310,77 @@ void pdbp_reader_free(pdbp_reader *reader);
 pdbp_status pdbp_any_segment(pdbp_part *part, pdbp_message *segment, uint32_t *stream, pdbp_ns wait);
 /* Gives up a stream that pdbp_any_segment reads: the rest is discarded as it comes, and the number is free. pdbp_part_free gives up all. */
 pdbp_status pdbp_discard(pdbp_part *part, uint32_t stream);
+
+/* -- Groups: parts that call the same things together, over any transport -- */
+
+/* All members make the same calls in the same order, with the same sizes, types and operations; if they do not, they get PDBP_E_GROUP, whose text
+ * names both calls. A call returns when this member has done its part of it, and waits as long as the group's patience while nothing
+ * moves (PDBP_TIMEOUT). If a member dies the call fails at all others (PDBP_E_PEER_FAILED). After any error but PDBP_E_ARGUMENT, PDBP_E_NULL and
+ * PDBP_E_THREAD the group is over: free it, and make a new one of the members that are left. Results are the same at all members and in every run
+ * of a group of that size. What is given and the room for results must not overlap. */
+
+/* Types of values that are combined: unsigned and signed integers of so many bits, float and double. They need not be aligned. */
+#define PDBP_U8 1
+#define PDBP_U16 2
+#define PDBP_U32 3
+#define PDBP_U64 4
+#define PDBP_I8 5
+#define PDBP_I16 6
+#define PDBP_I32 7
+#define PDBP_I64 8
+#define PDBP_F32 9
+#define PDBP_F64 10
+/* How: sums and products of integers wrap around; of minimum and maximum -0 is below +0, and NaN wins; the last three are bitwise, for integers. */
+#define PDBP_SUM 1
+#define PDBP_PRODUCT 2
+#define PDBP_MIN 3
+#define PDBP_MAX 4
+#define PDBP_AND 5
+#define PDBP_OR 6
+#define PDBP_XOR 7
+
+/* A group of one member on each node of the cluster, by the index of the node; each node calls it, with the same name. */
+pdbp_status pdbp_group_of_nodes(pdbp_node *node, const char *name, pdbp_ns patience, pdbp_group **out);
+/* A group of parts, by their place in the list; the owner of each calls it with its part, and the same list of addresses and name. The part gets nothing of
+ * what the group sends. */
+pdbp_status pdbp_group_of(pdbp_part *part, const char *name, const char *const *members, size_t count, pdbp_ns patience, pdbp_group **out);
+/* A group of the members that share memory with this one, or are on its board of a fabric: all of these call it. */
+pdbp_status pdbp_group_local(pdbp_group *group, pdbp_group **out);
+/* A group of the members that give the same colour: all call it. */
+pdbp_status pdbp_group_split(pdbp_group *group, uint64_t colour, pdbp_group **out);
+uint32_t pdbp_group_rank(const pdbp_group *group);
+uint32_t pdbp_group_size(const pdbp_group *group);
+/* How long calls wait while nothing moves: above 0. */
+pdbp_status pdbp_group_patience(pdbp_group *group, pdbp_ns patience);
+/* Leaves the group, which may wait up to a second for room to say so. End with pdbp_quiesce and pdbp_barrier before the cluster is freed. */
+void pdbp_group_free(pdbp_group *group);
+
+/* Waits until all members have called it. */
+pdbp_status pdbp_group_barrier(pdbp_group *group);
+/* Copies the root's data to all members. */
+pdbp_status pdbp_group_broadcast(pdbp_group *group, uint32_t root, void *data, size_t size);
+/* Gives each member its block of `each` bytes of the root's `all`, which has one for each, by rank. At other members `all` may be null. */
+pdbp_status pdbp_group_scatter(pdbp_group *group, uint32_t root, const void *all, void *own, size_t each);
+/* Collects a block of each member at the root, by rank. At other members `all` may be null. */
+pdbp_status pdbp_group_gather(pdbp_group *group, uint32_t root, const void *own, void *all, size_t each);
+/* Collects a block of each member at all members, by rank. */
+pdbp_status pdbp_group_all_gather(pdbp_group *group, const void *own, void *all, size_t each);
+/* Exchanges a block of `each` bytes between each two members: the i-th of `give` goes to member i, the i-th of `get` comes from it. */
+pdbp_status pdbp_group_all_to_all(pdbp_group *group, const void *give, void *get, size_t each);
+/* Combines `count` values of each member one by one, in place: the root has the result; what is at the others then is not defined. */
+pdbp_status pdbp_group_reduce(pdbp_group *group, uint32_t root, void *data, size_t count, uint32_t type, uint32_t operation);
+/* The same; all members have the result. */
+pdbp_status pdbp_group_all_reduce(pdbp_group *group, void *data, size_t count, uint32_t type, uint32_t operation);
+/* The same; this member has *got values of the result, from number *first on, and the rest of its data is not defined. Shares are equal; if that is not possible the
+ * first ones have one value more. */
+pdbp_status pdbp_group_reduce_scatter(pdbp_group *group, void *data, size_t count, uint32_t type, uint32_t operation, size_t *first, size_t *got);
+/* Sends to a member, which receives it by its tag. Up to three short messages may be under way; longer ones wait for their receiver, so that a ring whose members all send
+ * first waits for ever: pdbp_group_send_recv is for that. */
+pdbp_status pdbp_group_send(pdbp_group *group, uint32_t to, uint32_t tag, const void *data, size_t size);
+/* Receives the first message of a member that has this tag, of exactly so many bytes. */
+pdbp_status pdbp_group_recv(pdbp_group *group, uint32_t from, uint32_t tag, void *into, size_t size);
+/* Sends to one member and receives from another at the same time, both by the same tag. */
+pdbp_status pdbp_group_send_recv(pdbp_group *group, uint32_t to, const void *data, size_t size, uint32_t from, void *into, size_t room, uint32_t tag);
 
 #ifdef __cplusplus
 }

@@ -209,6 +209,7 @@ plain! {
     CommBits, "uintptr_t", CommBits(0), |_world| CommBits(0);
     Status, "pdbp_status", Status::DONE, |_world| Status::E_NULL;
     *const c_void, "const void *", std::ptr::null(), |world| world.room::<c_void>();
+    *const *const c_char, "const char *const *", std::ptr::null(), |world| world.texts();
     *mut c_void, "void *", std::ptr::null_mut(), |world| world.room();
     TargetBits, "pdbp_target", TargetBits(0), |world| world.target.get();
     *const TargetBits, "const pdbp_target *", std::ptr::null(), |world| world.target.as_ptr();

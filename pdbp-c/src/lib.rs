@@ -8,8 +8,8 @@
 //! # The map
 //! * `call` has the macro that makes every exported function, with its checks of parameters; `handle` what C has pointers to, `freed` what is left of it; `status` the
 //!   statuses, and what errors of the runtime become.
-//! * `cluster` has versions, settings and clusters, `node` nodes, `part` parts, `message` what they receive, `stream` streams, `together` those that are read by one thread, `device` memory of CUDA
-//!   devices (`pdbp_cuda.h`).
+//! * `cluster` has versions, settings and clusters, `node` nodes, `part` parts, `message` what they receive, `stream` streams, `together` those that
+//!   are read by one thread, `group` groups, `device` memory of CUDA devices (`pdbp_cuda.h`).
 //!
 //! # Shapes
 //! Handles are pointers to opaque structs, each freed by a function of its own; they keep what they need, so that these are called in any
@@ -50,6 +50,7 @@
 
 pub mod cluster;
 pub mod device;
+pub mod group;
 pub mod message;
 pub mod node;
 pub mod part;

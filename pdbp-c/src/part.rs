@@ -115,6 +115,10 @@ impl PartHandle {
         Ok(target)
     }
 
+    pub(crate) fn shared(&self) -> &Part<Shared> {
+        &self.part
+    }
+
     /// Drops an end of a stream, or leaves it to the owner.
     pub(crate) fn let_go(&self, end: Option<End>) {
         let Some(end) = end else { return };

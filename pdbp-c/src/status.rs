@@ -96,6 +96,8 @@ statuses! {
     E_OTHER = -23;
     /// There is no such device, or it has failed.
     E_DEVICE = -24;
+    /// The group has ended: a member has made another call, or given one up.
+    E_GROUP = -25;
 }
 
 /// Why a call has not done what it is for.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::mem::offset_of;
 
 use super::exports;
+use crate::group::{ELEMENTS, OPERATIONS};
 use crate::message::{BatchInfo, MessageInfo};
 use crate::node::{EventInfo, KINDS, StatsInfo};
 use crate::status::STATUSES;
@@ -38,6 +39,7 @@ fn abi() -> String {
 fn constants() -> Vec<(&'static str, i128)> {
     let mut all: Vec<_> = STATUSES.iter().map(|(name, code)| (*name, i128::from(*code))).collect();
     all.extend(KINDS.iter().map(|(name, kind)| (*name, i128::from(*kind))));
+    all.extend([ELEMENTS, OPERATIONS].concat().iter().map(|(name, code)| (*name, i128::from(*code))));
     all.extend([
         ("PDBP_ABI", cluster::ABI.into()),
         ("PDBP_SET_TIMEOUT", -1),

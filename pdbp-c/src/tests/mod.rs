@@ -8,12 +8,13 @@ use std::ptr;
 
 use crate::cluster::{ClusterHandle, SettingsHandle};
 use crate::device::CudaHandle;
+use crate::group::GroupHandle;
 use crate::handle::Handle;
 use crate::node::{NodeHandle, TargetBits};
 use crate::part::PartHandle;
 use crate::status::Status;
 use crate::stream::{ReaderHandle, WriterHandle};
-use crate::{cluster, device, message, node, part, status, stream, together};
+use crate::{cluster, device, group, message, node, part, status, stream, together};
 
 /// An exported function, for tests that call each.
 pub(crate) struct Export {
@@ -31,7 +32,7 @@ pub(crate) struct Export {
 impl Export {
     /// Whether it takes a handle.
     fn has_handle(&self) -> bool {
-        let handles = ["settings", "cluster", "node", "part", "writer", "reader", "cuda", "op"];
+        let handles = ["settings", "cluster", "node", "part", "writer", "reader", "group", "cuda", "op"];
         let (_, args) = (self.signature)();
         args.iter().any(|arg| {
             handles.iter().any(|handle| arg.trim_start_matches("const ") == format!("pdbp_{handle} *"))
@@ -49,6 +50,7 @@ pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
         message::EXPORTS,
         stream::EXPORTS,
         together::EXPORTS,
+        group::EXPORTS,
         device::EXPORTS,
     ]
     .into_iter()
@@ -73,6 +75,8 @@ pub struct World {
     pub(crate) target: Cell<TargetBits>,
     pub(crate) writer: Cell<*mut WriterHandle>,
     pub(crate) reader: Cell<*mut ReaderHandle>,
+    pub(crate) group: Cell<*mut GroupHandle>,
+    texts: [*const std::ffi::c_char; 1],
     slots: Box<[Cell<Slot>; 4]>,
     used: Cell<usize>,
 }
@@ -117,6 +121,8 @@ impl World {
             target: Cell::new(TargetBits(0)),
             writer: Cell::new(ptr::null_mut()),
             reader: Cell::new(ptr::null_mut()),
+            group: Cell::new(ptr::null_mut()),
+            texts: [c"part@node0".as_ptr()],
             slots,
             used: Cell::new(0),
         };
@@ -133,6 +139,7 @@ impl World {
         done!(stream::pdbp_write(world.writer.get(), c"bytes".as_ptr().cast(), 5, ptr::null_mut(), -1));
         done!(stream::pdbp_writer_flush(world.writer.get()));
         done!(stream::pdbp_accept(world.part.get(), -1, world.reader.as_ptr(), ptr::null_mut()));
+        done!(group::pdbp_group_of_nodes(world.node.get(), c"group".as_ptr(), -1, world.group.as_ptr()));
         world
     }
 
@@ -142,6 +149,11 @@ impl World {
         unsafe { cluster::pdbp_cluster_free(self.cluster.take_pointer()) };
         // SAFETY: as above.
         unsafe { cluster::pdbp_settings_free(self.settings.take_pointer()) };
+    }
+
+    /// Addresses of parts.
+    pub(crate) fn texts(&self) -> *const *const std::ffi::c_char {
+        self.texts.as_ptr()
     }
 
     /// A handle that is not of that kind.
@@ -181,6 +193,9 @@ impl World {
             "pdbp_cuda_open" => free!(device::pdbp_cuda_free, CudaHandle),
             "pdbp_open" => free!(stream::pdbp_writer_free, WriterHandle),
             "pdbp_accept" => free!(stream::pdbp_reader_free, ReaderHandle),
+            "pdbp_group_of_nodes" | "pdbp_group_of" | "pdbp_group_local" | "pdbp_group_split" => {
+                free!(group::pdbp_group_free, GroupHandle)
+            }
             // SAFETY: the call has written a message.
             "pdbp_segment" | "pdbp_recv" | "pdbp_recv_many" => unsafe {
                 message::pdbp_release(made.cast(), 1)
@@ -215,6 +230,8 @@ impl Drop for World {
         unsafe { stream::pdbp_reader_free(self.reader.take_pointer()) };
         // SAFETY: as above.
         unsafe { stream::pdbp_writer_free(self.writer.take_pointer()) };
+        // SAFETY: as above.
+        unsafe { group::pdbp_group_free(self.group.take_pointer()) };
     }
 }
 
@@ -250,6 +267,14 @@ fn each_function_works_after_the_cluster_was_freed() {
             // Its progress is "inline".
             "pdbp_arm" => Status::E_SETTINGS,
             "pdbp_filled" | "pdbp_discard" => Status::E_ARGUMENT,
+            // The group has one member, and the sample of a rank is 1.
+            "pdbp_group_broadcast"
+            | "pdbp_group_scatter"
+            | "pdbp_group_gather"
+            | "pdbp_group_reduce"
+            | "pdbp_group_send"
+            | "pdbp_group_recv"
+            | "pdbp_group_send_recv" => Status::E_ARGUMENT,
             // There is no MPI, or this program has not initialised it.
             "pdbp_start_comm" if status == Some(Status::E_UNSUPPORTED) => Status::E_UNSUPPORTED,
             "pdbp_start_comm" => Status::E_START,

@@ -474,6 +474,110 @@ static void node_calls(void) {
     }
 }
 
+/* What each member of a group does: of two nodes, each on a thread of its own. */
+static void *member(void *argument) {
+    pdbp_node *node = (pdbp_node *)argument;
+    const char *const list[] = {"part@node0", "part@node1"};
+    pdbp_group *group, *half;
+    uint32_t rank;
+    int64_t all[6] = {0}, own[3], sums[5];
+    double least[2];
+    size_t first, got, i;
+
+    EXPECT(pdbp_group_of_nodes(node, "a name\n", WAIT, &group) < 0);
+    DONE(pdbp_group_of_nodes(node, "all", WAIT, &group));
+    rank = pdbp_group_rank(group);
+    EXPECT(pdbp_group_size(group) == 2 && rank == pdbp_node_index(node));
+    DONE(pdbp_group_barrier(group));
+    EXPECT(pdbp_group_patience(group, PDBP_SET_TIMEOUT) == PDBP_E_ARGUMENT);
+    DONE(pdbp_group_patience(group, 20000000000));
+
+    for (i = 0; i < 3; i++) own[i] = (int64_t)(10 * rank + i);
+    DONE(pdbp_group_all_gather(group, own, all, sizeof own));
+    for (i = 0; i < 6; i++) EXPECT(all[i] == (int64_t)(10 * (i / 3) + i % 3));
+    memset(all, 0, sizeof all);
+    DONE(pdbp_group_gather(group, 1, own, rank == 1 ? all : NULL, sizeof own));
+    EXPECT(all[3] == (rank == 1 ? 10 : 0));
+    DONE(pdbp_group_scatter(group, 1, rank == 1 ? all : NULL, own, sizeof own));
+    EXPECT(own[2] == (int64_t)(10 * rank + 2));
+    DONE(pdbp_group_broadcast(group, 0, own, sizeof own));
+    EXPECT(own[0] == 0 && own[2] == 2);
+    for (i = 0; i < 2; i++) own[i] = (int64_t)(rank + 4 * i);
+    DONE(pdbp_group_all_to_all(group, own, all, sizeof *own));
+    EXPECT(all[0] == (int64_t)(4 * rank) && all[1] == (int64_t)(1 + 4 * rank));
+
+    for (i = 0; i < 5; i++) sums[i] = (int64_t)i - rank;
+    DONE(pdbp_group_all_reduce(group, sums, 5, PDBP_I64, PDBP_SUM));
+    for (i = 0; i < 5; i++) EXPECT(sums[i] == 2 * (int64_t)i - 1);
+    DONE(pdbp_group_reduce_scatter(group, sums, 5, PDBP_I64, PDBP_MAX, &first, &got));
+    EXPECT(first == (rank == 0 ? 0u : 3u) && got == (rank == 0 ? 3u : 2u) && sums[first] == 2 * (int64_t)first - 1);
+    least[0] = 1.5 - rank;
+    least[1] = rank;
+    DONE(pdbp_group_reduce(group, 0, least, 2, PDBP_F64, PDBP_MIN));
+    EXPECT(rank != 0 || (least[0] == 0.5 && least[1] == 0));
+
+    /* A ring, and each by itself. */
+    DONE(pdbp_group_send_recv(group, 1 - rank, &rank, sizeof rank, 1 - rank, &i, sizeof(uint32_t), 7));
+    if (rank == 0) DONE(pdbp_group_send(group, 1, 8, "tagged", 6));
+    if (rank == 1) {
+        char text[6];
+        DONE(pdbp_group_recv(group, 0, 8, text, 6));
+        EXPECT(memcmp(text, "tagged", 6) == 0);
+    }
+
+    /* What cannot be is refused, and the group is as it was. */
+    EXPECT(pdbp_group_broadcast(group, 2, own, sizeof own) == PDBP_E_ARGUMENT);
+    SAYS("there is no member 2");
+    EXPECT(pdbp_group_all_gather(group, all + 1, all, sizeof *all) == PDBP_E_ARGUMENT);
+    SAYS("overlap");
+    EXPECT(pdbp_group_all_gather(group, own, all, SIZE_MAX) == PDBP_E_ARGUMENT);
+    EXPECT(pdbp_group_all_reduce(group, sums, 1, PDBP_F64, PDBP_XOR) == PDBP_E_ARGUMENT);
+    EXPECT(pdbp_group_all_reduce(group, sums, 1, 99, PDBP_SUM) == PDBP_E_ARGUMENT);
+    SAYS("PDBP_F64");
+    EXPECT(pdbp_group_all_reduce(group, sums, 1, PDBP_I64, 99) == PDBP_E_ARGUMENT);
+    EXPECT(pdbp_group_all_reduce(group, NULL, 1, PDBP_I64, PDBP_SUM) == PDBP_E_NULL);
+    DONE(pdbp_group_all_reduce(group, NULL, 0, PDBP_I64, PDBP_SUM));
+    DONE(pdbp_group_barrier(group));
+
+    DONE(pdbp_group_split(group, rank, &half));
+    EXPECT(pdbp_group_size(half) == 1 && pdbp_group_rank(half) == 0);
+    pdbp_group_free(half);
+    DONE(pdbp_group_local(group, &half));
+    EXPECT(pdbp_group_size(half) == 2 && pdbp_group_rank(half) == rank);
+    pdbp_group_free(half);
+
+    /* Calls that differ end the group. */
+    sums[0] = 1;
+    EXPECT(pdbp_group_all_reduce(group, sums, 1, PDBP_I64, rank == 0 ? PDBP_SUM : PDBP_MAX) == PDBP_E_GROUP);
+    EXPECT(pdbp_group_barrier(group) == PDBP_E_GROUP);
+    pdbp_group_free(group);
+
+    /* Of named parts; the rank is the place in the list. */
+    {
+        pdbp_part *part;
+        DONE(pdbp_register(node, "member", PDBP_CPU, &part));
+        EXPECT(pdbp_group_of(part, "pair", list, 2, WAIT, &group) == PDBP_E_ARGUMENT);
+        SAYS("member");
+        EXPECT(pdbp_group_of(part, "pair", NULL, 2, WAIT, &group) == PDBP_E_NULL);
+        pdbp_part_free(part);
+    }
+    return NULL;
+}
+
+static void groups(void) {
+    const char *const list[] = {"part@node1"};
+    pdbp_group *group;
+    pthread_t threads[2];
+    int i;
+    for (i = 0; i < 2; i++) EXPECT(pthread_create(&threads[i], NULL, member, nodes[i]) == 0);
+    for (i = 0; i < 2; i++) EXPECT(pthread_join(threads[i], NULL) == 0);
+    DONE(pdbp_group_of(parts[1], "alone", list, 1, WAIT, &group));
+    DONE(pdbp_group_barrier(group));
+    pdbp_group_free(group);
+    pdbp_group_free(NULL);
+    EXPECT(pdbp_group_barrier(group) == PDBP_E_HANDLE);
+}
+
 static void *release(void *message) {
     pdbp_release((pdbp_message *)message, 1);
     return NULL;
@@ -585,6 +689,7 @@ int main(void) {
     streams();
     streams_together();
     node_calls();
+    groups();
     threads();
     forked();
     freed_in_any_order();

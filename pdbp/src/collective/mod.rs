@@ -92,6 +92,7 @@ mod switches;
 mod switches;
 mod value;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bytemuck::Pod;
@@ -110,8 +111,7 @@ pub use value::{Number, Operation, With};
 
 /// A member of a group. See the [module](self).
 ///
-/// A group belongs to the thread that made it. Dropping it tells the others that this member has left, which may wait up to a
-/// second for room.
+/// A group may move to another thread. Dropping it tells the others that this member has left, which may wait up to a second for room.
 pub struct Group {
     line: Line,
     member: Member<'static>,
@@ -174,11 +174,15 @@ impl Group {
     }
 
     #[cfg(all(test, feature = "rapidio"))]
-    pub(crate) fn part(&self) -> &crate::part::Part {
+    pub(crate) fn part(&self) -> &crate::part::Part<crate::part::Shared> {
         self.line.part()
     }
 
-    fn call(&mut self, mut request: Request<'_>) -> Result<(), GroupError> {
+    /// Makes a call and returns when this member has done its part of it, as the methods below do.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn call(&mut self, mut request: Request<'_>) -> Result<(), GroupError> {
         let patience = self.patience;
         let Self { line, member, .. } = self;
         let noted = match request.resolve(member) {
@@ -289,11 +293,17 @@ impl Group {
         data: &'d mut [T],
         op: impl Operation<T>,
     ) -> Result<&'d mut [T], GroupError> {
-        let (rank, members) = (self.rank(), self.size());
         self.call(Request::reduce_scatter(data, op))?;
-        let (each, more) = (data.len() / members, data.len() % members);
+        let share = self.share_of(data.len());
+        Ok(data.get_mut(share).unwrap_or_default())
+    }
+
+    /// Which of so many values [`reduce_scatter`](Self::reduce_scatter) gives this member.
+    pub fn share_of(&self, values: usize) -> Range<usize> {
+        let (rank, members) = (self.rank(), self.size());
+        let (each, more) = (values / members, values % members);
         let start = rank * each + rank.min(more);
-        Ok(data.get_mut(start..start + each + usize::from(rank < more)).unwrap_or_default())
+        start..start + each + usize::from(rank < more)
     }
 
     /// Exchanges a block between every two members: block `i` of `give` goes to member `i`, and `get` receives one block from each,

@@ -1,7 +1,7 @@
 //! A call with its data.
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
-use pdbp_core::collective::{Call, Data, Kind, Member, Op, Refused, Running, StartError, Tagged};
+use pdbp_core::collective::{Call, Data, Element, Kind, Member, Op, Refused, Running, StartError, Tagged};
 
 use super::value::{Fold, parts};
 use super::{Number, Operation};
@@ -31,6 +31,11 @@ impl<'d> Request<'d> {
         let (element, op, fold) = parts(op);
         let what = What::Call(Call::reducing(kind, root, element, op, size_of_val(data)));
         Self { what, input: &[], output: cast_slice_mut(data), fold }
+    }
+
+    fn reducing_of(kind: Kind, root: usize, element: Element, data: &'d mut [u8], op: Op) -> Self {
+        let what = What::Call(Call::reducing(kind, root, element, op, data.len()));
+        Self { what, input: &[], output: data, fold: None }
     }
 
     /// See [`Group::barrier`](super::Group::barrier).
@@ -73,6 +78,21 @@ impl<'d> Request<'d> {
     /// See [`Group::reduce_scatter`](super::Group::reduce_scatter), which also returns this member's share.
     pub fn reduce_scatter<T: Number>(data: &'d mut [T], op: impl Operation<T> + 'd) -> Self {
         Self::reducing(Kind::ReduceScatter, 0, data, op)
+    }
+
+    /// As [`reduce`](Self::reduce), of values whose type is known at run time only. They need not be aligned.
+    pub fn reduce_of(root: usize, element: Element, data: &'d mut [u8], op: Op) -> Self {
+        Self::reducing_of(Kind::Reduce, root, element, data, op)
+    }
+
+    /// As [`all_reduce`](Self::all_reduce), of values whose type is known at run time only. They need not be aligned.
+    pub fn all_reduce_of(element: Element, data: &'d mut [u8], op: Op) -> Self {
+        Self::reducing_of(Kind::AllReduce, 0, element, data, op)
+    }
+
+    /// As [`reduce_scatter`](Self::reduce_scatter), of values whose type is known at run time only. They need not be aligned.
+    pub fn reduce_scatter_of(element: Element, data: &'d mut [u8], op: Op) -> Self {
+        Self::reducing_of(Kind::ReduceScatter, 0, element, data, op)
     }
 
     /// See [`Group::all_to_all`](super::Group::all_to_all).

@@ -13,7 +13,7 @@ pub(super) use reads::note;
 
 use super::switches::Switches;
 use crate::error::{RecvError, SendError};
-use crate::part::{Interest, Message, Part, Target};
+use crate::part::{Interest, Message, Part, Shared, Target};
 
 /// How long a member that leaves waits for room to announce it.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ pub(super) enum Watch {
 
 /// A member's part and the addresses of the others.
 pub(super) struct Line {
-    part: Part,
+    part: Part<Shared>,
     /// `None` until the member's part is known.
     targets: Vec<Option<Target>>,
     /// Addresses and nodes of the members, by rank.
@@ -65,7 +65,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(part: Part, addresses: Vec<String>, nodes: &[NodeId]) -> Self {
+    pub(super) fn new(part: Part<Shared>, addresses: Vec<String>, nodes: &[NodeId]) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let spins = match processors {
             _ if addresses.len() <= processors => SPINS,
@@ -228,7 +228,7 @@ impl Line {
         }
     }
 
-    pub(super) fn part(&self) -> &Part {
+    pub(super) fn part(&self) -> &Part<Shared> {
         &self.part
     }
 
@@ -264,7 +264,7 @@ impl Line {
     }
 
     /// Whether a message comes from the member that it names. Others are dropped: the part has a name, and any part can send to it.
-    pub(super) fn is_of_member(&self, message: &Message) -> bool {
+    pub(super) fn is_of_member(&self, message: &Message<Shared>) -> bool {
         sender(message).and_then(|rank| self.target(rank)).is_some_and(|target| target == message.source())
     }
 

@@ -28,7 +28,7 @@ use super::switches::Switches;
 use super::{Group, JoinError, slate};
 use crate::error::{LookupError, RecvError};
 use crate::node::{Node, names};
-use crate::part::{Interest, Part, Target};
+use crate::part::{Interest, Part, Share, Target};
 
 /// Maximum bytes kept for messages that arrive early; with more members, pieces are shorter.
 const EARLY: usize = 64 << 20;
@@ -62,7 +62,12 @@ impl Group {
     ///
     /// # Errors
     /// See [`JoinError`].
-    pub fn of(part: &Part, name: &str, members: &[&str], patience: Duration) -> Result<Self, JoinError> {
+    pub fn of<S: Share>(
+        part: &Part<S>,
+        name: &str,
+        members: &[&str],
+        patience: Duration,
+    ) -> Result<Self, JoinError> {
         if members.is_empty() {
             return Err(JoinError::Empty);
         }
@@ -117,7 +122,7 @@ fn joining(
         return Err(JoinError::TooMany { members: nodes.len() });
     }
     let own_name = format!("{name}#{rank}");
-    let part = node.register(&own_name, PartKind::Cpu).map_err(JoinError::Register)?;
+    let part = node.register_shared(&own_name, PartKind::Cpu).map_err(JoinError::Register)?;
     let addresses = nodes.iter().enumerate().map(|(rank, node)| format!("{name}#{rank}@{node}"));
     let line = Line::new(part, addresses.collect(), nodes);
     let block_bytes = node.settings().block_bytes;

@@ -8,7 +8,7 @@ use pdbp_core::id::NodeId;
 
 use crate::error::RecvError;
 use crate::node::Node;
-use crate::part::Part;
+use crate::part::{Part, Shared};
 
 pub(in crate::collective) enum Switches {}
 
@@ -63,7 +63,7 @@ impl Switches {
         match *self {}
     }
 
-    pub(in crate::collective) fn attach(&mut self, _part: &Part) {
+    pub(in crate::collective) fn attach(&mut self, _part: &Part<Shared>) {
         match *self {}
     }
 
@@ -71,7 +71,11 @@ impl Switches {
         match *self {}
     }
 
-    pub(in crate::collective) fn sleep(&self, _part: &Part, _time: Duration) -> Result<(), RecvError> {
+    pub(in crate::collective) fn sleep(
+        &self,
+        _part: &Part<Shared>,
+        _time: Duration,
+    ) -> Result<(), RecvError> {
         match *self {}
     }
 

@@ -15,7 +15,7 @@ use pdbp_sim::network::{CallFault, GroupKey, SwitchEnd};
 use crate::error::RecvError;
 use crate::fabric::Fabric;
 use crate::node::{Node, Sleeper};
-use crate::part::Part;
+use crate::part::{Part, Shared};
 
 /// A member's end of a group in the switches.
 pub(in crate::collective) struct Switches {
@@ -61,7 +61,7 @@ impl Switches {
     }
 
     /// Sets this member's part, which is woken when a call ends.
-    pub(in crate::collective) fn attach(&mut self, part: &Part) {
+    pub(in crate::collective) fn attach(&mut self, part: &Part<Shared>) {
         self.sleeper = part.sleeper().map(Arc::new);
         if let Some(sleeper) = &self.sleeper {
             self.fabric.add_sleeper(part.id().node(), sleeper);
@@ -74,7 +74,7 @@ impl Switches {
     }
 
     /// Sleeps until the call changes or a message arrives.
-    pub(in crate::collective) fn sleep(&self, part: &Part, time: Duration) -> Result<(), RecvError> {
+    pub(in crate::collective) fn sleep(&self, part: &Part<Shared>, time: Duration) -> Result<(), RecvError> {
         let slept = part.wait_or_be_woken(time);
         self.sleeper.iter().for_each(|sleeper| sleeper.is_awake());
         slept
