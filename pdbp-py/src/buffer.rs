@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
 
+use pdbp::collective::Element;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -42,6 +43,43 @@ impl View {
         // SAFETY: the exporter's format is a C string that lives as long as the view.
         let format = unsafe { CStr::from_ptr(self.0.format) };
         format.to_bytes().contains(&b'O')
+    }
+
+    /// The type of its elements, if they are numbers that can be combined.
+    fn element(&self) -> PyResult<Element> {
+        let format = if self.0.format.is_null() {
+            c"B"
+        } else {
+            // SAFETY: as in `has_objects`.
+            unsafe { CStr::from_ptr(self.0.format) }
+        };
+        let text = format.to_bytes();
+        let native = if cfg!(target_endian = "little") { b'<' } else { b'>' };
+        let kind = match text {
+            [order, kind] if [b'@', b'=', native].contains(order) => *kind,
+            [kind] => *kind,
+            _ => 0,
+        };
+        let of_size = |elements: [Element; 4]| {
+            elements.into_iter().find(|e| Ok(e.size()) == self.0.itemsize.try_into())
+        };
+        let found = match kind {
+            b'b' | b'h' | b'i' | b'l' | b'q' | b'n' => {
+                of_size([Element::I8, Element::I16, Element::I32, Element::I64])
+            }
+            b'B' | b'H' | b'I' | b'L' | b'Q' | b'N' => {
+                of_size([Element::U8, Element::U16, Element::U32, Element::U64])
+            }
+            b'f' => Some(Element::F32),
+            b'd' => Some(Element::F64),
+            _ => None,
+        };
+        found.ok_or_else(|| {
+            PyTypeError::new_err(format!(
+                "values of the format '{}' cannot be combined; integers of 8 to 64 bits and floats of 32 and 64 can, in the byte order of this machine",
+                format.to_string_lossy()
+            ))
+        })
     }
 
     /// Elements of the first dimension.
@@ -129,6 +167,25 @@ pub(crate) fn with_room<R>(
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     };
     f(room)
+}
+
+/// Calls `f` with the memory of an array of numbers that is to be changed, what they are, and how many there are.
+///
+/// # Errors
+/// As [`with_room`], and `TypeError` for other values than integers of 8 to 64 bits and floats of 32 and 64 in the order of this machine.
+pub(crate) fn with_numbers<R>(
+    object: &Bound<'_, PyAny>,
+    f: impl FnOnce(&mut [u8], Element, usize) -> PyResult<R>,
+) -> PyResult<R> {
+    let element = {
+        let mut slot = MaybeUninit::uninit();
+        let view = Opened(View::open(&mut slot, object, ffi::PyBUF_C_CONTIGUOUS)?);
+        view.0.element()?
+    };
+    with_room(object, |room| {
+        let count = room.len() / element.size();
+        f(room, element, count)
+    })
 }
 
 /// Why there is no view, in one voice: exporters raise what they like.

@@ -19,11 +19,13 @@ fn close(py: Python<'_>, cells: &[Arc<NodeCell>]) {
     let nodes: Vec<_> = cells.iter().filter_map(|cell| cell.take()).collect();
     let parts: Vec<_> = cells.iter().flat_map(|cell| cell.parts()).collect();
     parts.iter().for_each(|part| part.close(py));
+    let groups: Vec<_> = cells.iter().flat_map(|cell| cell.groups()).collect();
+    groups.iter().for_each(|group| group.close());
     // A part of which a call is under way is dropped by who makes that call.
     calls::await_others(py, || {
         nodes.iter().for_each(|node| node.interrupt());
         parts.iter().for_each(|part| part.settle(py));
-        parts.iter().all(|part| part.is_over())
+        parts.iter().all(|part| part.is_over()) && groups.iter().all(|group| group.is_over())
     });
     calls::without_gil(move || drop(nodes));
 }

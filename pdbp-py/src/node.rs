@@ -10,6 +10,7 @@ use pyo3::types::PyDict;
 use crate::calls::{self, Owner, Patience};
 use crate::error::Failure;
 use crate::events::Watch;
+use crate::group::{Group, GroupCell};
 use crate::part::{Part, PartCell, PartHandle, Target};
 use crate::stats;
 
@@ -21,6 +22,7 @@ pub(crate) struct NodeCell {
     /// `None`: the cluster is closed.
     node: Mutex<Option<Arc<pdbp::Node>>>,
     parts: Mutex<Vec<Weak<PartCell>>>,
+    groups: Mutex<Vec<Weak<GroupCell>>>,
 }
 
 impl NodeCell {
@@ -31,6 +33,7 @@ impl NodeCell {
             owner: Owner::here(),
             node: Mutex::new(Some(Arc::new(node))),
             parts: Mutex::default(),
+            groups: Mutex::default(),
         }
     }
 
@@ -63,6 +66,18 @@ impl NodeCell {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         parts.retain(|part| part.strong_count() > 0);
         parts.iter().filter_map(Weak::upgrade).map(PartHandle::new).collect()
+    }
+
+    /// The groups that somebody has.
+    pub(crate) fn groups(&self) -> Vec<Arc<GroupCell>> {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.retain(|group| group.strong_count() > 0);
+        groups.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Notes a group, which ends with the cluster.
+    pub(crate) fn add_group(&self, group: &Arc<GroupCell>) {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(group));
     }
 
     /// Makes a call that may wait; one that ends since the cluster was closed meanwhile says so.
@@ -150,6 +165,17 @@ impl Node {
     #[pyo3(signature = (address, timeout = None))]
     fn find(&self, py: Python<'_>, address: &str, timeout: Option<f64>) -> PyResult<Target> {
         self.cell.find(py, address, timeout)
+    }
+
+    /// A group of one member on each node of the cluster, ranked by the index of the node: each node calls this, with the same name. `timeout` is how
+    /// many seconds this, and later the calls of the group, wait while nothing moves.
+    #[pyo3(signature = (name, timeout = None))]
+    fn group(&self, py: Python<'_>, name: &str, timeout: Option<f64>) -> PyResult<Group> {
+        let patience = Patience::of(timeout)?;
+        let group = self.cell.wait(py, |node| {
+            Ok(pdbp::collective::Group::of_nodes(node, name, patience.or(node.settings().timeout))?)
+        })?;
+        Ok(Group::new(&self.cell, group))
     }
 
     /// Waits until every node of the cluster has called this as often as this one.

@@ -14,8 +14,9 @@ pickled, and are read where they arrived. What is received holds the room of the
 
 Streams are files, by ``part.open(to)`` and ``part.accept()``; ``for piece in part.streams()`` reads all that a part has on one thread. ``node.watch()``
 has the nodes that come and go.
+Members of a group call the same things together, on arrays in place: ``node.group("gradients")`` on every node, then ``group.all_reduce(gradient)``.
 
-Any thread may use a part, one at a time; who comes while another is in a call gets ``Busy``. Waiting calls let other threads of Python run, and
+Any thread may use a part or a group, one at a time; who comes while another is in a call gets ``Busy``. Waiting calls let other threads of Python run, and
 Ctrl-C ends them; in asyncio it is ``await part.arecv()``. All nodes are threads of this process, or, where ``PDBP_LISTEN`` and ``PDBP_JOIN`` say so,
 each process has one; under ``mpirun`` too, for which the module loads the MPI of the launcher (``HAS_MPI``: it was built so). What a process has of a
 cluster is not for its forked children, which start one of their own, as do those of the start method "spawn" of multiprocessing.
@@ -31,6 +32,8 @@ from ._errors import (
     ConfigError,
     DeviceError,
     Forked,
+    GroupArgumentError,
+    GroupError,
     Interrupted,
     NoRoom,
     NotFound,
@@ -49,6 +52,7 @@ from ._pypdbp import (
     Batches,
     Cluster,
     Event,
+    Group,
     Loan,
     Message,
     Node,
@@ -77,6 +81,9 @@ __all__ = [
     "DeviceError",
     "Event",
     "Forked",
+    "Group",
+    "GroupArgumentError",
+    "GroupError",
     "Interrupted",
     "Loan",
     "Message",

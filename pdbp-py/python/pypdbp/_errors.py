@@ -61,6 +61,14 @@ class ConfigError(PdbpError, ValueError):
     """A setting that cannot be used, in a keyword, the environment or a file."""
 
 
+class GroupError(PdbpError):
+    """The group has ended: a member has made another call, or given one up. Make a new one."""
+
+
+class GroupArgumentError(GroupError, ValueError):
+    """A call of a group that cannot be, such as one of a member that there is not: the group is as it was."""
+
+
 class DeviceError(PdbpError):
     """There is no CUDA device, or it has failed."""
 

@@ -22,6 +22,7 @@ use pyo3::sync::PyOnceLock;
 use crate::buffer::{with_bytes, with_rows};
 use crate::calls::Patience;
 use crate::error::Failure;
+use crate::group::Group;
 use crate::node::Node;
 pub(crate) use device::{_recv_device, _send_device};
 pub(crate) use held::{PartCell, PartHandle};
@@ -225,6 +226,26 @@ impl Part {
     /// block of code it is sent; an exception gives it up.
     fn loan(&self, py: Python<'_>, to: Target, size: usize) -> PyResult<Loan> {
         Loan::take(&self.cell, py, to.0, size)
+    }
+
+    /// A group of parts, ranked by their places in the list: the owner of each calls this, with the same list of addresses and name. The part itself
+    /// gets nothing of what the group sends. `timeout` is how many seconds this, and later the calls of the group, wait while nothing moves.
+    #[pyo3(signature = (name, members, timeout = None))]
+    fn group(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        members: Vec<String>,
+        timeout: Option<f64>,
+    ) -> PyResult<Group> {
+        let patience = Patience::of(timeout)?;
+        let group = self.cell.wait(py, |held| {
+            let part = held.part();
+            let members: Vec<&str> = members.iter().map(String::as_str).collect();
+            let patience = patience.or(part.node().settings().timeout);
+            Ok(pdbp::collective::Group::of(part, name, &members, patience)?)
+        })?;
+        Ok(Group::new(&self.cell.node, group))
     }
 
     /// Hands on what was packed, without waiting for its block to fill. Calls that wait do so, too. With `progress="inline"` nobody else does:

@@ -5,6 +5,7 @@ mod fabric;
 mod killed;
 mod notes;
 mod reads;
+mod shapes;
 mod suite;
 
 use std::io::Write;
