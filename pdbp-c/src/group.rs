@@ -3,12 +3,12 @@
 //! A group is for one thread at a time, whichever that is. The lock is only tried: a call while another thread is in one of the same group is
 //! refused.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use pdbp::collective::{Element, Group, GroupError, JoinError, Op, Request};
 
-use crate::call::{Out, Text, Wait, bytes, exports, named, room, values};
+use crate::call::{Arg, Out, Text, Wait, bytes, exports, named, room, values};
 use crate::freed::{boxed, unboxed};
 use crate::handle::{Free, Handle, Header, In, Look};
 use crate::node::NodeHandle;
@@ -200,12 +200,8 @@ exports! {
     ) -> Status {
         // SAFETY: the header's promise.
         let members = unsafe { values(members, count) }?;
-        let text = |at: &*const c_char| {
-            // SAFETY: null is refused; else text that ends with a zero byte (the header's promise).
-            let text = unsafe { at.as_ref().map(|at| CStr::from_ptr(at)) };
-            let text = text.ok_or_else(|| Failure::new(Status::E_NULL, "a null pointer where the address of a member belongs".to_owned()))?;
-            text.to_str().map_err(|_| Failure::new(Status::E_ARGUMENT, format!("{:?} is not UTF-8", text.to_string_lossy())))
-        };
+        // SAFETY: null is refused; else text that ends with a zero byte (the header's promise).
+        let text = |at: &*const c_char| unsafe { Text::check(*at) };
         let members = members.iter().map(text).collect::<Result<Vec<_>, _>>()?;
         let group = Group::of(part.shared(), name, &members, patience.on(part.node()))?;
         out.put(GroupHandle::boxed(group));
