@@ -1,7 +1,8 @@
 //! SM and RM, the matrices of block ids, and the space of their rows (S1 §2.3–2.5).
 //!
 //! Row `i` of SM is SCBP_i, the send sub-pool to node `i`; row `i` of RM is RCBP_i, the receive sub-pool from node `i`. Both have
-//! N elements, of which the first `curSize` are real (hold a block, or in RM stand for a block of credit) and the rest virtual:
+//! N elements. The first `curSize` of them are real (they hold a block or, in RM, stand for a block of credit); the rest are
+//! virtual:
 //!
 //! ```text
 //!   0            used          real = curSize             N
@@ -11,12 +12,12 @@
 //!                  next to take   CRE | CVE
 //! ```
 //!
-//! A block that leaves the row swaps places with the last one in use. So the next block taken is the one freed last (still in a
-//! cache), and the vacant element next to the border is the one unused for longest: the one to give back.
+//! A block that leaves the row swaps places with the last one in use. So the next block taken is the one freed last, which is
+//! still in a cache, and the vacant element next to the border, the one to give back, is the one unused for longest.
 
 use crate::umb::{BlockMemory, NIL, Umb};
 
-/// Elements of a window of credit that only urgent blocks may use.
+/// Number of elements of a window of credit reserved for urgent blocks.
 pub(crate) const fn kept(window: u32) -> u32 {
     (window >= 4) as u32
 }
@@ -27,7 +28,7 @@ pub enum Side {
     /// A row of SM: this node's blocks.
     #[default]
     Send,
-    /// A row of RM with posted arrival: credit of the peer, with one of this node's blocks for each.
+    /// A row of RM with posted arrival: credit of the peer, each element backed by one of this node's blocks.
     Posted,
     /// A row of RM with in-place arrival: only credit of the peer.
     Credit,
@@ -41,7 +42,8 @@ pub struct RowSpace {
     used: u32,
     recv: u64,
     send: u64,
-    /// Real elements that the `recv` cursor has passed in its current lap; when all of them, it is at the critical real element.
+    /// Number of real elements that the `recv` cursor has passed in its current lap; once it has passed all, it is at the
+    /// critical real element.
     passed: u32,
     peak: u32,
     /// The largest peak of the intervals before the current one, as far back as `idle_intervals` counts.
@@ -55,7 +57,7 @@ pub struct RowSpace {
 }
 
 impl RowSpace {
-    /// A row of SM of `size` elements (N), the first `real` of them real.
+    /// Creates a row of SM of `size` elements (N), the first `real` of which are real.
     pub fn new(size: u32, real: u32) -> Self {
         Self { size, real: real.min(size), ..Self::default() }
     }
@@ -72,7 +74,7 @@ impl RowSpace {
         Self { equal: equal.min(self.size), ..self }
     }
 
-    /// The matrix that it belongs to, and the kind of its real elements.
+    /// The matrix that the row belongs to, and the kind of its real elements.
     #[inline]
     pub fn side(&self) -> Side {
         self.side
@@ -117,12 +119,13 @@ impl RowSpace {
         self.send
     }
 
-    /// Maximum number of elements in use at once in the current interval; in RM this includes what the peer wanted.
+    /// Maximum number of elements in use at once in the current interval; in RM this includes those that the peer wanted.
     pub fn peak(&self) -> u32 {
         self.peak
     }
 
-    /// Recent maximum of elements in use at once: in the current interval, the one before it, and all idle ones before that.
+    /// Recent maximum number of elements in use at once: in the current interval, the one before it, and all idle ones before
+    /// that.
     pub fn recent_peak(&self) -> u32 {
         self.peak.max(self.before)
     }
@@ -132,15 +135,15 @@ impl RowSpace {
         self.idle_intervals
     }
 
-    /// For RM: elements that the peer could use, as the last block to arrive said, at most N. This includes what
-    /// [`used`](Self::used) does not see: blocks in flight, and those that the peer has no credit for.
+    /// For RM: the number of elements that the peer could use, as reported by the last block to arrive, at most N. Includes
+    /// blocks that [`used`](Self::used) does not count: those in flight, and those for which the peer has no credit.
     #[inline]
     pub fn wanted(&self) -> u32 {
         self.wanted
     }
 
-    /// Number of elements it would have if all rows of its side were alike, at most N. 0 where that is meaningless: with posted
-    /// arrival, rows of both matrices share one store of blocks, without a fixed part each.
+    /// The number of elements that the row would have if all rows of its side were alike, at most N. 0 where this is meaningless:
+    /// with posted arrival, rows of both matrices share one store of blocks, without a fixed part each.
     pub fn equal_part(&self) -> u32 {
         self.equal
     }
@@ -164,7 +167,7 @@ impl RowSpace {
         }
     }
 
-    /// Puts an element to use. `true` when `recv` now is at the critical real element.
+    /// Puts an element to use. Returns `true` if `recv` is now at the critical real element.
     #[inline]
     pub(crate) fn take(&mut self) -> bool {
         self.used += 1;
@@ -177,7 +180,7 @@ impl RowSpace {
         self.passed >= self.real
     }
 
-    /// The peer could use this many elements.
+    /// Records that the peer could use this many elements.
     #[inline]
     pub(crate) fn want(&mut self, wanted: u32) {
         self.wanted = wanted.min(self.size);
@@ -192,7 +195,7 @@ impl RowSpace {
         self.send += 1;
     }
 
-    /// Grows the real space; `recv` goes on into the new elements.
+    /// Grows the real space; `recv` continues into the new elements.
     pub(crate) fn grow(&mut self, by: u32) {
         self.real += by.min(self.virtual_space());
         self.idle_intervals = 0;
@@ -208,7 +211,7 @@ impl RowSpace {
         }
     }
 
-    /// Ends an interval: counts it as idle or not, and keeps its peak.
+    /// Ends an interval: counts it as idle or not.
     pub(crate) fn close_interval(&mut self) {
         if self.peak.saturating_mul(4) < self.real {
             self.idle_intervals += 1
@@ -248,7 +251,7 @@ impl Queue {
         self.len == 0
     }
 
-    /// Appends a block that is in no other list.
+    /// Appends a block that is not in any list.
     #[inline]
     pub(crate) fn push_back<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32) {
         if let Some(entry) = umb.entry(index) {
@@ -263,7 +266,7 @@ impl Queue {
         }
     }
 
-    /// Puts back a block that was taken from the front.
+    /// Puts a block back at the front.
     pub(crate) fn push_front<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32) {
         let head = core::mem::replace(&mut self.head, index);
         self.len += 1;
@@ -297,9 +300,9 @@ pub struct SendRow {
     /// Sealed blocks waiting for credit or for the transport; urgent ones first.
     pub(crate) urgent: Queue,
     pub(crate) queue: Queue,
-    /// Blocks that their peer did not receive, for the parts that wrote them.
+    /// Blocks that the peer did not receive, to be returned to the parts that wrote them.
     pub(crate) returned: Queue,
-    /// How far the first of them has been routed: offset in the body.
+    /// How far the first of them has been routed: an offset in the body.
     pub(crate) returned_at: usize,
     /// Blocks held by writers.
     pub(crate) open: u32,
@@ -328,17 +331,17 @@ impl SendRow {
 #[derive(Clone, Copy, Debug)]
 pub struct RecvRow {
     pub(crate) space: RowSpace,
-    /// Number of free elements of the row.
+    /// The first free element of the row; `NIL` if there is none.
     pub(crate) free: u32,
     /// Arrived blocks not delivered yet, oldest first.
     pub(crate) pending: Queue,
     /// Elements held by blocks that arrived before the link failed and was restored.
     pub(crate) old: u32,
-    /// The session whose streams end once its blocks that wait for private pipes have been routed.
+    /// The session whose streams end once its blocks still waiting for private pipes have been routed.
     pub(crate) ending: Option<u32>,
-    /// Blocks posted to a transport to receive into.
+    /// Number of blocks posted to a transport to receive into.
     pub(crate) posted: u32,
-    /// Blocks to be posted too, which the transport has not taken yet.
+    /// Further blocks to be posted, which the transport has not taken yet.
     pub(crate) unposted: Queue,
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
@@ -367,7 +370,8 @@ impl Default for RecvRow {
 }
 
 impl RecvRow {
-    /// Blocks that the peer may have here unreleased: the real elements, less those held by blocks of an earlier link.
+    /// Number of blocks that the peer may have here unreleased: the real elements, less those held by blocks of an earlier
+    /// session.
     #[inline]
     pub(crate) fn window(&self) -> u32 {
         self.space.real().saturating_sub(self.old)
@@ -393,7 +397,7 @@ impl RecvRow {
         self.free != NIL
     }
 
-    /// Blocks to receive into that the transport has, or is to get.
+    /// Number of blocks to receive into that the transport has, or is to get.
     #[inline]
     pub(crate) fn all_posts(&self) -> u32 {
         self.posted + self.unposted.len

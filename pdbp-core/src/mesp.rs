@@ -1,6 +1,6 @@
 //! MESP, the message protocol: layers of headers, each as short as possible (S1 §2; SPEC §2).
 //!
-//! **Data messages (DMP).** The document's layers are these types:
+//! **Data messages (DMP).** The document's layers correspond to these types:
 //!
 //! | layer | what it adds | here |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | `LocalMsg`, `RemoteMsg` | parts, type, command, length | [`CduHeader`](crate::cdu::CduHeader), 16 bytes a train |
 //! | `BPMsg` | nodes, sequence, credit, checksum | [`BlockHeader`](crate::cdu::BlockHeader), 64 bytes a block |
 //!
-//! A local message needs less than a remote one only in that its block never meets a transport; the header is the same, so that the
-//! same code reads both.
+//! A local message needs less than a remote one only in that its block never passes through a transport. The header is the same,
+//! so that the same code reads both.
 //!
 //! **Control messages (CMP)** travel as CDUs of fixed size in blocks of class *control*, outside credit, and are handled by the
 //! engines as they arrive. Barriers and quiescence use [`Control`]. The document's `HInfoMsg`, `URMsg`, `DAMsg` and `MBInfoMsg`
@@ -34,17 +34,16 @@ pub enum Control {
         /// Number of the barrier.
         generation: u32,
     },
-    /// Barrier number `generation`, at which this node has arrived, will not complete: a node that has not arrived has failed.
+    /// Barrier number `generation`, at which this node has arrived, will not complete: a node that had not arrived has failed.
     Lost {
         /// Number of the barrier.
         generation: u32,
-        /// The node that all wait for.
+        /// The node that everyone is waiting for.
         node: NodeId,
     },
-    /// In an open cluster: a newly admitted node asks for the last barrier that has completed; [`Released`](Self::Released)
-    /// answers.
+    /// In an open cluster: a newly admitted node asks for the last completed barrier; [`Released`](Self::Released) answers.
     BarrierRequest,
-    /// A node asks to be told when everything sent before has been received.
+    /// A node asks to be notified when everything sent before has been received.
     QuietRequest {
         /// Number of the request at its sender.
         number: u32,
@@ -70,7 +69,7 @@ pub enum Control {
         /// Number of the request.
         number: u32,
     },
-    /// On a restored link: this node regards the peer as a member, which may send data.
+    /// On a restored link: this node regards the peer as a member, and the peer may send data.
     Welcome,
     /// For a stream relayed by this node: whether it has, or still has, a route to its destination.
     StreamAnswer {
@@ -81,25 +80,25 @@ pub enum Control {
         /// Whether it has a route.
         taken: bool,
     },
-    /// Whether a node has room for a message in segments: its answer to the sender, possibly through the relay.
+    /// Whether a node has room for a message in segments: the answer to the sender, possibly through the relay.
     Room {
         /// The part that sends the message.
         to: PartId,
         /// The message's number.
         number: u32,
-        /// The part that is to get it, of the node that answers.
+        /// The part that is to receive it, on the node that answers.
         dest: PartId,
-        /// 0: the room is reserved; otherwise the message is longer than this limit, the longest that the node reassembles.
+        /// 0 if the room is reserved. Otherwise the message is longer than this limit, the longest that the node reassembles.
         limit: u64,
     },
-    /// A block of the peer was unreadable; the numbers of the next control block, even an empty one, show what is missing.
+    /// A block of the peer was unreadable; the numbers of its next control block, even an empty one, show what is missing.
     Probe,
 }
 
 /// The command number of messages of the [`agreement`](crate::agreement).
 pub const AGREEMENT: u16 = 16;
 
-/// The command number of the first message on a link, with the settings of its sender: see
+/// The command number of the first message on a link, which carries the settings of its sender: see
 /// [`Setting`](crate::engine::Setting).
 pub const SETTINGS: u16 = 17;
 
@@ -117,7 +116,7 @@ struct Wire {
 pub const CONTROL: usize = size_of::<Wire>();
 
 impl Control {
-    /// The command number (`COM`) that says which message it is.
+    /// Returns the command number (`COM`) that identifies the kind of message.
     pub fn command(&self) -> u16 {
         match self {
             Self::Arrived { .. } => 1,
@@ -172,7 +171,7 @@ impl Control {
         bytes
     }
 
-    /// Decodes a message; `None` if it is not one of this version.
+    /// Decodes a message; `None` if this version has no such message.
     pub fn decode(command: u16, bytes: &[u8]) -> Option<Self> {
         let wire = Wire::ref_from_bytes(bytes).ok()?;
         let number = wire.number.get();

@@ -1,9 +1,9 @@
-//! Which nodes have links to each other, and the relay between two that have none.
+//! Which nodes have links to each other, and the relay between two nodes without one.
 //!
 //! **Direct.** Every node has a link to every other: a row of SM and of RM for each.
 //!
 //! **Grid.** The M nodes form a grid of C = ⌈√M⌉ columns, filled row by row; the last row may be shorter. A node has links to the
-//! nodes of its row, to those of its column, and to the masters; masters have links to all nodes. That is about 2·√M rows. Any
+//! nodes of its row, to those of its column, and to the masters; masters have links to all nodes. This makes about 2·√M rows. Any
 //! other node is two hops away:
 //!
 //! ```text
@@ -13,12 +13,12 @@
 //!  r2                 destination             last     source
 //! ```
 //!
-//! The relay is the node in the source's row and the destination's column; if there is none, because the source is in a short last
-//! row, it is the node in the destination's row and the source's column. So all messages of a pair use the same relay, and stay in
-//! order.
+//! The relay is the node in the source's row and the destination's column. If that does not exist, because the source is in a
+//! short last row, it is the node in the destination's row and the source's column. So all messages of a pair use the same relay
+//! and stay in order.
 //!
 //! # Why relays cannot deadlock
-//! An arrived block that holds messages for a further link waits until that link has room; whatever else it holds goes to private
+//! An arrived block that holds messages for an onward link waits until that link has room; anything else it holds goes to private
 //! pipes. Let L be the length of the last row. The kinds of links, and what blocks that arrived over them can wait for:
 //!
 //! | | link | waits for |
@@ -28,71 +28,74 @@
 //! | 3 | within a row, to a column from L on | 4 |
 //! | 4 | within a column from L on | private pipes only |
 //!
-//! Each kind waits only for higher numbers. That is enough because a link that waits takes nothing from another, and because
-//! control messages, which carry the credit that ends the wait, never wait for data:
+//! Each kind waits only for kinds with higher numbers. This suffices because a link that waits takes nothing from another, and
+//! because control messages, which carry the credit that ends the wait, never wait for data:
 //!
 //! * **Blocks and credit** belong to the link; a row always keeps at least one.
 //! * **Places of a link**, of which the transport has a [fixed number](crate::Transport::capacity). A block that arrives in place
 //!   keeps its place until its reader is done, or its relay has forwarded it. If data could take all places, control messages to
-//!   that node would wait until then; so data may take all but two. A control block is read as soon as it arrives, so its place is
-//!   freed when the peer polls. One place would do for that; with two, the next control block leaves while the one before is on its
-//!   way back.
-//! * **Posted blocks** play the role of places where arrival is posted: a link has one for each block that has credit, and two
-//!   more. All of them stay with the link even if its transport is too busy to take them.
-//! * **Control blocks** are shared by the links of a node, since most links need none at a time. A link may have at most its equal
-//!   share of them, in flight and waiting together, and there are at least as many as links
-//!   ([`least_control_blocks`](crate::Config::least_control_blocks)). So there is always one for a link that has none.
+//!   that node would have to wait until then, so data may take all but two. A control block is read as soon as it arrives, so its
+//!   place is freed when the peer polls. One place would suffice for that; with two, the next control block leaves while the one
+//!   before is on its way back.
+//! * **Posted blocks** play the role of places where arrival is posted: a link has one for each block of credit, and two more.
+//!   All of them stay with the link even if its transport is too busy to take them.
+//! * **Control blocks** are shared by the links of a node, since most links need none at any given time. A link may have at most
+//!   its equal share of them, in flight and waiting together, and there are at least as many as links
+//!   ([`least_control_blocks`](crate::Config::least_control_blocks)). So one is always left for a link that has none.
 //!
-//! If places were few and control blocks fewer than links, a cycle could form: a block from 5 to 2 waits for credit, the control
-//! block of 2 waits for a place on its link to 0, held by data that 0 cannot forward to 3, and the control block of 3 waits for a
-//! place held by data that waits for the link from 5 to 2.
+//! If places were scarce and control blocks fewer than links, a cycle could form: a block from 5 to 2 waits for credit, the
+//! control block of 2 waits for a place on its link to 0, held by data that 0 cannot forward to 3, and the control block of 3
+//! waits for a place held by data that waits for the link from 5 to 2.
 //!
-//! What arrives at a relay over one link stays in order, whatever its destination: a message to the relay itself waits behind one
-//! that cannot be forwarded, as messages of any link wait behind one whose private pipe is full. So a part that does not read holds
-//! up more than where each node has a link of its own: everything that goes through the same relay, from whatever node, messages
-//! and streams alike. Control messages are never held up.
+//! Messages that arrive at a relay over one link stay in order, whatever their destination: a message to the relay itself waits
+//! behind one that cannot be forwarded, as messages of any link wait behind one whose private pipe is full. So a part that does
+//! not read holds up more than it would if each node had a link of its own: everything that goes through the same relay, from any
+//! node, messages and streams alike. Control messages are never held up.
 //!
 //! Like messages, a block of a stream waits for room on the next link, never for another stream. If an earlier stream of the same
-//! pipe is not over, the first block of the next one also waits until the earlier one's destination has been told, over a link of
-//! the same kind.
+//! pipe is not over, the first block of the next one also waits until the earlier one's destination has been notified, over a
+//! link of the same kind.
 //!
 //! # What is relayed
-//! Messages, commands, long messages in segments and messages to sets of parts, from an [`outbox`](crate::outbox) and in writers'
-//! own blocks. The route of each is in an [extension](crate::cdu::Via) of its CDU, which takes 8 more bytes. Tables, barriers and
-//! quiescence need no relays, since all nodes have links to the masters; but only a master ever leads, so nothing is decided while
-//! all masters are out. A relay counts what it takes as delivered and what it packs as sent, so that quiescence holds end to end.
+//! Messages, commands, long messages in segments and messages to sets of parts, both from an [`outbox`](crate::outbox) and in
+//! writers' own blocks. The route of each is in an [extension](crate::cdu::Via) of its CDU, which takes 8 more bytes. Tables,
+//! barriers and quiescence need no relays, since all nodes have links to the masters; but only a master ever leads, so nothing is
+//! decided while all masters are out. A relay counts the messages that it takes as delivered and those that it packs as sent, so
+//! quiescence holds end to end.
 //!
 //! # Streams
 //! The relay copies each block of a stream into a block of the row to the destination. The first block takes one of the
-//! [`stream_pipes`](crate::Config::stream_pipes) *circuits* of that link, the last one returns it. A stream for which there is none
-//! is stopped: its relay drops whatever arrives of it, and tells the source ([`StreamStopped`](crate::Event::StreamStopped),
-//! [`stream_state`](crate::Engine::stream_state)). It does not wait, since it would hold up the blocks on the same link that free
-//! circuits. So a source that closes a stream before it knows that the relay has accepted it does not know whether it arrives.
+//! [`stream_pipes`](crate::Config::stream_pipes) *circuits* of that link, and the last one returns it. A stream that finds no
+//! free circuit is stopped: its relay drops whatever arrives of it, and notifies the source
+//! ([`StreamStopped`](crate::Event::StreamStopped), [`stream_state`](crate::Engine::stream_state)). The stream does not wait,
+//! since it would hold up the blocks on the same link that free circuits. So a source that closes a stream before it knows that
+//! the relay has accepted it does not know whether it arrives.
 //!
 //! Source and relay identify a stream by its pipe, relay and destination by its circuit, so MTA has rows × 2 · `stream_pipes`
-//! entries of 24 bytes, and no table grows with the number of nodes. Whichever of the three nodes or two links fails, both ends are
-//! told: the reader by a last segment marked as given up or by [`StreamBroken`](crate::Event::StreamBroken), the writer by
-//! `StreamStopped` or [`PeerFailed`](crate::Event::PeerFailed). (A writer that has closed its stream is not told what became of the
-//! rest at the relay; the reader is.) A source may learn that the destination was declared down when its relay has a link to it
-//! again, which carries the stream. If the writer then gives the stream up, for this or any other reason, it closes it: whether or
-//! not a member is at the other end, [`close_stream`](crate::Engine::close_stream) makes the relay tell the reader. At the relay a
-//! stream may overtake messages of the same pair, which are packed with others there.
+//! entries of 24 bytes, and no table grows with the number of nodes. Whichever of the three nodes or two links fails, both ends
+//! are notified: the reader by a last segment marked as aborted or by [`StreamBroken`](crate::Event::StreamBroken), the writer by
+//! `StreamStopped` or [`PeerFailed`](crate::Event::PeerFailed). (A writer that has closed its stream is not notified of what
+//! became of the rest at the relay; the reader is.) A source may learn that the destination was declared down when its relay has
+//! a link to it again, which carries the stream. If the writer then gives the stream up, for this or any other reason, it closes
+//! it: whether or not a member is at the other end, [`close_stream`](crate::Engine::close_stream) makes the relay notify the
+//! reader. At the relay, a stream may overtake messages of the same pair, which are packed with others there.
 //!
-//! 2 GiB as one stream between two of nine nodes of a process, on two cores that did other work as well, medians of three: 8.6 GB/s
+//! 2 GiB as one stream between two of nine nodes of a process, on two cores that also did other work, medians of three: 8.6 GB/s
 //! over a link, 2.6 through a relay, which copies each block and whose thread needs a processor too.
 //!
 //! # When nodes fail
-//! A pair has one relay. While it is out (its link is down, or it is not a member), the two cannot reach each other, as
-//! [`has_failed`](crate::Engine::has_failed) says, until it is readmitted; another route would let messages overtake each other.
-//! What had not reached the relay comes back to its sender. What the relay had taken and not forwarded is lost with it. What it
-//! cannot forward because the destination has failed, it drops, counts in [`relay_lost`](crate::engine::Counters::relay_lost) and
-//! reports to its host ([`NotPassedOn`](crate::Event::NotPassedOn)). The sender learns of it as
-//! [`PeerFailed`](crate::Event::PeerFailed) of the relay or, once the members have declared it down, of the destination.
+//! A pair has one relay. While the relay is out (its link is down, or it is not a member), the two cannot reach each other, as
+//! reported by [`has_failed`](crate::Engine::has_failed), until it is readmitted: another route would let messages overtake each
+//! other. Messages that had not reached the relay come back to their sender. Those that the relay had taken and not forwarded are
+//! lost with it. Messages that it cannot forward because the destination has failed, it drops, counts in
+//! [`relay_lost`](crate::engine::Counters::relay_lost) and reports to its host ([`NotPassedOn`](crate::Event::NotPassedOn)). The
+//! sender learns of this as [`PeerFailed`](crate::Event::PeerFailed) of the relay or, once the members have declared it down, of
+//! the destination.
 //!
 //! # What a relay accepts
-//! A message for another node is forwarded only if it came directly from the node that first sent it, and if this node is the relay
-//! of that pair; a message that has been forwarded once must be for the node it arrives at, or it is refused. So there are no
-//! loops, whatever the bytes say.
+//! A message for another node is forwarded only if it came directly from the node that first sent it, and if this node is the
+//! relay of that pair. A message that has already been forwarded must be for the node at which it arrives, or it is refused. So
+//! no loops can form, whatever the bytes contain.
 //!
 //! # Costs and benefits
 //! Simulated, with plots: `pdbp sim --nodes 10,32,100,316,1000,3162,10000 --routing direct=1000,grid --traffic uniform --time 1ms
@@ -111,18 +114,18 @@
 //! | 3,162 | not run | 123 + 514 | | 128 · 131 | | 1.96 | | 89.1 % |
 //! | 10,000 | not run; some 25,000 | some 210 + 1400 | | not run since settings are told | | | | |
 //!
-//! With `--traffic sparse`, each node sending to four others, 1,000 nodes have medians of 21 µs direct and 43 through relays, since
-//! fewer messages are the first on their link, and the same memory: rows have their first block before anybody sends, so the memory
-//! of a node depends on which nodes it may send to. (Tables with one stream pipe; each more takes 48 bytes per row of a grid, and
-//! 24 of a direct one.)
+//! With `--traffic sparse`, each node sending to four others, 1,000 nodes have medians of 21 µs direct and 43 through relays,
+//! since fewer messages are the first on their link. Memory is the same: rows have their first block before anybody sends, so the
+//! memory of a node depends on which nodes it may send to. (Tables with one stream pipe; each more takes 48 bytes per row of a
+//! grid, and 24 of a direct one.)
 //!
-//! 10,000 nodes take some 15.5 GiB and a minute of processor time in one process. Most of their tables are the replicas of NTA and
-//! PTA, which have a row for each node and part of the cluster. No primary is elected there within a millisecond; parts do not need
-//! one to send. Introducing M nodes and their parts takes 2·M changes, each of which goes to M nodes: that is what limits the start
-//! of such a cluster.
+//! 10,000 nodes take some 15.5 GiB and a minute of processor time in one process. Most of their tables are the replicas of NTA
+//! and PTA, which have a row for each node and part of the cluster. No primary is elected there within a millisecond; parts do
+//! not need one to send. Introducing M nodes and their parts takes 2·M changes, each of which goes to M nodes; this limits how
+//! fast such a cluster starts.
 //!
-//! The more messages share a link, the fuller its blocks: bytes in sent blocks as a fraction of their capacity, with `--rate 200k`
-//! and otherwise the same, uniform and sparse:
+//! The more messages share a link, the fuller its blocks. Bytes in sent blocks as a fraction of their capacity, with `--rate
+//! 200k` and otherwise the same options, uniform and sparse:
 //!
 //! | nodes | fill, direct | grid | blocks per message, direct | grid | latency, µs, direct | grid | in time, direct | grid |
 //! |---|---|---|---|---|---|---|---|---|
@@ -134,8 +137,8 @@
 //! | 316, sparse | 19.3 % | 22.8 % | 0.91 | 1.56 | 22 · 64 | 51 · 137 | 97.4 % | 95.0 % |
 //!
 //! So the grid wins only in memory: it has up to twice the latency, and nearly twice the blocks and the work. On overloaded nodes
-//! that shows in throughput too: 100 nodes with blocks of 2 KiB (`pdbp sim --nodes 100 --time 1ms --rate 3M`) read 16.3 GB/s with
-//! direct routing and 15.4 with the grid; at `1M` 6.2 and 6.0. Up to a few hundred nodes direct routing is the better choice.
+//! this also costs throughput: 100 nodes with blocks of 2 KiB (`pdbp sim --nodes 100 --time 1ms --rate 3M`) read 16.3 GB/s with
+//! direct routing and 15.4 with the grid; at `1M` 6.2 and 6.0. Up to a few hundred nodes, direct routing is the better choice.
 
 use crate::id::NodeId;
 
@@ -150,19 +153,19 @@ pub enum Routing {
 }
 
 impl Routing {
-    /// The relay for everything from one node to another in a cluster of `nodes` nodes, of which the first `masters` may be the
-    /// master; `None` if they have a link.
+    /// Returns the relay for everything from one node to another in a cluster of `nodes` nodes, the first `masters` of which may
+    /// become master; `None` if the two have a link.
     pub fn relay(self, nodes: u16, masters: u16, from: NodeId, to: NodeId) -> Option<NodeId> {
         Topology::new(self, from, nodes, masters).relay_to(to)
     }
 }
 
-/// A link of this node: its row in SM and RM. With direct routing it has the index of its peer.
+/// A link of this node: its row in SM and RM. With direct routing, its index is that of its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkId(u16);
 
 impl LinkId {
-    /// For a node without a link: there is no such row.
+    /// For a node without a link, which has no row.
     pub(crate) const NONE: Self = Self(u16::MAX);
 
     pub(crate) const fn index(self) -> usize {
@@ -188,7 +191,7 @@ impl LinkId {
 pub(crate) struct Topology {
     me: u16,
     nodes: u16,
-    /// Columns of the grid; 0: every node has a link to every other.
+    /// Columns of the grid; 0 if every node has a link to every other.
     columns: u16,
     masters: u16,
 }
@@ -236,7 +239,7 @@ impl Topology {
         (start.max(self.masters), start.saturating_add(self.columns).min(self.nodes))
     }
 
-    /// The rows in which this node's column has nodes that are not masters; this node's own row is among them.
+    /// The rows in which this node's column has nodes that are not masters, including this node's own row.
     fn column_range(&self) -> (u16, u16) {
         let columns = self.columns.max(1);
         let column = self.me % columns;

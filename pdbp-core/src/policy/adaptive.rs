@@ -1,32 +1,33 @@
 use super::{Growth, SpacePolicy, Threshold, capped};
 use crate::matrix::{RowSpace, Side};
 
-/// The default: rows grow when somebody waits for them, within a share of what is free, and give back what they do not use.
+/// The default: rows grow when they are waited for, within a share of the free space, and give back what they do not use.
 ///
-/// **A row of SM grows when a writer waits**, by a quarter. It needs no look-ahead: a free block is available at once.
+/// **A row of SM grows when a writer waits**, by a quarter. It needs no look-ahead, since a free block is available at once.
 ///
-/// **A row of RM grows when the peer wants more** than `threshold` of it ([`RowSpace::wanted`]), to where that is below the
-/// threshold again. Here look-ahead matters: the peer learns of its credit half a round trip later. Algorithm 1 looks at blocks
-/// that have arrived and are unread; on a link with latency most blocks are in flight, and a row too short for the link never seems
-/// full. The row grows to twice what the peer wants where that is cheap: within its share if it is credit alone, and within an
-/// eighth of the free blocks if each element takes one. When everything that the peer may send has arrived and is unread, the row
-/// doubles, since there is no block left that could say what the peer wants.
+/// **A row of RM grows when the peer wants more** than `threshold` of it ([`RowSpace::wanted`]), to the size at which this is
+/// below the threshold again. Here look-ahead matters: the peer learns of its credit half a round trip later. Algorithm 1
+/// considers blocks that have arrived and are unread; on a link with latency, most blocks are in flight, and a row too short for
+/// the link never appears full. The row grows to twice what the peer wants where that is cheap: within its share if it is credit
+/// alone, and within an eighth of the free blocks if each element takes a block. When everything that the peer may send has
+/// arrived and is unread, the row doubles, since no block is left that could report what the peer wants.
 ///
-/// **Shares.** No row grows beyond `share` times what is then free (dynamic thresholds: Choudhury and Hahne, 1998). Of n rows that
+/// **Shares.** No row grows beyond `share` times what is then free (dynamic thresholds: Choudhury and Hahne, 1998). If n rows
 /// want as much as they can get, each has 1 / (n + 1/`share`) of the memory; a single one leaves a third of it free. So rows that
-/// fall behind cannot take what those behind them in the queue of their host would need to catch up. When a row waits and its share
-/// is used up, other rows give back what they have beyond theirs as it becomes free, and what they do not use.
+/// fall behind cannot take what those behind them in their host's queue would need to catch up. When a row waits and its share is
+/// used up, other rows give back what they do not use, and what they have beyond their own share as it becomes free.
 ///
-/// **Equal parts.** Rows that wait cannot take from a row what it has up to its equal part ([`RowSpace::equal_part`]), as long as
-/// that is used: in a row of SM, up to twice its recent use; in a row of credit, all of it until it has been idle for `patience`
-/// intervals, since credit takes a round trip to return. So links that are busy in turn, or all at once after a pause, do not take
-/// space from each other.
+/// **Equal parts.** Rows that wait cannot take what another row has up to its equal part ([`RowSpace::equal_part`]), as long as
+/// that is used: in a row of SM, up to twice its recent use; in a row of credit, all of it until the row has been idle for
+/// `patience` intervals, since credit takes a round trip to return. So links that are busy in turn, or all at once after a pause,
+/// do not take space from each other.
 ///
 /// **Hysteresis.** A row shrinks only if its peak use was below a quarter of its space for `patience` consecutive intervals, and
-/// then to twice the largest of those peaks: SU is at most 0.5 afterwards, below the value at which it would grow again. So a
-/// steady load changes a row at most once in each direction. Patience is long, since others that wait are helped at once.
+/// then to twice the largest of those peaks: SU is at most 0.5 afterwards, below the value at which the row would grow again. So
+/// a steady load changes a row at most once in each direction. Patience is long, since rows that wait are helped at once.
 ///
-/// `pdbp sim --compare all` measures it against Algorithm 1 and static allocations; `benches/figures/policies.md` has the figures.
+/// `pdbp sim --compare all` measures this policy against Algorithm 1 and static allocations; `benches/figures/policies.md` has
+/// the figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Adaptive {
     /// The fraction of a row of RM that the peer may want before it grows.
@@ -47,7 +48,7 @@ impl Adaptive {
         row.recent_peak().saturating_mul(2).max(self.least)
     }
 
-    /// Growth by `wanted` blocks, or as far as the row's share allows; at least one while it has less than its share.
+    /// Growth by `wanted` blocks, or as much as the row's share allows; by at least one while the row has no more than its share.
     fn within_share(&self, row: &RowSpace, wanted: u32, free: u32) -> Growth {
         let share = free.saturating_mul(self.share);
         // real + n <= share * (free - n)
@@ -79,7 +80,7 @@ impl SpacePolicy for Adaptive {
             Side::Credit => free.saturating_mul(self.share),
         });
         match self.within_share(row, enough.max(ample).saturating_sub(row.real()), free) {
-            // A reserve is not worth what others would give up for it.
+            // A reserve is not worth what other rows would give up for it.
             Growth::Exhausted if row.wanted() + 1 < row.real() => Growth::Keep,
             growth => growth,
         }
@@ -99,7 +100,7 @@ impl SpacePolicy for Adaptive {
                 let kept = row.recent_peak().saturating_mul(2).min(row.equal_part());
                 row.used().max(free.saturating_mul(self.share)).max(kept)
             }
-            // What seems vacant may be in flight.
+            // Elements that seem vacant may be in flight.
             Side::Posted | Side::Credit if row.idle_intervals() >= self.patience => row.recent_peak(),
             Side::Posted | Side::Credit => row.recent_peak().max(row.equal_part()),
         };

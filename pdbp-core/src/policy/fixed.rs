@@ -1,7 +1,7 @@
 use super::{Growth, SpacePolicy};
 use crate::matrix::RowSpace;
 
-/// Every row keeps its initial space: the static allocation that others are compared with.
+/// Every row keeps its initial space: the static allocation against which other policies are compared.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fixed;
 

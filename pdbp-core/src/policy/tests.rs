@@ -1,4 +1,4 @@
-//! Algorithm 1 against the formula of the paper, and what the default policy adds.
+//! Algorithm 1 against the formula of the paper, and what the default policy adds to it.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -64,7 +64,7 @@ fn the_critical_element_comes_once_in_a_lap() {
     assert_eq!([take(&mut row), take(&mut row), take(&mut row), take(&mut row)], [false, false, false, true]);
     assert_eq!([take(&mut row), take(&mut row), take(&mut row), take(&mut row)], [false, false, false, true]);
     row.grow(2);
-    // The cursor goes on into the two new elements.
+    // The cursor continues into the two new elements.
     assert_eq!([take(&mut row), take(&mut row)], [false, true]);
     for i in 1..=6 {
         assert_eq!(take(&mut row), i == 6, "a lap of 6");
@@ -280,8 +280,8 @@ proptest! {
         prop_assert!(Adaptive::DEFAULT.spare(&row, free) <= row.vacant());
     }
 
-    /// Under a repeating load, a row first finds its size and then stays there: within the patience it does not grow and shrink in
-    /// turn.
+    /// Under a repeating load, a row first finds its size and then keeps it: within its patience it does not alternately grow and
+    /// shrink.
     #[test]
     fn a_steady_load_does_not_oscillate(real in 1u32..200, peaks in vec(0u32..60, 1..5)) {
         let mut row = RowSpace::new(256, real);

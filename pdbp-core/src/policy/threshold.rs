@@ -1,7 +1,7 @@
 use super::{Growth, SpacePolicy, capped, published};
 use crate::matrix::RowSpace;
 
-/// A value of the space utilisation SU, in thousandths.
+/// A threshold for the space utilisation SU, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threshold(u16);
 
@@ -9,7 +9,7 @@ impl Threshold {
     /// 0.75.
     pub const DEFAULT: Self = Self(750);
 
-    /// `permille` thousandths; `None` unless 500 ≤ `permille` < 1000. (From 0.5 on RSR ≥ 1, so the growth is not negative.)
+    /// `permille` thousandths; `None` unless 500 ≤ `permille` < 1000. (From 0.5 up, RSR ≥ 1, so the growth is not negative.)
     pub const fn from_permille(permille: u16) -> Option<Self> {
         if permille >= 500 && permille < 1000 { Some(Self(permille)) } else { None }
     }
@@ -30,11 +30,11 @@ impl Threshold {
     }
 }
 
-/// Algorithm 1 of S1, "threshold-based UMB allocation", as published: when a row's `recv` cursor reaches its critical real element,
-/// and SU > threshold, DF < 1 and blocks are free, the real space grows by `m = (RSR − 1) · curSize` blocks, rounded down, limited
-/// by the row's virtual space and the free blocks. It never gives space back.
+/// Algorithm 1 of S1, "threshold-based UMB allocation", as published. When a row's `recv` cursor reaches its critical real
+/// element, SU > threshold, DF < 1 and blocks are free, the real space grows by `m = (RSR − 1) · curSize` blocks, rounded down
+/// and limited by the row's virtual space and the free blocks. The row never gives space back.
 ///
-/// With `used = curSize` RSR is infinite, and the row grows to those limits.
+/// With `used = curSize`, RSR is infinite, and the row grows to those limits.
 #[derive(Clone, Copy, Debug)]
 pub struct ThresholdAllocation {
     /// The value of SU above which a row grows.

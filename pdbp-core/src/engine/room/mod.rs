@@ -59,7 +59,7 @@ const DOUBLED: u32 = 10;
 #[repr(C)]
 struct Ask {
     number: U32,
-    /// Local index of the destination part, plus `GIVEN_UP` if the message was given up.
+    /// Local index of the destination part, combined with `GIVEN_UP` if the message was given up.
     dest: U32,
     bytes: U64,
 }
