@@ -98,6 +98,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(id)
     }
 
+    /// As [`attach`](Self::attach), if that is done at once: the number was never one of this generation, and is told to nobody. `None`: not
+    /// now, or never, as `attach` would say.
+    pub fn attach_at_once(&mut self) -> Option<PartId> {
+        let is_there = self.parts.nameless.state == LocalPart::Known;
+        let can = is_there && self.parts.next_nameless(self.config.node).is_some();
+        if can { self.attach().ok() } else { None }
+    }
+
     /// Returns the number of parts without a name on this node.
     pub fn nameless(&self) -> usize {
         self.parts.nameless.living.into()

@@ -1,11 +1,12 @@
 //! Exchanges between clients and parts.
 //!
 //! To a part of the cluster, a call is a message from one of the desk's own parts; it replies to the source as usual. Each of the
-//! desk's parts carries one call at a time, so its next message from the called part is the reply. If a call was given up, a late
-//! reply may still arrive, so its part is replaced by a new one. A message that is not a call may also get a reply, at any time,
-//! so a part that has sent one carries no calls from then on.
+//! desk's parts carries one call at a time, so its next message from the called part is the reply. Parts may reply more than once,
+//! later, to a call that was given up, or to a message that is no call. So the desk's parts have no name, and get another number
+//! ([`Part::renew`]) before each call: what comes for the number of an earlier one finds no part. Other clusters would have to agree on
+//! each number, so calls of their parts share one: a second reply from there may be taken for the reply to the next call of the same part.
 //!
-//! Registering and freeing a part needs the cluster's agreement, which takes time, so a separate thread does both.
+//! Attaching a part can need the cluster's agreement, which takes time, so a separate thread attaches and frees them.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -17,18 +18,14 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pdbp_core::tables::PartKind;
-
 use super::envelope::CONTENT;
 use super::fault::{Code, Fault, Reason};
-use super::remote::Remote;
+use super::remote::{Remote, is_remote};
 use crate::error::{RecvError, SendError};
 use crate::http::Ticket;
 use crate::node::Node;
 use crate::part::{Part, Shared, Target};
 
-/// Prefix of the names of the desk's own parts.
-const NAME: &str = "pdbp.desk";
 /// How long a message waits for room before the client learns that the part is busy.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long an idle part of the desk is kept.
@@ -63,7 +60,7 @@ struct Exchange {
     patience: Duration,
     timeout: Duration,
     /// See [`Idle`].
-    has_sent: bool,
+    is_spent: bool,
 }
 
 /// One of the desk's parts, between exchanges.
@@ -71,13 +68,13 @@ struct Idle {
     part: Part<Shared>,
     /// When it became idle, if it has been used.
     since: Option<Instant>,
-    /// Whether it has sent messages that are not calls.
-    has_sent: bool,
+    /// Whether replies to what it has sent may still come, so that it needs another number before it carries a call.
+    is_spent: bool,
 }
 
-/// Work for the thread that registers and frees parts.
+/// Work for the thread that attaches and frees parts.
 enum Task {
-    Register(usize),
+    Attach,
     /// Frees the part of an exchange that was given up.
     Free(Run),
 }
@@ -92,11 +89,11 @@ pub(super) struct Exchanges {
     remote: Remote,
     under_way: Vec<Exchange>,
     tasks: Sender<Task>,
-    registered: Receiver<Result<Part<Shared>, String>>,
-    /// Parts requested and not registered yet.
+    attached: Receiver<Result<Part<Shared>, String>>,
+    /// Whether idle parts have carried calls since they got their numbers.
+    is_to_renew: bool,
+    /// Parts requested and not attached yet.
     coming: usize,
-    /// Parts requested so far.
-    count: usize,
     looked: Instant,
 }
 
@@ -131,15 +128,15 @@ impl Exchanges {
     pub(super) fn start(node: Node, waker: &Arc<mio::Waker>) -> std::io::Result<Self> {
         let bell = Arc::new(Bell { rung: AtomicBool::new(false), waker: Arc::clone(waker) });
         let (tasks, todo) = channel::<Task>();
-        let (done, registered) = channel();
+        let (done, attached) = channel();
         let (registrar, wakes) = (node.clone(), Arc::clone(&bell));
         let name = format!("pdbp-desk-{}", node.id());
         thread::Builder::new().name(name).spawn(move || {
             while let Ok(task) = todo.recv() {
                 match task {
                     Task::Free(run) => drop(run),
-                    Task::Register(number) => {
-                        let part = registrar.register_shared(&format!("{NAME}.{number}"), PartKind::Cpu);
+                    Task::Attach => {
+                        let part = registrar.attach_shared();
                         // Once the server is gone, the part is not taken, and is freed.
                         let _ = done.send(part.map_err(|error| error.to_string()));
                         wakes.wake_by_ref();
@@ -156,12 +153,12 @@ impl Exchanges {
             remote: Remote::new(),
             under_way: Vec::new(),
             tasks,
-            registered,
+            attached,
+            is_to_renew: false,
             coming: 0,
-            count: 0,
             looked: Instant::now(),
         };
-        exchanges.register();
+        exchanges.attach();
         Ok(exchanges)
     }
 
@@ -195,10 +192,15 @@ impl Exchanges {
         let now = Instant::now();
         // Pairs with the swap of the bell, and precedes all checks: anything that arrives from now on rings again.
         let mut is_due = self.bell.rung.swap(false, Ordering::AcqRel);
-        while let Ok(registered) = self.registered.try_recv() {
+        // When the replies have been written, so that no client waits for it.
+        if std::mem::take(&mut self.is_to_renew) {
+            let spent = self.idle.iter_mut().filter(|idle| idle.is_spent);
+            spent.for_each(|idle| idle.is_spent = !idle.part.renew());
+        }
+        while let Ok(attached) = self.attached.try_recv() {
             self.coming -= 1;
-            match registered {
-                Ok(part) => self.idle.push_back(Idle { part, since: None, has_sent: false }),
+            match attached {
+                Ok(part) => self.idle.push_back(Idle { part, since: None, is_spent: false }),
                 Err(error) => self.refuse(&error, done),
             }
         }
@@ -220,7 +222,7 @@ impl Exchanges {
             }
         }
         while self.coming < self.orders.len() {
-            self.register();
+            self.attach();
         }
         if is_due {
             self.poll(done);
@@ -234,25 +236,37 @@ impl Exchanges {
         ends.chain(orders).chain(look).min()
     }
 
-    fn register(&mut self) {
-        self.count += 1;
+    fn attach(&mut self) {
         self.coming += 1;
         // The thread lives as long as this value.
-        let _ = self.tasks.send(Task::Register(self.count));
+        let _ = self.tasks.send(Task::Attach);
     }
 
     /// Takes an idle part for a call, or for a message that is not a call.
     fn take_idle(&mut self, is_call: bool) -> Option<Idle> {
-        let of = |has_sent: bool| self.idle.iter().position(|idle| idle.has_sent == has_sent);
-        let at = if is_call { of(false)? } else { of(true).unwrap_or(0) };
-        self.idle.remove(at)
+        loop {
+            // Calls first take what needs no other number.
+            let fitting = self.idle.iter().position(|idle| idle.is_spent != is_call);
+            let mut idle = self.idle.remove(fitting.unwrap_or(0))?;
+            if !is_call || !idle.is_spent || idle.part.renew() {
+                idle.is_spent = false;
+                return Some(idle);
+            }
+            // All numbers have been used.
+            self.free(idle.part);
+        }
+    }
+
+    fn free(&self, part: Part<Shared>) {
+        let _ = self.tasks.send(Task::Free(Box::pin(async move { (part, Ok(None)) })));
     }
 
     fn exchange(&self, idle: Idle, order: Order, to: Target, began: Instant) -> Exchange {
         let sent = Arc::new(AtomicBool::new(false));
         let (said, content) = (Arc::clone(&sent), order.content);
         let is_call = order.answer.is_some();
-        let Idle { mut part, has_sent, .. } = idle;
+        let mut part = idle.part;
+        let is_spent = !is_call || !is_remote(&self.node, &order.address);
         let run = async move {
             let outcome = carry_out(&mut part, to, content, is_call, &said).await;
             (part, outcome)
@@ -267,7 +281,7 @@ impl Exchanges {
             began,
             patience: timeout.min(PATIENCE),
             timeout,
-            has_sent: has_sent || !is_call,
+            is_spent,
         }
     }
 
@@ -277,8 +291,9 @@ impl Exchanges {
         while let Some(exchange) = self.under_way.get_mut(i) {
             match exchange.run.as_mut().poll(&mut context) {
                 Poll::Ready((part, outcome)) => {
-                    let Exchange { ticket, has_sent, .. } = self.under_way.swap_remove(i);
-                    self.idle.push_back(Idle { part, since: Some(Instant::now()), has_sent });
+                    let Exchange { ticket, is_spent, .. } = self.under_way.swap_remove(i);
+                    self.idle.push_back(Idle { part, since: Some(Instant::now()), is_spent });
+                    self.is_to_renew |= is_spent && !matches!(outcome, Ok(None));
                     done.push((ticket, outcome));
                 }
                 Poll::Pending => i += 1,
@@ -297,7 +312,7 @@ impl Exchanges {
         while let Some(at) = self.idle.iter().position(is_over)
             && let Some(Idle { part, .. }) = self.idle.remove(at)
         {
-            let _ = self.tasks.send(Task::Free(Box::pin(async move { (part, Ok(None)) })));
+            self.free(part);
         }
     }
 

@@ -14,8 +14,8 @@
 //! | `Parts()` | the addresses of all parts |
 //!
 //! `http://HOST:PORT/pdbp?wsdl` describes them (WSDL 1.1 with the schema; `?xsd` returns the schema alone). Called parts know nothing of SOAP:
-//! they reply to [`Message::source`](crate::Message::source) as to any part, once per call. A second reply is discarded if it comes before the
-//! next call of the same part, and otherwise taken for the reply to that call.
+//! they reply to [`Message::source`](crate::Message::source) as to any part, once per call. A second reply is discarded. Only one
+//! from a part of another cluster that comes after the next call of that part is taken for the reply to that call.
 //!
 //! The detail of a fault is a `Failure` with one of these reasons:
 //!

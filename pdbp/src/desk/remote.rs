@@ -107,12 +107,12 @@ impl Remote {
 }
 
 #[cfg(feature = "net")]
-fn is_remote(node: &Node, address: &str) -> bool {
+pub(super) fn is_remote(node: &Node, address: &str) -> bool {
     crate::grid::Remote::of(node, address).is_some()
 }
 
 #[cfg(not(feature = "net"))]
-fn is_remote(_node: &Node, _address: &str) -> bool {
+pub(super) fn is_remote(_node: &Node, _address: &str) -> bool {
     false
 }
 

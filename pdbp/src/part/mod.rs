@@ -182,6 +182,29 @@ impl<S: Share> Part<S> {
         if id.is_nameless() { Ok(part) } else { part.confirmed() }
     }
 
+    /// Gives a part without a name another number, so that nothing that is on its way to it arrives. `false`: none can be had at once.
+    #[cfg(feature = "desk")]
+    pub(crate) fn renew(&mut self) -> bool {
+        let shared = Arc::clone(self.shared());
+        let old = self.id;
+        if !old.is_nameless() {
+            return false;
+        }
+        self.inbox().clear(&mut Source(self));
+        let mut engine = shared.engine();
+        self.lanes.flush(&mut engine);
+        let Some(id) = engine.attach_at_once() else { return false };
+        // Done at once without a name, and frees the pipe.
+        let _ = engine.free(old);
+        if let Some(pipe) = self.pipe.take() {
+            self.drain(pipe, &mut engine);
+        }
+        self.id = id;
+        // There is one: that of before.
+        self.pipe.set(bind(&mut engine, &shared, id).ok());
+        self.pipe.get().is_some()
+    }
+
     fn new(node: &Node, id: Target, name: &str, pipe: Option<PipeId>) -> Self {
         let shared = &node.shared;
         let nodes = shared.engine().config().nodes;

@@ -138,17 +138,7 @@ impl<S: Share> Part<S> {
         if let Some(message) = self.train.next().or_else(|| self.train.next_train()) {
             return Poll::Ready(Ok(message));
         }
-        poll_until(
-            &mut &*self,
-            |part| part,
-            Until::arrival(Awaited::Message),
-            cx,
-            |part, last| {
-                part.pipe()?;
-                let look = || Ok(part.next_message());
-                if last { part.unless_alone(look) } else { look() }
-            },
-        )
+        self.poll_arrival(Awaited::Message, cx, Self::next_message)
     }
 
     /// The next message, as [`poll_recv`](Self::poll_recv).
@@ -286,11 +276,21 @@ impl<S: Share> Part<S> {
         cx: &mut Context<'_>,
         take: impl Fn(&Self) -> Option<R>,
     ) -> Poll<Result<R, RecvError>> {
-        let until = Until::arrival(Awaited::Stream);
+        self.poll_arrival(Awaited::Stream, cx, take)
+    }
+
+    /// What `take` finds of what has arrived, or that nobody is left who could send it.
+    #[inline]
+    fn poll_arrival<R>(
+        &self,
+        awaited: Awaited,
+        cx: &mut Context<'_>,
+        take: impl Fn(&Self) -> Option<R>,
+    ) -> Poll<Result<R, RecvError>> {
         poll_until(
             &mut &*self,
             |part| part,
-            until,
+            Until::arrival(awaited),
             cx,
             |part, last| {
                 part.pipe()?;

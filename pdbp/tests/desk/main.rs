@@ -410,6 +410,33 @@ fn a_reply_to_a_message_is_not_that_of_a_call() {
     }
 }
 
+/// However late it comes, and however often the desk has called.
+#[test]
+fn a_second_reply_is_not_that_of_the_next_call() {
+    let cluster = cluster(&[]);
+    let (address, replies) = (address(&cluster), part(&cluster.nodes()[1], "replies"));
+    let reply = |to, reply: &[u8]| {
+        // Who is gone may be known to be.
+        let _ = replies.send(to, reply);
+        replies.flush();
+    };
+    let mut answered = connect(address);
+    let mut before = None;
+    for round in 0..20 {
+        if round == 10 {
+            // Uses up the numbers of parts without a name.
+            (0..16_500).for_each(|_| drop(cluster.nodes()[0].attach().unwrap()));
+        }
+        answered.write_all(request(&call("replies", b"call"), "").as_bytes()).unwrap();
+        let called = replies.recv_timeout(SOON).unwrap();
+        if let Some(before) = before.replace(called.source()) {
+            reply(before, b"once more");
+        }
+        reply(called.source(), &[round; 9]);
+        assert_eq!(content(&answer(&mut answered).1), base64(&[round; 9]));
+    }
+}
+
 #[test]
 fn desks_that_cannot_be_are_named_with_a_remedy() {
     let refused = |settings: &[(&str, &str)]| {
