@@ -32,12 +32,12 @@ fn main() -> ExitCode {
     let launch = Launch::find().filter(|launch| launch.ranks > 1);
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // All processes of a job have one command line; the first says what is wrong with it.
+        // All processes of a job have the same command line; the first one reports what is wrong with it.
         Err(error) => {
             match launch {
                 Some(Launch { rank: 1.., .. }) if error.use_stderr() => let_first_speak(),
                 Some(Launch { rank: 1.., .. }) => {}
-                // Nobody is left to hear that nothing can be written.
+                // Nothing can be done if the message cannot be written.
                 _ => drop(error.print()),
             }
             return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
@@ -58,24 +58,24 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the first process of a job meets the same error, or knows the cause.
+/// Whether the first process of a job has the same error, or knows its cause.
 fn is_said_by_first(error: &(dyn Error + Send + Sync + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(StartError::NoMpi { .. } | StartError::Config(_)))
         || matches!(error.downcast_ref(), Some(SetupError::NodesOfJob { .. } | SetupError::DirectJob { .. }))
         || error.downcast_ref().is_some_and(PipelineError::is_of_another)
 }
 
-/// Launchers end all processes of a job when one has failed, the one with the message too, which may be late on a busy machine. Once
-/// that has failed itself, they end this one and nobody waits.
+/// Gives the first process time to report. Launchers end all processes of a job when one has failed, including the one with the message, which may
+/// be late on a busy machine. Once that process has failed, they end this one, too, and nobody waits.
 fn let_first_speak() {
     thread::sleep(Duration::from_secs(5));
 }
 
-/// Does what the command line says.
+/// Runs what the command line asks for.
 fn watch(cli: &Cli) -> Result<ExitCode, Failed> {
     let builder = cli.builder()?;
     let job = Launch::spanned(builder.settings().transport);
-    // The process with the console speaks for all of its cluster.
+    // The process with the console prints for its whole cluster.
     let speaks = job.is_none_or(|launch| launch.rank == 0);
     let say = |notices: &[String]| {
         for notice in notices.iter().filter(|_| speaks) {
@@ -108,7 +108,7 @@ fn watch(cli: &Cli) -> Result<ExitCode, Failed> {
         Some(address) => {
             let live = Live::new(title.clone(), setup.streams.clone(), setup.plan, setup.codec);
             let served = live.serve(address)?;
-            // Also with --quiet: who asks for port 0 has to know which it is.
+            // Even with --quiet: a user who asks for port 0 must learn the port.
             println!("live page: http://{}/", served.address());
             Some((live, served))
         }
@@ -117,7 +117,7 @@ fn watch(cli: &Cli) -> Result<ExitCode, Failed> {
     let shown = if speaks && cli.shows_progress() { Shown::Yes } else { Shown::No };
     match run(cluster.as_ref(), &setup, shown, live.as_ref().map(|(live, _)| live))? {
         Some(outcome) => Ok(show(cli, &setup, cluster.as_ref(), title, &outcome)),
-        // Another process hosts the console, or another cluster.
+        // The console is in another process, or in another cluster.
         None => {
             if let (Side::Decodes(other), false) = (&setup.side, cli.quiet || !speaks) {
                 println!("decoded for cluster {other}");
@@ -151,7 +151,7 @@ fn show(cli: &Cli, setup: &Setup, cluster: Option<&Cluster>, title: String, outc
     if written && measured { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Says at the end, where it is seen, what was not measured; whether all was.
+/// Reports at the end, where it is seen, what was not measured. Returns whether everything was.
 fn say_what_is_missing(setup: &Setup, outcome: &Outcome) -> bool {
     let count = |number: usize| pdbp_plots::count(number as u64);
     if outcome.arrivals.is_empty() {
@@ -180,7 +180,7 @@ fn plural(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", pdbp_plots::count(number), if number == 1 { one } else { many })
 }
 
-/// A line that says what is going to be done.
+/// A line that describes the run.
 fn describe(setup: &Setup) -> String {
     let streams = &setup.streams;
     if setup.plan.mode == Mode::Live {
@@ -276,7 +276,7 @@ fn transport(cluster: Option<&Cluster>, side: &Side) -> String {
     format!("PDBP, {} {connected}{far}", cluster.size())
 }
 
-/// Whether all files that were asked for are written; says which are not.
+/// Writes all files that were asked for and reports failures. Returns whether all are written.
 fn write_files(
     cli: &Cli,
     (streams, setup): (&Streams, &Setup),
