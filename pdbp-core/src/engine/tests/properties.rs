@@ -39,7 +39,7 @@ fn runs() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     })
 }
 
-/// Every eighth operation is about a link that fails or comes back.
+/// Every eighth operation makes a link fail or come back.
 fn cuts() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     let bytes = prop_oneof![7 => any::<[u8; 4]>(), 1 => (248u8..250, any::<[u8; 3]>()).prop_map(|(k, [a, b, c])| [k, a, b, c])];
     (setups(), vec(bytes, 0..600)).prop_map(|(setup, bytes)| {
@@ -59,7 +59,7 @@ fn garbles() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     })
 }
 
-/// A grid of any shape; the last row may be short. A link has circuits for one stream of each part of three nodes or more.
+/// A grid of any shape; the last row may be short. A link has circuits for at least one stream of each part of three nodes.
 fn grids() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     (setups(), 4usize..=11, vec(any::<[u8; 4]>(), 0..600)).prop_map(|(setup, nodes, bytes)| {
         let operations = bytes.into_iter().map(|b| Operation::decode(b, nodes)).collect();
@@ -67,7 +67,7 @@ fn grids() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     })
 }
 
-/// Credit for blocks read in place is with the rows or left over; there is as much as the node has blocks.
+/// Credit for blocks read in place is either held by the rows or left over; in total it equals the number of the node's blocks.
 fn assert_all_credit_is_there(cluster: &mut Cluster) {
     for i in cluster.live() {
         let setup = cluster.setup.clone();
@@ -78,7 +78,7 @@ fn assert_all_credit_is_there(cluster: &mut Cluster) {
     }
 }
 
-/// All barriers at which all have arrived have completed, and all who asked know that there was quiescence.
+/// All barriers at which all nodes have arrived have completed, and every node that asked for quiescence has its answer.
 fn assert_nobody_waits(cluster: &Cluster) {
     let least = cluster.hosts.iter().flatten().map(|host| host.barriers).min().unwrap_or(0);
     for host in cluster.hosts.iter().flatten() {
@@ -112,7 +112,7 @@ proptest! {
         cluster.close();
     }
 
-    /// Blocks whose bytes change in flight are refused whole; their credit and their place in the count of quiescence come back.
+    /// Blocks whose bytes change in flight are refused whole; their credit and their place in the quiescence count come back.
     #[test]
     fn changed_bytes_cost_nothing_but_themselves((setup, operations) in runs()) {
         let setup = Setup { checksum: Checksum::On, ..setup };
@@ -135,7 +135,7 @@ proptest! {
         }
     }
 
-    /// Unreadable control blocks cost nothing at all: what they said is repeated.
+    /// Unreadable control blocks cost nothing at all: their messages are repeated.
     #[test]
     fn unreadable_control_blocks_cost_nothing((setup, operations) in garbles()) {
         let mut cluster = setup.ready();
@@ -151,8 +151,8 @@ proptest! {
         cluster.close();
     }
 
-    /// Links fail and come back: no node loses more than what it had for the other end, nor a block; streams end, and quiescence is
-    /// reached.
+    /// Links fail and come back. No node loses more than what it had for the other end, and none loses a block; streams end, and
+    /// quiescence is reached.
     #[test]
     fn links_that_fail_take_along_only_what_was_on_them((setup, operations) in cuts()) {
         let mut cluster = setup.ready();
@@ -169,7 +169,7 @@ proptest! {
         cluster.close();
     }
 
-    /// Nodes die: what they held of others comes back, and the rest goes on.
+    /// Nodes die: blocks of others that they held come back, and the rest carries on.
     #[test]
     fn the_dead_keep_no_blocks((setup, operations) in runs()) {
         let mut cluster = setup.ready();
@@ -194,7 +194,8 @@ proptest! {
         }
     }
 
-    /// Blocks that nobody sent: no panic, and none of our blocks is lost. (What they displace or break is not checked.)
+    /// Blocks that nobody sent: no panic, and none of the nodes' own blocks is lost. (Messages that they displace or break are
+    /// not checked.)
     #[test]
     fn forged_blocks_break_nothing((setup, operations) in runs()) {
         let setup = Setup { trusted: false, ..setup };
@@ -222,7 +223,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Through relays too every message arrives once, in its lane's order, unchanged, with pipes of any size.
+    /// Through relays, too, every message arrives once, in its lane's order, unchanged, with pipes of any size.
     #[test]
     fn relays_lose_double_and_leak_nothing((setup, operations) in grids()) {
         let mut cluster = setup.ready();
@@ -237,8 +238,8 @@ proptest! {
         cluster.close();
     }
 
-    /// What goes through a relay that dies, or over a link that fails, may be lost; what arrives does so once and in order, and no
-    /// block is kept.
+    /// Messages that go through a relay that dies, or over a link that fails, may be lost; those that arrive do so once and in
+    /// order, and no block is kept.
     #[test]
     fn dead_relays_keep_no_blocks((setup, operations) in grids()) {
         let mut cluster = setup.ready();
@@ -257,7 +258,7 @@ proptest! {
         cluster.close();
     }
 
-    /// Blocks that nobody sent, some with relay extensions: no panic, no loop, and none of our blocks is lost.
+    /// Blocks that nobody sent, some with relay extensions: no panic, no loop, and none of the nodes' own blocks is lost.
     #[test]
     fn forged_blocks_break_no_relay((setup, operations) in grids()) {
         let setup = Setup { trusted: false, ..setup };

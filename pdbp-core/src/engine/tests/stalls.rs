@@ -1,7 +1,7 @@
-//! A search for stalls: random operations on clusters with the minimum of resources, after which all must come to rest.
+//! A search for stalls: random operations on clusters with minimal resources, after which everything must come to rest.
 //!
-//! A case follows from its seed. If it does not come to rest, or anything else does not hold, it is printed with as few operations
-//! as still show it, as a test to paste. (`PDBP_STALL_CASES`, `PDBP_STALL_SEED`: see [`overnight`].)
+//! A case follows from its seed. If it does not come to rest, or any other check fails, it is printed as a test to paste, with as
+//! few operations as still show the failure. (`PDBP_STALL_CASES`, `PDBP_STALL_SEED`: see [`overnight`].)
 
 use std::boxed::Box;
 use std::fmt::Write as _;
@@ -60,7 +60,8 @@ fn tight(random: &mut Random, routing: Routing) -> Setup {
     }
 }
 
-/// The case of a seed. Transports are busy more or less often, and nodes more or less slow with work that fills no link.
+/// The case for a seed. Transports are busy more or less often, and nodes are slowed to various degrees by work that fills no
+/// link.
 fn case(seed: u64, routing: Routing) -> (Setup, Vec<Operation>) {
     let random = &mut Random(seed);
     let setup = tight(random, routing);
@@ -91,7 +92,7 @@ fn fails(setup: &Setup, operations: &[Operation]) -> bool {
     panic::catch_unwind(AssertUnwindSafe(|| run(setup, operations))).is_err()
 }
 
-/// Runs this many cases, from a seed on.
+/// Runs this many cases, starting from a seed.
 fn search(routing: Routing, first: u64, cases: u64) {
     for seed in first..first + cases {
         let (setup, operations) = case(seed, routing);
@@ -105,7 +106,7 @@ fn search(routing: Routing, first: u64, cases: u64) {
     }
 }
 
-/// Leaves out operations, many at a time and finally each by itself, as long as the rest still fails.
+/// Leaves out operations, many at a time and finally one by one, as long as the rest still fails.
 fn shrink(setup: &Setup, mut operations: Vec<Operation>) -> Vec<Operation> {
     let mut step = operations.len().max(1);
     loop {

@@ -62,7 +62,7 @@ impl Cluster {
             }
             Operation::Wait { nanos } => self.now = self.now.after(nanos),
             Operation::Kill { node } => {
-                // The master's failure is not handled yet.
+                // The master's failure has not been handled yet.
                 if node != 0 && self.live().len() > 1 {
                     self.kill(node);
                 }
@@ -162,7 +162,7 @@ impl Cluster {
         (0..length).map(|i| (serial.wrapping_mul(31).wrapping_add(i as u64 * 7)) as u8).collect()
     }
 
-    /// The block that the host fills for a destination; `None` if there is none to be had.
+    /// Returns the block that the host is filling for a destination; `None` if none is available.
     fn block(&mut self, i: usize, to: usize, urgent: bool) -> Option<&mut (OpenBlock, Vec<(Flow, Vec<u8>)>)> {
         let gone = self.dead.contains(&to);
         let host = self.hosts[i].as_mut()?;
@@ -217,7 +217,7 @@ impl Cluster {
         let (mut tag, source) = (outgoing.tag, outgoing.source);
         let to = tag.dest.node();
         if host.pipes.failures.get(&to.index()).is_some_and(|failures| *failures > outgoing.failures) {
-            // Its reader has been told too.
+            // Its reader has been notified too.
             host.streams.remove(&source);
             host.engine.close_stream(tag.group).unwrap();
             return;
@@ -254,7 +254,7 @@ impl Cluster {
         self.close_streams(i);
     }
 
-    /// Returns the pipes of streams that are over, and of those that a relay has stopped: the rest of these does not arrive.
+    /// Returns the pipes of streams that are over, and of those that a relay has stopped; the rest of the latter does not arrive.
     pub(super) fn close_streams(&mut self, i: usize) {
         let Some(Host { engine, streams, closing, .. }) = self.hosts[i].as_mut() else { return };
         let mut oracle = self.oracle.borrow_mut();

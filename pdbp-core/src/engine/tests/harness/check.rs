@@ -6,7 +6,7 @@ use pdbp_core::Arrival;
 
 use super::{Cluster, Host, PARTS, Policy, node};
 
-/// Rounds without work after which a cluster is at rest. They last longer than `patience`.
+/// Number of rounds without work after which a cluster is at rest. They last longer than `patience`.
 const REST: u32 = 30;
 
 impl Cluster {
@@ -75,7 +75,7 @@ impl Cluster {
         }
     }
 
-    /// The nodes that are members for a host and its primary: those whose messages quiescence is about.
+    /// The nodes that are members to a host and its primary: quiescence concerns their messages.
     fn counted(&self, i: usize) -> Vec<usize> {
         let Some(host) = self.hosts[i].as_ref().filter(|host| host.quiet.is_some()) else {
             return Vec::new();
@@ -85,7 +85,7 @@ impl Cluster {
         (0..self.hosts.len()).filter(|n| knows(host, *n) && primary.is_some_and(|p| knows(p, *n))).collect()
     }
 
-    /// As [`settle`](Self::settle), for messages that did not come from operations.
+    /// As [`settle`](Self::settle), for messages not sent by operations.
     pub fn settle_unchecked(&mut self) {
         self.oracle.borrow_mut().lossy = true;
         self.settle();
@@ -105,7 +105,7 @@ impl Cluster {
         let mut rest = 0;
         for _ in 0..3000 {
             let mut worked = 0;
-            // Nodes that were declared down are disconnected, too.
+            // Nodes that were declared down are disconnected as well.
             for i in self.live() {
                 (0..i).for_each(|to| self.mend(i, to));
             }
@@ -123,10 +123,10 @@ impl Cluster {
                     }
                 }
             }
-            // As in `run`: many rounds before a node that gets an occasional message loses patience.
+            // As in `run`: it takes many rounds before a node that gets an occasional message loses patience.
             self.now = self.now.after(100);
             let quiet = self.hosts.iter().flatten().all(|h| h.quiet.is_none() || !has_primary(h));
-            // If nobody has died, all are readmitted.
+            // Unless a node has died, all are readmitted.
             let apart = |h: &Host| (0..self.hosts.len()).any(|n| h.engine.has_failed(node(n)));
             let whole = !self.dead.is_empty() || !self.hosts.iter().flatten().any(apart);
             rest = if worked == 0 && quiet && whole { rest + 1 } else { 0 };
@@ -155,7 +155,7 @@ impl Cluster {
     }
 }
 
-/// Whether a host can ask for quiescence: too many nodes may have died for there to be a primary.
+/// Whether a host can ask for quiescence: too many nodes may have died to elect a primary.
 fn has_primary(host: &Host) -> bool {
     let engine = &host.engine;
     engine.master().is_some_and(|master| master == engine.config().node || !engine.has_failed(master))

@@ -17,7 +17,7 @@ pub struct Cluster {
     pub oracle: Rc<RefCell<Oracle>>,
     pub now: Time,
     pub dead: Vec<usize>,
-    /// The remains of nodes: the network may have their blocks to the end.
+    /// The remains of nodes: the network may hold their blocks to the end.
     pub graves: Vec<Host>,
 }
 
@@ -71,7 +71,7 @@ impl Cluster {
             };
             assert_eq!(digest(delivery.bytes()), sum, "a delivery's bytes changed while it waited");
             if keep {
-                // By two readers, the second of which continues when the first is done.
+                // By two readers; the second continues when the first is done.
                 host.held.extend(host.engine.share(&delivery).map(|second| (second, sum)));
                 host.held.push((delivery, sum));
             } else {
@@ -115,7 +115,7 @@ impl Cluster {
     /// Stops all nodes.
     pub fn close(mut self) {
         self.hosts.iter_mut().flatten().for_each(Host::give_back);
-        // An engine leaves its memory in place forever while somebody has its blocks.
+        // An engine leaves its memory in place forever while anyone holds its blocks.
         self.net.borrow_mut().drop_blocks();
     }
 }

@@ -21,18 +21,18 @@ pub struct Pipes {
     pub queues: Vec<VecDeque<(Delivery, u64)>>,
     pub capacity: usize,
     pub events: Vec<Event>,
-    /// Whether the engine has asked for all open blocks.
+    /// Whether the engine has asked for all open blocks to be flushed.
     pub(super) flush_wanted: bool,
     oracle: Rc<RefCell<Oracle>>,
-    /// The part that has each private pipe.
+    /// The part that holds each private pipe.
     pub owner: BTreeMap<u16, u16>,
     /// Returned messages, with the node that did not receive them.
     pub returned: Vec<(usize, Vec<u8>)>,
-    /// The numbers of messages in segments that their senders have given up.
+    /// The numbers of messages in segments that their senders gave up.
     pub given_up: Vec<u32>,
     /// Whether deliveries are checked against the oracle.
     pub checked: bool,
-    /// How often each peer has failed.
+    /// How many times each peer has failed.
     pub(super) failures: BTreeMap<usize, u32>,
 }
 
@@ -51,7 +51,7 @@ impl PrivatePipes for Pipes {
         let mut oracle = self.oracle.borrow_mut();
         for train in delivery.cdus() {
             let Ok(train) = train else { break };
-            // A segment that says that the message was given up has no bytes.
+            // The segment that reports that the message was given up has no bytes.
             if let Some(segment) = train.segment()
                 && segment.segment() == u32::MAX
             {
@@ -113,7 +113,7 @@ pub type TestEngine = Engine<'static, Port, HeapMemory, Policy>;
 pub struct Outgoing {
     pub tag: StreamTag,
     pub(super) source: u16,
-    /// How often the peer had failed when it began.
+    /// How many times the peer had failed when it began.
     pub(super) failures: u32,
 }
 
@@ -122,11 +122,11 @@ pub struct Host {
     pub pipes: Pipes,
     /// Short messages to send, one lane per link.
     pub outbox: Outbox<'static>,
-    /// Open blocks by destination and urgency, with their content.
+    /// Open blocks by destination and urgency, with their contents.
     pub open: BTreeMap<(usize, bool), (OpenBlock, Vec<(Flow, Vec<u8>)>)>,
     pub held: Vec<(Delivery, u64)>,
     pub streams: BTreeMap<u16, Outgoing>,
-    /// Streams that are over but whose relay has not said yet that it has room for them.
+    /// Streams that are over, but whose relay has not reported yet whether it has room for them.
     pub closing: Vec<StreamTag>,
     pub barrier: Option<u32>,
     pub barriers: u32,
@@ -135,7 +135,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Private pipes take `capacity` deliveries.
+    /// Creates a host whose private pipes take `capacity` deliveries.
     pub(super) fn new(me: usize, engine: TestEngine, capacity: usize, oracle: &Rc<RefCell<Oracle>>) -> Self {
         let outbox = super::outbox(engine.config());
         let pipes = Pipes {
@@ -156,7 +156,7 @@ impl Host {
         Self { engine, pipes, outbox, open, held, streams, closing, barrier, barriers: 0, quiet, quiets: 0 }
     }
 
-    /// Polls the engine, and sends what is due; returns how much was done.
+    /// Polls the engine and sends whatever is due. Returns the amount of work done.
     pub(super) fn poll(&mut self, now: Time) -> u32 {
         let worked = self.engine.poll(now, &mut self.pipes).worked;
         let due = match (std::mem::take(&mut self.pipes.flush_wanted), worked) {

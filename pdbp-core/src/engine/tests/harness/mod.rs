@@ -1,8 +1,8 @@
-//! A cluster of engines on an in-memory network, driven by operations and checked against an oracle. The property tests use it, and
-//! by path the fuzz target `engine`; so it names everything through the crate's public interface.
+//! A cluster of engines on an in-memory network, driven by operations and checked against an oracle. The property tests use it,
+//! and so does the fuzz target `engine`, which includes it by path; so it names everything through the crate's public interface.
 //!
-//! Everything is deterministic: nodes are polled when an operation says so, and the network does what operations have told it (hold
-//! back, refuse as busy, flip a byte, inject blocks that nobody sent).
+//! Everything is deterministic. Nodes are polled when an operation requests it, and the network does what operations tell it to
+//! (hold back, refuse as busy, flip a byte, inject blocks that nobody sent).
 #![allow(
     dead_code,
     missing_docs,

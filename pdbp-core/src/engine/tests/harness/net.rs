@@ -21,7 +21,7 @@ use super::{BODY, Setup, node};
 pub enum Links {
     InPlace,
     Posted,
-    /// Two hosts, one with the even-numbered nodes and one with the odd-numbered: in place within each, posted between them.
+    /// Two hosts, one with the even-numbered nodes and one with the odd-numbered: in place within each host, posted between them.
     Mixed,
 }
 
@@ -38,17 +38,17 @@ impl Links {
 enum InFlight {
     /// A sender's block, read in place.
     Lent(BlockId, NonNull<u8>, u32),
-    /// Bytes in flight to a posted block, with the sender's block if that is not complete before they arrive; or bytes that nobody
-    /// sent.
+    /// Bytes in flight to a posted block, with the sender's block unless that is complete before they arrive; or bytes that
+    /// nobody sent.
     Bytes(Vec<u8>, Option<SealedBlock>),
 }
 
 #[derive(Default)]
 pub struct Link {
     flight: VecDeque<InFlight>,
-    /// Blocks of the sender that are coming back to it.
+    /// Blocks on their way back to the sender.
     back: VecDeque<SealedBlock>,
-    /// In place: the sender's next look is for the receiver's blocks only, as after one that has found such a block.
+    /// In place: the sender's next poll checks for the receiver's blocks only, as after one that has found such a block.
     skips_back: bool,
     /// In place: the sender's blocks held by the receiver.
     lent: BTreeMap<u32, SealedBlock>,
@@ -58,15 +58,16 @@ pub struct Link {
     foreign: BTreeMap<u32, Vec<u8>>,
     /// Nothing moves while the gate is closed.
     pub closed: bool,
-    /// How often blocks to send and to receive into are refused from now on.
+    /// How many more times blocks to send and to receive into are refused.
     pub busy: u32,
-    /// Flips a byte of the next data block: offset and bits.
+    /// Flips a byte of the next data block: the offset, and the bits.
     pub flip: Option<(u16, u8)>,
     /// Number of blocks whose bytes changed.
     pub flipped: u32,
-    /// In place: what the receiver reads instead of blocks with a flipped byte. Kept to the end, since it may read for that long.
+    /// In place: what the receiver reads instead of blocks with a flipped byte. Kept to the end, since the receiver may read it
+    /// until then.
     altered: Vec<Vec<u64>>,
-    /// How many control blocks become unreadable in flight, after how many that do not.
+    /// How many control blocks become unreadable in flight, and how many readable ones come first.
     pub garbled: u32,
     pub spared: u32,
     failed: bool,
@@ -76,7 +77,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A copy of a block, with a byte flipped.
+    /// A copy of a block with one byte flipped.
     fn altered(&mut self, block: &[u8], at: usize, bits: u8) -> NonNull<u8> {
         let mut bytes = block.to_vec();
         bytes[at] ^= bits;
@@ -109,7 +110,7 @@ impl Link {
         self.lent.len() + self.back.len() + self.flight.iter().filter(waits).count()
     }
 
-    /// Nothing of the sender's blocks arrives any more: they are being returned.
+    /// Returns the sender's blocks; none of them arrives any more.
     fn recall(&mut self) {
         for carried in self.flight.drain(..) {
             if let InFlight::Bytes(_, Some(block)) = carried {
@@ -124,15 +125,15 @@ pub struct Net {
     pub trusted: bool,
     nodes: usize,
     pub capacity: usize,
-    /// [from][to].
+    /// Indexed by [from][to].
     pub links: Vec<Vec<Link>>,
     ready: Vec<VecDeque<Completion<Infallible>>>,
     memories: Vec<MemoryKeeper>,
     numbered: u32,
     dead: Vec<bool>,
-    /// Links that engines have ended; they come up again by themselves.
+    /// Links that engines have ended; they come up again on their own.
     pub ended: Vec<(usize, usize)>,
-    /// Places are vacant at the start; those that engines have given up, by the engine that said so.
+    /// Whether places are vacant at the start; and the places that have been given up, by the engine that did so.
     open: bool,
     pub vacated: Vec<(usize, usize)>,
 }
@@ -161,7 +162,7 @@ impl Net {
         BlockHeader::read(bytes).is_ok_and(|h| h.class() != BlockClass::Control)
     }
 
-    /// A block that looks like one of the peer, with something wrong.
+    /// Returns a block that looks like one of the peer, with something wrong.
     pub fn forge(&self, from: usize, to: usize, seed: u16) -> Vec<u8> {
         let mut state = u64::from(seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut random = move || {
@@ -193,19 +194,19 @@ impl Net {
         bytes
     }
 
-    /// A block that nobody sent.
+    /// Injects a block that nobody sent.
     pub fn inject(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
         if from != to && !self.links[from][to].failed {
             self.links[from][to].flight.push_back(InFlight::Bytes(bytes, None));
         }
     }
 
-    /// Blocks that node `at` has posted for peer `from`, not filled yet.
+    /// Number of blocks that node `at` has posted for peer `from` and that have not been filled yet.
     pub fn posted(&self, at: usize, from: usize) -> u32 {
         self.links[from][at].posted.len() as u32
     }
 
-    /// Node `dead` is gone: the others get their blocks back.
+    /// Removes node `dead`: the others get their blocks back.
     pub fn kill(&mut self, dead: usize) {
         self.dead[dead] = true;
         for other in (0..self.nodes).filter(|o| *o != dead) {
@@ -220,7 +221,7 @@ impl Net {
             ready.extend(lent.map(|block| Completion::Failed { peer, block }));
             let gone = std::mem::replace(&mut self.links[dead][other], into);
             self.links[dead][other].failed = true;
-            // What the survivor still reads of injected blocks stays where it is.
+            // Injected blocks that the survivor is still reading stay where they are.
             self.links[dead][other].foreign = gone.foreign;
             self.links[dead][other].altered = gone.altered;
             self.links[dead][other].lender = gone.lender;
@@ -238,13 +239,13 @@ impl Net {
         }
     }
 
-    /// Whether the link between two nodes is up and can be cut: only if all links are posted, since readers of a block in place
-    /// must be done before its owner has it back.
+    /// Whether the link between two nodes is up and can be cut. Only possible if all links are posted, since readers of a block
+    /// in place must be done before its owner has it back.
     pub fn is_up(&self, a: usize, b: usize) -> bool {
         a != b && self.kinds == Links::Posted && !self.links[a][b].failed && !self.links[b][a].failed
     }
 
-    /// Whether the link between two live nodes was cut, and both have noticed.
+    /// Whether the link between two live nodes was cut and both have noticed.
     pub fn is_cut(&self, a: usize, b: usize) -> bool {
         let is_end = |done: &Completion<Infallible>, of: usize| matches!(done, Completion::PeerFailed { peer, .. } if peer.index() == of);
         let knows = |at: usize, of: usize| !self.ready[at].iter().any(|done| is_end(done, of));
@@ -252,7 +253,7 @@ impl Net {
         lives && knows(a, b) && knows(b, a) && self.links[a][b].failed && self.links[b][a].failed
     }
 
-    /// Blocks that a node has posted and that are coming back to it unused.
+    /// Number of blocks that a node has posted and that are coming back to it unused.
     pub fn unused(&self, at: usize) -> u32 {
         let unused = |done: &&Completion<Infallible>| matches!(done, Completion::Unused { .. });
         self.ready[at].iter().filter(unused).count() as u32
@@ -278,12 +279,12 @@ impl Net {
         self.links[from][to].session
     }
 
-    /// Blocks sent in the session of a link: the number of the next.
+    /// Number of blocks sent in the session of a link, which is the number of the next one.
     pub fn sent(&self, from: usize, to: usize) -> u64 {
         self.links[from][to].sent
     }
 
-    /// The link is up again.
+    /// Restores the link.
     pub fn mend(&mut self, a: usize, b: usize) {
         for (me, peer) in [(a, b), (b, a)] {
             let link = &mut self.links[me][peer];
@@ -315,8 +316,8 @@ impl Net {
             let Some(carried) = link.flight.pop_front() else { continue };
             let block = match carried {
                 InFlight::Lent(id, base, length) => {
-                    // SAFETY: a block of the sender, whose token `lent` holds until it is given back; its memory lives as long as
-                    // the network, or forever if an engine leaks that.
+                    // SAFETY: this is a block of the sender, whose token `lent` holds until it is given back; its memory lives as
+                    // long as the network, or forever if an engine leaks it.
                     unsafe { link.lender.lend(id, base, length) }
                 }
                 InFlight::Bytes(bytes, sent) if arrival == Arrival::Posted => {
@@ -333,7 +334,7 @@ impl Net {
                     let base = NonNull::from(&mut bytes[..]).cast();
                     link.foreign.insert(number, bytes);
                     let id = BlockId { segment: node(peer), index: 0x8000_0000 + number };
-                    // SAFETY: the bytes stay in `foreign` until the block is given back. (Alignment of 1 is all that is used.)
+                    // SAFETY: the bytes stay in `foreign` until the block is given back. (Only an alignment of 1 is used.)
                     unsafe { link.lender.lend(id, base, length) }
                 }
             };
@@ -422,7 +423,7 @@ impl Transport for Port {
                         let at = usize::from(at) % bytes.len();
                         bytes[at] ^= bits;
                     }
-                    // As MPI does with short ones: bytes with room leave at once, others once there is room.
+                    // Like MPI with short messages: bytes that have room leave at once, others once there is room.
                     let leaves = link.flight.len() < link.posted.len();
                     let (waits, complete) = if leaves { (None, Some(block)) } else { (Some(block), None) };
                     link.flight.push_back(InFlight::Bytes(bytes, waits));

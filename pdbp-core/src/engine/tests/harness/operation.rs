@@ -106,7 +106,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Any four bytes are an operation. The first selects which; rare ones have few values.
+    /// Any four bytes are an operation. The first selects its kind; rare kinds have few values.
     pub fn decode([kind, a, b, c]: [u8; 4], nodes: usize) -> Self {
         let n = |x: u8| usize::from(x) % nodes;
         let (node, to) = (n(a), n(a >> 4));
@@ -142,7 +142,7 @@ impl Operation {
         }
     }
 
-    /// Whether it can lose what was sent, or makes counters report errors.
+    /// Whether it can lose messages, or makes counters report errors.
     pub fn is_hostile(&self) -> bool {
         matches!(
             self,

@@ -5,22 +5,22 @@ use std::vec::Vec;
 
 use pdbp_core::id::StreamNo;
 
-/// The parts, urgency and route (command number) between which messages are ordered.
+/// The parts, the urgency and the route (command number) within which messages are ordered.
 pub(super) type Flow = (u32, u32, bool, u16);
 
 #[derive(Default)]
 pub struct Oracle {
     expected: BTreeMap<Flow, VecDeque<(u64, Vec<u8>)>>,
-    /// By source node and number: destination node and segments.
+    /// By source node and number: the destination node and the segments.
     pub(super) streams: BTreeMap<(usize, u32), (usize, VecDeque<(u64, u32, bool, Vec<u8>)>)>,
     pub serial: u64,
-    /// Bytes may change in flight: what does not arrive is skipped.
+    /// Bytes may change in flight: messages that do not arrive are skipped.
     pub lossy: bool,
     /// Control blocks may be unreadable, which loses nothing.
     pub garbled: bool,
-    /// Pairs of nodes whose link has failed: some of what they send to each other may not arrive.
+    /// Pairs of nodes whose link has failed: some messages between them may not arrive.
     doubtful: BTreeSet<(usize, usize)>,
-    /// Nodes whose messages nobody waits for.
+    /// Nodes whose messages are not expected.
     pub(super) dead: Vec<usize>,
     pub delivered: u64,
     /// Streams for which a relay had no room.
@@ -38,7 +38,7 @@ impl Oracle {
         self.expected.entry(flow).or_default().push_back((self.serial, data));
     }
 
-    /// The link between two nodes has failed, as seen by one of them.
+    /// Notes that the link between two nodes has failed, as seen by one of them.
     pub fn doubt(&mut self, a: usize, b: usize) {
         self.doubtful.insert((a.min(b), a.max(b)));
     }
@@ -47,7 +47,7 @@ impl Oracle {
         self.lossy || self.doubtful.contains(&(a.min(b), a.max(b)))
     }
 
-    /// Whether all links have held.
+    /// Whether no link has failed.
     pub(super) fn is_sure(&self) -> bool {
         !self.lossy && self.doubtful.is_empty()
     }
@@ -99,14 +99,14 @@ impl Oracle {
         assert_eq!((expected, is_last, &bytes[..]), (segment, last, data), "stream {number:?} from {from}");
     }
 
-    /// A relay has stopped a stream: nobody waits for the rest of it.
+    /// Notes that a relay has stopped a stream: the rest of it is not expected.
     pub(super) fn stop(&mut self, from: usize, number: StreamNo) {
         self.streams.remove(&(from, number.0));
         self.given_up.insert((from, number.0));
         self.stopped += 1;
     }
 
-    /// The oldest undelivered message, among those between these nodes that must be delivered.
+    /// The oldest undelivered message among those between these nodes that must be delivered.
     pub fn oldest(&self, of: impl Fn(usize) -> bool) -> Option<u64> {
         let sure = |a: usize, b: usize| of(a) && of(b) && !self.doubts(a, b);
         let messages = self.expected.iter().filter(|(l, _)| sure((l.0 >> 16) as usize, (l.1 >> 16) as usize));

@@ -27,7 +27,7 @@ pub enum Policy {
     Adaptive,
     /// Gives everything back.
     Miser,
-    /// Wants more than there is.
+    /// Wants more than exists.
     Glutton,
 }
 
@@ -41,7 +41,7 @@ impl SpacePolicy for Policy {
         }
     }
     fn at_stall(&self, row: &RowSpace, free: u32) -> Growth {
-        // Those without room ask again and again; see `SpacePolicy::at_stall`.
+        // Rows without room would ask over and over; see `SpacePolicy::at_stall`.
         assert!(row.side() != Side::Send || row.virtual_space() > 0, "a full row of SM cannot grow");
         if let Self::Adaptive = self { Adaptive::DEFAULT.at_stall(row, free) } else { Growth::Keep }
     }
@@ -77,20 +77,20 @@ pub struct Setup {
     pub initial: u32,
     /// Blocks beyond what is needed.
     pub extra: u32,
-    /// Blocks set aside for control messages; a node with more links has one for each.
+    /// Blocks reserved for control messages; a node with more links has one for each.
     pub control: u32,
-    /// Free blocks that short messages are copied to, at most.
+    /// Maximum number of free blocks to which short messages are copied.
     pub copies: u16,
-    /// Blocks under way on one link, 3 at least.
+    /// Maximum number of blocks in flight on one link, at least 3.
     pub capacity: usize,
-    /// Deliveries that a private pipe takes.
+    /// Number of deliveries that a private pipe takes.
     pub pipe: usize,
     /// Stream pipes of a node, and circuits of a link.
     pub streams: u16,
     pub body: usize,
     /// Rows of PTA.
     pub parts: usize,
-    /// Nanoseconds of a lease; 0: there are none.
+    /// Nanoseconds of a lease; 0 for no leases.
     pub lease: u64,
     /// The node that is admitted by the others, which start together.
     pub joining: Option<usize>,
@@ -156,7 +156,7 @@ impl Setup {
     fn masters(&self) -> u16 {
         match self.routing {
             _ if self.open => self.voters,
-            // The fewer nodes have links to all, the more is relayed.
+            // The fewer nodes have links to all, the more messages are relayed.
             Routing::Grid => 1,
             Routing::Direct => self.nodes.min(2) as u16,
         }
@@ -206,7 +206,7 @@ impl Setup {
         if odd == Some(Setting::Log) { storage.with_log(Storage::LOG + 1) } else { storage }
     }
 
-    /// Engines that have not met yet.
+    /// Creates engines that have not met yet.
     pub fn start(&self) -> Cluster {
         let memories: Vec<_> = (0..self.nodes)
             .map(|i| HeapMemory::new(stride(self.body) * self.blocks(i) as usize).unwrap())
@@ -230,7 +230,7 @@ impl Setup {
         }
     }
 
-    /// A cluster whose parts are registered everywhere and have their private pipes.
+    /// Creates a cluster whose parts are registered everywhere and have their private pipes.
     pub fn ready(&self) -> Cluster {
         self.start().ready()
     }

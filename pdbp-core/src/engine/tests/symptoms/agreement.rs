@@ -1,4 +1,4 @@
-//! Barriers, quiescence, and the control messages beneath them.
+//! Barriers, quiescence, and the control messages that they use.
 
 use std::vec::Vec;
 
@@ -57,8 +57,8 @@ fn quiet_waits_for_what_a_full_pipe_holds_up_and_for_open_blocks() {
     }
 }
 
-/// One wave can find as many blocks delivered as sent while a message is in flight: node 1 counts, then sends to node 2, which
-/// counts it as delivered, and the sum hides node 2's own message that is held up.
+/// One wave can count as many blocks delivered as sent while a message is in flight: node 1 counts, then sends to node 2, which
+/// counts that message as delivered, and the sum hides node 2's own message that is held up.
 #[test]
 fn quiet_is_not_told_by_counts_that_agree_by_chance() {
     for links in ALL {
@@ -92,13 +92,13 @@ fn quiet_is_not_told_by_counts_that_agree_by_chance() {
 fn quiet_comes_though_a_node_is_asked_for_its_counts_when_its_lease_has_run_out() {
     for links in ALL {
         let mut c = Setup { nodes: 3, lease: 40_000, ..setup(links) }.ready();
-        // So that only the request is in flight when the others follow in one block.
+        // So that only the request is in flight, and the others follow in one block.
         rounds(&mut c, 6);
         c.apply(Operation::Gate { from: 0, to: 2, closed: true });
         let asked = c.host(1).engine.ask_quiescence();
         c.run(1000, |c| c.hosts[2].as_ref().is_some_and(|host| host.engine.master().is_none()));
         assert!(!c.host(0).engine.has_failed(node(2)) && !c.host(1).engine.is_quiescent(asked));
-        // A message that it cannot use does not count as one from a wrong sender.
+        // A message that the node cannot use does not count as one from a wrong sender.
         let Host { engine, pipes, .. } = c.host(2);
         engine.handle_control(crate::routing::LinkId::from_index(0), Control::Quiet { number: 0 }, pipes);
         assert_eq!(engine.counters().misdirected, 0);

@@ -1,10 +1,10 @@
-//! Short messages of their own blocks, to parts that read late.
+//! Short messages that each have a block of their own, to parts that read late.
 
 use super::super::harness::{Links, Operation, Policy, Setup, node};
 use super::{ALL, BOTH, delivered, push, rounds, setup, ship};
 use crate::OpenError;
 
-/// With room for some forty copies, of which five have room in a block.
+/// Room for some forty copies, five of which fit a block.
 fn roomy(links: Links) -> Setup {
     Setup { copies: 8, extra: 40, ..setup(links) }
 }
@@ -44,7 +44,7 @@ fn parts_of_one_node_do_not_stop_each_other() {
     c.close();
 }
 
-/// Memory is bounded: then a reader stops its sender.
+/// Memory is bounded: once it is used up, a reader stops its sender.
 #[test]
 fn without_room_for_copies_a_reader_stops_its_sender() {
     for links in BOTH {
@@ -109,7 +109,7 @@ fn long_messages_and_those_of_a_row_that_grows_are_read_in_place() {
     c.close();
 }
 
-/// Commands go ahead of messages, whatever was copied.
+/// Commands overtake messages, regardless of what was copied.
 #[test]
 fn commands_are_copied_like_messages() {
     for links in BOTH {

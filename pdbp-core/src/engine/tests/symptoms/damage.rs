@@ -8,7 +8,7 @@ use crate::Event;
 use crate::cdu::{BlockHeader, Malformed};
 use crate::engine::Checksum;
 
-/// The last block of a link is changed in flight: no later block shows the gap, and nothing else would make the sender speak.
+/// The last block of a link is changed in flight: no later block shows the gap, and nothing else would make the sender send.
 #[test]
 fn credit_of_an_unreadable_last_block_comes_back() {
     for links in BOTH {
@@ -48,7 +48,7 @@ fn forged(sequence: u64, data: u32) -> Vec<u8> {
     bytes
 }
 
-/// A block that was on a link when it failed arrives over the next, where the peer has sent as many blocks as before.
+/// A block that was on a link when it failed arrives over the next link, on which the peer has sent as many blocks as before.
 #[test]
 fn a_block_of_an_old_session_is_not_taken_for_one_of_the_new() {
     let mut c = setup(Links::Posted).ready();

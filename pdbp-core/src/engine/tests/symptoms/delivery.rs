@@ -1,4 +1,4 @@
-//! What arrives where: sets, streams, commands, messages for nobody.
+//! What arrives where: sets, streams, commands, messages without a destination.
 
 use std::vec::Vec;
 
@@ -20,7 +20,7 @@ fn a_full_private_pipe_blocks_only_its_row() {
         }
         rounds(&mut c, 4);
         assert_eq!(c.host(1).engine.recv_row(node(0)).unwrap().waiting, 1);
-        // A message for the other part, from another node: another row.
+        // A message for the other part from another node, so in another row.
         c.apply(Operation::Push {
             node: 2,
             source: 0,
@@ -119,7 +119,7 @@ fn a_stream_pipe_used_again_before_the_last_segment_breaks_the_first_stream_alou
     let mut c = setup(Links::InPlace).ready();
     c.host(1).pipes.checked = false;
     let (group, first) = c.host(0).engine.open_stream(part(0, 0), node(1)).unwrap();
-    // No engine gives a pipe to another stream before that; this writer does as it likes.
+    // No engine gives a pipe to another stream before that; this writer ignores the rule.
     for number in 0..2 {
         let engine = &mut c.host(0).engine;
         let mut block = engine.open(node(1)).unwrap();
@@ -136,7 +136,7 @@ fn a_stream_pipe_used_again_before_the_last_segment_breaks_the_first_stream_alou
     c.settle_unchecked();
 }
 
-/// Its writer had no block to say so, and its reader waited for the next stream of the same pipe.
+/// The writer had no block with which to report it, and the reader waited for the next stream of the same pipe.
 #[test]
 fn the_reader_of_a_stream_that_is_given_up_is_told_also_where_there_was_no_block_for_it() {
     for (links, to) in [(Links::InPlace, 1), (Links::Posted, 1), (Links::Posted, 0)] {

@@ -24,7 +24,7 @@ fn quiet_comes_also_after_a_node_has_failed_with_messages_on_the_way() {
     }
 }
 
-/// A barrier that it had arrived at completes; at the next one all know whom they wait for in vain.
+/// A barrier at which it had arrived completes; at the next one, all nodes know which one they are waiting for in vain.
 #[test]
 fn who_waits_at_a_barrier_knows_which_node_has_failed_before_it() {
     for links in ALL {
@@ -76,7 +76,7 @@ fn a_failed_peer_is_reported_with_what_it_did_not_get() {
         assert!(events[0].0 == node(1) && lost.contains(&events[0].1), "{events:?}");
         assert_eq!(c.host(0).engine.open(node(1)).unwrap_err(), OpenError::PeerFailed(node(1)));
         assert!(c.host(0).engine.nodes().any(|n| n.id == node(1) && n.failed));
-        // The returned messages are this part's; its blocks are free once they have been read.
+        // The returned messages belong to this part; its blocks are free once they have been read.
         assert_eq!(c.host(0).pipes.returned.len() as u64, events[0].1);
         assert!(c.host(0).pipes.returned.iter().all(|(to, data)| *to == 1 && data.len() == 9));
         let doubtful = c.host(0).engine.send_row(node(1)).unwrap().in_doubt;
@@ -93,7 +93,7 @@ fn a_failed_peer_is_reported_with_what_it_did_not_get() {
     }
 }
 
-/// A host that ends takes back what has not left; what has left arrives, and so does what is sent afterwards.
+/// A host that ends takes back messages that have not left. Those that have left arrive, and so do those sent afterwards.
 #[test]
 fn what_waits_in_a_row_is_taken_back_and_nothing_else() {
     for links in BOTH {
@@ -117,7 +117,7 @@ fn what_waits_in_a_row_is_taken_back_and_nothing_else() {
     }
 }
 
-/// Segments that had arrived and were waiting for a private pipe created the mapping tuple anew after it had been removed.
+/// Segments that had arrived and were waiting for a private pipe recreated the mapping tuple after it had been removed.
 #[test]
 fn a_stream_of_a_failed_node_ends_after_its_segments_that_had_arrived() {
     for links in BOTH {
@@ -178,17 +178,17 @@ fn a_stream_ends_though_its_link_is_up_again_before_its_segments_are_read() {
     c.settle();
 }
 
-/// A newly admitted node accepts what a peer sends before it has heard that it may send there itself.
+/// A newly admitted node accepts data from a peer before it has heard that it may send there itself.
 #[test]
 fn a_stream_ends_when_its_link_fails_before_its_reader_may_send_by_it() {
     let mut c = Setup { nodes: 3, joining: Some(2), ..setup(Links::Posted) }.start();
-    // What node 1 tells node 2 waits, except for one block: that of the stream.
+    // Node 1's messages to node 2 wait, except for one block: that of the stream.
     c.apply(Operation::Busy { from: 1, to: 2, times: u32::MAX });
     let mut c = c.ready();
     c.oracle.borrow_mut().lossy = true;
     assert!(c.host(2).engine.has_failed(node(1)) && !c.host(1).engine.has_failed(node(2)));
     c.apply(Operation::Busy { from: 1, to: 2, times: 0 });
-    // They find that their settings agree, and node 1 gets credit, but cannot say yet that node 2 is a member.
+    // They find that their settings agree, and node 1 gets credit, but they cannot report yet that node 2 is a member.
     for (node, capacity) in [(1, 1), (2, 64), (2, 64)] {
         c.net.borrow_mut().capacity = capacity;
         c.poll(node);
@@ -210,7 +210,7 @@ fn a_stream_ends_when_its_link_fails_before_its_reader_may_send_by_it() {
     c.settle();
 }
 
-/// A node that had lost the link to them before did not hear of it, and waited for a quorum forever.
+/// A node that had lost its links to them earlier did not hear of it, and waited for a quorum forever.
 #[test]
 fn a_node_decides_alone_though_the_others_ended_while_their_links_were_down() {
     let mut c = Setup { nodes: 3, ..setup(Links::Posted) }.ready();
@@ -255,7 +255,7 @@ fn what_came_back_and_is_not_read_is_counted() {
     c.settle();
 }
 
-/// Messages that were on the link when it failed come back; what is sent after it is up again arrives, however often that happens,
+/// Messages that were on the link when it failed come back; those sent after it is up again arrive, however often that happens,
 /// even if readers and writers keep earlier blocks.
 #[test]
 fn a_link_that_is_up_again_carries_messages_and_has_all_its_credit() {
@@ -292,7 +292,7 @@ fn a_link_that_is_up_again_carries_messages_and_has_all_its_credit() {
         for i in [0, 1] {
             c.read(i, 0, usize::MAX, false);
         }
-        // As many as the window has room for, repeatedly, while the earlier ones are kept.
+        // As many as fit the window, repeatedly, while the earlier ones are kept.
         for _ in 0..3 * c.setup.initial {
             let before = delivered(&c);
             ship(&mut c, 0, 1);
@@ -319,7 +319,7 @@ fn a_link_that_is_up_again_carries_messages_and_has_all_its_credit() {
     c.settle();
 }
 
-/// Its reader has lost it, although what is sent now arrives.
+/// Its reader has lost the stream, although segments sent now do arrive.
 #[test]
 fn a_writer_learns_that_its_link_failed_between_two_segments() {
     let mut c = setup(Links::Posted).ready();
@@ -343,7 +343,7 @@ fn a_writer_learns_that_its_link_failed_between_two_segments() {
     c.settle();
 }
 
-/// Its own row grew by the blocks that the links had posted; they could not post any when they were up again.
+/// Its own row grew by the blocks that the links had posted, so they could not post any when they were up again.
 #[test]
 fn a_node_whose_links_fail_before_it_is_let_in_keeps_room_for_them() {
     let setup = Setup { nodes: 3, joining: Some(2), extra: 0, row: 32, ..setup(Links::Posted) };

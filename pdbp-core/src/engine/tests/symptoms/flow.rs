@@ -71,8 +71,8 @@ fn a_reader_that_keeps_blocks_is_told_of_and_gets_all_its_credit() {
     c.settle();
 }
 
-/// A row that was shrunk while blocks were in flight has more elements in use than real. Blocks for control messages must be posted
-/// nevertheless.
+/// A row that was shrunk while blocks were in flight has more elements in use than real ones. Blocks for control messages must
+/// still be posted.
 #[test]
 fn control_gets_through_to_a_reader_that_keeps_more_blocks_than_its_row_has() {
     let base = setup(Links::Posted);
@@ -97,7 +97,7 @@ fn control_gets_through_to_a_reader_that_keeps_more_blocks_than_its_row_has() {
     c.settle();
 }
 
-/// A row that was shrunk to nothing could never hear of a block again.
+/// A row that was shrunk to nothing could never learn of a block again.
 #[test]
 fn no_row_is_shrunk_to_nothing() {
     for links in BOTH {
@@ -117,7 +117,7 @@ fn no_row_is_shrunk_to_nothing() {
     }
 }
 
-/// A policy may answer anything; rows and pool keep their bounds.
+/// A policy may return anything; rows and pool keep their bounds.
 #[test]
 fn a_policy_that_asks_for_everything_gets_what_there_is() {
     for links in BOTH {
@@ -153,7 +153,7 @@ fn idle_rows_help_one_that_starves() {
     c.settle();
 }
 
-/// Node 0 of four, with 17 of credit and 4 in each row; what its rows have of it.
+/// Node 0 of four, with a credit of 17 and 4 in each row. Also returns a function for the credit that its rows have.
 fn short_of_credit() -> (Cluster, impl Fn(&mut Cluster) -> [u32; 3]) {
     let setup = Setup {
         policy: Policy::Adaptive,
@@ -167,7 +167,7 @@ fn short_of_credit() -> (Cluster, impl Fn(&mut Cluster) -> [u32; 3]) {
     let granted =
         |c: &mut Cluster| [1, 2, 3].map(|peer| c.host(0).engine.recv_row(node(peer)).unwrap().space.real());
     assert_eq!((c.host(0).engine.space.credit, granted(&mut c)), (7, [4, 4, 4]));
-    // As with 17 blocks.
+    // As if the node had 17 blocks.
     let engine = &mut c.host(0).engine;
     engine.space.credit = 5;
     for link in engine.links.iter_mut() {
@@ -205,7 +205,7 @@ fn credit_is_collected_from_an_idle_row_when_none_is_left() {
     assert_eq!(delivered(&c), 12 - 3, "but the elements kept for commands, and one that came last");
     let told = c.host(3).engine.links.to(node(0)).unwrap().numbers.window;
     assert_eq!(told, 3, "its peer knows");
-    // It regains what it gave when it needs it and the others have not needed it for an interval.
+    // It regains what it gave up when it needs that, provided that the others have not needed it for an interval.
     c.settle();
     for _ in 0..2 {
         c.now = c.now.after(20_000);
@@ -219,7 +219,7 @@ fn credit_is_collected_from_an_idle_row_when_none_is_left() {
     c.settle();
 }
 
-/// A look after one that found a block of the peer may be for such blocks only.
+/// After a poll that found a block from the peer, the next one may check for such blocks only.
 #[test]
 fn a_poll_that_ended_with_an_arrival_is_followed_by_one_that_sees_what_has_come_back() {
     let base = setup(Links::InPlace);
@@ -227,7 +227,7 @@ fn a_poll_that_ended_with_an_arrival_is_followed_by_one_that_sees_what_has_come_
     (0..2).for_each(|_| ship(&mut c, 0, 1));
     rounds(&mut c, 1);
     c.read(1, 0, 1, false);
-    // With the block that comes back, as many as a poll takes.
+    // Together with the block that comes back, as many as one poll takes.
     (0..63).for_each(|_| ship(&mut c, 1, 0));
     assert_eq!(c.poll(0), 64);
     c.read(1, 0, 1, false);

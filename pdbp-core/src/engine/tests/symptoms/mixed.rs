@@ -11,7 +11,7 @@ fn mixed(nodes: usize) -> Setup {
     Setup { nodes, ..setup(Links::Mixed) }
 }
 
-/// Receive space, as the peer was granted it.
+/// Receive space, as granted to the peer.
 fn granted(c: &mut Cluster, at: usize, from: usize) -> u32 {
     c.host(at).engine.recv_row(node(from)).unwrap().space.real()
 }
@@ -31,7 +31,7 @@ fn start(setup: &Setup, at: usize, blocks: usize) -> Option<ConfigError> {
 #[test]
 fn a_node_needs_blocks_to_post_for_the_peers_on_other_hosts_only() {
     let setup = Setup { extra: 0, ..mixed(5) };
-    // Five rows of two blocks to send, four for control, and per peer on the other host two to receive into and two to spare.
+    // Five rows of two blocks to send, four for control, and per peer on the other host two to receive into and two spare ones.
     for (at, need) in [(0, 10 + 4 + 2 * 4), (1, 10 + 4 + 3 * 4)] {
         assert_eq!(start(&setup, at, need as usize), None);
         let error = start(&setup, at, need as usize - 1);
@@ -62,7 +62,7 @@ fn space_for_blocks_read_in_place_takes_no_blocks_from_those_that_are_posted() {
     assert!(near >= 8, "{near}");
     assert_eq!((c.host(0).engine.free_blocks(), posted(&c, 0, 1)), (free, 4));
     assert_eq!(c.host(0).engine.space.credit, credit - (near - 2));
-    // And the other way round.
+    // And in the other direction.
     for _ in 0..10 {
         ship(&mut c, 1, 0);
         rounds(&mut c, 3);
@@ -95,7 +95,7 @@ fn idle_posted_rows_keep_their_space_when_a_row_in_place_needs_credit() {
     c.settle();
 }
 
-/// Peers of both kinds fail while the node reads blocks of both, and a third goes on.
+/// Peers of both kinds fail while the node is reading blocks of both, and a third carries on.
 #[test]
 fn all_blocks_and_credit_come_back_when_peers_of_both_kinds_fail() {
     for order in [[1, 2], [2, 1]] {
@@ -131,7 +131,7 @@ fn all_blocks_and_credit_come_back_when_peers_of_both_kinds_fail() {
         assert!(c.host(0).engine.is_quiescent(asked[0]) && c.host(3).engine.is_quiescent(asked[1]));
         let engine = &c.hosts[0].as_ref().unwrap().engine;
         assert_eq!(engine.space.credit, c.setup.blocks(0), "no peer is left on this host");
-        // Rows of two blocks to itself and to node 3; for node 3 two to receive into and two to spare.
+        // Rows of two blocks to itself and to node 3; for node 3, two to receive into and two spare ones.
         assert_eq!(engine.free_blocks(), c.setup.blocks(0) - c.setup.control - 4 - 4);
     }
 }

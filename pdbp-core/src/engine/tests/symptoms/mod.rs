@@ -1,4 +1,4 @@
-//! One test per behaviour that a user can see, and one per bug that was found, named for its symptom.
+//! One test per behaviour visible to users, and one per bug found, named for its symptom.
 
 mod agreement;
 mod copies;

@@ -6,7 +6,7 @@ use crate::engine::{LocalPart, RegisterError};
 use crate::id::PartId;
 use crate::tables::PartKind;
 
-/// A part without a name, when the node may have one.
+/// Returns a part without a name, once the node may have one.
 fn attach(c: &mut Cluster, i: usize) -> PartId {
     tried(c, i).unwrap()
 }
@@ -34,7 +34,7 @@ fn parts_without_a_name_need_one_row_of_a_node_and_no_agreement_for_each() {
     let (parts, all) = (c.host(0).engine.parts().count(), rows(&c));
     c.host(1).engine.free(first).unwrap();
     assert_eq!(c.host(1).engine.local_part(first.local()), LocalPart::Free, "at once");
-    // Without a poll in between, so that no other node can have heard of it.
+    // Without a poll in between, so no other node can have heard of it.
     for _ in 0..100 {
         let engine = &mut c.host(1).engine;
         let id = engine.attach().unwrap();
@@ -85,7 +85,7 @@ fn beyond_its_numbers_a_node_registers_parts_while_one_without_a_name_stays() {
     assert!(matches!(engine.register("named", PartKind::Cpu), Err(RegisterError::Full(_))));
 }
 
-/// Nobody would know whether an id of such a part is an old one.
+/// Otherwise nobody would know whether an id of such a part is an old one.
 #[test]
 fn without_room_for_its_row_a_node_has_no_parts_without_a_name() {
     let mut c = Setup { parts: 4, ..setup(Links::InPlace) }.ready();

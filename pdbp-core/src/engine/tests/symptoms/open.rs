@@ -45,7 +45,7 @@ fn a_founder_is_ready_alone_and_vacant_places_hold_no_blocks() {
         assert_eq!(members(&mut c, i), [0, 1]);
         assert!(has_seen(&mut c, i, |e| matches!(e, Event::NodeUp { node: up } if *up == node(1))));
     }
-    // What its link needs: as many blocks to send and to receive into as any row begins with, and two for control messages.
+    // What its link needs: as many blocks to send and to receive into as any row has at first, and two for control messages.
     let link = 2 * c.setup.initial + 2;
     assert_eq!(c.host(0).engine.free_blocks(), c.setup.blocks(0) - own - control - link);
     c.close();
@@ -76,7 +76,7 @@ fn barriers_wait_for_members_and_one_that_comes_learns_which_is_next() {
     run(&mut c);
     assert!(!c.host(0).engine.barrier_passed(4));
     assert_eq!(c.host(0).engine.barrier_missing(4).collect::<std::vec::Vec<_>>(), [node(1)]);
-    // Another node comes while one waits: it is waited for, too.
+    // Another node joins while one is waiting, and is waited for as well.
     meet(&mut c, &[0, 1, 2]);
     assert_eq!(c.host(1).engine.arrive(), 4);
     run(&mut c);
@@ -84,7 +84,7 @@ fn barriers_wait_for_members_and_one_that_comes_learns_which_is_next() {
     assert_eq!(c.host(2).engine.arrive(), 4);
     run(&mut c);
     assert!((0..3).all(|i| c.host(i).engine.barrier_passed(4)));
-    // Those that are left do not wait for one that is gone.
+    // The remaining nodes do not wait for one that is gone.
     for i in 0..2 {
         assert_eq!(c.host(i).engine.arrive(), 5);
     }
@@ -97,13 +97,13 @@ fn barriers_wait_for_members_and_one_that_comes_learns_which_is_next() {
     c.close();
 }
 
-/// A member that did not know would take the next process in the place for the one that it knows.
+/// A member that did not know would mistake the next process in the place for the one that it knows.
 #[test]
 fn a_place_is_given_up_when_all_members_know_that_its_node_is_down() {
     let mut c = open(3);
     run(&mut c);
     meet(&mut c, &[0, 1, 2]);
-    // When it became primary it gave up all places that nobody had.
+    // When it became primary, it gave up all places that nobody had.
     c.net.borrow_mut().vacated.clear();
     c.apply(Operation::Gate { from: 0, to: 2, closed: true });
     c.kill(1);

@@ -9,7 +9,7 @@ use crate::outbox::{Due, Outgoing};
 use crate::tables::PartKind;
 use crate::{Event, OpenError};
 
-/// Slots for parts in the tables of a node.
+/// Number of slots for parts in the tables of a node.
 const PLACES: u16 = (PARTS + 1).next_power_of_two();
 
 /// Frees a part, and waits until all nodes have forgotten it.
@@ -46,7 +46,8 @@ fn pack(c: &mut Cluster, route: Route, data: &[u8]) {
     host.outbox.flush(&mut host.engine, Due::All);
 }
 
-/// One message is behind a part that does not read, one in an open block, and one is sent when the next part has long been there.
+/// One message is behind a part that does not read, one is in an open block, and one is sent long after the next part has
+/// appeared.
 #[test]
 fn what_was_sent_to_a_part_that_is_gone_does_not_reach_the_next_in_its_place() {
     for links in BOTH {
@@ -142,7 +143,7 @@ fn when_numbers_come_round_an_old_id_is_no_part_and_everybody_knows_that_before(
     }
 }
 
-/// Nobody has a part with a high number in its tables, so nobody compares ids.
+/// No node has a part with a high number in its tables, so none compares ids.
 #[test]
 fn numbers_do_not_come_round_while_parts_with_high_numbers_are_refused() {
     let mut c = Setup { parts: 4, ..setup(Links::InPlace) }.ready();

@@ -1,4 +1,4 @@
-//! Space for messages longer than a block: reserved before they leave, first come first served, and free again whatever happens.
+//! Space for messages longer than a block: reserved before they leave, first come first served, and freed whatever happens.
 
 use std::vec;
 
@@ -92,7 +92,7 @@ fn what_was_granted_to_a_node_that_fails_is_given_back() {
         assert_eq!(ask(&mut c, part(2, 0), to, 1, 60), Ok(false));
         c.kill(0);
         rounds(&mut c, 20);
-        // As the inbox of the part does when it has read what had arrived.
+        // As the part's inbox does once it has read everything that had arrived.
         c.host(1).engine.lose_rooms(to, node(0));
         assert_eq!(ask(&mut c, part(2, 0), to, 1, 60), Ok(true), "who asked in between is gone too");
         assert_eq!(c.host(1).engine.assembly_in_use(), 60);
@@ -112,7 +112,7 @@ fn what_is_granted_to_a_node_that_is_back_stays_when_its_reader_comes_to_the_end
     rounds(&mut c, 20);
     assert_eq!(ask(&mut c, from, to, 1, 60), Err(RoomError::PeerFailed(node(1))));
     assert_eq!(ask(&mut c, from, to, 2, 40), Ok(true));
-    // The part has not read until now.
+    // The part has not read anything until now.
     c.host(1).engine.lose_rooms(to, node(0));
     assert_eq!(c.host(1).engine.assembly_in_use(), 40);
     let room = c.host(1).engine.take_room(to, from, 2, 40).expect("it was granted");
@@ -145,7 +145,7 @@ fn a_part_that_gives_its_pipe_back_keeps_no_room() {
         assert_eq!(ask(&mut c, part(0, 0), to, 1, 60), Ok(true));
         assert_eq!(ask(&mut c, part(0, 1), to, 1, 60), Ok(false));
         c.host(1).engine.free(to).unwrap();
-        // What arrives is discarded, and needs no space.
+        // Arriving segments are discarded, and need no space.
         assert_eq!(ask(&mut c, part(0, 1), to, 1, 60), Ok(true));
         assert_eq!(c.host(1).engine.assembly_in_use(), 0);
         c.host(0).engine.end_room(part(0, 0), true);
@@ -154,7 +154,7 @@ fn a_part_that_gives_its_pipe_back_keeps_no_room() {
     }
 }
 
-/// As a relay passes it on to the next life of a node whose first life the message was given up with.
+/// As when a relay passes the request on to the next life of a node, although the message was given up along with its first life.
 #[test]
 fn space_that_is_granted_for_a_message_given_up_before_is_given_back() {
     for links in BOTH {
@@ -166,7 +166,7 @@ fn space_that_is_granted_for_a_message_given_up_before_is_given_back() {
         assert!(c.host(1).engine.take_room(to, from, 1, 10).is_some());
         let ends = |c: &mut Cluster| c.host(1).pipes.given_up.clone();
         for (number, ended) in [(1, vec![]), (2, vec![2]), (3, vec![2, 3])] {
-            // A request that nobody waits for.
+            // A request that no part is waiting for.
             let request = [number, 0, 60, 0].map(u32::to_le_bytes).concat();
             let mut block = c.host(0).engine.open(node(1)).unwrap();
             block.push(Route::raw(CduClass::Command as u8, 0, from.local(), PartId::NODE), &request).unwrap();

@@ -1,4 +1,4 @@
-//! Nodes, names, parts and pipes; what a set-up lacks; tokens when an engine ends.
+//! Nodes, names, parts and pipes; what a set-up lacks; tokens that are out when an engine ends.
 
 use std::string::ToString;
 
@@ -13,7 +13,7 @@ use crate::tables::PartKind;
 use crate::umb::HeapMemory;
 use crate::{Config, ConfigError, Engine, Event, OpenError, Storage};
 
-/// Slots for parts in the tables of a node.
+/// Number of slots for parts in the tables of a node.
 const PLACES: u16 = (PARTS + 1).next_power_of_two();
 
 #[test]
@@ -59,7 +59,7 @@ fn a_freed_part_is_forgotten_everywhere_and_its_index_is_used_again() {
     assert!(c.host(0).engine.lookup(node(1), "p1").is_none());
     assert_eq!(c.host(1).engine.local_part(1), LocalPart::Free);
     c.host(1).engine.free(part(1, 1)).unwrap();
-    // One slot is left that no part has used; then it is this one's turn, under another number.
+    // One slot is left that no part has used; after it, this slot's turn comes again, under another number.
     assert_eq!(c.host(1).engine.register("other", PartKind::Cpu), Ok(part(1, 2)));
     let again = part(1, 1 + PLACES);
     assert_eq!(c.host(1).engine.register("p1", PartKind::Cpu), Ok(again));
@@ -168,7 +168,7 @@ fn what_cannot_work_is_refused_with_its_value() {
     assert!(error.to_string().contains("give more memory"));
 }
 
-/// Tokens of one cluster handed to an engine of another, which has a block of the same number.
+/// Tokens of one cluster are handed to an engine of another, which has a block with the same number.
 #[test]
 fn tokens_of_another_engine_are_left_alone() {
     let (mut a, mut b) = (setup(Links::InPlace).ready(), setup(Links::InPlace).ready());

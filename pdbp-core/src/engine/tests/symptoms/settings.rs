@@ -8,7 +8,7 @@ use crate::cdu::{CduClass, Route};
 use crate::engine::{Disagreement, Setting};
 use crate::{Event, OpenError};
 
-/// What a node has been told about settings that differ.
+/// What a node has reported about settings that differ.
 fn told(c: &mut Cluster, i: usize) -> Vec<Disagreement> {
     let differ = |event: &Event| match event {
         Event::SettingsDiffer(disagreement) => Some(*disagreement),
@@ -32,13 +32,13 @@ fn settings() -> impl Iterator<Item = Setting> {
 #[test]
 fn two_nodes_that_differ_in_a_setting_are_both_told_which_and_its_values() {
     for links in BOTH {
-        // With both nodes masters, both vote.
+        // If both nodes are masters, both vote.
         let settings = || settings().filter(|setting| *setting != Setting::Voters);
         for (odd, setting) in (0..2).flat_map(|odd| settings().map(move |setting| (odd, setting))) {
             let mut c = Setup { odd: Some((odd, setting)), ..setup(links) }.start();
             run(&mut c);
             let (at_0, at_1) = (told(&mut c, 0), told(&mut c, 1));
-            // Where links come up again they are told in each session.
+            // Where links come up again, the settings are reported in each session.
             let ([first, ..], [second, ..]) = (&at_0[..], &at_1[..]) else {
                 panic!("{setting}: {at_0:?} {at_1:?}")
             };
@@ -103,7 +103,7 @@ fn the_cluster_goes_on_without_a_node_that_joins_with_other_settings() {
             let other = if i == 2 { node(0) } else { node(2) };
             let said = told(&mut c, i);
             let named = said.iter().any(|d| d.peer == other && d.setting == setting);
-            // With other masters it need not ask all that are masters here.
+            // With a different number of masters, it need not ask every node that is a master here.
             assert!(named || (i == 1 && setting == Setting::Masters), "{setting} at node{i}: {said:?}");
         }
         c.close();
@@ -113,7 +113,7 @@ fn the_cluster_goes_on_without_a_node_that_joins_with_other_settings() {
 #[test]
 fn settings_that_were_unreadable_on_their_way_are_said_again() {
     for (first, second) in [(1, 0), (0, 1), (1, 1), (2, 1), (1, 2), (3, 3)] {
-        // Of the tables, neither of the two talks with the other.
+        // Neither of the two talks with the other about the tables.
         let mut c = Setup { nodes: 3, ..setup(Links::Posted) }.ready();
         for (from, to, times) in [(1, 2, first), (2, 1, second)] {
             c.apply(Operation::Garble { from, to, times });

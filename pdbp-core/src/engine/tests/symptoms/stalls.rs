@@ -1,4 +1,4 @@
-//! Clusters that did not come to rest, and settings that are refused because they could not.
+//! Clusters that did not come to rest, and settings that are refused because they could stall.
 
 use std::string::ToString;
 
@@ -8,7 +8,7 @@ use crate::Routing;
 use crate::engine::{Config, ConfigError, Engine, Storage};
 use crate::umb::{HeapMemory, stride};
 
-/// Control messages waited for whoever read the data that held all places of the link.
+/// Control messages waited for the reader of the data that held all places of the link.
 #[test]
 fn a_barrier_is_passed_while_a_link_is_full_of_what_nobody_reads() {
     for links in BOTH {
@@ -32,9 +32,9 @@ fn a_barrier_is_passed_while_a_link_is_full_of_what_nobody_reads() {
     }
 }
 
-/// The only control block of node 2 waited for a place on its link to node 0, behind data that node 0 could not forward; for that,
-/// node 3 had to announce credit, but its only control block waited behind data that was to go from node 5 to node 2, with credit
-/// of node 2.
+/// The only control block of node 2 waited for a place on its link to node 0, behind data that node 0 could not forward. For
+/// that, node 3 had to announce credit, but its only control block waited behind data that was to go from node 5 to node 2, with
+/// node 2's credit.
 #[test]
 fn relays_do_not_wait_for_control_blocks_that_wait_for_relays() {
     use Operation::*;
@@ -74,7 +74,7 @@ fn relays_do_not_wait_for_control_blocks_that_wait_for_relays() {
     c.settle();
 }
 
-/// What the transport was too busy to take went to other rows, block after block, until the link had none to receive into.
+/// Blocks that the transport was too busy to take went to other rows, one after another, until the link had none to receive into.
 #[test]
 fn a_link_whose_transport_is_busy_keeps_its_blocks_to_receive_into() {
     use Operation::*;

@@ -1,4 +1,4 @@
-//! Control blocks that were changed in flight: what they said is repeated.
+//! Control blocks that were changed in flight: their messages are repeated.
 
 use std::vec::Vec;
 
@@ -10,7 +10,7 @@ use crate::engine::{Event, LocalPart, StreamTag};
 use crate::pipe::StreamState;
 use crate::tables::PartKind;
 
-/// How many control blocks of each link are readable before those that are not, and how many are not.
+/// How many control blocks of each link are readable before the unreadable ones, and how many are unreadable.
 const PLACES: [(u32, u32); 14] = [
     (0, 1),
     (0, 2),
@@ -36,7 +36,7 @@ fn grid(links: Links) -> Setup {
     Setup { nodes: 6, routing: Routing::Grid, streams: 8, ..setup(links) }
 }
 
-/// The links whose control blocks are to be unreadable: each by itself, both directions of a pair, and all.
+/// The links whose control blocks are to be unreadable: each on its own, both directions of a pair, and all.
 fn pairs(nodes: usize) -> Vec<Vec<(usize, usize)>> {
     let ordered = |a: usize| (0..nodes).filter(move |b| *b != a).map(move |b| (a, b));
     let all: Vec<_> = (0..nodes).flat_map(ordered).collect();
@@ -185,7 +185,7 @@ fn streams_by_relays_end_though_control_blocks_are_unreadable() {
     }
 }
 
-/// A relay without a circuit for a stream says so, repeatedly if need be, even when the stream is over.
+/// A relay without a circuit for a stream reports it, repeatedly if need be, even when the stream is over.
 #[test]
 fn a_stream_that_is_stopped_is_known_to_be_though_control_blocks_are_unreadable() {
     for links in ALL {
@@ -218,7 +218,7 @@ fn a_stream_that_is_stopped_is_known_to_be_though_control_blocks_are_unreadable(
     }
 }
 
-/// Whatever arrives, each block causes at most one in answer, and readable ones of nodes that agree cause none.
+/// Whatever arrives, each block causes at most one in answer, and readable blocks of nodes that agree cause none.
 #[test]
 fn unreadable_blocks_that_nobody_answers_for_cause_no_endless_exchange() {
     for links in BOTH {

@@ -1,4 +1,4 @@
-//! Two hops. Six nodes form two rows of three, node 0 is the master: the relay from 3 to 1 is node 4, from 5 to 1 as well.
+//! Two hops. Six nodes form two rows of three; node 0 is the master. The relay from 3 to 1 is node 4, and so is that from 5 to 1.
 
 mod streams;
 
@@ -59,7 +59,7 @@ fn messages_of_many_sources_share_a_block_on_their_second_hop() {
             }
             c.apply(Operation::Flush { node: from });
         }
-        // The relay takes what has arrived from both in one poll, and what its own parts send as well.
+        // In one poll, the relay takes everything that has arrived from both, and everything that its own parts send.
         send(&mut c, 4, 1);
         rounds(&mut c, 4);
         let row = c.host(4).engine.send_row(node(1)).unwrap();
@@ -98,7 +98,7 @@ fn a_reader_behind_a_relay_that_does_not_read_stops_its_sender_and_no_control() 
         }
         assert!(sent < 120, "{sent} messages of 200 were taken, and one was read");
         assert!(c.host(4).engine.recv_row(node(3)).unwrap().waiting > 0, "they wait at the relay");
-        // From 3 to 2 the relay is node 5; nothing is in the way there. Barriers go through the master.
+        // From 3 to 2 the relay is node 5, where nothing is in the way. Barriers go through the master.
         let before = delivered(&c);
         for to in [2, 5] {
             ship(&mut c, 3, to);
@@ -207,9 +207,9 @@ fn what_a_relay_cannot_pass_on_is_counted_and_told() {
 #[test]
 fn what_is_not_on_its_way_is_refused() {
     let ways = [
-        // From another node than the one it came from.
+        // From a different node than the one it came from.
         (3, 4, Via { origin: node(5), dest: node(1) }),
-        // The node is not the relay of these two.
+        // The node is not the relay between these two.
         (3, 5, Via { origin: node(3), dest: node(1) }),
         // There is a link.
         (3, 4, Via { origin: node(3), dest: node(4) }),
@@ -217,7 +217,7 @@ fn what_is_not_on_its_way_is_refused() {
         (2, 1, Via { origin: node(3), dest: node(1) }),
         // No such node.
         (3, 4, Via { origin: node(3), dest: node(900) }),
-        // Back where it came from.
+        // Back to where it came from.
         (3, 4, Via { origin: node(3), dest: node(3) }),
     ];
     // A stream that its relay forwards has a circuit, not a pipe.

@@ -69,7 +69,7 @@ fn a_stream_knows_when_its_relay_has_taken_it() {
     let mut c = grid(Links::InPlace).ready();
     segment(&mut c, 3, 0, 1, false);
     let group = c.host(3).streams.values().next().map(|s| s.tag.group).unwrap();
-    // Nor does it ask any other node.
+    // It ignores an answer from any other node.
     let number = c.host(3).streams.values().next().map(|s| s.tag.number.0).unwrap();
     let Host { engine, pipes, .. } = c.host(3);
     let relay = engine.links.id(node(5));
@@ -77,7 +77,7 @@ fn a_stream_knows_when_its_relay_has_taken_it() {
     assert_eq!(engine.stream_state(group), StreamState::Asked);
     rounds(&mut c, 4);
     assert_eq!(c.host(3).engine.stream_state(group), StreamState::Taken);
-    // With a link there is nobody to ask.
+    // With a link, there is no relay to ask.
     segment(&mut c, 3, 1, 4, false);
     let Host { engine, streams, .. } = c.host(3);
     assert!(streams.values().all(|s| engine.stream_state(s.tag.group) == StreamState::Taken));
@@ -173,7 +173,7 @@ fn the_reader_of_a_stream_learns_that_its_source_cannot_reach_the_relay_any_more
             c.oracle.borrow_mut().lossy = true;
             c.net.borrow_mut().links[4][1].closed = stuck;
             for _ in 0..6 {
-                // With these the relay has no room to say so at once, if the link is stuck.
+                // With these, the relay has no room to report it at once if the link is stuck.
                 let (node, source, to, dest) = (4, 0, 1, 1);
                 c.apply(Operation::Push { node, source, to, dest, length: 9, urgent: false, segment: false });
                 c.submit(4, 1, false);
@@ -204,7 +204,7 @@ fn the_writer_of_a_stream_learns_that_its_relay_has_lost_the_link_to_the_reader(
     c.net.borrow_mut().cut(4, 1);
     rounds(&mut c, 6);
     assert!(is_stopped(&mut c, 3, 4) && is_broken(&mut c, 1, 3));
-    // Once there is a link again, there is a route for another stream.
+    // Once the link is back, another stream has a route.
     c.net.borrow_mut().mend(4, 1);
     rounds(&mut c, 8);
     let before = delivered(&c);
@@ -225,7 +225,7 @@ fn begin(c: &mut Cluster, from: usize, to: usize, (group, number): (u16, StreamN
 
 #[test]
 fn a_stream_pipe_used_again_before_the_last_segment_breaks_the_first_stream_aloud_behind_relays_too() {
-    // To the same node, to another through the same relay, and to the relay itself; and the other way round.
+    // To the same node, to another through the same relay, and to the relay itself; then in the other direction.
     for (nodes, first, second) in [(6, 1, 1), (9, 1, 7), (6, 1, 4), (6, 4, 1)] {
         let mut c = Setup { nodes, ..grid(Links::InPlace) }.ready();
         c.host(1).pipes.checked = false;
@@ -234,7 +234,7 @@ fn a_stream_pipe_used_again_before_the_last_segment_breaks_the_first_stream_alou
             c.host(7).pipes.checked = false;
         }
         let (group, number) = c.host(3).engine.open_stream(part(3, 0), node(first)).unwrap();
-        // No engine gives a pipe to another stream before that; this writer does as it likes.
+        // No engine gives a pipe to another stream before that; this writer ignores the rule.
         for (to, number) in [(first, number), (second, StreamNo(number.0 + 1))] {
             begin(&mut c, 3, to, (group, number));
             rounds(&mut c, 6);
@@ -247,7 +247,8 @@ fn a_stream_pipe_used_again_before_the_last_segment_breaks_the_first_stream_alou
     }
 }
 
-/// The writer was told that its reader's node is not a member when its relay had the link to it again: nobody told the reader.
+/// The writer learnt that its reader's node was not a member when its relay had the link to it again, and nobody notified the
+/// reader.
 #[test]
 fn the_reader_of_a_stream_learns_that_its_writer_took_its_node_for_no_member() {
     let mut c = grid(Links::Posted).ready();
