@@ -88,7 +88,7 @@ pub enum Arrival {
     InPlace,
 }
 
-/// What a transport can do.
+/// The capabilities of a transport.
 #[derive(Clone, Copy, Debug)]
 pub struct Capabilities {
     /// Number of nodes in the communication domain, including this one.

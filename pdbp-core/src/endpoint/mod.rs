@@ -139,7 +139,7 @@ impl Barrier {
     }
 }
 
-/// A pending query whether all messages have been received.
+/// A request to find out whether all messages have been received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quiescence(u32);
 
@@ -232,7 +232,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
     }
 
     /// Registers a part of this node under a name not yet in use here. Its id is valid at once; other nodes can
-    /// [find](Self::find) it once they see [`Event::Changed`].
+    /// [find](Self::find) it once this node has reported [`Event::Changed`].
     ///
     /// # Errors
     /// See [`RegisterError`].
@@ -316,7 +316,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         self.engine.barrier_passed(barrier.0)
     }
 
-    /// Starts a check whether everything sent so far, by any node, has arrived at its part.
+    /// Starts to find out whether everything sent so far, by any node, has arrived at its part.
     pub fn quiesce(&mut self) -> Quiescence {
         self.flush();
         Quiescence(self.engine.ask_quiescence())
@@ -339,7 +339,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Drop for Endpoint<'_, T, M, P, W> {
-    /// Returns everything that the endpoint holds to the engine, which leaks its transport if anything is missing.
+    /// Gives everything that the endpoint holds back to the engine, which leaks its transport if anything is missing.
     fn drop(&mut self) {
         for place in 0..self.owners.len() {
             let part = self.owners.get(place).and_then(|owner| owner.part);

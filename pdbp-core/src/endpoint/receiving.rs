@@ -100,7 +100,7 @@ impl Returned<'_> {
 }
 
 impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T, M, P, W> {
-    /// Takes the next message of a part of this node, commands first. `None` if nothing has arrived.
+    /// Takes the next message for a part of this node, commands first. `None` if nothing has arrived.
     pub fn poll_recv(&mut self, part: PartId) -> Option<Message<'a>> {
         let (inbox, mut source) = self.source_of(part)?;
         inbox.next(&mut source).map(Message)
@@ -148,7 +148,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy, W: Beside> Endpoint<'a, T
         1
     }
 
-    /// Takes the next message of a part of this node that was not delivered because its destination has failed.
+    /// Takes the next message sent by a part of this node that was not delivered because its destination has failed.
     pub fn poll_returned(&mut self, part: PartId) -> Option<Returned<'a>> {
         loop {
             let (inbox, mut source) = self.source_of(part)?;

@@ -11,7 +11,8 @@
 //! circuit. The relay reports to the source whether a circuit was free. Without one, the stream is stopped, since a block waiting
 //! for a circuit would hold up the very blocks that free one. Both ends of a link know what ends a stream:
 //!
-//! * Its writer gives it up: the last segment says so, as with any other stream ([`close_stream`](Engine::close_stream)).
+//! * Its writer gives it up: the last segment is marked as aborted, as with any other stream
+//!   ([`close_stream`](Engine::close_stream)).
 //! * The link to its source goes down, or the source begins another stream with the same pipe: the relay sends the destination a
 //!   last segment marked as aborted.
 //! * The link to its destination goes down: the relay notifies the source that the stream is stopped.

@@ -42,7 +42,7 @@ pub struct Config {
     pub name: Name,
     /// Payload bytes of a block, excluding its header. Protocol: the peer must have room for a block.
     pub body: usize,
-    /// Maximum number of elements of a row (N). Applies to this node's rows; peers learn their credit from it.
+    /// Maximum number of elements of a row (N). Applies to this node's rows only; peers are told how much credit they have.
     pub row: u32,
     /// Initial number of real elements in every row of this node (m).
     pub initial: u32,

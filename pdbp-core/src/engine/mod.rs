@@ -83,7 +83,7 @@
 //!
 //! **Credit.** Node j may have as many unreleased blocks at this node as RCBP_j has real elements. Every block header reports to
 //! the peer that number, the number of blocks released so far, and how many blocks this node could use at the peer (*wanted*: in
-//! flight or waiting). A peer has no credit until both have found that their settings agree ([`Setting`]). When the credit
+//! flight or waiting). A node grants a peer no credit until it has found that their settings agree ([`Setting`]). When the credit
 //! changes and no other block is there to carry it, a block without a body does. So a reader that does not read stops its sender,
 //! in the sender's own memory, and nobody else. With [`Config::copy_blocks`], unread short messages do not even stop their
 //! sender: they are copied, and their blocks are returned.

@@ -98,8 +98,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(id)
     }
 
-    /// As [`attach`](Self::attach), if that is done at once: the number was never one of this generation, and is told to nobody. `None`: not
-    /// now, or never, as `attach` would say.
+    /// As [`attach`](Self::attach), but only if that is possible at once, with a number never used in this generation, so that
+    /// nothing has to be announced. `None` if it is not possible now, or never; `attach` tells which.
     pub fn attach_at_once(&mut self) -> Option<PartId> {
         let is_there = self.parts.nameless.state == LocalPart::Known;
         let can = is_there && self.parts.next_nameless(self.config.node).is_some();

@@ -1,8 +1,8 @@
 //! Posted arrival: blocks for the transport to receive into.
 //!
 //! A row posts one block for each vacant element, which is the credit available to its peer, and two more for control messages.
-//! So blocks that readers of this node hold never hold up anything that a peer sends on the link. Blocks that the transport is
-//! too busy to take stay reserved for their link: otherwise another row could grow by them, and the link would have nothing to
+//! So blocks kept by readers of this node never hold up anything that a peer sends on the link. Blocks that the transport is too
+//! busy to take stay reserved for their link: otherwise another row could grow by them, and the link would have nothing to
 //! receive into.
 
 use super::Engine;

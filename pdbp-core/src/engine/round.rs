@@ -22,20 +22,20 @@
 //!
 //! # How each message is repeated
 //!
-//! | message | when it may have been lost |
+//! | message | how it is repeated when it may have been lost |
 //! |---|---|
 //! | settings | the first message of each round; those of any round are read |
-//! | of the [agreement](crate::agreement) | [`link_renewed`](crate::agreement::Agreement::link_renewed): as after a link was restored. The log goes on from where the two agree; requests, and answers to them, are repeated, and made once, as changes are idempotent; what was missed of a snapshot makes the node ask for another; votes, leases, greetings and calls have timers besides |
-//! | `Arrived` | said again by a node that has not passed its barrier; the greatest number counts |
-//! | `Released` | said again to whoever says that it has arrived at a barrier that was passed |
-//! | `QuietRequest` | said again by a node that has no answer; it counts from the next wave |
+//! | of the [agreement](crate::agreement) | [`link_renewed`](crate::agreement::Agreement::link_renewed): as after a link was restored. The log continues from where the two agree; requests, and answers to them, are repeated and take effect once, since changes are idempotent; missing rows of a snapshot make the node ask for another; votes, leases, greetings and calls also have timers |
+//! | `Arrived` | repeated by a node that has not passed its barrier; the greatest number counts |
+//! | `Released` | repeated to a node that reports its arrival at a barrier that was passed |
+//! | `QuietRequest` | repeated by a node that has no answer; it counts from the next wave |
 //! | `Quiet` | the node asks again |
-//! | `CountRequest` | said again by a master that lacks the count; the answer of an old wave is ignored |
+//! | `CountRequest` | repeated by a master that lacks the count; the answer of an old wave is ignored |
 //! | `Count` | the master asks again |
-//! | `Welcome` | said again to whoever is a member; it means nothing to a peer that had it |
-//! | `StreamAnswer` | said again of all pipes of the peer, also when the stream is over; the peer ignores what it knows, and streams that it has given up |
-//! | `Room` | asked again by a sender that has no answer, after a while |
-//! | `Probe` | taken in any round; when it is lost, its block was unreadable or shows by its numbers, and the peer speaks |
+//! | `Welcome` | repeated to every member; it has no effect on a peer that had received it |
+//! | `StreamAnswer` | repeated for all pipes of the peer, even when the stream is over; the peer ignores answers that it knows, and those for streams that it has given up |
+//! | `Room` | requested again, after a while, by a sender that has no answer |
+//! | `Probe` | read in any round; if it is lost, its own block was unreadable or is revealed by its numbers, and the peer answers |
 //! | credit, without a message | the numbers of any block |
 //!
 //! # Peers that send garbage

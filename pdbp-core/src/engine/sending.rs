@@ -363,7 +363,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Returns the blocks queued for a peer that gets no more data to their writers.
+    /// Returns to their writers the blocks queued for a peer that gets no more data.
     pub(super) fn give_up_queue(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         if let Some((block, _)) = self.relayed.take(id.index()) {
             self.submit(block);

@@ -74,7 +74,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         Ok(have)
     }
 
-    /// Gives every row its initial space, `blocks` in total.
+    /// Gives every row its initial space, out of `blocks` in total.
     pub(super) fn lay_out<M: BlockMemory>(
         &mut self,
         links: &mut Links<'_>,
@@ -328,7 +328,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         if !link.posted {
             self.credit += before - link.recv.space.real();
         }
-        // With posted arrival, the blocks come back as they are filled: `repost` keeps those beyond the real space.
+        // With posted arrival, the blocks come back as they are filled; `repost` does not post those beyond the real space again.
     }
 
     /// While a link is not up, prevents other rows from using what it needs to carry anything at all.

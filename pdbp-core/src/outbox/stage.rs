@@ -16,12 +16,11 @@ const LINE: usize = 64;
 /// The bytes returned by [`memory`](Self::memory) must stay valid and in place until it is called again, even if the value is
 /// moved.
 pub unsafe trait Beside: Default {
-    /// A block may be written beside itself only if at least this many bytes of short messages were written to the one before.
-    /// Messages of this many bytes or more are not packed through a [window](super::Windows).
+    /// A block may be staged only if at least this many bytes of short messages were written to the one before. Messages of this
+    /// many bytes or more are not packed through a [window](super::Windows).
     const LONG: usize;
 
-    /// A block begins, and `written` bytes were written to the one before. Returns whether the new block is to be written beside
-    /// itself.
+    /// A block begins, and `written` bytes were written to the one before. Returns whether the new block is to be staged.
     fn next(&mut self, written: usize) -> bool;
 
     /// The sender did something else, so the time until the next block begins does not indicate how fast it writes.

@@ -241,9 +241,9 @@ impl StreamOut {
         }
     }
 
-    /// Sends the rest of the data as the last segment. Returns whether the stream is over: once the segment has been submitted
-    /// or, through a relay, once the relay has accepted the stream. `false` if there is no block or no answer yet: call again
-    /// after a poll.
+    /// Sends everything written and not yet sent as the last segment. Returns whether the stream is over: once that segment has
+    /// been submitted or, through a relay, once the relay has accepted the stream. `false` if there is no block or no answer yet:
+    /// call again after a poll.
     ///
     /// # Errors
     /// See [`StreamError`].
