@@ -33,6 +33,9 @@ struct Arguments {
     /// Messages, and round trips a hundred times fewer.
     #[arg(long, default_value_t = 200_000)]
     messages: usize,
+    /// Only columns whose name has one of these in it.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
 }
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -100,20 +103,30 @@ impl Figures {
     }
 }
 
+type New = fn() -> Result<Box<dyn Peer>>;
+
+const COLUMNS: [(&str, New); 9] = [
+    (RAW, || Ok(Box::new(web::Tcp::new()?))),
+    ("PDBP, framing tcp", || Ok(Box::new(cluster::Pair::new(Framing::Tcp, false)?))),
+    ("PDBP, framing soap", || Ok(Box::new(cluster::Pair::new(Framing::Soap, false)?))),
+    ("PDBP, tcp with TLS", || Ok(Box::new(cluster::Pair::new(Framing::Tcp, true)?))),
+    ("PDBP, soap with TLS", || Ok(Box::new(cluster::Pair::new(Framing::Soap, true)?))),
+    ("hyper, one streamed POST", || Ok(Box::new(web::Hyper::new(web::Body::Streamed)?))),
+    ("hyper, POSTs of 1 MiB", || Ok(Box::new(web::Hyper::new(web::Body::Whole)?))),
+    (TUNED, || Ok(Box::new(grpc::Streams::new(Setting::Tuned)?))),
+    ("tonic stream, as it is", || Ok(Box::new(grpc::Streams::new(Setting::Plain)?))),
+];
+
 fn main() -> Result<()> {
-    let Arguments { rounds, mib, messages } = Arguments::parse();
+    let Arguments { rounds, mib, messages, only } = Arguments::parse();
     let (pieces, trips, bytes) = (mib << 20 >> 16, messages / 100, noise());
-    let mut peers: Vec<(&'static str, Box<dyn Peer>)> = vec![
-        (RAW, Box::new(web::Tcp::new()?)),
-        ("PDBP, framing tcp", Box::new(cluster::Pair::new(Framing::Tcp, false)?)),
-        ("PDBP, framing soap", Box::new(cluster::Pair::new(Framing::Soap, false)?)),
-        ("PDBP, tcp with TLS", Box::new(cluster::Pair::new(Framing::Tcp, true)?)),
-        ("PDBP, soap with TLS", Box::new(cluster::Pair::new(Framing::Soap, true)?)),
-        ("hyper, one streamed POST", Box::new(web::Hyper::new(web::Body::Streamed)?)),
-        ("hyper, POSTs of 1 MiB", Box::new(web::Hyper::new(web::Body::Whole)?)),
-        (TUNED, Box::new(grpc::Streams::new(Setting::Tuned)?)),
-        ("tonic stream, as it is", Box::new(grpc::Streams::new(Setting::Plain)?)),
-    ];
+    let chosen = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part.as_str()));
+    let mut peers = Vec::new();
+    for (name, new) in COLUMNS {
+        if chosen(name) {
+            peers.push((name, new()?));
+        }
+    }
     let new = |(name, _): &(&'static str, _)| Figures { name, ..Figures::default() };
     let mut figures: Vec<_> = peers.iter().map(new).collect();
     for round in 0..=rounds {
