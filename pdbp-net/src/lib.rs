@@ -112,7 +112,11 @@
 //! * **A block travels only when one is posted for it.** Engines promise that by their credit; but if a block came too early, what stands
 //!   behind it on the connection would wait with it, the acknowledgements of the other direction too, and two nodes could wait for each other
 //!   for ever (the conformance suite finds it). So each head says how many blocks are posted, which costs two bytes.
-//! * **Acknowledgements ride on blocks**, and go alone only when a poll has nothing else to write.
+//! * **Acknowledgements ride on blocks.** One goes alone when four blocks or half of what may be under way are not acknowledged, when the peer
+//!   has room for no more than half of what is posted, when a node has polled for some 64 times and has had nothing to say, and before its thread
+//!   sleeps. Where nodes wait for each other's processors it is four polls, since each may take a time slice. With one for each poll that
+//!   had nothing to say there were two for each block, when it was taken and when the next one was posted: four of the six writes of a round trip.
+//! * **A read that gets less than it asked for is the last** until the system says that more has come (epoll), or that the connection has ended.
 //! * **What a peer sends is malformed**: the connection ends, and the next one begins after the last block that was taken. Three in a row
 //!   without progress end the session, with the reason. A block that comes again is no such thing: it is acknowledged again, and goes nowhere.
 //! * **Goodbyes are answered**, so that a connection that is lost with one is told from a node that knows.

@@ -30,10 +30,11 @@ use crate::stats::{LinkState, LinkStats};
 
 mod farewell;
 mod receive;
+mod send;
 
 pub(crate) use farewell::Haste;
 
-/// Blocks taken after which the peer is told before more is read.
+/// Blocks taken after which the peer is told, whatever else there is to do.
 const UNTOLD: u64 = 4;
 /// Connections in a row that end with what is malformed, until the link fails.
 const FAULTS: u8 = 3;
@@ -47,6 +48,13 @@ pub(crate) struct Limits {
     pub(crate) capacity: usize,
     /// How long there may be no connection.
     pub(crate) outage: Duration,
+}
+
+impl Limits {
+    /// No more than half of what may be under way.
+    fn untold(&self) -> u64 {
+        UNTOLD.min(self.capacity as u64 / 2).max(1)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,6 +208,16 @@ impl<S: Read + Write> Link<S> {
         self.connection.is_some()
     }
 
+    /// The peer is told what there is at the next poll.
+    pub(crate) fn hurry(&mut self) {
+        self.incoming.hurry();
+    }
+
+    /// Whether the peer is not told yet what it is to know, since something may come up that it could go with.
+    pub(crate) fn owes(&self, ring: &Ring) -> bool {
+        self.incoming.is_waiting(ring.patience)
+    }
+
     /// Whether a poll has left something unread, or something that the poller has to pack before it can be written.
     pub(crate) fn has_more(&self) -> bool {
         let packs = || self.out.row.is_on() && self.out.has_next() && !self.out.row.waits();
@@ -257,6 +275,11 @@ impl<S: Read + Write> Link<S> {
         self.stats.connections += 1;
     }
 
+    /// The connection's own.
+    pub(crate) fn socket(&mut self) -> Option<&mut S> {
+        self.connection.as_mut().map(|connection| &mut connection.socket)
+    }
+
     /// What the operating system says of the connection: there may be something to read, or room to write.
     pub(crate) fn wake(&mut self, readable: bool, writable: bool) {
         if let Some(connection) = &mut self.connection {
@@ -290,13 +313,14 @@ impl<S: Read + Write> Link<S> {
             return Some(received);
         }
         let connection = self.connection.as_ref()?;
-        let untold = self.incoming.taken - self.incoming.told.0;
-        if connection.writable && (connection.has_unwritten() || self.out.has_next() || untold >= UNTOLD) {
+        let due = || self.incoming.is_due(self.limits.untold(), ring.patience);
+        if connection.writable && (connection.has_unwritten() || self.out.has_next() || due()) {
             self.write(ring);
         }
         if let Some(received) = self.read(ring) {
             return Some(received);
         }
+        self.incoming.wait();
         if self.connection.as_ref().is_some_and(|connection| connection.writable) {
             self.write(ring);
         }
@@ -434,49 +458,6 @@ impl<S: Read + Write> Link<S> {
         self.out.granted = room;
         self.incoming.told = (0, 0);
         Ok(())
-    }
-
-    /// Writes blocks and what else the peer is to know.
-    fn write(&mut self, ring: &mut Ring) {
-        self.fill(ring);
-        let Some(connection) = &mut self.connection else { return };
-        let result = connection.flush(&self.out);
-        self.out.sent = self.out.sent.max(connection.written);
-        if self.out.row.is_on() {
-            self.out.row.written(connection.written, ring);
-        }
-        if let Err(lost) = result {
-            self.lose(lost, ring);
-        }
-    }
-
-    /// Makes records of what there is to say. Each tells what was taken and posted.
-    fn fill(&mut self, ring: &mut Ring) {
-        let (out, incoming) = (&mut self.out, &mut self.incoming);
-        let Some(connection) = self.connection.as_mut().filter(|c| c.opened && !c.said_bye) else { return };
-        if self.state != State::Up {
-            return;
-        }
-        let news = incoming.news();
-        let room = usize::try_from(news.1 - news.0).unwrap_or(0);
-        while connection.takes_record() {
-            if let Some((number, packing)) = out.ready(ring) {
-                let length = u32::try_from(out.bytes_of(Some(number)).len()).unwrap_or(u32::MAX);
-                let head = Head { packing, length, ..frame(Kind::Data, number, news.0, room) };
-                connection.push(head, Some(number));
-                out.next += 1;
-            } else if connection.is_collecting() {
-                connection.seal();
-                continue;
-            } else if incoming.told != news {
-                connection.push(frame(Kind::Ack, 0, news.0, room), None);
-            } else if connection.must_speak() {
-                connection.speak(frame(Kind::Ack, 0, news.0, room));
-            } else {
-                return;
-            }
-            incoming.told = news;
-        }
     }
 
     #[cfg(any(test, feature = "fuzzing"))]

@@ -16,7 +16,7 @@ use crate::error::NetError;
 use crate::link::{Haste, Limits, Link};
 use crate::options::Options;
 use crate::processors::Processors;
-use crate::reactor::Reactor;
+use crate::reactor::{News, Reactor};
 use crate::ring::codec::Codec;
 use crate::ring::workers::Workers;
 use crate::ring::{Ring, Size};
@@ -244,7 +244,13 @@ impl Net {
                 Err(_) => self.door.call(node),
             }
         }
+        self.share_processors();
+    }
+
+    /// Nodes of this host have come or gone.
+    fn share_processors(&mut self) {
         self.ring.use_threads(self.processors.threads());
+        self.ring.set_crowded(self.processors.are_crowded());
     }
 
     /// What has happened on any link, without asking the system.
@@ -255,13 +261,16 @@ impl Net {
         if self.ring.is_on() {
             self.turn_ring();
         }
-        let count = self.links.len();
+        let (count, mut owes, hurries) = (self.links.len(), false, self.reactor.hurries());
         for _ in 0..count {
             let at = self.turn;
             self.turn = if at + 1 == count { 0 } else { at + 1 };
             let Some(link) = self.links.get_mut(at).and_then(Option::as_mut) else { continue };
-            if let Some((readable, writable)) = self.reactor.news_of(at) {
-                link.wake(readable, writable);
+            if let Some(news) = self.reactor.news_of(at) {
+                wake(link, news);
+            }
+            if hurries {
+                link.hurry();
             }
             let completion = link.poll(&mut self.ring);
             if link.is_apart() {
@@ -272,11 +281,13 @@ impl Net {
             } else if completion.is_none() && link.has_more() {
                 self.reactor.remind(at);
             }
+            owes |= link.owes(&self.ring);
             match completion {
                 Some(Completion::PeerRestored { .. }) => self.door.take(at, link.incarnation),
                 Some(Completion::PeerFailed { .. }) => {
                     self.processors.left(at);
                     self.ring.use_threads(self.processors.threads());
+                    self.ring.set_crowded(self.processors.are_crowded());
                 }
                 _ => {}
             }
@@ -285,6 +296,7 @@ impl Net {
                 return Some(completion);
             }
         }
+        self.reactor.set_owes(owes);
         None
     }
 
@@ -319,8 +331,8 @@ impl Net {
         let mut done = true;
         for (at, link) in self.links.iter_mut().enumerate() {
             let Some(link) = link else { continue };
-            if let Some((readable, writable)) = self.reactor.news_of(at) {
-                link.wake(readable, writable);
+            if let Some(news) = self.reactor.news_of(at) {
+                wake(link, news);
             }
             done &= link.poll_farewell(haste, &mut self.ring);
             if link.is_apart() {
@@ -336,6 +348,13 @@ impl Net {
             link.cut(&mut self.ring);
         }
     }
+}
+
+fn wake(link: &mut Link<Socket<TcpStream>>, News { readable, writable, over }: News) {
+    if let Some(socket) = link.socket().filter(|_| readable) {
+        socket.wake(over);
+    }
+    link.wake(readable, writable);
 }
 
 /// Sets what a connection between nodes needs: no waiting for more to send, and an end when the other host does not answer.
@@ -389,7 +408,7 @@ impl Transport for Net {
         }
         self.door.vacate(peer.index());
         self.processors.left(peer.index());
-        self.ring.use_threads(self.processors.threads());
+        self.share_processors();
     }
 
     fn life(&self, peer: NodeId) -> u64 {

@@ -48,10 +48,20 @@ impl Processors {
         }
     }
 
+    /// Whether this host has more nodes than processors.
+    pub(crate) fn are_crowded(&self) -> bool {
+        self.nodes() > self.all
+    }
+
+    /// Nodes that run here.
+    fn nodes(&self) -> usize {
+        self.here.iter().filter(|here| **here).count().max(1)
+    }
+
     /// Threads that pay.
     pub(crate) fn threads(&self) -> usize {
         self.fixed.unwrap_or_else(|| {
-            let here = self.here.iter().filter(|here| **here).count().max(1);
+            let here = self.nodes();
             (self.all.saturating_sub(here) / here).min(MOST)
         })
     }

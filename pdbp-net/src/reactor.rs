@@ -1,7 +1,7 @@
 //! What the operating system says of connections, and the bell of a node: threads sleep where it says so.
 
 use std::io;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -14,6 +14,15 @@ const BELL: Token = Token(usize::MAX);
 const EVENTS: usize = 64;
 const READABLE: u8 = 1;
 const WRITABLE: u8 = 2;
+const OVER: u8 = 4;
+
+/// What is new of a connection: whether there may be something to read, room to write, and whether it has ended, at this end or the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct News {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) over: bool,
+}
 
 /// Connections of all links of a node, of which it knows what there is to read and where there is room to write.
 pub(crate) struct Reactor {
@@ -24,6 +33,9 @@ pub(crate) struct Reactor {
     ready: Box<[AtomicU8]>,
     sleepers: AtomicU32,
     rings: AtomicU64,
+    /// Whether links have something to tell that waits for more, and whether it is to be told since a thread would sleep.
+    owes: AtomicBool,
+    hurries: AtomicBool,
 }
 
 impl Reactor {
@@ -34,7 +46,16 @@ impl Reactor {
         let waker = Waker::new(&registry, BELL)?;
         let ready = (0..nodes).map(|_| AtomicU8::new(0)).collect();
         let poll = Mutex::new((poll, Events::with_capacity(EVENTS)));
-        Ok(Self { poll, registry, waker, ready, sleepers: AtomicU32::new(0), rings: AtomicU64::new(0) })
+        Ok(Self {
+            poll,
+            registry,
+            waker,
+            ready,
+            sleepers: AtomicU32::new(0),
+            rings: AtomicU64::new(0),
+            owes: false.into(),
+            hurries: false.into(),
+        })
     }
 
     /// Watches a connection to a node.
@@ -52,16 +73,17 @@ impl Reactor {
         self.take(&mut poll, Duration::ZERO);
     }
 
-    /// What is new of the connection to a node: whether there may be something to read, and room to write.
+    /// What is new of the connection to a node.
     #[inline]
-    pub(crate) fn news_of(&self, node: usize) -> Option<(bool, bool)> {
+    pub(crate) fn news_of(&self, node: usize) -> Option<News> {
         let ready = self.ready.get(node)?;
         // One thread at a time takes it, and each bit is right by itself.
         if ready.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let bits = ready.swap(0, Ordering::Relaxed);
-        Some((bits & READABLE != 0, bits & WRITABLE != 0))
+        let [readable, writable, over] = [READABLE, WRITABLE, OVER].map(|bit| bits & bit != 0);
+        Some(News { readable, writable, over })
     }
 
     /// There is still something to read of a node's connection.
@@ -69,6 +91,21 @@ impl Reactor {
         if let Some(ready) = self.ready.get(node) {
             ready.fetch_or(READABLE, Ordering::Relaxed);
         }
+    }
+
+    /// Whether links have something to tell that waits for more.
+    #[inline]
+    pub(crate) fn set_owes(&self, owes: bool) {
+        // By who polls, one thread at a time; a thread that would sleep has polled before.
+        if self.owes.load(Ordering::Relaxed) != owes {
+            self.owes.store(owes, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether that is to be told, since a thread would sleep.
+    #[inline]
+    pub(crate) fn hurries(&self) -> bool {
+        self.hurries.load(Ordering::Relaxed) && self.hurries.swap(false, Ordering::Relaxed)
     }
 
     fn take(&self, (poll, events): &mut (Poll, Events), timeout: Duration) {
@@ -80,8 +117,9 @@ impl Reactor {
             let over = event.is_error() || event.is_read_closed() || event.is_write_closed();
             let readable = if over || event.is_readable() { READABLE } else { 0 };
             let writable = if over || event.is_writable() { WRITABLE } else { 0 };
+            let over = if over { OVER } else { 0 };
             if let Some(ready) = self.ready.get(event.token().0) {
-                ready.fetch_or(readable | writable, Ordering::Relaxed);
+                ready.fetch_or(readable | writable | over, Ordering::Relaxed);
             }
         }
     }
@@ -103,7 +141,11 @@ impl Bell for Reactor {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         // Pairs with the fence in `ring`.
         fence(Ordering::SeqCst);
-        if is_idle() {
+        let is_idle = is_idle();
+        if self.owes.load(Ordering::Relaxed) {
+            // It is told by the poll that follows, and the sleep after that is one.
+            self.hurries.store(true, Ordering::Relaxed);
+        } else if is_idle {
             let mut poll = self.poll.lock().unwrap_or_else(PoisonError::into_inner);
             // A look may have taken the wake-up of a ring that came before; what rings from here on ends the wait below.
             let rang = self.rings.load(Ordering::SeqCst) != before;

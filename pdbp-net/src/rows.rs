@@ -118,17 +118,19 @@ pub(crate) struct Incoming {
     pub(crate) taken: u64,
     /// What the peer knows of the above: blocks filled, and blocks filled and posted.
     pub(crate) told: (u64, u64),
+    /// Polls that have found nothing to do since the peer should know more.
+    waited: u8,
 }
 
 impl Incoming {
     pub(crate) fn new(row: usize) -> Self {
         let (posted, row) = (VecDeque::new(), RecvRow::new(row));
-        Self { posted, row, waiting: None, taken: 0, told: (0, 0) }
+        Self { posted, row, waiting: None, taken: 0, told: (0, 0), waited: 0 }
     }
 
     /// A session begins.
     pub(crate) fn begin(&mut self) {
-        (self.taken, self.told) = (0, (0, 0));
+        (self.taken, self.told, self.waited) = (0, (0, 0), 0);
     }
 
     /// The number of the block that is due.
@@ -140,5 +142,39 @@ impl Incoming {
     pub(crate) fn news(&self) -> (u64, u64) {
         let room = self.posted.len().min(usize::from(u16::MAX));
         (self.taken, self.taken + room as u64)
+    }
+
+    /// Whether there are news that wait for a record to go with.
+    pub(crate) fn is_waiting(&self, patience: u8) -> bool {
+        self.owes() && self.waited < patience
+    }
+
+    /// Whether there are news, which go with the next record.
+    pub(crate) fn owes(&self) -> bool {
+        self.told != self.news()
+    }
+
+    /// A poll has found nothing to do.
+    pub(crate) fn wait(&mut self) {
+        self.waited = if self.owes() { self.waited.saturating_add(1) } else { 0 };
+    }
+
+    /// The news have waited long enough.
+    pub(crate) fn hurry(&mut self) {
+        self.waited = u8::MAX;
+    }
+
+    /// Whether the news get a record of their own: `untold` blocks were taken, the peer has room for no more than half of what is posted, or
+    /// there was nothing else to say for `patience` polls.
+    pub(crate) fn is_due(&self, untold: u64, patience: u8) -> bool {
+        let (taken, end) = self.news();
+        let (known, left) = (self.told.0, self.told.1.saturating_sub(taken));
+        let is_short = end > self.told.1 && 2 * left <= end - taken;
+        self.owes() && (taken - known >= untold || is_short || self.waited >= patience)
+    }
+
+    /// The peer knows the news as soon as it has what is written next.
+    pub(crate) fn tell(&mut self) {
+        (self.told, self.waited) = (self.news(), 0);
     }
 }

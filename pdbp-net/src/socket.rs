@@ -1,6 +1,6 @@
 //! A stream that is encrypted, or is not.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::time::Duration;
 
 use mio::net::TcpStream;
@@ -26,20 +26,50 @@ pub(crate) fn watch_host(stream: &TcpStream, silence: Duration) -> io::Result<()
     Ok(())
 }
 
+/// What is known of the bytes that a stream holds for its reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    /// Nothing: each read asks the system.
+    Unknown,
+    /// The system says when there are some, and there may be.
+    Perhaps,
+    /// There were none, and the system has not said that there are.
+    None,
+    /// It has ended, so that nothing more will be said.
+    Over,
+}
+
 /// A stream, with the session of TLS on it if there is one.
 pub(crate) struct Socket<S> {
     pub(crate) stream: S,
     session: Option<Session>,
+    held: Held,
 }
+
+/// Reads until the stream holds no more, without asking it once more then.
+struct Reader<'s, S>(&'s mut S, &'s mut Held);
 
 impl<S> Socket<S> {
     pub(crate) fn new(stream: S, session: Option<Session>) -> Self {
-        Self { stream, session }
+        Self { stream, session, held: Held::Unknown }
     }
 
     /// Whether there is a session of TLS on it.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.session.is_some()
+    }
+
+    /// The system has said that there may be something to read, and will say so again when more has come (edges), or when the stream has ended
+    /// (`is_over`). A read that gets less than it has room for has got all that there was. That holds for epoll; elsewhere the stream is
+    /// asked as before.
+    pub(crate) fn wake(&mut self, is_over: bool) {
+        let has_edges = cfg!(any(target_os = "linux", target_os = "android"));
+        self.held = match self.held {
+            _ if !has_edges => Held::Unknown,
+            Held::Over => Held::Over,
+            _ if is_over => Held::Over,
+            _ => Held::Perhaps,
+        };
     }
 
     /// What comes is no TLS, and is answered in plain text.
@@ -58,20 +88,49 @@ impl<S> Socket<S> {
 
 impl<S: Read + Write> Read for Socket<S> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        match &mut self.session {
-            None => self.stream.read(room),
-            Some(session) => session.read(&mut self.stream, room),
-        }
+        self.read_vectored(&mut [IoSliceMut::new(room)])
     }
 
     fn read_vectored(&mut self, rooms: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut stream = Reader(&mut self.stream, &mut self.held);
         match &mut self.session {
-            None => self.stream.read_vectored(rooms),
+            None => stream.read_vectored(rooms),
             Some(session) => {
                 let room = rooms.iter_mut().find(|room| !room.is_empty());
-                room.map_or(Ok(0), |room| session.read(&mut self.stream, room))
+                room.map_or(Ok(0), |room| session.read(&mut stream, room))
             }
         }
+    }
+}
+
+impl<S: Read> Read for Reader<'_, S> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.read_vectored(&mut [IoSliceMut::new(room)])
+    }
+
+    fn read_vectored(&mut self, rooms: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        if *self.1 == Held::None {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let count = self.0.read_vectored(rooms)?;
+        if *self.1 == Held::Perhaps && count < rooms.iter().map(|room| room.len()).sum() {
+            *self.1 = Held::None;
+        }
+        Ok(count)
+    }
+}
+
+impl<S: Write> Write for Reader<'_, S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.write_vectored(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
@@ -92,5 +151,80 @@ impl<S: Read + Write> Write for Socket<S> {
             None => self.stream.flush(),
             Some(session) => session.flush(&mut self.stream),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives what it has, as the system does, and counts how often it is asked.
+    struct Asked {
+        bytes: Vec<u8>,
+        is_over: bool,
+        times: usize,
+    }
+
+    impl Read for Asked {
+        fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+            self.times += 1;
+            let count = room.len().min(self.bytes.len());
+            if count == 0 && !self.is_over {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            room.iter_mut().zip(self.bytes.drain(..count)).for_each(|(to, from)| *to = from);
+            Ok(count)
+        }
+    }
+
+    impl Write for Asked {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn socket(bytes: &[u8]) -> Socket<Asked> {
+        Socket::new(Asked { bytes: bytes.to_vec(), is_over: false, times: 0 }, None)
+    }
+
+    fn read(socket: &mut Socket<Asked>) -> Option<usize> {
+        let result = socket.read(&mut [0; 4]);
+        assert!(result.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::WouldBlock));
+        result.ok()
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[test]
+    fn a_stream_that_gave_less_than_asked_is_not_asked_again() {
+        let mut socket = socket(b"123456");
+        socket.wake(false);
+        assert_eq!([(); 4].map(|()| read(&mut socket)), [Some(4), Some(2), None, None]);
+        assert_eq!(socket.stream.times, 2);
+        socket.stream.bytes.extend(b"78");
+        assert_eq!(read(&mut socket), None, "the system has not said so");
+        socket.wake(false);
+        assert_eq!([(); 2].map(|()| read(&mut socket)), [Some(2), None]);
+        assert_eq!(socket.stream.times, 3);
+    }
+
+    #[test]
+    fn the_end_of_a_stream_is_seen_behind_its_last_bytes() {
+        let mut socket = socket(b"12");
+        socket.stream.is_over = true;
+        socket.wake(true);
+        // A reminder that something is unread.
+        socket.wake(false);
+        assert_eq!([(); 2].map(|()| read(&mut socket)), [Some(2), Some(0)]);
+    }
+
+    #[test]
+    fn a_stream_of_which_nothing_is_said_is_asked_each_time() {
+        let mut socket = socket(b"12");
+        assert_eq!([(); 2].map(|()| read(&mut socket)), [Some(2), None]);
+        assert_eq!(socket.stream.times, 2);
     }
 }

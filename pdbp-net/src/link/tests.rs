@@ -123,6 +123,66 @@ fn a_block_that_comes_again_is_acknowledged_again() {
     assert_eq!((told(&mut theirs), end.link.is_connected()), (Some(2), true));
 }
 
+/// What a peer is told costs a write at this end and a read there, so that it goes with what there is to say anyway.
+#[test]
+fn acknowledgements_wait_for_something_to_go_with() {
+    let told = |theirs: &mut Pipe| {
+        let mut bytes = [0; HEAD];
+        let head = theirs.read_exact(&mut bytes).map(|()| Head::from_bytes(&bytes, 1000).unwrap()).ok()?;
+        theirs.read_exact(&mut vec![0; head.length as usize]).unwrap();
+        Some((head.kind, head.taken))
+    };
+    let started = || {
+        let (mut end, mut theirs) = opened();
+        (0..CAPACITY).for_each(|_| end.post());
+        assert!(!end.poll());
+        while told(&mut theirs).is_some() {}
+        (end, theirs)
+    };
+    let come = |end: &mut End, theirs: &mut Pipe, number| {
+        let head = Head { length: 64, ..frame(Kind::Data, number, 0, 3) };
+        let block = [&number.to_le_bytes()[..], &[number as u8; 56]].concat();
+        theirs.write_all(&[&head.to_bytes()[..], &block].concat()).unwrap();
+        assert!(end.poll());
+        end.post();
+    };
+
+    let (mut end, mut theirs) = started();
+    come(&mut end, &mut theirs, 0);
+    assert!(!end.poll() && end.link.owes(&end.ring));
+    assert_eq!(told(&mut theirs), None, "not at once");
+    end.submit(0);
+    assert_eq!(told(&mut theirs), Some((Kind::Data, 1)), "with a block");
+    assert!(!end.poll() && !end.link.owes(&end.ring));
+
+    come(&mut end, &mut theirs, 1);
+    let polls = (0..).take_while(|_| !end.poll() && told(&mut theirs) != Some((Kind::Ack, 2))).count();
+    assert!((2..=usize::from(end.ring.patience)).contains(&polls), "by itself after a while: {polls} polls");
+
+    come(&mut end, &mut theirs, 2);
+    end.link.hurry();
+    assert!(!end.poll());
+    assert_eq!(told(&mut theirs), Some((Kind::Ack, 3)), "before a thread sleeps");
+
+    // Half of what may be under way.
+    come(&mut end, &mut theirs, 3);
+    come(&mut end, &mut theirs, 4);
+    assert!(!end.poll());
+    assert_eq!(told(&mut theirs), Some((Kind::Ack, 5)), "when the peer waits for it");
+}
+
+/// One that cannot be told, since it has asked for nothing by SOAP or does not read, keeps no thread awake.
+#[test]
+fn news_that_cannot_be_told_keep_no_thread_awake() {
+    let mut end = End::new(0, Instant::now(), PLAIN);
+    let [mine, _theirs] = Pipe::pair(100_000, 100_000);
+    end.link.connect(mine, Protocol::SoapServer, &mut end.ring);
+    end.post();
+    assert!(!end.poll() && end.link.owes(&end.ring));
+    end.link.hurry();
+    assert!(!end.poll() && !end.link.owes(&end.ring));
+}
+
 #[test]
 fn a_frame_before_the_opening_is_refused() {
     let mut end = End::new(0, Instant::now(), PLAIN);

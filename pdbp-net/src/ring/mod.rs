@@ -38,6 +38,11 @@ use density::TS;
 use library::Library;
 use workers::{Done, Job, Workers};
 
+/// Two for each poll of a node: about as long as a thread polls before it yields.
+const PATIENCE: u8 = 128;
+/// Where nodes wait for each other's processors.
+const CROWDED_PATIENCE: u8 = 8;
+
 /// One direction of the ring: SM or RM.
 pub(crate) struct Side {
     pub(crate) pools: Dbpr,
@@ -52,6 +57,8 @@ pub(crate) struct Side {
 pub(crate) struct Ring {
     pub(crate) codec: Codec,
     pub(crate) now: Instant,
+    /// Polls for which acknowledgements wait for something that they can go with.
+    pub(crate) patience: u8,
     pub(crate) send: Side,
     pub(crate) receive: Side,
     workers: Option<Workers>,
@@ -79,7 +86,7 @@ impl Ring {
             jobs: Vec::new(),
             since: None,
         };
-        Self { codec, now: Instant::now(), send: side(), receive: side(), workers }
+        Self { codec, now: Instant::now(), patience: PATIENCE, send: side(), receive: side(), workers }
     }
 
     /// Whether there are threads that pack and expand, and they are to.
@@ -92,6 +99,11 @@ impl Ring {
         if let Some(workers) = &mut self.workers {
             workers.use_threads(threads);
         }
+    }
+
+    /// Whether nodes of this host wait for each other's processors.
+    pub(crate) fn set_crowded(&mut self, is_crowded: bool) {
+        self.patience = if is_crowded { CROWDED_PATIENCE } else { PATIENCE };
     }
 
     /// Whether there is something to do in it: blocks to be packed, or workers that expand them.
