@@ -1,7 +1,7 @@
 //! Where the time goes: clocks, and counters of the work that threads do.
 //!
-//! Work is counted in processor time of the thread, so that figures stay true when there are more threads than cores.
-//! What a run spends outside decoding and analysis is the processor time of the whole process less those two.
+//! Work is counted in processor time of the thread, so that figures stay true when there are more threads than cores. The time a run spends outside
+//! decoding and analysis is the processor time of the whole process minus those two.
 
 use core::ops::AddAssign;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

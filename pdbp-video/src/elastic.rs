@@ -1,9 +1,9 @@
 //! Files measured as tasks: the program `pdbp-clips`.
 //!
-//! A clip is cut at its entry points. Each piece, a group of pictures that needs no other, is a task, which decodes and measures it wherever a
-//! processor asks for one; a task for each clip is given the results of its pieces (a data dependency) and makes the lines of the table; the
-//! client writes them in the order of the files. A processor that is lost takes nothing along but the piece that it was at, which another
-//! measures again, with the same result: **the table is the same, byte by byte, whoever has measured what**. `ci/demo-tasks` shows it.
+//! A clip is cut at its entry points. Each piece, a self-contained group of pictures, is a task, which decodes and measures it on whichever
+//! processor asks for one. A task for each clip receives the results of its pieces (a data dependency) and makes the lines of the table, which the
+//! client writes in the order of the files. When a processor is lost, only its current piece is lost with it, and another processor measures that
+//! piece again, with the same result: **the table is the same, byte for byte, whichever processors have measured it**. `ci/demo-tasks` shows it.
 //!
 //! ```
 //! use pdbp_tasks::Program;

@@ -1,9 +1,8 @@
-//! How a run is done: what a pass shows, and which node does what.
+//! The plan of a run: what a pass shows, and the role of each node.
 //!
-//! Every process computes the same [`Layout`] from the number of nodes and drives the nodes that it hosts. The first half
-//! of the nodes decodes, the second half analyses, as the documents pair a CPU node with a GPU node; a single node does
-//! both. Each decoder has an analyser of its own at the other end of its stream. Of two clusters that are joined by a trunk, one decodes and
-//! one analyses ([`Side`]).
+//! Every process computes the same [`Layout`] from the number of nodes and drives the nodes that it hosts. The first half of the nodes decodes, the
+//! second half analyses, as the documents pair a CPU node with a GPU node; a single node does both. Each decoder has its own analyser at the other
+//! end of its stream. Of two clusters joined by a trunk, one decodes and the other analyses ([`Side`]).
 
 use core::ops::Range;
 use core::time::Duration;
@@ -19,9 +18,9 @@ pub enum Mode {
     Sample,
     /// The same, but of pictures that were decoded before the first pass.
     Replay,
-    /// The next picture; every stream has a decoder of its own.
+    /// The next picture; every stream has its own decoder.
     Continuous,
-    /// What live sources send meanwhile; a pass is a second.
+    /// Whatever live sources send in the meantime; a pass is a second.
     Live,
 }
 
@@ -38,7 +37,7 @@ impl Mode {
 /// How long a pass over live sources lasts.
 pub const LIVE_PASS: Duration = Duration::from_secs(1);
 
-/// How a run is done.
+/// The plan of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Plan {
     /// What a pass shows.
@@ -60,7 +59,7 @@ pub struct Pair {
     pub analyses: u16,
 }
 
-/// What this cluster does of a run.
+/// This cluster's share of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Side {
     /// All of it.
@@ -92,14 +91,14 @@ impl Side {
     }
 }
 
-/// Who does what.
+/// The role of each node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// All nodes of the cluster.
     pub nodes: u16,
-    /// Decoders and analysers. Of those in another cluster the node is not known.
+    /// Decoders and analysers. The nodes of those in another cluster are not known.
     pub pairs: Vec<Pair>,
-    /// What this cluster does.
+    /// This cluster's share.
     pub side: Side,
 }
 
@@ -130,8 +129,7 @@ impl Layout {
         Self { nodes, pairs: (0..pairs).map(pair).collect(), side: Side::Whole }
     }
 
-    /// Spreads `decoders` decoders, or as many analysers, over all nodes of a cluster that does nothing else; the number is that of both
-    /// clusters.
+    /// Spreads `decoders` decoders, or as many analysers, over all nodes of a cluster that does nothing else; both clusters use the same number.
     ///
     /// ```
     /// # use pdbp_video::plan::{Layout, Side};
@@ -161,8 +159,8 @@ impl Layout {
     }
 }
 
-/// The streams of the decoders of one process, handed out a few at a time, so that they finish together. Pass after pass;
-/// a pass may only be begun when all decoders have finished the one before.
+/// The streams of the decoders of one process, handed out a few at a time, so that they finish together. Passes follow one another; a pass may
+/// begin only when all decoders have finished the previous one.
 #[derive(Debug)]
 pub struct Pool {
     shares: Vec<Range<u32>>,

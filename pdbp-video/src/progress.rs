@@ -1,4 +1,4 @@
-//! What a run tells whoever watches it while it goes on: a progress line, or a live page.
+//! What a run reports while it goes on: to a progress line, or a live page.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pdbp_plots::count;
@@ -6,9 +6,9 @@ use pdbp_plots::count;
 use crate::outcome::{Arrival, Density, Fault, PassEnd};
 use crate::plan::{Mode, Plan};
 
-/// Is told what happens, by the process that hosts node 0. Calls may come from any thread; they hold the run up, so they should be short.
+/// Observes a run, in the process that hosts node 0. Calls may come from any thread and hold up the run, so they should be short.
 pub trait Observer: Sync {
-    /// So many more streams are done with in this pass.
+    /// This many more streams are finished in this pass.
     fn done(&self, _streams: u64) {}
 
     /// Scores have arrived.
@@ -24,10 +24,10 @@ pub trait Observer: Sync {
     fn pass(&self, _end: &PassEnd) {}
 }
 
-/// Nobody watches.
+/// Ignores everything.
 impl Observer for () {}
 
-/// Both are told.
+/// Informs both.
 impl<A: Observer, B: Observer> Observer for (A, B) {
     fn done(&self, streams: u64) {
         self.0.done(streams);
@@ -55,7 +55,7 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     }
 }
 
-/// Nobody, or one.
+/// Informs the observer, if there is one.
 impl<A: Observer> Observer for Option<&A> {
     fn done(&self, streams: u64) {
         self.iter().for_each(|one| one.done(streams));
@@ -86,7 +86,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// The line of a run over `streams` streams; none is drawn if it is not `shown`.
+    /// The line of a run over `streams` streams; it is drawn only if `shown`.
     pub fn new(streams: u32, plan: Plan, shown: Shown) -> Self {
         let target = match shown {
             Shown::Yes => ProgressDrawTarget::stderr(),
@@ -107,12 +107,12 @@ impl Bar {
         Self { bar, passes: plan.passes }
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
 
-    /// What the line says after a pass: `pass 3 of 10 · 8,213 frames/s · no stream behind`.
+    /// The text of the line after a pass: `pass 3 of 10 · 8,213 frames/s · no stream behind`.
     fn line(&self, end: &PassEnd) -> String {
         let next = (u64::from(end.pass) + 2).min(self.passes.into());
         let behind = match end.behind {
@@ -125,12 +125,12 @@ impl Bar {
     }
 }
 
-/// Whether there is something to see.
+/// Whether the line is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// There is.
+    /// It is drawn.
     Yes,
-    /// There is not.
+    /// It is not drawn.
     No,
 }
 

@@ -1,7 +1,7 @@
-//! H.265 byte streams (ITU-T H.265 annex B), indexed as those of H.264 are.
+//! H.265 byte streams (ITU-T H.265 annex B), indexed in the same way as H.264.
 //!
-//! Decoding begins at IDR pictures, and at CRA and BLA pictures unless pictures follow that refer to what was before them (RASL), since these
-//! would be missing.
+//! Decoding begins at IDR pictures, and at CRA and BLA pictures unless they are followed by pictures that refer to earlier ones (RASL), which would
+//! be missing.
 
 use core::ops::Range;
 use std::collections::BTreeMap;

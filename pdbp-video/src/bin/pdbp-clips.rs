@@ -1,4 +1,4 @@
-//! `pdbp-clips`: measures the pictures of video files on all processors that there are. See [`pdbp_video::elastic`].
+//! `pdbp-clips`: measures the pictures of video files on all available processors. See [`pdbp_video::elastic`].
 #![forbid(unsafe_code)]
 
 use std::fs::File;

@@ -4,10 +4,10 @@
 //! every NAL unit is preceded by its length (ISO/IEC 14496-15 §5.3); an Annex B stream has start codes instead, and the
 //! parameter sets before each key frame.
 //!
-//! Work is bounded by the length of the file, whatever its tables say and however many tracks it has: samples are taken only while they lie
-//! inside it, and of all tracks together no more of them than it has bytes, nor more bytes than [`MOST_GROWTH`] for each of its own.
+//! Work is bounded by the length of the file, whatever its tables say and however many tracks it has: samples are taken only while they lie inside
+//! the file; all tracks together give at most as many samples as the file has bytes, and at most [`MOST_GROWTH`] bytes for each of its bytes.
 //!
-//! It needs [`crate::annexb`] and nothing else of the program, so that a fuzz target compiles it alone.
+//! It depends only on [`crate::annexb`], so that a fuzz target can compile it alone.
 
 use std::collections::BTreeSet;
 

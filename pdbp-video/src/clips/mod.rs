@@ -1,11 +1,10 @@
 //! Where streams come from: the bundled clips, and the user's own files and directories.
 //!
-//! A [`Clip`] is one H.264 or H.265 stream in memory with its [`Index`]; any number of concurrent streams can be served from it
-//! (see [`crate::streams`]). Files are told apart by what they contain, not by their names: ISO media files (`.mp4`,
-//! `.m4v`, `.mov`, fragmented ones too) are demultiplexed, Matroska files, transport streams, and MP4 files without H.264 are read by
-//! libavformat where there is one, and everything else is taken as an Annex B byte stream. In
-//! directories only files with a known extension are read. One bad file never hides the others: [`load`] returns the
-//! clips that are usable and an error for each that is not, found by its name or in a directory.
+//! A [`Clip`] is one H.264 or H.265 stream in memory with its [`Index`]; any number of concurrent streams can be served from it (see
+//! [`crate::streams`]). Files are recognised by their contents, not by their names: ISO media files (`.mp4`, `.m4v`, `.mov`, fragmented ones too)
+//! are demultiplexed; Matroska files, transport streams, and MP4 files without H.264 are read by libavformat where it is installed; everything else
+//! is taken as an Annex B byte stream. In directories only files with a known extension are read. One bad file never hides the others: [`load`]
+//! returns the usable clips and an error for each unusable one, whether given by name or found in a directory.
 
 pub mod demux;
 mod libavformat;

@@ -1,4 +1,4 @@
-//! Libraries of C that are loaded when they are asked for.
+//! C libraries that are loaded on demand.
 
 /// A structure `Functions` of a library's functions, by their names and types, and how to find them in it. Who uses it says at its place
 /// why the types are right.

@@ -1,8 +1,7 @@
 //! How many live decoders fit into memory.
 //!
-//! [`Needs::measure`] decodes some pictures of each size with a few decoders and looks how much the process has grown: what a decoder
-//! takes depends on which one it is, on the size of the pictures, and on how many of them its streams refer to. Figures are in
-//! [`crate`]'s documentation.
+//! [`Needs::measure`] decodes some pictures of each size with a few decoders and measures how much the process has grown: the memory of a decoder
+//! depends on its kind, on the size of the pictures, and on how many pictures its streams refer to. Figures are in [`crate`]'s documentation.
 
 use std::collections::BTreeMap;
 use std::fs;

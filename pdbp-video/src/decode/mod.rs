@@ -7,9 +7,9 @@
 //! * [`whole`] decodes all pictures of a stream, once, which is how a directory of clips is measured ([`crate::elastic`]).
 //! * [`Reel`] decodes a few pictures of each clip once and shows them again and again, for `--replay`.
 //!
-//! All decoders give the same pictures in the order in which they are shown, bit by bit, but for B pictures: openh264 gets some samples
-//! of them slightly wrong ([`crate::annexb::Index::b_pictures`] counts them). After any error a decoder is thrown away:
-//! a broken stream must not change how the next one is decoded.
+//! All decoders output the same pictures in display order, bit for bit, except for B pictures: openh264 gets some of their samples slightly wrong
+//! ([`crate::annexb::Index::b_pictures`] counts them). After any error a decoder is discarded: a broken stream must not change how the next one is
+//! decoded.
 
 mod decoder;
 #[cfg(target_os = "linux")]
@@ -52,40 +52,40 @@ use crate::streams::{StreamNo, Streams};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The decoder could not be started; or its device has no room for it, does not decode such pictures, or fails.
+    /// The decoder could not be started, or its device has no room for it, does not decode such pictures, or fails.
     #[error("no decoder: {reason}")]
     NoDecoder {
-        /// What the decoder said, and what helps.
+        /// The decoder's message, and what helps.
         reason: String,
     },
-    /// The decoder that was chosen does not decode streams of this kind.
+    /// The chosen decoder does not decode streams of this kind.
     #[error(
         "{standard} is decoded by libavcodec, or by NVDEC of a GPU that knows it; install libavcodec (Debian 12: apt install libavcodec59), \
          and leave --decoder away"
     )]
     NotDecoded {
-        /// How the stream is coded.
+        /// The stream's standard.
         standard: Standard,
     },
-    /// Its pictures are larger than what is decoded.
+    /// Its pictures are larger than the limit.
     #[error(
         "its pictures of {coded} samples are larger than {largest}, the largest that are decoded; {remedy}"
     )]
     TooLarge {
-        /// Their size before they are cropped.
+        /// Their size before cropping.
         coded: PictureSize,
         /// The limit.
         largest: Largest,
         /// What helps.
         remedy: &'static str,
     },
-    /// Something happened to a live source.
+    /// A live source failed.
     #[error("{reason}")]
     Source {
-        /// What.
+        /// Why.
         reason: String,
     },
-    /// The decoder's process ended over the picture.
+    /// The decoder's process ended while decoding the picture.
     #[error(
         "{reason} at picture {picture}; {}",
         if *is_last { "the stream is given up, since it was not the first time" } else { "it begins anew at the next key picture" }
@@ -95,7 +95,7 @@ pub enum DecodeError {
         picture: u32,
         /// How it ended.
         reason: String,
-        /// Whether it is not decoded any more.
+        /// Whether the stream is given up.
         is_last: bool,
     },
     /// The decoder refused the data.
@@ -103,7 +103,7 @@ pub enum DecodeError {
     Damaged {
         /// Number of the picture in its stream.
         picture: u32,
-        /// What the decoder said.
+        /// The decoder's message.
         reason: String,
     },
     /// The data was accepted, but no picture came out.
@@ -130,7 +130,7 @@ pub enum DecodeError {
 #[derive(Default)]
 pub struct Sampler {
     codec: Codec,
-    /// With what it decodes.
+    /// The decoder, and the standard it decodes.
     decoder: Option<(Standard, Box<dyn Decoder>)>,
     /// Pictures that have crashed a decoder, by clip and number.
     crashes: HashMap<(String, u32), Crashes>,
@@ -143,7 +143,7 @@ impl core::fmt::Debug for Sampler {
 }
 
 impl Sampler {
-    /// A sampler whose decoder is created at the first picture.
+    /// Creates a sampler, whose decoder is created at the first picture.
     pub fn new(codec: Codec) -> Self {
         Self { codec, decoder: None, crashes: HashMap::new() }
     }
@@ -152,8 +152,8 @@ impl Sampler {
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] if no picture comes out; `take` is not called then, and the next call gets a new decoder. A picture that has crashed one gets a
-    /// process of its own, if decoders are isolated, and is given up after [`MOST_CRASHES`].
+    /// [`DecodeError`] if no picture comes out; `take` is then not called, and the next call gets a new decoder. A picture that has crashed a
+    /// decoder gets a separate process, if decoders are isolated, and is given up after [`MOST_CRASHES`].
     pub fn sample<R>(
         &mut self,
         clip: &Clip,
@@ -175,7 +175,7 @@ impl Sampler {
         };
         let mut first = First::new(|yuv: &Yuv<'_>| (yuv.size() == entry.size).then(|| take(yuv)));
         let mut decoded = decoder.decode(clip.data(), &entry.pieces, &mut |yuv| first.take(yuv));
-        // The picture came at once, or waits for others that may be shown before it.
+        // The picture either came at once, or waits for others that may be displayed before it.
         if decoded.is_ok() && first.taken() == 0 {
             decoded = decoder.drain(&mut |yuv| first.take(yuv));
         }
@@ -201,7 +201,7 @@ impl Sampler {
     }
 }
 
-/// Hands the first of several pictures on, and counts them.
+/// Passes the first of several pictures on, and counts them.
 struct First<F, R> {
     function: Option<F>,
     result: Option<R>,
@@ -239,7 +239,7 @@ struct Crashes {
 }
 
 impl Crashes {
-    /// One more; whether it was the last, since the stream is given up.
+    /// Counts a crash. Returns whether it was the last, so that the stream is given up.
     fn add(&mut self) -> bool {
         *self = Self { number: self.number + 1, pictures: 0 };
         self.are_too_many()
@@ -249,12 +249,12 @@ impl Crashes {
         self.number >= MOST_CRASHES
     }
 
-    /// Where the next decoder lives: one that has crashed never again with others.
+    /// Where the next decoder lives: one that has crashed never again shares a process.
     fn company(self) -> Company {
         if self.number > 0 { Company::Alone } else { Company::Others }
     }
 
-    /// A picture was decoded.
+    /// Counts a decoded picture.
     fn shown(&mut self) {
         self.pictures = self.pictures.saturating_add(1);
         if self.pictures >= FORGIVEN {
@@ -263,7 +263,7 @@ impl Crashes {
     }
 }
 
-/// Pictures that a decoder keeps at most: the 16 that the standards allow, that which it was given, and those at which a device works.
+/// The most pictures inside a decoder: the 16 that the standards allow, the one it was given, and those a device is working at.
 const MOST_INSIDE: usize = 21;
 
 /// Decodes one stream picture by picture, from an entry point on, over and over.
@@ -273,9 +273,9 @@ pub struct Follower {
     codec: Codec,
     decoder: Option<Box<dyn Decoder>>,
     next: usize,
-    /// Numbers of the pictures that have not come out yet. They come out in the order in which they are shown, and are numbered so.
+    /// Numbers of the pictures that have not come out yet, in display order.
     inside: VecDeque<u32>,
-    /// Why a live source is not decoded, which is said once.
+    /// Why a live source is not decoded; reported once.
     refused: Option<String>,
     crashes: Crashes,
 }
@@ -299,7 +299,7 @@ impl Follower {
         }
     }
 
-    /// Starts at the entry point that the stream shows first; for a live source at its next key picture, and it is received from now on.
+    /// Starts at the entry point that the stream shows first; a live source starts at its next key picture, and is received from now on.
     pub fn of(codec: Codec, streams: &Streams, stream: StreamNo) -> Option<Self> {
         let clip = streams.clip(stream)?;
         if let Some(source) = clip.source() {

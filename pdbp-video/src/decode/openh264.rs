@@ -1,11 +1,10 @@
 //! H.264 by openh264, which is compiled into the program.
 //!
-//! Pictures are those of the standard, but for B pictures: block edges in their direct macroblocks are filtered with other strengths, and
-//! up to a few percent of the samples differ by some levels (<https://github.com/cisco/openh264/issues/3269>).
+//! Pictures are those of the standard, except for B pictures: block edges in their direct macroblocks are filtered with different strengths, and up
+//! to a few percent of the samples differ by some levels (<https://github.com/cisco/openh264/issues/3269>).
 //!
-//! It is told not to flush after every call, since otherwise it loses pictures; it gets whole access units, so that pictures of several
-//! slices stay whole. It is C and assembly, and uses its assembly, 1.1 (key frames) to 1.4 (others) times faster, if `nasm` was found when
-//! it was compiled.
+//! It is told not to flush after every call, since otherwise it loses pictures; it gets whole access units, so that pictures of several slices stay
+//! whole. It is C and assembly; the assembly, 1.1 (key frames) to 1.4 (others) times faster, is used if `nasm` was found when it was compiled.
 
 use core::ops::Range;
 

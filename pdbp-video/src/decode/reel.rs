@@ -1,4 +1,4 @@
-//! Pictures decoded once and shown again and again, so that what comes after decoding can be measured without it.
+//! Pictures decoded once and shown repeatedly, to measure what comes after decoding without it.
 
 use rayon::prelude::*;
 

@@ -1,8 +1,9 @@
 //! The live page: what `--serve` shows of a run while it goes on.
 //!
-//! [`Live`] is told what arrives and keeps the last of each stream, scores over time and the density of the rows, as much as a page shows,
-//! however long the run. A browser asks for the page once, then for its contents again and again. Pictures are not kept, but decoded
-//! again for the page, from the clips, which every process has; with `--isolate` in a process that decodes nothing else, else in this one. The server is that of the cluster's figures ([`pdbp::Pages`]).
+//! [`Live`] receives events and keeps the last of each stream, scores over time and the density of the rows: as much as a page shows, however long
+//! the run. A browser requests the page once, then its contents repeatedly. Pictures are not kept but decoded again for the page, from the clips,
+//! which every process has; with `--isolate` in a process that decodes nothing else, otherwise in this one. The page is served by the server of the
+//! cluster's figures ([`pdbp::Pages`]).
 
 mod picture;
 mod view;
@@ -29,7 +30,7 @@ const MOST_POINTS: usize = 240;
 /// Seconds between the first points.
 const STEP: f64 = 0.25;
 
-/// What is known of a run while it goes on. Cheap to clone; all clones are one.
+/// The state of a run in progress. Cheap to clone; all clones share it.
 #[derive(Clone)]
 pub struct Live(Arc<Shared>);
 
@@ -39,12 +40,12 @@ struct Shared {
     plan: Plan,
     codec: Codec,
     begun: Instant,
-    /// Streams whose picture cannot be shown, and its number: it is not tried again.
+    /// Streams whose picture cannot be shown, and the picture's number: it is not retried.
     not_shown: Mutex<BTreeMap<usize, u32>>,
     state: Mutex<State>,
 }
 
-/// What is known of a stream.
+/// The state of a stream.
 #[derive(Debug, Clone, Default)]
 struct Known {
     last: Option<ScoreRecord>,
@@ -53,7 +54,7 @@ struct Known {
 }
 
 impl Known {
-    /// What was wrong, if there has been no picture since.
+    /// The last fault, if there has been no picture since.
     fn broken(&self) -> Option<&Fault> {
         self.fault.as_ref().filter(|fault| self.last.is_none_or(|last| last.captured_ns < fault.captured_ns))
     }
@@ -78,9 +79,9 @@ struct Point {
 struct State {
     known: Vec<Known>,
     pass: Option<PassEnd>,
-    /// Of the pass that goes on, by class.
+    /// Latencies of the current pass, by class.
     latencies: [Vec<u64>; StreamClass::ALL.len()],
-    /// Of the pass before, sorted.
+    /// Latencies of the previous pass, sorted.
     latencies_before: [Vec<u64>; StreamClass::ALL.len()],
     sums: [Sums; StreamClass::ALL.len()],
     points: Vec<Point>,
@@ -91,7 +92,7 @@ struct State {
 }
 
 impl Live {
-    /// Nothing is known yet of a run over `streams`, which `title` describes; `codec` decodes what is looked at.
+    /// The empty state of a run over `streams`, which `title` describes; `codec` decodes pictures for the page.
     pub fn new(title: String, streams: Streams, plan: Plan, codec: Codec) -> Self {
         let state = State {
             known: vec![Known::default(); streams.count() as usize],
@@ -109,10 +110,10 @@ impl Live {
         Self(Arc::new(Shared { title, streams, plan, codec, begun, not_shown, state: Mutex::new(state) }))
     }
 
-    /// Serves the page at an address such as `127.0.0.1:8080` until what is returned is dropped.
+    /// Serves the page at an address such as `127.0.0.1:8080` until the returned value is dropped.
     ///
     /// # Errors
-    /// [`ServeError`] if nobody can listen there.
+    /// [`ServeError`] if the address cannot be listened on.
     pub fn serve(&self, address: &str) -> Result<Served, ServeError> {
         let live = self.clone();
         let page = move |path: &str| {
@@ -128,11 +129,11 @@ impl Live {
     }
 }
 
-/// The page is served as long as this is there.
+/// Serves the page until it is dropped.
 pub struct Served(Pages);
 
 impl Served {
-    /// Where.
+    /// The address.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }
@@ -146,19 +147,20 @@ impl Served {
 pub struct ServeError {
     /// The address asked for.
     pub address: String,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change leaves figures that can be shown.
+        // Every change leaves a consistent state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Picture `number` of `clip`, which is what that stream has shown, for a browser; once only if it cannot be shown: decoding may cost a process.
+    /// Picture `number` of `clip`, which that stream has shown, for a browser. A picture that cannot be shown is tried only once, since decoding it
+    /// may cost a process.
     fn picture(&self, stream: usize, clip: &Clip, number: u32) -> Option<String> {
-        // Numbers that can be forgotten.
+        // Losing these numbers does no harm.
         let not_shown = || self.not_shown.lock().unwrap_or_else(PoisonError::into_inner);
         if not_shown().get(&stream) == Some(&number) {
             return None;
@@ -192,7 +194,7 @@ impl State {
         self.latencies[class].push(arrival.latency_ns());
     }
 
-    /// Makes a point of what has arrived, if one is due.
+    /// Adds a point for what has arrived, if one is due.
     fn advance(&mut self, now: f64) {
         if now < self.due {
             return;
@@ -222,7 +224,7 @@ impl State {
     }
 }
 
-/// Leaves every second one out, but for the last.
+/// Drops every second one, except the last.
 fn thin<T>(points: &mut Vec<T>) {
     let mut keep = points.len().is_multiple_of(2);
     points.retain(|_| {

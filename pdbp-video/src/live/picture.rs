@@ -1,4 +1,4 @@
-//! Pictures for a browser: decoded again when they are looked at, so that nobody keeps them until then.
+//! Pictures for a browser: decoded again on request, so that none have to be kept.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;

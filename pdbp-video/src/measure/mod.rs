@@ -7,8 +7,8 @@
 //! | [blockiness](jpeg) | about 1 without blocks, more with | Wang, Sheikh, Bovik: *No-reference perceptual quality assessment of JPEG compressed images*, ICIP 2002: its features B over A |
 //! | [smoothness](jpeg) | 0 rough … 1 smooth | same paper: one minus its feature Z |
 //!
-//! Each follows what is done to pictures. Means of ten key frames of the bundled clips, or of six pictures encoded anew; of every picture
-//! by itself the rank correlation (Spearman) with the steps is 1, or −1 where the measure falls (0.99 for black, whose last two steps are equal;
+//! Each measure follows the degradation. Means of ten key frames of the bundled clips, or of six re-encoded pictures; for every single picture the
+//! rank correlation (Spearman) with the steps is 1, or −1 where the measure falls (0.99 for black, whose last two steps are equal;
 //! `tests/scores.rs`):
 //!
 //! | spoilt by | measure | from the least to the most |
@@ -20,12 +20,12 @@
 //! | blending with the picture before of 0, 30, 60, 80, 95 and 100 % | change ([`Sight`]) | 17.55, 12.29, 7.00, 3.49, 0.82, 0 |
 //! | x264's quantiser 26, 30, 34, 38, 42, 46 and 50, not deblocked | blockiness | 1.165, 1.327, 1.593, 2.053, 2.817, 4.281, 6.871 |
 //!
-//! [`Watcher`] says besides how much of a picture is black, and how far it differs from the one before; [`Tally`] finds freezes. Both programs write
-//! all of it; `pdbp-video` compares pictures of live sources and with `--continuous`; samples do not follow one another.
+//! [`Watcher`] also measures how much of a picture is black, and how much it differs from the previous one; [`Tally`] finds freezes. Both programs
+//! write all of it. `pdbp-video` compares pictures of live sources and with `--continuous`; samples do not follow one another.
 //!
-//! All arithmetic up to the final division is in integers, row by row, so that splitting a picture into bands changes
-//! nothing: large frames are analysed by several `rayon` threads, small ones by the caller's thread alone. For the same reason a
-//! [device](gpu) gives the same scores. A [`Scorer`] does it for a part, in the [`Place`] that a user wants.
+//! All arithmetic up to the final division is in integers, row by row, so that splitting a picture into bands changes nothing: large frames are
+//! analysed by several `rayon` threads, small ones by the caller's thread alone. For the same reason a [device](gpu) produces the same scores. A
+//! [`Scorer`] analyses for a part, in the [`Place`] that a user wants.
 
 pub mod blur;
 #[cfg(feature = "cuda")]

@@ -1,4 +1,4 @@
-//! The measures written as the papers print them, in floating point and sample by sample, to test the fast ones against.
+//! The measures as the papers print them, in floating point and sample by sample, to test the fast ones against.
 
 use super::Scores;
 use crate::decode::Yuv;

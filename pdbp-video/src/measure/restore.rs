@@ -8,8 +8,8 @@
 //! B = 1.164 (Y − 16) + 2.018 (U − 128)
 //! ```
 //!
-//! in 16-bit fixed point with 6 fractional bits, at most 1 off the formula (as a test shows). Each chroma sample serves a
-//! square of four luma samples.
+//! in 16-bit fixed point with 6 fractional bits, off by at most 1 from the formula (as a test shows). Each chroma sample serves a square of four
+//! luma samples.
 
 use core::ops::Range;
 

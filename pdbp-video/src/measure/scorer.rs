@@ -1,4 +1,4 @@
-//! What scores frames for a part: the processor, at once, or a device, some of them at a time.
+//! Scores frames for a part: on the processor, at once, or on a device, several at a time.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,8 @@
-//! Black pictures and frozen ones, which operators of monitors watch for first. A freeze is a run of pictures that repeat the one before; a
-//! single repeat may be how a film came to more pictures a second.
+//! Black and frozen pictures, which operators of monitors look for first. A freeze is a run of pictures that repeat the one before; a single repeat
+//! may come from a film's conversion to a higher picture rate.
 //!
 //! Thresholds are those of FFmpeg's filters `blackdetect` and `freezedetect`. As with these, a key frame within a freeze, which encodes the same
-//! picture anew, may differ by more and divide it in two.
+//! picture anew, may differ more and split the freeze.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What a run produced: scores, faults, times. The table and the report are made from it.
+//! The results of a run: scores, faults, times. The table and the report are made from them.
 
 use core::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -32,8 +32,7 @@ pub struct Fault {
     pub stream: StreamNo,
     /// The pass, from 0.
     pub pass: u32,
-    /// When the picture was taken up that there was not, by the clock of the scores of that stream
-    /// ([`captured_ns`](ScoreRecord::captured_ns)).
+    /// When the decoder turned to the missing picture, by the clock of that stream's scores ([`captured_ns`](ScoreRecord::captured_ns)).
     pub captured_ns: u64,
     /// What was wrong.
     pub reason: String,
@@ -42,7 +41,7 @@ pub struct Fault {
 /// When a pass over all streams began and ended, in nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassTime {
-    /// When the first stream was taken up.
+    /// When the first stream was begun.
     pub start_ns: u64,
     /// When the last result had arrived.
     pub end_ns: u64,
@@ -83,7 +82,7 @@ pub struct Traffic {
     pub bytes: u64,
 }
 
-/// What a pair of nodes carried in all passes.
+/// Traffic of a pair of nodes in all passes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairSummary {
     /// Node that decodes.
@@ -115,7 +114,7 @@ pub fn megabits_per_second(bytes: u64, seconds: f64) -> f64 {
 pub struct Outcome {
     /// What passes showed.
     pub mode: Mode,
-    /// Streams that took part: in a cluster as many as its least process has memory for.
+    /// Streams that took part: in a cluster, as many as the process with the least memory can hold.
     pub streams: u32,
     /// Scores in the order of arrival.
     pub arrivals: Vec<Arrival>,
@@ -123,11 +122,11 @@ pub struct Outcome {
     pub faults: Vec<Fault>,
     /// One per pass.
     pub passes: Vec<PassTime>,
-    /// Streams that fell behind in each pass: they gave no picture, though they had been heard of before.
+    /// Streams that fell behind in each pass: they gave no picture, though they had reported before.
     pub behind: Vec<u32>,
-    /// What is needed to tell which these are.
+    /// State needed to find them.
     pub(crate) pace: Pace,
-    /// What is left of what was dropped.
+    /// Summary of dropped scores and faults.
     pub(crate) past: Past,
     /// Processor time of all processes.
     pub work: Work,
@@ -135,11 +134,11 @@ pub struct Outcome {
     pub decoded: BTreeMap<String, u64>,
     /// What analysed how many frames.
     pub analysed: BTreeMap<String, u64>,
-    /// What went wrong without ending the run.
+    /// Problems that did not end the run.
     pub notes: Vec<String>,
     /// Buffer rows over time; empty without transport.
     pub densities: Vec<Density>,
-    /// The cluster whose nodes decode, if that is another than the one that analyses.
+    /// The cluster whose nodes decode, if it is not the one that analyses.
     pub decoding: Option<String>,
     /// Frames between nodes, pass after pass, one entry for each pair of nodes; empty without transport.
     pub traffic: Vec<Traffic>,
@@ -166,28 +165,28 @@ impl PassEnd {
     }
 }
 
-/// When streams were heard of last.
+/// When streams last reported.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pace {
-    /// Of each stream the pass in which it gave its last picture, plus 1; 0 if nothing is known of it, [`BROKEN`] if only faults.
+    /// For each stream the pass in which it gave its last picture, plus 1; 0 if nothing is known of it, [`BROKEN`] if only faults.
     last: Vec<u32>,
-    /// Scores and faults that were looked at.
+    /// Scores and faults that have been processed.
     scores: usize,
     faults: usize,
 }
 
-/// A live source, as far as is known of it.
+/// The known state of a live source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceState {
     /// The stream that it is.
     pub stream: StreamNo,
     /// Pictures that were measured.
     pub pictures: u64,
-    /// What went wrong so often.
+    /// How many faults it had.
     pub faults: u64,
-    /// What that was, last.
+    /// The last fault.
     pub last_fault: Option<String>,
-    /// Passes, which are seconds, since the one of its last picture, or since the run began.
+    /// Passes, which are seconds, since its last picture, or since the run began.
     pub silent: u32,
 }
 
@@ -198,7 +197,7 @@ impl SourceState {
     }
 }
 
-/// What is left of scores and faults that are not kept.
+/// Summary of scores and faults that are no longer kept.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Past {
     tallies: Vec<Tally>,
@@ -223,7 +222,7 @@ pub struct ClassSummary {
     pub streams: u32,
     /// Frames scored.
     pub frames: usize,
-    /// Mean time from the first frame of the class that is taken up in a pass to the last that arrives, in seconds.
+    /// Mean time in a pass from starting the first frame of the class to the arrival of the last, in seconds.
     pub pass_seconds: f64,
     /// Latency in nanoseconds: median, 90th and 99th percentile, largest.
     pub latency_ns: [u64; 4],
@@ -238,14 +237,14 @@ impl ClassSummary {
 }
 
 impl Outcome {
-    /// What a decoding node is called: with its cluster, if that is another.
+    /// The name of a decoding node: with its cluster, if that is another one.
     pub(crate) fn decoding_node(&self, node: u16) -> String {
         self.decoding
             .as_ref()
             .map_or_else(|| format!("node{node}"), |cluster| format!("node{node}.{cluster}"))
     }
 
-    /// Ends a pass, all scores and faults of which have arrived: counts the streams that fell behind. A stream of which nothing has been heard
+    /// Ends a pass, all scores and faults of which have arrived: counts the streams that fell behind. A stream that has not reported anything yet
     /// has a decoder that keeps its first pictures back, and is not behind.
     pub(crate) fn end_pass(&mut self, time: PassTime) -> PassEnd {
         let pass = u32::try_from(self.passes.len()).unwrap_or(u32::MAX);
@@ -274,7 +273,8 @@ impl Outcome {
         end
     }
 
-    /// Keeps no more than so many scores, and as many faults; what is dropped, the older half, is counted. A run over live sources may go on for days.
+    /// Keeps at most this many scores, and as many faults; the older half, which is dropped, is counted. A run over live sources may go on for
+    /// days.
     fn forget(&mut self, most: usize) {
         if self.arrivals.len() <= most && self.faults.len() <= most {
             return;
@@ -325,7 +325,7 @@ impl Outcome {
         pairs.into_values().collect()
     }
 
-    /// What is known of each stream of a run over live sources.
+    /// The known state of each stream of a run over live sources.
     pub fn sources(&self) -> Vec<SourceState> {
         let passes = u32::try_from(self.passes.len()).unwrap_or(u32::MAX);
         let state = |stream: StreamNo| {
@@ -349,7 +349,7 @@ impl Outcome {
         states
     }
 
-    /// What was seen of each stream: black pictures and freezes.
+    /// Black pictures and freezes of each stream.
     pub fn tallies(&self) -> Vec<Tally> {
         let mut tallies = self.past.tallies.clone();
         tallies.resize(self.streams as usize, Tally::default());

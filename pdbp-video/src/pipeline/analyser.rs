@@ -1,12 +1,11 @@
-//! The analysing part: reads frames where they arrived, has them scored by the processor or a device, and sends the scores to the
-//! console.
+//! The analysing part: reads frames where they arrived, has them scored by the processor or a device, and sends the scores to the console.
 //!
-//! It never waits for room to send. If console and analyser share a node with the decoders, scores and frames pass the same
-//! row: frames that wait for the analyser could fill it, and the analyser would wait for ever. So scores that find no room
-//! are kept (a record each, far less than the frame it came from), and the analyser goes on reading.
+//! It never waits for room to send. If console and analyser share a node with the decoders, scores and frames use the same row: frames waiting for
+//! the analyser could fill it, and the analyser would deadlock. So scores that find no room are kept (a record each, far smaller than its frame),
+//! and the analyser goes on reading.
 //!
-//! Nor does it wait for a device as long as frames come: it gathers them, has the device begin when no more wait, and looks now
-//! and then what has become of those under way. Only when all batches are under way a frame waits for the oldest.
+//! Nor does it wait for a device while frames keep coming: it gathers them, starts the device when no more are waiting, and polls the batches in
+//! flight now and then. Only when all batches are in flight does a frame wait for the oldest.
 
 use core::time::Duration;
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
-//! The console on node 0: starts passes, collects scores, and knows when a pass is over.
+//! The console on node 0: starts passes, collects scores, and detects the end of a pass.
 //!
-//! Like the analysers it never just waits for room to send: what fills the room may be scores that it has not taken yet.
+//! Like the analysers it never just waits for room to send: the room may be full of scores that it has yet to take.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

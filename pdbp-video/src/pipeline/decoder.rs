@@ -1,4 +1,4 @@
-//! The decoding part: takes pictures out of streams and sends them on as frames.
+//! The decoding part: takes pictures from streams and sends them on as frames.
 
 use pdbp::{Part, StreamWriter, Target};
 

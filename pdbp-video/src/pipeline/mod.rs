@@ -8,18 +8,18 @@
 //!       └──────────────── orders: start a pass, stop ─────────────────────┘
 //! ```
 //!
-//! Decoders may be in another cluster, to which there is a trunk: then they tell the console that they are there, and are told where their
-//! analysers are; all else is as within one.
+//! Decoders may be in another cluster, reached by a trunk: they then announce themselves to the console and learn where their analysers are; all
+//! else is as within one cluster.
 //!
-//! The same program runs in every process of a cluster and drives the nodes that it hosts; who does what follows from the
-//! number of nodes ([`Layout`]). A pass begins when the console tells all decoders, and is over when each has said how
-//! many pictures it sent and the scores of all of them have arrived. Streams without a picture are reported by their
-//! decoder. Analysers and console never just wait for room to send (their modules say why). On every node a *steward* writes down
-//! how dense the buffer rows are, and before the first pass tells the console what its process was given: all must be alike.
+//! The same program runs in every process of a cluster and drives the nodes that it hosts; roles follow from the number of nodes ([`Layout`]). A
+//! pass begins when the console tells all decoders, and is over when each has reported how many pictures it sent and the scores of all of them have
+//! arrived. Decoders report streams without a picture. Analysers and console never just wait for room to send (their modules say why). On every
+//! node a *steward* records the density of the buffer rows, and before the first pass tells the console what its process was given: all processes
+//! must agree.
 //!
-//! Scores are no calls of a [`Group`](pdbp::collective::Group): each is told when its picture is measured, since the time until then is among
-//! what is reported and progress is shown meanwhile; a `gather` would come at the end of a pass, which the console does not know
-//! before all counts have come, and cannot have members in another cluster.
+//! Scores are not sent by calls of a [`Group`](pdbp::collective::Group). Each is sent as soon as its picture is measured, since latency is part of
+//! the report and progress is shown meanwhile. A `gather` would come at the end of a pass, which the console does not know before all counts have
+//! come, and cannot have members in another cluster.
 
 mod analyser;
 mod console;

@@ -1,5 +1,5 @@
-//! The steward of a node: says at the start what its process has been given, looks whether other nodes fail, writes down the
-//! state of the buffer rows, and reports it at the end; now and then also what it was last.
+//! The steward of a node: announces at the start what its process was given, watches for failures of other nodes, records the state of the buffer
+//! rows, and reports it at the end; in between it also reports the latest state now and then.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Messages between the parts other than frames: plain values, told apart by their command numbers.
+//! Messages between the parts other than frames: plain values, distinguished by their command numbers.
 
 use bytemuck::{Pod, Zeroable};
 

@@ -1,4 +1,4 @@
-//! The CSV files of a report: plain numbers, a header line each, units in the column names.
+//! The CSV files of a report: plain numbers, each file with a header line, units in the column names.
 
 use core::fmt::Write as _;
 

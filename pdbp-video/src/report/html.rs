@@ -1,4 +1,4 @@
-//! The HTML page of a report: one file, no script, nothing fetched; light or dark as the reader's system is.
+//! The HTML page of a report: one file, no script, nothing fetched; light or dark to match the reader's system.
 
 use core::fmt::Write as _;
 use std::collections::BTreeMap;

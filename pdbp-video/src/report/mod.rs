@@ -1,4 +1,4 @@
-//! What a person sees of a run: a table on the terminal, and a folder with an HTML page and CSV files.
+//! The results of a run for people: a table on the terminal, and a folder with an HTML page and CSV files.
 
 pub(crate) mod csv;
 pub mod html;

@@ -1,4 +1,4 @@
-//! Descriptors of open files: each live source takes some, and systems let a process have 1,024 unless it asks for more.
+//! Open file descriptors: each live source takes some, and systems limit a process to 1,024 unless it asks for more.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Live sources: streams that are sent to this program while it runs, by RTSP or as RTP over UDP.
+//! Live sources: streams received while the program runs, by RTSP or as RTP over UDP.
 //!
 //! ```text
 //!  sender ──RTP/UDP──▶ ┌──────────────────────────────┐ access units ┌──────────┐
@@ -6,13 +6,13 @@
 //!  server ◀──RTSP────▶ └──────────────────────────────┘  or faults   └──────────┘
 //! ```
 //!
-//! All sources of a process are received by one thread ([`tokio`]; RTSP by [`retina`]); each has a queue of a bounded length between that
-//! thread and the decoder. A source that cannot be reached, stalls, ends or sends what cannot be read says so once and comes back by itself: it
-//! is tried again, after a second at first and after [`RETRY`] at most. No source waits for another.
+//! One thread receives all sources of a process ([`tokio`]; RTSP by [`retina`]); each source has a bounded queue between that thread and the
+//! decoder. A source that cannot be reached, stalls, ends or sends unreadable data reports it once and recovers by itself: it is retried, after a
+//! second at first and after [`RETRY`] at most. No source waits for another.
 //!
-//! All of them together hold no more memory than their [`Room`] has.
+//! Together they hold no more memory than their [`Room`] has.
 //!
-//! Pictures begin at a key picture. When packets are lost, pictures are left out until the next one: what is measured is what was sent.
+//! Pictures begin at a key picture. When packets are lost, pictures are left out up to the next one: only pictures as sent are measured.
 
 mod descriptors;
 mod receive;

@@ -1,4 +1,4 @@
-//! Memory that the live sources of a process hold together.
+//! Memory shared by the live sources of a process.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

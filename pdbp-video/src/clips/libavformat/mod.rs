@@ -1,13 +1,13 @@
-//! Videos in Matroska, MPEG transport streams and MP4 files that [`super::demux`] does not read, by libavformat, which is loaded when it is asked for,
-//! as libavcodec is ([`crate::decode`]).
+//! Videos in Matroska, MPEG transport streams and MP4 files that [`super::demux`] does not read, by libavformat, which is loaded on demand, as
+//! libavcodec is ([`crate::decode`]).
 //!
-//! The best video track of a file is read whole and becomes an Annex B stream: in Matroska and MP4 NAL units stand behind their lengths, and
-//! parameter sets in a record (ISO/IEC 14496-15 §5.3.3.1, §8.3.3.1); in transport streams all is as it should be. Only files are opened, and only of
-//! such formats: no playlist leads to a network.
+//! The best video track of a file is read whole and converted to an Annex B stream: in Matroska and MP4, NAL units follow their lengths, and
+//! parameter sets are in a record (ISO/IEC 14496-15 §5.3.3.1, §8.3.3.1); transport streams need no conversion. Only files are opened, and only of
+//! these formats: no playlist leads to a network.
 //!
-//! Versions 58 to 62 are accepted, those of FFmpeg 4 to 8; others are refused by name, since fields of `AVStream` lie elsewhere in them. The
-//! tests have run with 59 (Debian 12), 60, 61 and 62; for 58 there is its header only. The library is never unloaded, and it runs in
-//! this process: `--isolate` keeps decoders away from the rest, not what reads files.
+//! Versions 58 to 62 are accepted, those of FFmpeg 4 to 8; others are refused by name, since their `AVStream` has another layout. The tests have
+//! run with 59 (Debian 12), 60, 61 and 62; for 58 only the header was checked. The library is never unloaded, and it runs in this process:
+//! `--isolate` isolates decoders, not file readers.
 
 mod sys;
 

@@ -1,4 +1,4 @@
-//! The C functions of libavformat that are used, found at run time, and the owner of an open file. All unsafe code is here.
+//! The C functions of libavformat in use, found at run time, and the owner of an open file. All unsafe code is here.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::offset_of;

@@ -1,4 +1,4 @@
-//! Decoders in processes of their own, so that one that crashes takes no more along than what it decoded.
+//! Decoders in separate processes, so that a crash takes down only what was being decoded.
 //!
 //! ```text
 //!  thread 1 ──request: coded pictures──▶ ┌──────────────┐
@@ -7,13 +7,13 @@
 //!  thread 2 ◀──────────────────────────▶ └──────────────┘ …
 //! ```
 //!
-//! A process is this program once more ([`serve`]), which reads requests from a socket and writes pictures into memory that both have (`memfd`): it is
-//! read and written as a file, so that nothing here is unsafe and nothing that the other side does to it can harm. When the process ends, by a
-//! signal or otherwise, or gives no answer for [`process::ANSWER`], the picture that it worked at is reported as damaged, with the signal. All of its streams
-//! begin anew at their next key picture, in a new process; that whose picture it was has one for itself from then on, and is given up after
-//! [`MOST_CRASHES`](super::MOST_CRASHES). The live page has one of its own: what it shows it decodes again.
+//! A process is another instance of this program ([`serve`]), which reads requests from a socket and writes pictures into shared memory (`memfd`).
+//! That memory is read and written as a file, so nothing here is unsafe, and the other side can do no harm through it. When the process ends, by a
+//! signal or otherwise, or does not answer within [`process::ANSWER`], the picture it was working on is reported as damaged, with the signal. All
+//! of its streams restart at their next key picture, in a new process; the stream of that picture has a process to itself from then on, and is
+//! given up after [`MOST_CRASHES`](super::MOST_CRASHES). The live page has its own process, in which it decodes its pictures again.
 //!
-//! On Linux only. [`crate`] says what it costs.
+//! On Linux only. [`crate`] has the cost.
 
 mod process;
 mod serve;

@@ -1,4 +1,4 @@
-//! The side that has pictures decoded.
+//! The side that requests pictures.
 
 use core::fmt;
 use core::ops::Range;

@@ -1,12 +1,11 @@
-//! H.264 and H.265 by libavcodec, FFmpeg's decoder, which is loaded when it is asked for.
+//! H.264 and H.265 by libavcodec, FFmpeg's decoder, which is loaded on demand.
 //!
-//! It takes 0.4 of openh264's memory and half of its time ([`crate`] has figures). Nothing of it is needed to build: the library is
-//! opened at run time as the CUDA driver is, so that the default build stays as it is and one program runs where there is a libavcodec and
-//! where there is none. (Crates that bind it, such as `ffmpeg-sys-next`, need its headers and libclang to build, and tie a program to one of
-//! its versions.) It decodes on the thread that calls it.
+//! It takes 0.4 of openh264's memory and half of its time ([`crate`] has figures). The build does not need it: the library is opened at run time,
+//! like the CUDA driver, so that the default build stays as it is and one program runs with or without libavcodec. (Crates that bind it, such as
+//! `ffmpeg-sys-next`, need its headers and libclang to build, and tie a program to one of its versions.) It decodes on the calling thread.
 //!
-//! Versions 58 to 62 are accepted, those of FFmpeg 4 to 8; others are refused by name, since fields of `AVFrame` lie elsewhere in them. The
-//! tests have run with 59 (Debian 12), 60, 61 and 62; for 58 there is its header only. The library is never unloaded.
+//! Versions 58 to 62 are accepted, those of FFmpeg 4 to 8; others are refused by name, since their `AVFrame` has another layout. The tests have run
+//! with 59 (Debian 12), 60, 61 and 62; for 58 only the header was checked. The library is never unloaded.
 
 mod sys;
 #[cfg(all(target_os = "linux", any(target_env = "gnu", target_env = "musl")))]

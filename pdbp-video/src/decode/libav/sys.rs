@@ -1,8 +1,7 @@
-//! The C functions of libavcodec and libavutil that are used, found at run time, and owners of what they allocate. All unsafe code of the
-//! decoder is here.
+//! The C functions of libavcodec and libavutil in use, found at run time, and owners of what they allocate. All unsafe code of the decoder is here.
 //!
-//! No header is needed to build: of the two structures whose fields are read only the first fields are declared, which lie at the same
-//! places in all versions that are accepted ([`VERSIONS`]), and one field further back, whose place each version has of its own.
+//! No header is needed to build. Of the two structures whose fields are read, only the first fields are declared, which have the same offsets in
+//! all accepted versions ([`VERSIONS`]), and one later field, whose offset depends on the version.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::offset_of;

@@ -1,7 +1,7 @@
-//! Pages full of zeros go back to the system, which shows zeros there until somebody writes.
+//! Returns pages full of zeros to the system, which maps zeros there until they are written.
 //!
-//! libavcodec's context of an H.264 decoder has 766 KB, filled with zeros when it is made, so that all of them are resident; no more than 50 KB
-//! are ever used for streams that are neither interlaced nor of many slices.
+//! libavcodec's context of an H.264 decoder has 766 KB, filled with zeros on creation, which makes all of it resident; streams that are neither
+//! interlaced nor of many slices never use more than 50 KB of it.
 
 use core::ffi::c_void;
 use core::slice;

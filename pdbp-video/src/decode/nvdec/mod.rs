@@ -1,4 +1,4 @@
-//! H.264 and H.265 by NVDEC, the decoder of NVIDIA's GPUs, whose library `libnvcuvid` is loaded when it is asked for, as the driver is.
+//! H.264 and H.265 by NVDEC, the decoder of NVIDIA's GPUs, whose library `libnvcuvid` is loaded on demand, as the driver is.
 //!
 //! ```text
 //! decode ─▶ parser ─┬─ sequence ─▶ a decoder for pictures of that size
@@ -6,29 +6,28 @@
 //!                   └─ display ──▶ mapped, its planes copied, unmapped ─▶ take
 //! ```
 //!
-//! All of a decoder's calls happen on the thread that calls it, to which the device's primary context is made current each time: that in
-//! which analysis runs. A decoder keeps as many surfaces in the device's memory as its stream refers to, plus one for output, and may keep those
-//! of four sizes; what that takes is measured before `--continuous` begins ([`memory`](super::memory)), and where the device has no more,
-//! those of other sizes are given up first, and then a stream has no decoder and says so
-//! ([`DecodeError::NoDecoder`](super::DecodeError::NoDecoder)), as it does when the device fails.
+//! All of a decoder's calls run on the thread that calls it, and make the device's primary context current each time: the one in which analysis
+//! runs. A decoder keeps as many surfaces in the device's memory as its stream refers to, plus one for output, and may keep those of four sizes.
+//! Their memory is measured before `--continuous` begins ([`memory`](super::memory)). When the device runs out, surfaces of other sizes are given
+//! up first; then the stream has no decoder and reports [`DecodeError::NoDecoder`](super::DecodeError::NoDecoder), as it does when the device
+//! fails.
 //!
-//! A kernel (`kernels/nv12.cu`) makes planes of a picture where it is mapped, in memory of the device, and these are what `take` is given, with a copy on the
-//! host. Without transport (`--nodes 0`) analysis on the same device takes them from there, and nothing goes back to it; the copy on the
-//! host is for what looks for black and frozen pictures, for the live page, and for the processor should the device fail. In a cluster
-//! frames travel in the host's memory.
+//! A kernel (`kernels/nv12.cu`) extracts a picture's planes where it is mapped, in device memory. `take` receives these planes together with a copy
+//! on the host. Without transport (`--nodes 0`) analysis on the same device reads them there, and nothing goes back to it; the host's copy is for
+//! the detection of black and frozen pictures, for the live page, and for the processor should the device fail. In a cluster frames travel in the
+//! host's memory.
 //!
-//! Pictures are shown in the order of the standard: the parser holds back what may come before others, and shows all that it holds when an IDR picture
-//! comes. What is shown is copied at once, and handed out with one picture that is fed each. They are cropped by the device.
-//! A picture of which the device says that it was decoded with errors is damaged, whether it was mended or not, and so is one that the parser leaves out,
-//! which it does without a word.
+//! Pictures are shown in the order of the standard: the parser holds back pictures that others may precede, and shows all that it holds when an IDR
+//! picture comes. Each displayed picture is copied at once, and one is handed out for each picture fed. The device crops them. A picture that the
+//! device reports as decoded with errors is damaged, whether it was concealed or not, and so is one that the parser silently drops.
 //!
-//! `--decoder auto` does not take it, whatever there is: a decoder of NVDEC takes several times the memory of libavcodec's, of
-//! which a GPU has less than the host, so that thousands of small streams, for which `auto` is made, do not fit; and to make one takes the driver
-//! some 20 ms, one after the other. Nor does it fall back: what a device does not decode is refused by name.
+//! `--decoder auto` never chooses NVDEC: its decoders take several times the memory of libavcodec's, and a GPU has less memory than the host, so
+//! the thousands of small streams for which `auto` is made do not fit; and the driver takes some 20 ms to create each decoder, one after the other.
+//! Nor is there a fallback: what a device does not decode is refused by name.
 //!
-//! On an H200 it gives the pictures that the encoders have reconstructed, bit by bit, of all streams of `tests/decoders.rs`, and of those of
-//! `tests/hevc.rs` that are large enough for it (H.265 from 144×144 samples on). Where there is no device, a library stands in for it (`stand-in`),
-//! whose pictures are those of libavcodec.
+//! On an H200 its pictures are those that the encoders have reconstructed, bit for bit, for all streams of `tests/decoders.rs`, and for those of
+//! `tests/hevc.rs` that are large enough for it (H.265 from 144×144 samples on). Without a device, a library stands in for it (`stand-in`), whose
+//! pictures are libavcodec's.
 
 mod room;
 mod session;

@@ -1,4 +1,4 @@
-//! Where pictures lie until they are taken.
+//! Where pictures are kept until they are taken.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;

@@ -1,8 +1,8 @@
-//! What is used of the library of NVDEC, `libnvcuvid`: its structures and functions, found at run time.
+//! The structures and functions of NVDEC's library, `libnvcuvid`, in use, found at run time.
 //!
-//! Written from the layout of its public headers (`cuviddec.h` and `nvcuvid.h`, Video Codec SDK 8.2 to 13) for systems of 64 bits with a `long` of as
-//! many. Libraries before 8.2 lack `cuvidGetDecodeStatus`, and are refused for that; in 8.2 `min_num_decode_surfaces` is reserved. Places and sizes are
-//! what a C compiler says of these headers:
+//! Written from the layout of its public headers (`cuviddec.h` and `nvcuvid.h`, Video Codec SDK 8.2 to 13) for 64-bit systems with a 64-bit `long`.
+//! Libraries before 8.2 lack `cuvidGetDecodeStatus`, and are refused for that; in 8.2 `min_num_decode_surfaces` is reserved. Offsets and sizes are
+//! a C compiler's for these headers:
 //!
 //! ```text
 //! structure               bytes  places that are read or written

@@ -1,4 +1,4 @@
-//! Pictures that are where they are needed, for measuring what a device takes.
+//! Pictures that are already in place, to measure the device's time.
 
 use pdbp_cuda::device::{Device as _, DeviceError};
 use pdbp_cuda::kernel::{Kernel, Module};

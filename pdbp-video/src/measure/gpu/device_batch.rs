@@ -1,4 +1,4 @@
-//! The memory of a batch, on the host and on the device, and its way there and back. Everything unsafe of the analysis is here.
+//! The memory of a batch, on the host and on the device, and its transfers. All unsafe code of the analysis is here.
 
 use core::ffi::c_void;
 use core::ops::Range;

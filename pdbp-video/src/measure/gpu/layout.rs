@@ -1,4 +1,4 @@
-//! Where things lie in the memory of a batch, which is copied to the device as it is:
+//! Layout of the memory of a batch, which is copied to the device as it is:
 //!
 //! ```text
 //! 0                                            table_at          sums_at              bytes               room
@@ -8,7 +8,7 @@
 //! └──────────┴─┴──────────┴─┴────────┴─┴───────┴─────────────────┴────────────────────┴───────────────────┘
 //! ```
 //!
-//! Pictures begin on borders of 16 bytes. The kernel adds to the sums.
+//! Pictures start at multiples of 16 bytes. The kernel adds to the sums.
 
 use core::ops::Range;
 

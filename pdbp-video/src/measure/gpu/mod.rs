@@ -6,14 +6,14 @@
 //!          └────────┘                                                                 └───────┘
 //! ```
 //!
-//! * [`Gpu`]: a device with the kernels of `kernels/analysis.cu`, which compute the sums that [`blur`](super::blur) and
-//!   [`jpeg`](super::jpeg) make of a picture, and restore it. All are integers, and the scores are made of them by the same code:
-//!   **they are those of the processor, bit by bit**. A device that does not compute the sums of a picture made for that is refused.
-//! * [`GpuAnalyser`]: gathers pictures in pinned memory, has the device fetch a batch while it computes others, and gives the
-//!   scores back in order. It never waits for the device unless all of its batches are under way.
+//! * [`Gpu`]: a device with the kernels of `kernels/analysis.cu`, which compute the sums that [`blur`](super::blur) and [`jpeg`](super::jpeg) make
+//!   of a picture, and restore it. All sums are integers, and the same code turns them into scores: **they equal the processor's, bit for bit**. A
+//!   device that computes wrong sums of a test picture is refused.
+//! * [`GpuAnalyser`]: gathers pictures in pinned memory, lets the device fetch one batch while it computes others, and returns the scores in order.
+//!   It never waits for the device unless all of its batches are in flight.
 //!
-//! A batch leaves when it is full, or when its owner has [nothing else to do](GpuAnalyser::rest) and no other is under way: few
-//! pictures wait for little, and many go together.
+//! A batch leaves when it is full, or when its owner has [nothing else to do](GpuAnalyser::rest) and no other is in flight: few pictures wait only
+//! briefly, and many travel together.
 //!
 //! ```
 //! use pdbp_cuda::device::Cuda;
@@ -58,7 +58,7 @@ const BATCH: usize = 4 << 20;
 /// Batches of an analyser: one that gathers, one that is copied, one that is computed, and one to spare.
 const BATCHES: usize = 4;
 
-/// A device that can analyse. Clones are the same.
+/// A device that can analyse. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Gpu {
     device: Cuda,
@@ -73,7 +73,7 @@ pub enum GpuError {
     /// There is none, or it fails.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// It computes something else than the processor.
+    /// Its results differ from the processor's.
     #[error(
         "{device} gives other sums than the processor for a picture made to compare them; do not use it, and report it"
     )]
@@ -84,10 +84,10 @@ pub enum GpuError {
 }
 
 impl Gpu {
-    /// The device of that number, with the kernels, after a comparison of what it computes.
+    /// Opens the device of that number, with the kernels, and checks its results.
     ///
     /// # Errors
-    /// There is none, it fails, or it is wrong.
+    /// There is no such device, it fails, or its results are wrong.
     pub fn open(ordinal: usize) -> Result<Self, GpuError> {
         let device = Cuda::open(ordinal)?;
         let name = format!("GPU {ordinal} ({})", device.info()?.name);
@@ -137,34 +137,33 @@ impl Sums {
     }
 }
 
-/// Pictures on their way, and what they are to whoever brought them.
+/// Pictures in flight, with their owners' tags.
 struct Batch<T> {
     on_device: DeviceBatch,
     tags: Vec<T>,
 }
 
-/// Analyses pictures on a device. Each comes with a value that is given back with its scores, such as which it is.
+/// Analyses pictures on a device. Each picture comes with a tag, which is returned with its scores.
 pub struct GpuAnalyser<T> {
     gpu: Gpu,
     /// Bytes of a batch, unless one picture is larger.
     bytes: usize,
-    /// How many more may be made.
+    /// How many more batches may be created.
     more: usize,
     gathering: Option<Batch<T>>,
-    /// Under way, in the order in which they left.
+    /// In flight, in the order in which they left.
     flying: VecDeque<Batch<T>>,
     idle: Vec<Batch<T>>,
     done: VecDeque<(T, Scores)>,
 }
 
 impl<T> GpuAnalyser<T> {
-    /// An analyser with four batches of 4 MiB, and twice that on the device for restored pictures, which are made when they are
-    /// needed.
+    /// Creates an analyser with four batches of 4 MiB, and twice that on the device for restored pictures, all allocated on demand.
     pub fn new(gpu: &Gpu) -> Self {
         Self::with_batches(gpu, BATCH, BATCHES)
     }
 
-    /// One with up to `batches` batches (at least one) of `bytes` bytes each. One that is too small for a picture is made larger.
+    /// Creates one with up to `batches` batches (at least one) of `bytes` bytes each. A batch that is too small for a picture is enlarged.
     pub fn with_batches(gpu: &Gpu, bytes: usize, batches: usize) -> Self {
         Self {
             gpu: gpu.clone(),
@@ -177,10 +176,10 @@ impl<T> GpuAnalyser<T> {
         }
     }
 
-    /// Takes a picture, which is copied. Waits for the device if all batches are under way.
+    /// Copies a picture into a batch. Waits for the device if all batches are in flight.
     ///
     /// # Errors
-    /// The device has failed, or has no memory. The picture is not taken; what becomes of the others says [`rescue`](Self::rescue).
+    /// The device has failed, or has no memory. The picture is not taken; [`rescue`](Self::rescue) analyses the others.
     pub fn push(&mut self, tag: T, picture: &Yuv<'_>) -> Result<(), DeviceError> {
         let size = picture.size();
         let is_full = |batch: &Batch<T>| batch.on_device.pictures() > 0 && !batch.on_device.has_room(size);
@@ -201,7 +200,7 @@ impl<T> GpuAnalyser<T> {
         Ok(())
     }
 
-    /// Takes in what the device has done.
+    /// Collects what the device has finished.
     ///
     /// # Errors
     /// The device has failed.
@@ -215,8 +214,8 @@ impl<T> GpuAnalyser<T> {
         Ok(())
     }
 
-    /// Says that the owner has nothing else to do now: what has gathered leaves, unless a batch is under way. Takes in what the device
-    /// has done.
+    /// Tells the analyser that its owner has nothing else to do now: gathered pictures leave, unless a batch is in flight. Collects what the device
+    /// has finished.
     ///
     /// # Errors
     /// The device has failed.
@@ -225,7 +224,7 @@ impl<T> GpuAnalyser<T> {
         if self.flying.is_empty() { self.launch() } else { Ok(()) }
     }
 
-    /// Has everything analysed, and waits for it.
+    /// Analyses everything, and waits for it.
     ///
     /// # Errors
     /// The device has failed.
@@ -242,16 +241,16 @@ impl<T> GpuAnalyser<T> {
         self.done.pop_front()
     }
 
-    /// Pictures that have gathered or are under way.
+    /// Pictures that are gathered or in flight.
     pub fn pending(&self) -> usize {
         self.flying.iter().chain(&self.gathering).map(|batch| batch.tags.len()).sum()
     }
 
-    /// After a failure: analyses with `analyser` what the device has not. The pictures are still here.
+    /// After a failure: analyses with `analyser` all pictures that the device has not. They are still here.
     pub fn rescue(mut self, analyser: &mut Analyser) -> VecDeque<(T, Scores)> {
         let mut done = core::mem::take(&mut self.done);
         for mut batch in self.flying.drain(..).chain(self.gathering.take()) {
-            // Over, or not: a picture is not written any more.
+            // Whether it succeeded or not, the device no longer writes to the pictures.
             let _ = batch.on_device.wait();
             for (number, tag) in batch.tags.drain(..).enumerate() {
                 done.extend(batch.on_device.picture(number).map(|picture| (tag, analyser.analyse(&picture))));
@@ -260,7 +259,7 @@ impl<T> GpuAnalyser<T> {
         done
     }
 
-    /// Begins to analyse what has gathered.
+    /// Starts the analysis of gathered pictures.
     fn launch(&mut self) -> Result<(), DeviceError> {
         if let Some(batch) = self.gathering.as_mut().filter(|batch| batch.on_device.pictures() > 0) {
             batch.on_device.launch(&self.gpu.analyse)?;
@@ -294,7 +293,7 @@ impl<T> GpuAnalyser<T> {
         Ok(())
     }
 
-    /// Takes the scores of the first batch, whose flight is over.
+    /// Takes the scores of the first batch, which has finished.
     fn land(&mut self) {
         let Some(mut batch) = self.flying.pop_front() else { return };
         let scores = batch.on_device.sums().map(|(size, sums)| Sums::of_device(sums).scores(size));

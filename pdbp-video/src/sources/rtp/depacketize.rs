@@ -1,4 +1,4 @@
-//! Payloads of RTP packets to access units: RFC 6184 (H.264, packetization modes 0 and 1) and RFC 7798 (H.265).
+//! Turns payloads of RTP packets into access units: RFC 6184 (H.264, packetization modes 0 and 1) and RFC 7798 (H.265).
 
 use std::collections::BTreeMap;
 

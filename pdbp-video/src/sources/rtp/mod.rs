@@ -1,6 +1,6 @@
-//! RTP packets (RFC 3550) of one sender: put in order, losses noted, and joined to access units.
+//! RTP packets (RFC 3550) of one sender: put in order, with losses noted, and joined into access units.
 //!
-//! It needs [`crate::annexb`] and nothing else of the program, so that fuzz targets compile it alone.
+//! It depends only on [`crate::annexb`], so that fuzz targets can compile it alone.
 
 mod depacketize;
 mod sdp;
