@@ -50,13 +50,16 @@
 //! one has just written waits for each line of it; mpi4py's copy asks for several at a time.
 //!
 //! Calls of groups on arrays of numpy, two ranks on the two processors of a virtual AMD EPYC (Zen 5) that were near each other, beside mpi4py over Open MPI
-//! 4.1 (`mpirun -n 2 python benches/groups.py`, the best of 40 rounds, in turns):
+//! 4.1 (`mpirun -n 2 python benches/groups.py 40`, the best of 80 rounds, in turns):
 //!
 //! | | barrier | broadcast: 8 B, 1 KiB, 64 KiB, 1 MiB | all_reduce | all_gather |
 //! |---|---|---|---|---|
-//! | `pypdbp`, µs | 0.26 | 0.38, 0.37, 3.8, 50 | 0.44, 0.61, 9.7, 247 | 0.40, 0.54, 7.4, 223 |
-//! | mpi4py, µs | 0.35 | 0.46, 0.70, 7.1, 70 | 0.63, 0.84, 19, 184 | 0.73, 0.94, 8.3, 87 |
-//! | `pypdbp`/mpi4py | 0.74 | 0.83, 0.52, 0.54, 0.71 | 0.69, 0.73, 0.50, **1.34** | 0.55, 0.58, 0.89, **2.57** |
+//! | `pypdbp`, µs | 0.22 | 0.25, 0.37, 2.4, 29 | 0.43, 0.61, 5.9, 82 | 0.39, 0.53, 4.6, 68 |
+//! | mpi4py, µs | 0.26 | 0.45, 0.71, 6.2, 67 | 0.61, 0.82, 10.6, 85 | 0.71, 0.91, 7.2, 86 |
+//! | `pypdbp`/mpi4py | 0.84 | 0.56, 0.53, 0.38, 0.43 | 0.70, 0.74, 0.56, 0.96 | 0.56, 0.58, 0.64, 0.79 |
+//!
+//! In a run a quarter of an hour before, while the processors came to lie apart, all_reduce and all_gather of 1 MiB took 247 and 223 µs (**1.34** and **2.57**), all else
+//! 0.50 to 0.89 of mpi4py's time.
 //!
 //! A binding translates types, ownership and errors, and has no logic of its own: what it lacks goes into `pdbp`.
 #![deny(unsafe_code)]
