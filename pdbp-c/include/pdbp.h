@@ -250,7 +250,8 @@ void pdbp_abandon(pdbp_part *part);
 pdbp_status pdbp_flush(pdbp_part *part);
 
 /* Receives a message; commands first. What was in *message is overwritten. Ends with PDBP_E_NOBODY_LEFT, however long it may wait, once every
- * other node has failed or left and this one has no other part. */
+ * other node has failed or left and this one has no other part; but not at the founder, or the primary master, of a cluster that others may join (the
+ * setting found). */
 pdbp_status pdbp_recv(pdbp_part *part, pdbp_message *message, pdbp_ns wait);
 /* Receives up to room messages: waits for the first, and takes what else there is. */
 pdbp_status pdbp_recv_many(pdbp_part *part, pdbp_message *messages, size_t room, size_t *got, pdbp_ns wait);
