@@ -114,7 +114,7 @@ Exit codes: 0 done, 1 failed while running, 2 command line or configuration cann
 
 type Failed = Box<dyn Error + Send + Sync>;
 
-/// What to do, as the command line says.
+/// What the command line asks for.
 enum Command {
     Print(&'static str),
     Config {
@@ -200,7 +200,7 @@ fn main() -> ExitCode {
 /// The commands of this program itself.
 const OWN: [&str; 6] = ["config", "ping", "top", "sim", "rapidio", "help"];
 
-/// The program that has another command, if it lies beside this one.
+/// The program that provides another command, if it lies beside this one.
 fn beside(name: &str) -> Option<PathBuf> {
     let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
     let own = std::env::current_exe().ok().filter(|_| is_name && !OWN.contains(&name))?;
@@ -208,7 +208,7 @@ fn beside(name: &str) -> Option<PathBuf> {
     Some(own.with_file_name(format!("pdbp-{name}{suffix}"))).filter(|program| program.is_file())
 }
 
-/// Runs another program in place of this one.
+/// Replaces this process with another program.
 fn become_other(program: &Path, arguments: &[OsString]) -> ExitCode {
     let mut command = std::process::Command::new(program);
     command.args(arguments);
@@ -226,12 +226,12 @@ fn become_other(program: &Path, arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// Whether to say what all processes of a job know alike.
+/// Whether to print what all processes of a job know alike.
 fn is_first() -> bool {
     Launch::find().is_none_or(|launch| launch.rank == 0)
 }
 
-/// Says what has failed, and in a job in which process, unless that is the same in all.
+/// Prints what has failed and, in a job, in which process, unless that is the same in all.
 fn complain(error: &Failed) {
     let same = matches!(error.downcast_ref(), Some(StartError::NoMpi { .. } | StartError::Config(_)));
     match Launch::find().filter(|launch| launch.ranks > 1) {
@@ -241,8 +241,8 @@ fn complain(error: &Failed) {
     }
 }
 
-/// Launchers end all processes of a job when one has failed, the one with the message too, which may be late on a busy machine. Once
-/// that has failed itself, they end this one and nobody waits.
+/// Gives the first process time to report. Launchers end all processes of a job when one has failed, including the one with the message, which may
+/// be late on a busy machine. Once that process has failed, they end this one, too, and nobody waits.
 fn let_first_speak() {
     std::thread::sleep(Duration::from_secs(5));
 }
@@ -327,7 +327,7 @@ fn number(option: &str, arguments: &mut lexopt::Parser) -> Result<usize, Failed>
     text.parse().map_err(|_| format!("{option} {text}: expected a whole number").into())
 }
 
-/// The settings as a table in Markdown.
+/// The settings as a Markdown table.
 fn table(settings: &Settings) -> String {
     let mut text =
         String::from("| key | environment variable | default | what it takes |\n|---|---|---|---|\n");

@@ -13,19 +13,19 @@ use super::Failed;
 
 /// How long messages are sent one way.
 const ONE_WAY: Duration = Duration::from_millis(500);
-/// Round trips over channels, and how long they may take: meanwhile the other nodes wait.
+/// Round trips over channels, and how long they may take, since the other nodes wait meanwhile.
 const CHANNEL_COUNT: usize = 10_000;
 const CHANNEL_TIME: Duration = Duration::from_secs(1);
 /// How long the first node waits for the others to leave.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Messages sent between two looks at the clock.
+/// Messages sent between two reads of the clock.
 const BETWEEN_LOOKS: u64 = 64;
-/// Command: no more pings, messages follow, and the number of them comes with [`SENT`].
+/// Command: pings are over, messages follow; their number comes with [`SENT`].
 const NO_MORE_PINGS: u16 = 1;
 /// Command: this many messages were sent; answer when all of them have been received.
 const SENT: u16 = 2;
 
-/// What is measured.
+/// What to measure.
 pub(crate) struct Ping {
     /// Round trips to each node.
     pub(crate) count: usize,
@@ -39,18 +39,18 @@ impl Default for Ping {
     }
 }
 
-/// What the first node has found out.
+/// What the first node has measured.
 struct Findings {
     /// Round trips between two threads of the first node's process over a channel.
     channel: Vec<Duration>,
-    /// Of each other node, all round trips.
+    /// All round trips, by node.
     trips: Vec<Vec<Duration>>,
     sent: u64,
     took: Duration,
 }
 
 impl Ping {
-    /// Refuses what cannot work before anything is started.
+    /// Refuses what cannot work before anything starts.
     pub(crate) fn check(&self, settings: &Settings) -> Result<(), Failed> {
         if !(1..=10_000_000).contains(&self.count) {
             return Err(format!("--count {}: use 1 to 10000000", self.count).into());
@@ -80,7 +80,7 @@ impl Ping {
         }
     }
 
-    /// Measures, and says what came out in the process that has the first node.
+    /// Measures, and prints the results in the process that hosts the first node.
     pub(crate) fn run(&self, settings: Settings) -> Result<Option<String>, Failed> {
         let wait = settings.timeout;
         let cluster = Builder::from(settings).start()?;
@@ -200,8 +200,8 @@ fn sorted(trips: &[Duration]) -> Vec<Duration> {
     sorted
 }
 
-/// Round trips of a message between two threads over the channels of the standard library, which hand it over without a copy: the
-/// baseline for those between nodes. Other programs that use the processors slow both.
+/// Round trips of a message between two threads over the channels of the standard library, which pass it on without a copy: the baseline for those
+/// between nodes. Other programs on the processors slow down both.
 fn over_channels(message: &[u8], count: usize) -> Vec<Duration> {
     let (there, arrivals) = mpsc::channel::<Vec<u8>>();
     let (back, answers) = mpsc::channel();
@@ -232,8 +232,8 @@ fn over_channels(message: &[u8], count: usize) -> Vec<Duration> {
     trips
 }
 
-/// Stays until the nodes of other processes have left, or for a while: the master, node 0, is the first to know that all have come
-/// to the barrier, and tells the others.
+/// Waits until the nodes of other processes have left, for a limited time: the master, node 0, is the first to know that all have reached the
+/// barrier, and tells the others.
 fn see_off(master: &Node, mut others: usize) {
     let began = Instant::now();
     while others > 0 && began.elapsed() < FAREWELL {
@@ -244,7 +244,7 @@ fn see_off(master: &Node, mut others: usize) {
     }
 }
 
-/// Whether the command line says how many nodes.
+/// Whether the command line gives the number of nodes.
 fn asked_for_nodes(settings: &Settings) -> bool {
     settings.entries().any(|entry| entry.key == "nodes" && *entry.origin == Origin::CommandLine)
 }
@@ -255,7 +255,7 @@ fn peers(node: &Node, part: &Part) -> Result<Vec<Target>, Failed> {
     (1..node.settings().nodes).map(|i| Ok(part.find(&format!("ping@node{i}"), wait)?)).collect()
 }
 
-/// Sends pings back, then reads what comes one way.
+/// Sends pings back, then reads the one-way messages.
 fn echo(part: &Part) -> Result<(), Failed> {
     loop {
         let message = part.recv()?;
@@ -285,12 +285,12 @@ fn echo(part: &Part) -> Result<(), Failed> {
     }
 }
 
-/// Looks at every byte, as a program would that uses them.
+/// Reads every byte, as a program that uses them would.
 fn read(bytes: &[u8]) {
     black_box(bytes.iter().fold(0, |a: u8, &b| a ^ b));
 }
 
-/// The smallest value that `permille` thousandths of all do not exceed; zero of none.
+/// The smallest value that `permille` thousandths of all do not exceed; zero if there are none.
 fn percentile(sorted: &[Duration], permille: usize) -> Duration {
     let rank = (sorted.len() * permille).div_ceil(1000).max(1);
     sorted.get(rank - 1).copied().unwrap_or_default()

@@ -1,20 +1,20 @@
-//! Where values lie on an axis, and which of them are marked.
+//! The positions of values on an axis, and its marks.
 
-/// How values lie on an axis.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// From 0 on; the vertical axis to a round number above the largest value, the horizontal to the last point.
+    /// From 0: the vertical axis up to a round number above the largest value, the horizontal one up to the last point.
     Zero,
-    /// From a round number below the smallest to one above the largest.
+    /// From a round number below the smallest value to one above the largest.
     Fit,
-    /// Logarithmic: the vertical axis by whole decades, the horizontal from the first point to the last, with their values as its
-    /// marks. For positive values; others are drawn at the lower end.
+    /// Logarithmic: the vertical axis in whole decades, the horizontal one from the first point to the last, with their values as its marks. For
+    /// positive values; others are drawn at the lower end.
     Log,
 }
 
 /// Round numbers between two marks of a linear axis, times a power of ten.
 const STEPS: [f64; 5] = [1.0, 2.0, 2.5, 5.0, 10.0];
-/// Steps between the marks of a linear axis, about.
+/// Approximate number of steps between the marks of a linear axis.
 const WANTED: f64 = 5.0;
 
 /// An axis from one pixel to another.
@@ -82,7 +82,7 @@ fn linear(least: f64, most: f64) -> Vec<f64> {
     (first..=last).map(|mark| mark as f64 * step).collect()
 }
 
-/// Powers of ten; of few decades also what lies between.
+/// Powers of ten; over few decades also values in between.
 fn decades(least: f64, most: f64) -> Vec<f64> {
     let first = least.log10().floor();
     let count = (most.log10().ceil() - first).max(1.0) as i32;

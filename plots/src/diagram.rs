@@ -1,18 +1,18 @@
-//! What is connected with what.
+//! Diagrams of nodes and links.
 
 use std::fmt::Write as _;
 
 use crate::{close, number, open, put};
 
 const STYLE: &str = include_str!("diagram.css");
-/// How far a line between two nodes of one height bends upwards.
+/// How far a link between two nodes at one height bends upwards.
 const BEND: f64 = 60.0;
 /// Below the lowest node.
 const BELOW: f64 = 60.0;
-/// From the middle of a leaf down to what it is labelled with.
+/// From the middle of a leaf down to its label.
 const LABEL: f64 = 34.0;
 
-/// Nodes and the links between them; [`svg`](Self::svg) draws it. Places are in pixels, to the right and down, below a title that takes the
+/// Nodes and the links between them; [`svg`](Self::svg) draws it. Positions are in pixels, to the right and down, below a title that takes the
 /// first [`TITLE`](Self::TITLE); the height follows.
 ///
 /// ```
@@ -37,13 +37,13 @@ const LABEL: f64 = 34.0;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Diagram<'a> {
-    /// The line above it.
+    /// The title above it.
     pub title: &'a str,
-    /// What goes below the title; may be empty.
+    /// The note below the title; may be empty.
     pub note: &'a str,
-    /// What is connected.
+    /// The nodes.
     pub nodes: Vec<Place>,
-    /// How.
+    /// The links.
     pub links: Vec<Link>,
     /// In pixels, with labels of 12.
     pub width: f64,
@@ -52,17 +52,17 @@ pub struct Diagram<'a> {
 /// A node of a [`Diagram`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
-    /// Where its middle is.
+    /// Its centre.
     pub at: (f64, f64),
-    /// What it looks like.
+    /// Its shape.
     pub figure: Figure,
-    /// What is written in it: some two characters.
+    /// The text in it: about two characters.
     pub text: String,
-    /// What is written below it; may be empty.
+    /// The label below it; may be empty.
     pub label: String,
 }
 
-/// What a node of a [`Diagram`] looks like.
+/// The shape of a node of a [`Diagram`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
     /// Something that connects others: a box.
@@ -71,16 +71,16 @@ pub enum Figure {
     Leaf,
 }
 
-/// A line between two nodes of a [`Diagram`]: straight, or, if it is dashed and both are of one height, bent over what is between them.
+/// A line between two nodes of a [`Diagram`]: straight, or, if it is dashed and both are at one height, bent over the nodes between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
-    /// Which nodes; a link with one that there is not is left out.
+    /// Indices of its nodes; a link to a node that does not exist is left out.
     pub ends: [usize; 2],
     /// Its width, in pixels.
     pub width: f64,
     /// Whether it is dashed, and grey.
     pub dashed: bool,
-    /// What is written in its middle; may be empty.
+    /// The label in its middle; may be empty.
     pub label: String,
 }
 
@@ -88,7 +88,7 @@ impl Diagram<'_> {
     /// Pixels that title and note take.
     pub const TITLE: f64 = 56.0;
 
-    /// The diagram as an SVG document, which may also stand within HTML.
+    /// Draws the diagram as an SVG document, which may also be embedded in HTML.
     pub fn svg(&self) -> String {
         let lowest = self.nodes.iter().map(|node| node.at.1).fold(Self::TITLE, f64::max);
         let mut out = open(("diagram", STYLE), (self.title, self.note), (self.width, lowest + BELOW));

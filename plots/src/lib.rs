@@ -1,5 +1,5 @@
-//! Plots and diagrams as SVG, and the page of a report: what all programs of the project draw with. No script, nothing fetched, light or dark as
-//! the reader's system is.
+//! Plots and diagrams as SVG, and the page of a report: shared by all programs of the project. No script, nothing fetched, light or dark to match
+//! the reader's system.
 //!
 //! ```
 //! use pdbp_plots::{Axis, Plot, Scale, Series, Shape};
@@ -28,38 +28,38 @@ pub use axis::Scale;
 pub use diagram::{Diagram, Figure, Link, Place};
 pub use timeline::{Bar, Timeline};
 
-/// Colours that differ in lightness, too (Okabe and Ito).
+/// Colours that also differ in lightness (Okabe and Ito).
 const COLOURS: usize = 6;
-/// Lines beyond as many as there are colours are dashed.
+/// Lines beyond the number of colours are dashed.
 const DASHES: [&str; 4] = ["none", "7 3", "2 3", "9 3 2 3"];
 const STYLE: &str = include_str!("plot.css");
 
-/// Pixels of a character at most, in the size of labels.
+/// The widest character of a label, in pixels.
 const CHARACTER: f64 = 7.2;
 const RIGHT: f64 = 16.0;
-/// From the axis to the end of the x axis' label.
+/// From the axis to the bottom of the x axis' label.
 const BELOW: f64 = 46.0;
-/// As much more for the names of groups of bars, which are tilted.
+/// Additional room for the names of groups of bars, which are tilted.
 const TILTED: f64 = 44.0;
 /// From one line of the legend to the next.
 const LEGEND_LINE: f64 = 18.0;
 /// Lines with more points than these have no marks.
 const MOST_MARKED: usize = 24;
 
-/// A plot; [`svg`](Self::svg) draws it. Axes reach as far as the points need.
+/// A plot; [`svg`](Self::svg) draws it. Axes extend as far as the points need.
 #[derive(Clone, Debug)]
 pub struct Plot<'a> {
-    /// The line above it.
+    /// The title above it.
     pub title: &'a str,
-    /// What goes below the title; may be empty.
+    /// The note below the title; may be empty.
     pub note: &'a str,
-    /// The horizontal axis; of bars only its label counts.
+    /// The horizontal axis; for bars only its label is used.
     pub x: Axis<'a>,
     /// The vertical axis.
     pub y: Axis<'a>,
-    /// What stands for the points.
+    /// How points are drawn.
     pub shape: Shape<'a>,
-    /// What is shown. Names are in the legend, unless they are empty.
+    /// The series. Their names appear in the legend, unless empty.
     pub series: Vec<Series>,
     /// In pixels, with labels of 12; the height follows.
     pub width: f64,
@@ -68,34 +68,34 @@ pub struct Plot<'a> {
 /// An axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis<'a> {
-    /// What it shows, with its unit.
+    /// The quantity, with its unit.
     pub label: &'a str,
-    /// How values lie on it.
+    /// The scale.
     pub scale: Scale,
 }
 
-/// Points (x, y) of one name, by growing x.
+/// Named points (x, y), in ascending order of x.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What the legend says.
+    /// The name in the legend.
     pub name: String,
-    /// The points. For bars x is the number of the group.
+    /// The points. For bars, x is the number of the group.
     pub points: Vec<(f64, f64)>,
 }
 
-/// What stands for the points of a series.
+/// How the points of a series are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape<'a> {
     /// A line.
     Lines,
-    /// A line, and the area below it tinted.
+    /// A line, with the area below it tinted.
     Areas,
     /// A bar in each of these groups.
     Bars(&'a [String]),
 }
 
 impl Plot<'_> {
-    /// The plot as an SVG document, which may also stand within HTML.
+    /// Draws the plot as an SVG document, which may also be embedded in HTML.
     pub fn svg(&self) -> String {
         let (top, below) = (
             if self.note.is_empty() { 38.0 } else { 56.0 },
@@ -184,7 +184,7 @@ impl Plot<'_> {
         }
     }
 
-    /// The legend, whose first line is at `y`, and how many lines it has.
+    /// The legend, whose first line is at `y`, and its number of lines.
     fn legend(&self, left: f64, right: f64, y: f64) -> (String, usize) {
         let named: Vec<_> = self.series.iter().enumerate().filter(|(_, one)| !one.name.is_empty()).collect();
         let longest = named.iter().map(|(_, one)| one.name.chars().count()).max().unwrap_or(0);
@@ -205,7 +205,7 @@ impl Plot<'_> {
     }
 }
 
-/// The beginning of an SVG document: its class and style sheet, a title and a note, and an empty ground.
+/// The beginning of an SVG document: its class and style sheet, a title and a note, and an empty background.
 fn open((class, style): (&str, &str), (title, note): (&str, &str), (width, height): (f64, f64)) -> String {
     let (title, note, common) = (escape(title), escape(note), include_str!("common.css"));
     format!(
@@ -228,7 +228,7 @@ fn put(out: &mut String, class: &str, x: f64, y: f64, text: &str) {
     let _ = write!(out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escape(text));
 }
 
-/// A number without zeros at its end, thousands set apart.
+/// A number without trailing zeros, with thousands separated.
 fn number(value: f64) -> String {
     if value.abs() >= 1000.0 {
         return count(value.round() as u64);
@@ -238,7 +238,7 @@ fn number(value: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-/// A whole number, thousands set apart.
+/// A whole number, with thousands separated.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::new();
@@ -251,12 +251,12 @@ pub fn count(value: u64) -> String {
     out
 }
 
-/// Text made safe inside SVG and HTML and their attributes.
+/// Escapes text for SVG and HTML and their attributes.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A table for a [page], of text: a line of titles, and lines of as many cells.
+/// Builds a text table for a [page]: a line of titles, and lines with as many cells.
 ///
 /// ```
 /// let table = pdbp_plots::table(&["a", "b"], &[vec!["1".to_owned(), "< 2".to_owned()]]);
@@ -272,14 +272,14 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     out + "</tr></table></div>"
 }
 
-/// A figure for a [page] that shows a file beside it.
+/// A figure for a [page] that shows a file next to it.
 pub fn figure(file: &str) -> String {
     let file = escape(file);
     format!("<figure><img src={file} alt={file}></figure>")
 }
 
-/// A page of HTML below its title, in one file. The style sheet has `tiles` of a `tile`, tables in a `scroll`, `grid2` and `grid3` of figures, `soft`
-/// paragraphs and a `note`.
+/// Builds a page of HTML in one file, below its title. The style sheet has `tiles` of a `tile`, tables in a `scroll`, `grid2` and `grid3` of
+/// figures, `soft` paragraphs and a `note`.
 pub fn page(title: &str, body: &str) -> String {
     format!(
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width,initial-scale=1\">\

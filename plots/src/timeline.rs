@@ -1,4 +1,4 @@
-//! Who did what when.
+//! Bars over time.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ const COLOURS: usize = 4;
 /// Pixels of a line, and of a bar in it.
 const LINE: f64 = 18.0;
 const BAR: f64 = 14.0;
-/// Of the names of lines.
+/// Width of the names of lines.
 const NAMES: f64 = 184.0;
 const RIGHT: f64 = 20.0;
 /// Above the first line.
@@ -33,11 +33,11 @@ const TOP: f64 = 56.0;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Timeline<'a> {
-    /// The line above it.
+    /// The title above it.
     pub title: &'a str,
-    /// What goes below the title; may be empty.
+    /// The note below the title; may be empty.
     pub note: &'a str,
-    /// What bars may be, for the legend: each of a colour, the fifth of that of the first.
+    /// The kinds of bars, for the legend: each has a colour; the fifth reuses that of the first.
     pub kinds: &'a [&'a str],
     /// The name of each line, and its bars.
     pub lines: Vec<(String, Vec<Bar>)>,
@@ -48,18 +48,18 @@ pub struct Timeline<'a> {
 /// A bar of a [`Timeline`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
-    /// In seconds. The first of all bars begins at 0.
+    /// Start in seconds. The first of all bars begins at 0.
     pub from: f64,
-    /// In seconds.
+    /// End in seconds.
     pub until: f64,
-    /// Which of the kinds it is.
+    /// The index of its kind.
     pub kind: usize,
-    /// What is shown when it is pointed at.
+    /// The tooltip.
     pub title: String,
 }
 
 impl Timeline<'_> {
-    /// The drawing as an SVG document, which may also stand within HTML.
+    /// Draws it as an SVG document, which may also be embedded in HTML.
     pub fn svg(&self) -> String {
         let bars = || self.lines.iter().flat_map(|(_, bars)| bars);
         let begin = bars().map(|bar| bar.from).fold(f64::INFINITY, f64::min);

@@ -19,13 +19,13 @@ pub(super) fn page() -> Result<Page, Failed> {
     Ok(aims("congest", INTRODUCTION, sections))
 }
 
-/// Short messages of high priority, one each so many cycles.
+/// Short messages of high priority, one every this many cycles.
 const PROBES: usize = 60;
 const EACH: u64 = 10_000;
 /// Bytes of all flows of low priority together: more than one link carries while there are probes.
 const FLOWS: usize = 1_500_000;
 
-/// Probes from one rank to another, while others send, and how long each was under way, in cycles.
+/// Probes from one rank to another, while others send, and the latency of each, in cycles.
 fn probes(
     topology: &Topology,
     (from, to): (usize, usize),
@@ -134,7 +134,7 @@ fn priorities() -> Result<Section, Failed> {
     })
 }
 
-/// All send to one, and one of them also something of high priority.
+/// All send to one rank; one of them also sends something of high priority.
 fn hot_spot() -> Result<Section, Failed> {
     let packet = PACKET as u64 / 2;
     let mut rows = Vec::new();
@@ -171,7 +171,7 @@ fn hot_spot() -> Result<Section, Failed> {
     })
 }
 
-/// A square of boards, each linked with those beside it, round the edges, too.
+/// A square of boards, each linked with its neighbours, wrapping around the edges.
 fn torus(side: usize) -> Topology {
     let at = |row: usize, column: usize| row % side * side + column % side;
     (0..side * side).fold(Topology::boards(side * side), |topology, board| {
@@ -180,7 +180,7 @@ fn torus(side: usize) -> Topology {
     })
 }
 
-/// All processes send each other blocks; each gets those that are for it.
+/// All processes send each other blocks; each gets those meant for it.
 async fn all_to_all(mut world: Comm, block: usize) -> bool {
     let (own, members) = (world.rank(), world.size());
     let input: Vec<u8> = (0..members).flat_map(|to| vec![(own * 31 + to) as u8; block]).collect();
@@ -253,7 +253,7 @@ fn tables() -> Result<Section, Failed> {
     })
 }
 
-/// Masks of a board's switch, but for the group of all and that of the board.
+/// Masks of a board's switch, except for the group of all and that of the board.
 const GROUPS: usize = MASKS - 2;
 
 /// Groups of the same process of each board of 16: each needs masks in all switches.

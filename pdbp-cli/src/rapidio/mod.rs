@@ -1,11 +1,11 @@
 //! `pdbp rapidio`: experiments on a fabric of switches that carry out collectives.
 //!
-//! * `paper`: every experiment that the paper on MPIRIO names, beside what it states: [`paper`] and [`programs`], by [`workloads`].
+//! * `paper`: every experiment that the paper on MPIRIO names, next to its statements: [`paper`] and [`programs`], by [`workloads`].
 //! * `scale`: calls of 16 to 4,096 processes in switches against the best software on the same fabric.
 //! * `congest`: flows that meet, tables, and more groups than switches have masks.
 //! * `speed`: the simulator itself.
 //!
-//! [`page`] is what comes of them; [`picture`] draws a topology with its traffic.
+//! [`page`] has their results; [`picture`] draws a topology with its traffic.
 
 mod congest;
 mod page;
@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use super::Failed;
 use page::{Page, Section};
 
-/// What is run.
+/// What to run.
 #[derive(Debug, Default)]
 pub(crate) struct Rapidio {
     /// Which experiments.
@@ -36,10 +36,10 @@ pub(crate) struct Rapidio {
 const WHICH: &str = "there are `rapidio paper`, `rapidio scale`, `rapidio congest` and `rapidio speed`";
 
 impl Rapidio {
-    /// Takes an option.
+    /// Handles an option.
     ///
     /// # Errors
-    /// Unknown ones, and values that cannot be.
+    /// Unknown options, and impossible values.
     pub(crate) fn option(&mut self, name: &str, arguments: &mut lexopt::Parser) -> Result<(), Failed> {
         match name {
             "report" => self.report = Some(arguments.value()?.into()),
@@ -55,10 +55,10 @@ impl Rapidio {
         Ok(())
     }
 
-    /// Whether it says which experiments to run.
+    /// Checks which experiments to run.
     ///
     /// # Errors
-    /// Unknown ones, none, and options that are not for them.
+    /// Unknown or missing experiments, and options that are not for them.
     pub(crate) fn check(&self) -> Result<(), Failed> {
         let what = self.what.as_deref().ok_or_else(|| format!("rapidio: which experiments? {WHICH}"))?;
         if !["paper", "scale", "congest", "speed"].contains(&what) {
@@ -70,7 +70,7 @@ impl Rapidio {
         Ok(())
     }
 
-    /// Runs all, and says what came of them.
+    /// Runs all, and prints the results.
     ///
     /// # Errors
     /// A result that is wrong; a file that cannot be written.
@@ -88,7 +88,7 @@ impl Rapidio {
     }
 }
 
-/// What beside the paper is aimed at.
+/// Aims beyond the paper.
 fn aims(name: &'static str, introduction: &str, sections: Vec<Section>) -> Page {
     let claims = "aims are reached";
     let (introduction, verdicts) = (introduction.to_owned(), ["reached:", "MISSED:"]);

@@ -1,4 +1,4 @@
-//! What came of experiments, as text and as a page with plots.
+//! Results of experiments, as text and as a page with plots.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,19 +13,19 @@ pub(super) struct Page {
     pub(super) name: &'static str,
     pub(super) introduction: String,
     pub(super) sections: Vec<Section>,
-    /// What claims are, and the words for those that hold and that do not.
+    /// The kind of the claims, and the words for those that hold and those that do not.
     pub(super) claims: &'static str,
     pub(super) verdicts: [&'static str; 2],
 }
 
-/// An experiment: what it says, and what of the statements or aims holds.
+/// An experiment: its text, and which statements or aims hold.
 #[derive(Debug, Default)]
 pub(super) struct Section {
     pub(super) title: String,
     pub(super) notes: Vec<String>,
     pub(super) head: Vec<&'static str>,
     pub(super) rows: Vec<Vec<String>>,
-    /// What is stated or aimed at, and whether that came out.
+    /// What is stated or aimed at, and whether it holds.
     pub(super) claims: Vec<(String, bool)>,
     /// Names and drawings.
     pub(super) plots: Vec<(&'static str, String)>,
@@ -66,7 +66,7 @@ impl Page {
         (claims().filter(|(_, holds)| *holds).count(), claims().count())
     }
 
-    /// Writes the page and its plots into `folder`, which is made if need be.
+    /// Writes the page and its plots into `folder`, which is created if needed.
     pub(super) fn write(&self, folder: &Path) -> Result<(), Failed> {
         let (held, all) = self.tally();
         let mut body = format!(
@@ -109,7 +109,7 @@ fn line(cells: &mut dyn Iterator<Item = &str>, widths: &[usize]) -> String {
     line.trim_end().to_owned() + "\n"
 }
 
-/// Lines of a note, no longer than a terminal is wide.
+/// Lines of a note, no wider than a terminal.
 fn wrapped(note: &str) -> String {
     let mut out = String::new();
     let mut length = 0;

@@ -63,7 +63,7 @@ pub(super) fn series(name: &str, points: Vec<(f64, f64)>) -> Series {
     Series { name: name.to_owned(), points }
 }
 
-/// Topologies of the tables: two boards, and four in a chain or around a switch of their own.
+/// Topologies of the tables: two boards, and four in a chain or around a separate switch.
 pub(super) fn topologies() -> [(&'static str, Topology); 3] {
     [
         ("8, chain", Topology::boards(2).chain()),
@@ -175,7 +175,7 @@ fn calls() -> Result<Section, Failed> {
     })
 }
 
-/// Crossings of links by a binomial broadcast, as messages on the same tree.
+/// Link crossings of a binomial broadcast, as messages on the same tree.
 fn binomial_crossings(topology: &Topology) -> Result<usize, Failed> {
     let tree = Tree::new(topology)?;
     let parent = |rank: u16| rank & (rank - 1);

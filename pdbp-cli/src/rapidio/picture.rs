@@ -1,4 +1,4 @@
-//! A topology with its tree, and what its links carry.
+//! A topology with its tree, and the traffic of its links.
 
 use pdbp_plots::{Diagram, Figure, Link, Place};
 use pdbp_sim::rapidio::{LinkEnd, LinkTraffic, Tree};
@@ -19,7 +19,7 @@ pub(super) fn name(link: &LinkTraffic) -> String {
     }
 }
 
-/// Where everything is drawn: switches by their steps from the root, above the middle of what they lead to; endpoints in a row.
+/// Where everything is drawn: switches by their steps from the root, centred above what they lead to; endpoints in a row.
 struct Places {
     switches: Vec<(f64, f64)>,
     endpoints: Vec<(f64, f64)>,
@@ -87,7 +87,7 @@ fn walk(root: usize, switches: usize, links: &[LinkTraffic]) -> Vec<(usize, Opti
     order
 }
 
-/// The drawing. Lines are as thick as there is traffic; links that the tree leaves out are dashed.
+/// The drawing. Thicker lines carry more traffic; links that the tree leaves out are dashed.
 pub(super) fn svg(title: &str, tree: &Tree, links: &[LinkTraffic], width: f64) -> String {
     let Places { switches, endpoints } = Places::new(tree, links, width);
     let node =

@@ -10,12 +10,12 @@ use super::{Failed, Page, Section, aims};
 
 const PROCESSES: [usize; 5] = [16, 64, 256, 1024, 4096];
 const SIZES: [usize; 7] = [4, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 1 << 20];
-/// Bytes of all processes together: above the first only those algorithms run that can be the fastest there, above the second none, with
-/// more than a thousand processes above the third.
+/// Bytes of all processes together: above the first value only the potentially fastest algorithms run, above the second none; with more than a
+/// thousand processes none above the third.
 const MANY: usize = 16 << 20;
 const MOST: usize = 256 << 20;
 const MOST_OF_THOUSANDS: usize = 4 << 20;
-/// Messages that data is cut into: of 4, 16 and 64 packets, but for a few bytes.
+/// Messages into which data is cut: of 4, 16 and 64 packets, but for a few bytes.
 const PIECES: [usize; 3] = [960, 3968, 16_000];
 
 const INTRODUCTION: &str = "\
@@ -43,12 +43,12 @@ fn list(option: &str, text: &str, what: &str, fits: impl Fn(&usize) -> bool) -> 
     numbers.ok_or_else(|| format!("{option} {text}: give {what}, such as 16,64").into())
 }
 
-/// One call of so many processes with so many bytes.
+/// One call of this many processes with this many bytes.
 struct Point {
     processes: usize,
     bytes: usize,
     switches: f64,
-    /// Microseconds of the best software, and what that was.
+    /// Microseconds of the best software, and which one it was.
     software: f64,
     name: String,
 }
@@ -92,7 +92,7 @@ fn call(kind: Kind, bytes: usize) -> Call {
     }
 }
 
-/// Runs a call, in switches or by an algorithm and messages of so many bytes.
+/// Runs a call, in switches or by an algorithm and messages of this many bytes.
 fn run(
     kind: Kind,
     processes: usize,
@@ -258,7 +258,7 @@ fn claims(kind: Kind, points: &[Point]) -> Vec<(String, bool)> {
     claims
 }
 
-/// Four times the processes take the same time more each time.
+/// Each fourfold increase of the processes adds the same time.
 fn growth(points: &[Point]) -> Option<(String, bool)> {
     let bytes = points.iter().map(|point| point.bytes).min()?;
     let least: Vec<_> = points.iter().filter(|point| point.bytes == bytes).collect();

@@ -1,4 +1,4 @@
-//! `pdbp rapidio speed`: what the simulator does in a second of a processor, beside a heap that does nothing else.
+//! `pdbp rapidio speed`: what the simulator does in a second of a processor, compared with a bare heap.
 
 use std::collections::BinaryHeap;
 use std::hint::black_box;
@@ -15,7 +15,7 @@ const ENDPOINTS: [usize; 3] = [64, 1024, 4096];
 /// Messages that all send together, of 64 packets each.
 const MESSAGES: usize = 4096;
 const BYTES: usize = 64 * 250;
-/// Runs of each; the fastest counts, of the heap, too. One without optimisation, which says nothing of speed.
+/// Runs of each; the fastest counts, for the heap, too. A single one without optimisation, where speed means nothing.
 const RUNS: usize = if cfg!(debug_assertions) { 1 } else { 3 };
 const AIM: f64 = 3e6;
 const SHARE: f64 = 0.3;
@@ -116,13 +116,13 @@ fn traffic(endpoints: usize) -> Result<Report<()>, Failed> {
     Ok(report)
 }
 
-/// The number that an odd one has to be multiplied by to give 1, modulo the size of a word.
+/// The inverse of an odd number, modulo the size of a word.
 fn inverse(odd: usize) -> usize {
     // Each step doubles the bits that are right, of which the first has three.
     (0..5).fold(odd, |inverse, _| inverse.wrapping_mul(2usize.wrapping_sub(odd.wrapping_mul(inverse))))
 }
 
-/// Takes the first of so many events out and puts another one in, again and again; how often in a second.
+/// Repeatedly takes the first of this many events out and puts another one in. Returns how often per second.
 fn bare_heap(size: usize, times: u64) -> f64 {
     let mut drawn = 1u64;
     let mut draw = || {
@@ -143,7 +143,7 @@ fn bare_heap(size: usize, times: u64) -> f64 {
     times as f64 / began.seconds()
 }
 
-/// Time that this thread has had a processor; where the system does not say, time that has gone by.
+/// Processor time of this thread; where the system does not report it, elapsed time.
 struct Clock {
     began: Instant,
     on_processor: Option<u64>,

@@ -6,14 +6,14 @@ use pdbp_sim::rapidio::{Timing, Topology};
 
 use super::Failed;
 
-/// Multiply-adds of a DSP in a cycle.
+/// Multiply-adds of a DSP per cycle.
 const MULTIPLIERS: usize = 16;
 /// Processes of the paper's matrices and convolution.
 pub(super) const PROCESSES: usize = 8;
 /// Rows of A and columns of B, one for each process.
 pub(super) const ROWS: usize = PROCESSES;
 
-/// A run in which each process says whether its result is right.
+/// A run in which each process reports whether its result is right.
 fn checked(
     topology: &Topology,
     timing: Timing,
@@ -31,10 +31,10 @@ fn cycles(operations: usize) -> u64 {
     operations.div_ceil(MULTIPLIERS) as u64
 }
 
-/// What a test of the paper's table 1 calls.
+/// The call that a test of the paper's table 1 makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Test {
-    /// Process 0 sends to the others in turn, to each its share.
+    /// Process 0 sends to the others in turn, its share to each.
     Messages,
     Broadcast,
     Gather,
@@ -56,7 +56,7 @@ impl Test {
         }
     }
 
-    /// Runs it with a send buffer of so many bytes.
+    /// Runs it with a send buffer of this many bytes.
     pub(super) fn run(
         self,
         topology: &Topology,
@@ -189,7 +189,7 @@ pub(super) fn butterfly(topology: &Topology, bytes: usize) -> Result<Report<bool
     })
 }
 
-/// How the input of a convolution is handed out.
+/// How the input of a convolution is distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandOut {
     /// Windows, one row of a matrix for each value of the output (im2col), as in the paper.

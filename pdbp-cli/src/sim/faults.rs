@@ -1,4 +1,4 @@
-//! Faults as they are written: what, which nodes, when.
+//! Faults in their written form: what, which nodes, when.
 
 use pdbp_sim::network::Fault;
 

@@ -1,8 +1,8 @@
-//! `pdbp sim`: a cluster in virtual time, and what came of it.
+//! `pdbp sim`: a cluster in virtual time, and its results.
 //!
-//! The options ([`options`], their values in [`units`] and [`faults`]) say what happens; each number of nodes is a run, and a row of
-//! what is printed ([`table`]), for each routing. Or policies run the same scenarios ([`compare`]). [`report`] writes
-//! all that into a folder, with plots.
+//! The options ([`options`], their values in [`units`] and [`faults`]) define what happens; each number of nodes is a run, and a row of the printed
+//! table ([`table`]), for each routing. Alternatively policies run the same scenarios ([`compare`]). [`report`] writes everything into a folder,
+//! with plots.
 
 mod compare;
 mod faults;
@@ -19,35 +19,35 @@ use pdbp_sim::rapidio::{DATA, PACKET, Timing, Topology};
 
 use super::Failed;
 
-/// Nanoseconds of traffic, unless something else is said.
+/// Nanoseconds of traffic, by default.
 const TIME: u64 = ms(50);
 
-/// What is run.
+/// What to run.
 pub(crate) struct Sim {
-    /// A run for each, with each of `routings`. If none is given, a node on each endpoint of the fabric, or four.
+    /// The numbers of nodes: a run for each, with each of `routings`. By default a node on each endpoint of the fabric, or four.
     nodes: Vec<usize>,
-    /// What frames travel on instead of wires, and as it was written.
+    /// What frames travel on instead of wires, and its written form.
     fabric: Option<(String, Topology)>,
-    /// The first option that means nothing with `fabric`.
+    /// The first option that makes no sense with `fabric`.
     of_wires: Option<String>,
-    /// With the most nodes that it is run with.
+    /// Each with the most nodes that it is run with.
     routings: Vec<(Routing, usize)>,
-    /// Of all runs, but for the number of nodes, the routing and the traffic.
+    /// Common to all runs, except for the number of nodes, the routing and the traffic.
     setup: Setup,
     traffic: Traffic,
     /// Bytes of a message.
     size: usize,
     /// Messages per second and node.
     rate: u64,
-    /// Nanoseconds of traffic, if that is said.
+    /// Nanoseconds of traffic, if given.
     time: Option<u64>,
     faults: Vec<(u64, Fault)>,
     csv: Option<PathBuf>,
-    /// Names of scenarios in which policies are compared, instead of all the above but seed and time.
+    /// Names of scenarios in which policies are compared, instead of all the above except seed and time.
     compare: Option<String>,
     /// A folder for tables and plots.
     report: Option<PathBuf>,
-    /// The first option that means nothing with `compare`.
+    /// The first option that makes no sense with `compare`.
     unused: Option<String>,
 }
 
@@ -72,7 +72,7 @@ impl Default for Sim {
     }
 }
 
-/// Runs with the same routing, which is their name.
+/// Runs with the same routing, which names them.
 struct Series {
     name: &'static str,
     reports: Vec<Report>,
@@ -88,10 +88,10 @@ pub(crate) enum Wrong {
 }
 
 impl Sim {
-    /// Runs all, and says what came of them.
+    /// Runs all, and prints the results.
     ///
     /// # Errors
-    /// What cannot be run; what does not hold, with the seed that shows it again and the last events; a file that cannot be written.
+    /// A run that is impossible; a violated invariant, with the seed that reproduces it and the last events; a file that cannot be written.
     pub(crate) fn run(&self) -> Result<String, Wrong> {
         if let Some(names) = &self.compare {
             if let Some(option) = &self.unused {
@@ -125,7 +125,7 @@ impl Sim {
         if self.nodes.is_empty() { vec![endpoints] } else { self.nodes.clone() }
     }
 
-    /// Direct routing needs rows by the square of the number of nodes.
+    /// Direct routing needs rows in proportion to the square of the number of nodes.
     fn check(&self) -> Result<(), Wrong> {
         if let Some((option, (name, _))) = self.of_wires.as_ref().zip(self.fabric.as_ref()) {
             let remedy = "a fabric has its own times; leave it out, or --fabric";
@@ -152,7 +152,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Writes the files that were asked for; what is printed.
+    /// Writes the requested files. Returns what to print.
     fn write(
         &self,
         text: String,
@@ -183,7 +183,7 @@ impl Sim {
     }
 }
 
-/// What a long block reaches on a fabric on which nothing else moves.
+/// What a long block reaches on an otherwise idle fabric.
 fn idle(name: &str, topology: &Topology) -> Result<String, Wrong> {
     const BLOCK: usize = 128 << 10;
     let (timing, topology) = (Timing::SRIO, topology.clone());

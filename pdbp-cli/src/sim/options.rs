@@ -11,9 +11,9 @@ use super::{Failed, Sim, faults, units};
 
 /// The most nodes of a simulation, all of them in this process.
 const NODES: u64 = 65_535;
-/// The most with a row for each other.
+/// The most nodes with a row for each other node.
 pub(super) const DIRECT: usize = 4096;
-/// To how many others each node sends with `--traffic sparse`.
+/// How many other nodes each node sends to with `--traffic sparse`.
 const PARTNERS: u64 = 4;
 /// Share of the frames that later ones overtake with `--reorder`.
 const REORDER: f64 = 0.01;
@@ -21,10 +21,10 @@ const REORDER: f64 = 0.01;
 const HOT: f64 = 0.5;
 
 impl Sim {
-    /// Takes the option `--name` with what follows it.
+    /// Handles the option `--name` with its value.
     ///
     /// # Errors
-    /// An option that there is not, or a value that cannot be used.
+    /// An unknown option, or a value that cannot be used.
     pub(crate) fn option(&mut self, name: &str, arguments: &mut lexopt::Parser) -> Result<(), Failed> {
         let option = format!("--{name}");
         if !["compare", "seed", "time", "csv", "report"].contains(&name) {
@@ -55,7 +55,7 @@ impl Sim {
         Ok(())
     }
 
-    /// What is run, and where its figures go.
+    /// What to run, and where its figures go.
     fn what(&mut self, option: &str, text: &str) -> Result<(), Failed> {
         match option {
             "--nodes" => {

@@ -1,4 +1,4 @@
-//! The folder that `--report` writes: a page with the tables, the plots it shows as files of their own, and the figures.
+//! The folder that `--report` writes: a page with the tables, its plots as separate files, and the figures.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,10 +16,10 @@ const WIDTH: f64 = 620.0;
 /// A file of the report: its name and its text.
 pub(super) type File = (&'static str, String);
 
-/// A figure of a report, and what it is called.
+/// A figure of a report, and its name.
 type Measure = (&'static str, fn(&Report) -> f64);
 
-/// Memory, block fill, latency and efficiency over the number of nodes. With one series its name is left out.
+/// Memory, block fill, latency and efficiency over the number of nodes. A single series is not named.
 pub(super) fn over_nodes(series: &[Series]) -> Vec<File> {
     let memory: [Measure; 2] =
         [("blocks", |r| r.block_memory as f64 / MEBIBYTE), ("tables", |r| r.table_memory as f64 / MEBIBYTE)];
@@ -57,7 +57,7 @@ fn lines(series: &[Series], title: &str, y: &str, scale: Scale, measures: &[Meas
     Plot { title, note: "", x, y, shape: Shape::Lines, series, width: WIDTH }.svg()
 }
 
-/// Latency, memory and efficiency of the policies in each scenario, for each way in which blocks arrive.
+/// Latency, memory and efficiency of the policies in each scenario, for each kind of block arrival.
 pub(super) fn of_policies(outcomes: &[Outcome]) -> Vec<File> {
     let files = [
         ("posted", ["latency-posted.svg", "held-posted.svg", "efficiency-posted.svg"]),
@@ -93,7 +93,7 @@ fn bars(these: &[&Outcome], title: &str, y: &str, scale: Scale, measure: fn(&Rep
     Plot { title, note: "", x, y, shape: Shape::Bars(&groups), series, width: WIDTH }.svg()
 }
 
-/// Writes the plots, a page that shows them below `text`, and the figures into `folder`, which is made if need be.
+/// Writes the plots, a page that shows them below `text`, and the figures into `folder`, which is created if needed.
 ///
 /// # Errors
 /// The file that cannot be written.

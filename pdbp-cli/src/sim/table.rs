@@ -9,7 +9,7 @@ use super::Series;
 const MICROSECOND: f64 = 1e3;
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
 
-/// Two tables of a row for each report: what came of the traffic, and what it took.
+/// Two tables with a row for each report: how the traffic fared, and what it cost.
 pub(super) fn text(policy: &str, routing: &str, reports: &[Report]) -> String {
     let mut text = String::new();
     let seed = reports.first().map_or(0, |report| report.seed);
@@ -65,7 +65,7 @@ fn latencies(report: &Report) -> [f64; 5] {
     [half, ninety, most_of, nearly, report.latencies.most()].map(|nanos| nanos as f64 / MICROSECOND)
 }
 
-/// All figures, the names of the columns first.
+/// All figures, column names first.
 pub(super) fn csv(policy: &str, series: &[Series]) -> String {
     let mut text = String::from(
         "nodes,seed,policy,time_ns,traffic_ns,sent,delivered,in_time,lost,refused,returned,bytes_per_s,efficiency,\

@@ -6,7 +6,7 @@ const TIMES: &[(&str, f64)] =
     &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9), ("min", 60e9)];
 const LINKS: &[(&str, f64)] = &[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)];
 const COUNTS: &[(&str, f64)] = &[("", 1.0), ("k", 1e3), ("M", 1e6)];
-/// Nanoseconds of an hour, the longest time.
+/// Nanoseconds in an hour, the longest time.
 const HOUR: f64 = 3600e9;
 
 /// A time in nanoseconds.

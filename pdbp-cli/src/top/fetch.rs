@@ -1,4 +1,4 @@
-//! Getting the figures of a cluster over HTTP.
+//! Fetches the figures of a cluster over HTTP.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
@@ -10,12 +10,12 @@ use super::super::Failed;
 
 /// How long the endpoint may take for each step.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest answer that is read.
+/// The longest answer that is accepted.
 const LONGEST: usize = 256 << 20;
-/// Characters of its first line that are shown when it refuses.
+/// How many characters of the answer's first line are shown when the endpoint refuses.
 const LONGEST_REASON: usize = 300;
 
-/// Asks the endpoint at `address`.
+/// Queries the endpoint at `address`.
 pub(super) fn figures(address: &str) -> Result<ClusterFigures, Failed> {
     let answer = get(address, "/cluster.json").map_err(|error| {
         let remedy = if error.kind() == io::ErrorKind::InvalidInput {
@@ -80,7 +80,7 @@ fn connect(address: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// The body of a response, which ends with the connection.
+/// The body of a response, which ends when the connection closes.
 fn body(answer: &[u8]) -> Result<&[u8], String> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut headers);

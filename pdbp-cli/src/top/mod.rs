@@ -1,7 +1,7 @@
 //! `pdbp top`: a running cluster in the terminal.
 //!
-//! Figures come from a node's endpoint ([`fetch`]); two of them make rates and thereby a frame of text ([`view`]), which is
-//! printed once, or painted again and again on a terminal ([`screen`]).
+//! Figures come from a node's endpoint ([`fetch`]); two sets of them give rates and thus a frame of text ([`view`]), which is printed once, or
+//! painted repeatedly on a terminal ([`screen`]).
 
 mod fetch;
 mod screen;
@@ -34,7 +34,7 @@ impl Default for Top {
     }
 }
 
-/// Figures, and when they came.
+/// Figures, and when they arrived.
 struct Sample {
     at: Instant,
     figures: ClusterFigures,

@@ -22,7 +22,7 @@ const KEYS: &str = "q quit   p pause   s sort   ↑ ↓ select a node   a all no
 /// Longest wait for a key, so that new figures show soon.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// The terminal as it is while a program paints on it. Dropping it, and a panic, restore it.
+/// The terminal while a program paints on it. Dropping this value, and a panic, restore the terminal.
 struct Screen;
 
 impl Screen {
@@ -92,7 +92,7 @@ pub(super) fn run(top: &Top, first: Sample) -> Result<(), Failed> {
     }
 }
 
-/// Gets figures at each interval, in a thread: an endpoint that does not answer must not make keys wait.
+/// Fetches figures at each interval, in a thread: an endpoint that does not answer must not delay keys.
 fn fetch_on(top: &Top) -> Receiver<Result<Sample, String>> {
     let (sender, receiver) = mpsc::channel();
     let (connect, interval) = (top.connect.clone(), top.interval);
@@ -140,7 +140,7 @@ impl Shown {
         frame
     }
 
-    /// Takes new figures; whether there is something to paint.
+    /// Takes new figures. Returns whether there is something to paint.
     fn next(&mut self, sample: Result<Sample, String>) -> bool {
         if self.view.paused {
             return false;
@@ -175,7 +175,7 @@ impl Shown {
         Wish::Stay
     }
 
-    /// Selects the node above or below; none yet: the last or the first.
+    /// Selects the node above or below; with none selected, the last or the first.
     fn select(&mut self, step: isize) {
         let at = self.view.node.and_then(|node| self.order.iter().position(|n| *n == node));
         let last = self.order.len().saturating_sub(1);

@@ -8,7 +8,7 @@ use pdbp::monitor::{ClusterFigures, NodeFigures, NodeReport, NodeState, RowFigur
 
 use super::{Sample, Top};
 
-/// Columns of a frame on no terminal, and the fewest.
+/// Columns of a frame without a terminal, and the fewest.
 pub(super) const WIDTH: usize = 80;
 
 /// What comes first in the tables.
@@ -41,15 +41,15 @@ impl Sort {
     }
 }
 
-/// How the user wants to see it.
+/// The user's choice of view.
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
     pub(super) sort: Sort,
     /// The node whose rows are shown; `None` for all.
     pub(super) node: Option<u16>,
-    /// Lines of a screen; `None` for as many as there are.
+    /// Lines of a screen; `None` for no limit.
     pub(super) height: Option<usize>,
-    /// What to say in the last line of a screen.
+    /// The message in the last line of a screen.
     pub(super) footer: Option<String>,
     pub(super) paused: bool,
 }
@@ -64,7 +64,7 @@ pub(super) enum Look {
     Alarm,
 }
 
-/// Lines of at most the width asked for.
+/// Lines no wider than requested.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     pub(super) lines: Vec<(Look, String)>,
@@ -90,7 +90,7 @@ struct Rates {
 /// A line of the table of nodes.
 struct NodeLine<'a> {
     report: &'a NodeReport,
-    /// Out and in; `None` as long as there are no two answers.
+    /// Out and in; `None` until there are two answers.
     rates: Option<(Rates, Rates)>,
     /// The fullest row.
     su: f32,
@@ -228,7 +228,7 @@ impl View {
         rows
     }
 
-    /// The order of lines by bytes, stalls and SU; equal ones stay as they are, by name.
+    /// Sorts lines by bytes, stalls and SU; equal ones keep their order, by name.
     fn compare(&self, a: (f64, f64, f32), b: (f64, f64, f32)) -> Ordering {
         match self.sort {
             Sort::Name => Ordering::Equal,
@@ -253,7 +253,7 @@ fn nodes<'a>(before: &'a ClusterFigures, now: &'a ClusterFigures) -> Vec<NodeLin
     now.nodes.iter().map(line).collect()
 }
 
-/// What the node has said before, if it has said something since.
+/// The node's previous figures, if it has sent newer ones since.
 fn earlier<'a>(before: &'a ClusterFigures, now: &NodeFigures) -> Option<&'a NodeFigures> {
     let old = before.nodes.iter().find(|node| node.node == now.node)?.figures.as_ref()?;
     (now.nanos > old.nanos).then_some(old)
@@ -367,7 +367,7 @@ fn put_rows(frame: &mut Frame, rows: &[RowLine<'_>], shown: usize, extra: usize)
     }
 }
 
-/// A line for each node whose readers do not keep up, so that it has copied short messages out of their blocks.
+/// A line for each node whose readers fall behind, so that it has copied short messages out of their blocks.
 fn slow(before: &ClusterFigures, now: &ClusterFigures) -> Vec<String> {
     let lines = now.nodes.iter().filter_map(|node| {
         let figures = node.figures.as_ref()?;
@@ -420,7 +420,7 @@ fn short(number: f64) -> String {
     format!("{number:.digits$}{}", UNITS.get(unit).unwrap_or(&""))
 }
 
-/// At most so many characters.
+/// The first characters, at most this many.
 fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
