@@ -191,12 +191,24 @@ impl<'a> Streams<'a> {
     }
 
     fn accept(&mut self) -> Option<Accepted> {
+        let at = self.oldest_new()?;
+        self.welcome(at)
+    }
+
+    /// Where in the table the first is that began of the streams still to be accepted.
+    fn oldest_new(&self) -> Option<usize> {
         let begun = self.begun;
-        let new = self.table.iter_mut().take(self.used).flatten().filter(|stream| stream.new);
-        // The oldest one; the count wraps around.
-        let stream = new.max_by_key(|stream| begun.wrapping_sub(stream.key.id))?;
-        stream.new = false;
-        self.new -= 1;
+        let streams = self.table.iter().take(self.used).enumerate();
+        let new = streams
+            .filter_map(|(at, stream)| stream.as_ref().filter(|stream| stream.new).map(|s| (at, s.key.id)));
+        // The count wraps around.
+        new.max_by_key(|(_, id)| begun.wrapping_sub(*id)).map(|(at, _)| at)
+    }
+
+    /// The stream at this place of the table is accepted.
+    fn welcome(&mut self, at: usize) -> Option<Accepted> {
+        let stream = self.table.get_mut(at)?.as_mut()?;
+        self.new -= u32::from(core::mem::take(&mut stream.new));
         Some(Accepted { key: stream.key, source: stream.source })
     }
 
@@ -208,11 +220,13 @@ impl<'a> Streams<'a> {
             let stream = self.table.get(*at).and_then(Option::as_ref);
             stream.is_some_and(|stream| (stream.new || stream.together) && stream.has_some())
         })?;
-        self.turn = at + 1;
-        let stream = self.table.get_mut(at)?.as_mut()?;
-        self.new -= u32::from(core::mem::take(&mut stream.new));
+        let is_new = self.table.get(at)?.is_some_and(|stream| stream.new);
+        // New streams are met in the order in which they began, wherever they lie. Those that are met early keep the turn where it is.
+        let oldest = if is_new { self.oldest_new()? } else { at };
+        self.turn = if oldest == at { at + 1 } else { at };
+        let stream = self.table.get_mut(oldest)?.as_mut()?;
         stream.together = true;
-        Some(Accepted { key: stream.key, source: stream.source })
+        self.welcome(oldest)
     }
 
     /// Returns the stream with this number that has not ended.
@@ -269,7 +283,7 @@ impl<H, B> Inbox<'_, H, B> {
     }
 
     /// Returns the next piece of any stream that was not [accepted](Self::accept): the caller reads all these streams together.
-    /// Streams with something to read take turns. The piece is data, or the end of a stream.
+    /// Streams with something to read take turns, and new ones are met in the order in which they began. The piece is data, or the end of a stream.
     pub fn next_of_streams<A: Arrivals<Hold = H, Buffer = B>>(
         &mut self,
         arrivals: &mut A,

@@ -75,7 +75,7 @@ impl<S: Share> Part<S> {
         StreamWriter::open(self, to)
     }
 
-    /// Waits up to `timeout` for the next stream opened to this part. A part that gets several streams at a time must read them
+    /// Waits up to `timeout` for the next stream opened to this part, in the order in which their first segments arrive. A part that gets several streams at a time must read them
     /// all, each in its own task, or [together](Self::streams): an unread stream stops the others of its node ([`StreamReader`]).
     ///
     /// # Errors

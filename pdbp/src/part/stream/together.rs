@@ -61,7 +61,7 @@ pub enum Piece<S: Share = Local> {
 }
 
 /// Reads all streams that are opened to a part, on one thread: each call returns the next piece of any of them, and streams that have
-/// something take turns. Streams that [`accept_stream`](Part::accept_stream) has returned are left to their readers. Dropping it gives
+/// something take turns, and new ones are met in the order in which their first segments have arrived. Streams that [`accept_stream`](Part::accept_stream) has returned are left to their readers. Dropping it gives
 /// up the streams that it has begun to read.
 ///
 /// ```
