@@ -1,5 +1,5 @@
-//! A backend written from nothing, and the conformance suite on it: nodes on threads, whose blocks are copied through channels into
-//! blocks that the receiver has posted.
+//! A backend written from scratch, and the conformance suite run on it: nodes on threads, whose blocks are copied through channels
+//! into blocks that the receiver has posted.
 //!
 //! ```text
 //! cargo run -p pdbp-sim --example backend
@@ -17,26 +17,26 @@ use pdbp_sim::conformance::{Node, cases, run_on_threads};
 
 /// The longest block.
 const LONGEST: usize = 1000;
-/// Blocks that a link takes at a time.
+/// Number of blocks that a link takes at a time.
 const PLACES: usize = 8;
 
-/// One node's end.
+/// One node's endpoint.
 struct Channels {
     me: NodeId,
     links: Vec<Option<Link>>,
-    /// The link that is looked at first.
+    /// The link polled last.
     turn: usize,
 }
 
 /// The link to and from one peer.
 struct Link {
     peer: NodeId,
-    /// `None`: it has failed, and its blocks go back.
+    /// `None` once the link has failed; its blocks are then returned.
     channels: Option<Pair>,
-    /// Blocks of ours, in the order of submission; of these the first `written` are in the channel.
+    /// This node's blocks in the order submitted; the first `written` of them are in the channel.
     sending: VecDeque<SealedBlock>,
     written: usize,
-    /// Blocks that the peer's are copied into.
+    /// Blocks to copy the peer's blocks into.
     posted: VecDeque<VacantBlock>,
     reported: bool,
 }
@@ -48,7 +48,7 @@ struct Pair {
 }
 
 impl Link {
-    /// Writes what waits, as far as there is room.
+    /// Writes as many waiting blocks as the channel has room for.
     fn write(&mut self) {
         while let Some(pair) = &self.channels
             && let Some(block) = self.sending.get(self.written)
@@ -69,7 +69,7 @@ impl Link {
             return self.sending.pop_front().map(|block| Completion::Sent { peer, block });
         }
         if let Some(pair) = &self.channels {
-            // What has come waits in the channel until there is a block for it.
+            // Arrived bytes wait in the channel until a block is posted for them.
             let room = self.posted.front_mut()?;
             match pair.from.try_recv() {
                 Ok(bytes) => {
@@ -81,7 +81,7 @@ impl Link {
                 Err(TryRecvError::Disconnected) => self.channels = None,
             }
         }
-        // The link has failed: everything goes back, then that is said, once.
+        // The link has failed: return everything, then report the failure once.
         if let Some(block) = self.sending.pop_front() {
             return Some(Completion::Failed { peer, block });
         }
@@ -98,7 +98,7 @@ impl Transport for Channels {
 
     fn capabilities(&self) -> Capabilities {
         let nodes = self.links.len() as u16;
-        // Bytes are not checked by anybody: blocks are read with care.
+        // Nobody checks the bytes, so readers must not trust blocks.
         Capabilities { nodes, node: self.me, largest_block: LONGEST, trusted: false }
     }
 
@@ -135,7 +135,7 @@ impl Transport for Channels {
 
     fn poll_completion(&mut self) -> Option<Completion<Infallible>> {
         for _ in 0..self.links.len() {
-            // Whoever has had its turn comes last the next time.
+            // The link polled last goes last the next time.
             self.turn = (self.turn + 1) % self.links.len();
             if let Some(completion) = self.links[self.turn].as_mut().and_then(Link::poll) {
                 return Some(completion);
@@ -145,7 +145,7 @@ impl Transport for Channels {
     }
 }
 
-/// The ends of `nodes` nodes, with a channel from each to each.
+/// The endpoints of `nodes` nodes, with a channel from each to each.
 fn domain(nodes: usize) -> Vec<Node<Channels, HeapMemory>> {
     let id = |index: usize| NodeId::new(index as u16).expect("a node number");
     let end = |me| Channels { me: id(me), links: (0..nodes).map(|_| None).collect(), turn: 0 };

@@ -1,4 +1,4 @@
-//! Random numbers that a seed determines.
+//! Random numbers determined by a seed.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 when that is 0.
+    /// Returns a number below `bound`; 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next().checked_rem(bound).unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! What the suite's blocks hold: every byte follows from the link, the number of the block on it, and the length.
+//! The contents of the suite's blocks: every byte follows from the link, the number of the block on it, and the length.
 //!
 //! ```text
 //!  0          8        10       12        16         24       28      32
@@ -12,15 +12,15 @@ use pdbp_core::id::NodeId;
 use crate::random::Random;
 
 const MAGIC: [u8; 8] = *b"PDBPtest";
-/// Bytes before the pattern; a block without a body has a pattern too.
+/// Number of bytes before the pattern; a block without a body has a pattern too.
 const HEAD: usize = 32;
 
-/// What a block is for.
+/// The purpose of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Traffic of a case.
     Data = 1,
-    /// Tells the peer how far this node is.
+    /// Tells the peer that this node has reached a meeting.
     Meet = 2,
 }
 
@@ -63,14 +63,14 @@ impl Contents {
         bytes.iter_mut().zip(expected).take(self.length).for_each(|(to, from)| *to = from);
     }
 
-    /// What is wrong with a block that has arrived in place of this one.
+    /// Returns an error that says what is wrong with a block that has arrived in place of this one.
     pub(super) fn compare_arrived(&self, bytes: &[u8]) -> Result<(), String> {
         let other = bytes.get(16..24).and_then(|number| Some(u64::from_le_bytes(number.try_into().ok()?)));
         let Some(sequence) = other.filter(|number| *number != self.sequence) else {
             return self.compare(bytes);
         };
         let kind = if bytes.get(12) == Some(&(Kind::Meet as u8)) { Kind::Meet } else { Kind::Data };
-        // Another block as it was sent is one that is in the wrong place; anything else was damaged.
+        // An intact block with another number is out of place; anything else was damaged.
         if (Self { kind, sequence, length: bytes.len(), ..*self }).compare(bytes).is_err() {
             return self.compare(bytes);
         }
@@ -81,7 +81,7 @@ impl Contents {
         })
     }
 
-    /// What differs between `bytes` and the block that should be here.
+    /// Returns an error that says what differs between `bytes` and the expected block.
     pub(super) fn compare(&self, bytes: &[u8]) -> Result<(), String> {
         if bytes.get(..8) != Some(&MAGIC) {
             return Err("does not begin like a block of the suite: overwritten or never sent".to_owned());

@@ -1,13 +1,13 @@
 //! The conformance suite: one set of cases that checks the contract of [`pdbp_core::transport`] for any backend.
 //!
-//! Every case is run by all nodes of a domain at once, each with its own endpoint; nodes talk to each other through nothing but
-//! the transport under test, so they may as well be separate processes. All waiting is polling with a bound on the polls that
-//! bring nothing, so that a transport that loses something fails instead of hanging. When a call does not come back for as long,
-//! the standard error says which call of which node in which case: nothing can end it, and the case goes on waiting.
+//! All nodes of a domain run every case at the same time, each with its own endpoint. Nodes communicate only through the transport
+//! under test, so they may just as well be separate processes. All waiting is polling that fails when nothing happens for too long,
+//! so a transport that loses something fails instead of hanging. If a call does not return for that long, a message on standard
+//! error names the call, the node and the case; nothing can end the call, and the case keeps waiting.
 //!
-//! A [`Node`] is an endpoint with blocks of its own and books on all that moves. Every byte of a block follows from its link and
-//! its number there; whatever arrives or comes back is compared, and a block that came back is overwritten at once, so that
-//! a transport that still needed it is found out.
+//! A [`Node`] is an endpoint with blocks of its own and books on everything that moves. Every byte of a block follows from its link
+//! and its number there. Every block that arrives or comes back is compared, and a block that came back is overwritten at once,
+//! which exposes a transport that still needs it.
 //!
 //! # Nodes on threads of one process
 //! ```
@@ -30,8 +30,8 @@
 //! ```
 //!
 //! # Nodes in processes of their own
-//! Each process calls [`run_all`] with a function that makes its endpoint: each case gets a new one, on a new domain (for
-//! MPI: a duplicate of the communicator), so that a case that fails, or in which nodes leave, does not disturb the next.
+//! Each process calls [`run_all`] with a function that makes its endpoint. Each case gets a new endpoint, on a new domain (for MPI:
+//! a duplicate of the communicator), so a case that fails, or in which nodes leave, does not disturb the next.
 //!
 //! ```
 //! use pdbp_core::{BlockMemory, Transport};
@@ -47,7 +47,7 @@
 //! }
 //! ```
 //!
-//! # A backend from nothing
+//! # A backend from scratch
 //! `examples/backend.rs`:
 //! ```ignore
 #![doc = include_str!("../../examples/backend.rs")]
@@ -73,22 +73,22 @@ pub use report::{Line, Report, run_all};
 pub use threads::{check, run_on_threads};
 use watch::Watch;
 
-/// How a node goes away in the cases in which one does.
+/// How a node leaves in the cases in which one does.
 pub enum Leaving<T> {
-    /// With this function; `drop`, unless there is more to it.
+    /// By calling this function; `drop`, unless more is needed.
     By(fn(T)),
     /// Not at all: these cases are skipped.
     Unsupported,
 }
 
-/// What a case found when nothing was wrong.
+/// The result of a case that found nothing wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The contract holds.
     Passed,
-    /// The case does not apply, and why.
+    /// The case does not apply; the text says why.
     Skipped(&'static str),
-    /// The contract holds, and the node has gone away as the case demands.
+    /// The contract holds, and the node has left as the case demands.
     Left,
 }
 
@@ -117,24 +117,24 @@ pub struct Case<T: Transport, M: BlockMemory> {
 }
 
 impl<T: Transport, M: BlockMemory> Case<T, M> {
-    /// This node's side of the case: a meeting of all nodes, the steps of the case, another meeting, after which every block must
-    /// be back where it belongs and nothing else may happen.
+    /// Runs this node's side of the case: a meeting of all nodes, the steps of the case, and another meeting, after which every
+    /// block must be back where it belongs and nothing else may happen.
     ///
     /// # Errors
-    /// What is wrong with the transport.
+    /// The breach of the contract that this node noticed.
     pub fn run(&self, mut node: Node<T, M>) -> Result<Verdict, Failure> {
         let _watch = Watch::on(&node, self.name);
         self.run_on(&mut node)
     }
 
-    /// As `run`, of a node that goes away later.
+    /// As `run`, for a node that leaves later.
     fn run_on(&self, node: &mut Node<T, M>) -> Result<Verdict, Failure> {
         node.meet()?;
         let verdict = (self.steps)(node)?;
         if verdict == Verdict::Left {
             return Ok(verdict);
         }
-        // Peers that have met all others and have all their blocks may go, while this node still waits for others.
+        // Peers that have met all others and have all their blocks back may leave while this node still waits for others.
         node.closing = true;
         node.meet()?;
         node.settle()?;
@@ -146,7 +146,7 @@ impl<T: Transport, M: BlockMemory> Case<T, M> {
 
 macro_rules! cases {
     ($($group:ident::$name:ident,)*) => {
-        /// All cases, in the order in which they are run.
+        /// All cases, in the order in which they run.
         pub fn cases<T: Transport, M: BlockMemory>() -> Vec<Case<T, M>> {
             vec![$(Case { name: stringify!($name), steps: $group::$name }),*]
         }
@@ -177,8 +177,8 @@ cases! {
     outage::a_restored_link_is_a_new_one,
 }
 
-/// Makes a module of tests, one per case, of an in-process backend: `conformance!(name, domain)`, where `domain` is an expression that
-/// makes all [`Node`]s of a new domain, as a `Vec`. See [`conformance`](mod@crate::conformance) for an example.
+/// Defines a module of tests, one per case, for an in-process backend: `conformance!(name, domain)`, where `domain` is an
+/// expression that creates all [`Node`]s of a new domain, as a `Vec`. See [`conformance`](mod@crate::conformance) for an example.
 #[macro_export]
 macro_rules! conformance {
     ($module:ident, $domain:expr) => {

@@ -8,14 +8,14 @@ use pdbp_core::{BlockMemory, Transport};
 
 use super::{Failure, Node, Verdict, cases};
 
-/// What came out of a case at this node.
+/// The outcome of a case at this node.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// This node.
     pub node: NodeId,
     /// The case.
     pub case: &'static str,
-    /// What it found.
+    /// Its outcome.
     pub outcome: Result<Verdict, Failure>,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// What came out of all cases at this node.
+/// The outcomes of all cases at this node.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// One per case.
@@ -38,7 +38,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether this node found nothing wrong. The domain passes when all its nodes say so.
+    /// Whether this node found nothing wrong. The domain passes if this is so for all its nodes.
     pub fn is_passed(&self) -> bool {
         self.lines.iter().all(|line| line.outcome.is_ok())
     }
@@ -50,9 +50,9 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs all cases as one of the nodes of a domain; all its nodes do the same at the same time. `make` makes this node's part of a
-/// new domain, once per case. A line per case goes to `out` as soon as it is known (where it cannot be written, it is in the
-/// report all the same).
+/// Runs all cases as one node of a domain; all its nodes must do so at the same time. `make` creates this node's part of a new
+/// domain, once per case. Each result goes to `out` as one line as soon as it is known (if it cannot be written, it is still in the
+/// report).
 pub fn run_all<T: Transport, M: BlockMemory>(
     mut make: impl FnMut() -> Node<T, M>,
     out: &mut dyn Write,

@@ -12,11 +12,11 @@ use super::{Case, Failure, Node, Verdict, Watch, cases};
 /// Runs a case on all nodes of a domain, each on a thread of its own.
 ///
 /// # Errors
-/// What the nodes found wrong, in the order in which they did. A node that fails goes away, which its peers may find wrong in turn: the first failure
-/// is the one to look at.
+/// The failures that the nodes found, in order. A node that fails leaves, which its peers may in turn report as failures: look at
+/// the first failure.
 ///
 /// # Panics
-/// When a node panics, or there can be no thread for it.
+/// Panics if a node panics, or a thread cannot be created.
 #[expect(clippy::panic, reason = "tests have nobody to tell otherwise")]
 pub fn run_on_threads<T, M>(case: &Case<T, M>, nodes: Vec<Node<T, M>>) -> Result<Verdict, Vec<Failure>>
 where
@@ -29,12 +29,12 @@ where
         let _watch = Watch::on(&node, case.name);
         node.set_beside(&beside);
         let outcome = case.run_on(&mut node);
-        // Before the node goes, so that whoever misses it comes later.
+        // Counted before the node leaves, so that peers that miss it come later.
         (ended.fetch_add(1, Ordering::Relaxed), outcome)
     };
     let mut outcomes: Vec<_> = thread::scope(|scope| {
         let run = &run;
-        // Named, for the message of a panic.
+        // Named, so that the message of a panic shows the node.
         let start = |node: Node<T, M>| {
             let name = format!("{} of {}", node.id(), case.name);
             let thread = thread::Builder::new().name(name).spawn_scoped(scope, move || run(node));
@@ -62,7 +62,7 @@ where
 /// Runs the case with this name on threads.
 ///
 /// # Panics
-/// When there is no such case, or the transport breaks the contract: with what the nodes found.
+/// Panics if there is no such case, or if the transport breaks the contract; the message says what the nodes found.
 #[expect(clippy::panic, reason = "the body of a test")]
 pub fn check<T, M>(name: &str, nodes: Vec<Node<T, M>>)
 where

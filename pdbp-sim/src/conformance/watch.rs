@@ -1,4 +1,4 @@
-//! Calls that block, which nobody can end, are at least named.
+//! Names calls that block, since nothing can end them.
 
 use std::io::Write;
 use std::sync::{Arc, mpsc};
@@ -9,13 +9,13 @@ use pdbp_core::{BlockMemory, Transport};
 
 use super::Node;
 
-/// Watches a node as long as it lives.
+/// Watches a node while it exists.
 pub(super) struct Watch {
     _end: mpsc::Sender<()>,
 }
 
 impl Watch {
-    /// Watches a node that runs a case. Where there can be no further thread nobody watches.
+    /// Watches a node that runs a case. If no thread can be created, the node goes unwatched.
     pub(super) fn on<T: Transport, M: BlockMemory>(node: &Node<T, M>, case: &'static str) -> Self {
         let (end, ended) = mpsc::channel::<()>();
         let (id, (call, patience)) = (node.id(), node.call());
@@ -24,7 +24,7 @@ impl Watch {
             let pause = (patience / 4).max(Duration::from_millis(1));
             while ended.recv_timeout(pause) == Err(mpsc::RecvTimeoutError::Timeout) {
                 if let Some(call) = call.longer_than(patience) {
-                    // Not by a macro: what tests print is shown when they end, and this one never does.
+                    // Not with a macro: the test harness shows captured output when a test ends, and this one never does.
                     let _ = writeln!(
                         std::io::stderr(),
                         "{case}: {id}: `{call}` has not come back for {patience:?}; no call of a transport may block or wait"

@@ -1,11 +1,11 @@
-//! Copies of blocks that arrived in place, delivered instead of them.
+//! Copies of blocks that arrived in place, delivered in their stead.
 
 use std::ptr::NonNull;
 
 use pdbp_core::ArrivedBlock;
 use pdbp_core::umb::Lender;
 
-/// The copies that readers have, with the originals. What readers still have when this is dropped stays in memory (leaks).
+/// The copies that readers hold, with their originals. Copies still held when this is dropped stay in memory (they leak).
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     copies: Vec<Copy>,
@@ -14,7 +14,7 @@ pub(super) struct Copies {
 
 #[derive(Debug)]
 struct Copy {
-    /// The copy's bytes; in words, since blocks are aligned to 8.
+    /// The copy's bytes, stored as words because blocks are aligned to 8.
     words: NonNull<[u64]>,
     original: ArrivedBlock,
 }
@@ -41,17 +41,17 @@ impl Copies {
         unsafe { self.lender.lend(id, words.cast(), length as u32) }
     }
 
-    /// Takes a copy back and gives its original.
+    /// Takes a copy back and returns its original.
     ///
     /// # Errors
-    /// The block, when it is not a copy.
+    /// Hands the block back if it is not a copy.
     pub(super) fn take_original(&mut self, block: ArrivedBlock) -> Result<ArrivedBlock, ArrivedBlock> {
         let address = block.bytes().as_ptr();
         let is_it = |c: &Copy| c.words.cast::<u8>().as_ptr().cast_const() == address;
         let Some(at) = self.copies.iter().position(is_it) else { return Err(block) };
         self.lender.take_back(block)?;
         let Copy { words, original } = self.copies.swap_remove(at);
-        // SAFETY: the words come from `Box::leak` in `copy`, and leave the table once; their only token was just taken back.
+        // SAFETY: the words come from `Box::leak` in `copy` and leave the table only once; their only token was just taken back.
         drop(unsafe { Box::from_raw(words.as_ptr()) });
         Ok(original)
     }

@@ -12,7 +12,7 @@ use crate::random::Random;
 pub struct Chance(u16);
 
 impl Chance {
-    /// It does not happen.
+    /// Never.
     pub const NEVER: Self = Self(0);
 
     /// `permille` times in a thousand; `None` above 1000.
@@ -25,30 +25,30 @@ impl Chance {
     }
 }
 
-/// The link to a peer goes down.
+/// A link failure: the link to a peer goes down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkFailure {
     /// The peer.
     pub peer: NodeId,
-    /// At which operation submitted for it, counted from 1; that one is refused, unless it gives a block back.
+    /// The operation for this peer, counted from 1, at which the link fails. That operation is refused, unless it returns a block.
     pub after: u64,
 }
 
 impl LinkFailure {
-    /// The link to `peer` goes down when its [`Breaker`] is tripped, and not before.
+    /// A failure of the link to `peer` when its [`Breaker`] is tripped, and not before.
     pub const fn when_tripped(peer: NodeId) -> Self {
         Self { peer, after: u64::MAX }
     }
 }
 
-/// Takes the link that [`Faults::fail`] names down when the program wants it, from any thread. Clones are the same.
+/// Takes down the link given in [`Faults::fail`] when the program decides, from any thread. All clones are the same breaker.
 #[derive(Clone, Debug, Default)]
 pub struct Breaker(Arc<AtomicBool>);
 
 impl Breaker {
     /// Takes the link down at the injector's next poll or operation.
     pub fn trip(&self) {
-        // Nothing else is handed over.
+        // No other data is handed over.
         self.0.store(true, Ordering::Relaxed);
     }
 
@@ -60,19 +60,19 @@ impl Breaker {
 /// The faults of a [`FaultInjector`](super::FaultInjector). The default has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Faults {
-    /// Where the random numbers begin; each node adds its index.
+    /// Seed of the random numbers; each node combines it with its index.
     pub seed: u64,
-    /// How many sends and posts are refused as busy.
+    /// The share of sends and posts that are refused as busy.
     pub busy: Chance,
-    /// The most polls by which a completion is delayed.
+    /// Maximum number of polls by which a completion is delayed.
     pub delay: u32,
-    /// How many arrived blocks are changed. `Some(Chance::NEVER)` for an injector that begins to corrupt later.
+    /// The share of arrived blocks that are changed. `Some(Chance::NEVER)` for an injector that starts to corrupt later.
     pub corrupt: Option<Chance>,
-    /// The link that goes down, as this node sees it. The peer notices nothing, and gets back what it sent.
+    /// The link that goes down, as seen from this node. The peer notices nothing, and gets back what it sends.
     pub fail: Option<LinkFailure>,
 }
 
-/// What a [`FaultInjector`](super::FaultInjector) has done.
+/// The faults that a [`FaultInjector`](super::FaultInjector) has injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Injected {
     /// Operations refused as busy.

@@ -1,16 +1,16 @@
-//! A wrapper that makes a transport behave as badly as its contract allows, and a little worse; all from a seed.
+//! A wrapper that makes a transport behave as badly as its contract allows, and slightly worse, all determined by a seed.
 //!
 //! | fault | what the user of the transport sees |
 //! |---|---|
 //! | busy | [`Reason::Busy`] for sends and posts. Never for [`Op::Return`]: a reader could not get rid of the block |
-//! | delay | completions some polls later; the order on each link stays |
+//! | delay | completions some polls later, without changing their order on each link |
 //! | corruption | changed bytes in arrived blocks; [`Capabilities::trusted`] is false |
 //! | failure | the link to one peer goes down at a certain operation, or when its [`Breaker`] is tripped |
 //!
 //! Bytes are never changed in a peer's memory: a block that arrived in place is copied, and the copy is changed. On links with
-//! posted arrival, an injector that can corrupt or fail links posts blocks of its own and copies what comes, so that it has the
-//! user's blocks when it needs them. They lie on the heap, or, for a transport that takes only blocks of its own memory, where
-//! [`with_memory`](FaultInjector::with_memory) says.
+//! posted arrival, an injector that can corrupt or fail links posts blocks of its own and copies what arrives, so that it has the
+//! user's blocks at hand when it needs them. Its own blocks are on the heap, or, for a transport that takes only blocks of its own
+//! memory, in the memory passed to [`with_memory`](FaultInjector::with_memory).
 
 #[allow(unsafe_code)]
 mod copies;
@@ -41,25 +41,25 @@ pub struct FaultInjector<T: Transport, M: BlockMemory = HeapMemory> {
     /// The link served next.
     turn: usize,
     copies: Copies,
-    /// Dropped after its blocks, which are in the fields above, and before those that it has of the pool below.
+    /// Dropped after its blocks, which are in the fields above, and before the pool below, whose blocks it holds.
     inner: T,
-    /// Blocks to post instead of the user's, for the links with posted arrival.
+    /// Blocks to post instead of the user's, on links with posted arrival.
     shadows: Option<BlockPool<M>>,
     breaker: Breaker,
     injected: Injected,
 }
 
 struct Link<T: Transport> {
-    /// What has happened, and the poll from which on it is told.
+    /// Completions, each with the poll from which on it may be reported.
     queue: VecDeque<(u64, Completion<T::Error>)>,
-    /// The user's posted blocks, when shadows are posted instead.
+    /// The user's posted blocks, if shadows are posted instead.
     posted: VecDeque<VacantBlock>,
     operations: u64,
     failed: bool,
 }
 
 impl<T: Transport> FaultInjector<T> {
-    /// Wraps `inner`, with blocks on the heap where it needs some to post.
+    /// Wraps `inner`; any blocks that it must post itself are on the heap.
     pub fn new(inner: T, faults: Faults) -> Self {
         let capabilities = inner.capabilities();
         let shadows = needs_shadows(&inner, &faults).then(|| shadow_memory(&capabilities)).flatten();
@@ -68,8 +68,8 @@ impl<T: Transport> FaultInjector<T> {
 }
 
 impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
-    /// Wraps `inner`, with blocks in `memory` where it needs some to post: as many as the user posts, or the user finds the
-    /// transport busy.
+    /// Wraps `inner`; any blocks that it must post itself are in `memory`. That must hold as many as the user posts, or the user
+    /// finds the transport busy.
     pub fn with_memory(inner: T, faults: Faults, memory: M) -> Self {
         let shadows = needs_shadows(&inner, &faults).then_some(memory);
         Self::assemble(inner, faults, shadows)
@@ -97,17 +97,17 @@ impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
         }
     }
 
-    /// What has been done so far.
+    /// The faults injected so far.
     pub fn injected(&self) -> Injected {
         self.injected
     }
 
-    /// What takes the link down that the faults name.
+    /// Returns the breaker that takes down the link given in [`Faults::fail`].
     pub fn breaker(&self) -> Breaker {
         self.breaker.clone()
     }
 
-    /// Sets how many arrived blocks are changed from now on. No effect on an injector made with `corrupt: None`, whose
+    /// Sets how many arrived blocks are changed from now on. Has no effect on an injector made with `corrupt: None`, whose
     /// capabilities promise trust.
     pub fn set_corruption(&mut self, chance: Chance) {
         if let Some(corrupt) = &mut self.faults.corrupt {
@@ -115,7 +115,7 @@ impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
         }
     }
 
-    /// The transport within.
+    /// The wrapped transport.
     pub fn inner_mut(&mut self) -> &mut T {
         &mut self.inner
     }
@@ -161,7 +161,7 @@ impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
         link.queue.push_back((now, Completion::PeerFailed { peer, cause: None }));
     }
 
-    /// Whether the link goes down at this operation.
+    /// Counts an operation; returns whether the link goes down at it.
     fn is_due(&mut self, peer: NodeId) -> bool {
         let Some(link) = self.links.get_mut(peer.index()) else { return false };
         link.operations += 1;
@@ -175,7 +175,7 @@ impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
         self.links.get(peer.index()).is_some_and(|l| l.failed)
     }
 
-    /// Queues what the transport within reports, changed where it has to be.
+    /// Queues a completion of the wrapped transport, changed where necessary.
     fn take_in(&mut self, completion: Completion<T::Error>) {
         let (peer, completion) = match completion {
             Completion::Sent { peer, block } if self.has_failed(peer) => {
@@ -223,7 +223,7 @@ impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
             }
             filled?
         } else if failed && in_place {
-            // The link is down for the user; the peer gets its block back all the same.
+            // The link is down for the user; the peer still gets its block back.
             let _ = self.inner.submit(Op::Return { peer, block });
             return None;
         } else if corrupt && in_place {
@@ -236,7 +236,7 @@ impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
         Some(Completion::Received { peer, block })
     }
 
-    /// The link is down for the user; the peer goes on, and must not find it full.
+    /// Posts another block after the link went down for the user: the peer continues, and must not find the link full.
     fn post_again(&mut self, peer: NodeId) {
         let Some(pool) = &mut self.shadows else { return };
         if let Some(block) = pool.take()
@@ -350,7 +350,7 @@ impl<T: Transport, M: BlockMemory> Transport for FaultInjector<T, M> {
     }
 }
 
-/// Whether it has to post blocks of its own instead of the user's.
+/// Whether the injector must post blocks of its own instead of the user's.
 fn needs_shadows(inner: &impl Transport, faults: &Faults) -> bool {
     let Capabilities { nodes, node, .. } = inner.capabilities();
     let mut peers = (0..nodes).filter_map(NodeId::new).filter(|n| *n != node);
@@ -364,7 +364,7 @@ fn shadow_memory(capabilities: &Capabilities) -> Option<HeapMemory> {
     HeapMemory::new((MOST_BYTES / stride).clamp(16, 1024) * stride)
 }
 
-/// Changes one to four bytes in a row, each of them: a burst that a CRC-32 always finds.
+/// Changes each of one to four adjacent bytes: a burst that a CRC-32 always detects.
 fn corrupt_bytes(random: &mut Random, bytes: &mut [u8]) {
     let at = random.below(bytes.len() as u64) as usize;
     let burst = 1 + random.below(4) as usize;

@@ -7,7 +7,7 @@ fn node(i: u16) -> NodeId {
     NodeId::new(i).unwrap()
 }
 
-/// Two nodes, of which node 1 has faults, and a pool for each.
+/// Two nodes, the second with faults, and a pool for each.
 fn pair(arrival: Arrival, faults: Faults) -> (Local, FaultInjector<Local>, [BlockPool<HeapMemory>; 2]) {
     let memories: Vec<_> = (0..2).map(|_| HeapMemory::new(16 << 10).unwrap()).collect();
     let mut ends = Local::network(&memories, arrival, 164, 8).into_iter();
@@ -65,7 +65,7 @@ fn a_failed_link_gives_back_everything_and_is_reported_once() {
         assert!(matches!(refused.reason, Reason::PeerFailed), "{:?}", refused.reason);
         let Op::Send { block, .. } = refused.op else { panic!("another operation") };
         own.give_sealed(block).unwrap();
-        // What node 0 sends from now on does not arrive, and comes back to it.
+        // Blocks that node 0 sends from now on do not arrive, and return to it.
         send(&mut zero, &mut pool, 1);
 
         let (mut failed, mut unused, mut reports, mut returned) = (0, 0, 0, 0);
@@ -104,7 +104,7 @@ fn a_failed_link_gives_back_everything_and_is_reported_once() {
     }
 }
 
-/// The blocks that were posted when the link went down were the last that such a peer could send.
+/// Regression: such a peer could send only into the blocks that were posted when the link went down.
 #[test]
 fn a_peer_that_does_not_notice_the_failed_link_gets_all_its_blocks_back() {
     for arrival in [Arrival::InPlace, Arrival::Posted] {
@@ -133,7 +133,7 @@ fn a_peer_that_does_not_notice_the_failed_link_gets_all_its_blocks_back() {
     }
 }
 
-/// Node 0 of three: node 1 is on its host, node 2 is not. Node 0 has faults.
+/// Node 0 of three, with faults: node 1 is on its host, node 2 is not.
 fn mixed(faults: Faults) -> (FaultInjector<Local>, Vec<Local>, Vec<BlockPool<HeapMemory>>) {
     let memories: Vec<_> = (0..3).map(|_| HeapMemory::new(16 << 10).unwrap()).collect();
     let mut ends = Local::network_of_hosts(&memories, &[0, 0, 1], 164, 8);
@@ -176,7 +176,7 @@ fn in_a_mixed_network_corrupted_blocks_are_copies_in_place_and_the_users_own_whe
     }
 }
 
-/// The operation with which the link fails is handed back, and so is room for a peer that is read in place.
+/// Checks that the operation with which the link fails is handed back, and so is room posted for a peer that is read in place.
 fn refused(end: &mut impl Transport, pool: &mut BlockPool<HeapMemory>, failing: u16) {
     let block = pool.take().unwrap();
     let block = pool.seal(block, 100);
@@ -191,7 +191,7 @@ fn refused(end: &mut impl Transport, pool: &mut BlockPool<HeapMemory>, failing: 
     pool.give_vacant(block).unwrap();
 }
 
-/// Polls a node that reads in place, and takes back what it has sent.
+/// Polls a node, returns the blocks that it reads in place, and takes back those that it has sent.
 fn return_all(end: &mut Local, pool: &mut BlockPool<HeapMemory>) {
     match end.poll_completion() {
         Some(Completion::Sent { block, .. }) => pool.give_sealed(block).unwrap(),
@@ -214,7 +214,7 @@ fn in_a_mixed_network_a_link_of_either_kind_fails_and_the_other_goes_on() {
         }
         refused(&mut zero, &mut pools[0], failing);
 
-        // Both peers send; only one is heard, and both have their blocks back.
+        // Both peers send; only one is heard, but both get their blocks back.
         for i in [0, 1] {
             send(&mut others[i], &mut pools[i + 1], 0);
         }
@@ -252,7 +252,7 @@ fn in_a_mixed_network_a_link_of_either_kind_fails_and_the_other_goes_on() {
         let in_place = failing == 1;
         assert_eq!((heard, reports), (1, 1));
         assert_eq!((unused, failed), if in_place { (0, 2) } else { (2, 0) });
-        // On the link that goes on, one of the two posted blocks was filled.
+        // On the surviving link, one of the two posted blocks was filled.
         let posted = usize::from(in_place);
         assert_eq!(pools[0].free() + posted as u32, pools[0].blocks());
         for pool in &pools[1..] {
@@ -276,7 +276,7 @@ fn the_same_seed_gives_the_same_faults() {
     assert_ne!(run(5), run(6));
 }
 
-/// Who waits for room sends nothing, and has to see the end of the link all the same.
+/// A node that waits for room sends nothing, but must still notice that the link went down.
 #[test]
 fn a_tripped_breaker_takes_the_link_down_at_the_next_poll_and_no_other_does() {
     let fail = Some(LinkFailure::when_tripped(node(0)));

@@ -3,18 +3,18 @@
 use pdbp_core::id::{BlockId, NodeId};
 use pdbp_core::{Completion, Op};
 
-/// One thing that happened.
+/// One recorded event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// An operation was submitted.
     Call(Call, Answer),
-    /// A poll brought something.
+    /// A poll returned a completion.
     Outcome(Outcome),
-    /// So many polls in a row brought nothing.
+    /// This many polls in a row returned nothing.
     Idle(u64),
 }
 
-/// Which operation.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallKind {
     /// [`Op::Send`].
@@ -28,7 +28,7 @@ pub enum CallKind {
 /// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Which.
+    /// Its kind.
     pub kind: CallKind,
     /// The other node.
     pub peer: NodeId,
@@ -36,7 +36,7 @@ pub struct Call {
     pub block: BlockId,
     /// Bytes of header and body; 0 for a vacant block.
     pub length: usize,
-    /// FNV-1a of them.
+    /// FNV-1a hash of these bytes.
     pub hash: u64,
 }
 
@@ -51,7 +51,7 @@ impl Call {
     }
 }
 
-/// What the transport answered to an operation.
+/// The transport's answer to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It was taken.

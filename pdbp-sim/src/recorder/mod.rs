@@ -1,10 +1,11 @@
-//! A wrapper that records all that passes between an engine and its transport, so that the run can be played to the engine again.
+//! A wrapper that records everything that passes between an engine and its transport, so that the run can be replayed to the
+//! engine.
 //!
-//! A [`Recording`] has every operation with the length and a hash of its block, every completion with the bytes of what arrived, and
-//! how often a poll found nothing. It is text when it is written ([`Recording::write`]) and printed, a line per entry.
+//! A [`Recording`] contains every operation with the length and a hash of its block, every completion with the bytes that arrived,
+//! and how often polls returned nothing. When written ([`Recording::write`]) or printed, it is text, one line per entry.
 //!
-//! [`Replay`] is a transport that brings the recorded completions to an engine that is called as before, without any network, and finds
-//! the first place where the engine does something else.
+//! [`Replay`] is a transport that returns the recorded completions to an engine called as before, without any network, and finds
+//! the first point where the engine behaves differently.
 //!
 //! ```
 //! use pdbp_core::Transport;
@@ -38,38 +39,38 @@ pub use entry::{Answer, Call, CallKind, Entry, Outcome};
 pub use replay::{Divergence, Replay};
 pub use text::RecordingError;
 
-/// What a transport said of itself and did.
+/// What a transport reported about itself, and what it did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recording {
     /// The node.
     pub node: NodeId,
-    /// Nodes in the domain.
+    /// Number of nodes in the domain.
     pub nodes: u16,
     /// The longest block in bytes.
     pub largest_block: usize,
     /// See [`Capabilities::trusted`].
     pub trusted: bool,
-    /// By peer, what it says of the link.
+    /// The properties of the link to each peer.
     pub links: Vec<Link>,
-    /// What happened, in its order.
+    /// The events, in order.
     pub entries: Vec<Entry>,
 }
 
-/// What a transport said of the link to a peer, by the methods of [`Transport`] with these names.
+/// The properties of the link to a peer, as returned by the methods of [`Transport`] with these names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     /// How its blocks arrive.
     pub arrival: Arrival,
-    /// The length up to which blocks to it travel best.
+    /// The block length up to which blocks to the peer travel best.
     pub best_block: usize,
-    /// Blocks that are taken at a time.
+    /// Number of blocks that the link takes at a time.
     pub capacity: usize,
     /// The session with which the link began.
     pub session: u32,
 }
 
 impl Recording {
-    /// Writes it as text, which [`read`](Self::read) reads.
+    /// Writes the recording as text, which [`read`](Self::read) reads.
     ///
     /// # Errors
     /// Those of `out`.
@@ -77,10 +78,10 @@ impl Recording {
         write!(out, "{self}")
     }
 
-    /// Reads what [`write`](Self::write) has written.
+    /// Reads text written by [`write`](Self::write).
     ///
     /// # Errors
-    /// The first line that is not as it should be.
+    /// The first line that is invalid.
     pub fn read(text: &str) -> Result<Self, RecordingError> {
         text::read(text)
     }
@@ -100,7 +101,7 @@ impl fmt::Display for Recording {
     }
 }
 
-/// A transport that is recorded.
+/// A transport that is being recorded.
 #[derive(Debug)]
 pub struct Recorder<T> {
     inner: T,
@@ -108,7 +109,7 @@ pub struct Recorder<T> {
 }
 
 impl<T: Transport> Recorder<T> {
-    /// Records what `inner` does from now on.
+    /// Records `inner` from now on.
     pub fn new(inner: T) -> Self {
         let Capabilities { nodes, node, largest_block, trusted } = inner.capabilities();
         let peers = (0..nodes).filter_map(NodeId::new);
@@ -123,18 +124,18 @@ impl<T: Transport> Recorder<T> {
         Self { inner, recording }
     }
 
-    /// What has been recorded.
+    /// The recording so far.
     pub fn recording(&self) -> &Recording {
         &self.recording
     }
 
-    /// Takes what has been recorded, and goes on with an empty recording of the same node.
+    /// Takes the recording so far, and continues with an empty recording of the same node.
     pub fn take_recording(&mut self) -> Recording {
         let rest = Recording { entries: Vec::new(), links: self.recording.links.clone(), ..self.recording };
         std::mem::replace(&mut self.recording, rest)
     }
 
-    /// The transport within.
+    /// The wrapped transport.
     pub fn inner_mut(&mut self) -> &mut T {
         &mut self.inner
     }

@@ -1,4 +1,4 @@
-//! A transport that does again what was recorded.
+//! A transport that replays a recording.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,14 +14,14 @@ use pdbp_core::{
 use super::Recording;
 use super::entry::{Answer, Call, Entry, Outcome};
 
-/// The first thing that was not as recorded.
+/// The first difference from the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divergence {
     /// The entry of the recording, counted from 0.
     pub entry: usize,
-    /// What stands there.
+    /// The recorded entry.
     pub recorded: String,
-    /// What was done instead.
+    /// The call made instead.
     pub found: String,
 }
 
@@ -34,40 +34,40 @@ impl fmt::Display for Divergence {
 
 impl std::error::Error for Divergence {}
 
-/// Plays a recording to whoever calls as was recorded. After the end of the recording, or the first divergence, it takes no block
-/// ([`Reason::Busy`]) and brings nothing.
+/// Replays a recording to a caller that makes the recorded calls. After the end of the recording, or the first divergence, it takes
+/// no block ([`Reason::Busy`]) and returns no completion.
 #[derive(Debug)]
 pub struct Replay {
     recording: Recording,
-    /// The next entry, and polls of it that are done.
+    /// The next entry, and, if it stands for several polls, how many of them are done.
     next: usize,
     idle: u64,
     divergence: Option<Divergence>,
     sent: BTreeMap<(u16, u32), SealedBlock>,
     posted: BTreeMap<(u16, u32), VacantBlock>,
-    /// What is read in place, by address.
+    /// The memory of blocks being read in place, by address.
     lent: BTreeMap<usize, Arc<[u64]>>,
     lender: Lender,
 }
 
 impl Replay {
-    /// Plays from the beginning.
+    /// Replays from the beginning.
     pub fn new(recording: Recording) -> Self {
         let (sent, posted, lent) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { recording, next: 0, idle: 0, divergence: None, sent, posted, lent, lender: Lender::new() }
     }
 
-    /// The first thing that was not as recorded.
+    /// The first difference from the recording.
     pub fn divergence(&self) -> Option<&Divergence> {
         self.divergence.as_ref()
     }
 
-    /// Whether all has been played.
+    /// Whether everything has been replayed.
     pub fn is_over(&self) -> bool {
         self.next >= self.recording.entries.len()
     }
 
-    /// The entry that comes next; `None` at the end and after a divergence.
+    /// The next entry; `None` at the end and after a divergence.
     fn entry(&self) -> Option<&Entry> {
         if self.divergence.is_some() { None } else { self.recording.entries.get(self.next) }
     }
@@ -79,7 +79,7 @@ impl Replay {
         }
     }
 
-    /// The answer to an operation; `None` when it is not the recorded one.
+    /// Returns the recorded answer to an operation; `None` if the operation is not the recorded one.
     fn answer(&mut self, call: &Call) -> Option<Answer> {
         match self.entry()? {
             Entry::Call(recorded, answer) if recorded == call => {
@@ -139,7 +139,7 @@ impl Replay {
         let base = NonNull::from(&*words).cast::<u8>();
         self.lent.insert(base.as_ptr().addr(), words);
         // SAFETY: the words are aligned to 8 and hold that many bytes; nobody writes them, and `lent` keeps them until the token
-        // comes back, or the transport is dropped, for ever if it is read then.
+        // comes back or the transport is dropped, or forever if the token is still out then.
         unsafe { self.lender.lend(id, base, bytes.len() as u32) }
     }
 }

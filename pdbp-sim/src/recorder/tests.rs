@@ -1,4 +1,4 @@
-//! A recorded node does the same when its recording is played to it, and a difference is found.
+//! Checks that a recorded node behaves the same when its recording is replayed to it, and that a difference is found.
 
 use pdbp_core::cdu::{CduClass, Route};
 use pdbp_core::engine::{Checksum, PrivatePipes};
@@ -56,7 +56,7 @@ impl<T: Transport> Host<T> {
         Self { engine, outbox, inbox: Inbox::default(), read: 0 }
     }
 
-    /// What the host does in round `round`: it sends a message of these bytes, polls and reads.
+    /// One round of the host: sends this message, polls and reads.
     fn round(&mut self, round: u64, message: &[u8]) {
         let now = Time(1 + round * us(10));
         let own = self.engine.config().node;
@@ -81,7 +81,7 @@ fn message(round: u64) -> Vec<u8> {
 
 const ROUNDS: u64 = 300;
 
-/// Node 0 of two, recorded; how many deliveries it read.
+/// The recording of node 0 of two, and the number of deliveries it read.
 fn recorded(arrival: Arrival, until_cut: u64) -> (Recording, usize) {
     let loss = Probability::new(0.02).unwrap();
     let physics =

@@ -1,4 +1,4 @@
-//! The text of a recording.
+//! The text format of a recording.
 //!
 //! ```text
 //! pdbp-recording 2
@@ -19,12 +19,12 @@ use super::{Link, Recording};
 
 const FIRST: &str = "pdbp-recording 2";
 
-/// A text that is no recording.
+/// A text that is not a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordingError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong there, and what should stand there.
+    /// What is wrong there, and what is expected instead.
     pub what: String,
 }
 

@@ -1,4 +1,4 @@
-//! What is sent arrives, and comes back.
+//! Sent blocks arrive, and come back.
 
 use pdbp_core::cdu::BLOCK_HEADER;
 use pdbp_core::{Arrival, BlockMemory, Transport};
@@ -8,7 +8,8 @@ use super::super::node::{Node, Traffic};
 use super::super::{Failure, Verdict};
 use super::lengths;
 
-/// The capabilities fit the domain; they, how each peer's blocks arrive and the capacity of its link are the same at every call.
+/// The capabilities fit the domain. They, the way each peer's blocks arrive and the capacity of its link are the same at every
+/// call.
 pub(crate) fn capabilities_are_constant<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -36,7 +37,7 @@ pub(crate) fn capabilities_are_constant<T: Transport, M: BlockMemory>(
     Ok(Verdict::Passed)
 }
 
-/// On all links at once, blocks of all lengths arrive once, in order, as they were sent.
+/// On all links at once, blocks of all lengths arrive once, in order and unchanged.
 pub(crate) fn blocks_arrive_once_in_order_intact<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -45,7 +46,7 @@ pub(crate) fn blocks_arrive_once_in_order_intact<T: Transport, M: BlockMemory>(
     Ok(Verdict::Passed)
 }
 
-/// More blocks than the pool has go out and come back, all of them, round after round.
+/// More blocks than the pool has go out and come back, every one of them, round after round.
 pub(crate) fn every_block_comes_back<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -56,7 +57,7 @@ pub(crate) fn every_block_comes_back<T: Transport, M: BlockMemory>(
     Ok(Verdict::Passed)
 }
 
-/// One node sends to all, then all send to it: nobody starves, and idle links bring nothing.
+/// One node sends to all, then all send to it: nobody starves, and idle links deliver nothing.
 pub(crate) fn one_to_many_and_many_to_one<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -75,7 +76,7 @@ pub(crate) fn one_to_many_and_many_to_one<T: Transport, M: BlockMemory>(
     Ok(Verdict::Passed)
 }
 
-/// In place: a block that was submitted reaches a peer that polls while its sender does nothing at all.
+/// In place: a submitted block reaches a polling peer even if its sender does nothing at all.
 pub(crate) fn in_place_blocks_leave_without_polls<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -84,7 +85,7 @@ pub(crate) fn in_place_blocks_leave_without_polls<T: Transport, M: BlockMemory>(
     if !node.sees_beside() {
         return Ok(Verdict::Skipped("nodes in other processes see each other by polls alone"));
     }
-    // One after the other, since whoever receives polls.
+    // One sender at a time, because receivers poll.
     for sender in 0..usize::from(node.capabilities().nodes) {
         let sender = node.node(sender);
         if me == sender {
@@ -101,7 +102,7 @@ pub(crate) fn in_place_blocks_leave_without_polls<T: Transport, M: BlockMemory>(
     Ok(if peers.is_empty() { Verdict::Skipped("no peer's blocks arrive in place") } else { Verdict::Passed })
 }
 
-/// In place: a block is with its reader, unchanged, and not complete at its sender, until the reader gives it back.
+/// In place: a block stays with its reader, unchanged and not complete at its sender, until the reader returns it.
 pub(crate) fn in_place_blocks_stay_until_returned<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -114,7 +115,7 @@ pub(crate) fn in_place_blocks_stay_until_returned<T: Transport, M: BlockMemory>(
     for peer in &peers {
         held.push(node.receive(*peer, Kind::Data, length)?);
     }
-    // Now everybody holds a block of everybody, and does until the next meeting.
+    // Now every node holds a block of every other, until the next meeting.
     node.meet()?;
     node.linger(200)?;
     for peer in &peers {
@@ -126,7 +127,7 @@ pub(crate) fn in_place_blocks_stay_until_returned<T: Transport, M: BlockMemory>(
     Ok(if peers.is_empty() { Verdict::Skipped("no peer's blocks arrive in place") } else { Verdict::Passed })
 }
 
-/// Posted: what is sent while nothing is posted waits, is delivered once there is room, and nothing is lost.
+/// Posted: blocks sent while nothing is posted wait and are delivered once there is room; nothing is lost.
 pub(crate) fn posted_blocks_wait_for_room<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -145,9 +146,9 @@ pub(crate) fn posted_blocks_wait_for_room<T: Transport, M: BlockMemory>(
         }
         sent.push((*peer, count));
     }
-    // The books fail a block that arrives now: it cannot be in a block that was posted.
+    // The books fail any block that arrives now, since no block was posted for it.
     node.linger(300)?;
-    // What found no room goes out now, while the peers' blocks come in.
+    // Blocks that found no room go out now, while the peers' blocks come in.
     for _ in 0..3 {
         for (peer, count) in &mut sent {
             node.keep_posted(*peer, 3)?;

@@ -1,4 +1,4 @@
-//! Nodes that go away.
+//! Nodes that leave.
 
 use pdbp_core::cdu::BLOCK_HEADER;
 use pdbp_core::id::NodeId;
@@ -9,8 +9,8 @@ use super::super::node::{Held, Node};
 use super::super::{Failure, Verdict};
 use super::refusal::{Why, expect};
 
-/// The last node goes away while blocks are under way to it and while others hold blocks of it. Its peers hear of it once, have
-/// all their blocks back, and go on.
+/// The last node leaves while blocks are in flight to it and while others hold its blocks. Its peers hear of it once, get all their
+/// blocks back, and continue.
 pub(crate) fn peers_that_leave_fail_once<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -27,7 +27,7 @@ pub(crate) fn peers_that_leave_fail_once<T: Transport, M: BlockMemory>(
     node.let_fail(leaver);
     node.keep_posted(leaver, 2)?;
     node.send(leaver, Kind::Meet, BLOCK_HEADER)?;
-    // The first one takes the time it needs: it is what the node that leaves waits for.
+    // The first send waits as long as needed, because the leaving node waits for that block.
     node.send(leaver, Kind::Data, length)?;
     for _ in 0..2 {
         node.try_send(leaver, Kind::Data, length)?;
@@ -38,14 +38,15 @@ pub(crate) fn peers_that_leave_fail_once<T: Transport, M: BlockMemory>(
     after(node, leaver, keepsake)
 }
 
-/// What holds at those that stay.
+/// Checks the nodes that stay.
 fn after<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
     leaver: NodeId,
     keepsake: Held,
 ) -> Result<Verdict, Failure> {
     if node.in_place(leaver) {
-        // The first meeting, 4 blocks of the exchange and the request; those that it never gave back cannot have been reported as sent.
+        // The first meeting, 4 blocks of the exchange, and the request. Blocks that the leaver never returned cannot have been
+        // reported as sent.
         let sent = node.sent(leaver);
         node.ensure(sent <= 6, || {
             format!("{sent} blocks to {leaver} were reported as sent; it gave back 6")
@@ -63,7 +64,7 @@ fn after<T: Transport, M: BlockMemory>(
             &[Why::PeerFailed],
         )?;
     }
-    // The bytes of the block that it left here are as they were.
+    // The bytes of the block it left here are unchanged.
     node.release(keepsake)?;
     node.exchange_all(10, &[BLOCK_HEADER, node.longest()])?;
     // A second report would fail here.
@@ -90,7 +91,7 @@ fn leave<T: Transport, M: BlockMemory>(node: &mut Node<T, M>) -> Result<Verdict,
     Ok(Verdict::Left)
 }
 
-/// All nodes go away, one after the other, while blocks are under way on all links.
+/// All nodes leave, one after the other, while blocks are in flight on all links.
 pub(crate) fn everybody_may_leave_at_any_time<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -108,7 +109,7 @@ pub(crate) fn everybody_may_leave_at_any_time<T: Transport, M: BlockMemory>(
     for round in 0..20 * (node.id().index() as u32 + 1) {
         for peer in &peers {
             node.try_send(*peer, Kind::Data, length)?;
-            // Some are given back, some are held to the end.
+            // Some blocks are returned, others held to the end.
             if round % 2 == 0
                 && let Some(held) = node.next_arrived(*peer, Kind::Data, length)?
             {

@@ -1,4 +1,4 @@
-//! Backpressure: who does not read stops who sends to it, and nobody else.
+//! Backpressure: a node that does not read stops the nodes that send to it, and no others.
 
 use pdbp_core::cdu::BLOCK_HEADER;
 use pdbp_core::{BlockMemory, Transport};
@@ -7,7 +7,7 @@ use super::super::contents::Kind;
 use super::super::node::{Node, Sending, Traffic, WINDOW};
 use super::super::{Failure, Verdict};
 
-/// Polls of an idle endpoint bring nothing and come back.
+/// Polls of an idle endpoint return, and return nothing.
 pub(crate) fn idle_polls_bring_nothing<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -21,7 +21,7 @@ pub(crate) fn idle_polls_bring_nothing<T: Transport, M: BlockMemory>(
     for _ in 0..500 {
         happened += usize::from(node.poll()?);
     }
-    // Peers that are done with their polls meet already.
+    // Peers that have finished polling are already in the next meeting.
     let met = peers.iter().map(|p| node.arrived(*p)).sum::<usize>() - met;
     let sent = peers.iter().map(|p| node.sent(*p)).sum::<u64>() - sent;
     node.ensure(happened == met && sent == 0, || {
@@ -30,7 +30,7 @@ pub(crate) fn idle_polls_bring_nothing<T: Transport, M: BlockMemory>(
     Ok(Verdict::Passed)
 }
 
-/// All links at once take as many blocks as they say, while nobody gives one back or posts one to receive into.
+/// All links at once take as many blocks as they state, while no node returns or posts a block.
 pub(crate) fn stated_capacity_is_there<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -38,12 +38,12 @@ pub(crate) fn stated_capacity_is_there<T: Transport, M: BlockMemory>(
         let capacity = node.capacity(peer);
         node.ensure(capacity > 0, || format!("the link to {peer} has a capacity of 0"))?;
         for _ in 0..capacity.min(WINDOW) {
-            // Polls make room only for what is complete: the peers hold what has come until they have sent all of theirs.
+            // Polls make room only for completed blocks, and the peers hold what has arrived until they have sent all of theirs.
             node.send(peer, Kind::Data, BLOCK_HEADER)?;
         }
     }
     for peer in node.peers() {
-        // The same at both ends.
+        // The capacity is the same at both ends.
         for _ in 0..node.capacity(peer).min(WINDOW) {
             let held = node.receive(peer, Kind::Data, BLOCK_HEADER)?;
             node.release(held)?;
@@ -52,7 +52,7 @@ pub(crate) fn stated_capacity_is_there<T: Transport, M: BlockMemory>(
     Ok(Verdict::Passed)
 }
 
-/// A link that takes no more hands the block back whole, and takes it later.
+/// A full link hands the block back whole, and takes it later.
 pub(crate) fn busy_links_take_the_block_later<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -61,7 +61,7 @@ pub(crate) fn busy_links_take_the_block_later<T: Transport, M: BlockMemory>(
     let length = node.longest();
     let mut verdict = Verdict::Passed;
     if node.id() == sender {
-        // The reader begins to read when it has this block back (or thinks that it has, when arrival is posted).
+        // The reader begins to read once it has this block back (or believes so, when arrival is posted).
         let canary =
             if node.in_place(reader) { Some(node.receive(reader, Kind::Data, length)?) } else { None };
         let mut sent = 0;
@@ -90,7 +90,7 @@ pub(crate) fn busy_links_take_the_block_later<T: Transport, M: BlockMemory>(
     Ok(verdict)
 }
 
-/// Node 1 does not read what node 0 sends; all other links go on, those of the two nodes too.
+/// Node 1 does not read the blocks from node 0; all other links continue, including those of these two nodes.
 pub(crate) fn slow_readers_stop_their_sender_only<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -112,7 +112,7 @@ pub(crate) fn slow_readers_stop_their_sender_only<T: Transport, M: BlockMemory>(
         })
         .collect();
     node.exchange(&plan, Kind::Data, &[BLOCK_HEADER + 40])?;
-    // The reader reads when all the others are through.
+    // The reader starts reading once all other nodes have finished.
     let others: Vec<_> = node.peers().into_iter().filter(|p| *p != sender).collect();
     if me == reader {
         for peer in others {
@@ -133,7 +133,8 @@ pub(crate) fn slow_readers_stop_their_sender_only<T: Transport, M: BlockMemory>(
     Ok(Verdict::Passed)
 }
 
-/// All send to node 0 as much as they can, and it polls without reading: its polls bring no more than was sent, then nothing.
+/// All nodes send to node 0 as much as they can, and it polls without reading: its polls return no more than was sent, then
+/// nothing.
 pub(crate) fn polls_end_under_a_flood<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {

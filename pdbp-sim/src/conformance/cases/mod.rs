@@ -1,4 +1,4 @@
-//! The cases. Each is run by every node of the domain at once.
+//! The cases. All nodes of the domain run each case at the same time.
 
 pub(super) mod delivery;
 pub(super) mod departure;
@@ -11,7 +11,7 @@ use pdbp_core::{BlockMemory, Transport};
 
 use super::node::Node;
 
-/// Lengths around everything that an implementation may round to, from a header alone to the longest.
+/// Lengths around every boundary that an implementation may round to, from a bare header to the longest block.
 fn lengths<T: Transport, M: BlockMemory>(node: &Node<T, M>) -> Vec<usize> {
     let longest = node.longest();
     let mut lengths = vec![BLOCK_HEADER, BLOCK_HEADER + 1, longest];

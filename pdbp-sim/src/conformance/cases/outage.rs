@@ -9,7 +9,7 @@ use super::super::{Failure, Verdict};
 
 const UNSUPPORTED: Verdict = Verdict::Skipped("links are not cut and restored in this set-up");
 
-/// Blocks are under way on all links when these are cut: nothing is lost, nothing comes twice, and nobody hears of it.
+/// All links are cut while blocks are in flight on them: nothing is lost, nothing arrives twice, and no node is notified.
 pub(crate) fn a_short_outage_is_only_late<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -19,7 +19,8 @@ pub(crate) fn a_short_outage_is_only_late<T: Transport, M: BlockMemory>(
     let length = node.longest();
     for round in 0..6 {
         for peer in node.peers() {
-            // Some are written when the line is cut, and some are not; the reader may have posted for them, or not yet.
+            // Some blocks are already written when the line is cut and some are not; the reader may or may not have posted room for
+            // them.
             for _ in 0..2 {
                 node.send(peer, Kind::Data, length)?;
             }
@@ -41,7 +42,7 @@ pub(crate) fn a_short_outage_is_only_late<T: Transport, M: BlockMemory>(
     Ok(Verdict::Passed)
 }
 
-/// The first two nodes give up the link between them while blocks are under way on it both ways. Until it is up again.
+/// The first two nodes give up the link between them while blocks are in flight on it both ways. Waits until it is up again.
 fn give_up<T: Transport, M: BlockMemory>(node: &mut Node<T, M>) -> Result<(), Failure> {
     let (one, other) = (node.node(0), node.node(1));
     let peer = if node.id() == one { other } else { one };
@@ -60,13 +61,13 @@ fn give_up<T: Transport, M: BlockMemory>(node: &mut Node<T, M>) -> Result<(), Fa
         node.linger(20)?;
         node.endpoint()?.disconnect(peer);
     }
-    // That all was back before is looked at when the failure is reported.
+    // The books check, when the failure is reported, that everything had come back before.
     node.wait("the link that was given up to be restored", |node| {
         node.restored(peer) > before && !node.is_down(peer)
     })
 }
 
-/// Both ends have all blocks back, are told once, and the link is up again; others notice nothing.
+/// Both ends get all their blocks back and are notified once, and the link is up again; other nodes notice nothing.
 pub(crate) fn an_outage_that_was_given_up_brings_all_back<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -82,7 +83,7 @@ pub(crate) fn an_outage_that_was_given_up_brings_all_back<T: Transport, M: Block
     Ok(Verdict::Passed)
 }
 
-/// What was under way on the former link never comes on the new one, which begins with its first block.
+/// Blocks in flight on the former link never arrive on the new one, which begins with its own first block.
 pub(crate) fn a_restored_link_is_a_new_one<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {

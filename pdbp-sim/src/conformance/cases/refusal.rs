@@ -1,4 +1,4 @@
-//! What cannot be done is refused, and handed back whole.
+//! Impossible operations are refused and handed back whole.
 
 use pdbp_core::cdu::BLOCK_HEADER;
 use pdbp_core::id::NodeId;
@@ -28,7 +28,7 @@ pub(crate) fn too_long_blocks_are_refused<T: Transport, M: BlockMemory>(
     Ok(Verdict::Passed)
 }
 
-/// The operations of the other way of arrival are refused as unsupported.
+/// Operations of the other kind of arrival are refused as unsupported.
 pub(crate) fn the_other_arrival_is_refused<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -65,7 +65,7 @@ pub(crate) fn strangers_are_refused<T: Transport, M: BlockMemory>(
     Ok(Verdict::Passed)
 }
 
-/// In place: a block can be given back to its owner only.
+/// In place: a block can be returned to its owner only.
 pub(crate) fn returns_to_others_are_refused<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -89,7 +89,7 @@ pub(super) enum Why {
     Other,
 }
 
-/// Submits what must be refused for one of the reasons.
+/// Submits an operation that must be refused for one of the given reasons.
 pub(super) fn expect<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
     mut op: Op,
@@ -101,7 +101,7 @@ pub(super) fn expect<T: Transport, M: BlockMemory>(
             return Err(node.failure(format!("{what} was accepted")));
         };
         let why = match &refused.reason {
-            // No answer yet.
+            // Not decided yet.
             Reason::Busy => {
                 op = refused.op;
                 node.poll()?;

@@ -1,4 +1,4 @@
-//! What nodes of one process know of each other without the transport under test, and what a watch knows of a node.
+//! What nodes of one process know of each other without the transport under test, and what a watchdog knows of a node.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pdbp_core::id::NodeId;
 
-/// How many blocks have arrived on each link.
+/// The number of blocks that have arrived on each link.
 #[derive(Debug)]
 pub(in crate::conformance) struct Beside {
     nodes: usize,
@@ -22,21 +22,21 @@ impl Beside {
         self.arrived.get(from.index() * self.nodes + to.index())
     }
 
-    /// Says that so many blocks have arrived.
+    /// Sets the number of blocks that have arrived.
     pub(super) fn set_arrived(&self, from: NodeId, to: NodeId, blocks: u64) {
         if let Some(link) = self.link(from, to) {
-            // A count alone, by which nothing else is read.
+            // Only a count: nothing else is read on the strength of it.
             link.store(blocks, Ordering::Relaxed);
         }
     }
 
-    /// Blocks that have arrived; all there can be, on a link that does not exist.
+    /// Returns the number of blocks that have arrived; the maximum for a link that does not exist.
     pub(super) fn arrived(&self, from: NodeId, to: NodeId) -> u64 {
         self.link(from, to).map_or(u64::MAX, |link| link.load(Ordering::Relaxed))
     }
 }
 
-/// The call of a transport that is under way at a node.
+/// The transport call in progress at a node.
 #[derive(Debug, Default)]
 pub(in crate::conformance) struct Call(Mutex<Option<(&'static str, Instant)>>);
 
@@ -55,7 +55,7 @@ impl Call {
         result
     }
 
-    /// The call, if it takes longer than that.
+    /// The call in progress, if it takes longer than that.
     pub(in crate::conformance) fn longer_than(&self, patience: Duration) -> Option<&'static str> {
         let call = self.0.lock().ok().and_then(|call| *call);
         call.filter(|(_, since)| since.elapsed() > patience).map(|(name, _)| name)

@@ -1,4 +1,4 @@
-//! The books: what each completion is compared with.
+//! The books that each completion is checked against.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::super::contents::{Contents, Kind};
 use super::Node;
 
 impl<T: Transport, M: BlockMemory> Node<T, M> {
-    /// Polls once, and keeps the books. Whether something happened.
+    /// Polls once and updates the books. Returns whether anything happened.
     pub(in crate::conformance) fn poll(&mut self) -> Result<bool, Failure> {
         let call = Arc::clone(&self.call);
         let endpoint = self.endpoint()?;
@@ -23,7 +23,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
                 self.link(peer)?.sent += 1;
             }
             Completion::Failed { peer, block } => {
-                // A peer that goes has given the block of the last meeting back, and does not know whether that has come here.
+                // A departing peer has returned the block of the last meeting, but does not know whether that has arrived here.
                 if !self.closing || self.has_data_away(peer) {
                     self.may_fail(peer, "a block as failed")?;
                 }
@@ -58,7 +58,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         Ok(true)
     }
 
-    /// The link to a peer is a new one: its numbers begin anew, and what had come before is of no interest any more.
+    /// Records that the link to a peer is a new one: its numbers restart, and blocks that arrived earlier no longer matter.
     fn begin_anew(&mut self, peer: NodeId) -> Result<(), Failure> {
         let link = self.link(peer)?;
         (link.next_out, link.next_in) = (0, 0);
@@ -75,7 +75,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         self.ensure(may, || format!("the transport reports {what}; {peer} has not gone away"))
     }
 
-    /// A block of ours came back. It is overwritten at once, as its next writer would.
+    /// Records that one of this node's blocks came back. It is overwritten at once, as its next writer would.
     fn back(&mut self, peer: NodeId, block: SealedBlock) -> Result<(), Failure> {
         let id = block.id();
         let away = &mut self.link(peer)?.away;

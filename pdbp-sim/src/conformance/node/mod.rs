@@ -1,6 +1,5 @@
-//! A node of the suite: a transport's endpoint, blocks of its own, and books on every block that moves. `steps` has what cases are
-//! made of, `books` what they are checked by, `beside` what nodes of one
-//! process know of each other without the transport.
+//! A node of the suite: a transport's endpoint, blocks of its own, and books on every block that moves. `steps` holds the building
+//! blocks of cases, `books` the checks, `beside` what nodes of one process know of each other without using the transport.
 
 mod beside;
 mod books;
@@ -23,29 +22,29 @@ pub(super) use beside::{Beside, Call};
 use steps::describe;
 pub(super) use steps::{Sending, Traffic};
 
-/// Blocks under way, and blocks posted, per link at most.
+/// Maximum number of blocks in flight, and of blocks posted, per link.
 pub(super) const WINDOW: usize = 8;
 
 /// One node of the domain under test. All checks of the contract that need no plan happen here, on every block of every case:
-/// order, number and bytes of what arrives, identity and bytes of what comes back.
+/// order, number and bytes of arriving blocks, identity and bytes of returned blocks.
 pub struct Node<T: Transport, M: BlockMemory> {
-    // Before the pool: the endpoint lets go of blocks when it is dropped.
+    // Before the pool: the endpoint releases blocks when it is dropped.
     endpoint: Option<T>,
     pool: BlockPool<M>,
     capabilities: Capabilities,
     links: Vec<Link>,
     leaving: Leaving<T>,
-    /// Loses what is below a link, which restores itself.
+    /// Cuts the connection beneath a link, which restores itself.
     cut: Option<fn(&mut T, NodeId)>,
     patience: Duration,
-    /// What the nodes of this process see of each other.
+    /// What the nodes of this process know of each other.
     beside: Option<Arc<Beside>>,
-    /// The call of the transport that is under way.
+    /// The transport call in progress.
     call: Arc<Call>,
-    /// Polls in a row that brought nothing, and since when.
+    /// Number of consecutive polls without result, and since when.
     idle: u32,
     idle_since: Option<Instant>,
-    /// The case is over here; peers may go.
+    /// Whether the case is over at this node; peers may leave.
     pub(super) closing: bool,
 }
 
@@ -63,18 +62,18 @@ struct Link {
     busy: u64,
     may_fail: bool,
     down: bool,
-    /// How often it came up again.
+    /// How often the link came up again.
     restored: u32,
 }
 
 impl<T: Transport, M: BlockMemory> Node<T, M> {
-    /// Bytes of memory that a node of a domain of `nodes` nodes needs, for blocks with bodies of `body` bytes.
+    /// Bytes of memory that a node needs in a domain of `nodes` nodes, for blocks with bodies of `body` bytes.
     pub const fn memory(nodes: usize, body: usize) -> usize {
         stride(body) * (2 * WINDOW * nodes + 4)
     }
 
-    /// A node on `endpoint`, with [`memory`](Self::memory) divided into blocks with bodies of `body` bytes. For a full check
-    /// blocks are longer than the longest that the transport carries.
+    /// Creates a node on `endpoint`, with [`memory`](Self::memory) divided into blocks with bodies of `body` bytes. For a full
+    /// check, the blocks must be longer than the longest that the transport carries.
     pub fn new(endpoint: T, memory: M, body: usize) -> Self {
         let capabilities = endpoint.capabilities();
         let pool = BlockPool::new(memory, capabilities.node, body);
@@ -102,24 +101,24 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         }
     }
 
-    /// Sets how the node goes away in the cases in which it does. All nodes of a domain say the same.
+    /// Sets how the node leaves in the cases in which it does. Must be the same for all nodes of a domain.
     #[must_use]
     pub fn leaving(mut self, leaving: Leaving<T>) -> Self {
         self.leaving = leaving;
         self
     }
 
-    /// Sets what cuts a link of the transport, as an outage does: a short one goes unnoticed, and one that is given up
-    /// ([`Transport::disconnect`]) fails the link, which is restored by itself. Without it the cases of such links are skipped. All nodes of a domain say
-    /// the same.
+    /// Sets the function that cuts a link of the transport, like an outage. A short outage goes unnoticed; giving up the link
+    /// ([`Transport::disconnect`]) fails it, and it then restores itself. Without this function, the cases with such links are
+    /// skipped. Must be the same for all nodes of a domain.
     #[must_use]
     pub fn cut_by(mut self, cut: fn(&mut T, NodeId)) -> Self {
         self.cut = Some(cut);
         self
     }
 
-    /// Sets after how long without anything happening a wait is given up: a minute, if nothing is set. It is no count of polls,
-    /// since on a busy machine a node may poll any number of times before another gets the processor.
+    /// Sets how long a wait may go on without anything happening before it fails; a minute by default. This is a duration rather
+    /// than a count of polls, since on a busy machine a node may poll any number of times before another gets the processor.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -135,12 +134,12 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         self.capabilities
     }
 
-    /// Whether blocks from and to the peer are read where they lie.
+    /// Whether blocks from and to the peer are read in place.
     pub(super) fn in_place(&self, peer: NodeId) -> bool {
         self.links.get(peer.index()).is_some_and(|l| l.in_place)
     }
 
-    /// Blocks that the link takes at a time, as the transport says.
+    /// Number of blocks that the link takes at a time, according to the transport.
     pub(super) fn capacity(&self, peer: NodeId) -> usize {
         self.links.get(peer.index()).map_or(0, |l| l.capacity)
     }
@@ -186,22 +185,22 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         self.links.get_mut(peer.index()).ok_or(gone)
     }
 
-    /// Blocks sent to the peer that have not come back.
+    /// Number of blocks sent to the peer that have not come back.
     pub(super) fn away(&self, peer: NodeId) -> usize {
         self.links.get(peer.index()).map_or(0, |l| l.away.len())
     }
 
-    /// Whether a block of the case, not of a meeting, is away to the peer.
+    /// Whether any block of the case itself, not of a meeting, is away to the peer.
     pub(super) fn has_data_away(&self, peer: NodeId) -> bool {
         self.links.get(peer.index()).is_some_and(|l| l.away.iter().any(|(_, c)| c.kind == Kind::Data))
     }
 
-    /// Blocks sent to the peer that came back as sent.
+    /// Number of blocks sent to the peer that came back as sent.
     pub(super) fn sent(&self, peer: NodeId) -> u64 {
         self.links.get(peer.index()).map_or(0, |l| l.sent)
     }
 
-    /// How often the transport refused the peer's blocks for want of room.
+    /// How often the transport refused a block to the peer for lack of room.
     pub(super) fn busy(&self, peer: NodeId) -> u64 {
         self.links.get(peer.index()).map_or(0, |l| l.busy)
     }
@@ -218,7 +217,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         self.links.get(peer.index()).is_none_or(|l| l.down)
     }
 
-    /// From now on the peer's link may fail.
+    /// Allows the peer's link to fail from now on.
     pub(super) fn let_fail(&mut self, peer: NodeId) {
         if let Some(link) = self.links.get_mut(peer.index()) {
             link.may_fail = true;
@@ -243,7 +242,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         self.links.get(peer.index()).map_or(0, |l| l.restored)
     }
 
-    /// Lets the nodes of a process see each other.
+    /// Lets the nodes of one process know of each other.
     pub(super) fn set_beside(&mut self, beside: &Arc<Beside>) {
         self.beside = Some(Arc::clone(beside));
     }
@@ -252,7 +251,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         self.beside.is_some()
     }
 
-    /// The call that is under way, and after how long it is one that blocks.
+    /// The call in progress, and the time after which it counts as blocking.
     pub(super) fn call(&self) -> (&Arc<Call>, Duration) {
         (&self.call, self.patience)
     }
@@ -261,7 +260,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         matches!(self.leaving, Leaving::By(_))
     }
 
-    /// Goes away.
+    /// Leaves the domain.
     pub(super) fn leave(&mut self) {
         for link in &mut self.links {
             link.inbox.clear();
@@ -271,7 +270,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         }
     }
 
-    /// A block of the pool, not yet written.
+    /// Takes a block from the pool, not yet written.
     pub(super) fn vacant(&mut self) -> Result<VacantBlock, Failure> {
         self.pool.take().ok_or_else(|| Failure {
             node: self.capabilities.node,
@@ -283,7 +282,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         self.pool.seal(block, length)
     }
 
-    /// Takes back whatever block an operation that was refused holds.
+    /// Takes back the block that a refused operation holds.
     pub(super) fn take_back(&mut self, op: Op) -> Result<(), Failure> {
         let given = match op {
             Op::Send { block, .. } => self.pool.give_sealed(block).is_ok(),
@@ -293,7 +292,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         self.ensure(given, || "an operation was handed back with a block that is not this node's".to_owned())
     }
 
-    /// Submits, and checks that a refusal hands back what was given.
+    /// Submits an operation, and checks that a refusal hands back the same operation.
     pub(super) fn submit(&mut self, op: Op) -> Result<Option<Refused<T::Error>>, Failure> {
         let before = describe(&op);
         let call = Arc::clone(&self.call);
@@ -310,7 +309,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         }
     }
 
-    /// Sends the next block to the peer. `false`: no room at present, or the peer is down and may be.
+    /// Sends the next block to the peer, unless there is no room at present, or the peer is down and may be.
     pub(super) fn try_send(&mut self, peer: NodeId, kind: Kind, length: usize) -> Result<Sending, Failure> {
         if self.away(peer) >= WINDOW {
             return Ok(Sending::Later);
@@ -345,7 +344,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         outcome
     }
 
-    /// With posted arrival: posts until `want` blocks from the peer are posted or here.
+    /// With posted arrival: posts until `want` blocks from the peer are posted or have arrived.
     pub(super) fn keep_posted(&mut self, peer: NodeId, want: usize) -> Result<(), Failure> {
         while !self.in_place(peer) && self.posted(peer) + self.arrived(peer) < want.min(WINDOW) {
             let Some(block) = self.pool.take() else { return Ok(()) };
@@ -365,7 +364,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         Ok(())
     }
 
-    /// The oldest block from the peer that the case has not looked at.
+    /// Takes the oldest block from the peer that the case has not taken yet.
     pub(super) fn next_arrived(
         &mut self,
         peer: NodeId,
@@ -379,7 +378,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         Ok(Some(Held { contents, block }))
     }
 
-    /// Gives an arrived block back to whoever owns it. Its bytes must not have changed meanwhile.
+    /// Returns an arrived block to its owner. Its bytes must not have changed meanwhile.
     pub(super) fn release(&mut self, held: Held) -> Result<(), Failure> {
         let Held { contents, block } = held;
         contents.compare(block.bytes()).map_err(|e| {

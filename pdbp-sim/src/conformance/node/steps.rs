@@ -1,4 +1,4 @@
-//! The steps that cases are made of: waits, exchanges, meetings.
+//! The building blocks of cases: waits, exchanges, meetings.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use super::super::Failure;
 use super::super::contents::Kind;
 use super::{Held, Node};
 
-/// Idle polls after which a node sleeps between polls, so that other nodes get the processor.
+/// Number of idle polls after which a node sleeps between polls, so that other nodes get the processor.
 const SPIN: u32 = 2_000;
 
-/// What became of an attempt to send.
+/// The outcome of an attempt to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::conformance) enum Sending {
     Sent,
@@ -24,12 +24,12 @@ pub(in crate::conformance) enum Sending {
 }
 
 impl<T: Transport, M: BlockMemory> Node<T, M> {
-    /// A wait begins.
+    /// Begins a wait.
     fn begin_wait(&mut self) {
         (self.idle, self.idle_since) = (0, None);
     }
 
-    /// Between two rounds of a wait: lets others run, and gives up when nothing has moved for too long.
+    /// Called between two rounds of a wait: yields to other threads, and fails when nothing has moved for too long.
     pub(in crate::conformance) fn pause(&mut self, moved: bool, waits_for: &str) -> Result<(), Failure> {
         if moved {
             self.begin_wait();
@@ -84,7 +84,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         Ok(())
     }
 
-    /// Waits without a call of the transport until the peer has received all blocks that were sent to it.
+    /// Waits, without calling the transport, until the peer has received all blocks sent to it.
     pub(in crate::conformance) fn watch_arrival(&mut self, peer: NodeId) -> Result<(), Failure> {
         let me = self.id();
         let sent = self.link(peer)?.next_out;
@@ -135,7 +135,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         }
     }
 
-    /// Sends and receives as planned, on all links of the plan at once; what arrives is given back at once.
+    /// Sends and receives as planned, on all links of the plan at once; returns each block as soon as it arrives.
     pub(in crate::conformance) fn exchange(
         &mut self,
         plan: &[Traffic],
@@ -174,7 +174,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         }
     }
 
-    /// The same number of blocks to and from every peer that is up.
+    /// Exchanges the same number of blocks with every peer that is up.
     pub(in crate::conformance) fn exchange_all(
         &mut self,
         count: u64,
@@ -185,7 +185,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         self.exchange(&plan, Kind::Data, lengths)
     }
 
-    /// Returns when every peer that is up has got here.
+    /// Returns once every peer that is up has reached this point.
     pub(in crate::conformance) fn meet(&mut self) -> Result<(), Failure> {
         let both = |peer| Traffic { peer, send: 1, receive: 1 };
         let plan: Vec<_> = self.peers().into_iter().map(both).collect();
@@ -200,7 +200,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
     }
 }
 
-/// What one node does on the links to and from a peer in an exchange.
+/// What a node sends to, and receives from, a peer in an exchange.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::conformance) struct Traffic {
     pub(in crate::conformance) peer: NodeId,
@@ -208,7 +208,7 @@ pub(in crate::conformance) struct Traffic {
     pub(in crate::conformance) receive: u64,
 }
 
-/// What must be the same in an operation that is handed back.
+/// The properties that an operation must keep when it is handed back.
 pub(super) fn describe(op: &Op) -> (&'static str, NodeId, BlockId, Option<usize>) {
     match op {
         Op::Send { peer, block } => ("Send", *peer, block.id(), Some(block.bytes().len())),

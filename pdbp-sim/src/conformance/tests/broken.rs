@@ -1,4 +1,4 @@
-//! The suite on broken transports fails: each breaks the contract in one way, once in a while, and is found out.
+//! The suite fails on broken transports. Each breaks the contract in one way, from time to time, and is detected.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -15,37 +15,37 @@ use super::super::{Leaving, Node, cases, run_on_threads};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Defect {
-    /// None: the wrapper itself is sound.
+    /// None; the wrapper itself is sound.
     None,
-    /// An arrived block vanishes (and goes back to its sender, which notices nothing).
+    /// An arrived block vanishes (and returns to its sender, which notices nothing).
     Drops,
     /// A block arrives twice.
     Duplicates,
-    /// Two blocks of a link change places.
+    /// Two blocks of a link swap places.
     Reorders,
     /// One bit of a block is flipped.
     Corrupts,
     /// One byte is missing.
     Truncates,
-    /// A block that the reader gives back does not reach its owner; posted: a completion is swallowed.
+    /// In place: a block that the reader returns does not reach its owner. Posted: a completion is swallowed.
     LosesReturned,
     /// A sent block is reported as sent before its reader has it.
     CompletesEarly,
-    /// A refusal for want of room keeps the block and hands back another.
+    /// A refusal for lack of room keeps the block and hands back another.
     SwapsRefused,
-    /// A block that is too long is cut and sent.
+    /// A block that is too long is accepted.
     TakesTooLong,
     /// The failed peer is reported twice.
     ReportsTwice,
-    /// The blocks that a failed peer had do not come back.
+    /// Blocks in flight to a failed peer do not come back.
     KeepsFailed,
     /// The capabilities change while running.
     Changes,
-    /// Blocks that arrived in place are said to arrive posted later.
+    /// Blocks that arrived in place are later declared to arrive posted.
     ChangesArrival,
-    /// A link takes one block less than it says.
+    /// A link takes one block fewer than it states.
     OverstatesCapacity,
-    /// What was submitted leaves when its sender polls.
+    /// Submitted blocks leave only when their sender polls.
     LeavesByPolls,
 }
 
@@ -55,7 +55,7 @@ struct Broken {
     arrived: u64,
     kept: Option<(NodeId, ArrivedBlock)>,
     ready: VecDeque<Completion<Infallible>>,
-    /// Blocks to send in place of the user's, and copies of bytes that were delivered changed.
+    /// Blocks handed back in place of the user's, and copies of bytes that were delivered changed.
     own: BlockPool<HeapMemory>,
     copies: Lender,
     originals: Vec<ArrivedBlock>,
@@ -154,8 +154,8 @@ impl Transport for Broken {
                 if self.late.len() >= 2 {
                     return Err(Refused { op: Op::Send { peer, block }, reason: Reason::Busy });
                 }
-                // SAFETY: the token goes to the user too soon; that the block is written while it waits here is the defect. Both
-                // tokens are used by this thread only until the block has left.
+                // SAFETY: the token goes to the user too soon; that the block may be written while it waits here is the defect.
+                // Only this thread uses the two tokens until the block has left.
                 let early = unsafe { std::ptr::read(&block) };
                 self.late.push_back((peer, block));
                 self.ready.push_back(Completion::Sent { peer, block: early });
@@ -195,7 +195,7 @@ impl Transport for Broken {
         match (self.defect, self.inner.poll_completion()?) {
             (_, Completion::Received { peer, block }) => self.received(peer, block),
             (Defect::CompletesEarly, Completion::Sent { block, .. }) => {
-                // The user has its twin.
+                // The user has this token's twin.
                 std::mem::forget(block);
                 None
             }
@@ -231,13 +231,13 @@ fn domain(arrival: Arrival, defect: Defect) -> Vec<Node<Broken, HeapMemory>> {
             late: VecDeque::new(),
         };
         let node = Node::new(endpoint, memory, 1024).leaving(Leaving::By(drop));
-        // What a defect has swallowed never comes.
+        // Whatever a defect has swallowed never comes.
         if defect == Defect::None { node } else { node.patience(Duration::from_millis(500)) }
     });
     nodes.collect()
 }
 
-/// The cases that fail.
+/// Returns the cases that fail.
 fn failing(arrival: Arrival, defect: Defect) -> Vec<&'static str> {
     let cases = cases().into_iter();
     cases

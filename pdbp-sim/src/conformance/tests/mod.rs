@@ -1,4 +1,4 @@
-//! The suite passes on sound transports and fails on broken ones.
+//! Checks that the suite passes on sound transports and fails on broken ones.
 
 #[allow(unsafe_code)]
 mod broken;
@@ -58,7 +58,7 @@ fn delay() -> Faults {
     Faults { delay: 20, ..none() }
 }
 
-/// Nothing is corrupted yet, but copies are made wherever they would be.
+/// Corrupts nothing, but makes copies wherever it could.
 fn armed() -> Faults {
     Faults { corrupt: Some(Chance::NEVER), ..none() }
 }
@@ -71,9 +71,9 @@ fn traced(
 
 use Arrival::{InPlace, Posted};
 
-/// The last node, which leaves, has a peer of either kind; node 0, which much is about, has posted ones only.
+/// The last node, which leaves, has a peer of either kind; node 0, the subject of many cases, has posted ones only.
 const ONE_AND_TWO: &[usize] = &[0, 1, 1];
-/// Nodes 0 and 1, which most is about, are on one host; each has peers of either kind.
+/// Nodes 0 and 1, the subjects of most cases, are on one host; each has peers of either kind.
 const TWO_AND_TWO: &[usize] = &[0, 0, 1, 1];
 
 crate::conformance!(local_in_place_2, domain(InPlace, 2, |end| end));
@@ -113,7 +113,7 @@ crate::conformance!(
     mixed(TWO_AND_TWO, traced(with(Faults { delay: 20, ..busy() })))
 );
 
-/// As separate processes would run it.
+/// Runs the cases as separate processes would.
 #[test]
 fn run_all_reports_every_case_once_per_node() {
     let domains: Vec<Vec<_>> =
