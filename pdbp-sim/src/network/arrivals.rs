@@ -1,4 +1,4 @@
-//! The receiving half of the link layer: frames are released in order, and acknowledged.
+//! The receiving half of the link layer: frames are released in order and acknowledged.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Net {
         }
     }
 
-    /// Tells the sender of frames what has come.
+    /// Tells the sender which frames have arrived and which were released.
     fn acknowledge(&mut self, from: u16, to: u16) {
         let Some(pair) = self.pairs.get_mut(&key(from, to)).filter(|p| !p.broken) else { return };
         let session = pair.session;
@@ -81,7 +81,8 @@ impl Net {
         }
     }
 
-    /// Gives a node what has come, in order, as far as it has room. Whether there was something; then its sender is told.
+    /// Gives a node the frames that have arrived, in order, as many as it has room for. Returns whether there were any; if so,
+    /// their sender has been told.
     pub(super) fn release(&mut self, from: u16, to: u16) -> bool {
         let arrival = self.physics.arrival;
         let peer = id(from);
@@ -131,7 +132,7 @@ impl Net {
             }
             at.incoming.released += 1;
         }
-        // A frame that carried nothing counts as well, but then its sender is told by the caller.
+        // A frame that carries nothing counts as well, but then the caller tells its sender.
         if brought.is_empty() {
             return false;
         }
@@ -141,7 +142,7 @@ impl Net {
     }
 }
 
-/// A block that came back before its frame was acknowledged.
+/// Takes a block that came back before its frame was acknowledged.
 fn take_unacknowledged(end: &mut End, index: u32) -> Option<SealedBlock> {
     let is_it = |frame: &&mut Frame| matches!(&frame.load, Load::Block(b) if b.id().index == index);
     let frame = end.out.frames.iter_mut().find(is_it)?;
@@ -152,7 +153,7 @@ fn take_unacknowledged(end: &mut End, index: u32) -> Option<SealedBlock> {
     }
 }
 
-/// A copy, aligned as blocks are.
+/// A copy of the bytes, aligned like a block.
 fn words(bytes: &[u8]) -> Arc<[u64]> {
     let word = |chunk: &[u8]| {
         let mut eight = [0; 8];

@@ -1,25 +1,25 @@
-//! A node's clock, which may be wrong and go wrong.
+//! A node's clock, which may be off and may drift.
 
-/// Time as a node sees it. It never goes back.
+/// Time as seen by a node. It never goes back.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
-    /// Nanoseconds that it is ahead.
+    /// Nanoseconds by which it is ahead.
     offset: i64,
-    /// Millionths by which it is fast.
+    /// Parts per million by which it is fast.
     drift: i32,
     last: u64,
 }
 
-/// A fresh node's clock shows this at the start of time, so that there is a time before.
+/// What a fresh node's clock shows at time 0, so that earlier times exist.
 const ORIGIN: i128 = 1;
 
 impl Clock {
-    /// Sets how wrong it is from now on.
+    /// Sets its error from now on.
     pub(super) fn skew(&mut self, offset: i64, drift: i32) {
         (self.offset, self.drift) = (offset, drift.max(-999_999));
     }
 
-    /// What it shows at `now`.
+    /// Returns what it shows at `now`.
     pub(super) fn local(&mut self, now: u64) -> u64 {
         let drifted = i128::from(now) + i128::from(now) * i128::from(self.drift) / 1_000_000;
         let shown = (drifted + i128::from(self.offset) + ORIGIN).clamp(0, i128::from(u64::MAX));
@@ -27,7 +27,7 @@ impl Clock {
         self.last
     }
 
-    /// When it will show `local`.
+    /// Returns when it will show `local`.
     pub(super) fn global(&self, local: u64) -> u64 {
         let drifted = i128::from(local) - i128::from(self.offset) - ORIGIN;
         let rate = 1_000_000 + i128::from(self.drift);

@@ -1,4 +1,4 @@
-//! Endpoints over the network, and their hosts: who runs when, and what that costs.
+//! Endpoints over the network, and their hosts: when each runs, and what that costs.
 
 use pdbp_core::engine::RegisterError;
 use pdbp_core::id::NodeId;
@@ -18,11 +18,11 @@ use super::supersteps::Supersteps;
 use super::writing::Writer;
 use super::{Fault, Network, Port};
 
-/// Up to so many nodes every step is followed by all checks of its node; with more, one in so many, or in an eighth of the
-/// nodes, as many of which may have rows to be looked at.
+/// With up to this many nodes, every step is followed by all checks of its node. With more, only one step in this many is, or one
+/// in an eighth of the number of nodes, whichever is rarer, since each check visits all rows.
 const CHECKED: u64 = 16;
 
-/// A cluster of endpoints in virtual time. `T` is a [`Port`], or what has been put around it.
+/// A cluster of endpoints in virtual time. `T` is a [`Port`], or a transport that wraps one.
 pub struct Cluster<T: Transport + 'static = Port> {
     pub(super) setup: Setup,
     pub(super) network: Network,
@@ -30,17 +30,17 @@ pub struct Cluster<T: Transport + 'static = Port> {
     actors: Option<Maker<T>>,
     pub(super) hosts: Vec<Option<Host<T>>>,
     pub(super) lives: Vec<u32>,
-    /// The last barrier that each node has arrived at, in any life.
+    /// The last barrier that each node has arrived at, in any of its lives.
     pub(super) arrivals: Vec<u32>,
-    /// What all had sent when each node asked for quiescence for the last time.
+    /// For each node: what all nodes had sent when it last requested quiescence.
     pub(super) asked: Vec<Vec<Sent>>,
     /// The last superstep that each node was done with, and what it had sent by then.
     pub(super) done: Vec<(u32, Vec<Sent>)>,
     faults: Vec<Fault>,
     pub(super) latencies: Latencies,
-    /// Of lives that are over.
+    /// Totals of lives that have ended.
     past: Totals,
-    /// A relay may have lost messages of which neither end of their way knows.
+    /// Whether a relay may have lost messages that neither end of their route knows of.
     pub(super) relays_lose: bool,
     steps: u64,
     rung: Vec<u16>,
@@ -50,16 +50,16 @@ impl Cluster {
     /// Starts all nodes at time 0.
     ///
     /// # Errors
-    /// What in the set-up cannot work.
+    /// Anything in the set-up that cannot work.
     pub fn new(setup: Setup) -> Result<Self, ClusterError> {
         Self::wrapped(setup, |port| port)
     }
 
-    /// As [`new`](Cluster::new), with an [`Actor`] at each node for which `make` has one. It is given the number of the node and which start of it
-    /// this is, from 1.
+    /// As [`new`](Cluster::new), with an [`Actor`] at each node for which `make` returns one. `make` receives the number of the
+    /// node and the number of this start, from 1.
     ///
     /// # Errors
-    /// What in the set-up cannot work: [`Setup::actor_parts`] has to be set.
+    /// Anything in the set-up that cannot work. [`Setup::actor_parts`] must be set.
     pub fn with_actors(
         setup: Setup,
         make: impl FnMut(u16, u32) -> Option<Box<dyn Actor>> + 'static,
@@ -78,10 +78,10 @@ impl<T: Transport + 'static> Drop for Cluster<T> {
 }
 
 impl<T: Transport + 'static> Cluster<T> {
-    /// As [`new`](Cluster::new), with something around each port.
+    /// As [`new`](Cluster::new), with each port wrapped by `wrap`.
     ///
     /// # Errors
-    /// What in the set-up cannot work.
+    /// Anything in the set-up that cannot work.
     pub fn wrapped(setup: Setup, wrap: impl FnMut(Port) -> T + 'static) -> Result<Self, ClusterError> {
         Self::made(setup, wrap, None)
     }
@@ -118,7 +118,7 @@ impl<T: Transport + 'static> Cluster<T> {
             rung: Vec::new(),
         };
         for (node, port) in (0..).zip(ports) {
-            // A port that is dropped is a node that is not there.
+            // Dropping a port makes its node absent.
             if !cluster.setup.late.contains(&node) {
                 cluster.start(node, port)?;
             }
@@ -167,23 +167,23 @@ impl<T: Transport + 'static> Cluster<T> {
         Ok(())
     }
 
-    /// The network under it.
+    /// The underlying network.
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// What a node's engine runs on; `None` while it is down.
+    /// The transport of a node's engine; `None` while the node is down.
     pub fn transport_mut(&mut self, node: u16) -> Option<&mut T> {
         Some(self.hosts.get_mut(usize::from(node))?.as_mut()?.endpoint.transport_mut())
     }
 
-    /// A host does not hear of some things any more.
+    /// Hides some events from a host.
     #[cfg(test)]
     pub(super) fn hide(&mut self, node: u16, what: super::sabotage::Hidden) {
         self.hosts[usize::from(node)].as_mut().unwrap().told.hides = Some(what);
     }
 
-    /// A host does something wrong, after it has done it right so many times.
+    /// Makes a host do something wrong, the `after`th time.
     #[cfg(test)]
     pub(super) fn slip(&mut self, node: u16, what: super::sabotage::Slip, after: u32) {
         self.hosts[usize::from(node)].as_mut().unwrap().slip = Some((what, after));
@@ -194,12 +194,12 @@ impl<T: Transport + 'static> Cluster<T> {
         &self.hosts
     }
 
-    /// Runs of a host so far.
+    /// Number of host runs so far.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Plans a fault.
+    /// Plans a fault for a time.
     ///
     /// # Errors
     /// [`ClusterError::NoSuchNode`].
@@ -212,10 +212,10 @@ impl<T: Transport + 'static> Cluster<T> {
         Ok(())
     }
 
-    /// Lets everything happen until then (nanoseconds of virtual time).
+    /// Runs until then (nanoseconds of virtual time).
     ///
     /// # Errors
-    /// The first thing that does not hold.
+    /// The first invariant that does not hold.
     pub fn run_until(&mut self, until: u64) -> Result<(), ClusterError> {
         while let Some(event) = self.network.step(until) {
             match event.kind {
@@ -235,7 +235,7 @@ impl<T: Transport + 'static> Cluster<T> {
         Ok(())
     }
 
-    /// Plans the next run of a host, unless it runs before.
+    /// Plans the next run of a host, unless it runs earlier anyway.
     pub(super) fn wake_at(&mut self, node: u16, at: u64) {
         let Some(Some(host)) = self.hosts.get_mut(usize::from(node)) else { return };
         let at = at.max(host.busy_until);
@@ -326,13 +326,14 @@ impl<T: Transport + 'static> Cluster<T> {
         Ok(())
     }
 
-    /// In an open cluster a process gets a place when that of the one before has been given up.
+    /// In an open cluster, a process gets a place only once its predecessor's has been given up.
     fn has_to_wait(&self, node: u16) -> bool {
         let is_new = self.lives.get(usize::from(node)) == Some(&0);
         self.setup.open && !is_new && !self.network.is_vacated(node)
     }
 
-    /// Whether an open cluster may end with this node: it is a master, and not each of three or more knows all of them as members.
+    /// Whether the open cluster may end with this node: it is a master, and it is not true that three or more masters exist and
+    /// each knows all of them as members.
     fn is_needed(&self, node: u16) -> bool {
         let masters = self.setup.masters();
         let knows_all = |host: &Host<T>| {
@@ -359,13 +360,13 @@ impl<T: Transport + 'static> Cluster<T> {
             self.past.add(host.all());
         }
         if self.setup.mix.supersteps > 0 {
-            // For them no superstep has an end.
+            // For the remaining nodes no superstep ends.
             let now = self.network.now();
             (0..self.setup.nodes as u16).for_each(|node| self.wake_at(node, now));
         }
     }
 
-    /// What there is to tell.
+    /// Reports on the run so far.
     pub fn report(&self) -> Report {
         let mut report = Report::new(&self.setup, self.network.now(), self.past);
         for (node, host) in self.hosts.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! What will happen, ordered by time; what is due at the same time happens in the order in which it was planned.
+//! Future events, ordered by time; events due at the same time happen in the order planned.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 
-/// Something that will happen. Nodes are named by their index.
+/// A kind of event. Nodes are given by their index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A frame arrives.
@@ -28,10 +28,10 @@ pub enum Kind {
         session: u32,
         /// All frames below this number have arrived.
         received: u64,
-        /// All frames below this number have been given to the receiving node.
+        /// All frames below this number have been passed to the receiving node.
         released: u64,
     },
-    /// A sender looks whether frames have to be sent again.
+    /// A sender checks whether frames must be sent again.
     Timer {
         /// The sender.
         from: u16,
@@ -39,7 +39,7 @@ pub enum Kind {
         to: u16,
         /// Session of the link.
         session: u32,
-        /// Which of the timer's settings this is.
+        /// Which setting of the timer this is.
         serial: u32,
     },
     /// Two nodes that cannot reach each other have been silent for long enough.
@@ -73,15 +73,15 @@ pub enum Kind {
     Wake {
         /// The node.
         node: u16,
-        /// How often it had started.
+        /// How often it had started by then.
         life: u32,
     },
-    /// Something that whoever drives the network has planned under this number.
+    /// Something that the driver of the network has planned under this number.
     Act(u32),
 }
 
 impl Kind {
-    /// Numbers that say everything, for the digest of a run.
+    /// Words that contain all of the event, for the digest of a run.
     fn words(self) -> [u64; 3] {
         let ends = |a: u16, b: u16| u64::from(a) << 16 | u64::from(b);
         let tagged = |tag: u64, session: u32, ends: u64| tag << 60 | u64::from(session) << 32 | ends;
@@ -104,19 +104,19 @@ impl Kind {
     }
 }
 
-/// Something that happens at a time.
+/// An event and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<K = Kind> {
     /// Nanoseconds since the start.
     pub at: u64,
-    /// Its place among all that were planned.
+    /// Its position among all planned events.
     serial: u64,
-    /// What.
+    /// What happens.
     pub kind: K,
 }
 
 impl<K: Eq> Ord for Event<K> {
-    /// The greatest is what happens first.
+    /// The event that happens first is the greatest.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.serial).cmp(&(self.at, self.serial))
     }
@@ -158,7 +158,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// All that will happen.
+/// All future events.
 #[derive(Debug)]
 pub(crate) struct Queue<K = Kind> {
     heap: BinaryHeap<Event<K>>,
@@ -177,12 +177,12 @@ impl<K: Eq> Queue<K> {
         self.planned += 1;
     }
 
-    /// When the next thing happens.
+    /// Returns the time of the next event.
     pub(crate) fn due(&self) -> Option<u64> {
         self.heap.peek().map(|event| event.at)
     }
 
-    /// What happens next, at `until` at the latest.
+    /// Takes the next event that is due at `until` or before.
     pub(crate) fn next(&mut self, until: u64) -> Option<Event<K>> {
         self.heap.peek().filter(|event| event.at <= until)?;
         self.heap.pop()
@@ -192,13 +192,13 @@ impl<K: Eq> Queue<K> {
         self.heap.len()
     }
 
-    /// How many things were planned so far.
+    /// Number of events planned so far.
     pub(crate) fn planned(&self) -> u64 {
         self.planned
     }
 }
 
-/// A number that depends on all that has happened, and its order.
+/// A number that depends on all events and their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Digest(u64);
 
@@ -220,7 +220,7 @@ impl Digest {
     }
 }
 
-/// The last events.
+/// The latest events.
 #[derive(Debug)]
 pub(super) struct Trace {
     last: VecDeque<Event>,

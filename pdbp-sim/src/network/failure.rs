@@ -1,4 +1,4 @@
-//! What comes between nodes: cuts, partitions, crashes; how their links fail at both ends, and come up again.
+//! What separates nodes: cuts, partitions, crashes; how their links fail at both ends and come up again.
 
 use pdbp_core::Completion;
 
@@ -9,19 +9,19 @@ use super::physics::CrashSight;
 use super::wire::{Net, Ready, id, key};
 
 impl Net {
-    /// A node starts, for the first time or again. Its number of starts.
+    /// Starts a node, for the first time or again. Returns how often it has started.
     pub(super) fn attach(&mut self, node: u16) -> u32 {
         self.crash(node);
         let pairs = self.pairs_of(node);
         for (low, high) in &pairs {
-            // Peers that have not noticed the end of the life before learn of it by the beginning of this one.
+            // Peers that have not noticed the end of the previous life learn of it from the beginning of this one.
             self.fail(*low, *high);
             let peer = if *low == node { *high } else { *low };
-            // Where places go to other processes, a link is there when it is told of.
+            // Where places pass to other processes, a link exists once the node is told of it.
             let belief = if self.tells_lives { Belief::Down } else { Belief::Up };
             *self.end(node, peer) = End { belief, ..End::default() };
             if let Some(pair) = self.pairs.get_mut(&(*low, *high)) {
-                // The new life waits for its own time before it gives up.
+                // The new life waits for the full time before it gives up.
                 (pair.apart, pair.lives) = (false, [0; 2]);
             }
         }
@@ -37,7 +37,7 @@ impl Net {
         life
     }
 
-    /// A node is gone with all it had.
+    /// Crashes a node, which loses everything.
     pub(super) fn crash(&mut self, node: u16) {
         if !self.is_alive(node) {
             return;
@@ -63,13 +63,13 @@ impl Net {
         peers.map(|peer| key(node, peer)).filter(|key| self.pairs.contains_key(key)).collect()
     }
 
-    /// Cuts or mends have been made: looks at all links that are in use.
+    /// Checks all links in use after cuts or repairs.
     pub(super) fn look_at_all(&mut self) {
         let pairs: Vec<_> = self.pairs.keys().copied().collect();
         pairs.into_iter().for_each(|(low, high)| self.look_at(low, high));
     }
 
-    /// Begins or ends the watch on two nodes, or their new session.
+    /// Starts or ends the watch on two nodes, or plans their new session.
     fn look_at(&mut self, a: u16, b: u16) {
         let (low, high) = key(a, b);
         let together = self.reaches(low, high) && self.reaches(high, low);
@@ -89,19 +89,19 @@ impl Net {
     pub(super) fn watch_ends(&mut self, low: u16, high: u16, serial: u32) {
         let Some(pair) = self.pairs.get(&(low, high)).filter(|p| p.watch == serial) else { return };
         if pair.broken {
-            // Nothing came of the session that a new life has waited for.
+            // The session that a new life has waited for never began.
             self.notice_at_both(low, high);
         } else {
             self.fail(low, high);
         }
     }
 
-    /// The session is over; who is left at the ends will notice.
+    /// Ends a session; the nodes that remain at its ends will notice.
     pub(super) fn fail(&mut self, a: u16, b: u16) {
         let (low, high) = key(a, b);
         let Some(pair) = self.pairs.get_mut(&(low, high)).filter(|p| !p.broken) else { return };
         pair.broken = true;
-        // Of the session that may follow; until it begins nothing arrives.
+        // The number of the session that may follow; until it begins, nothing arrives.
         pair.session += 1;
         self.counts.failures += 1;
         self.notice_at_both(low, high);
@@ -126,7 +126,7 @@ impl Net {
         }
     }
 
-    /// A node learns that the link is down, and has its blocks back.
+    /// A node notices that the link is down, and gets its blocks back.
     pub(super) fn notice(&mut self, node: u16, peer: u16, session: u32) {
         let alive = self.is_alive(node);
         let peer_alive = self.is_alive(peer);
@@ -159,13 +159,13 @@ impl Net {
     fn can_restore(&mut self, low: u16, high: u16) -> bool {
         let together = self.reaches(low, high) && self.reaches(high, low);
         self.pairs.get(&(low, high)).is_some_and(|pair| {
-            // An end that is up has not had this session: it is a new life's.
+            // An end that is up has not had this session: it belongs to a new life.
             let ready = |end: &End| end.belief != Belief::Mistaken;
             together && pair.broken && pair.ends.iter().all(ready)
         })
     }
 
-    /// Two nodes that have both noticed the end of their link, and reach each other, agree on a new session.
+    /// Plans a new session for two nodes that have both noticed the end of their link and reach each other.
     fn try_restore(&mut self, low: u16, high: u16) {
         if self.can_restore(low, high) {
             let session = self.pairs.get(&(low, high)).map_or(0, |p| p.session);
@@ -174,7 +174,7 @@ impl Net {
         }
     }
 
-    /// The new session begins.
+    /// Begins the new session.
     pub(super) fn connect(&mut self, low: u16, high: u16, session: u32) {
         if !self.can_restore(low, high) {
             return;

@@ -1,4 +1,4 @@
-//! A node of the cluster: its engine, who sends and reads there, and the books on every message.
+//! A node of the cluster: its engine, its senders and readers, and the books on every message.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,16 +24,16 @@ use super::supersteps::Supersteps;
 use super::traffic::Sender;
 use super::writing::Writer;
 
-/// What a host's work costs, in nanoseconds of its processor, and in one run at most.
+/// The cost of a host's work in nanoseconds of its processor, and the limit on its work per run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCosts {
-    /// A poll of the engine; 1 at least is taken.
+    /// A poll of the engine; at least 1 is used.
     pub poll: u64,
     /// A block handled.
     pub block: u64,
     /// A message written or read.
     pub message: u64,
-    /// Messages, batches of messages, and pieces of streams that are read in one run.
+    /// Maximum number of messages, batches of messages, and pieces of streams read in one run.
     pub reads: usize,
 }
 
@@ -43,33 +43,33 @@ impl Default for HostCosts {
     }
 }
 
-/// What one run of a host did.
+/// The outcome of one run of a host.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
-    /// Blocks that the endpoint has moved.
+    /// Number of blocks that the endpoint has moved.
     pub(super) blocks: u64,
-    /// Messages.
+    /// Number of messages.
     pub(super) messages: u64,
-    /// When the endpoint wants to be polled, or the actor to run, by the node's clock.
+    /// When the endpoint must be polled, or the actor run, by the node's clock.
     pub(super) next: Option<Time>,
-    /// The next message found no room.
+    /// Whether the next message found no room.
     pub(super) blocked: bool,
     /// When the host wants to run again of its own accord.
     pub(super) wanted: Option<u64>,
-    /// The barrier that it has passed.
+    /// The barrier that the host has passed.
     pub(super) passed: Option<u32>,
-    /// It has asked for quiescence.
+    /// Whether it has requested quiescence.
     pub(super) asked: bool,
-    /// Its request for quiescence was answered.
+    /// Whether its request for quiescence was answered.
     pub(super) quiet: bool,
-    /// The superstep that it has become done with.
+    /// The superstep that it has finished its part of.
     pub(super) done: Option<u32>,
     /// The superstep that has ended for it.
     pub(super) ended: Option<u32>,
 }
 
 impl Work {
-    /// The host wants to run again then.
+    /// Makes the host run again then, at the latest.
     pub(super) fn wants(&mut self, at: u64) {
         self.wanted = Some(self.wanted.map_or(at, |wanted| wanted.min(at)));
     }
@@ -85,9 +85,9 @@ pub(super) struct Totals {
     pub(super) timely: u64,
     /// Their bytes.
     pub(super) timely_bytes: u64,
-    /// Messages that were not sent since their peer's link was down.
+    /// Messages not sent because the link to their peer was down.
     pub(super) refused: u64,
-    /// Messages that came back since their peer did not get them.
+    /// Messages returned because their peer did not get them.
     pub(super) returned: u64,
     /// Messages of several segments read whole.
     pub(super) assembled: u64,
@@ -97,7 +97,7 @@ pub(super) struct Totals {
     pub(super) barriers: u64,
     /// Requests for quiescence answered.
     pub(super) quiets: u64,
-    /// Supersteps that were over.
+    /// Supersteps that ended.
     pub(super) supersteps: u64,
 }
 
@@ -125,12 +125,12 @@ pub(super) struct Held {
     pub(super) free: u128,
     /// Nanoseconds.
     pub(super) time: u64,
-    /// Since when so many blocks are free.
+    /// Since when this many blocks have been free.
     since: Option<(u64, u32)>,
 }
 
 impl Held {
-    /// So many blocks are free from `now` on.
+    /// Notes that this many blocks are free from `now` on.
     fn note(&mut self, now: u64, free: u32) {
         if let Some((since, before)) = self.since {
             self.time += now - since;
@@ -140,7 +140,7 @@ impl Held {
     }
 }
 
-/// What a host has been told.
+/// What a host has been told of.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     /// Peers whose link has failed, now or before.
@@ -154,14 +154,14 @@ pub(super) struct Told {
 /// One life of a node.
 pub(super) struct Host<T: Transport + 'static> {
     pub(super) endpoint: HostEndpoint<T>,
-    /// Those that stay, as they were registered.
+    /// The permanent parts, in the order registered.
     pub(super) parts: Vec<PartId>,
     pub(super) told: Told,
     pub(super) clock: Clock,
     pub(super) life: u32,
-    /// How many times as long everything takes.
+    /// Factor by which everything takes longer.
     pub(super) slow: u64,
-    /// It does nothing at present.
+    /// Whether it is doing nothing at present.
     pub(super) paused: bool,
     pub(super) busy_until: u64,
     pub(super) wake_at: Option<u64>,
@@ -172,28 +172,28 @@ pub(super) struct Host<T: Transport + 'static> {
     pub(super) supersteps: Supersteps,
     /// Messages sent, by destination and channel; of streams, those that were flushed.
     pub(super) sent: BTreeMap<(u16, Channel), u64>,
-    /// How many of them may have been lost when the link failed for the last time.
+    /// How many of them may have been lost when the link last failed.
     pub(super) doubtful: BTreeMap<(u16, Channel), u64>,
-    /// By source and channel.
+    /// Messages received, by source and channel.
     pub(super) received: BTreeMap<(u16, Channel), Received>,
-    /// Messages to sets of parts that the second part has read, by source: its life, and how many of that.
+    /// Messages to sets of parts that the second part has read: for each source, its life and their number in that life.
     pub(super) seconds: BTreeMap<u16, (u32, u64)>,
     /// The streams that its parts read, by the number of the part.
     pub(super) open: Vec<(usize, Reading)>,
-    /// Messages that are held until the next run, and what they were when they came.
+    /// Messages held until the next run, with copies of their bytes at arrival.
     pub(super) held_messages: Vec<(Message<'static>, Vec<u8>)>,
-    /// At the last look there was nothing left to be read.
+    /// Whether the last attempt to read found nothing.
     pub(super) has_read_all: bool,
-    /// Looks for what there is to read, so far.
+    /// Number of attempts to read so far.
     pub(super) turn: u32,
-    /// The bytes that were read last.
+    /// The bytes read last.
     pub(super) read: Vec<u8>,
     pub(super) totals: Totals,
-    /// The fewest blocks that have been free.
+    /// The smallest number of free blocks so far.
     pub(super) least_free: u32,
     /// Bytes of blocks and of tables.
     pub(super) memory: (usize, usize),
-    /// Messages can be missing between two that have come, although no link of this node has failed.
+    /// Whether messages may be missing between two that arrived, although no link of this node has failed.
     pub(super) gaps: bool,
     pub(super) held: Held,
     pub(super) guests: Guests,
@@ -202,7 +202,7 @@ pub(super) struct Host<T: Transport + 'static> {
     pub(super) slip: Option<(super::sabotage::Slip, u32)>,
 }
 
-/// The first part of a node, which gets all but messages to sets.
+/// The first part of a node, which gets all messages; the second gets only messages to sets.
 pub(super) fn part(node: u16) -> Option<PartId> {
     PartId::new(NodeId::new(node)?, 0)
 }
@@ -265,7 +265,8 @@ impl<T: Transport + 'static> Host<T> {
         self.engine().config().node.raw()
     }
 
-    /// Long messages to its parts that will not be read: given up half-way, or without the room that they had been granted.
+    /// Number of long messages to its parts that will not be read: abandoned halfway, or without the room that they had been
+    /// granted.
     pub(super) fn incomplete(&self) -> u64 {
         let unreadable = self.parts.iter().map(|part| self.endpoint.unreadable(*part)).sum::<u64>();
         self.endpoint.incomplete() + unreadable
@@ -296,14 +297,14 @@ impl<T: Transport + 'static> Host<T> {
         self.meet(now, traffic_until, &mut work)?;
         let due = self.guests.act(&mut self.endpoint, (now, traffic_until))?;
         due.into_iter().for_each(|at| work.wants(at));
-        // Rows grow while messages are written, and give space back in the poll.
+        // Rows grow while messages are written, and return space during the poll.
         self.least_free = self.least_free.min(self.engine().free_blocks());
         work.blocks += u64::from(self.endpoint.poll(local));
         self.hear()?;
         self.part(&mut work);
         self.step(now, traffic_until, &mut work)?;
         if work.passed.is_some() && self.engine().config().is_open() {
-            // Nobody may be left whose messages would wake it for the next.
+            // Perhaps no other node is left whose messages would wake it for the next barrier.
             work.wants(now);
         }
         let again = self.act(local.0, || now <= traffic_until, &mut work)?;
@@ -333,7 +334,7 @@ impl<T: Transport + 'static> Host<T> {
         self.slip.as_mut().is_some_and(|(slip, after)| *slip == what && slip.strikes(after))
     }
 
-    /// Asks the endpoint what has happened: what had been sent by links that have failed may not have arrived.
+    /// Processes the endpoint's events. Messages sent over links that have failed may not have arrived.
     fn hear(&mut self) -> Result<(), Breach> {
         while let Some(event) = self.endpoint.poll_event() {
             #[cfg(test)]
@@ -369,13 +370,13 @@ impl<T: Transport + 'static> Host<T> {
         }
     }
 
-    /// What does not rest yet, and why.
+    /// Returns what has not come to rest yet, and why.
     pub(super) fn unrest(&self, traffic_until: u64, (barriers, quiescence): (Ends, Ends)) -> Option<String> {
         if !self.has_read_all || !self.held_messages.is_empty() {
             return Some("there is something to read".to_owned());
         }
-        // What a node behind a relay had begun to send, or was asked for room for, is given up when that is declared down, for which there has
-        // to be a primary.
+        // Messages that a node behind a relay had begun to send, or had requested room for, are dropped when that node is declared
+        // down, which requires a primary.
         let is_told = self.engine().config().routing == Routing::Direct || self.engine().master().is_some();
         if is_told && self.engine().assembly_in_use() > 0 {
             return Some(format!("{} bytes of room are reserved", self.engine().assembly_in_use()));
@@ -395,7 +396,7 @@ impl<T: Transport + 'static> Host<T> {
 }
 
 impl<T: Transport + 'static> Drop for Host<T> {
-    /// Gives back what it holds, so that the engine can free its memory.
+    /// Returns everything it holds, so that the engine can free its memory.
     fn drop(&mut self) {
         let held = std::mem::take(&mut self.held_messages);
         held.into_iter().for_each(|(message, _)| self.endpoint.release(message));
@@ -403,7 +404,7 @@ impl<T: Transport + 'static> Drop for Host<T> {
     }
 }
 
-/// The time of a read, and who wants to know of it.
+/// The time of a read, and the record of latencies.
 pub(super) struct Clerk<'l> {
     pub(super) now: u64,
     pub(super) warm: u64,
@@ -413,13 +414,13 @@ pub(super) struct Clerk<'l> {
 /// Nanoseconds for which messages are held.
 const HOLD: u64 = 20_000;
 
-/// Deliveries that an inbox sorts and does not hand out, at most: so few that it has to leave some in its pipe.
+/// Maximum number of deliveries that an inbox sorts but has not handed out: so few that it must leave some in its pipe.
 const SORTED: usize = 4;
 
-/// Messages longer than a block that are put together at a time: so few that others have to wait.
+/// Number of messages longer than a block that are reassembled at a time: so few that others must wait.
 const LONG: usize = 2;
 
-/// Room for the parts of all nodes.
+/// Number of table entries for the parts of all nodes.
 fn places(setup: &Setup) -> usize {
     setup.nodes * (2 + usize::from(setup.mix.has_sets()) + usize::from(setup.actor_parts)) + 16
 }

@@ -1,4 +1,4 @@
-//! Barriers of all nodes, and their requests for quiescence.
+//! Barriers of all nodes, and requests for quiescence.
 
 use pdbp_core::Transport;
 use pdbp_core::endpoint::{Barrier, Quiescence};
@@ -10,15 +10,15 @@ use super::host::{Clerk, Host, Work};
 use super::mix::Mix;
 use super::payload::Channel;
 
-/// At which barrier a host is, and what it has asked for.
+/// The barrier that a host is at, and its request for quiescence.
 #[derive(Debug, Default)]
 pub(super) struct Meetings {
     /// Nanoseconds from one to the next.
     barriers: u64,
     quiescence: u64,
-    /// How many barriers it has arrived at.
+    /// Number of barriers it has arrived at.
     pub(super) arrived: u32,
-    /// The one that it waits for.
+    /// The barrier that it waits for.
     barrier: Option<Barrier>,
     /// The request that has not been answered.
     pub(super) asked: Option<Quiescence>,
@@ -42,7 +42,7 @@ impl Meetings {
         now.checked_div(self.barriers).unwrap_or(0) as u32
     }
 
-    /// What is under way, if it should end.
+    /// Returns what is in progress, if it should have ended.
     pub(super) fn unrest(&self, until: u64, (barriers, quiescence): (Ends, Ends)) -> Option<String> {
         let (passed, due) = (self.passed(), self.due(until));
         if barriers == Ends::Certainly && passed < u64::from(due) {
@@ -54,17 +54,17 @@ impl Meetings {
     }
 }
 
-/// Nanoseconds after which a node that is not let in yet looks again.
+/// Nanoseconds after which a node that has not been let in checks again.
 const LOOK: u64 = 100_000;
 
-/// Whether something has to come to an end.
+/// Whether something must come to an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
     Certainly,
     Perhaps,
 }
 
-/// Messages of a life of a node to another that had been sent when somebody asked for quiescence.
+/// Number of messages that one life of a node had sent to another node when quiescence was requested.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     source: u16,
@@ -75,11 +75,11 @@ pub(super) struct Sent {
 }
 
 impl<T: Transport + 'static> Host<T> {
-    /// Arrives at the barrier that is due, and asks for quiescence when that is due.
+    /// Arrives at the barrier that is due, and requests quiescence when that is due.
     pub(super) fn meet(&mut self, now: u64, until: u64, work: &mut Work) -> Result<(), Breach> {
         let meetings = &mut self.meetings;
         if meetings.barrier.is_none() {
-            // Who comes later has to learn first which is next.
+            // A node that joins later must first learn which barrier is next.
             let (is_open, is_ready) =
                 (self.endpoint.engine().config().is_open(), self.endpoint.engine().is_ready());
             if is_open && !is_ready {
@@ -113,13 +113,13 @@ impl<T: Transport + 'static> Host<T> {
         Ok(())
     }
 
-    /// The primary, if it can be asked.
+    /// Returns the primary, if it is reachable.
     fn primary(&self) -> Option<NodeId> {
         let (engine, me) = (self.engine(), self.engine().config().node);
         engine.master().filter(|node| *node == me || !engine.has_failed(*node))
     }
 
-    /// Notes what has been answered.
+    /// Notes which requests have been answered.
     pub(super) fn part(&mut self, work: &mut Work) {
         let Self { meetings, endpoint, .. } = self;
         let passed = meetings.barrier.take_if(|barrier| endpoint.has_passed(*barrier));
@@ -128,7 +128,7 @@ impl<T: Transport + 'static> Host<T> {
         meetings.quiets += u64::from(work.quiet);
     }
 
-    /// Reads all that there is without a poll.
+    /// Reads everything that is available without a poll.
     fn read_all(&mut self, clerk: &mut Clerk<'_>) -> Result<(), Breach> {
         while self.read_next(clerk)?.is_some() {}
         Ok(())
@@ -136,7 +136,7 @@ impl<T: Transport + 'static> Host<T> {
 }
 
 impl<T: Transport + 'static> Cluster<T> {
-    /// What a host has done must agree with what the others have.
+    /// Checks that a host's progress agrees with that of the others.
     pub(super) fn compare(&mut self, node: u16, work: &Work) -> Result<(), Breach> {
         let at = usize::from(node);
         let Some(Some(host)) = self.hosts.get(at) else { return Ok(()) };
@@ -172,7 +172,7 @@ impl<T: Transport + 'static> Cluster<T> {
         self.compare_supersteps(node, work)
     }
 
-    /// What of this was not read, between nodes that a host, and the primary, have not seen fail.
+    /// Returns messages from `sent` that were not read, between nodes that neither this host nor the primary has seen fail.
     pub(super) fn unread_of<'s>(
         &self,
         host: &Host<T>,
@@ -183,7 +183,7 @@ impl<T: Transport + 'static> Cluster<T> {
         self.unread(sent.filter(|sent| !gone(sent.source) && !gone(sent.dest)))
     }
 
-    /// What has come by the time of an answer can be read without another poll.
+    /// Reads everything: messages that have arrived by the time of an answer can be read without another poll.
     fn read_what_has_come(&mut self) -> Result<(), Breach> {
         let (now, warm) = (self.network.now(), self.setup.warm_up);
         let mut read = Vec::new();
@@ -192,7 +192,7 @@ impl<T: Transport + 'static> Cluster<T> {
             host.read_all(&mut Clerk { now, warm, latencies: &mut self.latencies })?;
             read.push(node);
         }
-        // It makes room, of which those who wait for it are told by a poll.
+        // This makes room; nodes waiting for it learn of it in a poll.
         read.into_iter().for_each(|node| self.wake_at(node, now));
         Ok(())
     }
@@ -211,7 +211,7 @@ impl<T: Transport + 'static> Cluster<T> {
         })
     }
 
-    /// What of this was not read, but for what links that have failed since may have lost.
+    /// Returns messages from `sent` that were not read, except those that links that have failed since may have lost.
     fn unread<'s>(&self, sent: impl Iterator<Item = &'s Sent>) -> Option<String> {
         for sent in sent {
             let Sent { source, life, dest, channel, count } = *sent;
@@ -224,7 +224,7 @@ impl<T: Transport + 'static> Cluster<T> {
                 continue;
             }
             let received = to.received.get(&(source, channel)).filter(|received| received.life == life);
-            // Those of streams have no order among each other.
+            // Records of different streams have no order among each other.
             let come = received.map_or(0, |received| {
                 if channel == Channel::Stream { received.delivered + lost } else { received.next }
             });
@@ -237,7 +237,8 @@ impl<T: Transport + 'static> Cluster<T> {
         None
     }
 
-    /// Whether no barrier may be passed without the node: in an open cluster, if it has been a member since it arrived at one.
+    /// Whether no barrier may be passed without the node. In an open cluster this holds if it has remained a member since it
+    /// arrived at one.
     fn is_waited_for(&self, node: u16) -> bool {
         let there = |node: u16| self.hosts.get(usize::from(node)).and_then(Option::as_ref);
         let is_down = || self.hosts.iter().flatten().any(|host| host.told.down.contains(&node));
@@ -245,7 +246,7 @@ impl<T: Transport + 'static> Cluster<T> {
         !self.setup.open || stays()
     }
 
-    /// Whether barriers end: all nodes arrive at them if none has crashed, and those of an open cluster that are there.
+    /// Whether barriers end: all nodes arrive at them if none has crashed; in an open cluster, the nodes that are present arrive.
     pub(super) fn barriers_end(&self) -> Ends {
         if self.setup.open {
             return Ends::Certainly;
@@ -254,8 +255,8 @@ impl<T: Transport + 'static> Cluster<T> {
         if whole { Ends::Certainly } else { Ends::Perhaps }
     }
 
-    /// Whether a host's requests for quiescence are answered: where there is a primary that can be asked, and more than half of its
-    /// voters are there. Without them it lets nobody in again, and waits for whoever asks to be.
+    /// Whether a host's requests for quiescence are answered: if a reachable primary exists and more than half of its voters are
+    /// present. Without them it admits nobody, and waits for any node that asks to be admitted.
     pub(super) fn quiescence_ends(&self, host: &Host<T>) -> Ends {
         let there = |node: NodeId| self.hosts.get(node.index()).and_then(Option::as_ref);
         let Some(primary) = host.primary().and_then(there) else { return Ends::Perhaps };

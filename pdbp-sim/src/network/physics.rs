@@ -1,4 +1,4 @@
-//! What links and hosts are like: times in nanoseconds, rates in bits per second.
+//! Properties of links and hosts: times in nanoseconds, rates in bits per second.
 
 use std::fmt;
 
@@ -9,15 +9,15 @@ use super::ground::{Ground, OnFabric};
 use crate::random::Random;
 use crate::rapidio::TopologyError;
 
-/// How often something happens, to 32 binary places.
+/// A probability, with a resolution of 32 binary places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Probability(u64);
 
 impl Probability {
-    /// It does not happen.
+    /// Never.
     pub const NEVER: Self = Self(0);
 
-    /// In `share` of all cases; `None` unless that is a number from 0 to 1.
+    /// A probability of `share`; `None` unless that is a number from 0 to 1.
     pub fn new(share: f64) -> Option<Self> {
         let whole = (1u64 << 32) as f64;
         (0.0..=1.0).contains(&share).then(|| Self((share * whole).round() as u64))
@@ -28,46 +28,46 @@ impl Probability {
     }
 }
 
-/// When the peers of a crashed node see that it is gone.
+/// When the peers of a crashed node notice that it is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashSight {
-    /// When they have not heard of it for [`Physics::give_up`].
+    /// Once they have heard nothing from it for [`Physics::give_up`].
     BySilence,
-    /// At once, as when the operating system of a crashed process closes its connections.
+    /// At once, as when the operating system closes the connections of a crashed process.
     AtOnce,
 }
 
 /// The physics of a network. The default is a gigabit network without faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Physics {
-    /// What frames travel on.
+    /// The medium that frames travel on.
     pub ground: Ground,
     /// How blocks arrive, on all links.
     pub arrival: Arrival,
     /// Nanoseconds from the last bit sent to the last bit received.
     pub latency: u64,
-    /// The most nanoseconds by which a frame takes longer than that, drawn for each frame.
+    /// Maximum nanoseconds by which a frame takes longer than that, drawn for each frame.
     pub jitter: u64,
     /// Bits per second that one link carries; 0 for no limit.
     pub rate: u64,
-    /// Bits per second that leave a host, over all its links; 0 for no limit.
+    /// Bits per second that leave a host, over all its links together; 0 for no limit.
     pub host_rate: u64,
-    /// Share of the frames, acknowledgements included, that are lost and sent again.
+    /// Share of the frames, including acknowledgements, that are lost and sent again.
     pub loss: Probability,
     /// Share of the frames that take up to four times as long, so that later ones overtake them.
     pub reorder: Probability,
-    /// Nanoseconds without an acknowledgement after which a frame is sent again, twice as many at each repetition, up to 64
-    /// times as many or a sixteenth of `give_up`; 0 to derive it from latency and jitter.
+    /// Nanoseconds without an acknowledgement after which a frame is sent again. Doubles at each repetition, up to 64 times or a
+    /// sixteenth of `give_up`; 0 derives it from latency and jitter.
     pub resend_after: u64,
     /// Nanoseconds of silence after which the link to a peer is given up, at both ends.
     pub give_up: u64,
-    /// The most nanoseconds between the two ends' noticing that their link is down.
+    /// Maximum nanoseconds until an end notices that its link is down, drawn for each end.
     pub notice: u64,
-    /// When a crash is seen.
+    /// When peers notice a crash.
     pub crash_sight: CrashSight,
-    /// Blocks that one link has under way at most, 1 or more; engines need 3.
+    /// Maximum number of blocks that one link has in flight, 1 or more; engines need 3.
     pub in_flight: usize,
-    /// The longest block, header and body, in bytes.
+    /// Length of the longest block in bytes, header and body.
     pub largest_block: usize,
 }
 
@@ -92,30 +92,30 @@ impl Default for Physics {
     }
 }
 
-/// A value that no network can have, and what would do.
+/// A value that no network can have, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PhysicsError {
-    /// So many nodes.
+    /// An impossible number of nodes.
     Nodes(usize),
-    /// No block may be under way.
+    /// No block may be in flight.
     InFlight,
-    /// Blocks of so many bytes have no room for a header and a body.
+    /// Blocks of this many bytes have no room for a header and a body.
     LargestBlock(usize),
-    /// The fabric cannot be.
+    /// The fabric is impossible.
     Topology(TopologyError),
     /// The fabric has too few endpoints.
     Endpoints {
-        /// How many nodes there are.
+        /// Number of nodes.
         nodes: usize,
-        /// How many endpoints.
+        /// Number of endpoints.
         endpoints: usize,
     },
-    /// A link is given up after so many nanoseconds, before a frame can be acknowledged.
+    /// A link is given up before a frame can be acknowledged.
     GiveUp {
-        /// Nanoseconds until it is given up.
+        /// Nanoseconds until a link is given up.
         give_up: u64,
-        /// Nanoseconds of the longest way there and back.
+        /// Nanoseconds of the longest round trip.
         round_trip: u64,
     },
 }
@@ -145,15 +145,15 @@ impl fmt::Display for PhysicsError {
 impl std::error::Error for PhysicsError {}
 
 impl Physics {
-    /// Whether such a network of `nodes` nodes can be.
+    /// Checks whether a network of `nodes` nodes can have these properties.
     ///
     /// # Errors
-    /// The value that cannot be.
+    /// The first impossible value.
     pub fn check(&self, nodes: usize) -> Result<(), PhysicsError> {
         self.checked(nodes).map(|_| ())
     }
 
-    /// The same; its values on its ground.
+    /// The same; returns the properties adapted to their ground.
     pub(super) fn checked(&self, nodes: usize) -> Result<(Self, Option<OnFabric>), PhysicsError> {
         if nodes == 0 || nodes > usize::from(u16::MAX) {
             return Err(PhysicsError::Nodes(nodes));
@@ -172,7 +172,7 @@ impl Physics {
         Ok(on_ground)
     }
 
-    /// Nanoseconds that the slowest frame takes, once it has left.
+    /// Nanoseconds that the slowest frame takes after it has left.
     pub(super) fn longest_way(&self) -> u64 {
         let usual = self.latency.saturating_add(self.jitter);
         if self.reorder == Probability::NEVER { usual } else { usual.saturating_mul(4) }
@@ -196,7 +196,7 @@ impl Physics {
     }
 }
 
-/// Nanoseconds that `bytes` bytes take at `rate` bits per second; 0 for no limit.
+/// Nanoseconds that `bytes` bytes take at `rate` bits per second; 0 for a rate of 0, which means no limit.
 pub(super) fn serialisation(bytes: usize, rate: u64) -> u64 {
     (bytes as u64 * 8).saturating_mul(1_000_000_000).checked_div(rate).unwrap_or(0)
 }

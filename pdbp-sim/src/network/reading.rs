@@ -1,4 +1,4 @@
-//! What a host reads, and the books on every message.
+//! How a host reads, and the books on every message.
 
 use std::collections::BTreeSet;
 
@@ -14,27 +14,27 @@ use super::payload::{Channel, Payload};
 use super::sabotage::Slip;
 use super::streams::{self, Read};
 
-/// One message in so many is held until the next run.
+/// One message in this many is held until the next run.
 const HELD: u32 = 16;
 
-/// What has come from one peer by one channel.
+/// Messages received from one peer by one channel.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Received {
-    /// The life of the peer that the rest is about.
+    /// The life of the peer that the other fields refer to.
     pub(super) life: u32,
     pub(super) next: u64,
     pub(super) delivered: u64,
-    /// Of those, the messages to a set of parts.
+    /// How many of these were messages to a set of parts.
     pub(super) sets: u64,
     /// Records of streams, which are read stream by stream.
     seen: BTreeSet<u64>,
 }
 
-/// A stream that is read.
+/// A stream being read.
 #[derive(Debug)]
 pub(super) struct Reading {
     stream: StreamIn,
-    /// What has come of a record that is not whole.
+    /// The part of an incomplete record that has arrived.
     bytes: Vec<u8>,
 }
 
@@ -42,18 +42,18 @@ fn contents<T>(what: String) -> Result<T, Breach> {
     Err(Breach::new(Invariant::Contents, what))
 }
 
-/// What a look for something to read has found; its bytes were copied.
+/// What was found to read; its bytes were copied.
 enum Found {
-    /// Messages of so many bytes each.
+    /// Messages of `each` bytes.
     Messages {
         source: u16,
         is_command: bool,
         each: usize,
     },
-    /// Bytes of a stream, by its place among those that are open.
+    /// Bytes of a stream, by its index among the open ones.
     Data(usize),
     End(u16, u32, Read),
-    /// From this node, which did not get it.
+    /// A message from this node that `node` did not receive.
     Returned {
         node: Option<u16>,
         is_segment: bool,
@@ -61,10 +61,10 @@ enum Found {
 }
 
 impl<T: Transport + 'static> Host<T> {
-    /// Reads the next thing that there is; the messages read, or `None` when there is nothing. What is looked for first changes from
-    /// look to look.
+    /// Reads the next item. Returns the number of messages read, or `None` if there is nothing to read. The kind that is tried
+    /// first changes from call to call.
     pub(super) fn read_next(&mut self, clerk: &mut Clerk<'_>) -> Result<Option<u64>, Breach> {
-        // Twice: messages that are put together make room for what a look before them had to leave in its pipe.
+        // Twice: reassembling messages may make room for items that had to stay in the pipe before.
         for local in (0..self.parts.len()).chain(0..self.parts.len()) {
             let Some(part) = self.parts.get(local).copied() else { continue };
             self.turn = self.turn.wrapping_add(1);
@@ -118,7 +118,7 @@ impl<T: Transport + 'static> Host<T> {
         Some(Found::Messages { source, is_command, each })
     }
 
-    /// Gives back what was held, if it still is what it was.
+    /// Releases the held messages, and checks that they are unchanged.
     pub(super) fn release_held(&mut self) -> Result<(), Breach> {
         for (message, bytes) in std::mem::take(&mut self.held_messages) {
             let changed = message.bytes() != bytes;
@@ -142,7 +142,7 @@ impl<T: Transport + 'static> Host<T> {
             let Some(end) = next_piece(endpoint, reading) else { continue };
             let state = match end {
                 Read::Open => {
-                    // Another one is first next time.
+                    // Another stream goes first next time.
                     open.rotate_left(1);
                     return Some(Found::Data((i + open.len() - 1) % open.len()));
                 }
@@ -164,7 +164,7 @@ impl<T: Transport + 'static> Host<T> {
         Some(Found::Returned { node, is_segment })
     }
 
-    /// Enters what was read into the books; the number of messages.
+    /// Enters the item read into the books; returns the number of messages.
     fn enter(&mut self, local: usize, found: Found, clerk: &mut Clerk<'_>) -> Result<u64, Breach> {
         let bytes = std::mem::take(&mut self.read);
         let entered = match found {
@@ -207,7 +207,7 @@ impl<T: Transport + 'static> Host<T> {
         Ok(messages)
     }
 
-    /// Enters the records that have come whole.
+    /// Enters the records that have arrived completely.
     fn enter_records(&mut self, at: usize, clerk: &mut Clerk<'_>) -> Result<u64, Breach> {
         let Some((_, reading)) = self.open.get_mut(at) else { return Ok(0) };
         let mut bytes = std::mem::take(&mut reading.bytes);
@@ -230,7 +230,7 @@ impl<T: Transport + 'static> Host<T> {
         Ok(records)
     }
 
-    /// A piece of a message or of a stream does not say of which.
+    /// Counts a returned piece of a message or stream, which does not identify the whole.
     fn enter_returned_segment(&mut self) -> Result<u64, Breach> {
         self.totals.returned += 1;
         Ok(1)
@@ -247,7 +247,7 @@ impl<T: Transport + 'static> Host<T> {
         Ok(1)
     }
 
-    /// Reads a message to this node; of one to a set of parts, what is for this node.
+    /// Parses a message to this node; in a message to a set of parts, the portion for this node.
     fn payload_of(&self, from: u16, bytes: &[u8]) -> Result<Payload, Breach> {
         let mut found = None;
         for bytes in chunks(bytes) {
@@ -259,7 +259,7 @@ impl<T: Transport + 'static> Host<T> {
         found.map_or_else(|| contents(format!("from node{from} came what it has not sent here")), Ok)
     }
 
-    /// Whether messages of a peer can be missing between two that have come.
+    /// Whether messages of a peer may be missing between two that arrived.
     fn may_lose(&self, source: u16) -> bool {
         self.gaps || self.told.failed.contains(&source)
     }
@@ -268,8 +268,8 @@ impl<T: Transport + 'static> Host<T> {
     fn take(&mut self, payload: Payload, bytes: usize, clerk: &mut Clerk<'_>) -> Result<(), Breach> {
         let Payload { source, life, channel, number, .. } = payload;
         let failed = self.may_lose(source);
-        // Messages to this node's life before are not this one's. Nor are those that came before it was let in: of the end of that session
-        // only their sender is told, whose books are looked at when all has come to rest.
+        // Messages to this node's previous life do not count for this one. Nor do messages that arrived before it was let in: only
+        // their sender is told of the end of that session, and its books are checked once everything has come to rest.
         let is_later = self.life > 1 || self.engine().config().is_open();
         let next = if is_later { number } else { 0 };
         let received = self.received.entry((source, channel)).or_insert_with(|| Received {
@@ -305,7 +305,7 @@ impl<T: Transport + 'static> Host<T> {
         Ok(())
     }
 
-    /// A message to a set of parts, for the second part, which gets no others.
+    /// Enters a message to a set of parts at the second part, which gets no others.
     fn take_second(&mut self, payload: Payload) -> Result<(), Breach> {
         let Payload { source, life, .. } = payload;
         if payload.nodes == 0 {
@@ -323,7 +323,7 @@ impl<T: Transport + 'static> Host<T> {
         Ok(())
     }
 
-    /// Messages that have not come to both parts although no link has failed.
+    /// Fails if messages to both parts have not reached both.
     pub(super) fn check_parts(&self) -> Result<(), Breach> {
         let first = |source: u16| {
             self.received
@@ -334,7 +334,7 @@ impl<T: Transport + 'static> Host<T> {
         let sources = self.received.keys().map(|(source, _)| *source).chain(self.seconds.keys().copied());
         let differ = |source: &u16| {
             let ((life, sets), (of, seconds)) = (first(*source), second(*source));
-            // Of a life whose messages to sets none has come of, the second part knows nothing.
+            // If no message to a set has arrived from a life, the second part knows nothing of that life.
             if of == life { sets != seconds } else { of > life || sets > 0 }
         };
         match sources.into_iter().find(differ) {
@@ -350,7 +350,7 @@ impl<T: Transport + 'static> Host<T> {
     }
 }
 
-/// Takes what comes next of a stream; `None` when there is nothing now.
+/// Takes the next piece of a stream; `None` if there is none now.
 fn next_piece<T: Transport>(endpoint: &mut HostEndpoint<T>, reading: &mut Reading) -> Option<Read> {
     match endpoint.poll_stream(&reading.stream) {
         StreamPiece::Data(segment) => {
@@ -364,7 +364,7 @@ fn next_piece<T: Transport>(endpoint: &mut HostEndpoint<T>, reading: &mut Readin
     }
 }
 
-/// What a message holds for each of its nodes.
+/// Splits a message into the portions for each of its nodes.
 fn chunks(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let nodes = Payload::fields(bytes).map_or(1, |payload| usize::from(payload.nodes.max(1)));
     bytes.chunks((bytes.len() / nodes).max(1))

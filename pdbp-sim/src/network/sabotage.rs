@@ -1,5 +1,5 @@
-//! What tests break on purpose, to see that it is found: at node 1 (or 0, the primary), from a certain block of a posted link on, and in
-//! what a host does with its endpoint. What was broken by hand in the endpoint itself is listed in `CONTRIBUTING.md`.
+//! Deliberate faults, to check that tests detect them: at node 1 (or 0, the primary), from a certain block of a posted link on, and
+//! in how a host uses its endpoint. Faults that were put into the endpoint itself by hand are listed in `CONTRIBUTING.md`.
 
 use pdbp_core::Event;
 use pdbp_core::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, CduClass, Cdus, flag};
@@ -10,27 +10,27 @@ use pdbp_core::mesp::Control;
 pub(super) enum Sabotage {
     /// A block does not arrive.
     Swallow,
-    /// The messages of a block arrive again, in place of those of the next.
+    /// The messages of a block arrive again, in place of those of the next block.
     Double,
     /// The number of a message is one too large.
     Skip,
     /// A byte changes.
     Corrupt,
-    /// The room of a block is lost, and the block.
+    /// A block is lost together with the room posted for it.
     LosePost,
     /// A stream's last segment is not marked as the last.
     LoseEnd,
     /// The number of a segment is one too large.
     SkipSegment,
-    /// A train has one message more than its header says.
+    /// A train has one more message than its header says.
     ShortTrain,
-    /// A command comes as a message.
+    /// A command arrives as a message.
     Demote,
-    /// The primary takes it that a node has arrived at the barrier behind the one at which it has.
+    /// The primary believes that a node has arrived at the barrier after its actual one.
     Hasten,
-    /// A node that is asked for its counts takes it that all is quiet.
+    /// A node asked for its counts believes that everything is quiet.
     Hush,
-    /// Nothing arrives any more, though all is acknowledged.
+    /// Nothing arrives any more, although everything is acknowledged.
     Deafen,
     /// Sent blocks do not come back.
     Keep,
@@ -42,7 +42,7 @@ impl Sabotage {
         u16::from(self != Self::Hasten)
     }
 
-    /// Whether such a block can be struck.
+    /// Whether a block with this header can be struck.
     fn wants(self, header: &BlockHeader, bytes: &[u8]) -> bool {
         match self {
             Self::Deafen => true,
@@ -57,7 +57,7 @@ impl Sabotage {
     }
 }
 
-/// Where in the block a control message like that one lies.
+/// Returns where in the block a control message of this type lies.
 fn control(header: &BlockHeader, bytes: &[u8], like: Control) -> Option<usize> {
     let mut trains = Cdus::new(&bytes[BLOCK_HEADER..]).flatten();
     let of_control = header.class() == BlockClass::Control;
@@ -65,7 +65,7 @@ fn control(header: &BlockHeader, bytes: &[u8], like: Control) -> Option<usize> {
     Some(train.data().as_ptr().addr() - bytes.as_ptr().addr())
 }
 
-/// What a host does not hear of its endpoint.
+/// Events of its endpoint that a host does not hear of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hidden {
     /// That a link has failed.
@@ -84,7 +84,7 @@ impl Hidden {
     }
 }
 
-/// What a host does wrong, once.
+/// A mistake that a host makes once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slip {
     /// A message is sent twice.
@@ -101,7 +101,7 @@ impl Slip {
     }
 }
 
-/// What becomes of a block.
+/// What happens to a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Arrives,
@@ -109,7 +109,7 @@ pub(super) enum Fate {
     VanishesWithItsRoom,
 }
 
-/// Places in a block's header, and in that of a CDU.
+/// Offsets in a block's header, and in that of a CDU.
 const FLAGS: usize = 36;
 const SEGMENT: usize = 44;
 const COMMAND: usize = 2;
@@ -118,7 +118,7 @@ const COUNT: usize = 12;
 #[derive(Debug)]
 pub(super) struct Saboteur {
     pub(super) kind: Sabotage,
-    /// Blocks that it could strike, and which arrive before.
+    /// Number of blocks it could strike but lets pass first.
     pub(super) after: u32,
     pub(super) before: Vec<u8>,
     done: bool,
@@ -169,7 +169,7 @@ impl Saboteur {
         }
     }
 
-    /// Puts another message in the place of the one like `like`.
+    /// Replaces a message of the type of `like` by another.
     fn put(&self, bytes: &mut [u8], like: Control) {
         let at = BlockHeader::read(bytes).ok().and_then(|header| control(&header, bytes, like.clone()));
         let Some(at) = at else { return };

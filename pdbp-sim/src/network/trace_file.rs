@@ -1,4 +1,4 @@
-//! Traffic from a file: a line per message, `time_ns source dest bytes`; empty lines and those that begin with `#` do not count.
+//! Traffic from a file: one line per message, `time_ns source dest bytes`. Empty lines and lines beginning with `#` are ignored.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub struct TraceEntry {
     pub source: u16,
     /// The receiving node.
     pub dest: u16,
-    /// Bytes.
+    /// Length in bytes.
     pub bytes: usize,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for TraceError {
 
 impl std::error::Error for TraceError {}
 
-/// Reads a trace. Messages of each node are put in the order of their times; those of the same time keep theirs.
+/// Reads a trace and sorts its messages by time; messages of the same time keep their order.
 pub(super) fn read(text: &str) -> Result<Vec<TraceEntry>, TraceError> {
     let mut entries = Vec::new();
     for (i, line) in text.lines().enumerate() {

@@ -1,4 +1,4 @@
-//! Who sends what to whom, and when.
+//! Which node sends what to which, and when.
 
 use std::collections::VecDeque;
 
@@ -6,33 +6,33 @@ use super::payload::PAYLOAD;
 use super::trace_file::{self, TraceEntry, TraceError};
 use crate::random::Random;
 
-/// To whom.
+/// The destinations of messages.
 #[derive(Clone, Debug, PartialEq)]
 enum Pattern {
-    /// To any other node, all alike.
+    /// Any other node, with equal probability.
     Uniform,
-    /// A share of 1000 to one node, the others alike.
+    /// One node gets a share in thousandths; the others share the rest equally.
     HotSpot { node: u16, permille: u32 },
-    /// A share of 1000 to one node, another one after so many nanoseconds.
+    /// The same, but the hot spot moves to another node every `every` nanoseconds.
     Moving { permille: u32, every: u64 },
-    /// The other nodes by rank: weight 1 / rank^exponent; node 0 is the first.
+    /// Other nodes by rank: weight 1 / rank^exponent; node 0 is first.
     Zipf { exponent: f64 },
-    /// Each node to a few others, always the same, all alike.
+    /// Each node sends to a few fixed partners, with equal probability.
     Sparse { partners: u32 },
-    /// As written.
+    /// As given in a file.
     Trace(Vec<TraceEntry>),
 }
 
-/// The traffic of a scenario. Each node sends `rate` messages per second on average, at times drawn alike from 0 to twice the mean
-/// distance; by default 1000 messages of 64 bytes per second.
+/// The traffic of a scenario. Each node sends `rate` messages per second on average, at intervals drawn uniformly from 0 to twice
+/// the mean; by default 1000 messages of 64 bytes per second.
 ///
-/// Traffic is open-loop: a message that finds no room waits, and its latency counts from when it should have been sent.
+/// Traffic is open-loop: a message that finds no room waits, and its latency counts from the time when it should have been sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traffic {
     pattern: Pattern,
     pub(super) size: usize,
     pub(super) rate: u64,
-    /// Nanoseconds on, nanoseconds off; no pause when the second is 0.
+    /// Nanoseconds on and off; no pauses if the second is 0.
     burst: (u64, u64),
 }
 
@@ -41,37 +41,37 @@ impl Traffic {
         Self { pattern, size: 64, rate: 1_000, burst: (0, 0) }
     }
 
-    /// Each message to any other node, all alike.
+    /// Each message goes to any other node, with equal probability.
     pub fn uniform() -> Self {
         Self::new(Pattern::Uniform)
     }
 
-    /// `permille` of 1000 messages go to `node`, the others to all alike.
+    /// Of 1000 messages, `permille` go to `node`, the others to all nodes equally.
     pub fn hot_spot(node: u16, permille: u32) -> Self {
         Self::new(Pattern::HotSpot { node, permille })
     }
 
-    /// As [`hot_spot`](Self::hot_spot), and the hot spot moves: it is node 0 for `every` nanoseconds from the start of time, then node
-    /// 1, and so on, again and again.
+    /// As [`hot_spot`](Self::hot_spot), but the hot spot moves: it is node 0 for the first `every` nanoseconds, then node 1, and so
+    /// on, round and round.
     pub fn moving_hot_spot(permille: u32, every: u64) -> Self {
         Self::new(Pattern::Moving { permille, every })
     }
 
-    /// Node k gets a share as 1 / (k + 1)^exponent.
+    /// Node k gets a share proportional to 1 / (k + 1)^exponent.
     pub fn zipf(exponent: f64) -> Self {
         Self::new(Pattern::Zipf { exponent })
     }
 
-    /// Each node sends to `partners` others only, drawn once and not the same for any two nodes (or to fewer, when some are drawn
-    /// twice).
+    /// Each node sends only to `partners` others, drawn once and different for each node (or to fewer, if some are drawn twice).
     pub fn sparse(partners: u32) -> Self {
         Self::new(Pattern::Sparse { partners })
     }
 
-    /// Messages as the text says: a line each, `time_ns source dest bytes`, from the start of the traffic. Size, rate and bursts
-    /// mean nothing then.
+    /// Messages from a text: one per line, `time_ns source dest bytes`, with times counted from the start of the traffic. Size,
+    /// rate and bursts are then ignored.
     ///
     /// # Errors
+    /// The first line that cannot be parsed.
     /// The first line that cannot be read.
     pub fn trace(text: &str) -> Result<Self, TraceError> {
         trace_file::read(text).map(|entries| Self::new(Pattern::Trace(entries)))
@@ -91,14 +91,14 @@ impl Traffic {
         self
     }
 
-    /// Sends for `on` nanoseconds, then pauses for `off`; nodes begin at different places of that.
+    /// Sends for `on` nanoseconds, then pauses for `off`; nodes start at different points of this cycle.
     #[must_use]
     pub fn bursts(mut self, on: u64, off: u64) -> Self {
         self.burst = (on, off);
         self
     }
 
-    /// What does not fit a cluster of `nodes` nodes whose messages have up to `longest` bytes, and the remedy.
+    /// Fails with what does not fit a cluster of `nodes` nodes whose messages have up to `longest` bytes, and the remedy.
     pub(super) fn check(&self, nodes: usize, longest: usize) -> Result<(), String> {
         let sizes: Vec<_> = match &self.pattern {
             Pattern::Trace(entries) => entries.iter().map(|e| e.bytes).collect(),
@@ -138,7 +138,7 @@ impl Traffic {
         }
     }
 
-    /// The sender at `node`, from time `start` on.
+    /// The sender of `node`, from time `start` on.
     pub(super) fn sender(&self, node: u16, nodes: usize, start: u64, seed: u64) -> Sender {
         let mut random = Random::new(seed ^ (u64::from(node) << 40) ^ 0x7261_6666);
         let weights = match &self.pattern {
@@ -157,7 +157,7 @@ impl Traffic {
     }
 }
 
-/// Sums of the weights, in 2^-20.
+/// Cumulative weights, in units of 2^-20.
 fn cumulated(nodes: usize, own: u16, exponent: f64) -> Vec<u64> {
     let weight = |k: usize| ((1u64 << 20) as f64 / ((k + 1) as f64).powf(exponent)).round() as u64;
     let mut sum = 0;
@@ -169,7 +169,7 @@ fn cumulated(nodes: usize, own: u16, exponent: f64) -> Vec<u64> {
         .collect()
 }
 
-/// What one node sends.
+/// The sender of one node.
 #[derive(Debug)]
 pub(super) struct Sender {
     traffic: Traffic,
@@ -184,12 +184,12 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// The message that comes next.
+    /// The next message.
     pub(super) fn next(&self) -> Option<TraceEntry> {
         self.next
     }
 
-    /// The message has been sent, or never will be.
+    /// Moves on, because the message has been sent or never will be.
     pub(super) fn advance(&mut self) {
         if let Some(entry) = self.next.take() {
             self.draw(entry.at);
@@ -212,7 +212,7 @@ impl Sender {
         self.next = Some(TraceEntry { at, source: self.node, dest, bytes: self.traffic.size });
     }
 
-    /// The time, or the end of the pause that it lies in.
+    /// Returns the time, or the end of the pause that contains it.
     fn awake(&self, at: u64) -> u64 {
         let (on, off) = self.traffic.burst;
         if off == 0 {
@@ -222,7 +222,7 @@ impl Sender {
         if place < on { at } else { at + (on + off - place) }
     }
 
-    /// Of a message that is sent then.
+    /// Draws the destination of a message sent at that time.
     fn dest(&mut self, at: u64) -> u16 {
         let hot = match &self.traffic.pattern {
             Pattern::HotSpot { node, permille } => Some((*node, *permille)),
