@@ -1,4 +1,4 @@
-//! What a cluster checks after steps, and when it has come to rest.
+//! The checks of a cluster after steps, and once it has come to rest.
 
 use pdbp_core::Routing;
 use pdbp_core::Transport;
@@ -10,7 +10,7 @@ use super::host::Host;
 use super::payload::Channel;
 use super::setup::ClusterError;
 
-/// Sixteenths of the time after which links are given up, for which a cluster may be busy without moving a message.
+/// How long a cluster may be busy without moving a message, in sixteenths of the time after which links are given up.
 const PATIENCE: u64 = 256;
 
 /// The epoch of the first primary.
@@ -24,7 +24,7 @@ impl<T: Transport + 'static> Cluster<T> {
         ClusterError::Broken(Box::new(Broken { seed, at, node, invariant, what, trace }))
     }
 
-    /// Checks what holds at any time at a node.
+    /// Checks the invariants that hold at any time at a node.
     pub(super) fn check(&self, node: u16) -> Result<(), ClusterError> {
         let Some(Some(host)) = self.hosts.get(usize::from(node)) else { return Ok(()) };
         let posted = |peer: NodeId| self.network.posted(node, peer.raw());
@@ -40,13 +40,13 @@ impl<T: Transport + 'static> Cluster<T> {
             .map_err(|breach| self.broken(node, breach))
     }
 
-    /// Lets everything come to rest after the traffic has ended, and checks that nothing is left anywhere and nothing is missing.
+    /// Lets everything come to rest after the traffic has ended, and checks that nothing is left over or missing.
     ///
     /// # Errors
-    /// What does not hold; [`Invariant::Quiet`] when there is no rest.
+    /// What does not hold; [`Invariant::Quiet`] if the cluster does not come to rest.
     pub fn settle(&mut self) -> Result<(), ClusterError> {
         let slice = (self.setup.physics.give_up / 16).max(1);
-        // Who asks to be let in waits for so long in vain at most: each fourth time it asks everybody.
+        // A node that requests admission waits at most this long in vain: every fourth request goes to all nodes.
         let joining = 16 * (self.setup.patience + self.setup.lease) / slice;
         let (mut idle, mut before) = (0, None);
         while let Some((node, what)) = self.unrest() {
@@ -69,7 +69,7 @@ impl<T: Transport + 'static> Cluster<T> {
         self.check_relayed().map_err(|breach| self.broken(0, breach))
     }
 
-    /// Messages sent, refused, read and returned, and meetings: what changes while there is work.
+    /// Messages sent, refused, read and returned, and meetings: the numbers that change while there is work.
     fn moved(&self) -> [u64; 5] {
         self.hosts.iter().flatten().fold([0; 5], |[sent, refused, delivered, returned, met], host| {
             let (t, m) = (host.totals, &host.meetings);
@@ -87,13 +87,13 @@ impl<T: Transport + 'static> Cluster<T> {
             let what = (unpolled > 0).then(|| format!("{unpolled} completions are not polled"));
             Some((node, what.or_else(|| host.unrest(until, (barriers, self.quiescence_ends(host))))?))
         });
-        // What such a node sent is lost, and it cannot know that yet.
+        // Frames that such a node sent are lost, and it cannot know that yet.
         let unnoticed =
             || Some((self.network.unnoticed()?, "the end of a link has not been noticed".to_owned()));
         restless.next().or_else(unnoticed)
     }
 
-    /// Messages of a node that did not arrive, by destination and channel.
+    /// Returns the number of messages of a node that did not arrive, by destination and channel.
     pub(super) fn missing(&self, node: u16) -> impl Iterator<Item = (u16, Channel, u64)> {
         let host = self.hosts.get(usize::from(node)).and_then(Option::as_ref);
         host.into_iter().flat_map(move |host| {
@@ -107,19 +107,19 @@ impl<T: Transport + 'static> Cluster<T> {
         })
     }
 
-    /// With relays, who has lost a message need not be who has sent it; but if no node has crashed with what it was to pass on,
-    /// all together have reported as many as are missing.
+    /// With relays, the node that lost a message need not be its sender. But if no node crashed with messages to forward, all nodes
+    /// together have reported as many as are missing.
     fn check_relayed(&self) -> Result<(), Breach> {
         let whole = self.hosts.iter().all(Option::is_some) && self.lives.iter().all(|lives| *lives == 1);
         if self.setup.routing == Routing::Direct || !whole {
             return Ok(());
         }
         let nodes = 0..self.setup.nodes as u16;
-        // Engines count the segments of streams, which are looked at by themselves.
+        // Engines count the segments of streams, which are checked separately.
         let missing =
             nodes.flat_map(|node| self.missing(node)).filter(|(_, channel, _)| *channel != Channel::Stream);
         let missing: u64 = missing.map(|(.., missing)| missing).sum();
-        // All of whose segments were passed on, some before a link failed and some after it was up again.
+        // Messages all of whose segments were forwarded, some before a link failed and some after it was up again.
         let incomplete: u64 = self.hosts.iter().flatten().map(Host::incomplete).sum();
         let counters = self.hosts.iter().flatten().map(|host| host.engine().counters());
         let reported: u64 = counters.map(|counters| counters.undelivered + counters.relay_lost).sum();
@@ -130,7 +130,7 @@ impl<T: Transport + 'static> Cluster<T> {
         Ok(())
     }
 
-    /// Whether all that a node sent to those that still live has arrived, or has been reported.
+    /// Whether everything that a node sent to live nodes has arrived or has been reported.
     fn check_accounts(&self, node: u16) -> Result<(), Breach> {
         let Some(Some(host)) = self.hosts.get(usize::from(node)) else { return Ok(()) };
         host.check_parts()?;
@@ -138,7 +138,7 @@ impl<T: Transport + 'static> Cluster<T> {
         let mut lost = 0;
         for (dest, channel, missing) in self.missing(node) {
             if NodeId::new(dest).is_some_and(|node| host.engine().is_relayed(node)) && self.relays_lose {
-                // Relays count what they lose, for all sources together.
+                // Relays count the messages they lose for all sources together.
                 continue;
             }
             if !host.told.failed.contains(&dest) {

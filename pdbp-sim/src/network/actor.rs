@@ -1,4 +1,4 @@
-//! Programs in virtual time: state machines that have parts of the nodes of a [`Cluster`].
+//! Programs in virtual time: state machines that own parts on the nodes of a [`Cluster`].
 
 use std::any::Any;
 use std::fmt;
@@ -14,10 +14,11 @@ use super::check::{Breach, Invariant};
 use super::host::{Host, Work};
 use super::{Cluster, Port};
 
-/// The program of a node: it registers parts, and reads, sends and computes whenever its host runs. Its parts use the same [`Endpoint`](pdbp_core::Endpoint) as the
-/// host's own, on the same network, with all its faults and checks; a node that starts again has a new one.
+/// The program of a node: it registers parts, and reads, sends and computes whenever its host runs. Its parts use the same
+/// [`Endpoint`](pdbp_core::Endpoint) as the host's own, on the same network, with all its faults and checks. A node that starts
+/// again gets a new actor.
 ///
-/// Nothing may depend on anything but its own state and what the [`Context`] says, else the same seed is not the same run.
+/// An actor may depend only on its own state and on the [`Context`]; otherwise the same seed does not give the same run.
 ///
 /// ```
 /// use pdbp_core::endpoint::SendError;
@@ -68,31 +69,33 @@ use super::{Cluster, Port};
 /// # Ok::<(), pdbp_sim::network::ClusterError>(())
 /// ```
 pub trait Actor<T: Transport + 'static = Port>: Any {
-    /// Its node starts. Its parts have ids from now on; others find them a little later.
+    /// Called when its node starts. Its parts have ids from now on; others find them a little later.
     ///
     /// # Errors
-    /// That of [`Context::register`], which ends the run.
+    /// The error of [`Context::register`], which ends the run.
     fn start(&mut self, context: &mut Context<'_, T>) -> Result<(), RegisterError>;
 
-    /// Something may have come, or there may be room again, or it is the time that it has asked for. What it leaves unread keeps blocks.
-    /// Returns when to run at the latest, in nanoseconds of [`Context::now`]; `None`: when something happens.
+    /// Called when something may have arrived, room may have become free, or the requested time has come. Anything it leaves unread
+    /// keeps blocks. Returns when to run again at the latest, in nanoseconds of [`Context::now`], or `None` to run when something
+    /// happens.
     ///
     /// # Errors
-    /// What does not hold, by its own books: the run ends with [`Broken`](super::Broken), which says it, with the seed that shows it again.
+    /// What does not hold according to its own books. The run then ends with [`Broken`](super::Broken), which reports that together
+    /// with the seed that reproduces it.
     fn run(&mut self, context: &mut Context<'_, T>) -> Result<Option<u64>, String>;
 
-    /// The endpoint has said something: that a link has failed, for example. [`run`](Self::run) follows.
+    /// Called for each event of the endpoint, such as a failed link. [`run`](Self::run) follows.
     fn hear(&mut self, event: &Event) {
         let _ = event;
     }
 
-    /// What is not done yet. [`Cluster::settle`] waits for it, as long as messages go to and fro.
+    /// Returns what is not done yet. [`Cluster::settle`] waits for it as long as messages are exchanged.
     fn unrest(&self) -> Option<String> {
         None
     }
 }
 
-/// What an [`Actor`] sees of its node.
+/// An [`Actor`]'s view of its node.
 pub struct Context<'c, T: Transport + 'static = Port> {
     endpoint: &'c mut HostEndpoint<T>,
     parts: &'c mut Vec<PartId>,
@@ -103,30 +106,30 @@ pub struct Context<'c, T: Transport + 'static = Port> {
 }
 
 impl<T: Transport + 'static> Context<'_, T> {
-    /// Nanoseconds, by the clock of the node, which may be [wrong](super::Fault::Skew).
+    /// The time in nanoseconds by the clock of the node, which may be [wrong](super::Fault::Skew).
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// Number of the node. Its name is `n` and this.
+    /// The number of the node. Its name is `n` followed by this number.
     pub fn node(&self) -> u16 {
         self.endpoint.engine().config().node.raw()
     }
 
-    /// A new part of this node.
+    /// Registers a new part of this node.
     ///
     /// # Errors
-    /// See [`RegisterError`]; there is room for [`Setup::actor_parts`](super::Setup::actor_parts).
+    /// See [`RegisterError`]; there is room for [`Setup::actor_parts`](super::Setup::actor_parts) parts.
     pub fn register(&mut self, name: &str) -> Result<PartId, RegisterError> {
         let part = self.endpoint.register(name, PartKind::Cpu)?;
         self.parts.push(part);
         Ok(part)
     }
 
-    /// A new part of this node without a name, as [`Endpoint::attach`](pdbp_core::Endpoint::attach).
+    /// Registers a new part of this node without a name, as [`Endpoint::attach`](pdbp_core::Endpoint::attach) does.
     ///
     /// # Errors
-    /// See [`RegisterError`]: [`Busy`](RegisterError::Busy) means to call again when the actor runs next. There is room for
+    /// See [`RegisterError`]: after [`Busy`](RegisterError::Busy), call this again when the actor next runs. There is room for
     /// [`Setup::actor_parts`](super::Setup::actor_parts) parts, with and without a name.
     pub fn attach(&mut self) -> Result<PartId, RegisterError> {
         let part = self.endpoint.attach()?;
@@ -134,42 +137,42 @@ impl<T: Transport + 'static> Context<'_, T> {
         Ok(part)
     }
 
-    /// Gives up a part of this node. What has come for it and was not read goes back.
+    /// Unregisters a part of this node. Unread messages to it are returned.
     ///
     /// # Errors
-    /// [`Busy`](RegisterError::Busy): call again when the actor runs next.
+    /// [`Busy`](RegisterError::Busy): call this again when the actor next runs.
     pub fn unregister(&mut self, part: PartId) -> Result<(), RegisterError> {
         self.endpoint.unregister(part)?;
         self.parts.retain(|other| *other != part);
         Ok(())
     }
 
-    /// The part with an address, such as `"pool@n0"`. `None` as long as this node does not know it.
+    /// Finds the part with an address, such as `"pool@n0"`. `None` while this node does not know it.
     pub fn find(&self, address: &str) -> Option<PartId> {
         self.endpoint.find(address)
     }
 
-    /// Bytes of the longest message that [`send`](Self::send) takes.
+    /// Length in bytes of the longest message that [`send`](Self::send) takes.
     pub fn longest(&self) -> usize {
         self.endpoint.engine().config().longest_unsegmented()
     }
 
-    /// Sends a message of a part of this node. It leaves as [`Endpoint::send`](pdbp_core::Endpoint::send) says.
+    /// Sends a message from a part of this node. It leaves as described at [`Endpoint::send`](pdbp_core::Endpoint::send).
     ///
     /// # Errors
-    /// See [`SendError`]. After [`WouldBlock`](SendError::WouldBlock) the actor runs again when there is room.
+    /// See [`SendError`]. After [`WouldBlock`](SendError::WouldBlock), the actor runs again when there is room.
     pub fn send(&mut self, from: PartId, to: PartId, message: &[u8]) -> Result<(), SendError> {
         self.endpoint.send(from, to, message)?;
         self.sent += 1;
         Ok(())
     }
 
-    /// What was sent leaves at once.
+    /// Flushes sent messages, so that they leave at once.
     pub fn flush(&mut self) {
         self.endpoint.flush();
     }
 
-    /// The next message of a part of this node, and who has sent it, commands first.
+    /// Takes the next message of a part of this node, commands first, with its sender.
     pub fn recv(&mut self, part: PartId) -> Option<(PartId, Vec<u8>)> {
         let message = self.endpoint.poll_recv(part)?;
         let read = (message.source(), message.bytes().to_vec());
@@ -179,7 +182,7 @@ impl<T: Transport + 'static> Context<'_, T> {
         Some(read)
     }
 
-    /// The endpoint itself: streams, long messages, sets, commands, messages that come back. What is taken of it has to be given back.
+    /// The endpoint itself: streams, long messages, sets, commands, returned messages. Everything taken from it must be given back.
     pub fn endpoint(&mut self) -> &mut HostEndpoint<T> {
         self.endpoint
     }
@@ -191,7 +194,7 @@ impl<T: Transport + 'static> fmt::Debug for Context<'_, T> {
     }
 }
 
-/// What makes the actor of a node, given its number and which start of it this is.
+/// Creates the actor of a node, given its number and the number of this start.
 #[allow(clippy::type_complexity, reason = "it has this name")]
 pub(super) struct Maker<T: Transport + 'static>(
     pub(super) Box<dyn FnMut(u16, u32) -> Option<Box<dyn Actor<T>>>>,
@@ -204,7 +207,7 @@ pub(super) struct Acting<T: Transport + 'static> {
 }
 
 impl<T: Transport + 'static> Host<T> {
-    /// An actor starts at it.
+    /// Starts an actor at this host.
     pub(super) fn begin(&mut self, mut actor: Box<dyn Actor<T>>, now: u64) -> Result<(), RegisterError> {
         let (mut parts, now) = (Vec::new(), self.clock.local(now));
         let endpoint = &mut self.endpoint;
@@ -213,7 +216,7 @@ impl<T: Transport + 'static> Host<T> {
         Ok(())
     }
 
-    /// Lets the actor run. Returns when it wants to run again, by the clock of the node.
+    /// Runs the actor. Returns when it wants to run again, by the clock of the node.
     pub(super) fn act(
         &mut self,
         now: u64,
@@ -226,7 +229,7 @@ impl<T: Transport + 'static> Host<T> {
         let again = acting.actor.run(&mut context).map_err(|what| Breach::new(Invariant::Actor, what))?;
         let Context { sent, received, bytes, .. } = context;
         for part in &acting.parts {
-            // Those that the actor has not looked at.
+            // Returned messages that the actor has not taken.
             while let Some(returned) = self.endpoint.poll_returned(*part) {
                 self.endpoint.release_returned(returned);
             }
@@ -244,7 +247,7 @@ impl<T: Transport + 'static> Host<T> {
 }
 
 impl<T: Transport + 'static> Cluster<T> {
-    /// The actor of a node, to look at it. `None`: the node is down, has none, or it is not an `A`.
+    /// Returns the actor of a node, for inspection. `None` if the node is down, has no actor, or its actor is not an `A`.
     pub fn actor_mut<A: Actor<T>>(&mut self, node: u16) -> Option<&mut A> {
         let acting = self.hosts.get_mut(usize::from(node))?.as_mut()?.acting.as_mut()?;
         let any: &mut dyn Any = acting.actor.as_mut();

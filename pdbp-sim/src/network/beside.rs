@@ -1,4 +1,5 @@
-//! Hosts write every second block of a run of short messages beside itself, as the runtime does for readers on other processors.
+//! Makes hosts write every second block of a run of short messages beside itself, as the runtime does for readers on other
+//! processors.
 
 use pdbp_core::Endpoint;
 use pdbp_core::outbox::Beside;
@@ -8,7 +9,7 @@ use pdbp_core::umb::HeapMemory;
 /// The endpoint of a host.
 pub type HostEndpoint<T> = Endpoint<'static, T, HeapMemory, Choice, EverySecond>;
 
-/// Writes every second block that may be beside itself, through a stage that is shorter than a block.
+/// Writes every second eligible block beside itself, through a staging buffer that is shorter than a block.
 #[derive(Debug, Default)]
 pub struct EverySecond {
     is_next: bool,

@@ -11,30 +11,31 @@
 //!  queue ───── what happens next                     ┘
 //! ```
 //!
-//! Frames below the contract of [`pdbp_core::transport`] are late, lost and overtaken as [`Physics`] says; engines see the
-//! contract, and that time passes. There is no clock, no thread and no order that depends on addresses: all randomness comes from
-//! the seed, and [`Network::digest`] depends on all that has happened.
+//! Below the contract of [`pdbp_core::transport`], frames are late, lost and overtaken as [`Physics`] prescribes; engines see only
+//! the contract, and the passing of time. There is no clock, no thread and no order that depends on addresses: all randomness comes
+//! from the seed, and [`Network::digest`] depends on everything that has happened.
 //!
-//! * [`Physics`]: latency, jitter, rates, loss, when links are given up. Its [`Ground`] is a wire between each two nodes, or a
-//!   [fabric](crate::rapidio) of switches, on which a frame is a message of one or more packets.
-//! * [`Network`] and [`Port`]: the transport, for whoever drives it.
-//! * [`Cluster`]: an [`Endpoint`](pdbp_core::Endpoint) over each port, as programs embed it, with [`Traffic`] between them, and a [`Mix`] of
-//!   streams, commands, long messages, trains, sets of destinations, barriers, supersteps and requests for quiescence.
+//! * [`Physics`]: latency, jitter, rates, loss, and when links are given up. Its [`Ground`] is either a wire between each two
+//!   nodes, or a [fabric](crate::rapidio) of switches, on which a frame is a message of one or more packets.
+//! * [`Network`] and [`Port`]: the transport, for any driver.
+//! * [`Cluster`]: an [`Endpoint`](pdbp_core::Endpoint) over each port, embedded as in a program, with [`Traffic`] between them, and
+//!   a [`Mix`] of streams, commands, long messages, trains, sets of destinations, barriers, supersteps and requests for quiescence.
 //! * [`Actor`]: a program with parts of its own on the nodes of a cluster.
 //! * [`Scenario`]: a run that reads like its specification; [`Scenario::random`] draws one from a seed.
 //!
 //! # A session of a link
 //! Two nodes have a link in each direction; both are up or down together. When two nodes do not reach each other for
-//! [`Physics::give_up`], or one has crashed, their session ends: each end gets its blocks back, and
-//! [`PeerFailed`](pdbp_core::Completion::PeerFailed) as the last of it. What was under way is dropped at its arrival, since frames carry
-//! the number of their session. Links that were never used are not watched; they fail when they are.
+//! [`Physics::give_up`], or one has crashed, their session ends: each end gets its blocks back, followed by
+//! [`PeerFailed`](pdbp_core::Completion::PeerFailed). Frames still in flight are dropped on arrival, since they carry the number of
+//! their session. Links that were never used are not watched; they fail when they are used.
 //!
-//! When both ends know, and reach each other again, a new session begins, and ends that had failed are told
-//! ([`PeerRestored`](pdbp_core::Completion::PeerRestored)). A node that starts again has no session to begin with: what it sends waits
-//! until its peers have noticed the end of the life before, of which they learn from this one.
+//! When both ends know, and reach each other again, a new session begins, and ends at which the link had failed are notified
+//! ([`PeerRestored`](pdbp_core::Completion::PeerRestored)). A node that starts again has no session at first: the frames it sends
+//! wait until its peers have noticed the end of its previous life, of which they learn from this one.
 //!
 //! Blocks that arrive *in place* are read in a copy that the network keeps until they are given back, so that the end of a session
-//! cannot make their owner write what is still read. They are complete at their sender when they are given back all the same.
+//! cannot make their owner write bytes that are still being read. They still complete at their sender only when they are given
+//! back.
 //!
 //! ```
 //! use pdbp_sim::network::{Fault, Scenario, Traffic, gbit, ms, us};
@@ -116,37 +117,37 @@ pub use wire::{LinkCounts, Pace};
 use port::lock;
 use wire::Net;
 
-/// Nanoseconds of so many microseconds.
+/// Converts microseconds to nanoseconds.
 pub const fn us(microseconds: u64) -> u64 {
     microseconds * 1_000
 }
 
-/// Nanoseconds of so many milliseconds.
+/// Converts milliseconds to nanoseconds.
 pub const fn ms(milliseconds: u64) -> u64 {
     milliseconds * 1_000_000
 }
 
-/// Nanoseconds of so many seconds.
+/// Converts seconds to nanoseconds.
 pub const fn s(seconds: u64) -> u64 {
     seconds * 1_000_000_000
 }
 
-/// Bits per second of so many gigabits per second.
+/// Converts gigabits per second to bits per second.
 pub const fn gbit(gigabits: u64) -> u64 {
     gigabits * 1_000_000_000
 }
 
-/// Bits per second of so many megabits per second.
+/// Converts megabits per second to bits per second.
 pub const fn mbit(megabits: u64) -> u64 {
     megabits * 1_000_000
 }
 
-/// A network, and its time. Clones are the same network.
+/// A network and its time. All clones are the same network.
 #[derive(Clone, Debug)]
 pub struct Network(Arc<Mutex<Net>>);
 
 impl Network {
-    /// A network of `nodes` nodes, all of which have started, and their ports. `seed` determines all that is random.
+    /// Creates a network of `nodes` nodes, all started, and returns it with their ports. `seed` determines everything random.
     ///
     /// # Errors
     /// See [`PhysicsError`].
@@ -157,7 +158,7 @@ impl Network {
         Ok((network, ports))
     }
 
-    /// Starts a node again, and crashes it before if it is still there. `None`: there is no such node.
+    /// Starts a node again, after crashing it if it is still running. `None` if there is no such node.
     pub fn attach(&self, node: u16) -> Option<Port> {
         let mut net = lock(&self.0);
         if usize::from(node) >= net.nodes.len() {
@@ -167,7 +168,7 @@ impl Network {
         Some(Port::new(&self.0, node, life))
     }
 
-    /// Says who lets time go on; a new network waits for its [`Driver`](Pace::Driver).
+    /// Sets what advances the time. A new network waits for its [`Driver`](Pace::Driver).
     pub fn set_pace(&self, pace: Pace) {
         lock(&self.0).pace = pace;
     }
@@ -177,15 +178,16 @@ impl Network {
         lock(&self.0).now
     }
 
-    /// Lets the next event happen, if there is one at `until` (nanoseconds since the start) or before; else time stays.
+    /// Makes the next event happen, if one is due at `until` (nanoseconds since the start) or before; otherwise time stands still.
     pub fn step(&self, until: u64) -> Option<Event> {
         lock(&self.0).step(until)
     }
 
-    /// Lets the next event happen if something is under way: anything but frames that could be sent again one day. With the nodes for which a
-    /// completion has become ready, as [`take_rung`](Self::take_rung).
+    /// Makes the next event happen if anything is in progress: anything other than frames that may have to be sent again. Also
+    /// returns the nodes for which a completion has become ready, as [`take_rung`](Self::take_rung) does.
     ///
-    /// For nodes that run in threads of their own: whoever has nothing to do lets time go on, and nobody sleeps while this says `true`.
+    /// For nodes that run in threads of their own: a thread that has nothing to do advances the time, and no thread sleeps while
+    /// this returns `true`.
     pub fn advance(&self, rung: &mut Vec<u16>) -> bool {
         let mut net = lock(&self.0);
         let is_moving = net.is_moving();
@@ -196,18 +198,18 @@ impl Network {
         is_moving
     }
 
-    /// Whether [`advance`](Self::advance) would let something happen.
+    /// Whether [`advance`](Self::advance) would make anything happen.
     pub fn is_moving(&self) -> bool {
         lock(&self.0).is_moving()
     }
 
-    /// Plans a [`Kind::Act`] with this number; [`step`](Self::step) returns it when it is due.
+    /// Plans a [`Kind::Act`] with this number, which [`step`](Self::step) returns when it is due.
     pub fn plan(&self, at: u64, number: u32) {
         self.plan_kind(at, Kind::Act(number));
     }
 
-    /// Ports that are dropped from now on do not crash their nodes, which would look at all pairs of nodes. What the network has goes
-    /// first: an engine leaves its memory in place for ever while somebody has its blocks.
+    /// Marks the run as over: ports dropped from now on do not crash their nodes, which would visit all pairs of nodes. The
+    /// network's own blocks are dropped first: an engine leaves its memory in place forever while anybody has its blocks.
     fn end(&self) {
         let mut net = lock(&self.0);
         net.over = true;
@@ -226,7 +228,7 @@ impl Network {
         lock(&self.0).take_rung(into);
     }
 
-    /// Divides the nodes; those in no group are in one more of their own. Replaces an earlier partition.
+    /// Partitions the nodes into groups; those in no group form another one. Replaces any earlier partition.
     pub fn partition(&self, groups: &[Vec<u16>]) {
         let mut net = lock(&self.0);
         net.nodes.iter_mut().for_each(|node| node.group = 0);
@@ -255,22 +257,22 @@ impl Network {
         net.look_at_all();
     }
 
-    /// Crashes a node; its port is of no use from now on.
+    /// Crashes a node; its port is useless from now on.
     pub fn crash(&self, node: u16) {
         lock(&self.0).crash(node);
     }
 
-    /// From now on a node that starts again is another process, which has the place of the one before.
+    /// From now on, a node that starts again is another process, which takes over the place.
     pub(super) fn tell_lives(&self) {
         lock(&self.0).tells_lives = true;
     }
 
-    /// Whether a primary has given up the place of a node, so that another process may have it.
+    /// Whether the primary has given up the place of a node, so that another process may take it.
     pub fn is_vacated(&self, node: u16) -> bool {
         lock(&self.0).nodes.get(usize::from(node)).is_some_and(|state| state.vacated)
     }
 
-    /// Blocks that `node` has posted for `peer` and has not got back, filled or unused.
+    /// Number of blocks that `node` has posted for `peer` and not got back, filled or unused.
     pub fn posted(&self, node: u16, peer: u16) -> u32 {
         let mut net = lock(&self.0);
         if node == peer || !net.pairs.contains_key(&wire::key(node, peer)) {
@@ -279,14 +281,15 @@ impl Network {
         net.end(node, peer).posts_away
     }
 
-    /// Completions that a node has not polled, but for those of control blocks: masters of many nodes always have some.
+    /// Number of completions that a node has not polled, except those of control blocks, of which masters of many nodes always have
+    /// some.
     pub fn unpolled(&self, node: u16) -> usize {
         let net = lock(&self.0);
         let state = net.nodes.get(usize::from(node));
         state.map_or(0, |state| state.ready.iter().filter(|ready| !ready.is_control()).count())
     }
 
-    /// A node to which the end of a link is on its way: it believes until then that what it sent will arrive.
+    /// Returns a node that has yet to notice the end of a link: until then it believes that frames it sent will arrive.
     fn unnoticed(&self) -> Option<u16> {
         let net = lock(&self.0);
         let ends = net.pairs.iter().flat_map(|((low, high), pair)| [*low, *high].into_iter().zip(&pair.ends));
@@ -294,7 +297,7 @@ impl Network {
         mistaken.next().map(|(node, _)| node)
     }
 
-    /// A number that depends on all that has happened, in its order.
+    /// A number that depends on everything that has happened, in order.
     pub fn digest(&self) -> u64 {
         let net = lock(&self.0);
         let mut digest = net.digest;
@@ -304,18 +307,18 @@ impl Network {
         digest.value()
     }
 
-    /// Makes the digest depend on something more.
+    /// Adds a word to the digest.
     pub fn digest_also(&self, word: u64) {
         lock(&self.0).digest.add(word);
     }
 
-    /// What has happened on the links.
+    /// The counters of the links.
     pub fn counts(&self) -> LinkCounts {
         let net = lock(&self.0);
         LinkCounts { packets: net.ground.as_ref().map_or(0, |ground| ground.frames.packets()), ..net.counts }
     }
 
-    /// Events that are planned.
+    /// Number of planned events.
     pub fn planned(&self) -> usize {
         lock(&self.0).queue.len()
     }
@@ -325,7 +328,7 @@ impl Network {
         lock(&self.0).saboteur = Some(sabotage::Saboteur::new(kind, after));
     }
 
-    /// The last events, a line each.
+    /// The latest events, one line each.
     pub fn trace(&self) -> Vec<String> {
         lock(&self.0).trace.lines()
     }

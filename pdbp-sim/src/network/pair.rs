@@ -1,4 +1,4 @@
-//! Two nodes and the links between them: a session, and at each end what it has sent and what has come.
+//! Two nodes and the links between them: a session, and at each end what was sent and what has arrived.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,34 +7,34 @@ use pdbp_core::{SealedBlock, VacantBlock};
 /// The links between two nodes, in both directions. They come up and fail together; each time is a session of its own.
 #[derive(Debug, Default)]
 pub(super) struct Pair {
-    /// Number of the session, or of the one that follows where it is broken; frames of another are dropped.
+    /// Number of the session, or of the next one if it is broken. Frames of any other session are dropped.
     pub(super) session: u32,
     pub(super) broken: bool,
-    /// The nodes cannot reach each other, and are watched.
+    /// Whether the nodes cannot reach each other, and are watched.
     pub(super) apart: bool,
-    /// Number of the watch that counts.
+    /// Number of the watch that is valid.
     pub(super) watch: u32,
-    /// Which life of either node has the session, or had the last; 0: the one that is there.
+    /// Which life of either node has, or last had, the session; 0 for the current one.
     pub(super) lives: [u32; 2],
-    /// At the node with the smaller index, and at the other.
+    /// The end at the node with the smaller index, and the other end.
     pub(super) ends: [End; 2],
 }
 
 impl Pair {
-    /// What is at `me`, and what at `peer`.
+    /// Returns the end at `me` and the end at `peer`.
     pub(super) fn ends_of(&mut self, me: u16, peer: u16) -> (&mut End, &mut End) {
         let [low, high] = &mut self.ends;
         if me < peer { (low, high) } else { (high, low) }
     }
 }
 
-/// What the node at an end believes of the link.
+/// The state of the link as believed by the node at an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) enum Belief {
     /// It is up.
     #[default]
     Up,
-    /// The same, but it will soon know better.
+    /// It is believed up, but the node will soon notice that it is down.
     Mistaken,
     /// It has failed.
     Down,
@@ -48,37 +48,38 @@ pub(super) struct End {
     pub(super) incoming: Incoming,
     /// Blocks to receive into.
     pub(super) posted: VecDeque<VacantBlock>,
-    /// Of those, and of the completions that hold one: how many the node has not got back.
+    /// Number of posted blocks, and of completions that hold one, that the node has not got back.
     pub(super) posts_away: u32,
-    /// Ends and beginnings of the link that the node has not taken yet. What it sends before it has is for a link that is gone.
+    /// Number of ends and beginnings of the link that the node has not taken yet. Blocks it sends before that are for a link that
+    /// is gone.
     pub(super) untold: u32,
-    /// In place: blocks that the peer reads, by index.
+    /// In place: blocks that the peer is reading, by index.
     pub(super) lent: BTreeMap<u32, SealedBlock>,
 }
 
 impl End {
-    /// Blocks of this end that the network has.
+    /// Number of this end's blocks that the network holds.
     pub(super) fn away(&self) -> usize {
         self.out.blocks + self.lent.len()
     }
 }
 
-/// What one end has sent and the other has not been given yet.
+/// Frames that one end has sent and that the other end has not been given yet.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
-    /// Frame `base + i` at place `i`.
+    /// The frame at index `i` has number `base + i`.
     pub(super) frames: VecDeque<Frame>,
     pub(super) base: u64,
-    /// Frames that hold a block of ours.
+    /// Number of frames that hold one of this end's blocks.
     pub(super) blocks: usize,
-    /// Which setting of the timer counts.
+    /// Which setting of the timer is valid.
     pub(super) timer: u32,
     pub(super) armed: bool,
-    /// How often in a row the timer had to repeat frames.
+    /// How often in a row the timer has repeated frames.
     pub(super) repeats: u32,
-    /// When the peer was heard last, or began to be waited for.
+    /// When the peer was last heard, or the wait for it began.
     pub(super) heard: u64,
-    /// When the link has sent what it was given.
+    /// The time when the link has sent everything given to it.
     pub(super) free_at: u64,
 }
 
@@ -94,15 +95,15 @@ impl Outgoing {
     }
 }
 
-/// A frame until the peer has been given what it carries.
+/// A frame, kept until the peer has been given its load.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) load: Load,
-    /// It has arrived, but what it carries waits, for earlier ones or for a block to receive into.
+    /// Whether it has arrived; its load may still wait for earlier ones, or for a block to receive into.
     pub(super) arrived: bool,
-    /// When it left last.
+    /// When it last left.
     pub(super) left: u64,
-    /// How often it waits at its endpoint to leave.
+    /// Number of copies waiting at its endpoint to leave.
     pub(super) waiting: u32,
 }
 
@@ -113,25 +114,25 @@ impl Frame {
     }
 }
 
-/// What a frame carries.
+/// The load of a frame.
 #[derive(Debug)]
 pub(super) enum Load {
     /// A block.
     Block(SealedBlock),
-    /// In place: the peer's block with this index, back.
+    /// In place: returns the peer's block with this index.
     Return(u32),
-    /// Nothing any more: the block came back before the acknowledgement.
+    /// Nothing any more, because the block came back before the acknowledgement.
     Nothing,
 }
 
-/// What has come.
+/// The frames that have arrived.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
     /// All frames below this number have arrived.
     pub(super) next: u64,
-    /// Later ones that have.
+    /// Later frames that have arrived.
     pub(super) early: BTreeSet<u64>,
-    /// All frames below this number have been given to the node.
+    /// All frames below this number have been passed to the node.
     pub(super) released: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What messages of the traffic hold: every byte follows from the link, the sender's life, the number and the length.
+//! The contents of the traffic's messages: every byte follows from the link, the sender's life, the number and the length.
 //!
 //! ```text
 //!  0        2      4      7     8        16        24
@@ -7,14 +7,14 @@
 //!  +--------+------+------+-----+--------+---------+-----------+
 //! ```
 //!
-//! A message to a set of parts has one of these for each node, all of one length.
+//! A message to a set of parts contains one of these for each node, all of one length.
 
 use crate::random::Random;
 
 /// Bytes of the shortest message of the traffic.
 pub const PAYLOAD: usize = 24;
 
-/// How a message leaves its host. What takes the same channel to the same node keeps its order.
+/// How a message leaves its host. Messages on the same channel to the same node keep their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Channel {
     /// Packed with others.
@@ -37,19 +37,19 @@ pub(super) struct Payload {
     /// Below 2^24.
     pub(super) life: u32,
     pub(super) channel: Channel,
-    /// Its place among the messages that this life has sent by this channel on this link, from 0.
+    /// Its position among the messages that this life has sent on this channel of this link, from 0.
     pub(super) number: u64,
     /// When it should have been sent: nanoseconds of virtual time.
     pub(super) sent_at: u64,
-    /// Of a message to a set of parts the number of nodes, else 0.
+    /// For a message to a set of parts: the number of nodes; else 0.
     pub(super) nodes: u8,
 }
 
-/// Bits of the byte that says the channel; the others are the number of nodes.
+/// Number of bits of the channel in its byte; the others hold the number of nodes.
 const CHANNEL: u32 = 4;
 
 impl Payload {
-    /// The first differs for each message, so that mixed up halves are found.
+    /// The pattern of the bytes after the fields. Its beginning differs for each message, so that mixed-up halves are detected.
     fn pattern(&self) -> impl Iterator<Item = u8> {
         let seed = u64::from(self.source) << 48 ^ u64::from(self.dest) << 32 ^ u64::from(self.life) << 20;
         let mut random = Random::new(seed ^ (self.channel as u64) << 56 ^ self.number);
@@ -71,7 +71,7 @@ impl Payload {
         into.extend(self.pattern().take(length.saturating_sub(PAYLOAD)));
     }
 
-    /// Reads the fields alone.
+    /// Parses only the fields.
     pub(super) fn fields(bytes: &[u8]) -> Option<Self> {
         let number = |at: usize, length: usize| {
             let bytes = bytes.get(at..at + length)?;
@@ -90,7 +90,7 @@ impl Payload {
         })
     }
 
-    /// Reads a message; the error says what does not fit.
+    /// Parses a message; the error says what does not match.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
         let payload =
             Self::fields(bytes).ok_or_else(|| format!("a message of {} bytes has no fields", bytes.len()))?;

@@ -16,7 +16,7 @@ use super::wire::{Net, Pace, Ready};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Nothing came of the peer, or of its acknowledgements, for so many nanoseconds.
+    /// Nothing was heard from the peer, not even acknowledgements, for this many nanoseconds.
     Silence(u64),
     /// The peer crashed.
     Crash,
@@ -33,13 +33,13 @@ impl fmt::Display for Cause {
 
 impl std::error::Error for Cause {}
 
-/// One life of a node on a [`Network`](super::Network). Dropped, it is a crash of the node.
+/// One life of a node on a [`Network`](super::Network). Dropping it crashes the node.
 #[derive(Debug)]
 pub struct Port {
     net: Arc<Mutex<Net>>,
     node: u16,
     life: u32,
-    /// In place: what this node reads, by address.
+    /// In place: the blocks that this node is reading, by address.
     held: BTreeMap<usize, Held>,
     lender: Lender,
 }
@@ -62,7 +62,7 @@ impl Port {
         Self { net: Arc::clone(net), node, life, held: BTreeMap::new(), lender: Lender::new() }
     }
 
-    /// Blocks posted for a peer that have not come back, filled or unused.
+    /// Number of blocks posted for a peer that have not come back, filled or unused.
     pub fn posted(&self, peer: NodeId) -> u32 {
         if self.index_of(peer).is_none() {
             return 0;
@@ -103,7 +103,7 @@ impl Port {
         let base = NonNull::from(&*words).cast::<u8>();
         self.held.insert(base.as_ptr().addr(), Held { id, session, _words: words });
         // SAFETY: the words are aligned to 8 and hold `length` bytes; nobody writes them, and `held` keeps them until the token
-        // comes back in `give_back`, or the port is dropped, for ever if it is read then.
+        // comes back in `give_back` or the port is dropped, or forever if the token is still out then.
         unsafe { self.lender.lend(id, base, length) }
     }
 }
@@ -145,7 +145,7 @@ impl Transport for Port {
     fn session(&self, peer: NodeId) -> u32 {
         let Some(peer) = self.index_of(peer) else { return 0 };
         let net = lock(&self.net);
-        // Where the one before is over, that of which the other end learns when this one begins.
+        // Once a session is over, this is already the next one, of which the other end learns when it begins.
         net.pairs.get(&super::wire::key(self.node, peer)).map_or(0, |pair| pair.session)
     }
 
@@ -162,7 +162,7 @@ impl Transport for Port {
     fn vacate(&mut self, peer: NodeId) {
         let Some(peer) = self.index_of(peer) else { return };
         let mut net = lock(&self.net);
-        // Only the primary gives places, and none of one that is connected.
+        // Only the primary reassigns places, and never one that is connected.
         let is_connected = net.is_alive(peer) && net.end(self.node, peer).belief == Belief::Up;
         if net.nodes.get(usize::from(self.node)).is_some_and(|state| state.leads)
             && !is_connected
@@ -266,7 +266,7 @@ impl Drop for Port {
     }
 }
 
-/// The number of the process that a life of a node is: a founder is number 0.
+/// Returns the number of the process that a life of a node stands for; a founder is number 0.
 fn of_process(life: u32) -> u64 {
     life.saturating_sub(1).into()
 }

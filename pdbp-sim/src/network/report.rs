@@ -1,4 +1,4 @@
-//! What came of a scenario.
+//! The results of a scenario.
 
 use std::fmt;
 
@@ -43,7 +43,7 @@ impl Latencies {
         self.values.sort_unstable();
     }
 
-    /// The latency that `permille` of 1000 messages do not exceed; 0 without messages.
+    /// Returns the latency that `permille` of 1000 messages do not exceed; 0 without messages.
     pub fn permille(&self, permille: usize) -> u64 {
         let place = self.values.len().saturating_sub(1) * permille.min(1000) / 1000;
         self.values.get(place).copied().unwrap_or(0)
@@ -55,49 +55,49 @@ impl Latencies {
     }
 }
 
-/// What came of a scenario. Sums are over all nodes and lives.
+/// The results of a scenario. Sums are over all nodes and lives.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Report {
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: usize,
     /// The seed.
     pub seed: u64,
-    /// Nanoseconds of virtual time, coming to rest included.
+    /// Nanoseconds of virtual time, including the time to come to rest.
     pub time: u64,
-    /// Nanoseconds for which there was traffic.
+    /// Nanoseconds with traffic.
     pub traffic_time: u64,
-    /// Messages taken by engines.
+    /// Messages that engines accepted.
     pub sent: u64,
     /// Messages read.
     pub delivered: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Messages between nodes that live that were lost with failed links.
+    /// Messages between live nodes that were lost with failed links.
     pub lost: u64,
-    /// Messages that engines did not take since the peer's link was down.
+    /// Messages that engines refused because the peer's link was down.
     pub refused: u64,
-    /// Messages that came back to their senders since a peer whose link failed did not get them.
+    /// Messages returned to their senders because a peer whose link failed did not get them.
     pub returned: u64,
     /// Messages longer than a block that were read whole.
     pub assembled: u64,
     /// Streams that were read whole.
     pub streams: u64,
-    /// Streams whose readers learnt that they end early.
+    /// Streams whose readers learnt that they ended early.
     pub streams_cut: u64,
     /// Barriers passed, by each node.
     pub barriers: u64,
     /// Requests for quiescence that were answered.
     pub quiets: u64,
-    /// Supersteps that were over, at each node.
+    /// Supersteps that ended, counted at each node.
     pub supersteps: u64,
-    /// Messages that engines reported undelivered.
+    /// Messages that engines reported as undelivered.
     pub undelivered: u64,
     /// Messages that relays have passed on.
     pub relayed: u64,
     /// Messages that relays could not pass on.
     pub relay_lost: u64,
-    /// Deliveries that were copied, since they were read late.
+    /// Deliveries that were copied because they were read late.
     pub copied: u64,
     /// Messages read while there was traffic.
     pub timely: u64,
@@ -107,34 +107,34 @@ pub struct Report {
     pub latencies: Latencies,
     /// Blocks that went through send rows.
     pub blocks: u64,
-    /// Bytes in their bodies, of 1 for each that they have room for.
+    /// Bytes in their bodies, as a fraction of the bytes that they have room for.
     pub fill: f64,
     /// Bytes of block memory of one node, on average.
     pub block_memory: usize,
     /// Bytes of the tables of one node's engine, on average.
     pub table_memory: usize,
-    /// The most blocks that a node has had in rows or posted at a time.
+    /// Maximum number of blocks that a node had in rows or posted at a time.
     pub most_blocks: u32,
-    /// The same of each node that lives at the end, on average.
+    /// The same maximum for each node alive at the end, averaged over these nodes.
     pub mean_blocks: f64,
-    /// Blocks that a node has in rows or posted, on average over the nodes that live at the end and the time of the traffic without
-    /// its warm-up.
+    /// Number of blocks that a node had in rows or posted, averaged over the nodes alive at the end and over the time of the
+    /// traffic after its warm-up.
     pub held_blocks: f64,
-    /// The highest epoch of a node's tables; more than that of the start when a master has been elected.
+    /// The highest epoch of any node's tables; greater than the initial one if a master was elected.
     pub epoch: u32,
-    /// Runs of hosts.
+    /// Number of host runs.
     pub steps: u64,
-    /// What the links did.
+    /// Counters of the links.
     pub links: LinkCounts,
-    /// A number that depends on all that has happened.
+    /// A number that depends on everything that happened.
     pub digest: u64,
     body_bytes: u64,
     body: usize,
-    /// Blocks that can be in rows or posted, of all nodes so far.
+    /// Number of blocks that can be in rows or posted, over all nodes so far.
     all_blocks: u64,
     /// Free blocks times nanoseconds, and nanoseconds.
     free: (u128, u64),
-    /// Of the nodes so far, for the means.
+    /// Number of nodes so far, for the means.
     added: u32,
     memory: (u64, u64),
 }
@@ -206,13 +206,13 @@ impl Report {
         self.fill = if room == 0 { 0.0 } else { self.body_bytes as f64 / room as f64 };
     }
 
-    /// Messages read while there was traffic, of 1 for each that was due; a network that keeps up has little less than 1.
+    /// Messages read while there was traffic, as a fraction of those that were due; a network that keeps up has little less than 1.
     pub fn efficiency(&self) -> f64 {
         let due = self.sent + self.refused;
         if due == 0 { 1.0 } else { self.timely as f64 / due as f64 }
     }
 
-    /// Blocks that can be in rows or posted, of one node, on average.
+    /// Number of blocks of one node that can be in rows or posted, on average.
     pub fn blocks_of_rows(&self) -> u32 {
         (self.all_blocks / u64::from(self.added.max(1))) as u32
     }

@@ -10,24 +10,24 @@ use super::setup::{ClusterError, Setup};
 use super::{Actor, Broken, CrashSight, Fault, Ground, HostCosts, Port, Probability, Report, Traffic};
 use crate::rapidio::{Timing, Topology};
 
-/// What a cluster goes through. See the [module](super) for an example; times are nanoseconds of virtual time.
+/// The specification of a run of a cluster. See the [module](super) for an example; times are nanoseconds of virtual time.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub(super) setup: Setup,
     pub(super) faults: Vec<(u64, Fault)>,
-    /// A probability that is none.
+    /// A share that is not a valid probability.
     wrong: Option<(&'static str, f64)>,
 }
 
-/// Why there is no report.
+/// Why a scenario produced no report.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ScenarioError {
     /// The scenario cannot be run.
     Unfit(ClusterError),
-    /// A share that is not between 0 and 1.
+    /// A share is not between 0 and 1.
     Share(&'static str, f64),
-    /// Something does not hold.
+    /// An invariant does not hold.
     Broken(Box<Broken>),
 }
 
@@ -53,24 +53,24 @@ impl From<ClusterError> for ScenarioError {
 }
 
 impl Scenario {
-    /// `nodes` nodes as [`Setup::new`] makes them, without traffic or faults.
+    /// Creates a scenario of `nodes` nodes, set up as in [`Setup::new`], without traffic or faults.
     pub fn new(nodes: usize) -> Self {
         Self { setup: Setup::new(nodes), faults: Vec::new(), wrong: None }
     }
 
-    /// As the set-up says.
+    /// Creates a scenario with this set-up.
     pub fn of(setup: Setup) -> Self {
         Self { setup, faults: Vec::new(), wrong: None }
     }
 
-    /// What all that is random depends on.
+    /// The seed that determines everything random.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.setup.seed = seed;
         self
     }
 
-    /// On a fabric of switches instead of wires: see [`Ground::Fabric`].
+    /// Runs on a fabric of switches instead of wires: see [`Ground::Fabric`].
     ///
     /// ```
     /// use pdbp_sim::network::{Scenario, Traffic, ms};
@@ -122,14 +122,14 @@ impl Scenario {
         })
     }
 
-    /// Share of the frames that are lost, from 0 to 1.
+    /// The share of frames that are lost, from 0 to 1.
     #[must_use]
     pub fn loss(mut self, share: f64) -> Self {
         self.setup.physics.loss = self.probability("loss", share);
         self
     }
 
-    /// Share of the frames that later ones overtake, from 0 to 1.
+    /// The share of frames that later ones overtake, from 0 to 1.
     #[must_use]
     pub fn reorder(mut self, share: f64) -> Self {
         self.setup.physics.reorder = self.probability("reorder", share);
@@ -164,14 +164,14 @@ impl Scenario {
         self
     }
 
-    /// Bytes of a block behind its header.
+    /// Bytes of a block after its header.
     #[must_use]
     pub fn body(mut self, bytes: usize) -> Self {
         self.setup.body = bytes;
         self
     }
 
-    /// Blocks of each node beyond what it needs.
+    /// Number of blocks of each node beyond those it needs.
     #[must_use]
     pub fn extra_blocks(mut self, blocks: u32) -> Self {
         self.setup.extra = blocks;
@@ -185,14 +185,14 @@ impl Scenario {
         self
     }
 
-    /// Deliveries that a host has not read, at most.
+    /// Maximum number of deliveries that a host has not read.
     #[must_use]
     pub fn pipe(mut self, deliveries: usize) -> Self {
         self.setup.pipe = deliveries;
         self
     }
 
-    /// What work costs.
+    /// The cost of a host's work.
     #[must_use]
     pub fn costs(mut self, costs: HostCosts) -> Self {
         self.setup.costs = costs;
@@ -214,42 +214,42 @@ impl Scenario {
         self
     }
 
-    /// Who sends what to whom.
+    /// Which node sends what to which.
     #[must_use]
     pub fn traffic(mut self, traffic: Traffic) -> Self {
         self.setup.traffic = traffic;
         self
     }
 
-    /// Share of the messages in whose place a stream begins, from 0 to 1.
+    /// The share of messages replaced by the beginning of a stream, from 0 to 1.
     #[must_use]
     pub fn streams(mut self, share: f64) -> Self {
         self.setup.mix.streams = self.probability("streams", share);
         self
     }
 
-    /// Share of the messages that are commands, from 0 to 1.
+    /// The share of messages that are commands, from 0 to 1.
     #[must_use]
     pub fn commands(mut self, share: f64) -> Self {
         self.setup.mix.commands = self.probability("commands", share);
         self
     }
 
-    /// Share of the messages that are longer than a block, from 0 to 1.
+    /// The share of messages that are longer than a block, from 0 to 1.
     #[must_use]
     pub fn long(mut self, share: f64) -> Self {
         self.setup.mix.long = self.probability("long", share);
         self
     }
 
-    /// Share of the messages that go to all parts of several nodes, from 0 to 1. Nodes have two parts then.
+    /// The share of messages that go to all parts of several nodes, from 0 to 1. Nodes then have two parts.
     #[must_use]
     pub fn sets(mut self, share: f64) -> Self {
         self.setup.mix.sets = self.probability("sets", share);
         self
     }
 
-    /// Share of the messages in whose place several of one length are sent side by side, from 0 to 1.
+    /// The share of messages replaced by several adjacent ones of one length, from 0 to 1.
     #[must_use]
     pub fn trains(mut self, share: f64) -> Self {
         self.setup.mix.trains = self.probability("trains", share);
@@ -291,29 +291,29 @@ impl Scenario {
         self
     }
 
-    /// Parts that an [`Actor`] of a node may have at a time, for [`run_actors`](Self::run_actors).
+    /// Maximum number of parts that an [`Actor`] of a node has at a time, for [`run_actors`](Self::run_actors).
     #[must_use]
     pub fn actor_parts(mut self, parts: u16) -> Self {
         self.setup.actor_parts = parts;
         self
     }
 
-    /// Something that goes wrong, or is mended, then.
+    /// Adds a fault, or its repair, at this time.
     #[must_use]
     pub fn at(mut self, nanos: u64, fault: Fault) -> Self {
         self.faults.push((nanos, fault));
         self
     }
 
-    /// Runs with traffic until then, lets everything come to rest, and checks what must hold at each step and at the end.
+    /// Runs with traffic until then, lets everything come to rest, and checks the invariants at each step and at the end.
     ///
     /// # Errors
-    /// What in the scenario cannot be, or the first thing that does not hold.
+    /// Anything impossible in the scenario, or the first invariant that does not hold.
     pub fn run(self, until: u64) -> Result<Report, ScenarioError> {
         self.run_wrapped(until, |port| port)
     }
 
-    /// As [`run`](Self::run), with something around each port.
+    /// As [`run`](Self::run), with each port wrapped by `wrap`.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
@@ -325,10 +325,11 @@ impl Scenario {
         Ok(self.run_in(until, |setup| Cluster::wrapped(setup, wrap))?.report())
     }
 
-    /// As [`run`](Self::run), with actors: see [`Cluster::with_actors`]. Returns the cluster at rest, for a look at them.
+    /// As [`run`](Self::run), with actors: see [`Cluster::with_actors`]. Returns the cluster at rest, so that the actors can be
+    /// inspected.
     ///
     /// # Errors
-    /// As for [`run`](Self::run), and what an actor says of itself.
+    /// As for [`run`](Self::run), and errors that actors report.
     pub fn run_actors(
         self,
         until: u64,

@@ -1,4 +1,4 @@
-//! The link layer: frames are numbered, acknowledged, sent again when they are lost, and released in order.
+//! The link layer: frames are numbered, acknowledged, sent again if lost, and released in order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,47 +16,47 @@ use crate::random::Random;
 
 /// Bytes of a frame that carries no block.
 pub(super) const SHORT_FRAME: usize = 16;
-/// Where a block's class is in its header.
+/// Offset of a block's class in its header.
 const CLASS: usize = 3;
-/// Events that are kept for the message of a failed check.
+/// Number of events kept for the message of a failed check.
 const TRACE: usize = 48;
 
-/// Who lets the time of a network go on.
+/// What advances the time of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// Whoever calls [`Network::step`](super::Network::step).
+    /// The caller of [`Network::step`](super::Network::step).
     Driver,
-    /// Polls: one that finds nothing ready lets the next event happen.
+    /// Polls: a poll that finds nothing ready makes the next event happen.
     Polls,
 }
 
-/// What has happened on all links.
+/// Counters over all links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LinkCounts {
-    /// Frames sent, repetitions included.
+    /// Frames sent, including repetitions.
     pub frames: u64,
     /// Bytes in them.
     pub bytes: u64,
     /// Frames and acknowledgements lost by chance.
     pub lost: u64,
-    /// Frames that met a cut, a partition or a dead node.
+    /// Frames stopped by a cut, a partition or a dead node.
     pub stopped: u64,
     /// Frames sent again.
     pub repeated: u64,
     /// Sessions that have failed.
     pub failures: u64,
-    /// Sessions that have begun after a failure.
+    /// Sessions that began after a failure.
     pub restored: u64,
-    /// On a fabric: packets of frames and acknowledgements.
+    /// On a fabric: number of packets of frames and acknowledgements.
     pub packets: u64,
 }
 
-/// What a node's next poll brings.
+/// What a node's next poll returns.
 #[derive(Debug)]
 pub(super) enum Ready {
     Done(Completion<Cause>),
-    /// A block to be read where it lies: in a copy, so that no fault lets its owner write what is still read.
+    /// A block to be read in place. It is read in a copy, so that no fault lets its owner write bytes that are still being read.
     InPlace {
         peer: NodeId,
         id: BlockId,
@@ -67,7 +67,7 @@ pub(super) enum Ready {
 }
 
 impl Ready {
-    /// Whether it is about a control block: one between engines, outside of credit.
+    /// Whether it concerns a control block: one between engines, which needs no credit.
     pub(super) fn is_control(&self) -> bool {
         let class = match self {
             Self::InPlace { words, .. } => words.first().map(|word| word.to_ne_bytes()[CLASS]),
@@ -85,24 +85,24 @@ impl Ready {
 pub(super) struct NodeState {
     pub(super) alive: bool,
     pub(super) life: u32,
-    /// The primary has given up its place since it started last.
+    /// Whether the primary has given up its place since it last started.
     pub(super) vacated: bool,
-    /// It is primary, as far as it knows.
+    /// Whether it is primary, as far as it knows.
     pub(super) leads: bool,
     pub(super) ready: VecDeque<Ready>,
-    /// It is in the list of nodes for which something is ready.
+    /// Whether it is in the list of nodes for which something is ready.
     pub(super) rung: bool,
-    /// When the host has sent what it was given.
+    /// The time when the host has sent everything given to it.
     free_at: u64,
     /// The group of a partition.
     pub(super) group: u16,
 }
 
-/// All that the ends of a network share.
+/// The state shared by all ends of a network.
 #[derive(Debug)]
 pub(super) struct Net {
     pub(super) physics: Physics,
-    /// `None`: wires.
+    /// `None` on wires.
     pub(super) ground: Option<OnFabric>,
     pub(super) pace: Pace,
     pub(super) now: u64,
@@ -114,13 +114,13 @@ pub(super) struct Net {
     pub(super) digest: Digest,
     pub(super) trace: Trace,
     pub(super) counts: LinkCounts,
-    /// Places go to other processes, and nodes are told to which.
+    /// Whether places pass to other processes, and nodes are told to which.
     pub(super) tells_lives: bool,
-    /// Nobody looks any more: what ends from now on is no crash.
+    /// Whether the run is over: nodes that end from now on have not crashed.
     pub(super) over: bool,
-    /// Nodes for which something is ready, in the order in which it became so.
+    /// Nodes for which something is ready, in the order in which that happened.
     pub(super) rung: Vec<u16>,
-    /// Timers in the queue.
+    /// Number of timers in the queue.
     timers: usize,
     #[cfg(test)]
     pub(super) saboteur: Option<super::sabotage::Saboteur>,
@@ -130,7 +130,7 @@ pub(super) fn key(a: u16, b: u16) -> (u16, u16) {
     (a.min(b), a.max(b))
 }
 
-/// `index` was a node's before.
+/// `index` must come from a node.
 pub(super) fn id(index: u16) -> NodeId {
     const FIRST: NodeId = match NodeId::new(0) {
         Some(node) => node,
@@ -165,12 +165,12 @@ impl Net {
         }
     }
 
-    /// How often a node has started.
+    /// Returns how often a node has started.
     pub(super) fn life(&self, node: u16) -> u32 {
         self.nodes.get(usize::from(node)).map_or(0, |state| state.life)
     }
 
-    /// Lets the next event happen, if there is one until then.
+    /// Makes the next event happen, if one is due by then.
     pub(super) fn step(&mut self, until: u64) -> Option<Event> {
         self.run_fabric(until);
         let event = self.queue.next(until)?;
@@ -194,7 +194,7 @@ impl Net {
         Some(event)
     }
 
-    /// Whether anything is planned but timers for frames that may have to be sent again.
+    /// Whether anything is planned other than timers for frames that may have to be sent again.
     pub(super) fn is_moving(&self) -> bool {
         self.queue.len() > self.timers || self.ground.as_ref().is_some_and(OnFabric::is_moving)
     }
@@ -218,7 +218,7 @@ impl Net {
         self.nodes.get(usize::from(node)).is_some_and(|n| n.alive)
     }
 
-    /// Whether what one node sends arrives at the other.
+    /// Whether frames sent by one node arrive at the other.
     pub(super) fn reaches(&self, from: u16, to: u16) -> bool {
         let (Some(a), Some(b)) = (self.nodes.get(usize::from(from)), self.nodes.get(usize::from(to))) else {
             return false;
@@ -226,14 +226,14 @@ impl Net {
         a.alive && b.alive && a.group == b.group && (self.cuts.is_empty() || !self.cuts.contains(&(from, to)))
     }
 
-    /// Something for a node to poll.
+    /// Queues a completion for a node to poll.
     pub(super) fn make_ready(&mut self, node: u16, ready: Ready) {
         let Some(state) = self.nodes.get_mut(usize::from(node)) else { return };
         state.ready.push_back(ready);
         self.ring(node);
     }
 
-    /// A node has something to look at.
+    /// Marks that something is ready for a node.
     pub(super) fn ring(&mut self, node: u16) {
         if let Some(state) = self.nodes.get_mut(usize::from(node))
             && !std::mem::replace(&mut state.rung, true)
@@ -242,7 +242,7 @@ impl Net {
         }
     }
 
-    /// The end at `me` of the links with `peer`.
+    /// Returns the end at `me` of the links with `peer`.
     pub(super) fn end(&mut self, me: u16, peer: u16) -> &mut End {
         self.pairs.entry(key(me, peer)).or_default().ends_of(me, peer).0
     }
@@ -280,7 +280,7 @@ impl Net {
         Ok(())
     }
 
-    /// In place: the reader is done with a block of this session.
+    /// In place: sends back a block of this session that the reader has finished with.
     pub(super) fn give_back(&mut self, me: u16, owner: u16, index: u32, session: u32) {
         let pair = self.pairs.entry(key(me, owner)).or_default();
         if !pair.broken && pair.session == session {
@@ -305,7 +305,7 @@ impl Net {
         }
     }
 
-    /// Sends a frame, once more perhaps.
+    /// Sends a frame, for the first time or again.
     pub(super) fn launch(&mut self, from: u16, to: u16, sequence: u64) {
         let Some(pair) = self.pairs.get_mut(&key(from, to)) else { return };
         let session = pair.session;
@@ -339,7 +339,7 @@ impl Net {
         self.queue.plan(at, Kind::Frame { from, to, session, sequence });
     }
 
-    /// Sets the timer for frames that are not acknowledged, unless it is set.
+    /// Sets the timer for unacknowledged frames, unless it is already set.
     pub(super) fn arm(&mut self, from: u16, to: u16) {
         let (now, first) = (self.now, self.physics.first_resend());
         let Some(pair) = self.pairs.get_mut(&key(from, to)) else { return };
@@ -373,7 +373,7 @@ impl Net {
             self.fail(from, to);
             return;
         }
-        // Whoever is to give a link up tries often enough before.
+        // A sender that is about to give a link up must have tried often enough before.
         let wait = |repeats: u32| (first << repeats.min(6)).min(first.max(give_up / 16));
         let due = left + wait(out.repeats);
         if due > now {
@@ -383,7 +383,7 @@ impl Net {
         let patience = wait(out.repeats);
         out.repeats += 1;
         let next = now + wait(out.repeats);
-        // The first one is repeated even when it has arrived: its acknowledgement shows that the peer is there.
+        // The first frame is repeated even if it has arrived: its acknowledgement shows that the peer is still there.
         let base = out.base;
         let late = |(i, f): &(usize, &Frame)| *i == 0 || (!f.arrived && f.left_by(now) + patience <= now);
         let late: Vec<u64> =
